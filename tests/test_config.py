@@ -1,0 +1,163 @@
+import pytest
+
+from vit_jax.config import (
+    FREE_KEYS,
+    KEYS,
+    Choice,
+    Integer,
+    Number,
+    Numbers,
+    Span,
+    default_config,
+    differences,
+    flatten,
+    literal,
+    load_config,
+    restore_config,
+)
+from vit_jax.errors import UserError
+
+RECIPE = """
+from vit_jax.config import default_config
+
+def get_config(argument=None):
+    config = default_config()
+    config.batch_size = 7 if argument is None else int(argument)
+    config.model.name = "ViT-S/16"
+    config.model.depth = 3
+    return config
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "recipe.py"
+    path.write_text(RECIPE)
+    return str(path)
+
+
+def another_value(key):
+    """A legal text that differs from the default."""
+    legal = key.legal
+    if isinstance(legal, Integer):
+        return str(key.default + 2), key.default + 2
+    if isinstance(legal, Number):
+        value = 0.5 if key.default != 0.5 else 0.25
+        return str(value), value
+    if isinstance(legal, Numbers):
+        return "(0.1, 0.2, 0.3)", (0.1, 0.2, 0.3)
+    if isinstance(legal, Choice):
+        return legal.options[-1], legal.options[-1]
+    if isinstance(legal, Span):
+        return "7 epochs", "7 epochs"
+    return "other", "other"
+
+
+@pytest.mark.parametrize("path", KEYS)
+def test_every_key_can_be_overridden_and_the_resolved_configuration_shows_it(path, recipe):
+    text, value = another_value(KEYS[path])
+    resolved = dict(flatten(load_config(recipe, [(path, text)])))
+    assert resolved[path] == value
+    unchanged = dict(flatten(load_config(recipe)))
+    assert {k for k in resolved if resolved[k] != unchanged[k]} <= {path}
+
+
+@pytest.mark.parametrize("path", KEYS)
+def test_the_default_of_every_key_is_legal(path):
+    assert KEYS[path].legal.convert(KEYS[path].default) == KEYS[path].default
+
+
+def test_command_line_beats_recipe_beats_default(recipe):
+    assert default_config().batch_size == 64
+    assert load_config(recipe).batch_size == 7
+    assert load_config(recipe, [("batch_size", "9")]).batch_size == 9
+
+
+def test_a_recipe_takes_an_argument_after_a_colon(recipe):
+    assert load_config(f"{recipe}:11").batch_size == 11
+
+
+def test_model_fields_are_free_and_read_as_literals(recipe):
+    config = load_config(recipe, [("model.pool", "mean"), ("model.image_size", "(16, 32)")])
+    assert (config.model.pool, config.model.image_size, config.model.depth) == ("mean", (16, 32), 3)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "sentence"),
+    [
+        (
+            "batch_size",
+            "many",
+            r"batch_size = 'many' is not legal; write a whole number of at least 1",
+        ),
+        ("batch_size", "0", "at least 1"),
+        ("batch_size", "1.5", "whole number"),
+        ("objective.label_smoothing", "1.5", "between 0 and 0.99"),
+        ("optimizer.learning_rate", "nan", "a number of at least 0"),
+        ("schedule.warmup", "soon", "90 epochs"),
+        ("duration", "0 steps", "more than 0"),
+        ("optimizer.name", "adam", "one of adamw"),
+        ("learning_rate", "1", r"did you mean 'optimizer.learning_rate'\?"),
+        ("optimizer.learnig_rate", "1", r"did you mean 'optimizer.learning_rate'"),
+        ("optimizer", "1", "section with the keys optimizer.name"),
+        ("zzz.qqq", "1", "the keys are seed"),
+    ],
+)
+def test_a_mistake_is_one_sentence_with_the_remedy(recipe, path, text, sentence):
+    with pytest.raises(UserError, match=sentence):
+        load_config(recipe, [(path, text)])
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("def get_config(:", "line 1: SyntaxError"),
+        ("import vit_jxa", "line 1: ModuleNotFoundError: No module named"),
+        ("x = 1", r"no function get_config\(\)"),
+        ("def get_config():\n    return 3", "returned int"),
+        (RECIPE.replace("batch_size", "batchsize"), "line 6: AttributeError.*batchsize"),
+        (RECIPE.replace('"ViT-S/16"', "3"), "model.name = 3 is not legal"),
+    ],
+)
+def test_a_broken_recipe_is_named_with_its_line(tmp_path, text, sentence):
+    path = tmp_path / "broken.py"
+    path.write_text(text)
+    with pytest.raises(UserError, match=sentence):
+        load_config(str(path))
+
+
+def test_a_missing_recipe_names_the_ones_there_are(recipe, tmp_path):
+    with pytest.raises(UserError, match=r"did you mean .*recipe.py"):
+        load_config(str(tmp_path / "recpie.py"))
+
+
+def test_differences_leave_out_what_may_change(recipe):
+    old = load_config(recipe).to_dict()
+    changes = [("seed", "5"), ("log.every", "3"), ("mesh.data", "1"), ("resume", "must")]
+    new = load_config(recipe, changes).to_dict()
+    assert differences(old, new) == ["seed: 0 -> 5"]
+    assert {"log", "mesh", "checkpoint", "data.workers"} <= set(FREE_KEYS)
+
+
+def test_a_configuration_survives_json(recipe):
+    import json
+
+    config = load_config(recipe, [("data.mean", "(0.1, 0.2, 0.3)"), ("model.image_size", "(8, 8)")])
+    restored = restore_config(json.loads(json.dumps(config.to_dict())))
+    assert differences(config.to_dict(), restored.to_dict()) == []
+    assert restored.data.mean == (0.1, 0.2, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3e-4", 3e-4),
+        ("10_000", 10_000),
+        ("None", None),
+        ("true", True),
+        ("cls", "cls"),
+        ("(1, 2)", (1, 2)),
+    ],
+)
+def test_literals(text, value):
+    assert literal(text) == value

@@ -1,0 +1,359 @@
+"""The configuration: every key, what it means and which values are legal, in one table.
+
+A recipe in `configs/` is a Python file with a `get_config()` that starts from `default_config()`
+and changes what it needs. On the command line `--config.optimizer.learning_rate=3e-4` overrides a
+key of the recipe. The order of precedence is command line, then recipe, then the defaults below.
+
+What is checked here is one key at a time; what keys mean together (is the warm-up shorter than the
+run? does the batch divide over the devices?) is checked in `training/checks.py`.
+"""
+
+import ast
+import importlib.util
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from vit_jax.durations import FORMS, parse_duration
+from vit_jax.errors import UserError, nearest
+
+# ---------------------------------------------------------------------------- kinds of legal values
+
+
+@dataclass(frozen=True)
+class Integer:
+    """A whole number of at least `low`."""
+
+    low: int = 0
+    extra: tuple[int, ...] = ()
+
+    def describe(self) -> str:
+        also = "".join(f" or {value}" for value in self.extra)
+        return f"a whole number of at least {self.low}{also}"
+
+    def convert(self, value: Any) -> int:
+        legal = isinstance(value, int) and not isinstance(value, bool)
+        if not legal or (value < self.low and value not in self.extra):
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True)
+class Number:
+    """A real number between `low` and `high`, the ends included."""
+
+    low: float = 0.0
+    high: float = float("inf")
+
+    def describe(self) -> str:
+        if self.high == float("inf"):
+            return f"a number of at least {self.low:g}"
+        return f"a number between {self.low:g} and {self.high:g}"
+
+    def convert(self, value: Any) -> float:
+        legal = isinstance(value, int | float) and not isinstance(value, bool)
+        if not legal or not self.low <= value <= self.high or value == float("inf"):
+            raise ValueError
+        return float(value)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """One number, or one for each channel of the pictures."""
+
+    def describe(self) -> str:
+        return "one number, or one for each channel, such as (0.485, 0.456, 0.406)"
+
+    def convert(self, value: Any) -> tuple[float, ...]:
+        values = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+        return tuple(Number(low=-float("inf")).convert(number) for number in values)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few words."""
+
+    options: tuple[str, ...]
+
+    def describe(self) -> str:
+        return "one of " + ", ".join(self.options)
+
+    def convert(self, value: Any) -> str:
+        if value not in self.options:
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True)
+class Text:
+    """Any text."""
+
+    def describe(self) -> str:
+        return "a text"
+
+    def convert(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True)
+class Span:
+    """A duration; `zero` says whether none at all is legal too."""
+
+    zero: bool = False
+
+    def describe(self) -> str:
+        return f"a duration: {FORMS}" + ("" if self.zero else ", more than 0")
+
+    def convert(self, value: Any) -> str:
+        duration = parse_duration(value)
+        if duration.amount == 0 and not self.zero:
+            raise ValueError
+        return str(value)
+
+
+# --------------------------------------------------------------------------------------- the table
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key: its default, what it means, and which values are legal."""
+
+    default: Any
+    meaning: str
+    legal: Integer | Number | Numbers | Choice | Text | Span
+
+
+KEYS: dict[str, Key] = {
+    "seed": Key(
+        0, "random numbers of initialisation, data order, augmentation, dropout", Integer()
+    ),
+    # Data: where pictures come from and how they are made to fit the model.
+    "dataset": Key("digits", "digits, or tfds:NAME for a data set of TensorFlow Datasets", Text()),
+    "data.train": Key("train", "split to learn from, such as train or train[:90%]", Text()),
+    "data.validation": Key(
+        "", "part of the training data to choose 'best' by; empty: none", Text()
+    ),
+    "data.test": Key("test", "split to report the result on; it never chooses anything", Text()),
+    "data.dir": Key(
+        "", "where TensorFlow Datasets keeps prepared data; empty: its own default", Text()
+    ),
+    "data.mean": Key((0.5,), "subtracted from pixels scaled to 0..1, per channel", Numbers()),
+    "data.std": Key((0.5,), "divides the pixels after that, per channel", Numbers()),
+    "data.crop": Key(
+        1.0, "share of the resized picture's side that the model sees", Number(0.01, 1)
+    ),
+    "data.interpolation": Key(
+        "bicubic", "how pictures are resized", Choice(("bicubic", "bilinear", "lanczos"))
+    ),
+    "data.workers": Key(0, "processes that load pictures; 0: threads of this one", Integer()),
+    # Augmentation of training pictures, on the host.
+    "augment.flip": Key(0.0, "probability of a left-right flip", Number(0, 1)),
+    "augment.pad_crop": Key(0, "pixels of padding before a random crop", Integer()),
+    "augment.rotate": Key(0.0, "largest rotation, in degrees", Number(0, 180)),
+    "augment.shift": Key(0.0, "largest shift, as a share of the picture's side", Number(0, 1)),
+    "augment.scale": Key(0.0, "largest change of size: 0.1 is from 1/1.1 to 1.1", Number(0, 1)),
+    "augment.shear": Key(0.0, "largest shear, in degrees", Number(0, 45)),
+    # A name of `python -m vit_jax models`; every field of that model is a legal key beside it.
+    "model.name": Key("ViT-Ti/16", "which model; its fields are model.FIELD", Text()),
+    "precision": Key("float32", "type of the computation", Choice(("float32", "bfloat16"))),
+    # What is minimised, and how.
+    "objective.name": Key("supervised", "what is learned", Choice(("supervised",))),
+    "objective.label_smoothing": Key(
+        0.0, "share of the label spread over all classes", Number(0, 0.99)
+    ),
+    "optimizer.name": Key("adamw", "how parameters are updated", Choice(("adamw",))),
+    "optimizer.learning_rate": Key(1e-3, "peak learning rate", Number()),
+    "optimizer.weight_decay": Key(1e-4, "decoupled decay of matrices and kernels", Number()),
+    "optimizer.b1": Key(0.9, "decay of Adam's first moment", Number(0, 0.999999)),
+    "optimizer.b2": Key(0.999, "decay of Adam's second moment", Number(0, 0.999999)),
+    "optimizer.eps": Key(1e-8, "added to the root of Adam's second moment", Number()),
+    "optimizer.clip": Key(1.0, "largest global norm of the gradient; 0: no clipping", Number()),
+    "schedule.name": Key("cosine", "decay after the warm-up", Choice(("cosine",))),
+    "schedule.warmup": Key("5%", "linear rise to the peak learning rate", Span(zero=True)),
+    "schedule.end": Key(0.0, "last learning rate as a share of the peak", Number(0, 1)),
+    "batch_size": Key(64, "pictures in one step, over all devices and hosts", Integer(1)),
+    "duration": Key("10 epochs", "length of the run", Span()),
+    # Where it runs.
+    "device": Key("auto", "kind of device to run on", Choice(("auto", "cpu", "gpu", "tpu"))),
+    "mesh.data": Key(
+        -1, "devices that share each batch; -1: all there are", Integer(1, extra=(-1,))
+    ),
+    # What is kept and shown.
+    "resume": Key(
+        "auto",
+        "auto: go on where the run folder stopped; must: only that; never: start afresh",
+        Choice(("auto", "must", "never")),
+    ),
+    "checkpoint.every": Key("10%", "how often the state is saved", Span()),
+    "checkpoint.keep": Key(3, "how many of the last checkpoints are kept", Integer(1)),
+    "evaluate.every": Key("10%", "how often the model is evaluated", Span()),
+    "evaluate.batch_size": Key(0, "pictures in one evaluation step; 0: batch_size", Integer()),
+    "log.every": Key("1%", "how often training metrics are written", Span()),
+}
+
+# A run may go on with other values of these: they change neither the data nor the arithmetic.
+FREE_KEYS = ("mesh", "log", "checkpoint", "data.workers", "data.dir", "device", "resume")
+
+
+def default_config() -> ConfigDict:
+    """A fresh configuration with the default of every key, to be changed by a recipe.
+
+    Setting a key that does not exist fails at once; `model` alone takes new keys, the fields of the
+    model named there.
+    """
+    tree: dict[str, Any] = {}
+    for path, key in KEYS.items():
+        *sections, name = path.split(".")
+        section = tree
+        for part in sections:
+            section = section.setdefault(part, {})
+        section[name] = key.default
+    config = ConfigDict(tree, type_safe=False).lock()
+    config.model.unlock()
+    return config
+
+
+# -------------------------------------------------------------------------- reading a configuration
+
+
+def load_config(recipe: str, overrides: Sequence[tuple[str, str]] = ()) -> ConfigDict:
+    """The configuration of a recipe, the command line's overrides on top, checked key by key.
+
+    Args:
+        recipe: path of a Python file with a `get_config()`; `file.py:argument` calls
+            `get_config("argument")`.
+        overrides: pairs of a dotted key and the text of its value.
+
+    Raises:
+        UserError: for a file that cannot be read or run, a key that does not exist, or a value of
+            the wrong type or out of range.
+    """
+    config = default_config()
+    for path, value in flatten(_run_recipe(recipe)):
+        _set(config, path, value, source=recipe)
+    for path, text in overrides:
+        _set(config, path, _from_text(path, text), source="the command line")
+    return config
+
+
+def restore_config(record: Mapping) -> ConfigDict:
+    """The configuration that a run folder keeps, checked like any other."""
+    config = default_config()
+    for path, value in flatten(record):
+        _set(config, path, value, source="config.json")
+    return config
+
+
+def flatten(config: Mapping, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Pairs of dotted key and value, in the order of the configuration."""
+    for name, value in config.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping | ConfigDict) and path not in KEYS:
+            yield from flatten(value, prefix=f"{path}.")
+        else:
+            yield path, value
+
+
+def differences(old: Mapping, new: Mapping) -> list[str]:
+    """Lines `key: old -> new` for every key that differs and may not differ when a run goes on."""
+    old_values, new_values = dict(flatten(old)), dict(flatten(new))
+    lines = []
+    for path in sorted(old_values.keys() | new_values.keys()):
+        before, after = old_values.get(path, "(unset)"), new_values.get(path, "(unset)")
+        free = any(path == key or path.startswith(f"{key}.") for key in FREE_KEYS)
+        if _plain(before) != _plain(after) and not free:
+            lines.append(f"{path}: {before} -> {after}")
+    return lines
+
+
+def _run_recipe(recipe: str) -> ConfigDict:
+    """Runs the `get_config` of a recipe file."""
+    path, argument = recipe, None
+    if not Path(path).exists() and ":" in recipe:
+        path, argument = recipe.rsplit(":", 1)
+    if not Path(path).is_file():
+        beside = Path(path).parent if Path(path).parent.is_dir() else Path("configs")
+        known = sorted(str(file) for file in beside.glob("*.py"))
+        there = f"; in {beside} there are {', '.join(known)}" if known else ""
+        raise UserError(f"there is no configuration file {path}{nearest(path, known) or there}")
+    try:
+        spec = importlib.util.spec_from_file_location("vit_jax_recipe", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        if not hasattr(module, "get_config"):
+            raise UserError(f"{path} has no function get_config() that returns a configuration")
+        config = module.get_config() if argument is None else module.get_config(argument)
+    except UserError:
+        raise
+    except Exception as error:  # whatever a person's own file does wrong is theirs to mend
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
+        line = getattr(error, "lineno", None) or (lines[-1] if lines else "?")
+        reason = str(error).strip().split("\n")[0].strip("'\"")
+        raise UserError(f"{path}, line {line}: {type(error).__name__}: {reason}") from error
+    if not isinstance(config, Mapping | ConfigDict):
+        raise UserError(
+            f"get_config() of {path} returned {type(config).__name__}, not a ConfigDict"
+        )
+    return config
+
+
+def _set(config: ConfigDict, path: str, value: Any, source: str) -> None:
+    """Sets one checked value."""
+    *sections, name = path.split(".")
+    if path in KEYS:
+        legal = KEYS[path].legal
+        try:
+            value = legal.convert(value)
+        except ValueError as error:
+            reason = f" ({error})" if str(error) else ""
+            raise UserError(
+                f"{source}: {path} = {value!r} is not legal{reason}; write {legal.describe()}"
+            ) from error
+    elif sections != ["model"]:  # whether the model has such a field, the model will say
+        known = [*KEYS, "model.FIELD"]
+        raise UserError(f"{source}: there is no key {path!r}{_nearest_key(path, known)}")
+    section = config
+    for part in sections:
+        section = section[part]
+    section[name] = value
+
+
+def _nearest_key(path: str, known: list[str]) -> str:
+    """Nearest full key, or, for a key given without its section, the keys that end the same."""
+    last = path.rsplit(".", 1)[-1]
+    same_end = [key for key in known if key.rsplit(".", 1)[-1] == last]
+    if same_end:
+        return "; did you mean " + " or ".join(repr(key) for key in same_end) + "?"
+    inside = [key for key in known if key.startswith(f"{path}.")]
+    if inside:
+        return f"; it is a section with the keys {', '.join(inside)}"
+    return nearest(path, known) or f"; the keys are {', '.join(known)}"
+
+
+def _from_text(path: str, text: str) -> Any:
+    """The value that a text on the command line stands for, at a key."""
+    if path in KEYS and isinstance(KEYS[path].legal, Text | Choice | Span):
+        return text
+    return literal(text)
+
+
+def literal(text: str) -> Any:
+    """A number, tuple, None, true or false where the text looks like one; else the text itself."""
+    words = {"none": None, "null": None, "true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON gives it back, so that a tuple equals its list."""
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

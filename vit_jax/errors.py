@@ -1,0 +1,30 @@
+"""What a person can get wrong, as one exception, and the exit codes of the command line.
+
+A `UserError` carries one clear sentence: what is wrong, where, which values are legal and what to
+do. The command line prints that sentence without a traceback. Everything else is an internal fault
+and keeps its traceback.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+EXIT_DONE = 0
+EXIT_INTERNAL_FAULT = 1
+EXIT_USER_ERROR = 2
+EXIT_STOPPED = (
+    75  # stopped by a signal after saving; the same command goes on (EX_TEMPFAIL of sysexits.h)
+)
+
+
+class UserError(ValueError):
+    """A mistake of the person at the keyboard, told in one sentence."""
+
+
+def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
+    """A hint such as `; did you mean 'ViT-B/16' or 'ViT-B/32'?`, or nothing when none is near."""
+    known = list(known)
+    by_lower = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), by_lower, n=count, cutoff=0.5)
+    if not close:
+        return ""
+    return "; did you mean " + " or ".join(repr(by_lower[name]) for name in close) + "?"
