@@ -1,0 +1,224 @@
+"""Any picture becomes RGB: the cases that users of image models report, file by file."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vit_jax.data import decode
+from vit_jax.errors import UserError
+
+IMAGES = Path(__file__).parent / "images"
+WHITE = (255, 255, 255)
+
+
+def encoded(image, kind, **options):
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def mean_difference(a, b):
+    return np.abs(a.astype(int) - b.astype(int)).mean()
+
+
+REFERENCE = np.asarray(Image.open(IMAGES / "ref_quad_rgb.png"))
+
+
+def test_cmyk_jpeg_has_the_right_colours():
+    image = decode(IMAGES / "cmyk_quad.jpg")
+    assert image.shape == (32, 32, 3) and image.dtype == np.uint8
+    assert np.abs(image.astype(int) - REFERENCE).max() <= 4
+
+
+@pytest.mark.parametrize(
+    "name", ["alpha_hidden_a.png", "alpha_hidden_b.png", "alpha_palette_trns.png"]
+)
+def test_transparency_is_white_whatever_hides_under_it(name):
+    image = decode(IMAGES / name)
+    half = image.shape[1] // 2
+    assert np.all(image[:, :half] == WHITE) and np.all(image[:, half:] == (20, 140, 60))
+
+
+def test_transparent_grey_is_white():
+    image = decode(IMAGES / "alpha_la.png")
+    half = image.shape[1] // 2
+    assert np.all(image[:, :half] == 255) and np.all(image[:, half:] == 90)
+
+
+def test_half_transparent_red_is_pink():
+    pixels = np.full((2, 2, 4), (255, 0, 0, 128), np.uint8)
+    for picture in (pixels, Image.fromarray(pixels), encoded(Image.fromarray(pixels), "PNG")):
+        assert np.all(decode(picture) == (255, 127, 127))
+
+
+@pytest.mark.parametrize("mode, colour", [("1", 0), ("L", 9), ("RGB", (10, 200, 30))])
+def test_key_colours_are_transparent(mode, colour):
+    picture = encoded(Image.new(mode, (4, 4), colour), "PNG", transparency=colour)
+    assert np.all(decode(picture) == 255)
+
+
+def test_16_bit_key_colour_is_transparent_and_its_neighbour_is_not():
+    pixels = np.full((2, 2), 20000, np.uint16)
+    pixels[0] = 20001
+    picture = encoded(Image.fromarray(pixels), "PNG", transparency=20001)
+    assert decode(picture)[:, 0, 0].tolist() == [255, 78]  # 20,000 / 257 = 77.8
+
+
+def test_16_bit_ramp_is_scaled_and_not_clipped():
+    ramp = decode(IMAGES / "gray16_ramp.png")
+    assert len(np.unique(ramp)) == 256
+    assert np.abs(ramp.reshape(256, 3).astype(int) - np.arange(256)[:, None]).max() <= 1
+    np.testing.assert_array_equal(ramp, decode(IMAGES / "gray8_ramp.png"))
+
+
+@pytest.mark.parametrize("top", [1.0, 255.0, 65535.0])
+def test_float_pictures_are_read_on_the_scale_that_holds_them(top):
+    ramp = np.linspace(0, top, 256, dtype=np.float32).reshape(16, 16)
+    for picture in (ramp, encoded(Image.fromarray(ramp), "TIFF")):
+        grey = decode(picture)[:, :, 0].reshape(-1)
+        assert np.abs(grey.astype(int) - np.arange(256)).max() <= 1
+
+
+@pytest.mark.parametrize("name", ["gray.jpg", "gray8_ramp.png", "bilevel.png"])
+def test_grey_has_three_equal_channels(name):
+    image = decode(IMAGES / name)
+    assert image.shape[2] == 3
+    assert np.all(image == image[:, :, :1])
+
+
+def test_1_bit_is_black_and_white():
+    image = decode(IMAGES / "bilevel.png")
+    assert set(np.unique(image)) == {0, 255}
+    assert np.all(image[: image.shape[0] // 2, : image.shape[1] // 2] == 255)
+
+
+def test_exif_orientation_is_applied_once():
+    turned = decode(IMAGES / "exif_orientation6.jpg")
+    assert turned.shape == (32, 40, 3)
+    assert mean_difference(turned, decode(IMAGES / "exif_upright_reference.jpg")) < 2
+    opened = Image.open(IMAGES / "exif_orientation6.jpg")
+    np.testing.assert_array_equal(decode(opened), turned)
+    np.testing.assert_array_equal(decode(opened), turned)
+
+
+@pytest.mark.parametrize("exif", [b"garbage", b"II*\0\x08\0\0\0\xff\xff"])
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
+def test_damaged_exif_does_not_cost_the_picture(exif):
+    picture = encoded(Image.new("RGB", (4, 4), "white"), "JPEG", exif=b"Exif\0\0" + exif)
+    assert np.all(decode(picture) == 255)
+
+
+def test_animation_gives_its_first_frame():
+    image = decode(IMAGES / "animated.gif")
+    assert image.shape == (18, 24, 3)
+    assert np.abs(image.astype(int) - (250, 10, 10)).max() <= 6
+
+
+def test_webp_and_upper_case_names_are_read():
+    np.testing.assert_array_equal(decode(IMAGES / "lossless.webp"), REFERENCE)
+    assert mean_difference(decode(IMAGES / "lossy.webp"), REFERENCE) < 8
+    assert mean_difference(decode(str(IMAGES / "UPPER.JPEG")), REFERENCE) < 8
+
+
+@pytest.mark.parametrize(
+    "name, shape", [("wide_300x1.png", (1, 300, 3)), ("tall_1x200.png", (200, 1, 3))]
+)
+def test_sides_of_one_pixel_stay_sides(name, shape):
+    assert decode(IMAGES / name).shape == shape
+
+
+def test_path_bytes_image_and_array_of_one_picture_agree():
+    path = IMAGES / "ref_quad_rgb.png"
+    for picture in (path, str(path), path.read_bytes(), Image.open(path), REFERENCE):
+        np.testing.assert_array_equal(decode(picture), REFERENCE)
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (4, 5, 1)])
+@pytest.mark.parametrize("kind, top", [(bool, 1), (np.uint8, 255), (np.uint16, 65535)])
+def test_grey_arrays_of_every_depth(shape, kind, top):
+    image = decode(np.full(shape, top, kind))
+    assert image.shape == (4, 5, 3) and image.dtype == np.uint8 and np.all(image == 255)
+
+
+def test_the_result_is_the_callers_own():
+    pixels = np.zeros((2, 2, 3), np.uint8)
+    decode(pixels)[:] = 7
+    assert np.all(pixels == 0)
+
+
+@pytest.mark.parametrize(
+    "name, cause",
+    [
+        ("truncated.jpg", "truncated"),
+        ("truncated.png", "truncated"),
+        ("zero_bytes.jpg", "empty"),
+        ("text_inside.jpg", "not a picture"),
+        ("missing.jpg", "no such file"),
+        (".", "directory"),
+    ],
+)
+def test_unreadable_files_are_named_with_their_cause(name, cause):
+    with pytest.raises(UserError, match=cause) as raised:
+        decode(IMAGES / name)
+    assert str(IMAGES / name) in str(raised.value)
+
+
+def test_bytes_are_named_as_the_caller_says():
+    with pytest.raises(UserError, match="cannot read the picture upload 7: there are no bytes"):
+        decode(b"", name="upload 7")
+
+
+@pytest.mark.parametrize(
+    "picture, cause",
+    [
+        (np.zeros((4, 4, 2), np.uint8), "shape is .4, 4, 2."),
+        (np.zeros((0, 4, 3), np.uint8), "shape is .0, 4, 3."),
+        (np.zeros((4, 4, 3), np.int64), "int64; they must be bool, uint8, uint16 or float"),
+        (np.full((4, 4, 3), -1.0), "from -1.0 to -1.0"),
+        (np.full((4, 4, 3), np.nan), "from nan to nan"),
+        (None, "not NoneType"),
+    ],
+)
+def test_pixels_without_a_known_scale_or_shape_are_refused(picture, cause):
+    with pytest.raises(UserError, match=cause):
+        decode(picture)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_files_raise_nothing_but_user_errors():
+    rng = np.random.default_rng(0)
+    for path in sorted(IMAGES.iterdir()):
+        content = np.frombuffer(path.read_bytes(), np.uint8)
+        if not 10 < len(content) < 10_000:
+            continue
+        for _ in range(10):
+            damaged = content.copy()
+            damaged[rng.integers(len(content), size=4)] = rng.integers(256, size=4)
+            try:
+                image = decode(damaged.tobytes())
+            except UserError:
+                continue
+            assert image.dtype == np.uint8 and image.shape[2] == 3
+
+
+def test_a_picture_of_196_million_pixels_is_refused_within_300_mb():
+    path = IMAGES / "huge_14000x14000_1bit.png"
+    code = (
+        "import resource\n"
+        "from vit_jax.data.decode import decode\n"
+        "from vit_jax.errors import UserError\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        f"try: decode({str(path)!r})\n"
+        "except UserError as error: print(error)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    sentence, kilobytes = done.stdout.strip().splitlines()
+    assert str(path) in sentence
+    assert "196000000" in sentence and "PIL.Image.MAX_IMAGE_PIXELS" in sentence
+    assert int(kilobytes) < 300_000

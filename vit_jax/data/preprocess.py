@@ -1,0 +1,183 @@
+"""From a decoded picture to what a model sees: size, channels and pixel statistics.
+
+`Preprocessing` is part of a trained model's record. Training, evaluation, prediction and export
+share one instance, in two halves:
+
+- calling it, on the host: uint8 of any size -> uint8 of the model's size (batches travel as uint8);
+- `normalize`, on the device: uint8 -> float32. It is the only normaliser of the package.
+
+Resizing is Pillow's with anti-aliasing; the crop is the central one of timm and torchvision.
+"""
+
+import dataclasses
+import math
+from numbers import Integral, Real
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, UInt8
+from PIL import Image
+
+from vit_jax.errors import UserError, nearest
+
+INTERPOLATIONS = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+    """What happens to a picture between decoder and model.
+
+    Attributes:
+      size: (height, width) that the model sees, in pixels.
+      channels: 3 for RGB, 1 for grey.
+      mean: mean of the pixels on the scale 0 to 1, one number or one per channel.
+      std: their standard deviation, likewise. The defaults map 0 to -1 and 255 to 1.
+      crop: the side of the central crop as a fraction of the resized picture, in (0, 1].
+      interpolation: "bilinear", "bicubic" or "lanczos".
+
+    Raises:
+      UserError: a field has an illegal value.
+    """
+
+    size: tuple[int, int]
+    channels: int = 3
+    mean: tuple[float, ...] = (0.5,)
+    std: tuple[float, ...] = (0.5,)
+    crop: float = 1.0
+    interpolation: str = "bicubic"
+
+    def __post_init__(self):
+        for field in ("size", "mean", "std"):  # JSON knows lists only
+            value = getattr(self, field)
+            if isinstance(value, list):
+                object.__setattr__(self, field, tuple(value))
+        _check(self)
+
+    def __call__(self, image: UInt8[np.ndarray, "h w c"]) -> UInt8[np.ndarray, "H W C"]:
+        """Resizes to cover `size / crop` with the aspect kept, crops the centre, sets the channels.
+
+        Args:
+          image: uint8 pixels (h, w, 1) or (h, w, 3), sides of 1 pixel included.
+
+        Returns:
+          uint8 pixels (*size, channels).
+        """
+        if image.ndim != 3 or image.shape[2] not in (1, 3):
+            raise UserError(
+                f"a picture of shape {image.shape} cannot be preprocessed; its shape must be"
+                " (height, width, 1) or (height, width, 3): pass it through vit_jax.data.decode"
+            )
+        if self.crop == 1.0 and image.shape[:2] == self.size:
+            resized = image
+        else:
+            resized = self._resize_and_crop(image)
+        return _to_channels(resized, self.channels)
+
+    def normalize(self, images: UInt8[Array, "*batch c"]) -> Float[Array, "*batch c"]:
+        """uint8 pixels to the float32 that the model was trained on, on the device.
+
+        Args:
+          images: uint8 pixels with `channels` as the last axis.
+
+        Returns:
+          float32 `(images / 255 - mean) / std`, same shape.
+        """
+        # Not images / 255: XLA turns that into a product with 1 / 255, and compiled and eager code
+        # would differ in the last bit.
+        mean = jnp.asarray(255 * np.array(self.mean), jnp.float32)
+        std = jnp.asarray(255 * np.array(self.std), jnp.float32)
+        return (jnp.asarray(images).astype(jnp.float32) - mean) / std
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain values that JSON can hold; `from_dict` reads them."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in dataclasses.asdict(self).items()
+        }
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> "Preprocessing":
+        """The instance that `to_dict` described. Raises UserError on unknown or missing fields."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in fields:
+            if name not in known:
+                raise UserError(
+                    f"preprocessing has no field {name!r}; its fields are {', '.join(known)}"
+                    + nearest(name, known)
+                )
+        if "size" not in fields:
+            raise UserError("preprocessing needs the field 'size': [height, width] in pixels")
+        return cls(**fields)
+
+    def _resize_and_crop(self, image: UInt8[np.ndarray, "h w c"]) -> UInt8[np.ndarray, "H W c"]:
+        """Resizing whole and then cropping, within rounding, but only the crop is computed.
+
+        Resizing a picture of 1 x 10,000 pixels whole, to cut out a square, would take gigabytes.
+        """
+        height, width = image.shape[:2]
+        covered = [math.floor(side / self.crop) for side in self.size]
+        scale = max(covered[0] / height, covered[1] / width)
+        full_height = max(covered[0], int(height * scale))
+        full_width = max(covered[1], int(width * scale))
+        top = round((full_height - self.size[0]) / 2)
+        left = round((full_width - self.size[1]) / 2)
+        box = (
+            left * width / full_width,
+            top * height / full_height,
+            (left + self.size[1]) * width / full_width,
+            (top + self.size[0]) * height / full_height,
+        )
+        resized = _to_pillow(image).resize(
+            self.size[::-1], INTERPOLATIONS[self.interpolation], box=box
+        )
+        return np.asarray(resized).reshape(*self.size, image.shape[2])
+
+
+def _check(fields: Preprocessing) -> None:
+    size, channels = fields.size, fields.channels
+    if not (
+        isinstance(size, tuple)
+        and len(size) == 2
+        and all(isinstance(side, Integral) and side > 0 for side in size)
+    ):
+        raise UserError(
+            f"preprocessing size is {size!r}; it must be (height, width), two whole numbers of"
+            " pixels above 0"
+        )
+    if channels not in (1, 3):
+        raise UserError(f"preprocessing channels is {channels!r}; it must be 3 (RGB) or 1 (grey)")
+    for name in ("mean", "std"):
+        values = getattr(fields, name)
+        if not isinstance(values, tuple) or len(values) not in (1, channels):
+            raise UserError(
+                f"preprocessing {name} is {values!r}; it must be a tuple of one number or of one"
+                f" per channel ({channels})"
+            )
+        if not all(isinstance(value, Real) and math.isfinite(value) for value in values):
+            raise UserError(f"preprocessing {name} is {values!r}; it must hold finite numbers")
+    if min(fields.std) <= 0:
+        raise UserError(f"preprocessing std is {fields.std!r}; its numbers must be above 0")
+    if not (isinstance(fields.crop, Real) and 0 < fields.crop <= 1):
+        raise UserError(f"preprocessing crop is {fields.crop!r}; it must be above 0 and at most 1")
+    if fields.interpolation not in INTERPOLATIONS:
+        raise UserError(
+            f"preprocessing interpolation is {fields.interpolation!r}; it must be one of"
+            f" {', '.join(INTERPOLATIONS)}"
+        )
+
+
+def _to_pillow(image: UInt8[np.ndarray, "h w c"]) -> Image.Image:
+    return Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
+
+
+def _to_channels(image: UInt8[np.ndarray, "h w c"], channels: int) -> UInt8[np.ndarray, "h w C"]:
+    if image.shape[2] == channels:
+        return image
+    if channels == 3:
+        return np.repeat(image, 3, axis=2)
+    return np.asarray(Image.fromarray(image).convert("L"))[:, :, None]  # ITU-R BT.601 luma
