@@ -1,0 +1,313 @@
+"""Exact counts, from closed-form formulas, papers' code and torch's FlopCounter; none from here."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import linen as nn
+
+from vit_jax.models import ViT, create_model, list_models
+from vit_jax.models.cost import _walk, cost, shape_walk
+
+# At 224 pixels with 1000 classes: tokens, parameters, and parameters with a representation layer as
+# wide as the model, with mean pooling and no class token, and without head; MACs.
+VIT_COUNTS = {
+    "ViT-Ti/14": (257, 5_694_376, 5_731_432, 5_693_992, 5_501_376, 1_697_710_080),
+    "ViT-Ti/16": (197, 5_717_416, 5_754_472, 5_717_032, 5_524_416, 1_253_683_200),
+    "ViT-Ti/32": (50, 6_131_560, 6_168_616, 6_131_176, 5_938_560, 306_034_176),
+    "ViT-S/14": (257, 22_004_584, 22_152_424, 22_003_816, 21_619_584, 6_123_945_984),
+    "ViT-S/16": (197, 22_050_664, 22_198_504, 22_049_896, 21_665_664, 4_598_882_304),
+    "ViT-S/32": (50, 22_878_952, 23_026_792, 22_878_184, 22_493_952, 1_142_909_952),
+    "ViT-B/14": (257, 86_475_496, 87_066_088, 86_473_960, 85_706_496, 23_161_995_264),
+    "ViT-B/16": (197, 86_567_656, 87_158_248, 86_566_120, 85_798_656, 17_563_828_224),
+    "ViT-B/32": (50, 88_224_232, 88_814_824, 88_222_696, 87_455_232, 4_409_186_304),
+    "ViT-L/14": (257, 304_203_752, 305_253_352, 304_201_704, 303_178_752, 81_013_006_336),
+    "ViT-L/16": (197, 304_326_632, 305_376_232, 304_324_584, 303_301_632, 61_554_712_576),
+    "ViT-L/32": (50, 306_535_400, 307_585_000, 306_533_352, 305_510_400, 15_377_539_072),
+    "ViT-H/14": (257, 632_045_800, 633_685_480, 632_043_240, 630_764_800, 167_295_109_120),
+    "ViT-H/16": (197, 632_199_400, 633_839_080, 632_196_840, 630_918_400, 127_314_872_320),
+    "ViT-H/32": (50, 634_960_360, 636_600_040, 634_957_800, 633_679_360, 31_856_035_840),
+}
+SMALL_COUNTS = {  # tokens, parameters, MACs; 10 classes
+    "CIFAR-ViT-S/4": (65, 5_362_762, 365_107_584),
+    "CIFAR-ViT-B/4": (65, 21_342_346, 1_420_309_248),
+    "CIFAR-ViT-L/4": (65, 75_722_250, 5_012_747_264),
+    "CIFAR-ViT-512/8": (17, 19_028_490, 324_217_856),
+    "Minimal-ViT-128/8": (17, 821_642, 14_059_776),
+}
+BY_FORMULA = ("ViT-S/8", "ViT-B/8", "ViT-g/14", "ViT-G/14", "Digits-ViT-96/2")
+
+# Variants: name, fields, parameters, MACs (None: no number to compare with).
+VARIANTS = [
+    ("ViT-B/16", {"image_size": 384}, 86_859_496, 55_484_350_464),
+    ("ViT-B/32", {"image_size": 384}, 88_297_192, 13_043_564_544),
+    ("ViT-L/16", {"image_size": 384}, 304_715_752, 191_066_300_416),
+    ("ViT-L/32", {"image_size": 384}, 306_632_680, 45_275_963_392),
+    ("ViT-L/16", {"image_size": 512}, 305_174_504, 361_986_285_568),
+    ("ViT-H/14", {"image_size": 518}, 633_470_440, 1_016_716_764_160),
+    ("ViT-B/16", {"image_size": 448}, 87_019_240, 78_495_154_176),
+    ("ViT-B/16", {"image_size": 512}, None, 107_027_890_176),
+    ("ViT-B/16", {"pool": "mean"}, 86_566_120, 17_471_649_792),
+    ("ViT-B/16", {"representation_size": 768}, 87_158_248, 17_563_828_224 + 768**2),
+    ("ViT-B/16", {"representation_size": 768, "num_classes": 21_843}, 103_186_515, None),
+    ("ViT-B/8", {}, 86_576_872, None),
+    # big_vision's S/16 baseline: fixed positions and a representation layer, three ways to pool
+    *(
+        (
+            "ViT-S/16",
+            {"positions": "sincos2d", "representation_size": 384, "pool": pool},
+            parameters,
+            None,
+        )
+        for pool, parameters in (("mean", 22_122_472), ("cls", 22_122_856), ("map", 23_896_552))
+    ),
+    ("ViT-g/14", {"pool": "mean"}, 1_012_608_616, None),
+    ("ViT-G/14", {"pool": "mean"}, 1_844_437_352, None),
+    # further sizes of big_vision, mean pooling: mu/16, M/16, So400m/14
+    (
+        "ViT-B/16",
+        {"width": 32, "depth": 1, "mlp_width": 128, "heads": 2, "pool": "mean"},
+        76_648,
+        None,
+    ),
+    (
+        "ViT-B/16",
+        {"width": 512, "depth": 12, "mlp_width": 2048, "heads": 8, "pool": "mean"},
+        38_836_712,
+        None,
+    ),
+    (
+        "ViT-B/14",
+        {"width": 1152, "depth": 27, "mlp_width": 4304, "heads": 16, "pool": "mean"},
+        413_595_352,
+        None,
+    ),
+    ("CIFAR-ViT-S/4", {"num_classes": 100}, 5_380_132, None),
+    ("CIFAR-ViT-S/4", {"depth": 6}, 2_693_578, None),
+    ("CIFAR-ViT-B/4", {"depth": 6}, 10_695_562, None),
+    ("CIFAR-ViT-L/4", {"depth": 12}, 37_893_642, None),
+    ("ViT-B/16", {"image_size": 64, "num_classes": 10}, 85_668_106, 1_458_660_864),
+    (
+        "Minimal-ViT-128/8",
+        {"image_size": 224, "patch_size": 16, "width": 512, "depth": 6},
+        19_415_562,
+        4_033_768_448,
+    ),
+]
+
+
+def count_parameters(model):
+    """Traces one block and counts it `depth` times: quick, and independent of `cost`."""
+    images = jax.ShapeDtypeStruct((1, model.image_size, model.image_size, 3), jnp.float32)
+    params = jax.eval_shape(model.clone(depth=1).init, jax.random.key(0), images)["params"]
+
+    def size(tree):
+        return sum(leaf.size for leaf in jax.tree.leaves(tree))
+
+    return size(params) + (model.depth - 1) * size(params["blocks_0"])
+
+
+def count(model):
+    """Tokens, parameters and MACs by `cost` of one and of two blocks; the others are alike."""
+    one, two = cost(model.clone(depth=1)), cost(model.clone(depth=2))
+    further = model.depth - 1
+    parameters = one.parameters + further * (two.parameters - one.parameters)
+    return one.tokens, parameters, one.macs + further * (two.macs - one.macs)
+
+
+def closed_form(model):
+    """Tokens, parameters and MACs written down as formulas of the sizes (square, learned table)."""
+    patches = (model.image_size // model.patch_size) ** 2
+    tokens, prefix = patches + model.prefix, model.prefix
+    pixels = model.patch_size**2 * model.in_channels
+    width, depth, classes = model.width, model.depth, model.num_classes
+    mlp = model.mlp_width or int(width * model.mlp_ratio)
+    attention = 4 * width**2 + 4 * width
+    block = attention + 2 * width * mlp + mlp + width + 4 * width
+    embedding = pixels * width + width + width * prefix + tokens * width
+    parameters = embedding + depth * block + 2 * width + width * classes + classes
+    per_block = 4 * tokens * width**2 + 2 * tokens**2 * width + 2 * tokens * width * mlp
+    return tokens, parameters, patches * pixels * width + depth * per_block + width * classes
+
+
+def test_every_registered_name_is_in_the_count_table():
+    vit_names = [name for name in list_models() if isinstance(create_model(name), ViT)]
+    assert sorted(vit_names) == sorted([*VIT_COUNTS, *SMALL_COUNTS, *BY_FORMULA])
+
+
+@pytest.mark.parametrize("name", ["ViT-Ti/16", "ViT-S/16", "ViT-B/16", "ViT-L/16", "ViT-H/14"])
+def test_vit_traced_in_full_depth_costs_exactly_what_the_table_says(name):
+    tokens, parameters, *_, macs = VIT_COUNTS[name]
+    counted = cost(create_model(name))
+    assert (counted.tokens, counted.parameters, counted.macs) == (tokens, parameters, macs)
+    assert counted.flops == 2 * macs
+
+
+@pytest.mark.parametrize("name", VIT_COUNTS)
+def test_vit_costs_exactly_what_the_table_says(name):
+    tokens, parameters, *_, macs = VIT_COUNTS[name]
+    assert count(create_model(name)) == (tokens, parameters, macs)
+
+
+@pytest.mark.parametrize("name", VIT_COUNTS)
+def test_vit_variants_have_exactly_the_parameters_of_the_table(name):
+    _, _, with_representation, mean_pool, headless, _ = VIT_COUNTS[name]
+    width = create_model(name).width
+    assert count_parameters(create_model(name, representation_size=width)) == with_representation
+    assert count_parameters(create_model(name, pool="mean")) == mean_pool
+    assert count_parameters(create_model(name, num_classes=0)) == headless
+
+
+@pytest.mark.parametrize("name", SMALL_COUNTS)
+def test_small_vit_costs_exactly_what_the_table_says(name):
+    assert count(create_model(name)) == SMALL_COUNTS[name]
+
+
+@pytest.mark.parametrize("name", BY_FORMULA)
+def test_cost_is_the_closed_form(name):
+    model = create_model(name)
+    assert count(model) == closed_form(model)
+
+
+@pytest.mark.parametrize(("name", "fields", "parameters", "macs"), VARIANTS)
+def test_other_resolutions_heads_and_sizes(name, fields, parameters, macs):
+    model = create_model(name, **fields)
+    if macs is None:
+        assert count_parameters(model) == parameters
+    else:
+        _, counted_parameters, counted_macs = count(model)
+        assert counted_macs == macs
+        assert parameters in (None, counted_parameters)
+
+
+def test_cost_at_a_size_is_the_cost_of_the_model_built_for_it():
+    counted = cost(create_model("ViT-B/16"), image_size=384)
+    assert (counted.tokens, counted.parameters, counted.macs) == (577, 86_859_496, 55_484_350_464)
+
+
+def test_parts_are_those_of_the_hand_count():
+    """The breakdown of the small CIFAR model, by hand."""
+    counted = cost(create_model("CIFAR-ViT-S/4"))
+    assert {part.name: part.parameters for part in counted.parts} == {
+        "patch embedding": 9_408,
+        "class token": 192,
+        "positions": 12_480,
+        "attention": 1_778_688,
+        "MLP": 3_550_464,
+        "norms": 9_216 + 384,
+        "head": 1_930,
+    }
+    assert {part.name: part.macs for part in counted.parts if part.macs} == {
+        "patch embedding": 589_824,
+        "attention": 115_015_680 + 19_468_800,  # q, k, v and output; the two products of attention
+        "MLP": 230_031_360,
+        "head": 1_920,
+    }
+
+
+def test_parts_sum_to_the_totals_with_every_option_on():
+    model = ViT(
+        image_size=32,
+        patch_size=8,
+        width=24,
+        depth=2,
+        heads=3,
+        num_classes=5,
+        registers=2,
+        pool="map",
+        class_token=True,
+        layer_scale=0.1,
+        embed_norm=True,
+        qk_norm=True,
+        representation_size=6,
+    )
+    counted = cost(model)
+    assert sum(part.parameters for part in counted.parts) == counted.parameters
+    assert sum(part.macs for part in counted.parts) == counted.macs
+    assert counted.parameters == count_parameters(model)
+    names = [part.name for part in counted.parts]
+    assert "other" not in names
+    assert names == [
+        "patch embedding",
+        "class token",
+        "registers",
+        "positions",
+        "attention",
+        "MLP",
+        "norms",
+        "layer scale",
+        "attention pooling",
+        "representation",
+        "head",
+    ]
+
+
+def test_dense_patch_embedding_costs_what_the_convolution_costs():
+    by_method = {
+        m: cost(create_model("CIFAR-ViT-S/4", depth=1, patch_embed_method=m))
+        for m in ("conv", "dense")
+    }
+    assert by_method["conv"] == by_method["dense"]
+
+
+def macs_of(function, *shapes):
+    arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    return sum(count for _, count in _walk(jax.make_jaxpr(function)(*arguments).jaxpr))
+
+
+def test_a_product_counts_rows_times_columns_times_depth():
+    assert macs_of(lambda a, b: a @ b, (3, 5), (5, 7)) == 3 * 5 * 7
+    assert macs_of(lambda a, b: jnp.einsum("bij,bjk->bik", a, b), (2, 3, 5), (2, 5, 7)) == 2 * 105
+
+
+def test_a_scan_counts_as_often_as_it_runs():
+    def looped(x, kernel):
+        return jax.lax.scan(lambda x, _: (x @ kernel, None), x, None, length=9)[0]
+
+    assert macs_of(looped, (4, 4), (4, 4)) == 9 * 64
+
+
+def test_jit_remat_and_custom_derivatives_are_looked_into():
+    @jax.custom_jvp
+    def product(a, b):
+        return a @ b
+
+    product.defjvp(lambda primals, tangents: (product(*primals), tangents[0]))
+    wrapped = jax.jit(jax.checkpoint(lambda a, b: product(a, b) @ b))
+    assert macs_of(wrapped, (4, 4), (4, 4)) == 2 * 64
+
+
+def test_a_condition_counts_its_dearer_branch_once():
+    def either(x, kernel):
+        return jax.lax.cond(x[0, 0] > 0, lambda: x @ kernel, lambda: x @ kernel @ kernel)
+
+    assert macs_of(either, (4, 4), (4, 4)) == 2 * 64
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_a_convolution_counts_window_times_input_channels_of_the_group(groups):
+    module = nn.Conv(8, (3, 3), padding="SAME", feature_group_count=groups)
+    params = module.init(jax.random.key(0), jnp.zeros((1, 6, 6, 4)))
+    counted = macs_of(lambda x: module.apply(params, x), (2, 6, 6, 4))
+    assert counted == 2 * 6 * 6 * 8 * (3 * 3 * 4 // groups)
+
+
+def test_shape_walk_goes_from_image_to_logits():
+    model = create_model("CIFAR-ViT-S/4", depth=2)
+    assert shape_walk(model) == [
+        ("image", (1, 32, 32, 3)),
+        ("patch_embed", (1, 8, 8, 192)),
+        ("tokens", (1, 65, 192)),
+        ("blocks_0", (1, 65, 192)),
+        ("blocks_1", (1, 65, 192)),
+        ("norm", (1, 65, 192)),
+        ("pooled", (1, 192)),
+        ("logits", (1, 10)),
+    ]
+
+
+def test_shape_walk_follows_the_picture_size():
+    rows = dict(shape_walk(create_model("CIFAR-ViT-S/4", depth=1), image_size=(16, 64)))
+    assert rows["image"] == (1, 16, 64, 3)
+    assert rows["patch_embed"] == (1, 4, 16, 192)
+    with pytest.raises(ValueError, match="32 and 36"):
+        shape_walk(create_model("CIFAR-ViT-S/4", depth=1), image_size=33)

@@ -1,0 +1,98 @@
+"""Initialisation by a named scheme: which random numbers every kind of parameter starts from.
+
+What is notable here:
+- Fans are counted separately for q, k and v although they share one kernel (`per_matrix`). Counting
+  the fused matrix instead shrinks their standard deviation by 30 %, 0.0255 for 0.0361 at width 768.
+- `"trunc02"` really has standard deviation 0.02. Truncation at +-2 *standard deviations* without
+  rescaling, as JAX's own `truncated_normal(0.02)` does it, has 0.0176.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.linen.initializers import Initializer
+from jaxtyping import Array, Float
+
+
+@dataclass(frozen=True)
+class InitScheme:
+    """The initialiser of each kind of parameter; norms start at 1 and 0, other biases at 0."""
+
+    kernel: Initializer  # a dense matrix, (in, out)
+    mlp_bias: Initializer
+    patch: Initializer  # the patch embedding, (height, width, in, out)
+    positions: Initializer
+    class_token: Initializer
+    registers: Initializer  # never zero: equal registers would get equal gradients and stay equal
+    probe: Initializer  # what attention pooling asks with, (1, 1, width)
+    head: Initializer
+
+    def qkv(self, key: Array, shape: Sequence[int], dtype: Any = jnp.float32) -> Array:
+        """A fused kernel `(width, 3, heads, head_dim)`: three matrices, each with its own fans."""
+        width, matrices, heads, head_dim = shape
+        drawn = per_matrix(self.kernel, matrices)(key, (width, heads * head_dim), dtype)
+        return drawn.reshape(matrices, width, heads, head_dim).swapaxes(0, 1)
+
+
+def per_matrix(initializer: Initializer, count: int) -> Initializer:
+    """Draws `count` matrices of the asked shape, stacked in front, each from its own key."""
+
+    def draw(
+        key: Array, shape: Sequence[int], dtype: Any = jnp.float32
+    ) -> Float[Array, "n in out"]:
+        keys = jax.random.split(key, count)
+        return jnp.stack([initializer(one, tuple(shape), dtype) for one in keys])
+
+    return draw
+
+
+_zeros = nn.initializers.zeros_init()
+_normal02 = nn.initializers.normal(0.02)
+
+# torch's trunc_normal_(std=0.02) cuts at +-2 in absolute terms, that is at 100 standard deviations,
+# which no float32 draw reaches: it is a normal distribution. (Drawing it through erfinv and
+# clamping, as torch does, now and then yields a weight of exactly 2; a plain normal never does.)
+_trunc02 = _normal02
+
+# What torch gives a convolution that nobody initialises, as in the DeiT and Swin repositories.
+_torch_conv = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
+
+INIT_SCHEMES: dict[str, InitScheme] = {
+    # google-research/vision_transformer, models_vit.py: the code of the 2020 paper.
+    "vit": InitScheme(
+        kernel=nn.initializers.xavier_uniform(),
+        mlp_bias=nn.initializers.normal(1e-6),
+        patch=nn.initializers.lecun_normal(),
+        positions=_normal02,
+        class_token=_zeros,
+        registers=_normal02,
+        probe=nn.initializers.xavier_uniform(),
+        head=_zeros,
+    ),
+    # DeiT (Touvron et al. 2021) and Swin (Liu et al. 2021), in their repositories' `_init_weights`.
+    "trunc02": InitScheme(
+        kernel=_trunc02,
+        mlp_bias=_zeros,
+        patch=_torch_conv,
+        positions=_trunc02,
+        class_token=_trunc02,
+        registers=_trunc02,
+        probe=_trunc02,
+        head=_trunc02,
+    ),
+    # The small CIFAR models: dense layers N(0, 0.02), patch convolution Kaiming normal.
+    "normal02": InitScheme(
+        kernel=_normal02,
+        mlp_bias=_zeros,
+        patch=nn.initializers.variance_scaling(2.0, "fan_in", "normal"),
+        positions=_normal02,
+        class_token=_zeros,
+        registers=_normal02,
+        probe=_normal02,
+        head=_normal02,
+    ),
+}

@@ -1,0 +1,143 @@
+"""The small parts that every architecture is built from.
+
+What is notable here:
+- Patch embedding is one set of parameters with two ways to compute it (`"conv"`, `"dense"`): the
+  same numbers to rounding, so weights move freely between them.
+- LayerNorm takes the variance in two passes. The one-pass formula E[x^2] - E[x]^2 cancels
+  catastrophically where the mean is large, which residual streams of deep ViTs do reach.
+- Three different functions are called "GELU" by the checkpoints of this world; each has its own
+  name here.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.typing import Dtype
+from jaxtyping import Array, Float
+
+from vit_jax.models.initializers import INIT_SCHEMES
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "gelu": lambda x: jax.nn.gelu(x, approximate=False),  # exact, by erf: torch, timm
+    "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),  # Google's JAX code
+    "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),  # OpenAI's CLIP
+    "relu": jax.nn.relu,
+}
+
+
+class PatchEmbed(nn.Module):
+    """Cuts pictures into patches and projects each one linearly (ViT paper, section 3.1, eq. 1).
+
+    Parameters: `kernel (patch_height, patch_width, channels, width)` and `bias (width,)`.
+
+    Args:
+        images: `(batch, height, width, channels)`; the sides are multiples of the patch's.
+
+    Returns:
+        `(batch, height / patch_height, width / patch_width, width)`.
+    """
+
+    width: int
+    patch_size: tuple[int, int]
+    method: str = "conv"  # "conv": strided convolution; "dense": cut into patches, then one matmul
+    use_bias: bool = True
+    init_scheme: str = "vit"
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, images: Float[Array, "batch height width channels"]
+    ) -> Float[Array, "batch grid_height grid_width features"]:
+        scheme = INIT_SCHEMES[self.init_scheme]
+        kernel_shape = (*self.patch_size, images.shape[-1], self.width)
+        kernel = self.param("kernel", scheme.patch, kernel_shape).astype(self.dtype)
+        images = images.astype(self.dtype)
+        if self.method == "conv":
+            layout = ("NHWC", "HWIO", "NHWC")
+            patches = jax.lax.conv_general_dilated(
+                images, kernel, self.patch_size, "VALID", dimension_numbers=layout
+            )
+        else:
+            patches = patchify(images, self.patch_size) @ kernel.reshape(-1, self.width)
+        if self.use_bias:
+            bias = self.param("bias", nn.initializers.zeros_init(), (self.width,))
+            patches = patches + bias.astype(self.dtype)
+        return patches
+
+
+def patchify(
+    images: Float[Array, "batch height width channels"], patch_size: tuple[int, int]
+) -> Float[Array, "batch grid_height grid_width pixels"]:
+    """Cuts pictures into flat patches, pixels in the order (row, column, channel) of the kernel."""
+    batch, height, width, channels = images.shape
+    patch_height, patch_width = patch_size
+    grid = (height // patch_height, width // patch_width)
+    rows_and_columns = (batch, grid[0], patch_height, grid[1], patch_width, channels)
+    return images.reshape(rows_and_columns).swapaxes(2, 3).reshape(batch, *grid, -1)
+
+
+class Mlp(nn.Module):
+    """The per-token network of a block: `fc1`, activation, dropout, `fc2`, dropout; shape kept."""
+
+    hidden: int
+    activation: str = "gelu"
+    dropout: float = 0.0
+    init_scheme: str = "vit"
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "*batch width"], *, train: bool = False
+    ) -> Float[Array, "*batch width"]:
+        scheme = INIT_SCHEMES[self.init_scheme]
+        dense = {"kernel_init": scheme.kernel, "bias_init": scheme.mlp_bias, "dtype": self.dtype}
+        hidden = nn.Dense(self.hidden, name="fc1", **dense)(x)
+        hidden = ACTIVATIONS[self.activation](hidden)
+        hidden = nn.Dropout(self.dropout)(hidden, deterministic=not train)
+        out = nn.Dense(x.shape[-1], name="fc2", **dense)(hidden)
+        return nn.Dropout(self.dropout)(out, deterministic=not train)
+
+
+class LayerNorm(nn.LayerNorm):
+    """Layer normalisation with statistics in float32 and the variance in two passes.
+
+    Parameters `scale` and `bias`; epsilon is 1e-6 as in JAX's ViTs (torch's own default is 1e-5).
+    """
+
+    use_fast_variance: bool = False
+
+
+class LayerScale(nn.Module):
+    """A learned factor per channel on a residual branch (CaiT, Touvron et al. 2021, section 2)."""
+
+    initial: float = 1e-5
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*batch width"]) -> Float[Array, "*batch width"]:
+        initializer = nn.initializers.constant(self.initial)
+        return x * self.param("gamma", initializer, x.shape[-1:]).astype(self.dtype)
+
+
+class DropPath(nn.Module):
+    """Drops a whole residual branch per sample (stochastic depth, Huang et al. 2016).
+
+    With probability `rate` a sample's branch is zero, else it is divided by `1 - rate`, so that the
+    expectation stays. Needs the rng `"dropout"` only where `train` and the rate is not zero.
+    """
+
+    rate: float
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "batch *rest"], *, train: bool = False
+    ) -> Float[Array, "batch *rest"]:
+        one_draw_per_sample = tuple(range(1, x.ndim))
+        return nn.Dropout(self.rate, broadcast_dims=one_draw_per_sample)(x, deterministic=not train)
+
+
+def drop_path_rates(rate: float, depth: int) -> list[float]:
+    """The linear ramp of drop-path rates, from 0 in the first block to `rate` in the last."""
+    return [rate * block / max(depth - 1, 1) for block in range(depth)]

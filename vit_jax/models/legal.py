@@ -1,0 +1,147 @@
+"""What does not fit, said in one sentence: which value, where, which are legal, what to do.
+
+Everything here runs on static numbers, at construction of a model or while it is traced.
+"""
+
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from vit_jax.models.initializers import INIT_SCHEMES
+from vit_jax.models.layers import ACTIVATIONS
+from vit_jax.models.positions import RESIZE_KERNELS
+
+if TYPE_CHECKING:
+    from vit_jax.models.vit import ViT
+
+_CHOICES = {
+    "pool": ("cls", "mean", "map", "none"),
+    "pool_norm": ("before", "after"),
+    "positions": ("learned", "sincos2d", "sincos2d_big_vision", "none"),
+    "norm_order": ("pre", "post"),
+    "activation": tuple(ACTIVATIONS),
+    "init_scheme": tuple(INIT_SCHEMES),
+    "patch_embed_method": ("conv", "dense"),
+    "pos_resize": tuple(RESIZE_KERNELS),
+    "dtype": ("float32", "bfloat16", "float16"),
+}
+_RATES = ("attention_dropout", "projection_dropout", "mlp_dropout", "position_dropout", "drop_path")
+_COUNTS = ("in_channels", "width", "depth", "heads")
+
+
+def pair(size: int | tuple[int, int]) -> tuple[int, int]:
+    """`(height, width)` of a size that may be one number for both."""
+    return (size, size) if isinstance(size, int) else tuple(size)
+
+
+def check_fields(model: "ViT") -> None:
+    """Raises ValueError for fields of a ViT that are not legal or do not fit each other."""
+    name = type(model).__name__
+    for field, legal in _CHOICES.items():
+        check_choice(name, field, getattr(model, field), legal)
+    for field in _RATES:
+        check_rate(name, field, getattr(model, field))
+    for field in _COUNTS:
+        check_count(name, field, getattr(model, field))
+    for field in ("num_classes", "registers"):
+        check_count(name, field, getattr(model, field), least=0)
+    for field in ("head_dim", "mlp_width", "representation_size"):
+        if getattr(model, field) is not None:
+            check_count(name, field, getattr(model, field))
+    for field in ("mlp_ratio", "norm_eps"):
+        check_positive(name, field, getattr(model, field))
+    for field in ("image_size", "patch_size"):
+        check_size(name, field, getattr(model, field))
+    check_patches_fit(name, pair(model.image_size), pair(model.patch_size))
+
+    if model.head_dim is None or model.pool == "map":
+        check_multiple(name, "width", model.width, "heads", model.heads)
+    if model.positions.startswith("sincos2d"):
+        check_multiple(name, "width", model.width, f"the 4 quarters of {model.positions!r}", 4)
+    if model.positions == "sincos2d_big_vision" and model.width < 8:
+        raise ValueError(
+            f"{name}: positions 'sincos2d_big_vision' need a width of 8 or more, got 4."
+        )
+    if model.pool == "cls" and not model.has_class_token:
+        raise ValueError(
+            f"{name}: pool='cls' reads the class token, but class_token=False; "
+            "leave class_token out, or pool by 'mean' or 'map'."
+        )
+
+
+def check_images(model: "ViT", images: Float[Array, "batch height width channels"]) -> None:
+    """Raises ValueError for pictures that a ViT cannot take, by shape and type alone."""
+    name = type(model).__name__
+    if images.ndim != 4:
+        raise ValueError(
+            f"{name}: images are (batch, height, width, channels), got the shape "
+            f"{tuple(images.shape)}; a single picture needs a batch axis in front: images[None]."
+        )
+    if images.shape[-1] != model.in_channels:
+        raise ValueError(
+            f"{name}: the model takes {model.in_channels} channels in the last axis, got images of "
+            f"shape {tuple(images.shape)}; convert the pictures, or build the model with "
+            f"in_channels={images.shape[-1]}."
+        )
+    if not jnp.issubdtype(images.dtype, jnp.floating):
+        raise ValueError(
+            f"{name}: images are float32 and already normalised, got {images.dtype}; "
+            "scale and normalise them first."
+        )
+    check_patches_fit(name, tuple(images.shape[1:3]), pair(model.patch_size))
+
+
+def check_choice(where: str, field: str, value: str, legal: tuple[str, ...]) -> None:
+    if value not in legal:
+        choices = ", ".join(map(repr, legal))
+        raise ValueError(f"{where}: unknown {field}={value!r}; it is one of {choices}.")
+
+
+def check_rate(where: str, field: str, value: float) -> None:
+    if not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
+        raise ValueError(f"{where}: {field}={value!r} is no rate; it lies between 0 (off) and 1.")
+
+
+def check_positive(where: str, field: str, value: float) -> None:
+    if not isinstance(value, int | float) or not value > 0:
+        raise ValueError(f"{where}: {field}={value!r} must be a number above 0.")
+
+
+def check_count(where: str, field: str, value: int, least: int = 1) -> None:
+    if not isinstance(value, int) or value < least:
+        raise ValueError(f"{where}: {field}={value!r} must be a whole number of at least {least}.")
+
+
+def check_size(where: str, field: str, value: int | tuple[int, int]) -> None:
+    sides = pair(value) if isinstance(value, int | tuple | list) else ()
+    if len(sides) != 2 or not all(isinstance(side, int) and side > 0 for side in sides):
+        raise ValueError(
+            f"{where}: {field}={value!r} must be a positive whole number, or two: (height, width)."
+        )
+
+
+def check_multiple(where: str, field: str, value: int, unit_name: str, unit: int) -> None:
+    if value % unit:
+        raise ValueError(
+            f"{where}: {field}={value} is not a multiple of {unit_name}, {unit}; "
+            f"the nearest legal values are {nearest_multiples(value, unit)}."
+        )
+
+
+def check_patches_fit(where: str, image_size: tuple[int, int], patch: tuple[int, int]) -> None:
+    if image_size[0] % patch[0] or image_size[1] % patch[1]:
+        heights, widths = map(nearest_multiples, image_size, patch)
+        raise ValueError(
+            f"{where}: pictures of {image_size[0]} x {image_size[1]} pixels cannot be cut into "
+            f"patches of {patch[0]} x {patch[1]} (height x width); the nearest legal heights are "
+            f"{heights}, the nearest legal widths {widths}: resize or pad the pictures."
+        )
+
+
+def nearest_multiples(value: int, unit: int) -> str:
+    """The legal numbers around a value: `"224 and 240"`, or the value where it is one itself."""
+    lower = value // unit * unit
+    if lower == value and value:
+        return str(value)
+    return f"{lower} and {lower + unit}" if lower else str(unit)

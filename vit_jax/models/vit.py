@@ -1,0 +1,376 @@
+"""The Vision Transformer of "An Image is Worth 16x16 Words" (Dosovitskiy et al. 2021), and its kin.
+
+What is notable here:
+- One module covers ViT, the DeiT, DINOv2, CLIP and SigLIP towers, and torch's post-norm encoder:
+  what tells them apart is a field, with its reason beside it.
+- A picture of another size than the model was built for is fine if the patches fit: the learned
+  table is resized by grid, height and width apart. If they do not fit it is an error; nothing is
+  cropped or padded in silence.
+- `features` gives all tokens and the pooled vector; `__call__` puts the classifier on top. Every
+  block's output is sown as `intermediates/blocks_i/out`, attention weights on request (linen wraps
+  what is sown in a tuple; here of one).
+"""
+
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import struct
+from jaxtyping import Array, Float
+
+from vit_jax.models import legal
+from vit_jax.models.attention import Attention
+from vit_jax.models.initializers import INIT_SCHEMES
+from vit_jax.models.layers import (
+    DropPath,
+    LayerNorm,
+    LayerScale,
+    Mlp,
+    PatchEmbed,
+    drop_path_rates,
+)
+from vit_jax.models.positions import resize_positions, sincos2d
+
+
+@struct.dataclass
+class Features:
+    """What a network saw in a batch of pictures, before any classifier.
+
+    Attributes:
+        tokens: `(batch, prefix + height * width, width)`, prefix tokens, then patches in raster
+            order; past the final norm, unless the model norms what it has pooled.
+        pooled: `(batch, width)`; with `pool="none"` all tokens, `(batch, tokens, width)`.
+        grid: `(height, width)` of the picture in patches.
+        prefix: how many tokens come before the patches (class token, registers).
+        stages: for pyramids, one `(batch, height, width, channels)` per stage; None for a ViT.
+    """
+
+    tokens: Float[Array, "batch tokens width"]
+    pooled: Float[Array, "batch width"]
+    grid: tuple[int, int] = struct.field(pytree_node=False)
+    prefix: int = struct.field(pytree_node=False, default=0)
+    stages: tuple[Float[Array, "batch height width channels"], ...] | None = None
+
+
+class ViT(nn.Module):
+    """A Vision Transformer; the defaults are ViT-B/16 at 224 pixels with 1000 classes.
+
+    `model.apply({"params": params}, images)` takes float32 pictures `(batch, height, width,
+    channels)`, already normalised, and gives float32 logits `(batch, classes)`; `method="features"`
+    gives `Features`. Training wants `train=True` and, where a rate is not 0, the rng `"dropout"`.
+
+    Raises:
+        ValueError: at construction if fields do not fit each other, at the call if the pictures do
+            not fit the model; the sentence names both numbers and the nearest legal ones.
+    """
+
+    num_classes: int = 1000  # 0: no head, the pooled features come out
+    image_size: int | tuple[int, int] = 224  # the size the position table is built for; (h, w) too
+    patch_size: int | tuple[int, int] = 16  # (h, w) for spectrograms and other oblong things
+    in_channels: int = 3  # 1 for grey pictures, more for satellites
+    width: int = 768  # of a token, all through the network
+    depth: int = 12  # blocks
+    heads: int = 12  # head_dim is 64 in nearly all published sizes
+    head_dim: int | None = None  # None: width / heads
+    mlp_ratio: float = 4.0  # hidden width of the MLP, as a multiple of width
+    mlp_width: int | None = None  # the same as a number, where it is no round multiple; goes first
+    pool: str = "cls"  # "mean" of patches, "map" attention pooling, "none" logits for every token
+    class_token: bool | None = None  # None: there is one exactly if the pool is "cls"
+    pool_norm: str = "before"  # "after": pool first, then norm, timm's fc_norm
+    registers: int = 0  # spare tokens for global notes (Darcet et al. 2024); 4 in DINOv2-reg
+    positions: str = "learned"  # fixed: "sincos2d" (MAE), "sincos2d_big_vision"; "none": no order
+    pos_on_cls: bool = True  # False: the learned table is for patches only (big_vision, DeiT III)
+    norm_order: str = "pre"  # "post" is torch's TransformerEncoderLayer(norm_first=False)
+    embed_norm: bool = False  # a norm between embedding and blocks: CLIP's ln_pre
+    patch_bias: bool = True  # CLIP's patch convolution has none
+    representation_size: int | None = None  # dense + tanh before the head, as in 2020 pre-training
+    attention_dropout: float = 0.0  # on attention weights
+    projection_dropout: float = 0.0  # after the attention's output projection
+    mlp_dropout: float = 0.0  # in the MLP, after the activation and after fc2
+    position_dropout: float = 0.0  # on tokens once positions are added
+    drop_path: float = 0.0  # stochastic depth: rate of the last block, from 0 linearly over depth
+    layer_scale: float | None = None  # initial value; deep DeiT III and DINOv2 use 1e-4 to 1e-5
+    qkv_bias: bool = True  # some later models leave it out
+    qk_norm: bool = False  # keeps attention logits bounded in very large models (ViT-22B)
+    activation: str = "gelu"  # exact; "gelu_tanh" Google's weights, "quick_gelu" CLIP, "relu"
+    norm_eps: float = 1e-6  # of every LayerNorm; torch's default would be 1e-5
+    init_scheme: str = "vit"  # "trunc02" DeiT, "normal02" small CIFAR models
+    patch_embed_method: str = "conv"  # or "dense": the same numbers by cutting and a matmul
+    pos_resize: str = "cubic"  # or "bilinear": how the learned table is resized
+    dtype: str = "float32"  # of the computation; parameters and logits are always float32
+
+    def __post_init__(self):
+        legal.check_fields(self)
+        super().__post_init__()
+
+    def setup(self):
+        scheme, width = INIT_SCHEMES[self.init_scheme], self.width
+        self.patch_embed = PatchEmbed(
+            width,
+            legal.pair(self.patch_size),
+            self.patch_embed_method,
+            self.patch_bias,
+            self.init_scheme,
+            self.dtype,
+        )
+        if self.has_class_token:
+            self.cls_token = self.param("cls_token", scheme.class_token, (1, 1, width))
+        if self.registers:
+            self.reg_tokens = self.param("reg_tokens", scheme.registers, (1, self.registers, width))
+        if self.positions == "learned":
+            height, columns = self.built_grid
+            rows = int(self.has_class_token and self.pos_on_cls) + height * columns
+            self.pos_embed = self.param("pos_embed", scheme.positions, (1, rows, width))
+        self.pos_dropout = nn.Dropout(self.position_dropout)
+        if self.embed_norm:
+            self.pre_norm = self._layer_norm()
+
+        shared = {
+            "heads": self.heads,
+            "mlp_width": self.mlp_width or int(width * self.mlp_ratio),
+            "activation": self.activation,
+            "norm_eps": self.norm_eps,
+            "init_scheme": self.init_scheme,
+            "dtype": self.dtype,
+        }
+        self.blocks = [
+            Block(
+                head_dim=self.head_dim,
+                qkv_bias=self.qkv_bias,
+                qk_norm=self.qk_norm,
+                norm_order=self.norm_order,
+                layer_scale=self.layer_scale,
+                attention_dropout=self.attention_dropout,
+                projection_dropout=self.projection_dropout,
+                mlp_dropout=self.mlp_dropout,
+                drop_path=rate,
+                **shared,
+            )
+            for rate in drop_path_rates(self.drop_path, self.depth)
+        ]
+        self.norm = self._layer_norm()
+        if self.pool == "map":
+            self.map_head = MapHead(**shared)
+        # The head computes in float32 whatever the blocks do: logits are what losses are made of.
+        if self.representation_size:
+            self.pre_logits = nn.Dense(self.representation_size, kernel_init=scheme.kernel)
+        if self.num_classes:
+            self.head = nn.Dense(self.num_classes, kernel_init=scheme.head)
+
+    def __call__(
+        self,
+        images: Float[Array, "batch height width channels"],
+        *,
+        train: bool = False,
+        attention_weights: bool = False,
+    ) -> Float[Array, "batch classes"]:
+        """Logits in float32; with `num_classes=0` what would enter the head."""
+        features = self.features(images, train=train, attention_weights=attention_weights)
+        x = features.pooled.astype(jnp.float32)
+        if self.representation_size:
+            x = jnp.tanh(self.pre_logits(x))
+        return self.head(x) if self.num_classes else x
+
+    def features(
+        self,
+        images: Float[Array, "batch height width channels"],
+        *,
+        train: bool = False,
+        attention_weights: bool = False,
+    ) -> Features:
+        """All tokens after the last block, and their pooled vector, in the computation's type."""
+        x, grid = self.embed(images, train=train)
+        for block in self.blocks:
+            x = block(x, train=train, attention_weights=attention_weights)
+        if self.pool_norm == "before":
+            x = self.norm(x)
+        pooled = self.pool_tokens(x, train=train, attention_weights=attention_weights)
+        if self.pool_norm == "after":
+            pooled = self.norm(pooled)
+        return Features(tokens=x, pooled=pooled, grid=grid, prefix=self.prefix)
+
+    def embed(
+        self, images: Float[Array, "batch height width channels"], *, train: bool = False
+    ) -> tuple[Float[Array, "batch tokens width"], tuple[int, int]]:
+        """Pictures to the tokens that enter the first block, and the grid of their patches."""
+        legal.check_images(self, images)
+        x = self.patch_embed(images)
+        batch, *grid, width = x.shape
+        x = x.reshape(batch, -1, width)
+
+        positions = self._position_table(tuple(grid))
+        if positions is not None:
+            x = x + positions[:, self._positions_in_front :].astype(x.dtype)
+
+        in_front = []
+        if self.has_class_token:
+            token = self.cls_token
+            if self._positions_in_front:
+                token = token + positions[:, :1]
+            in_front.append(token)
+        if self.registers:
+            in_front.append(self.reg_tokens)
+        in_front = [jnp.broadcast_to(t, (batch, *t.shape[1:])).astype(x.dtype) for t in in_front]
+        x = self.pos_dropout(jnp.concatenate([*in_front, x], axis=1), deterministic=not train)
+        return self.pre_norm(x) if self.embed_norm else x, tuple(grid)
+
+    def pool_tokens(
+        self,
+        x: Float[Array, "batch tokens width"],
+        *,
+        train: bool = False,
+        attention_weights: bool = False,
+    ) -> Float[Array, "batch width"]:
+        """One vector per picture, by `pool`; prefix tokens take no part in "mean" and "map"."""
+        if self.pool == "cls":
+            return x[:, 0]
+        if self.pool == "mean":
+            return x[:, self.prefix :].mean(axis=1)  # sums in float32, also for bfloat16
+        if self.pool == "map":
+            patches = x[:, self.prefix :]
+            return self.map_head(patches, train=train, attention_weights=attention_weights)
+        return x
+
+    @property
+    def has_class_token(self) -> bool:
+        return self.pool == "cls" if self.class_token is None else self.class_token
+
+    @property
+    def prefix(self) -> int:
+        """The number of tokens in front of the patches."""
+        return int(self.has_class_token) + self.registers
+
+    @property
+    def built_grid(self) -> tuple[int, int]:
+        """`(height, width)` in patches of the picture size the position table is made for."""
+        (height, width), (rows, columns) = map(legal.pair, (self.image_size, self.patch_size))
+        return height // rows, width // columns
+
+    @property
+    def _positions_in_front(self) -> int:
+        return int(self.positions == "learned" and self.has_class_token and self.pos_on_cls)
+
+    def _position_table(self, grid: tuple[int, int]) -> Float[Array, "1 rows width"] | None:
+        if self.positions == "none":
+            return None
+        if self.positions == "learned":
+            in_front = self._positions_in_front
+            return resize_positions(
+                self.pos_embed, self.built_grid, grid, prefix=in_front, kernel=self.pos_resize
+            )
+        return sincos2d(grid, self.width, endpoint=self.positions == "sincos2d_big_vision")
+
+    def _layer_norm(self) -> LayerNorm:
+        return LayerNorm(epsilon=self.norm_eps, dtype=self.dtype)
+
+
+class Block(nn.Module):
+    """One transformer block: attention, then MLP, each on a residual branch; shape kept.
+
+    With `norm_order="pre"` a norm begins each branch, `x + f(norm(x))` (ViT paper, eq. 2 and 3);
+    with `"post"` it follows the sum, `norm(x + f(x))` (Vaswani et al. 2017, section 3.1). The
+    output is sown as `intermediates/.../out`.
+    """
+
+    heads: int
+    mlp_width: int
+    head_dim: int | None = None
+    qkv_bias: bool = True
+    qk_norm: bool = False
+    norm_order: str = "pre"
+    layer_scale: float | None = None
+    attention_dropout: float = 0.0
+    projection_dropout: float = 0.0
+    mlp_dropout: float = 0.0
+    drop_path: float = 0.0
+    activation: str = "gelu"
+    norm_eps: float = 1e-6
+    init_scheme: str = "vit"
+    dtype: str = "float32"
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "batch tokens width"],
+        *,
+        train: bool = False,
+        attention_weights: bool = False,
+    ) -> Float[Array, "batch tokens width"]:
+        attn = Attention(
+            self.heads,
+            self.head_dim,
+            self.qkv_bias,
+            self.qk_norm,
+            self.attention_dropout,
+            self.projection_dropout,
+            self.norm_eps,
+            self.init_scheme,
+            self.dtype,
+            name="attn",
+        )
+        mlp = Mlp(
+            self.mlp_width,
+            self.activation,
+            self.mlp_dropout,
+            self.init_scheme,
+            self.dtype,
+            name="mlp",
+        )
+        norm1 = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm1")
+        norm2 = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm2")
+
+        def scaled_and_dropped(branch, scale_name):
+            if self.layer_scale is not None:
+                branch = LayerScale(self.layer_scale, self.dtype, name=scale_name)(branch)
+            return DropPath(self.drop_path)(branch, train=train)
+
+        asked = {"train": train, "attention_weights": attention_weights}
+        if self.norm_order == "pre":
+            x = x + scaled_and_dropped(attn(norm1(x), **asked), "ls1")
+            x = x + scaled_and_dropped(mlp(norm2(x), train=train), "ls2")
+        else:
+            x = norm1(x + scaled_and_dropped(attn(x, **asked), "ls1"))
+            x = norm2(x + scaled_and_dropped(mlp(x, train=train), "ls2"))
+        self.sow("intermediates", "out", x)
+        return x
+
+
+class MapHead(nn.Module):
+    """Multi-head attention pooling: a learned probe asks all tokens, then comes a residual MLP.
+
+    Gives `(batch, width)`. Source: Lee et al. 2019, "Set Transformer", section 3.2, as in
+    big_vision and SigLIP; agrees with timm's `AttentionPoolLatent`.
+    """
+
+    heads: int
+    mlp_width: int
+    activation: str = "gelu"
+    norm_eps: float = 1e-6
+    init_scheme: str = "vit"
+    dtype: str = "float32"
+
+    @nn.compact
+    def __call__(
+        self,
+        tokens: Float[Array, "batch tokens width"],
+        *,
+        train: bool = False,
+        attention_weights: bool = False,
+    ) -> Float[Array, "batch width"]:
+        batch, _, width = tokens.shape
+        probe = self.param("probe", INIT_SCHEMES[self.init_scheme].probe, (1, 1, width))
+        probe = jnp.broadcast_to(probe, (batch, 1, width)).astype(tokens.dtype)
+        x = Attention(
+            self.heads,
+            norm_eps=self.norm_eps,
+            init_scheme=self.init_scheme,
+            dtype=self.dtype,
+            name="attn",
+        )(probe, tokens, train=train, attention_weights=attention_weights)
+        hidden = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm")(x)
+        mlp = Mlp(
+            self.mlp_width,
+            self.activation,
+            init_scheme=self.init_scheme,
+            dtype=self.dtype,
+            name="mlp",
+        )
+        return (x + mlp(hidden, train=train))[:, 0]
