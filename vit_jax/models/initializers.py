@@ -43,7 +43,7 @@ def per_matrix(initializer: Initializer, count: int) -> Initializer:
 
     def draw(
         key: Array, shape: Sequence[int], dtype: Any = jnp.float32
-    ) -> Float[Array, "n in out"]:
+    ) -> Float[Array, " n in out"]:
         keys = jax.random.split(key, count)
         return jnp.stack([initializer(one, tuple(shape), dtype) for one in keys])
 

@@ -132,8 +132,8 @@ class DropPath(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "batch *rest"], *, train: bool = False
-    ) -> Float[Array, "batch *rest"]:
+        self, x: Float[Array, " batch *rest"], *, train: bool = False
+    ) -> Float[Array, " batch *rest"]:
         one_draw_per_sample = tuple(range(1, x.ndim))
         return nn.Dropout(self.rate, broadcast_dims=one_draw_per_sample)(x, deterministic=not train)
 
