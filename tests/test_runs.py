@@ -1,0 +1,73 @@
+import json
+
+import pytest
+
+from vit_jax.data import Preprocessing
+from vit_jax.errors import UserError
+from vit_jax.runs import ModelRecord, RunFolder
+
+RECORD = ModelRecord(
+    name="ViT-Ti/16",
+    fields={"num_classes": 2, "image_size": (32, 64), "activation": "quick_gelu", "norm_eps": 1e-5},
+    preprocessing=Preprocessing((32, 64), mean=(0.1, 0.2, 0.3), std=(0.5,), crop=0.9),
+    class_names=("猫", "hot dog"),
+)
+
+
+def test_a_model_record_survives_json_with_every_field(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    run.write_model(RECORD)
+    assert run.read_model() == RECORD
+    model = run.read_model().create_model()
+    assert (model.image_size, model.activation, model.norm_eps) == ((32, 64), "quick_gelu", 1e-5)
+
+
+def test_a_record_of_another_format_is_refused(tmp_path):
+    run = RunFolder(tmp_path)
+    run.write_model(RECORD)
+    content = json.loads(run.model_file.read_text())
+    run.model_file.write_text(json.dumps({**content, "format": 99}))
+    with pytest.raises(UserError, match="format 99"):
+        run.read_model()
+
+
+def test_a_damaged_record_is_named(tmp_path):
+    run = RunFolder(tmp_path)
+    run.model_file.write_text('{"name": ')
+    with pytest.raises(UserError, match="model.json cannot be read"):
+        run.read_model()
+
+
+def test_a_near_run_folder_is_suggested(tmp_path):
+    RunFolder(tmp_path / "flowers").write_model(RECORD)
+    with pytest.raises(UserError, match="did you mean .*flowers"):
+        RunFolder(tmp_path / "flower").read_model()
+
+
+def test_only_complete_checkpoints_count(tmp_path):
+    run = RunFolder(tmp_path)
+    for name in ("5", "7", "9.orbax-checkpoint-tmp", "notes"):
+        (run.checkpoints / name).mkdir(parents=True)
+    (run.checkpoints / "5" / "state").mkdir()
+    (run.checkpoints / "5" / "_CHECKPOINT_METADATA").touch()
+    assert run.steps() == [5]
+
+
+def test_a_young_run_has_no_checkpoint_and_says_how_to_get_one(tmp_path):
+    with pytest.raises(UserError, match="holds no checkpoint yet; train with"):
+        RunFolder(tmp_path).find_step()
+
+
+def test_the_best_is_asked_for_in_vain_without_validation_data(tmp_path):
+    run = RunFolder(tmp_path)
+    (run.checkpoints / "5" / "state").mkdir(parents=True)
+    (run.checkpoints / "5" / "_CHECKPOINT_METADATA").touch()
+    with pytest.raises(UserError, match="names no validation data"):
+        run.find_step("best")
+
+
+def test_the_best_step_is_the_latest_that_was_a_new_best(tmp_path):
+    run = RunFolder(tmp_path)
+    lines = [{"kind": "evaluate", "step": 3, "best": True}, {"kind": "evaluate", "step": 6}]
+    run.metrics_file.write_text("\n".join(map(json.dumps, lines)))
+    assert run.best_step() == 3

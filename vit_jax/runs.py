@@ -1,0 +1,233 @@
+"""What a run folder is: its files, its record, and parameters out of its checkpoints.
+
+    workdir/
+      config.json      the resolved configuration
+      model.json       what loading and predicting need, see `ModelRecord`
+      checkpoints/N/   train state after N steps, with a small record beside it
+      metrics.jsonl    one line per log or evaluation
+      tensorboard/     the same, for TensorBoard
+      figures/         curves.png, confusion.png, mistakes.png
+
+Nothing here runs code from a file: configuration and records are JSON, parameters are plain arrays.
+"""
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from vit_jax.data import Preprocessing
+from vit_jax.errors import UserError, nearest
+from vit_jax.models import create_model
+
+FORMAT = 1
+
+# How the lines of `metrics.jsonl` name themselves, under "kind".
+TRAIN = "train"
+EVALUATE = "evaluate"
+RESULT = "result"
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """What `load` and `predict` need to know of a model besides its parameters.
+
+    name, fields: the model, as `create_model(name, **fields)`.
+    preprocessing: how a picture becomes the model's input.
+    class_names: in the order of the model's outputs.
+    origin: where the parameters come from.
+    versions: of the libraries that wrote them.
+    """
+
+    name: str
+    fields: dict[str, Any]
+    preprocessing: Preprocessing
+    class_names: tuple[str, ...]
+    origin: str = ""
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    format: int = FORMAT
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of JSON values."""
+        record = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**record, "preprocessing": self.preprocessing.to_dict()}
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "ModelRecord":
+        """The record that `to_json` wrote; lists become the tuples they were."""
+        fields = {k: tuple(v) if isinstance(v, list) else v for k, v in record["fields"].items()}
+        return cls(
+            **{
+                **record,
+                "fields": fields,
+                "preprocessing": Preprocessing.from_dict(record["preprocessing"]),
+                "class_names": tuple(record["class_names"]),
+            }
+        )
+
+    def create_model(self):
+        """The module that the parameters belong to."""
+        return create_model(self.name, **self.fields)
+
+
+class RunFolder:
+    """The files of one run.
+
+    Reading raises UserError with the path where a file is missing or damaged.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = Path(path)
+        self.config_file = self.path / "config.json"
+        self.model_file = self.path / "model.json"
+        self.checkpoints = self.path / "checkpoints"
+        self.metrics_file = self.path / "metrics.jsonl"
+        self.tensorboard = self.path / "tensorboard"
+        self.figures = self.path / "figures"
+
+    def read_config(self) -> dict[str, Any]:
+        """The resolved configuration of the run, as nested dictionaries."""
+        return self._read_json(self.config_file)
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        """Keeps the resolved configuration."""
+        self._write_json(self.config_file, config)
+
+    def read_model(self) -> ModelRecord:
+        """The record of the run's model."""
+        record = self._read_json(self.model_file)
+        if record.get("format") != FORMAT:
+            raise UserError(
+                f"{self.model_file} has format {record.get('format')}, this vit_jax reads format "
+                f"{FORMAT}; use the vit_jax that wrote it: {record.get('versions')}"
+            )
+        return ModelRecord.from_json(record)
+
+    def write_model(self, record: ModelRecord) -> None:
+        """Keeps the record of the run's model."""
+        self._write_json(self.model_file, record.to_json())
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """The lines of `metrics.jsonl`; a last line cut off by a crash is left out."""
+        if not self.metrics_file.exists():
+            return []
+        lines = []
+        for line in self.metrics_file.read_text(encoding="utf-8").splitlines():
+            try:
+                lines.append(json.loads(line))
+            except ValueError:
+                break
+        return lines
+
+    def steps(self) -> list[int]:
+        """Steps of the complete checkpoints, ascending."""
+        if not self.checkpoints.is_dir():
+            return []
+        return sorted(
+            int(folder.name)
+            for folder in self.checkpoints.iterdir()
+            if folder.name.isdigit()
+            # An interrupted copy can leave a folder with the right name and nothing in it.
+            and (folder / "_CHECKPOINT_METADATA").exists()
+            and (folder / "state").is_dir()
+        )
+
+    def best_step(self) -> int | None:
+        """The step that was best on the validation data; None where nothing was compared."""
+        best = [line["step"] for line in self.read_metrics() if line.get("best")]
+        return best[-1] if best else None
+
+    def result(self) -> dict[str, Any] | None:
+        """The result of a finished run, with the test accuracy; None for any other."""
+        lines = self.read_metrics()
+        return lines[-1] if lines and lines[-1]["kind"] == RESULT else None
+
+    def move_aside(self) -> Path:
+        """Renames the folder to a free name beside it, and returns that."""
+        number = 1
+        while (aside := self.path.with_name(f"{self.path.name}.{number}")).exists():
+            number += 1
+        os.rename(self.path, aside)
+        return aside
+
+    def find_step(self, which: int | str = "last") -> int:
+        """The step of a checkpoint: "last", "best" (on the validation data), or a number."""
+        steps = self.steps()
+        if not steps:
+            raise UserError(
+                f"{self.path} holds no checkpoint yet; train with "
+                f"python train.py --config=RECIPE.py --workdir={self.path}"
+            )
+        if which == "last":
+            return steps[-1]
+        if which == "best":
+            which = self.best_step()
+            if which is None:
+                raise UserError(
+                    f"{self.path} kept no best checkpoint, since its configuration names no "
+                    "validation data (--config.data.validation=...); use 'last'"
+                )
+        if int(which) not in steps:
+            raise UserError(f"{self.path} has no checkpoint {which}; there are {steps}")
+        return int(which)
+
+    def read_variables(self, which: int | str = "last") -> tuple[dict[str, Any], int]:
+        """Model variables ({"params": ..., and any other collections}) as numpy, and their step.
+
+        Needs neither the model nor the devices that wrote them. When asked for the last checkpoint
+        and that one is damaged, the one before is taken and said so.
+        """
+        step = self.find_step(which)
+        earlier = [s for s in reversed(self.steps()) if s < step] if which == "last" else []
+        for candidate in [step, *earlier]:
+            try:
+                return _read_variables(self.checkpoints / str(candidate) / "state"), candidate
+            except (ValueError, OSError, KeyError) as error:
+                reason = str(error).split("\n")[0][:200]
+                print(f"checkpoint {candidate} in {self.path} cannot be read: {reason}", flush=True)
+        raise UserError(
+            f"no readable checkpoint {which!r} in {self.checkpoints}; restore the folder from a "
+            "copy or train again"
+        )
+
+    def _read_json(self, path: Path) -> dict[str, Any]:
+        if not self.path.is_dir():
+            siblings = [str(p.parent) for p in self.path.parent.glob("*/model.json")]
+            raise UserError(
+                f"there is no run folder {self.path}{nearest(str(self.path), siblings)}"
+                " (a run folder is what training writes to its --workdir)"
+            )
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise UserError(f"{self.path} is not a run folder: it has no {path.name}") from error
+        except (ValueError, OSError) as error:
+            raise UserError(f"{path} cannot be read ({error}); restore it from a copy") from error
+
+    def _write_json(self, path: Path, content: dict[str, Any]) -> None:
+        """Writes all or nothing, so that a crash leaves the old file whole."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(path.name + ".tmp")
+        draft.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        os.replace(draft, path)
+
+
+def _read_variables(state: Path) -> dict[str, Any]:
+    """Parameters and model state of one saved train state, as numpy arrays on the host."""
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+        tree = checkpointer.metadata(str(state.resolve())).item_metadata.tree
+        wanted = {name: tree[name] for name in ("params", "model_state") if tree.get(name)}
+        restore_args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
+        restored = checkpointer.restore(
+            str(state.resolve()),
+            args=ocp.args.PyTreeRestore(
+                item=wanted, restore_args=restore_args, partial_restore=True
+            ),
+        )
+    return {"params": restored["params"], **restored.get("model_state", {})}

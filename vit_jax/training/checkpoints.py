@@ -1,0 +1,159 @@
+"""Checkpoints of the train state, written by Orbax in the background.
+
+A checkpoint named N holds the state after N steps and a small JSON record beside it. The last few
+are kept, and the best on the validation data. An interrupted write never looks like a checkpoint; a
+damaged one is passed over, loudly, for the one before it, and put aside rather than deleted.
+"""
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orbax.checkpoint as ocp
+from orbax.checkpoint.checkpoint_managers import (
+    AnyPreservationPolicy,
+    LatestN,
+    PreservationPolicy,
+)
+
+from vit_jax.errors import UserError
+from vit_jax.runs import RunFolder
+from vit_jax.training.state import TrainState
+
+
+class Checkpoints:
+    """The checkpoints of one run folder.
+
+    keep: how many of the last checkpoints to keep; that of step `best` is kept besides.
+    warn: where sentences about damaged checkpoints go.
+    """
+
+    def __init__(self, run: RunFolder, keep: int, warn: Callable[[str], None] = print):
+        self.best = run.best_step()
+        self._run = run
+        self._warn = warn
+        self._options = ocp.CheckpointManagerOptions(
+            preservation_policy=AnyPreservationPolicy([LatestN(keep), _KeepBest(self)]),
+            cleanup_tmp_directories=True,
+        )
+        self._manager = self._open()
+
+    def _open(self) -> ocp.CheckpointManager:
+        return ocp.CheckpointManager(self._run.checkpoints.resolve(), options=self._options)
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, kind, *_) -> None:
+        if kind is None:
+            self.wait()
+            self._manager.close()
+        else:
+            # A failed write is told once; closing would tell it again.
+            with contextlib.suppress(Exception):
+                self._manager.close()
+
+    def save(self, step: int, state: TrainState, record: dict[str, Any]) -> None:
+        """Starts saving the state after `step` steps, unless that is done already.
+
+        Raises UserError when this write, or the one before it, failed for want of space or rights.
+        """
+        self.wait()  # a failed write shows here, one interval late at most
+        if step in self._manager.all_steps():
+            return
+        with self._one_sentence(f"checkpoint {step}"):
+            self._manager.save(
+                step,
+                args=ocp.args.Composite(
+                    state=ocp.args.PyTreeSave(state), record=ocp.args.JsonSave(record)
+                ),
+                force=True,
+            )
+
+    def wait(self) -> None:
+        """Returns when everything is on disk; raises UserError if it could not be written."""
+        with self._one_sentence("a checkpoint"):
+            self._manager.wait_until_finished()
+
+    def restore(self, abstract: TrainState) -> tuple[int, TrainState, dict[str, Any]] | None:
+        """Step, state and record of the last usable checkpoint; None when there never was one.
+
+        Args:
+            abstract: shapes, types and shardings to restore to; any mesh will do.
+
+        Raises:
+            UserError: when there are checkpoints and none can be read, or when they belong to
+                another model.
+        """
+        steps = sorted(self._manager.all_steps(), reverse=True)
+        complete = set(self._run.steps())
+        for step in steps:
+            try:
+                if step not in complete:
+                    raise ValueError("it is incomplete")
+                restored = self._manager.restore(
+                    step,
+                    args=ocp.args.Composite(
+                        state=ocp.args.PyTreeRestore(
+                            item=abstract,
+                            restore_args=ocp.checkpoint_utils.construct_restore_args(abstract),
+                        ),
+                        record=ocp.args.JsonRestore(),
+                    ),
+                )
+                return step, restored.state, restored.record
+            except (ValueError, OSError, KeyError) as error:
+                reason = str(error).strip().split("\n")[0][:200]
+                if "tree structures do not match" in str(error) or "stored shape" in str(error):
+                    raise UserError(
+                        f"checkpoint {step} in {self._run.checkpoints} belongs to another model "
+                        f"({reason}); choose another --workdir"
+                    ) from error
+                self._put_aside(step, reason)
+        if steps:
+            raise UserError(
+                f"no checkpoint in {self._run.checkpoints} can be read; they were put aside in "
+                f"{self._aside}. Restore one from a copy, or start again with --config.resume=never"
+            )
+        return None
+
+    @property
+    def _aside(self) -> Path:
+        return self._run.path / "damaged_checkpoints"
+
+    def _put_aside(self, step: int, reason: str) -> None:
+        """Moves a damaged checkpoint away, so that its step can be saved again."""
+        self._aside.mkdir(exist_ok=True)
+        target = self._aside / str(step)
+        while target.exists():
+            target = target.with_name(target.name + "_")
+        self._manager.close()
+        shutil.move(self._run.checkpoints / str(step), target)
+        self._manager = self._open()
+        self._warn(f"checkpoint {step} is damaged ({reason}); it was moved to {target}")
+
+    @contextlib.contextmanager
+    def _one_sentence(self, what: str) -> Iterator[None]:
+        """Turns a failed write into a sentence that says what is left and what to do."""
+        try:
+            yield
+        except (OSError, ValueError, RuntimeError) as error:
+            reason = str(error).strip().split("\n")[0][:300]
+            steps = self._run.steps()
+            kept = f"checkpoint {steps[-1]} is whole" if steps else "there is no earlier checkpoint"
+            raise UserError(
+                f"{what} could not be written to {self._run.checkpoints} ({reason}); {kept}. Make "
+                "room or mend the rights, then run the same command again to go on"
+            ) from error
+
+
+class _KeepBest(PreservationPolicy):
+    """Keeps the checkpoint of the best step so far."""
+
+    def __init__(self, checkpoints: Checkpoints):
+        self._checkpoints = checkpoints
+
+    def should_preserve(self, checkpoints, *, context):
+        return [info.step == self._checkpoints.best for info in checkpoints]

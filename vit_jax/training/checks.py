@@ -1,0 +1,76 @@
+"""What keys of a configuration mean together, checked before anything is compiled.
+
+Each function either returns what it has worked out or raises `UserError` with both numbers, the
+legal values and what to do.
+"""
+
+from typing import Any
+
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from vit_jax.durations import Clock
+from vit_jax.errors import UserError
+
+
+def resolve_steps(config: ConfigDict, key: str, clock: Clock) -> int:
+    """Steps that the duration at `key` stands for."""
+    section, _, name = key.rpartition(".")
+    value = (config[section] if section else config)[name]
+    try:
+        return clock.steps(value)
+    except ValueError as error:
+        raise UserError(f"{key}: {error}") from error
+
+
+def check_warmup(warmup_steps: int, total_steps: int, config: ConfigDict) -> None:
+    """The learning rate must have time to fall after it has risen."""
+    if warmup_steps >= total_steps:
+        raise UserError(
+            f"schedule.warmup = {config.schedule.warmup!r} is {warmup_steps} steps, and the whole "
+            f"run (duration = {config.duration!r}) is {total_steps} steps; the warm-up must be "
+            'shorter: write, for example, --config.schedule.warmup="5%"'
+        )
+
+
+def check_batch(config: ConfigDict, mesh: Mesh) -> None:
+    """Every device takes an equal share of each batch."""
+    devices, batch = mesh.size, config.batch_size
+    if batch % devices:
+        lower, upper = batch // devices * devices, -(-batch // devices) * devices
+        legal = f"{lower} or {upper}" if lower else str(upper)
+        raise UserError(
+            f"batch_size = {batch} does not divide over {devices} devices; the nearest legal "
+            f"sizes are {legal} (batch_size counts the pictures of all devices together)"
+        )
+
+
+def check_splits(config: ConfigDict) -> None:
+    """The test data choose nothing, so they cannot be the validation data as well."""
+    validation, test = config.data.validation, config.data.test
+    if not test:
+        raise UserError("data.test is empty; name the split to report on, such as test")
+    if validation and (validation == test or validation.split("[")[0] == test):
+        raise UserError(
+            f"data.validation = {validation!r} is test data (data.test = {test!r}); take a part of "
+            "the training data, such as --config.data.train='train[:90%]' "
+            "--config.data.validation='train[90%:]'"
+        )
+
+
+def model_fields(config: ConfigDict, class_names: tuple[str, ...]) -> dict[str, Any]:
+    """Fields to create the model with: the configured ones, the classes, the compute type."""
+    fields = {name: value for name, value in config.model.items() if name != "name"}
+    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    classes = fields.setdefault("num_classes", len(class_names))
+    if classes != len(class_names):
+        raise UserError(
+            f"model.num_classes = {classes}, and the data set {config.dataset!r} has "
+            f"{len(class_names)} classes; leave model.num_classes out to take it from the data"
+        )
+    if "dtype" in fields:
+        raise UserError(
+            f"model.dtype = {fields['dtype']!r}: the type of the computation is set by one key, "
+            "--config.precision=float32 or bfloat16"
+        )
+    return {**fields, "dtype": config.precision}

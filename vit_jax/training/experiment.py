@@ -1,0 +1,218 @@
+"""Everything that a configuration stands for: data, model, objective, optimizer, devices.
+
+Building it runs every check there is and compiles nothing, so a mistake shows within seconds.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from vit_jax.data import Augment, Preprocessing, Source, open_source, train_batches
+from vit_jax.durations import Clock
+from vit_jax.errors import UserError
+from vit_jax.models import create_model
+from vit_jax.runs import ModelRecord
+from vit_jax.training import checks
+from vit_jax.training.evaluate import evaluate, padded_batches
+from vit_jax.training.objectives import Objective, Supervised
+from vit_jax.training.optimizer import make_optimizer, make_schedule
+from vit_jax.training.sharding import find_devices, make_mesh, to_devices
+from vit_jax.training.state import TrainState, abstract_state, initial_state, zero_totals
+from vit_jax.training.step import make_eval_step, make_train_step
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What `build` made of a configuration, and the few things that can be done with it."""
+
+    config: ConfigDict
+    train_source: Source
+    validation_source: Source | None
+    test_source: Source
+    model: nn.Module
+    record: ModelRecord
+    augment: Augment
+    objective: Objective
+    metric_names: tuple[str, ...]
+    clock: Clock
+    schedule: optax.Schedule
+    optimizer: optax.GradientTransformation
+    mesh: Mesh
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How a picture becomes the model's input."""
+        return self.record.preprocessing
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the whole run."""
+        return self.clock.total_steps
+
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """Which data the run sees; kept with every checkpoint."""
+        sources = {
+            "train": self.train_source,
+            "validation": self.validation_source,
+            "test": self.test_source,
+        }
+        return {name: source.fingerprint for name, source in sources.items() if source is not None}
+
+    def interval(self, key: str) -> int:
+        """Steps between two of what happens every `key`."""
+        return checks.resolve_steps(self.config, key, self.clock)
+
+    def abstract_state(self) -> TrainState:
+        """Shapes, types and places of the train state."""
+        return abstract_state(
+            self.model, self.optimizer, self._image_shape, self.metric_names, self.mesh
+        )
+
+    def initial_state(self) -> TrainState:
+        """The train state before the first step."""
+        return initial_state(
+            self.model,
+            self.optimizer,
+            self._image_shape,
+            self.metric_names,
+            self.mesh,
+            self.config.seed,
+        )
+
+    def zero_totals(self) -> dict[str, jax.Array]:
+        """Sums of the training metrics, emptied."""
+        return zero_totals(self.metric_names)
+
+    def train_step(self):
+        """The compiled training step."""
+        return make_train_step(
+            self.objective, self.optimizer, self.preprocessing, self.mesh, self.config.seed
+        )
+
+    def eval_step(self):
+        """The compiled evaluation step."""
+        return make_eval_step(self.objective, self.preprocessing, self.mesh)
+
+    def train_batches(self, start_step: int):
+        """Batches on the devices, from `start_step` to the end of the run."""
+        batches = train_batches(
+            self.train_source,
+            self.preprocessing,
+            self.augment,
+            batch_size=self.config.batch_size,
+            seed=self.config.seed,
+            start_step=start_step,
+            total_steps=self.total_steps,
+            workers=self.config.data.workers,
+            process_index=jax.process_index(),
+            process_count=jax.process_count(),
+        )
+        return (to_devices(batch, self.mesh) for batch in batches)
+
+    def eval_batches(self, source: Source):
+        """Padded, masked batches of a whole source, on the host."""
+        size = self.config.evaluate.batch_size or self.config.batch_size
+        return padded_batches(source, self.preprocessing, size, self.mesh)
+
+    def evaluate(self, eval_step, variables: dict[str, Any], source: Source, should_stop=None):
+        """Means of loss and metrics over every example of a source, and their number."""
+        stop = {} if should_stop is None else {"should_stop": should_stop}
+        return evaluate(eval_step, variables, self.eval_batches(source), self.mesh, **stop)
+
+    @property
+    def _image_shape(self) -> tuple[int, int, int]:
+        return (*self.preprocessing.size, self.preprocessing.channels)
+
+
+def build(config: ConfigDict) -> Experiment:
+    """Builds and checks what a configuration stands for; raises UserError for any mistake in it."""
+    checks.check_splits(config)
+    mesh = make_mesh(find_devices(config.device), config.mesh.data)
+    checks.check_batch(config, mesh)
+
+    def source(split):
+        return open_source(config.dataset, split, data_dir=config.data.dir or None)
+
+    train_source, test_source = source(config.data.train), source(config.data.test)
+    validation_source = source(config.data.validation) if config.data.validation else None
+
+    fields = checks.model_fields(config, train_source.class_names)
+    try:
+        model = create_model(config.model.name, **fields)
+    except ValueError as error:
+        raise UserError(f"model: {error}") from error
+    preprocessing = Preprocessing(
+        size=_pair(model.image_size),
+        channels=model.in_channels,
+        mean=config.data.mean,
+        std=config.data.std,
+        crop=config.data.crop,
+        interpolation=config.data.interpolation,
+    )
+    objective = Supervised(model, config.objective.label_smoothing)
+
+    clock = Clock(len(train_source), config.batch_size)
+    clock = Clock(clock.examples, clock.batch_size, checks.resolve_steps(config, "duration", clock))
+    warmup_steps = checks.resolve_steps(config, "schedule.warmup", clock)
+    checks.check_warmup(warmup_steps, clock.total_steps, config)
+    for key in ("checkpoint.every", "evaluate.every", "log.every"):
+        checks.resolve_steps(config, key, clock)
+    schedule = make_schedule(config, warmup_steps, clock.total_steps)
+
+    return Experiment(
+        config=config,
+        train_source=train_source,
+        validation_source=validation_source,
+        test_source=test_source,
+        model=model,
+        record=ModelRecord(
+            name=config.model.name,
+            fields=fields,
+            preprocessing=preprocessing,
+            class_names=tuple(train_source.class_names),
+            origin=f"trained on {config.dataset} ({config.data.train})",
+            versions=library_versions(),
+        ),
+        augment=Augment.from_dict(dict(config.augment)),
+        objective=objective,
+        metric_names=_metric_names(objective, model, preprocessing),
+        clock=clock,
+        schedule=schedule,
+        optimizer=make_optimizer(config, schedule),
+        mesh=mesh,
+    )
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of the libraries that decide what a run computes."""
+    from importlib.metadata import version
+
+    names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "pillow")
+    return {name: version(name) for name in names}
+
+
+def _metric_names(objective, model, preprocessing) -> tuple[str, ...]:
+    """Names of the metrics an objective gives, found by tracing it; nothing is computed."""
+    images = jnp.zeros((1, *preprocessing.size, preprocessing.channels))
+
+    def trace(key):
+        variables = model.init(key, images, train=False)
+        params = variables.pop("params")
+        batch = {"image": images, "label": jnp.zeros(1, jnp.int32)}
+        return objective.loss(params, {}, batch, key, False)[2]
+
+    try:
+        return tuple(sorted(jax.eval_shape(trace, jax.random.key(0))))
+    except ValueError as error:  # a size that the model cannot take
+        raise UserError(f"model: {error}") from error
+
+
+def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else tuple(size)

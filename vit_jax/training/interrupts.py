@@ -1,0 +1,38 @@
+"""Stopping on a signal: finish the step, save, leave."""
+
+import signal
+import threading
+from types import FrameType
+
+
+class StopFlag:
+    """Within its `with` block, Ctrl-C (SIGINT) and SIGTERM only raise a flag; the loop reads it.
+
+    Read it once for each decision: it can rise between two reads. Outside the main thread, where
+    Python delivers no signals, it never rises.
+    """
+
+    def __init__(self, on_signal=lambda name: None):
+        self._event = threading.Event()
+        self._on_signal = on_signal
+        self._previous: dict[int, object] = {}
+
+    def __enter__(self) -> "StopFlag":
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._raise)
+        return self
+
+    def __exit__(self, *_) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def __call__(self) -> bool:
+        """Whether a signal has asked the run to stop."""
+        return self._event.is_set()
+
+    def _raise(self, number: int, frame: FrameType | None) -> None:
+        first = not self._event.is_set()
+        self._event.set()
+        if first:
+            self._on_signal(signal.Signals(number).name)

@@ -1,0 +1,291 @@
+"""Training a model, from configuration to result. Read `fit`, then `_Loop.train`.
+
+One number rules: `step`, the batches taken so far. It names checkpoints and log lines, and whatever
+follows from it (data order, augmentation, dropout, learning rate) is the same in a run that was
+stopped and went on as in one that never stopped.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from ml_collections import ConfigDict
+
+from vit_jax.config import differences, flatten
+from vit_jax.data import Source
+from vit_jax.errors import UserError
+from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunFolder
+from vit_jax.training.checkpoints import Checkpoints
+from vit_jax.training.evaluate import Interrupted, Predictions, predict
+from vit_jax.training.experiment import Experiment, build
+from vit_jax.training.interrupts import StopFlag
+from vit_jax.training.reporting import MetricsLog, Reporter
+from vit_jax.training.state import TrainState
+
+Drawing = Callable[[RunFolder, list[dict[str, Any]], Source, Predictions], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a call of `fit` ended.
+
+    run: the run folder. step, total_steps: where it stands.
+    result: the last line of the log, with the test accuracy; None for a run that was stopped.
+    trained: whether this call took any step.
+    """
+
+    run: RunFolder
+    step: int
+    total_steps: int
+    result: dict[str, Any] | None
+    trained: bool
+
+
+def fit(config: ConfigDict, workdir: str | os.PathLike, *, draw: Drawing | None = None) -> Outcome:
+    """Trains what `config` describes in `workdir`, or goes on with what stands there.
+
+    Args:
+        config: of `vit_jax.config.load_config`.
+        workdir: the run folder; made if missing.
+        draw: called at the end with the run folder, the lines of its log, the test data and the
+            model's predictions on them.
+
+    Raises:
+        UserError: for a mistake in the configuration or a run folder that cannot be used.
+    """
+    experiment = build(config)
+    report = Reporter(experiment.total_steps, config.batch_size)
+    run = RunFolder(workdir)
+    _claim(run, config, report)
+    with (
+        StopFlag(lambda signal: report.say(f"{signal}: saving, then stopping")) as stop,
+        Checkpoints(run, config.checkpoint.keep, warn=report.say) as checkpoints,
+    ):
+        step, state = _restore_or_begin(experiment, run, checkpoints)
+        with report, MetricsLog(run, step) as log:
+            loop = _Loop(experiment, run, report, checkpoints, log, stop, step, state)
+            result = run.result()
+            if result is None and loop.train():
+                result = loop.finish(draw)
+            return Outcome(run, loop.step, loop.total, result, trained=loop.step > step)
+
+
+def _claim(run: RunFolder, config: ConfigDict, report: Reporter) -> None:
+    """Makes sure that the folder is this configuration's, and keeps the configuration in it."""
+    if config.resume == "must" and not run.steps():
+        raise UserError(f"--config.resume=must, and {run.path} holds no checkpoint to go on from")
+    if config.resume == "never" and run.config_file.exists():
+        report.say(f"--config.resume=never: the run that stood here is now {run.move_aside()}")
+    if run.config_file.exists():
+        changed = differences(run.read_config(), config.to_dict())
+        if changed:
+            raise UserError(
+                f"{run.path} belongs to a run with another configuration (its own -> this one):\n  "
+                + "\n  ".join(changed)
+                + "\nchoose another --workdir, take the changes back, or start afresh with "
+                "--config.resume=never (the old run is kept beside the new one)"
+            )
+    try:
+        run.write_config(config.to_dict())
+    except OSError as error:
+        raise UserError(f"the run folder {run.path} cannot be written: {error}") from error
+
+
+def _restore_or_begin(
+    experiment: Experiment, run: RunFolder, checkpoints: Checkpoints
+) -> tuple[int, TrainState]:
+    """Step and state of the last usable checkpoint, or of a fresh start."""
+    restored = checkpoints.restore(experiment.abstract_state())
+    if restored is None:
+        if run.result() is not None:
+            raise UserError(
+                f"the run in {run.path} is finished, and its checkpoints are gone; bring them "
+                "back, or train anew with --config.resume=never (its files are kept beside)"
+            )
+        return 0, experiment.initial_state()
+    step, state, record = restored
+    if record["data"] != experiment.fingerprint:
+        raise UserError(
+            f"the data have changed since {run.path} was begun: they were {record['data']} and are "
+            f"now {experiment.fingerprint}; bring the old data back or choose another --workdir"
+        )
+    return step, state
+
+
+class _Loop:
+    """The moving parts of one call of `fit`: a step number, a state, and what is due when."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        run: RunFolder,
+        report: Reporter,
+        checkpoints: Checkpoints,
+        log: MetricsLog,
+        stop: StopFlag,
+        step: int,
+        state: TrainState,
+    ):
+        self.experiment = experiment
+        self.run = run
+        self.report = report
+        self.checkpoints = checkpoints
+        self.log = log
+        self.stop = stop
+        self.step = step
+        self.state = state
+        self.total = experiment.total_steps
+        self.every = {
+            kind: experiment.interval(f"{kind}.every") for kind in ("log", "evaluate", "checkpoint")
+        }
+        self.eval_step = experiment.eval_step()
+
+    def train(self) -> bool:
+        """Takes the steps that are left; False if a signal stopped it, after saving."""
+        self._introduce()
+        train_step = self.experiment.train_step()
+        try:
+            self._evaluate()  # if a signal cut it short where this run goes on
+            for batch in self.experiment.train_batches(self.step):
+                self.state = train_step(self.state, batch)
+                self.step += 1
+                self.report.progress(self.step, wait_for=self.state)
+                self._log()
+                self._evaluate()
+                stopping = self.stop()
+                if stopping or self._due("checkpoint"):
+                    self._save()
+                if stopping:
+                    return False
+        except Interrupted:
+            self._save()
+            return False
+        return True
+
+    def finish(self, draw: Drawing | None) -> dict[str, Any] | None:
+        """Reports the result on the test data; None if a signal stopped it."""
+        self.checkpoints.wait()  # no result without the parameters behind it
+        source = self.experiment.test_source
+        try:
+            metrics = self.experiment.evaluate(self.eval_step, self._variables, source, self.stop)
+        except Interrupted:
+            return None
+        result = self._line(RESULT, split="test", **metrics)
+        if draw is not None:
+            draw(self.run, [*self.log.lines, result], source, self._predictions(source))
+        self._write(result)  # last: with this line the run counts as finished
+        return result
+
+    # ------------------------------------------------------------------------ what happens when due
+
+    def _due(self, kind: str) -> bool:
+        return self.step % self.every[kind] == 0 or self.step == self.total
+
+    def _log(self) -> None:
+        """Writes the means of the training metrics since the last line, and empties their sums."""
+        if not self._due("log"):
+            return
+        totals = {name: float(total) for name, total in jax.device_get(self.state.totals).items()}
+        steps, weight = totals.pop("steps"), totals.pop("weight")
+        grad_norm = totals.pop("grad_norm") / steps
+        self._write(
+            self._line(
+                TRAIN,
+                **{name: total / weight for name, total in totals.items()},
+                grad_norm=grad_norm,
+                learning_rate=float(self.experiment.schedule(self.step - 1)),
+                **self.report.timings(self.step),
+            )
+        )
+        self.state = self.state.replace(totals=self.experiment.zero_totals())
+
+    def _evaluate(self) -> None:
+        """Evaluates, on the validation data if there are any, and keeps the state if it is best."""
+        done = any(
+            line["kind"] == EVALUATE and line["step"] == self.step for line in self.log.lines
+        )
+        if self.step == 0 or done or not self._due("evaluate"):
+            return
+        source, split = self.experiment.validation_source, "validation"
+        if source is None:
+            if self.step == self.total:
+                return  # the result on the test data follows at once
+            source, split = self.experiment.test_source, "test"
+        with self.report.paused():
+            metrics = self.experiment.evaluate(self.eval_step, self._variables, source, self.stop)
+        line = self._line(EVALUATE, split=split, **metrics)
+        if split == "validation" and self._is_best(metrics):
+            line["best"] = True
+            self.checkpoints.best = self.step
+        self._write(line)
+        if line.get("best"):
+            self._save()
+
+    def _is_best(self, metrics: dict[str, float]) -> bool:
+        """Whether the validation metric beats all before; NaN beats nothing."""
+        criterion = self.experiment.objective.criterion
+        before = [line[criterion] for line in self.log.lines if line.get("best")]
+        return metrics[criterion] > max(before, default=float("-inf"))
+
+    def _save(self) -> None:
+        """Starts writing a checkpoint of this step."""
+        with self.report.paused():
+            record = {
+                "data": self.experiment.fingerprint,
+                "versions": self.experiment.record.versions,
+            }
+            self.checkpoints.save(self.step, self.state, record)
+
+    # ------------------------------------------------------------------------------------ reporting
+
+    def _introduce(self) -> None:
+        """Writes the model's record, so that a young run can be loaded, and says what starts."""
+        experiment = self.experiment
+        self.run.write_model(experiment.record)
+        for section, values in _by_section(experiment.config):
+            self.report.say(f"{section:>10}  {values}")
+        parameters = sum(leaf.size for leaf in jax.tree.leaves(self.state.params))
+        pictures, classes = len(experiment.train_source), len(experiment.record.class_names)
+        devices = experiment.mesh.devices.flat
+        self.report.say(
+            f"{experiment.record.name}: {parameters:,} parameters; {pictures:,} training pictures "
+            f"in {classes} classes; {len(devices)} x {devices[0].device_kind}"
+        )
+        if classes == 1:
+            self.report.say("warning: the data have a single class, so there is nothing to learn")
+        going_on = f", going on from step {self.step}" if self.step else ""
+        self.report.start(self.step, f"training {self.total} steps{going_on}")
+
+    def _line(self, kind: str, **values) -> dict[str, Any]:
+        """One line of the metrics log."""
+        epoch = round(self.experiment.clock.epochs(self.step), 6)
+        return {"kind": kind, "step": self.step, "epoch": epoch, **values}
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self.log.write(line)
+        self.report.show(line)
+
+    @property
+    def _variables(self) -> dict[str, Any]:
+        return {"params": self.state.params, **self.state.model_state}
+
+    def _predictions(self, source: Source) -> Predictions:
+        experiment = self.experiment
+        return predict(
+            experiment.model,
+            self._variables,
+            experiment.eval_batches(source),
+            experiment.preprocessing,
+            experiment.mesh,
+        )
+
+
+def _by_section(config: ConfigDict):
+    """Pairs of a section's name and its keys and values on one line, as they were resolved."""
+    sections: dict[str, list[str]] = {}
+    for path, value in flatten(config):
+        section, _, name = path.rpartition(".")
+        sections.setdefault(section or "run", []).append(f"{name}={value}")
+    return [(section, "  ".join(values)) for section, values in sections.items()]
