@@ -1,0 +1,119 @@
+"""A trained classifier: its model, its parameters, and pictures in, labelled probabilities out."""
+
+import functools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import numpy as np
+from jaxtyping import Array, Float, UInt8
+from PIL import Image
+
+from vit_jax.data import Preprocessing, decode
+from vit_jax.runs import RunFolder
+
+Picture = str | os.PathLike | np.ndarray | Image.Image
+
+
+class Guess(NamedTuple):
+    """A class and the probability that a picture shows it."""
+
+    label: str
+    probability: float
+
+
+class Classifier:
+    """A model with its parameters, and all that its inputs and outputs mean.
+
+    model: the linen module.
+    params: its parameters.
+    model_state: other collections of the module, such as running statistics.
+    class_names: in the order of the outputs.
+    preprocessing: how a picture becomes an input.
+    step: of the checkpoint that the parameters come from.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        params: Any,
+        class_names: Sequence[str],
+        preprocessing: Preprocessing,
+        model_state: dict[str, Any] | None = None,
+        step: int | None = None,
+    ):
+        self.model = model
+        self.params = params
+        self.model_state = model_state or {}
+        self.class_names = tuple(class_names)
+        self.preprocessing = preprocessing
+        self.step = step
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """What `model.apply` takes first."""
+        return {"params": self.params, **self.model_state}
+
+    def logits(self, images: UInt8[np.ndarray, "batch h w c"]) -> Float[Array, "batch classes"]:
+        """Logits of preprocessed pictures (the result of `preprocessing`, uint8)."""
+        return self._compiled(self.variables, images)
+
+    def predict(
+        self, pictures: Picture | Sequence[Picture], top: int | None = None, batch_size: int = 64
+    ) -> list[list[Guess]]:
+        """The most probable classes of each picture, most probable first.
+
+        Args:
+            pictures: file names, uint8 arrays `(height, width, channels)` or Pillow images, of any
+                size; an array `(batch, height, width, channels)` counts as several.
+            top: how many classes to give for each picture; all by default.
+            batch_size: how many pictures to run at once.
+
+        Raises:
+            UserError: for a picture that cannot be read, with its name.
+        """
+        batch = [self.preprocessing(decode(picture)) for picture in _as_list(pictures)]
+        guesses = []
+        for start in range(0, len(batch), batch_size):
+            images = np.stack(batch[start : start + batch_size])
+            for probabilities in np.asarray(jax.nn.softmax(self.logits(images))):
+                order = np.argsort(-probabilities, kind="stable")[:top]
+                guesses.append([Guess(self.class_names[i], float(probabilities[i])) for i in order])
+        return guesses
+
+    @functools.cached_property
+    def _compiled(self):
+        def forward(variables, images):
+            return self.model.apply(variables, self.preprocessing.normalize(images), train=False)
+
+        return jax.jit(forward)
+
+
+def load(path: str | os.PathLike, checkpoint: int | str = "last") -> Classifier:
+    """The classifier that a run folder holds: `load("runs/digits").predict("seven.png")`.
+
+    Args:
+        path: a run folder, as training writes it.
+        checkpoint: "last", "best" (on the validation data, where the run had some), or a step.
+
+    Raises:
+        UserError: where there is no such run or checkpoint.
+    """
+    run = RunFolder(path)
+    record = run.read_model()
+    variables, step = run.read_variables(checkpoint)
+    params = variables.pop("params")
+    return Classifier(
+        record.create_model(), params, record.class_names, record.preprocessing, variables, step
+    )
+
+
+def _as_list(pictures: Picture | Sequence[Picture]) -> list[Picture]:
+    if isinstance(pictures, np.ndarray):
+        return list(pictures) if pictures.ndim == 4 else [pictures]
+    if isinstance(pictures, str | os.PathLike | Path | Image.Image):
+        return [pictures]
+    return list(pictures)
