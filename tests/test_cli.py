@@ -1,0 +1,182 @@
+"""What a person types, and what comes back."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vit_jax.cli import main
+from vit_jax.runs import RunFolder
+
+ROOT = Path(__file__).parents[1]
+DIGITS = f"--config={ROOT / 'configs' / 'digits.py'}"
+
+
+@pytest.fixture
+def digit(tmp_path):
+    path = tmp_path / "digit.png"
+    Image.fromarray(np.eye(8, dtype=np.uint8) * 255).save(path)
+    return str(path)
+
+
+def flags(overrides):
+    return [f"--config.{key}={value}" for key, value in overrides]
+
+
+def test_train_ends_with_where_everything_is_and_what_to_type_next(overrides, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main(["train", DIGITS, f"--workdir={run}", *flags(overrides())]) == 0
+    shown = capsys.readouterr()
+    assert "optimizer" in shown.err and "batch_size=32" in shown.err  # the resolved configuration
+    assert re.search(r"test accuracy +\d+\.\d\d % \(\d+ of 360\)", shown.out)
+    for command in ("predict", "evaluate"):
+        assert f"python -m vit_jax {command} {run}" in shown.out
+    for name in ("checkpoints", "metrics.jsonl", "curves.png", "confusion.png", "mistakes.png"):
+        assert name in shown.out
+    assert main(["train", DIGITS, f"--workdir={run}", *flags(overrides())]) == 0
+    assert "is finished; nothing was trained" in capsys.readouterr().out
+
+
+def test_without_a_workdir_a_run_is_named_after_its_recipe(overrides, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", DIGITS, *flags(overrides({"duration": "2 steps"}))]) == 0
+    assert RunFolder(tmp_path / "runs" / "digits").result()["step"] == 2
+
+
+def test_evaluate_reproduces_what_training_reported(finished_run, capsys):
+    assert main(["evaluate", str(finished_run.path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    result = finished_run.result()
+    assert (told["accuracy"], told["loss"], told["examples"]) == (
+        result["accuracy"],
+        result["loss"],
+        result["examples"],
+    )
+
+
+def test_evaluate_takes_a_split_and_a_checkpoint(finished_run, capsys):
+    arguments = ["--split=validation", "--checkpoint=best", "--json"]
+    assert main(["evaluate", str(finished_run.path), *arguments]) == 0
+    told = json.loads(capsys.readouterr().out)
+    lines = finished_run.read_metrics()
+    best = max(line["accuracy"] for line in lines if line["kind"] == "evaluate")
+    assert (told["accuracy"], told["step"]) == (best, finished_run.best_step())
+
+
+def test_predict_prints_the_top_classes(finished_run, digit, capsys):
+    assert main(["predict", str(finished_run.path), digit, digit, "--top=2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert re.fullmatch(re.escape(digit) + r": (\d \d+\.\d %   )\d \d+\.\d %", lines[0])
+
+
+def test_one_bad_picture_does_not_hide_the_others(finished_run, digit, tmp_path, capsys):
+    bad = tmp_path / "bad.png"
+    bad.write_bytes(b"no picture")
+    assert main(["predict", str(finished_run.path), str(bad), digit, "--json"]) == 2
+    shown = capsys.readouterr()
+    first, second = map(json.loads, shown.out.splitlines())
+    assert "bad.png" in first["error"] and len(second["classes"]) == 3
+    assert "1 of 2 pictures could not be classified" in shown.err
+
+
+def test_models_prints_exact_numbers(capsys):
+    assert main(["models", "ViT-B/16"]) == 0
+    shown = capsys.readouterr().out
+    for number in ("86,567,656", "17,563,828,224", "197"):
+        assert number in shown
+
+
+def test_summary_adds_up(capsys):
+    assert main(["summary", "CIFAR-ViT-S/4"]) == 0
+    shown = capsys.readouterr().out
+    assert "1 x 65 x 192" in shown and "5,362,762" in shown
+    parts = re.findall(r"│ +([\d,]+) │ +([\d,]+) │", shown)
+    *rows, total = [[int(cell.replace(",", "")) for cell in row] for row in parts]
+    assert [sum(column) for column in zip(*rows, strict=True)] == total == [5_362_762, 365_107_584]
+
+
+def test_summary_takes_fields(capsys):
+    assert main(["summary", "ViT-B/16", "--image-size=384", "--num-classes=1000"]) == 0
+    assert "86,859,496" in capsys.readouterr().out
+
+
+MISTAKES = [
+    (["train"], "--config is missing"),
+    (["train", "--config=nowhere.py"], "there is no configuration file nowhere.py"),
+    (["train", DIGITS, "--wrokdir=x"], "no argument --wrokdir; did you mean '--workdir'"),
+    (["train", DIGITS, "--config.seed"], "--config.seed needs a value"),
+    (["train", DIGITS, "--config.sed=1"], "did you mean 'seed'"),
+    (["train", DIGITS, "--config.batch_size=x"], "whole number of at least 1"),
+    (["train", DIGITS, "--config.model.name=ViT-B/15"], "'ViT-B/16'"),
+    (["evaluate", "nowhere"], "there is no run folder nowhere"),
+    (["predict", "nowhere", "a.png"], "there is no run folder nowhere"),
+    (["models", "ViT-Q"], "no model is called 'ViT-Q'"),
+    (["summary", "ViT-B/15"], "ViT-B/16"),
+    (["summary", "ViT-B/16", "--witdh=3"], "width"),
+    (["summary", "ViT-B/16", "--image-size=225"], "208 and 224|224 and 240"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), MISTAKES, ids=lambda value: str(value)[:50])
+def test_a_mistake_is_one_sentence_and_exit_code_2(arguments, sentence, tmp_path, capsys):
+    extra = [f"--workdir={tmp_path / 'run'}"] if arguments[0] == "train" else []
+    assert main([*arguments, *extra]) == 2
+    told = capsys.readouterr().err
+    assert re.search(sentence, told) and "Traceback" not in told
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("arguments", [["fly"], ["predict"], ["models", "--nope"]])
+def test_unknown_commands_and_options_exit_with_2(arguments, capsys):
+    assert main(arguments) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_every_key_is_documented_in_one_place(capsys, monkeypatch):
+    from vit_jax.config import KEYS
+
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["train", "--keys"]) == 0
+    shown = capsys.readouterr().out
+    for path in KEYS:
+        assert f"--config.{path}" in shown
+
+
+def run(command, **environment):
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, **environment}
+    )
+
+
+@pytest.mark.parametrize("door", [["train.py"], ["-m", "vit_jax", "train"]])
+def test_both_doors_are_one(door):
+    process = run([sys.executable, *door, DIGITS, "--config.schedule.warmup=200%"])
+    assert process.returncode == 2
+    assert "schedule.warmup" in process.stderr and "Traceback" not in process.stderr
+
+
+def test_a_gpu_that_is_not_there_is_one_sentence(tmp_path):
+    command = [sys.executable, "train.py", DIGITS, f"--workdir={tmp_path / 'run'}"]
+    asked = run([*command, "--config.device=gpu"])
+    forced = run(command, JAX_PLATFORMS="cuda")
+    for process in (asked, forced):
+        assert process.returncode == 2, process.stderr
+        assert "ACCELERATOR=cuda" in process.stderr and "Traceback" not in process.stderr
+
+
+def test_a_second_make_installs_nothing():
+    """What `make -n` would do, given stamps newer than the requirements."""
+    for target in ("train", "test"):
+        stamps = ["-o", ".venv/bin/python", "-o", "requirements.txt", "-o", "requirements-test.txt"]
+        touched = [ROOT / ".venv/.installed-cpu", ROOT / ".venv/.installed-test"]
+        if not all(path.exists() for path in touched):
+            pytest.skip("these tests were not started by make, so there is no .venv to look at")
+        shown = run(["make", "-n", target, *stamps])
+        assert shown.returncode == 0 and "pip install" not in shown.stdout

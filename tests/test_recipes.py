@@ -1,0 +1,57 @@
+"""Every recipe in configs/ takes two real updates with its own model and picture size."""
+
+import contextlib
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from vit_jax.config import load_config
+from vit_jax.models import list_models
+from vit_jax.training.experiment import build
+
+ROOT = Path(__file__).parents[1]
+RECIPES = sorted((ROOT / "configs").glob("*.py"))
+
+# Few pictures, a tiny batch, and a learning rate that moves every parameter from the first update.
+SHORT = {
+    "batch_size": "4",
+    "duration": "2 steps",
+    "schedule.warmup": "0",
+    "log.every": "1",
+    "evaluate.every": "100%",
+    "checkpoint.every": "100%",
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_two_updates_change_every_leaf(recipe, data_dir):
+    config = load_config(str(recipe), list(SHORT.items()))
+    with contextlib.ExitStack() as stack:
+        if config.dataset == "digits":
+            config.data.dir = data_dir
+        else:
+            stack.enter_context(tfds.testing.mock_data(num_examples=16))
+        experiment = build(config)
+        state, step = experiment.initial_state(), experiment.train_step()
+        before = jax.device_get(state.params)
+        for batch in experiment.train_batches(0):
+            state = step(state, batch)
+        after = jax.device_get(state.params)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(before)
+    for (path, old), new in zip(leaves, jax.tree.leaves(after), strict=True):
+        assert np.isfinite(new).all(), jax.tree_util.keystr(path)
+        assert not np.array_equal(old, new), jax.tree_util.keystr(path)
+    assert int(state.step) == 2
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_opens_with_its_command_and_what_it_reaches(recipe):
+    text = recipe.read_text()
+    docstring = text.split('"""')[1]
+    assert f"python train.py --config=configs/{recipe.name}" in docstring
+    assert "reached" in docstring.lower() and "Cost:" in docstring
+    config = load_config(str(recipe))
+    assert config.model.name in list_models()

@@ -1,0 +1,11 @@
+"""Trains a model: python train.py --config=configs/digits.py [--config.KEY=VALUE ...]
+
+The same as `python -m vit_jax train` for people who installed the package.
+"""
+
+import sys
+
+from vit_jax.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["train", *sys.argv[1:]]))

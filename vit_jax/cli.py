@@ -1,0 +1,313 @@
+"""The command line: python -m vit_jax COMMAND. `train.py` is the first of its commands.
+
+What a person can get wrong ends in one sentence and exit code 2; an internal fault keeps its
+traceback. See `vit_jax/errors.py` for the codes.
+"""
+
+import errno
+import gc
+import inspect
+import json
+import logging
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from vit_jax.errors import EXIT_DONE, EXIT_STOPPED, EXIT_USER_ERROR, UserError, nearest
+
+app = typer.Typer(
+    help="Vision Transformers in JAX: train, evaluate, predict, and look at the models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+# What a full disk, a quota or missing rights look like.
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs a command and returns its exit code."""
+    _quiet_libraries()
+    try:
+        app(arguments)
+    except UserError as error:
+        mistake = str(error)
+    except OSError as error:
+        if error.errno not in _DISK_ERRORS:
+            raise
+        mistake = (
+            f"cannot write {error.filename or 'to the disk'}: {error.strerror}; make room or mend "
+            "the rights, then run the same command again (a run goes on from its last checkpoint)"
+        )
+    except KeyboardInterrupt:
+        print("stopped before there was anything to save", file=sys.stderr)
+        return EXIT_STOPPED
+    except SystemExit as done:  # how typer ends every command
+        return done.code if isinstance(done.code, int) else EXIT_USER_ERROR
+    else:
+        return EXIT_DONE
+    print(f"error: {mistake}", file=sys.stderr)
+    gc.collect()  # now, while `_quiet_libraries` still listens, and not as the process ends
+    return EXIT_USER_ERROR
+
+
+def _quiet_libraries() -> None:
+    """Keeps to itself what libraries print besides raising it.
+
+    `training/checkpoints.py` says in one sentence that a checkpoint cannot be written or read;
+    Orbax logs it as well, drops coroutines, and its threads stumble over their closed event loop.
+    """
+    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+    shown = sys.unraisablehook
+
+    def hook(unraisable) -> None:
+        dropped = inspect.iscoroutine(unraisable.object)
+        if not dropped and str(unraisable.exc_value) != "Event loop is closed":
+            shown(unraisable)
+
+    sys.unraisablehook = hook
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def train(
+    context: typer.Context,
+    config: Annotated[str, typer.Option(help="Recipe file, such as configs/digits.py.")] = "",
+    workdir: Annotated[
+        str, typer.Option(help="Run folder; default: runs/ and the recipe's name.")
+    ] = "",
+    keys: Annotated[bool, typer.Option("--keys", help="List every --config.KEY and stop.")] = False,
+) -> None:
+    """Train a model, or go on with a run. --config.KEY=VALUE changes a key of the recipe."""
+    from vit_jax.config import load_config
+
+    if keys:
+        return _print_keys()
+    overrides = _overrides(context.args)
+    if not config:
+        raise UserError(f"--config is missing; write --config=RECIPE.py{_recipes()}")
+    settings = load_config(config, overrides)
+    folder = Path(workdir or Path("runs") / Path(config.rsplit(":", 1)[0]).stem)
+
+    from vit_jax.analysis.plots import draw_figures
+    from vit_jax.training import fit
+
+    outcome = fit(settings, folder, draw=draw_figures)
+    if outcome.result is None:
+        print(
+            f"Stopped at step {outcome.step} of {outcome.total_steps}; everything is saved in "
+            f"{folder}. Run the same command again to go on."
+        )
+        raise typer.Exit(EXIT_STOPPED)
+    if not outcome.trained:
+        print(f"The run in {folder} is finished; nothing was trained.")
+    _print_last_screen(outcome.run, outcome.result)
+
+
+def _print_last_screen(run, result) -> None:
+    """Where everything is, and what to type next."""
+    right = round(result["accuracy"] * result["examples"])
+    figures = ", ".join(sorted(path.name for path in run.figures.glob("*.png")))
+    rows = {
+        "test accuracy": f"{100 * result['accuracy']:.2f} % ({right:,} of {result['examples']:,})",
+        "checkpoints": f"{run.checkpoints} (steps {', '.join(map(str, run.steps()))})",
+        "metrics": f"{run.metrics_file}, and for TensorBoard {run.tensorboard}",
+        "figures": f"{run.figures} ({figures})",
+        "classify": f"python -m vit_jax predict {run.path} PICTURE.png",
+        "evaluate": f"python -m vit_jax evaluate {run.path}",
+        "in Python": f'import vit_jax; classifier = vit_jax.load("{run.path}")',
+    }
+    for name, value in rows.items():
+        print(f"{name:>14}  {value}")
+
+
+def _overrides(arguments: list[str]) -> list[tuple[str, str]]:
+    """Pairs of key and text of `--config.KEY=VALUE` or `--config.KEY VALUE`."""
+    flags = ["--config", "--workdir", "--keys", "--help"]
+    pairs, rest = [], list(arguments)
+    while rest:
+        flag, equals, text = rest.pop(0).partition("=")
+        if not flag.startswith("--config."):
+            hint = nearest(flag, flags) or f"; there are {', '.join(flags)} and --config.KEY=VALUE"
+            raise UserError(f"train has no argument {flag}{hint}")
+        if not equals:
+            if not rest or rest[0].startswith("--"):
+                raise UserError(f"{flag} needs a value: {flag}=VALUE")
+            text = rest.pop(0)
+        pairs.append((flag.removeprefix("--config."), text))
+    return pairs
+
+
+def _recipes() -> str:
+    """The recipes at hand, if any."""
+    files = sorted(str(path) for path in Path("configs").glob("*.py"))
+    return f", such as {', '.join(files)}" if files else ""
+
+
+def _print_keys() -> None:
+    from vit_jax.config import KEYS
+
+    table = Table("key", "default", "meaning", "legal values")
+    for path, key in KEYS.items():
+        table.add_row(f"--config.{path}", repr(key.default), key.meaning, key.legal.describe())
+    Console().print(table)
+
+
+@app.command()
+def predict(
+    run: Annotated[str, typer.Argument(help="Run folder, such as runs/digits.")],
+    pictures: Annotated[list[str], typer.Argument(help="Picture files.")],
+    top: Annotated[int, typer.Option(min=1, help="Classes to show for each picture.")] = 3,
+    checkpoint: Annotated[str, typer.Option(help="last, best, or a step.")] = "last",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON line for each picture.")
+    ] = False,
+) -> None:
+    """Classify pictures with a trained model."""
+    from vit_jax.deploy import load
+
+    classifier = load(run, _step(checkpoint))
+    failed = 0
+    for picture in pictures:
+        try:
+            [guesses] = classifier.predict(picture, top=top)
+        except UserError as error:  # one bad picture does not hide the others
+            failed += 1
+            print(f"error: {error}", file=sys.stderr)
+            if as_json:
+                print(json.dumps({"picture": picture, "error": str(error)}, ensure_ascii=False))
+            continue
+        if as_json:
+            classes = [guess._asdict() for guess in guesses]
+            print(json.dumps({"picture": picture, "classes": classes}, ensure_ascii=False))
+        else:
+            shown = "   ".join(
+                f"{guess.label} {100 * guess.probability:.1f} %" for guess in guesses
+            )
+            print(f"{picture}: {shown}")
+    if failed:
+        raise UserError(f"{failed} of {len(pictures)} pictures could not be classified")
+
+
+@app.command()
+def evaluate(
+    run: Annotated[str, typer.Argument(help="Run folder, such as runs/digits.")],
+    split: Annotated[
+        str, typer.Option(help="train, validation or test, as the run names them.")
+    ] = "test",
+    checkpoint: Annotated[str, typer.Option(help="last, best, or a step.")] = "last",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON line.")] = False,
+) -> None:
+    """Evaluate a trained model on the data of its own configuration."""
+    from vit_jax.config import restore_config
+    from vit_jax.runs import RunFolder
+    from vit_jax.training.experiment import build
+
+    folder = RunFolder(run)
+    experiment = build(restore_config(folder.read_config()))
+    sources = {
+        "train": experiment.train_source,
+        "validation": experiment.validation_source,
+        "test": experiment.test_source,
+    }
+    source = sources.get(split)
+    if source is None:
+        there = ", ".join(name for name, value in sources.items() if value is not None)
+        raise UserError(f"{run} has no split {split!r}; it has {there}")
+    variables, step = folder.read_variables(_step(checkpoint))
+    metrics = experiment.evaluate(experiment.eval_step(), variables, source)
+    if as_json:
+        print(json.dumps({"run": run, "step": step, "split": split, **metrics}))
+    else:
+        right = round(metrics["accuracy"] * metrics["examples"])
+        print(
+            f"{run}, step {step}, {split}: accuracy {100 * metrics['accuracy']:.2f} % "
+            f"({right:,} of {metrics['examples']:,}), loss {metrics['loss']:.4f}"
+        )
+
+
+@app.command()
+def models(
+    pattern: Annotated[str, typer.Argument(help='Which names, such as "ViT-B*".')] = "*",
+) -> None:
+    """List the models, with their parameters, multiply-adds and tokens."""
+    from vit_jax.models import create_model, list_models
+    from vit_jax.models.cost import cost
+
+    names = list_models(pattern)
+    if not names:
+        hint = nearest(pattern.strip("*"), list_models()) or "; see python -m vit_jax models"
+        raise UserError(f"no model is called {pattern!r}{hint}")
+    table = Table("model")
+    for heading in ("image", "classes", "tokens", "parameters", "MACs"):
+        table.add_column(heading, justify="right")
+    for name in names:
+        model = create_model(name)
+        numbers = cost(model)
+        table.add_row(
+            name,
+            str(model.image_size),
+            f"{model.num_classes:,}",
+            f"{numbers.tokens:,}",
+            f"{numbers.parameters:,}",
+            f"{numbers.macs:,}",
+        )
+    _print_table(table)
+    print("MACs: multiply-adds of one picture's forward pass; FLOPs are twice as many.")
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def summary(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Model name, such as ViT-B/16.")],
+) -> None:
+    """Walk a model from picture to logits, and its parameters by part. --FIELD=VALUE sets one."""
+    from vit_jax.config import literal
+    from vit_jax.models import create_model
+    from vit_jax.models.cost import cost, shape_walk
+
+    fields = {}
+    for argument in context.args:
+        field, equals, text = argument.removeprefix("--").partition("=")
+        if not argument.startswith("--") or not equals:
+            raise UserError(f"summary has no argument {argument}; write fields as --FIELD=VALUE")
+        fields[field.replace("-", "_")] = literal(text)
+    try:
+        model = create_model(name, **fields)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    walk = Table("stage", "shape", title=name)
+    for stage, shape in shape_walk(model):
+        walk.add_row(stage, " x ".join(map(str, shape)))
+    numbers = cost(model)
+    parts = Table("part")
+    for heading in ("parameters", "MACs"):
+        parts.add_column(heading, justify="right")
+    for part in numbers.parts:
+        parts.add_row(part.name, f"{part.parameters:,}", f"{part.macs:,}")
+    parts.add_section()
+    parts.add_row("total", f"{numbers.parameters:,}", f"{numbers.macs:,}")
+    _print_table(walk)
+    _print_table(parts)
+
+
+def _print_table(table: Table) -> None:
+    """A table that is not squeezed where the output is no terminal."""
+    console = Console()
+    console.print(table) if console.is_terminal else Console(width=160).print(table)
+
+
+def _step(checkpoint: str) -> int | str:
+    """A checkpoint as the person named it: last, best, or a step."""
+    if checkpoint in ("last", "best"):
+        return checkpoint
+    if checkpoint.isdigit():
+        return int(checkpoint)
+    raise UserError(f"--checkpoint={checkpoint} is not legal; write last, best or a step")
