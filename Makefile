@@ -1,0 +1,53 @@
+# Two commands do everything on a fresh machine:
+#
+#   make train     sets up .venv and trains configs/digits.py on real data
+#   make test      sets up what tests need and runs them
+#
+# make train CONFIG=configs/cifar10.py WORKDIR=runs/mine ARGS="--config.optimizer.learning_rate=3e-4"
+# trains anything else, and ACCELERATOR=cuda or tpu picks that build of JAX.
+
+PYTHON ?= python3
+CONFIG ?= configs/digits.py
+WORKDIR ?= runs/$(basename $(notdir $(CONFIG)))
+ACCELERATOR ?= cpu
+ARGS ?=
+PYTEST_ARGS ?=
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+# A stamp is newer than the requirements it has installed, so a second call installs nothing again.
+PACKAGE := $(VENV)/.installed-$(ACCELERATOR)
+TESTING := $(VENV)/.installed-test
+
+.PHONY: train test test-slow lint clean
+
+train: $(PACKAGE)
+	$(RUN) train.py --config=$(CONFIG) --workdir=$(WORKDIR) $(ARGS)
+
+test: $(PACKAGE) $(TESTING)
+	$(RUN) -m pytest -q $(PYTEST_ARGS)
+
+test-slow: $(PACKAGE) $(TESTING)
+	$(RUN) -m pytest -q -m slow $(PYTEST_ARGS)
+
+lint: $(PACKAGE) $(TESTING)
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+
+clean:
+	rm -rf $(VENV)
+
+$(RUN):
+	$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info < (3, 14) else \
+	  "vit_jax runs on Python 3.11 to 3.13, and $(PYTHON) is " + sys.version.split()[0] + \
+	  "; say which to use: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(PACKAGE): requirements.txt | $(RUN)
+	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements.txt \
+	  $(if $(filter-out cpu,$(ACCELERATOR)),"jax[$(ACCELERATOR)]")
+	touch $@
+
+$(TESTING): requirements-test.txt requirements.txt | $(RUN)
+	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements-test.txt
+	touch $@
