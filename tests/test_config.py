@@ -96,10 +96,10 @@ def test_model_fields_are_free_and_read_as_literals(recipe):
         ("optimizer.learning_rate", "nan", "a number of at least 0"),
         ("schedule.warmup", "soon", "90 epochs"),
         ("duration", "0 steps", "more than 0"),
-        ("optimizer.name", "adam", "one of adamw"),
+        ("precision", "half", "one of float32, bfloat16"),
         ("learning_rate", "1", r"did you mean 'optimizer.learning_rate'\?"),
         ("optimizer.learnig_rate", "1", r"did you mean 'optimizer.learning_rate'"),
-        ("optimizer", "1", "section with the keys optimizer.name"),
+        ("optimizer", "1", "section with the keys optimizer.learning_rate"),
         ("zzz.qqq", "1", "the keys are seed"),
     ],
 )

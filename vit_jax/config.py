@@ -163,18 +163,15 @@ KEYS: dict[str, Key] = {
     "model.name": Key("ViT-Ti/16", "which model; its fields are model.FIELD", Text()),
     "precision": Key("float32", "type of the computation", Choice(("float32", "bfloat16"))),
     # What is minimised, and how.
-    "objective.name": Key("supervised", "what is learned", Choice(("supervised",))),
     "objective.label_smoothing": Key(
         0.0, "share of the label spread over all classes", Number(0, 0.99)
     ),
-    "optimizer.name": Key("adamw", "how parameters are updated", Choice(("adamw",))),
     "optimizer.learning_rate": Key(1e-3, "peak learning rate", Number()),
     "optimizer.weight_decay": Key(1e-4, "decoupled decay of matrices and kernels", Number()),
     "optimizer.b1": Key(0.9, "decay of Adam's first moment", Number(0, 0.999999)),
     "optimizer.b2": Key(0.999, "decay of Adam's second moment", Number(0, 0.999999)),
     "optimizer.eps": Key(1e-8, "added to the root of Adam's second moment", Number()),
     "optimizer.clip": Key(1.0, "largest global norm of the gradient; 0: no clipping", Number()),
-    "schedule.name": Key("cosine", "decay after the warm-up", Choice(("cosine",))),
     "schedule.warmup": Key("5%", "linear rise to the peak learning rate", Span(zero=True)),
     "schedule.end": Key(0.0, "last learning rate as a share of the peak", Number(0, 1)),
     "batch_size": Key(64, "pictures in one step, over all devices and hosts", Integer(1)),

@@ -105,6 +105,7 @@ def load(path: str | os.PathLike, checkpoint: int | str = "last") -> Classifier:
     run = RunFolder(path)
     record = run.read_model()
     variables, step = run.read_variables(checkpoint)
+    variables = jax.device_put(variables)  # once, and not with every batch
     params = variables.pop("params")
     return Classifier(
         record.create_model(), params, record.class_names, record.preprocessing, variables, step
