@@ -136,10 +136,10 @@ class Reporter:
 
     def show(self, line: dict[str, Any]) -> None:
         """Shows one line of the metrics log."""
+        self.say(f"{_where(line, self._total)}  {_numbers(line)}")
         if self._bar is not None and line["kind"] == TRAIN:
-            self._bar.update(self._task, numbers=_numbers(line))
-        else:
-            self.say(f"{_where(line, self._total)}  {_numbers(line)}")
+            short = {name: line[name] for name in ("loss", "accuracy") if name in line}
+            self._bar.update(self._task, numbers=_numbers(short))
 
 
 class _StepClock:
@@ -186,7 +186,7 @@ def _numbers(line: dict[str, Any]) -> str:
     """The metrics of a line, for people."""
     parts = []
     for name, value in line.items():
-        if name in ("kind", "step", "epoch", "split", "step_seconds", "best"):
+        if name in ("kind", "step", "epoch", "split"):
             continue
         if name == "accuracy":
             parts.append(f"accuracy {100 * value:.2f} %")
@@ -194,6 +194,10 @@ def _numbers(line: dict[str, Any]) -> str:
             parts.append(f"lr {value:.2e}")
         elif name == "images_per_second":
             parts.append(f"{value:,.0f} images/s")
+        elif name == "step_seconds":
+            parts.append(f"{1000 * value:.1f} ms/step")
+        elif name == "best":
+            parts.append("best so far")
         elif name == "examples":
             parts.append(f"of {value:,} pictures")
         else:
