@@ -1,6 +1,13 @@
-"""Real scanned digits, from nothing to a trained Vision Transformer in a few minutes on a CPU.
+"""Real scanned digits, from nothing to a trained Vision Transformer in about a minute on a CPU.
 
-python train.py --config=configs/digits.py --workdir=runs/digits
+    python train.py --config=configs/digits.py --workdir=runs/digits
+
+Known to reach: a support vector machine with an RBF kernel reaches 98.89 % (356 of 360) on the same
+split (`python benchmarks/digits_svm.py`).
+Reached by us: @@SEEDS@@ for the seeds 0, 1 and 2, at the last epoch. Size, length and augmentation
+were chosen by cross-validation within the training digits, 98.26 % in the mean of five folds, before
+the test digits were looked at.
+Cost: 136,906 parameters, 2.2 MMACs a picture; @@TIME@@ on two cores.
 """
 
 from vit_jax.config import default_config
@@ -9,14 +16,21 @@ from vit_jax.config import default_config
 def get_config():
     config = default_config()
     config.dataset = "digits"
-    config.model.name = "Digits-ViT-96/2"
+    config.model.name = "Digits-ViT-64/4"
+
+    # A pixel of the scan is two here: turned, shifted and scaled about as much as people's hands do.
     config.augment.rotate = 10.0
     config.augment.shift = 0.08
     config.augment.scale = 0.1
-    config.optimizer.learning_rate = 1e-3
-    config.optimizer.weight_decay = 0.05
+
     config.objective.label_smoothing = 0.1
+    config.optimizer.learning_rate = 2e-3
+    config.optimizer.weight_decay = 0.05
+    config.schedule.warmup = "5 epochs"
     config.batch_size = 64
     config.duration = "60 epochs"
-    config.schedule.warmup = "5 epochs"
+
+    config.log.every = "2 epochs"
+    config.evaluate.every = "10 epochs"
+    config.checkpoint.every = "10 epochs"
     return config

@@ -34,7 +34,7 @@ SMALL_COUNTS = {  # tokens, parameters, MACs; 10 classes
     "CIFAR-ViT-512/8": (17, 19_028_490, 324_217_856),
     "Minimal-ViT-128/8": (17, 821_642, 14_059_776),
 }
-BY_FORMULA = ("ViT-S/8", "ViT-B/8", "ViT-g/14", "ViT-G/14", "Digits-ViT-96/2")
+BY_FORMULA = ("ViT-S/8", "ViT-B/8", "ViT-g/14", "ViT-G/14", "Digits-ViT-64/4")
 
 # Variants: name, fields, parameters, MACs (None: no number to compare with).
 VARIANTS = [

@@ -178,15 +178,16 @@ register(
 )
 
 register(
-    "Digits-ViT-96/2",
+    "Digits-ViT-64/4",
     ViT,
     "this project's default for the 8 x 8 digits shown at 16 pixels",
     num_classes=10,
     image_size=16,
-    patch_size=2,
+    patch_size=4,
     in_channels=1,
-    width=96,
+    width=64,
     depth=4,
-    heads=3,
+    heads=4,
+    mlp_ratio=2.0,
     pool="mean",
 )
