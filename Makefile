@@ -22,7 +22,7 @@ TESTING := $(VENV)/.installed-test
 .PHONY: train test test-slow lint clean
 
 train: $(PACKAGE)
-	$(RUN) train.py --config=$(CONFIG) --workdir=$(WORKDIR) $(ARGS)
+	$(RUN) train.py --config="$(CONFIG)" --workdir="$(WORKDIR)" $(ARGS)
 
 test: $(PACKAGE) $(TESTING)
 	$(RUN) -m pytest -q $(PYTEST_ARGS)
@@ -41,7 +41,7 @@ $(RUN):
 	$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info < (3, 14) else \
 	  "vit_jax runs on Python 3.11 to 3.13, and $(PYTHON) is " + sys.version.split()[0] + \
 	  "; say which to use: make PYTHON=python3.12 ...")'
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(PACKAGE): requirements.txt | $(RUN)
 	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements.txt \

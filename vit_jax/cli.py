@@ -7,8 +7,10 @@ traceback. See `vit_jax/errors.py` for the codes.
 import errno
 import gc
 import inspect
+import io
 import json
 import logging
+import shlex
 import sys
 import warnings
 from pathlib import Path
@@ -18,7 +20,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vit_jax.errors import EXIT_DONE, EXIT_STOPPED, EXIT_USER_ERROR, UserError, nearest
+from vit_jax.errors import (
+    EXIT_DIVERGED,
+    EXIT_DONE,
+    EXIT_STOPPED,
+    EXIT_USER_ERROR,
+    Diverged,
+    UserError,
+    nearest,
+)
 
 app = typer.Typer(
     help="Vision Transformers in JAX: train, evaluate, predict, and look at the models.",
@@ -28,13 +38,21 @@ app = typer.Typer(
 )
 
 
-# What a full disk, a quota or missing rights look like.
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
+_TYPER_INTERRUPTED = 130  # its exit code for Ctrl-C
+
+# What a full disk, a quota, missing rights or an impossible path look like.
+_DISK_ERRORS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EIO),
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs a command and returns its exit code."""
     _quiet_libraries()
+    for stream in (sys.stdout, sys.stderr):  # a class name must not end a run that cannot print it
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app(arguments)
     except UserError as error:
@@ -43,14 +61,18 @@ def main(arguments: list[str] | None = None) -> int:
         if error.errno not in _DISK_ERRORS:
             raise
         mistake = (
-            f"cannot write {error.filename or 'to the disk'}: {error.strerror}; make room or mend "
-            "the rights, then run the same command again (a run goes on from its last checkpoint)"
+            f"{error.filename or 'the disk'} cannot be used: {error.strerror}; make room, mend the "
+            "rights or choose another path, then run the same command again (a run goes on from "
+            "its last checkpoint)"
         )
-    except KeyboardInterrupt:
+    except Diverged as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_DIVERGED
+    except SystemExit as done:  # how typer ends every command
+        if done.code != _TYPER_INTERRUPTED:
+            return done.code if isinstance(done.code, int) else EXIT_USER_ERROR
         print("stopped before there was anything to save", file=sys.stderr)
         return EXIT_STOPPED
-    except SystemExit as done:  # how typer ends every command
-        return done.code if isinstance(done.code, int) else EXIT_USER_ERROR
     else:
         return EXIT_DONE
     print(f"error: {mistake}", file=sys.stderr)
@@ -101,9 +123,10 @@ def train(
 
     outcome = fit(settings, folder, draw=draw_figures)
     if outcome.result is None:
+        fresh = " (without --config.resume=never)" if settings.resume == "never" else ""
         print(
             f"Stopped at step {outcome.step} of {outcome.total_steps}; everything is saved in "
-            f"{folder}. Run the same command again to go on."
+            f"{folder}. Run the same command again to go on{fresh}."
         )
         raise typer.Exit(EXIT_STOPPED)
     if not outcome.trained:
@@ -120,8 +143,8 @@ def _print_last_screen(run, result) -> None:
         "checkpoints": f"{run.checkpoints} (steps {', '.join(map(str, run.steps()))})",
         "metrics": f"{run.metrics_file}, and for TensorBoard {run.tensorboard}",
         "figures": f"{run.figures} ({figures})",
-        "classify": f"python -m vit_jax predict {run.path} PICTURE.png",
-        "evaluate": f"python -m vit_jax evaluate {run.path}",
+        "classify": f"python -m vit_jax predict {shlex.quote(str(run.path))} PICTURE.png",
+        "evaluate": f"python -m vit_jax evaluate {shlex.quote(str(run.path))}",
         "in Python": f'import vit_jax; classifier = vit_jax.load("{run.path}")',
     }
     for name, value in rows.items():
@@ -211,16 +234,12 @@ def evaluate(
     from vit_jax.training.experiment import build
 
     folder = RunFolder(run)
-    experiment = build(restore_config(folder.read_config()))
-    sources = {
-        "train": experiment.train_source,
-        "validation": experiment.validation_source,
-        "test": experiment.test_source,
-    }
-    source = sources.get(split)
+    config = restore_config(folder.read_config())
+    config.device, config.mesh.data = "auto", -1  # any machine will do, not only the one it ran on
+    experiment = build(config)
+    source = experiment.sources.get(split)
     if source is None:
-        there = ", ".join(name for name, value in sources.items() if value is not None)
-        raise UserError(f"{run} has no split {split!r}; it has {there}")
+        raise UserError(f"{run} has no split {split!r}; it has {', '.join(experiment.sources)}")
     variables, step = folder.read_variables(_step(checkpoint))
     metrics = experiment.evaluate(experiment.eval_step(), variables, source)
     if as_json:
@@ -308,6 +327,6 @@ def _step(checkpoint: str) -> int | str:
     """A checkpoint as the person named it: last, best, or a step."""
     if checkpoint in ("last", "best"):
         return checkpoint
-    if checkpoint.isdigit():
+    if checkpoint.isdecimal():
         return int(checkpoint)
     raise UserError(f"--checkpoint={checkpoint} is not legal; write last, best or a step")

@@ -9,10 +9,13 @@ run? does the batch divide over the devices?) is checked in `training/checks.py`
 """
 
 import ast
-import importlib.util
+import numbers
+import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,7 @@ from vit_jax.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class Integer:
-    """A whole number of at least `low`."""
+    """A whole number from `low` to 2**31 - 1, or one of `extra`."""
 
     low: int = 0
     extra: tuple[int, ...] = ()
@@ -36,10 +39,10 @@ class Integer:
         return f"a whole number of at least {self.low}{also}"
 
     def convert(self, value: Any) -> int:
-        legal = isinstance(value, int) and not isinstance(value, bool)
-        if not legal or (value < self.low and value not in self.extra):
+        legal = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        if not legal or not (self.low <= value < 2**31 or value in self.extra):
             raise ValueError
-        return value
+        return int(value)
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Number:
         return f"a number between {self.low:g} and {self.high:g}"
 
     def convert(self, value: Any) -> float:
-        legal = isinstance(value, int | float) and not isinstance(value, bool)
+        legal = isinstance(value, numbers.Real) and not isinstance(value, bool)
         if not legal or not self.low <= value <= self.high or value == float("inf"):
             raise ValueError
         return float(value)
@@ -90,13 +93,15 @@ class Choice:
 
 @dataclass(frozen=True)
 class Text:
-    """Any text."""
+    """Any text; `filled` says that it may not be empty."""
+
+    filled: bool = False
 
     def describe(self) -> str:
-        return "a text"
+        return "a text that is not empty" if self.filled else "a text"
 
     def convert(self, value: Any) -> str:
-        if not isinstance(value, str):
+        if not isinstance(value, str) or (self.filled and not value):
             raise ValueError
         return value
 
@@ -135,11 +140,11 @@ KEYS: dict[str, Key] = {
     ),
     # Data: where pictures come from and how they are made to fit the model.
     "dataset": Key("digits", "digits, or tfds:NAME for a data set of TensorFlow Datasets", Text()),
-    "data.train": Key("train", "split to learn from, such as train or train[:90%]", Text()),
+    "data.train": Key("train", "split to learn from, or a part: train[:90%]", Text(filled=True)),
     "data.validation": Key(
         "", "part of the training data to choose 'best' by; empty: none", Text()
     ),
-    "data.test": Key("test", "split to report the result on; it never chooses anything", Text()),
+    "data.test": Key("test", "split to report on; it never chooses anything", Text(filled=True)),
     "data.dir": Key(
         "", "where TensorFlow Datasets keeps prepared data; empty: its own default", Text()
     ),
@@ -158,7 +163,7 @@ KEYS: dict[str, Key] = {
     "augment.rotate": Key(0.0, "largest rotation, in degrees", Number(0, 180)),
     "augment.shift": Key(0.0, "largest shift, as a share of the picture's side", Number(0, 1)),
     "augment.scale": Key(0.0, "largest change of size: 0.1 is from 1/1.1 to 1.1", Number(0, 1)),
-    "augment.shear": Key(0.0, "largest shear, in degrees", Number(0, 45)),
+    "augment.shear": Key(0.0, "largest shear, in pixels sideways per pixel down", Number(0, 1)),
     # A name of `python -m vit_jax models`; every field of that model is a legal key beside it.
     "model.name": Key("ViT-Ti/16", "which model; its fields are model.FIELD", Text()),
     "precision": Key("float32", "type of the computation", Choice(("float32", "bfloat16"))),
@@ -271,7 +276,7 @@ def differences(old: Mapping, new: Mapping) -> list[str]:
 
 def _run_recipe(recipe: str) -> ConfigDict:
     """Runs the `get_config` of a recipe file."""
-    path, argument = recipe, None
+    path, argument = str(Path(recipe).expanduser()), None
     if not Path(path).exists() and ":" in recipe:
         path, argument = recipe.rsplit(":", 1)
     if not Path(path).is_file():
@@ -280,18 +285,19 @@ def _run_recipe(recipe: str) -> ConfigDict:
         there = f"; in {beside} there are {', '.join(known)}" if known else ""
         raise UserError(f"there is no configuration file {path}{nearest(path, known) or there}")
     try:
-        spec = importlib.util.spec_from_file_location("vit_jax_recipe", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        loader = SourceFileLoader("vit_jax_recipe", path)
+        module = module_from_spec(spec_from_loader(loader.name, loader))
+        sys.modules[loader.name] = module  # dataclasses look their module up there
+        loader.exec_module(module)
         if not hasattr(module, "get_config"):
             raise UserError(f"{path} has no function get_config() that returns a configuration")
         config = module.get_config() if argument is None else module.get_config(argument)
     except UserError:
         raise
-    except Exception as error:  # whatever a person's own file does wrong is theirs to mend
+    except (Exception, SystemExit) as error:  # what a person's own file does is theirs to mend
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
         line = getattr(error, "lineno", None) or (lines[-1] if lines else "?")
-        reason = str(error).strip().split("\n")[0].strip("'\"")
+        reason = str(error).strip().split("\n")[0]
         raise UserError(f"{path}, line {line}: {type(error).__name__}: {reason}") from error
     if not isinstance(config, Mapping | ConfigDict):
         raise UserError(

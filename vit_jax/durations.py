@@ -17,6 +17,7 @@ _PATTERN = re.compile(
     r"(?P<magnitude>[kMG]?)\s*"
     r"(?P<unit>steps?|epochs?|examples?|%)?"
 )
+_LONGEST = 1e15
 _MAGNITUDES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
@@ -34,6 +35,8 @@ def parse_duration(text: str | int) -> Duration:
     if not match or isinstance(text, bool):
         raise ValueError(f"{text!r} is not a duration; write {FORMS}")
     amount = float(match["number"].replace("_", "")) * _MAGNITUDES[match["magnitude"]]
+    if amount > _LONGEST:
+        raise ValueError(f"{text!r} is longer than any run; write {FORMS}")
     unit = {"%": "percent", None: "steps"}.get(match["unit"]) or match["unit"].rstrip("s") + "s"
     if unit == "percent" and amount > 100:
         raise ValueError(f"{text!r} is more than the whole run; write at most 100%")

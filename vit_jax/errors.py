@@ -11,13 +11,16 @@ from collections.abc import Iterable
 EXIT_DONE = 0
 EXIT_INTERNAL_FAULT = 1
 EXIT_USER_ERROR = 2
-EXIT_STOPPED = (
-    75  # stopped by a signal after saving; the same command goes on (EX_TEMPFAIL of sysexits.h)
-)
+EXIT_DIVERGED = 3
+EXIT_STOPPED = 75  # by a signal, after saving: the same command goes on (EX_TEMPFAIL of sysexits.h)
 
 
 class UserError(ValueError):
     """A mistake of the person at the keyboard, told in one sentence."""
+
+
+class Diverged(ArithmeticError):
+    """A run whose loss or gradient is no longer finite, and what to try."""
 
 
 def nearest(word: str, known: Iterable[str], count: int = 3) -> str:

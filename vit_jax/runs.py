@@ -14,6 +14,7 @@ Nothing here runs code from a file: configuration and records are JSON, paramete
 import dataclasses
 import json
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,11 @@ class ModelRecord:
         )
 
     def create_model(self):
-        """The module that the parameters belong to."""
-        return create_model(self.name, **self.fields)
+        """The module that the parameters belong to; UserError where this version has no such."""
+        try:
+            return create_model(self.name, **self.fields)
+        except (ValueError, TypeError) as error:
+            raise UserError(f"the model record cannot be followed: {error}") from error
 
 
 class RunFolder:
@@ -83,7 +87,7 @@ class RunFolder:
     """
 
     def __init__(self, path: str | os.PathLike):
-        self.path = Path(path)
+        self.path = Path(path).expanduser()
         self.config_file = self.path / "config.json"
         self.model_file = self.path / "model.json"
         self.checkpoints = self.path / "checkpoints"
@@ -107,22 +111,29 @@ class RunFolder:
                 f"{self.model_file} has format {record.get('format')}, this vit_jax reads format "
                 f"{FORMAT}; use the vit_jax that wrote it: {record.get('versions')}"
             )
-        return ModelRecord.from_json(record)
+        try:
+            return ModelRecord.from_json(record)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UserError(
+                f"{self.model_file} is no model record ({error}); restore it from a copy"
+            ) from error
 
     def write_model(self, record: ModelRecord) -> None:
         """Keeps the record of the run's model."""
         self._write_json(self.model_file, record.to_json())
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """The lines of `metrics.jsonl`; a last line cut off by a crash is left out."""
+        """The lines of `metrics.jsonl`; one that a crash has cut off is left out."""
         if not self.metrics_file.exists():
             return []
         lines = []
-        for line in self.metrics_file.read_text(encoding="utf-8").splitlines():
+        for line in self.metrics_file.read_text("utf-8", errors="replace").splitlines():
             try:
-                lines.append(json.loads(line))
+                values = json.loads(line)
             except ValueError:
-                break
+                continue
+            if isinstance(values, dict) and {"kind", "step"} <= values.keys():
+                lines.append(values)
         return lines
 
     def steps(self) -> list[int]:
@@ -150,11 +161,22 @@ class RunFolder:
 
     def move_aside(self) -> Path:
         """Renames the folder to a free name beside it, and returns that."""
-        number = 1
-        while (aside := self.path.with_name(f"{self.path.name}.{number}")).exists():
+        path, number = self.path.resolve(), 1
+        while (aside := path.with_name(f"{path.name}.{number}")).exists():
             number += 1
-        os.rename(self.path, aside)
+        os.rename(path, aside)
         return aside
+
+    def remains(self) -> list[str]:
+        """Names of what stands where a run keeps its files, apart from its configuration."""
+        kept = (
+            self.model_file,
+            self.checkpoints,
+            self.metrics_file,
+            self.tensorboard,
+            self.figures,
+        )
+        return [path.name for path in kept if path.exists()]
 
     def find_step(self, which: int | str = "last") -> int:
         """The step of a checkpoint: "last", "best" (on the validation data), or a number."""
@@ -171,11 +193,14 @@ class RunFolder:
             if which is None:
                 raise UserError(
                     f"{self.path} kept no best checkpoint, since its configuration names no "
-                    "validation data (--config.data.validation=...); use 'last'"
+                    "validation data (--config.data.train='train[:90%]' "
+                    "--config.data.validation='train[90%:]'); use 'last'"
                 )
-        if int(which) not in steps:
-            raise UserError(f"{self.path} has no checkpoint {which}; there are {steps}")
-        return int(which)
+        if which not in steps:
+            raise UserError(
+                f"{self.path} has no checkpoint {which!r}; there are 'last', 'best' and {steps}"
+            )
+        return which
 
     def read_variables(self, which: int | str = "last") -> tuple[dict[str, Any], int]:
         """Model variables ({"params": ..., and any other collections}) as numpy, and their step.
@@ -188,9 +213,12 @@ class RunFolder:
         for candidate in [step, *earlier]:
             try:
                 return _read_variables(self.checkpoints / str(candidate) / "state"), candidate
-            except (ValueError, OSError, KeyError) as error:
+            except Exception as error:  # Orbax raises nearly anything for a damaged file
                 reason = str(error).split("\n")[0][:200]
-                print(f"checkpoint {candidate} in {self.path} cannot be read: {reason}", flush=True)
+                print(
+                    f"checkpoint {candidate} in {self.path} cannot be read: {reason}",
+                    file=sys.stderr,
+                )
         raise UserError(
             f"no readable checkpoint {which!r} in {self.checkpoints}; restore the folder from a "
             "copy or train again"
@@ -204,7 +232,10 @@ class RunFolder:
                 " (a run folder is what training writes to its --workdir)"
             )
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(content, dict):
+                raise ValueError("it is not a JSON object")
+            return content
         except FileNotFoundError as error:
             raise UserError(f"{self.path} is not a run folder: it has no {path.name}") from error
         except (ValueError, OSError) as error:
@@ -221,7 +252,10 @@ class RunFolder:
 def _read_variables(state: Path) -> dict[str, Any]:
     """Parameters and model state of one saved train state, as numpy arrays on the host."""
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-        tree = checkpointer.metadata(str(state.resolve())).item_metadata.tree
+        metadata = checkpointer.metadata(str(state.resolve())).item_metadata
+        if metadata is None:
+            raise ValueError("its list of arrays is missing")
+        tree = metadata.tree
         wanted = {name: tree[name] for name in ("params", "model_state") if tree.get(name)}
         restore_args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
         restored = checkpointer.restore(

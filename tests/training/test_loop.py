@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from vit_jax.errors import UserError
+from vit_jax.errors import Diverged, UserError
 from vit_jax.runs import RunFolder
 from vit_jax.training import fit
 from vit_jax.training.evaluate import Predictions
@@ -136,9 +136,11 @@ def test_when_no_checkpoint_is_left_it_is_an_error_and_nothing_is_deleted(tiny_c
     run = fit(tiny_config(), tmp_path / "run").run
     for step in run.steps():
         damage(run.checkpoints / str(step))
-    with pytest.raises(UserError, match="no checkpoint .* can be read.*resume=never"):
-        fit(tiny_config(), run.path)
-    assert {path.name for path in (run.path / "damaged_checkpoints").iterdir()} == {"3", "6"}
+    before = contents(run.path)
+    for _ in range(2):  # asking again does not start afresh either
+        with pytest.raises(UserError, match="no checkpoint .* can be read.*resume=never"):
+            fit(tiny_config(), run.path)
+        assert contents(run.path) == before
 
 
 def test_a_finished_run_without_checkpoints_is_not_overwritten(tiny_config, tmp_path):
@@ -195,3 +197,48 @@ def test_a_full_disk_is_one_sentence_and_the_last_checkpoint_stays(overrides, tm
     assert "could not be written" in process.stderr and "checkpoint 3 is whole" in process.stderr
     assert "Traceback" not in process.stderr
     assert RunFolder(tmp_path / "run").steps() == [3]
+
+
+def test_files_of_nobody_knows_whom_are_not_touched(tiny_config, tmp_path):
+    run = tmp_path / "run"
+    (run / "tensorboard").mkdir(parents=True)
+    (run / "tensorboard" / "precious.txt").write_text("mine")
+    (run / "metrics.jsonl").write_text("mine")
+    before = contents(run)
+    with pytest.raises(UserError, match="metrics.jsonl, tensorboard and no config.json"):
+        fit(tiny_config(), run)
+    assert contents(run) == before
+    fit(tiny_config({"resume": "never"}), run)
+    assert contents(tmp_path / "run.1") == before
+
+
+def test_a_run_that_diverges_ends_with_a_sentence_and_saves_no_lost_numbers(tiny_config, tmp_path):
+    with pytest.raises(Diverged, match="grad_norm not finite by step 3.*learning_rate"):
+        fit(tiny_config({"optimizer.learning_rate": "1e30", "log.every": "3"}), tmp_path / "run")
+    assert RunFolder(tmp_path / "run").steps() == []
+    assert RunFolder(tmp_path / "run").read_metrics() == []
+
+
+def test_a_figure_that_cannot_be_drawn_does_not_cost_the_result(tiny_config, tmp_path, capsys):
+    def draw(*_):
+        raise RuntimeError("no pens")
+
+    outcome = fit(tiny_config(), tmp_path / "run", draw=draw)
+    assert outcome.result["examples"] == 360
+    assert "figures could not be drawn: no pens" in capsys.readouterr().err
+
+
+def test_a_checkpoint_without_its_list_of_arrays_is_passed_over(tiny_config, tmp_path):
+    run = fit(tiny_config(), tmp_path / "run").run
+    (run.checkpoints / "6" / "state" / "_METADATA").unlink()
+    (run.checkpoints / "6" / "record" / "metadata").write_text("[]")
+    assert run.read_variables()[1] == 3
+    assert fit(tiny_config(), run.path).trained
+
+
+def test_a_finished_run_gets_its_record_back(tiny_config, tmp_path):
+    run = fit(tiny_config(), tmp_path / "run").run
+    record = run.model_file.read_bytes()
+    run.model_file.unlink()
+    assert not fit(tiny_config(), run.path).trained
+    assert run.model_file.read_bytes() == record

@@ -85,10 +85,11 @@ def test_pauses_and_the_first_step_are_not_timed(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
     report = Reporter(total_steps=10, batch_size=8)
+    report.start(0, "training")
     report.progress(1, wait_for=0)
     assert report.timings(1) == {}
     now[0] = 2.0
-    with report.paused():
+    with report.paused(wait_for=0):
         now[0] = 50.0
     now[0] = 54.0
     assert report.timings(4) == {"images_per_second": 4.0, "step_seconds": 2.0}

@@ -18,10 +18,11 @@ LR_OF_THE_FIELD = json.loads((Path(__file__).parent / "data/lr_warmup5_total20.j
 
 @pytest.fixture
 def run_process(overrides):
-    """Trains in a new process; `stop_at` is the step during which it gets Ctrl-C (0: none)."""
+    """Trains in a new process, which gets a signal at step `stop_at` (0: none)."""
 
-    def run(workdir, changes, stop_at=0):
-        command = [sys.executable, "tests/training/interrupted_run.py", str(stop_at)]
+    def run(workdir, changes, stop_at=0, signal="SIGINT", where="step"):
+        script = "tests/training/interrupted_run.py"
+        command = [sys.executable, script, signal, where, str(stop_at)]
         command += ["--config=configs/digits.py", f"--workdir={workdir}"]
         command += [f"--config.{key}={value}" for key, value in overrides(changes)]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -77,6 +78,30 @@ def test_thirty_steps_in_three_processes_equal_thirty_in_one(run_process, tmp_pa
     assert [line["step"] for line in metrics_but_timings(parts) if line["kind"] == "train"] == [
         4, 8, 12, 16, 20, 24, 28, 30,
     ]  # fmt: skip
+
+
+def test_any_signal_anywhere_loses_nothing(run_process, tmp_path):
+    """Stopped inside an evaluation, by SIGTERM, killed while saving, its terminal closed."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    data = {"data.train": "train[:90%]", "data.validation": "train[90%:]"}
+    changes = {**THIRTY, **data, "optimizer.learning_rate": "0.01", "evaluate.batch_size": "40"}
+    assert run_process(whole, changes).returncode == 0
+    for signal, where, stop_at, code, saved in (
+        ("SIGINT", "evaluate", 10, 75, 10),
+        ("SIGTERM", "step", 13, 75, 13),
+        ("SIGKILL", "save", 21, -9, None),  # that write may be whole or not
+        ("SIGHUP", "evaluate", 30, 75, 30),
+        ("SIGINT", "step", 0, 0, 30),
+    ):
+        process = run_process(parts, changes, stop_at, signal, where)
+        assert process.returncode == code, process.stderr
+        if saved:
+            assert RunFolder(parts).steps()[-1] == saved
+    expected, got = whole_state(whole, 30), whole_state(parts, 30)
+    for path, array in expected.items():
+        assert array.tobytes() == got[path].tobytes(), path
+    assert metrics_but_timings(whole) == metrics_but_timings(parts)
+    assert RunFolder(whole).best_step() == RunFolder(parts).find_step("best")
 
 
 @pytest.mark.parametrize("stop_at", [3, 8])

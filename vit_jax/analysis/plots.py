@@ -77,8 +77,10 @@ def confusion(matrix: Int[np.ndarray, "true predicted"], names: Sequence[str]) -
     accuracy = np.trace(matrix) / max(1, matrix.sum())
     panel.set(xlabel="predicted", ylabel="true", title=f"accuracy {100 * accuracy:.2f} %")
     if classes <= _MOST_NAMED_CLASSES:
-        panel.set_xticks(range(classes), names, rotation=90 if max(map(len, names)) > 2 else 0)
-        panel.set_yticks(range(classes), names)
+        labels = [name if len(name) <= 20 else f"{name[:19]}…" for name in names]
+        upright = 90 if max(map(len, labels)) > 2 else 0
+        panel.set_xticks(range(classes), labels, rotation=upright, parse_math=False)
+        panel.set_yticks(range(classes), labels, parse_math=False)
         for row, column in zip(*np.nonzero(matrix), strict=True):
             color = "white" if shares[row, column] > 0.5 else "black"
             panel.text(column, row, matrix[row, column], ha="center", va="center", color=color)
@@ -105,6 +107,7 @@ def mistakes(source: Source, predictions: Predictions) -> Figure:
             f"{source.class_names[predictions.predicted[index]]}\n"
             f"({100 * predictions.confidence[index]:.0f} % sure)",
             fontsize=9,
+            parse_math=False,  # a class may well be called $5_$
         )
     return figure
 

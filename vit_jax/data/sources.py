@@ -47,6 +47,7 @@ class Source:
         order.
       in_memory: whether the examples are held decoded, so that reading them costs nothing.
       examples: what holds or reads them.
+      spans: which part of the dataset it is, as (split, first, end) in the dataset's own splits.
     """
 
     name: str
@@ -55,12 +56,21 @@ class Source:
     fingerprint: str
     in_memory: bool
     examples: Sequence[Example]
+    spans: tuple[tuple[str, int, int], ...] = ()
 
     def __len__(self) -> int:
         return len(self.examples)
 
     def __getitem__(self, index: int) -> Example:
         return self.examples[index]
+
+    def overlaps(self, other: "Source") -> bool:
+        """Whether some example stands in both; for two sources of one dataset."""
+        return any(
+            mine == theirs and max(start, first) < min(end, last)
+            for mine, start, end in self.spans
+            for theirs, first, last in other.spans
+        )
 
     def __repr__(self) -> str:
         return f"Source({self.fingerprint})"
@@ -139,6 +149,18 @@ def _open(builder: tfds.core.DatasetBuilder, name: str, split: str) -> Source:
         fingerprint=f"{builder.info.full_name}:{split}:{len(records)}:{content.hexdigest()[:12]}",
         in_memory=in_memory,
         examples=examples,
+        spans=_spans(builder, split),
+    )
+
+
+def _spans(builder: tfds.core.DatasetBuilder, split: str) -> tuple[tuple[str, int, int], ...]:
+    splits = builder.info.splits
+    if not splits:  # a dataset that tfds.testing.mock_data makes up has none
+        return ()
+    parts = tfds.core.ReadInstruction.from_spec(split).to_absolute(splits)
+    return tuple(
+        (part.splitname, part.from_ or 0, part.to or splits[part.splitname].num_examples)
+        for part in parts
     )
 
 

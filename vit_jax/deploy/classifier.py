@@ -3,7 +3,6 @@
 import functools
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -13,9 +12,8 @@ from jaxtyping import Array, Float, UInt8
 from PIL import Image
 
 from vit_jax.data import Preprocessing, decode
+from vit_jax.data.decode import Picture
 from vit_jax.runs import RunFolder
-
-Picture = str | os.PathLike | np.ndarray | Image.Image
 
 
 class Guess(NamedTuple):
@@ -115,6 +113,6 @@ def load(path: str | os.PathLike, checkpoint: int | str = "last") -> Classifier:
 def _as_list(pictures: Picture | Sequence[Picture]) -> list[Picture]:
     if isinstance(pictures, np.ndarray):
         return list(pictures) if pictures.ndim == 4 else [pictures]
-    if isinstance(pictures, str | os.PathLike | Path | Image.Image):
+    if isinstance(pictures, str | bytes | os.PathLike | Image.Image):
         return [pictures]
     return list(pictures)

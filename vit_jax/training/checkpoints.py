@@ -8,7 +8,6 @@ damaged one is passed over, loudly, for the one before it, and put aside rather 
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import orbax.checkpoint as ocp
@@ -26,12 +25,13 @@ from vit_jax.training.state import TrainState
 class Checkpoints:
     """The checkpoints of one run folder.
 
-    keep: how many of the last checkpoints to keep; that of step `best` is kept besides.
+    keep: how many of the last checkpoints to keep.
+    best: step of one that is kept besides; whoever finds a better one sets it.
     warn: where sentences about damaged checkpoints go.
     """
 
     def __init__(self, run: RunFolder, keep: int, warn: Callable[[str], None] = print):
-        self.best = run.best_step()
+        self.best: int | None = None
         self._run = run
         self._warn = warn
         self._options = ocp.CheckpointManagerOptions(
@@ -87,12 +87,12 @@ class Checkpoints:
             UserError: when there are checkpoints and none can be read, or when they belong to
                 another model.
         """
-        steps = sorted(self._manager.all_steps(), reverse=True)
         complete = set(self._run.steps())
-        for step in steps:
+        damaged: dict[int, str] = {}
+        for step in sorted(self._manager.all_steps(), reverse=True):
             try:
                 if step not in complete:
-                    raise ValueError("it is incomplete")
+                    raise ValueError("files are missing")
                 restored = self._manager.restore(
                     step,
                     args=ocp.args.Composite(
@@ -103,36 +103,45 @@ class Checkpoints:
                         record=ocp.args.JsonRestore(),
                     ),
                 )
-                return step, restored.state, restored.record
-            except (ValueError, OSError, KeyError) as error:
+            # Orbax raises nearly anything for a damaged file, plain Exception included.
+            except Exception as error:
+                if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                    raise  # a fault of the moment: too many open files, a disk that is away
                 reason = str(error).strip().split("\n")[0][:200]
                 if "tree structures do not match" in str(error) or "stored shape" in str(error):
                     raise UserError(
                         f"checkpoint {step} in {self._run.checkpoints} belongs to another model "
                         f"({reason}); choose another --workdir"
                     ) from error
-                self._put_aside(step, reason)
-        if steps:
+                damaged[step] = reason
+            else:
+                if not isinstance(restored.record, dict) or "data" not in restored.record:
+                    damaged[step] = "its record is empty"
+                    continue
+                self._put_aside(damaged)
+                return step, restored.state, restored.record
+        if damaged:
+            reasons = "; ".join(f"{step}: {reason}" for step, reason in damaged.items())
             raise UserError(
-                f"no checkpoint in {self._run.checkpoints} can be read; they were put aside in "
-                f"{self._aside}. Restore one from a copy, or start again with --config.resume=never"
+                f"no checkpoint in {self._run.checkpoints} can be read ({reasons}); restore one "
+                "from a copy, or start again with --config.resume=never (the run is kept beside)"
             )
         return None
 
-    @property
-    def _aside(self) -> Path:
-        return self._run.path / "damaged_checkpoints"
-
-    def _put_aside(self, step: int, reason: str) -> None:
-        """Moves a damaged checkpoint away, so that its step can be saved again."""
-        self._aside.mkdir(exist_ok=True)
-        target = self._aside / str(step)
-        while target.exists():
-            target = target.with_name(target.name + "_")
+    def _put_aside(self, damaged: dict[int, str]) -> None:
+        """Moves damaged checkpoints away, so that their steps can be saved again."""
+        if not damaged:
+            return
+        folder = self._run.path / "damaged_checkpoints"
+        folder.mkdir(exist_ok=True)
         self._manager.close()
-        shutil.move(self._run.checkpoints / str(step), target)
+        for step, reason in damaged.items():
+            target = folder / str(step)
+            while target.exists():
+                target = target.with_name(target.name + "_")
+            shutil.move(self._run.checkpoints / str(step), target)
+            self._warn(f"checkpoint {step} is damaged ({reason}); it was moved to {target}")
         self._manager = self._open()
-        self._warn(f"checkpoint {step} is damaged ({reason}); it was moved to {target}")
 
     @contextlib.contextmanager
     def _one_sentence(self, what: str) -> Iterator[None]:

@@ -4,11 +4,13 @@ Each function either returns what it has worked out or raises `UserError` with b
 legal values and what to do.
 """
 
+import itertools
 from typing import Any
 
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from vit_jax.data import Source
 from vit_jax.durations import Clock
 from vit_jax.errors import UserError
 
@@ -29,7 +31,7 @@ def check_warmup(warmup_steps: int, total_steps: int, config: ConfigDict) -> Non
         raise UserError(
             f"schedule.warmup = {config.schedule.warmup!r} is {warmup_steps} steps, and the whole "
             f"run (duration = {config.duration!r}) is {total_steps} steps; the warm-up must be "
-            'shorter: write, for example, --config.schedule.warmup="5%"'
+            "shorter: write --config.schedule.warmup=0 or a part of the run, such as 5%"
         )
 
 
@@ -45,17 +47,16 @@ def check_batch(config: ConfigDict, mesh: Mesh) -> None:
         )
 
 
-def check_splits(config: ConfigDict) -> None:
-    """The test data choose nothing, so they cannot be the validation data as well."""
-    validation, test = config.data.validation, config.data.test
-    if not test:
-        raise UserError("data.test is empty; name the split to report on, such as test")
-    if validation and (validation == test or validation.split("[")[0] == test):
-        raise UserError(
-            f"data.validation = {validation!r} is test data (data.test = {test!r}); take a part of "
-            "the training data, such as --config.data.train='train[:90%]' "
-            "--config.data.validation='train[90%:]'"
-        )
+def check_splits(config: ConfigDict, sources: dict[str, Source]) -> None:
+    """No picture may be learned from and chosen by, or chosen by and reported on."""
+    for one, other in itertools.combinations(sources, 2):
+        if sources[one].overlaps(sources[other]):
+            raise UserError(
+                f"data.{one} = {config.data[one]!r} and data.{other} = {config.data[other]!r} "
+                "share pictures; take parts that share none, such as "
+                "--config.data.train='train[:90%]' "
+                "--config.data.validation='train[90%:]' --config.data.test=test"
+            )
 
 
 def model_fields(config: ConfigDict, class_names: tuple[str, ...]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from vit_jax.training import checks
 from vit_jax.training.evaluate import evaluate, padded_batches
 from vit_jax.training.objectives import Objective, Supervised
 from vit_jax.training.optimizer import make_optimizer, make_schedule
-from vit_jax.training.sharding import find_devices, make_mesh, to_devices
+from vit_jax.training.sharding import find_devices, make_mesh, replicated, to_devices
 from vit_jax.training.state import TrainState, abstract_state, initial_state, zero_totals
 from vit_jax.training.step import make_eval_step, make_train_step
 
@@ -32,9 +32,7 @@ class Experiment:
     """What `build` made of a configuration, and the few things that can be done with it."""
 
     config: ConfigDict
-    train_source: Source
-    validation_source: Source | None
-    test_source: Source
+    sources: dict[str, Source]
     model: nn.Module
     record: ModelRecord
     augment: Augment
@@ -44,6 +42,21 @@ class Experiment:
     schedule: optax.Schedule
     optimizer: optax.GradientTransformation
     mesh: Mesh
+
+    @property
+    def train_source(self) -> Source:
+        """The pictures to learn from."""
+        return self.sources["train"]
+
+    @property
+    def validation_source(self) -> Source | None:
+        """The pictures that choose the best checkpoint, where the configuration names some."""
+        return self.sources.get("validation")
+
+    @property
+    def test_source(self) -> Source:
+        """The pictures to report on."""
+        return self.sources["test"]
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -58,12 +71,7 @@ class Experiment:
     @property
     def fingerprint(self) -> dict[str, str]:
         """Which data the run sees; kept with every checkpoint."""
-        sources = {
-            "train": self.train_source,
-            "validation": self.validation_source,
-            "test": self.test_source,
-        }
-        return {name: source.fingerprint for name, source in sources.items() if source is not None}
+        return {name: source.fingerprint for name, source in self.sources.items()}
 
     def interval(self, key: str) -> int:
         """Steps between two of what happens every `key`."""
@@ -88,7 +96,8 @@ class Experiment:
 
     def zero_totals(self) -> dict[str, jax.Array]:
         """Sums of the training metrics, emptied."""
-        return zero_totals(self.metric_names)
+        # On the mesh like the rest of the state, or the step would be compiled again for them.
+        return jax.device_put(zero_totals(self.metric_names), replicated(self.mesh))
 
     def train_step(self):
         """The compiled training step."""
@@ -121,10 +130,11 @@ class Experiment:
         size = self.config.evaluate.batch_size or self.config.batch_size
         return padded_batches(source, self.preprocessing, size, self.mesh)
 
-    def evaluate(self, eval_step, variables: dict[str, Any], source: Source, should_stop=None):
+    def evaluate(
+        self, eval_step, variables: dict[str, Any], source: Source, should_stop=lambda: False
+    ) -> dict[str, float]:
         """Means of loss and metrics over every example of a source, and their number."""
-        stop = {} if should_stop is None else {"should_stop": should_stop}
-        return evaluate(eval_step, variables, self.eval_batches(source), self.mesh, **stop)
+        return evaluate(eval_step, variables, self.eval_batches(source), self.mesh, should_stop)
 
     @property
     def _image_shape(self) -> tuple[int, int, int]:
@@ -133,20 +143,20 @@ class Experiment:
 
 def build(config: ConfigDict) -> Experiment:
     """Builds and checks what a configuration stands for; raises UserError for any mistake in it."""
-    checks.check_splits(config)
     mesh = make_mesh(find_devices(config.device), config.mesh.data)
-    checks.check_batch(config, mesh)
 
-    def source(split):
-        return open_source(config.dataset, split, data_dir=config.data.dir or None)
-
-    train_source, test_source = source(config.data.train), source(config.data.test)
-    validation_source = source(config.data.validation) if config.data.validation else None
+    sources = {
+        name: open_source(config.dataset, config.data[name], data_dir=config.data.dir or None)
+        for name in ("train", "validation", "test")
+        if config.data[name] or name != "validation"
+    }
+    checks.check_splits(config, sources)
+    train_source = sources["train"]
 
     fields = checks.model_fields(config, train_source.class_names)
     try:
         model = create_model(config.model.name, **fields)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise UserError(f"model: {error}") from error
     preprocessing = Preprocessing(
         size=_pair(model.image_size),
@@ -168,9 +178,7 @@ def build(config: ConfigDict) -> Experiment:
 
     return Experiment(
         config=config,
-        train_source=train_source,
-        validation_source=validation_source,
-        test_source=test_source,
+        sources=sources,
         model=model,
         record=ModelRecord(
             name=config.model.name,
@@ -205,12 +213,13 @@ def _metric_names(objective, model, preprocessing) -> tuple[str, ...]:
     def trace(key):
         variables = model.init(key, images, train=False)
         params = variables.pop("params")
+        variables.pop("intermediates", None)
         batch = {"image": images, "label": jnp.zeros(1, jnp.int32)}
-        return objective.loss(params, {}, batch, key, False)[2]
+        return objective.loss(params, variables, batch, key, False)[2]
 
     try:
         return tuple(sorted(jax.eval_shape(trace, jax.random.key(0))))
-    except ValueError as error:  # a size that the model cannot take
+    except (ValueError, TypeError) as error:  # a size or a type that the model cannot take
         raise UserError(f"model: {error}") from error
 
 

@@ -4,12 +4,17 @@ import signal
 import threading
 from types import FrameType
 
+# SIGHUP is a closed terminal; Windows has none.
+_SIGNALS = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
+
 
 class StopFlag:
-    """Within its `with` block, Ctrl-C (SIGINT) and SIGTERM only raise a flag; the loop reads it.
+    """Within its `with` block, Ctrl-C, SIGTERM and a closed terminal only raise a flag.
 
-    Read it once for each decision: it can rise between two reads. Outside the main thread, where
-    Python delivers no signals, it never rises.
+    The loop reads it, once for each decision: it can rise between two reads. Outside the main
+    thread, where Python delivers no signals, it never rises.
     """
 
     def __init__(self, on_signal=lambda name: None):
@@ -19,7 +24,7 @@ class StopFlag:
 
     def __enter__(self) -> "StopFlag":
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in _SIGNALS:
                 self._previous[number] = signal.signal(number, self._raise)
         return self
 

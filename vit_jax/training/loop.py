@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 from ml_collections import ConfigDict
 
-from vit_jax.config import differences, flatten
+from vit_jax.config import differences, flatten, restore_config
 from vit_jax.data import Source
-from vit_jax.errors import UserError
+from vit_jax.errors import Diverged, UserError
 from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunFolder
 from vit_jax.training.checkpoints import Checkpoints
+from vit_jax.training.checks import check_batch
 from vit_jax.training.evaluate import Interrupted, Predictions, predict
 from vit_jax.training.experiment import Experiment, build
 from vit_jax.training.interrupts import StopFlag
@@ -54,8 +56,10 @@ def fit(config: ConfigDict, workdir: str | os.PathLike, *, draw: Drawing | None 
 
     Raises:
         UserError: for a mistake in the configuration or a run folder that cannot be used.
+        Diverged: when the loss or its gradient is no longer finite.
     """
     experiment = build(config)
+    check_batch(config, experiment.mesh)
     report = Reporter(experiment.total_steps, config.batch_size)
     run = RunFolder(workdir)
     _claim(run, config, report)
@@ -64,7 +68,10 @@ def fit(config: ConfigDict, workdir: str | os.PathLike, *, draw: Drawing | None 
         Checkpoints(run, config.checkpoint.keep, warn=report.say) as checkpoints,
     ):
         step, state = _restore_or_begin(experiment, run, checkpoints)
+        if run.result() is None or not run.model_file.exists():
+            run.write_model(experiment.record)  # even a young run can be loaded
         with report, MetricsLog(run, step) as log:
+            checkpoints.best = run.best_step()  # of the lines up to this step
             loop = _Loop(experiment, run, report, checkpoints, log, stop, step, state)
             result = run.result()
             if result is None and loop.train():
@@ -76,10 +83,16 @@ def _claim(run: RunFolder, config: ConfigDict, report: Reporter) -> None:
     """Makes sure that the folder is this configuration's, and keeps the configuration in it."""
     if config.resume == "must" and not run.steps():
         raise UserError(f"--config.resume=must, and {run.path} holds no checkpoint to go on from")
-    if config.resume == "never" and run.config_file.exists():
+    if config.resume == "never" and (run.config_file.exists() or run.remains()):
         report.say(f"--config.resume=never: the run that stood here is now {run.move_aside()}")
+    if not run.config_file.exists() and run.remains():
+        raise UserError(
+            f"{run.path} holds {', '.join(run.remains())} and no {run.config_file.name}, so it is "
+            "not known whose they are; choose another --workdir, or start afresh with "
+            "--config.resume=never (what is there is kept beside the new run)"
+        )
     if run.config_file.exists():
-        changed = differences(run.read_config(), config.to_dict())
+        changed = differences(restore_config(run.read_config()).to_dict(), config.to_dict())
         if changed:
             raise UserError(
                 f"{run.path} belongs to a run with another configuration (its own -> this one):\n  "
@@ -88,7 +101,8 @@ def _claim(run: RunFolder, config: ConfigDict, report: Reporter) -> None:
                 "--config.resume=never (the old run is kept beside the new one)"
             )
     try:
-        run.write_config(config.to_dict())
+        # The next call of the same command goes on, so "never" is not what is kept.
+        run.write_config({**config.to_dict(), "resume": "auto"})
     except OSError as error:
         raise UserError(f"the run folder {run.path} cannot be written: {error}") from error
 
@@ -146,6 +160,7 @@ class _Loop:
         """Takes the steps that are left; False if a signal stopped it, after saving."""
         self._introduce()
         train_step = self.experiment.train_step()
+        self.experiment.schedule(0)  # compiles what it is made of, before the clock runs
         try:
             self._evaluate()  # if a signal cut it short where this run goes on
             for batch in self.experiment.train_batches(self.step):
@@ -174,7 +189,10 @@ class _Loop:
             return None
         result = self._line(RESULT, split="test", **metrics)
         if draw is not None:
-            draw(self.run, [*self.log.lines, result], source, self._predictions(source))
+            try:
+                draw(self.run, [*self.log.lines, result], source, self._predictions(source))
+            except Exception as error:  # a picture is not worth a result
+                self.report.say(f"warning: the figures could not be drawn: {error}")
         self._write(result)  # last: with this line the run counts as finished
         return result
 
@@ -187,6 +205,7 @@ class _Loop:
         """Writes the means of the training metrics since the last line, and empties their sums."""
         if not self._due("log"):
             return
+        self._check_finite()
         totals = {name: float(total) for name, total in jax.device_get(self.state.totals).items()}
         steps, weight = totals.pop("steps"), totals.pop("weight")
         grad_norm = totals.pop("grad_norm") / steps
@@ -201,6 +220,19 @@ class _Loop:
         )
         self.state = self.state.replace(totals=self.experiment.zero_totals())
 
+    def _check_finite(self) -> None:
+        """Ends a run whose numbers are lost, before they reach the log or a checkpoint."""
+        totals = jax.device_get({name: self.state.totals[name] for name in ("loss", "grad_norm")})
+        lost = [name for name, total in totals.items() if not np.isfinite(total)]
+        if lost:
+            steps = self.run.steps()
+            kept = f"checkpoint {steps[-1]} is from before" if steps else "nothing was saved before"
+            raise Diverged(
+                f"training has diverged: {' and '.join(lost)} not finite by step {self.step}; "
+                f"{kept}. Lower optimizer.learning_rate, lengthen schedule.warmup, or clip the "
+                "gradient harder with optimizer.clip, in another --workdir"
+            )
+
     def _evaluate(self) -> None:
         """Evaluates, on the validation data if there are any, and keeps the state if it is best."""
         done = any(
@@ -213,7 +245,7 @@ class _Loop:
             if self.step == self.total:
                 return  # the result on the test data follows at once
             source, split = self.experiment.test_source, "test"
-        with self.report.paused():
+        with self.report.paused(wait_for=self.state):
             metrics = self.experiment.evaluate(self.eval_step, self._variables, source, self.stop)
         line = self._line(EVALUATE, split=split, **metrics)
         if split == "validation" and self._is_best(metrics):
@@ -231,7 +263,8 @@ class _Loop:
 
     def _save(self) -> None:
         """Starts writing a checkpoint of this step."""
-        with self.report.paused():
+        self._check_finite()
+        with self.report.paused(wait_for=self.state):
             record = {
                 "data": self.experiment.fingerprint,
                 "versions": self.experiment.record.versions,
@@ -241,9 +274,8 @@ class _Loop:
     # ------------------------------------------------------------------------------------ reporting
 
     def _introduce(self) -> None:
-        """Writes the model's record, so that a young run can be loaded, and says what starts."""
+        """Says what starts, with the configuration as it was resolved."""
         experiment = self.experiment
-        self.run.write_model(experiment.record)
         for section, values in _by_section(experiment.config):
             self.report.say(f"{section:>10}  {values}")
         parameters = sum(leaf.size for leaf in jax.tree.leaves(self.state.params))

@@ -7,7 +7,6 @@ lines of steps that a crash took back are cut off, so each step stands there onc
 import contextlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -34,7 +33,8 @@ class MetricsLog:
         draft = run.metrics_file.with_suffix(".tmp")
         draft.write_text("".join(_json_line(line) for line in self.lines), encoding="utf-8")
         os.replace(draft, run.metrics_file)
-        shutil.rmtree(run.tensorboard, ignore_errors=True)
+        for events in run.tensorboard.glob("events.out.tfevents.*"):
+            events.unlink()
         self._file = run.metrics_file.open("a", encoding="utf-8")
         self._tensorboard = SummaryWriter(str(run.tensorboard))
         for line in self.lines:
@@ -75,6 +75,7 @@ class Reporter:
         self._total = total_steps
         self._batch_size = batch_size
         self._clock = _StepClock()
+        self._begun = 0.0
         self._bar: rich.progress.Progress | None = None
         self._task: rich.progress.TaskID | None = None
 
@@ -87,11 +88,13 @@ class Reporter:
             self._bar = None
 
     def say(self, text: str) -> None:
-        """One line for the person watching."""
-        self.console.print(text, markup=False, soft_wrap=True)
+        """One line for the person watching, if anybody still is."""
+        with contextlib.suppress(OSError):  # the terminal was closed, or the pipe
+            self.console.print(text, markup=False, soft_wrap=True)
 
     def start(self, step: int, what: str) -> None:
         """Begins to show progress from `step`."""
+        self._begun = time.perf_counter()
         if not self.console.is_terminal:
             return self.say(what)
         self._bar = rich.progress.Progress(
@@ -110,10 +113,10 @@ class Reporter:
     def progress(self, step: int, wait_for: Any) -> None:
         """Moves the bar; the first step of a process compiles, so it is waited for, not timed."""
         if not self._clock.started:
-            started = time.perf_counter()
             jax.block_until_ready(wait_for)
             self._clock.start(step)
-            self.say(f"compiled the first step in {time.perf_counter() - started:.1f} s")
+            seconds = time.perf_counter() - self._begun
+            self.say(f"compiled and took the first step in {seconds:.1f} s")
         if self._bar is not None:
             self._bar.update(self._task, completed=step)
 
@@ -128,8 +131,12 @@ class Reporter:
         return {"images_per_second": self._batch_size / seconds, "step_seconds": seconds}
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Stops the clock while something else than training steps runs."""
+    def paused(self, wait_for: Any) -> Iterator[None]:
+        """Stops the clock while something else than training steps runs.
+
+        Steps run behind the host's back, so those already asked for are waited for first.
+        """
+        jax.block_until_ready(wait_for)
         self._clock.pause()
         yield
         self._clock.go_on()

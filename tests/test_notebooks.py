@@ -1,0 +1,84 @@
+"""Every notebook runs from top to bottom and shows its figures, and is committed clean."""
+
+import json
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+# How many figures each notebook shows; a new notebook has to be entered here.
+FIGURES = {"01_train_and_look": 4}
+
+TRAINS = "so a small model is trained"
+
+
+@pytest.fixture
+def execute(data_dir, monkeypatch):
+    """Runs a notebook on a run folder; raises the error of the first cell that fails."""
+
+    def run(path, run_folder):
+        monkeypatch.setenv("TFDS_DATA_DIR", data_dir)
+        monkeypatch.setenv("VIT_JAX_RUN", str(run_folder))
+        monkeypatch.delenv("MPLBACKEND", raising=False)  # figures go where the kernel shows them
+        notebook = nbformat.read(path, as_version=4)
+        where = {"metadata": {"path": str(ROOT)}}
+        NotebookClient(notebook, timeout=600, kernel_name="python3", resources=where).execute()
+        return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+    return run
+
+
+def count_figures(outputs):
+    return sum("image/png" in output.get("data", {}) for output in outputs)
+
+
+def printed(outputs):
+    return "".join(output.text for output in outputs if output.get("name") == "stdout")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_looks_at_a_run_that_is_there(path, execute, finished_run):
+    outputs = execute(path, finished_run.path)
+    assert TRAINS not in printed(outputs)
+    assert count_figures(outputs) == FIGURES[path.stem]
+
+
+@pytest.mark.slow
+def test_the_row_of_a_class_token_is_no_patch(execute, tiny_config, tmp_path):
+    from vit_jax.training import fit
+
+    run = fit(tiny_config({"model.pool": "cls", "duration": "2 steps"}), tmp_path / "run").run
+    outputs = execute(ROOT / "notebooks/01_train_and_look.ipynb", run.path)
+    assert count_figures(outputs) == FIGURES["01_train_and_look"]
+
+
+@pytest.mark.slow
+def test_without_a_run_the_first_notebook_trains_one_that_reads_digits(execute, tmp_path):
+    outputs = execute(ROOT / "notebooks/01_train_and_look.ipynb", tmp_path / "none")
+    assert TRAINS in printed(outputs)
+    assert not (tmp_path / "none").exists()
+    assert count_figures(outputs) == FIGURES["01_train_and_look"]
+    right, total = re.search(r"(\d+) of (\d+) pictures are right", printed(outputs)).groups()
+    assert int(total) == 360
+    assert int(right) > 300  # a linear classifier on the raw pixels is beyond that
+
+
+def test_every_notebook_is_known_here():
+    assert sorted(FIGURES) == [path.stem for path in NOTEBOOKS]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_committed_notebook_holds_no_outputs_and_no_paths_of_a_machine(path):
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    nbformat.validate(notebook)
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) >= (4, 5)  # cells have ids
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == [] and cell["execution_count"] is None, cell["id"]
+        absolute = re.search(r"""["'(=\s](/\w|~/|[A-Za-z]:[\\/])""", "".join(cell["source"]))
+        assert absolute is None, f"{cell['id']}: {absolute.group()}"
