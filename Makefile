@@ -15,6 +15,8 @@ PYTEST_ARGS ?=
 
 VENV := .venv
 RUN := $(VENV)/bin/python
+# Without --no-compile, pip compiles every module there is: a minute for what is never imported.
+INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
 # A stamp is newer than the requirements it has installed, so a second call installs nothing again.
 PACKAGE := $(VENV)/.installed-$(ACCELERATOR)
 TESTING := $(VENV)/.installed-test
@@ -44,10 +46,10 @@ $(RUN):
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(PACKAGE): requirements.txt | $(RUN)
-	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements.txt \
+	$(INSTALL) -r requirements.txt \
 	  $(if $(filter-out cpu,$(ACCELERATOR)),"jax[$(ACCELERATOR)]")
 	touch $@
 
 $(TESTING): requirements-test.txt requirements.txt | $(RUN)
-	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements-test.txt
+	$(INSTALL) -r requirements-test.txt
 	touch $@
