@@ -1,6 +1,6 @@
 """What a classical method reaches on the embedded digits: a support vector machine on raw pixels.
 
-    python benchmarks/digits_svm.py
+    python -m benchmarks.digits_svm
 
 An RBF kernel with scikit-learn's defaults (C=1, gamma="scale") and a small grid around them, both
 chosen without the test set: the grid by five-fold cross-validation on the training split.
