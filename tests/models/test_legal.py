@@ -8,6 +8,9 @@ from vit_jax.models import ViT
 from vit_jax.models.legal import nearest_multiples
 
 MISTAKES = {
+    "layer_scale": ({"layer_scale": "x"}, "layer_scale='x' must be a number above 0"),
+    "class_token": ({"class_token": "maybe"}, "unknown class_token='maybe'; .* True, False, None"),
+    "a width that is a truth value": ({"width": True}, "width=True must be a whole number"),
     "image_size": ({"image_size": 230}, "230 x 230 pixels .*16 x 16.* 224 and 240"),
     "rectangular image_size": ({"image_size": (224, 100)}, "224 x 100 .* widths 96 and 112"),
     "image smaller than patch": ({"image_size": 8}, "8 x 8 .* heights are 16,"),

@@ -3,7 +3,7 @@
 Everything here runs on static numbers, at construction of a model or while it is traced.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -51,6 +51,11 @@ def check_fields(model: "ViT") -> None:
             check_count(name, field, getattr(model, field))
     for field in ("mlp_ratio", "norm_eps"):
         check_positive(name, field, getattr(model, field))
+    for field in ("class_token", "qkv_bias", "qk_norm", "pos_on_cls", "embed_norm", "patch_bias"):
+        legal = (True, False, None) if field == "class_token" else (True, False)
+        check_choice(name, field, getattr(model, field), legal)
+    if model.layer_scale is not None:
+        check_positive(name, "layer_scale", model.layer_scale)
     for field in ("image_size", "patch_size"):
         check_size(name, field, getattr(model, field))
     check_patches_fit(name, pair(model.image_size), pair(model.patch_size))
@@ -92,36 +97,43 @@ def check_images(model: "ViT", images: Float[Array, "batch height width channels
     check_patches_fit(name, tuple(images.shape[1:3]), pair(model.patch_size))
 
 
-def check_choice(where: str, field: str, value: str, legal: tuple[str, ...]) -> None:
+def check_choice(where: str, field: str, value: Any, legal: tuple[Any, ...]) -> None:
+    """Raises ValueError for a value that is none of the legal ones."""
     if value not in legal:
         choices = ", ".join(map(repr, legal))
         raise ValueError(f"{where}: unknown {field}={value!r}; it is one of {choices}.")
 
 
 def check_rate(where: str, field: str, value: float) -> None:
+    """Raises ValueError for a probability outside 0 to 1."""
     if not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
         raise ValueError(f"{where}: {field}={value!r} is no rate; it lies between 0 (off) and 1.")
 
 
 def check_positive(where: str, field: str, value: float) -> None:
+    """Raises ValueError for anything but a number above 0."""
     if not isinstance(value, int | float) or not value > 0:
         raise ValueError(f"{where}: {field}={value!r} must be a number above 0.")
 
 
 def check_count(where: str, field: str, value: int, least: int = 1) -> None:
-    if not isinstance(value, int) or value < least:
+    """Raises ValueError for anything but a whole number of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{where}: {field}={value!r} must be a whole number of at least {least}.")
 
 
 def check_size(where: str, field: str, value: int | tuple[int, int]) -> None:
+    """Raises ValueError for a size in pixels that is neither one whole number nor two."""
     sides = pair(value) if isinstance(value, int | tuple | list) else ()
-    if len(sides) != 2 or not all(isinstance(side, int) and side > 0 for side in sides):
+    whole = all(isinstance(side, int) and not isinstance(side, bool) for side in sides)
+    if len(sides) != 2 or not whole or min(sides) < 1:
         raise ValueError(
             f"{where}: {field}={value!r} must be a positive whole number, or two: (height, width)."
         )
 
 
 def check_multiple(where: str, field: str, value: int, unit_name: str, unit: int) -> None:
+    """Raises ValueError, with the nearest legal values, for one that is no multiple of a unit."""
     if value % unit:
         raise ValueError(
             f"{where}: {field}={value} is not a multiple of {unit_name}, {unit}; "
@@ -130,6 +142,7 @@ def check_multiple(where: str, field: str, value: int, unit_name: str, unit: int
 
 
 def check_patches_fit(where: str, image_size: tuple[int, int], patch: tuple[int, int]) -> None:
+    """Raises ValueError, with the nearest legal sizes, for pictures that patches do not fill."""
     if image_size[0] % patch[0] or image_size[1] % patch[1]:
         heights, widths = map(nearest_multiples, image_size, patch)
         raise ValueError(
