@@ -84,9 +84,10 @@ def _quiet_libraries() -> None:
     """Keeps to itself what libraries print besides raising it.
 
     `training/checkpoints.py` says in one sentence that a checkpoint cannot be written or read;
-    Orbax logs it as well, drops coroutines, and its threads stumble over their closed event loop.
+    Orbax logs it as well, drops tasks, and its threads stumble over their closed event loop.
     """
-    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    for library in ("absl", "asyncio"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     shown = sys.unraisablehook
 

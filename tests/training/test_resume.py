@@ -80,6 +80,7 @@ def test_thirty_steps_in_three_processes_equal_thirty_in_one(run_process, tmp_pa
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_any_signal_anywhere_loses_nothing(run_process, tmp_path):
     """Stopped inside an evaluation, by SIGTERM, killed while saving, its terminal closed."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
