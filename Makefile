@@ -17,6 +17,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 # Without --no-compile, pip compiles every module there is: a minute for what is never imported.
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
+# Two at once: compiling, which is most of what tests do, keeps one core busy.
+PYTEST := $(RUN) -m pytest -q -n 2
 # A stamp is newer than the requirements it has installed, so a second call installs nothing again.
 PACKAGE := $(VENV)/.installed-$(ACCELERATOR)
 TESTING := $(VENV)/.installed-test
@@ -27,10 +29,10 @@ train: $(PACKAGE)
 	$(RUN) train.py --config="$(CONFIG)" --workdir="$(WORKDIR)" $(ARGS)
 
 test: $(PACKAGE) $(TESTING)
-	$(RUN) -m pytest -q $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 test-slow: $(PACKAGE) $(TESTING)
-	$(RUN) -m pytest -q -m slow $(PYTEST_ARGS)
+	$(PYTEST) -m slow $(PYTEST_ARGS)
 
 lint: $(PACKAGE) $(TESTING)
 	$(VENV)/bin/ruff format --check .
