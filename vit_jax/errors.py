@@ -19,6 +19,21 @@ class UserError(ValueError):
     """A mistake of the person at the keyboard, told in one sentence."""
 
 
+class BadPicture(UserError):
+    """A picture that cannot be read: training puts another in its place, evaluation masks it.
+
+    name: which picture, a path where there is one. cause: what is wrong with it.
+    """
+
+    def __init__(self, name: str, cause: str):
+        super().__init__(f"cannot read the picture {name}: {cause}")
+        self.name = name
+        self.cause = cause
+
+    def __reduce__(self):  # it comes out of worker processes
+        return type(self), (self.name, self.cause)
+
+
 class Diverged(ArithmeticError):
     """A run whose loss or gradient is no longer finite, and what to try."""
 

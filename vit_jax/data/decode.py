@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from vit_jax.errors import UserError
+from vit_jax.errors import BadPicture
 
 Picture = str | os.PathLike | bytes | Image.Image | np.ndarray
 
@@ -35,7 +35,7 @@ def decode(picture: Picture, *, name: str | None = None) -> UInt8[np.ndarray, "h
       name: what error messages call the picture; default: its path.
 
     Raises:
-      UserError: the picture cannot be read; the sentence names it and the cause.
+      BadPicture: the picture cannot be read; the sentence names it and the cause.
     """
     if name is None:
         is_path = isinstance(picture, str | os.PathLike)
@@ -52,7 +52,7 @@ def decode(picture: Picture, *, name: str | None = None) -> UInt8[np.ndarray, "h
     except Exception as error:
         # Pillow's readers let out whatever a damaged file makes them stumble on: OSError,
         # SyntaxError, struct.error, zlib.error, ...
-        raise UserError(f"cannot read the picture {name}: {_cause(error)}") from error
+        raise BadPicture(name, _cause(error)) from error
 
 
 def _readable(picture: str | os.PathLike | bytes) -> str | os.PathLike | io.BytesIO:

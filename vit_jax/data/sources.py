@@ -9,6 +9,7 @@ Whatever the dataset, the rest of the package sees a `Source` and nothing else.
 """
 
 import dataclasses
+import functools
 import hashlib
 import math
 import os
@@ -28,10 +29,10 @@ IN_MEMORY_BYTES = 512 * 2**20  # decoded; CIFAR-10 takes 147 MiB, ImageNet some 
 
 
 class Example(TypedDict):
-    """One picture and its class."""
+    """One picture and its class; with several labels, a 0 or 1 for each class."""
 
     image: UInt8[np.ndarray, "h w c"]
-    label: int
+    label: int | UInt8[np.ndarray, " classes"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -48,6 +49,8 @@ class Source:
       in_memory: whether the examples are held decoded, so that reading them costs nothing.
       examples: what holds or reads them.
       spans: which part of the dataset it is, as (split, first, end) in the dataset's own splits.
+      multi_label: whether a picture may have several labels, or none.
+      notes: sentences on what was left out, to be shown once.
     """
 
     name: str
@@ -57,12 +60,25 @@ class Source:
     in_memory: bool
     examples: Sequence[Example]
     spans: tuple[tuple[str, int, int], ...] = ()
+    multi_label: bool = False
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.examples)
 
     def __getitem__(self, index: int) -> Example:
         return self.examples[index]
+
+    @functools.cached_property
+    def labels(self) -> Int64[np.ndarray, " n"] | UInt8[np.ndarray, "n classes"]:
+        """The label of every example, without decoding a picture."""
+        if isinstance(self.examples, MemoryExamples):
+            return self.examples.labels
+        return np.array([self.examples.label(index) for index in range(len(self))], np.int64)
+
+    def where(self, index: int) -> str:
+        """What messages call an example: its path where it has one."""
+        return f"example {index} of {self.name} {self.split}"
 
     def overlaps(self, other: "Source") -> bool:
         """Whether some example stands in both; for two sources of one dataset."""
@@ -229,14 +245,12 @@ class _TfdsExamples:
     def __len__(self) -> int:
         return len(self.records)
 
+    def label(self, index: int) -> int:
+        """The label of an example."""
+        return int(self._record(index)["label"])
+
     def __getitem__(self, index: int) -> Example:
-        try:
-            record = self.records[index]
-        except RuntimeError as error:  # ArrayRecord's checksums do not match
-            raise UserError(
-                f"example {index} of {self.name} cannot be read: {_first_line(error)}; the files"
-                " are damaged: remove that directory and prepare the dataset again"
-            ) from error
+        record = self._record(index)
         label = int(record["label"])
         if label < 0:
             raise UserError(
@@ -244,6 +258,15 @@ class _TfdsExamples:
             )
         pixels = decode(record["image"], name=f"{index} of {self.name}")
         return {"image": pixels[:, :, :1] if self.channels == 1 else pixels, "label": label}
+
+    def _record(self, index: int) -> dict[str, Any]:
+        try:
+            return self.records[index]
+        except RuntimeError as error:  # ArrayRecord's checksums do not match
+            raise UserError(
+                f"example {index} of {self.name} cannot be read: {_first_line(error)}; the files"
+                " are damaged: remove that directory and prepare the dataset again"
+            ) from error
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
