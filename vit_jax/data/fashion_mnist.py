@@ -1,0 +1,188 @@
+"""Fashion-MNIST, real and without TensorFlow: 60,000 + 10,000 pictures of clothes, 28x28, grey.
+
+    python -m vit_jax.data.fashion_mnist            # or: make data-fashion-mnist
+
+Xiao, Rasul and Vollgraf (2017), arXiv:1708.07747. The dataset is the one of TensorFlow Datasets,
+with its addresses, checksums and features; only the reading of the four files is done here, because
+TFDS unpacks them with TensorFlow. Debian's package `dataset-fashion-mnist` holds the same files and
+is preferred where apt is, since the original address is slow and plain HTTP. Debian has packed them
+with `gzip -n`: the name and the time in the header are gone, and with them the checksum. `restore`
+puts them back, and TFDS verifies that what comes out are the originals, byte for byte.
+"""
+
+import argparse
+import contextlib
+import gzip
+import io
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import tensorflow_datasets as tfds
+from PIL import Image
+from tensorflow_datasets.image_classification.mnist import FashionMNIST
+
+from vit_jax.errors import UserError
+
+PACKAGE = "dataset-fashion-mnist"
+_PACKAGE_FILES = Path("usr/share/datasets/fashion-mnist")
+# Seconds since 1970 in the gzip headers of the original files.
+_MODIFIED = {"train": 1504176606, "t10k": 1504176627}
+_KINDS = ("images-idx3-ubyte", "labels-idx1-ubyte")
+_EXAMPLES = {"train": 60_000, "t10k": 10_000}
+
+# TFDS knows the name already; this class stands in for its own while preparing and no longer.
+with tfds.core.registered.skip_registration():
+
+    class _FashionMnist(FashionMNIST):
+        """TFDS's builder of the same name, reading its files without TensorFlow."""
+
+        name = "fashion_mnist"
+
+        def _split_generators(self, dl_manager):
+            def examples(part: str):
+                urls = {kind: f"{self.URL}{part}-{kind}.gz" for kind in _KINDS}
+                # download and not download_and_extract, which needs TensorFlow
+                files = dl_manager.download(urls)
+                return self._generate_examples(_EXAMPLES[part], *(files[kind] for kind in _KINDS))
+
+            return {"train": examples("train"), "test": examples("t10k")}
+
+        def _generate_examples(self, num_examples, data_path, label_path):
+            images = _idx(data_path, header=16).reshape(num_examples, 28, 28)
+            labels = _idx(label_path, header=8)
+            for index in range(num_examples):
+                yield (
+                    index,
+                    {
+                        "image": Image.fromarray(images[index]),
+                        "label": int(labels[index]),
+                    },
+                )
+
+
+def prepare(
+    data_dir: str | os.PathLike | None = None,
+    manual_dir: str | os.PathLike | None = None,
+    say=lambda sentence: print(sentence, file=sys.stderr),
+) -> Path:
+    """Writes the dataset as ArrayRecord where it is not there yet, and returns its directory.
+
+    Args:
+      data_dir: root of the prepared TFDS datasets; `None` is TFDS's own (`~/tensorflow_datasets`,
+        or `$TFDS_DATA_DIR`).
+      manual_dir: a directory with the four original files; `None` fetches them, from the Debian
+        package where apt is there and has it, else from the address that TFDS knows.
+      say: called with a sentence before what takes long.
+
+    Raises:
+      UserError: the files cannot be fetched, are not the original ones, or cannot be written.
+    """
+    root = Path(data_dir or tfds.core.constants.DATA_DIR).expanduser()
+    builder = _FashionMnist(data_dir=str(root), file_format="array_record")
+    directory = Path(builder.data_dir)
+    if builder.is_prepared():
+        return directory
+    try:
+        with contextlib.ExitStack() as stack:
+            if manual_dir is None:
+                manual_dir = stack.enter_context(_files_of_debian(say))
+            say(f"preparing fashion_mnist in {root}: 70,000 pictures, about a minute")
+            options = {"manual_dir": os.fspath(manual_dir)} if manual_dir else {}
+            tfds.disable_progress_bar()
+            with contextlib.redirect_stdout(io.StringIO()):  # TFDS speaks of downloads
+                builder.download_and_prepare(
+                    file_format="array_record",
+                    download_config=tfds.download.DownloadConfig(try_download_gcs=False, **options),
+                )
+    except Exception as error:  # network, checksums, disk: each library raises its own
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise UserError(
+            f"fashion_mnist could not be prepared in {root}: {reason}; fetch the four files"
+            " train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz"
+            " and t10k-labels-idx1-ubyte.gz of github.com/zalandoresearch/fashion-mnist and name"
+            " their directory with data.manual_dir"
+        ) from error
+    return directory
+
+
+def restore(package_files: str | os.PathLike, originals: str | os.PathLike) -> None:
+    """Writes the four original files from those of the Debian package.
+
+    Args:
+      package_files: directory with Debian's four `.gz` files.
+      originals: directory to write to; made if missing.
+
+    Raises:
+      UserError: a file is missing, or does not begin with the header that `gzip -n` writes.
+    """
+    originals = Path(originals)
+    originals.mkdir(parents=True, exist_ok=True)
+    for part, modified in _MODIFIED.items():
+        for kind in _KINDS:
+            name = f"{part}-{kind}"
+            try:
+                packed = (Path(package_files) / f"{name}.gz").read_bytes()
+            except FileNotFoundError as error:
+                raise UserError(f"there is no {name}.gz in {package_files}") from error
+            if packed[:4] != b"\x1f\x8b\x08\x00":  # gzip, deflate, no optional fields
+                raise UserError(f"{name}.gz in {package_files} has another header than Debian's")
+            # RFC 1952: flags with FNAME, time, extra flags, operating system Unix, the name.
+            header = b"\x1f\x8b\x08\x08" + struct.pack("<I", modified) + b"\x00\x03"
+            (originals / f"{name}.gz").write_bytes(header + name.encode() + b"\0" + packed[10:])
+
+
+@contextlib.contextmanager
+def _files_of_debian(say) -> Iterator[Path | None]:
+    """A directory with the original files out of the Debian package; None where there is none."""
+    if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        say(f"fetching the Debian package {PACKAGE} (31 MB)")
+        try:
+            _run(["apt-get", "download", PACKAGE], folder)
+            [package] = Path(folder).glob(f"{PACKAGE}_*.deb")
+            _run(["dpkg-deb", "-x", package.name, "unpacked"], folder)
+            restore(Path(folder) / "unpacked" / _PACKAGE_FILES, Path(folder) / "originals")
+        except (subprocess.CalledProcessError, OSError, ValueError) as error:
+            output = getattr(error, "stderr", None) or str(error)
+            reason = output.strip().splitlines()[-1] if output.strip() else type(error).__name__
+            say(f"apt could not deliver {PACKAGE} ({reason}); downloading the files instead")
+            yield None
+            return
+        yield Path(folder) / "originals"
+
+
+def _run(command: list[str], folder: str) -> None:
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+
+
+def _idx(path: str | os.PathLike, header: int) -> np.ndarray:
+    """The bytes of a packed IDX file after its header."""
+    with gzip.open(path) as file:
+        return np.frombuffer(file.read(), np.uint8, offset=header)
+
+
+def main() -> int:
+    """The command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m vit_jax.data.fashion_mnist")
+    parser.add_argument("--data-dir", help="root of the prepared datasets")
+    parser.add_argument("--manual-dir", help="directory with the four original files")
+    arguments = parser.parse_args()
+    try:
+        print(prepare(arguments.data_dir, arguments.manual_dir))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
