@@ -7,11 +7,22 @@ numbers. Mixing of several pictures (MixUp, CutMix) happens on the device, insid
 import dataclasses
 import math
 from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
+from vit_jax.data import operations
+from vit_jax.data.policies import (
+    AUTO_AUGMENT,
+    POLICIES,
+    auto_augment,
+    rand_augment,
+    three_augment,
+)
+from vit_jax.data.preprocess import INTERPOLATIONS, Preprocessing, to_channels, to_pillow
 from vit_jax.errors import UserError, nearest
 
 
@@ -20,6 +31,10 @@ class Augment:
     """Which random changes a training picture goes through, in the order of the options.
 
     Attributes:
+      random_resized_crop: smallest share of the picture's area that a random crop keeps, 0.08 as a
+        rule. The crop, of an aspect ratio between 3/4 and 4/3 of the model's, takes the place of
+        the central one. Szegedy et al. (2015), "Going Deeper with Convolutions", section 6, as
+        torchvision and timm do it.
       rotate: largest rotation to either side, in degrees.
       shift: largest shift along each axis, as a fraction of the picture's side.
       scale: largest relative magnification s; the factor is log-uniform in [1/(1+s), 1+s].
@@ -31,52 +46,132 @@ class Augment:
         CIFAR-10 in He et al. (2016), "Deep Residual Learning", section 4.2.
       flip: probability of a left-right flip; 0.5 in Krizhevsky et al. (2012), section 4.1. Not for
         digits or text.
+      flip_vertical: probability of an upside-down flip, for pictures from above or a microscope.
+      policy: "none", "rand" (RandAugment), "auto-cifar10" or "auto-imagenet" (AutoAugment), or
+        "three" (3-Augment); see `policies.py`.
+      rand_n: number of operations that RandAugment draws for a picture.
+      rand_m: their mean level, from 0 to 10.
+      rand_std: standard deviation of the level; 0.5 in timm and DeiT.
+      rand_increasing: whether a higher level always changes the picture more (timm's `inc1`).
+      color_jitter: strength s of brightness, contrast and saturation, in random order, each by a
+        factor uniform in [1-s, 1+s]. Krizhevsky et al. (2012) changed colours first; this form is
+        torchvision's, from Howard (2013), "Some Improvements on Deep Convolutional Neural Network
+        Based Image Classification".
+      erase: probability that a rectangle is filled with noise. Zhong et al. (2020), "Random
+        Erasing Data Augmentation", with the ranges and the noise of timm.
 
     Raises:
       UserError: an option is out of its range.
     """
 
+    random_resized_crop: float = 0.0
     rotate: float = 0.0
     shift: float = 0.0
     scale: float = 0.0
     shear: float = 0.0
     pad_crop: int = 0
     flip: float = 0.0
+    flip_vertical: float = 0.0
+    policy: str = "none"
+    rand_n: int = 2
+    rand_m: float = 9.0
+    rand_std: float = 0.5
+    rand_increasing: bool = True
+    color_jitter: float = 0.0
+    erase: float = 0.0
 
     def __post_init__(self):
-        for name, (upper, meaning) in _RANGES.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                legal = False
-            else:
-                legal = 0 <= value <= upper and (name != "pad_crop" or value == int(value))
-            if not legal:
-                raise UserError(
-                    f"augment.{name} is {value!r}; it must be {meaning} from 0 (off) to {upper}"
-                )
+        for name, legal in _LEGAL.items():
+            _check(name, getattr(self, name), legal)
+        if self.policy not in POLICIES:
+            raise UserError(
+                f"augment.policy is {self.policy!r}; it must be one of {', '.join(POLICIES)}"
+                + nearest(str(self.policy), POLICIES)
+            )
+        if not isinstance(self.rand_increasing, bool | np.bool_):
+            raise UserError(
+                f"augment.rand_increasing is {self.rand_increasing!r}; it must be True or False"
+            )
 
     @classmethod
-    def from_dict(cls, options: Mapping[str, float]) -> "Augment":
+    def from_dict(cls, options: Mapping[str, Any]) -> "Augment":
         """The instance with these options. Raises UserError on a name that is none."""
+        known = [field.name for field in dataclasses.fields(cls)]
         for name in options:
-            if name not in _RANGES:
+            if name not in known:
                 raise UserError(
-                    f"there is no augmentation {name!r}; there are {', '.join(_RANGES)}"
-                    + nearest(name, _RANGES)
+                    f"there is no augmentation {name!r}; there are {', '.join(known)}"
+                    + nearest(name, known)
                 )
         return cls(**options)
+
+    def random_crop(
+        self,
+        image: UInt8[np.ndarray, "h w c"],
+        preprocess: Preprocessing,
+        rng: np.random.Generator,
+    ) -> UInt8[np.ndarray, "H W C"]:
+        """A random part of the decoded picture at the model's size, in place of `preprocess`.
+
+        The part is scaled straight out of the picture, as `preprocess` does with the central part,
+        so at its edges the filter sees the pixels around it.
+
+        Args:
+          image: uint8 pixels (h, w, 1) or (h, w, 3), sides of 1 pixel included.
+          preprocess: gives size, channels and interpolation; its central crop is not used.
+          rng: where the random numbers come from.
+
+        Returns:
+          uint8 pixels (*preprocess.size, preprocess.channels).
+        """
+        height, width = preprocess.size
+        box = _random_box(image.shape[:2], width / height, self.random_resized_crop, rng)
+        resized = to_pillow(image).resize(
+            (width, height), INTERPOLATIONS[preprocess.interpolation], box=box
+        )
+        return to_channels(
+            np.asarray(resized).reshape(height, width, image.shape[2]), preprocess.channels
+        )
 
     def __call__(
         self, image: UInt8[np.ndarray, "h w c"], rng: np.random.Generator
     ) -> UInt8[np.ndarray, "h w c"]:
-        """A changed copy of the picture, or the picture itself where nothing is switched on."""
+        """A changed copy of the picture, or the picture itself where nothing is switched on.
+
+        Everything but the random resized crop, on a picture of the model's size.
+        """
         if self.rotate or self.shift or self.scale or self.shear:
             image = self._affine(image, rng)
         if self.pad_crop:
             image = _pad_crop(image, self.pad_crop, rng)
         if self.flip and rng.random() < self.flip:
             image = image[:, ::-1]
+        if self.flip_vertical and rng.random() < self.flip_vertical:
+            image = image[::-1]
+        if self.policy != "none" or self.color_jitter:
+            picture = to_pillow(image)
+            if self.policy != "none":
+                picture = self._apply_policy(picture, rng)
+            if self.color_jitter:
+                picture = _jitter_colors(picture, self.color_jitter, rng)
+            image = np.asarray(picture).reshape(image.shape)
+        if self.erase and rng.random() < self.erase:
+            image = _erase(image, rng)
         return image
+
+    def _apply_policy(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+        if self.policy == "rand":
+            return rand_augment(
+                picture,
+                rng,
+                n=self.rand_n,
+                m=self.rand_m,
+                std=self.rand_std,
+                increasing=self.rand_increasing,
+            )
+        if self.policy == "three":
+            return three_augment(picture, rng)
+        return auto_augment(picture, rng, AUTO_AUGMENT[self.policy])
 
     def _affine(
         self, image: UInt8[np.ndarray, "h w c"], rng: np.random.Generator
@@ -105,14 +200,74 @@ class Augment:
         return np.frombuffer(moved.tobytes(), np.uint8).reshape(image.shape)
 
 
-_RANGES = {
-    "rotate": (180, "degrees"),
-    "shift": (1, "a fraction of the picture's side"),
-    "scale": (10, "a relative magnification"),
-    "shear": (10, "a slant in pixels per pixel"),
-    "pad_crop": (1024, "a whole number of pixels"),
-    "flip": (1, "a probability"),
+@dataclasses.dataclass(frozen=True)
+class _Range:
+    """The legal values of a numeric option."""
+
+    low: float
+    high: float
+    meaning: str
+    whole: bool = False
+    off: bool = True  # whether 0 switches the option off
+
+
+_LEGAL = {
+    "random_resized_crop": _Range(0, 1, "a share of the picture's area"),
+    "rotate": _Range(0, 180, "degrees"),
+    "shift": _Range(0, 1, "a fraction of the picture's side"),
+    "scale": _Range(0, 10, "a relative magnification"),
+    "shear": _Range(0, 10, "a slant in pixels per pixel"),
+    "pad_crop": _Range(0, 1024, "a whole number of pixels", whole=True),
+    "flip": _Range(0, 1, "a probability"),
+    "flip_vertical": _Range(0, 1, "a probability"),
+    "rand_n": _Range(1, 15, "a whole number of operations", whole=True, off=False),
+    "rand_m": _Range(0, 10, "a level", off=False),
+    "rand_std": _Range(0, 10, "a standard deviation of levels", off=False),
+    "color_jitter": _Range(0, 1, "a strength"),
+    "erase": _Range(0, 1, "a probability"),
 }
+
+
+def _check(name: str, value: Any, legal: _Range) -> None:
+    kind = Integral if legal.whole else Real
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, kind)
+        or not legal.low <= value <= legal.high
+    ):
+        off = " (off)" if legal.off else ""
+        raise UserError(
+            f"augment.{name} is {value!r}; it must be {legal.meaning} from {legal.low}{off} to"
+            f" {legal.high}"
+        )
+
+
+_CROP_RATIOS = (3 / 4, 4 / 3)
+_TRIES = 10
+
+
+def _random_box(
+    size: tuple[int, int], ratio: float, smallest: float, rng: np.random.Generator
+) -> tuple[int, int, int, int]:
+    """(left, top, right, bottom) of a random part of a picture of this (height, width).
+
+    Area uniform between `smallest` and 1, log of the aspect ratio uniform, around the model's
+    (width / height). If none of ten tries fits, the largest central part whose ratio is legal.
+    torchvision and timm do not look at the model's ratio; for square models that is the same.
+    """
+    height, width = size
+    lowest, highest = (ratio * bound for bound in _CROP_RATIOS)
+    for _ in range(_TRIES):
+        area = rng.uniform(smallest, 1) * height * width
+        tried = math.exp(rng.uniform(math.log(lowest), math.log(highest)))
+        w, h = round(math.sqrt(area * tried)), round(math.sqrt(area / tried))
+        if 0 < w <= width and 0 < h <= height:
+            left, top = int(rng.integers(width - w + 1)), int(rng.integers(height - h + 1))
+            return left, top, left + w, top + h
+    w = min(width, max(1, round(height * highest)))
+    h = min(height, max(1, round(width / lowest)))
+    left, top = (width - w) // 2, (height - h) // 2
+    return left, top, left + w, top + h
 
 
 def _pad_crop(
@@ -123,3 +278,35 @@ def _pad_crop(
     padded = np.zeros((height + 2 * border, width + 2 * border, channels), np.uint8)
     padded[border : border + height, border : border + width] = image
     return padded[top : top + height, left : left + width]
+
+
+def _jitter_colors(picture: Image.Image, strength: float, rng: np.random.Generator) -> Image.Image:
+    changes = (operations.brightness, operations.contrast, operations.color)
+    factors = rng.uniform(1 - strength, 1 + strength, size=3).tolist()
+    for place in rng.permutation(3):
+        picture = changes[place](picture, factors[place])
+    return picture
+
+
+_ERASED_AREA = (0.02, 1 / 3)
+_ERASED_RATIOS = (0.3, 1 / 0.3)
+
+
+def _erase(
+    image: UInt8[np.ndarray, "h w c"], rng: np.random.Generator
+) -> UInt8[np.ndarray, "h w c"]:
+    """The picture with a rectangle of noise, or as it is where ten tries give none that fits."""
+    height, width, channels = image.shape
+    for _ in range(_TRIES):
+        area = rng.uniform(*_ERASED_AREA) * height * width
+        ratio = math.exp(rng.uniform(*map(math.log, _ERASED_RATIOS)))
+        h, w = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if h < height and w < width:
+            top, left = int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1))
+            # timm's noise is normal after normalisation; in uint8 that is this, at mean 0.5 and
+            # deviation 0.25, but for what is clipped.
+            noise = 127.5 + 63.75 * rng.standard_normal((h, w, channels), np.float32)
+            image = image.copy()
+            image[top : top + h, left : left + w] = np.clip(np.rint(noise), 0, 255)
+            break
+    return image

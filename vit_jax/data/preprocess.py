@@ -76,7 +76,7 @@ class Preprocessing:
             resized = image
         else:
             resized = self._resize_and_crop(image)
-        return _to_channels(resized, self.channels)
+        return to_channels(resized, self.channels)
 
     def normalize(self, images: UInt8[Array, "*batch c"]) -> Float[Array, "*batch c"]:
         """uint8 pixels to the float32 that the model was trained on, on the device.
@@ -132,7 +132,7 @@ class Preprocessing:
             (left + self.size[1]) * width / full_width,
             (top + self.size[0]) * height / full_height,
         )
-        resized = _to_pillow(image).resize(
+        resized = to_pillow(image).resize(
             self.size[::-1], INTERPOLATIONS[self.interpolation], box=box
         )
         return np.asarray(resized).reshape(*self.size, image.shape[2])
@@ -171,11 +171,13 @@ def _check(fields: Preprocessing) -> None:
         )
 
 
-def _to_pillow(image: UInt8[np.ndarray, "h w c"]) -> Image.Image:
+def to_pillow(image: UInt8[np.ndarray, "h w c"]) -> Image.Image:
+    """The Pillow picture of uint8 pixels (h, w, 1) or (h, w, 3): mode "L" or "RGB"."""
     return Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
 
 
-def _to_channels(image: UInt8[np.ndarray, "h w c"], channels: int) -> UInt8[np.ndarray, "h w C"]:
+def to_channels(image: UInt8[np.ndarray, "h w c"], channels: int) -> UInt8[np.ndarray, "h w C"]:
+    """Grey repeated to RGB, RGB to its luma, or the picture as it is."""
     if image.shape[2] == channels:
         return image
     if channels == 3:
