@@ -4,7 +4,7 @@ from vit_jax.data.augment import Augment
 from vit_jax.data.decode import decode
 from vit_jax.data.pipeline import Batch, TrainOrder, eval_batches, train_batches
 from vit_jax.data.preprocess import Preprocessing
-from vit_jax.data.sources import Source, open_source
+from vit_jax.data.sources import Source, list_splits, open_source, split_record
 
 __all__ = [
     "Augment",
@@ -14,6 +14,8 @@ __all__ = [
     "TrainOrder",
     "decode",
     "eval_batches",
+    "list_splits",
     "open_source",
+    "split_record",
     "train_batches",
 ]

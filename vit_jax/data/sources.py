@@ -1,11 +1,12 @@
 """Where pictures come from: a dataset's name -> a random-access source of decoded examples.
 
-    train = open_source("digits", "train")
-    train[0]  # {"image": uint8 (8, 8, 1), "label": 3}
+    train = open_source("folder:pets", "train")
+    train[0]  # {"image": uint8 (375, 500, 3), "label": 3}
 
-A dataset is named by a string, `digits` or `tfds:NAME[/CONFIG]`. A split is one of the dataset's
-own, or a part of one in the slicing language of TFDS: `train`, `test[:100]`, `train[90%:]`.
-Whatever the dataset, the rest of the package sees a `Source` and nothing else.
+A dataset is named by a string: `folder:PATH`, `csv:PATH`, `jsonl:PATH`, `digits` or
+`tfds:NAME[:CONFIG]`. A split is one of the dataset's own, or a part of one in the slicing language
+of TFDS: `train`, `test[:100]`, `train[90%:]`. Whatever the dataset, the rest of the package sees a
+`Source` and nothing else.
 """
 
 import dataclasses
@@ -13,26 +14,23 @@ import functools
 import hashlib
 import math
 import os
-from collections.abc import Sequence
-from typing import Any, TypedDict
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow_datasets as tfds
-from jaxtyping import Int64, UInt8
 
-from vit_jax.data import digits
-from vit_jax.data.decode import decode
+from vit_jax.data import tfds_source
+from vit_jax.data.digits import SklearnDigits
+from vit_jax.data.examples import EncodedExamples, Example, FileExamples, Labels, MemoryExamples
+from vit_jax.data.folder import list_folder
+from vit_jax.data.paths import as_text, same_form, some_of
+from vit_jax.data.splits import Listing, divide, split_sizes
+from vit_jax.data.tables import list_table
 from vit_jax.errors import UserError, nearest
 
-DATASET_FORMS = ("digits", "tfds:NAME", "tfds:NAME/CONFIG")
+DATASET_FORMS = ("digits", "folder:PATH", "csv:PATH", "jsonl:PATH", "tfds:NAME", "tfds:NAME:CONFIG")
 IN_MEMORY_BYTES = 512 * 2**20  # decoded; CIFAR-10 takes 147 MiB, ImageNet some 500 GB
-
-
-class Example(TypedDict):
-    """One picture and its class; with several labels, a 0 or 1 for each class."""
-
-    image: UInt8[np.ndarray, "h w c"]
-    label: int | UInt8[np.ndarray, " classes"]
+TABLE_KINDS = ("csv", "jsonl")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -43,14 +41,16 @@ class Source:
       name: the dataset as the user named it.
       split: the split as the user named it.
       class_names: the name of every label.
-      fingerprint: dataset, version, split, number of examples and a hash of class names (and of
-        the labels where they are in memory); equal fingerprints mean the same examples in the same
-        order.
+      fingerprint: dataset, version, split, number of examples and a hash of class names, of the
+        labels where they are in memory, and of paths and sizes of files; equal fingerprints mean
+        the same examples in the same order.
       in_memory: whether the examples are held decoded, so that reading them costs nothing.
       examples: what holds or reads them.
-      spans: which part of the dataset it is, as (split, first, end) in the dataset's own splits.
+      spans: which part of the dataset it is, as (split, first, end) in the dataset's own splits;
+        empty where `files` tells it.
       multi_label: whether a picture may have several labels, or none.
       notes: sentences on what was left out, to be shown once.
+      files: the paths of the pictures from the folder of the dataset, where they are files.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Source:
     spans: tuple[tuple[str, int, int], ...] = ()
     multi_label: bool = False
     notes: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -69,19 +70,30 @@ class Source:
     def __getitem__(self, index: int) -> Example:
         return self.examples[index]
 
+    def read(self, index: int, fast: bool = False) -> Example:
+        """Like `source[index]`; `fast` lets a JPEG be decoded by OpenCV where it is installed."""
+        if isinstance(self.examples, EncodedExamples):
+            return self.examples.read(index, fast)
+        return self.examples[index]
+
     @functools.cached_property
-    def labels(self) -> Int64[np.ndarray, " n"] | UInt8[np.ndarray, "n classes"]:
-        """The label of every example, without decoding a picture."""
-        if isinstance(self.examples, MemoryExamples):
+    def labels(self) -> Labels:
+        """The label of every example, int64 (n,), or uint8 (n, classes) of 0 and 1; not to be
+        changed. No picture is decoded for it."""
+        if isinstance(self.examples, EncodedExamples | MemoryExamples):
             return self.examples.labels
-        return np.array([self.examples.label(index) for index in range(len(self))], np.int64)
+        return np.array([self[index]["label"] for index in range(len(self))])
 
     def where(self, index: int) -> str:
         """What messages call an example: its path where it has one."""
+        if isinstance(self.examples, EncodedExamples):
+            return self.examples.where(index)
         return f"example {index} of {self.name} {self.split}"
 
     def overlaps(self, other: "Source") -> bool:
         """Whether some example stands in both; for two sources of one dataset."""
+        if self.files and other.files:
+            return not set(self.files).isdisjoint(other.files)
         return any(
             mine == theirs and max(start, first) < min(end, last)
             for mine, start, end in self.spans
@@ -92,208 +104,242 @@ class Source:
         return f"Source({self.fingerprint})"
 
 
-def open_source(dataset: str, split: str, *, data_dir: str | os.PathLike | None = None) -> Source:
+def open_source(
+    dataset: str,
+    split: str,
+    *,
+    data_dir: str | os.PathLike | None = None,
+    manual_dir: str | os.PathLike | None = None,
+    holdout: float = 0.2,
+    seed: int = 0,
+    class_names: Sequence[str] | None = None,
+    saved: Mapping[str, Sequence[str]] | None = None,
+) -> Source:
     """Opens a split of a dataset, preparing the dataset first where that is needed and possible.
 
     Args:
-      dataset: `digits`, or `tfds:NAME` or `tfds:NAME/CONFIG` for a TFDS image-classification set.
+      dataset: `folder:PATH` with one sub-folder per class; `csv:PATH` or `jsonl:PATH` with paths
+        and labels; `digits`; or `tfds:NAME[:CONFIG]`, an image-classification set of TFDS.
       split: such as `train`, `test` or `train[:90%]`.
       data_dir: root of the prepared TFDS datasets; `None` is TFDS's own (`~/tensorflow_datasets`,
         or `$TFDS_DATA_DIR`).
+      manual_dir: directory with files that the user fetched, for preparing a TFDS dataset.
+      holdout: share of every class that makes the `test` split of a folder or file of labels that
+        has neither `test` nor `validation`.
+      seed: chooses which pictures are held out.
+      class_names: those of a trained model, which number the labels; the dataset's classes are
+        found among them by name.
+      saved: the files of splits as `split_record` gave them; a split that is not in it is made.
 
     Raises:
-      UserError: there is no such dataset or split, it does not hold pictures with one label each,
-        or it is not prepared and cannot be prepared here.
+      UserError: there is no such dataset or split, it is not one of pictures and classes, it has a
+        class that `class_names` lacks, or it is not prepared and cannot be prepared here.
     """
-    kind, _, rest = dataset.partition(":")
+    if not 0 <= holdout < 1:
+        raise UserError(f"data.holdout is {holdout}; it must be a share of at least 0 and below 1")
+    listing = _listing(dataset, class_names)
+    if listing is not None:
+        saved_paths = saved.get(split) if saved else None
+        return _open_files(listing, split, holdout, seed, class_names, saved_paths)
+    return _open_builder(_builder(dataset, data_dir, manual_dir), dataset, split, class_names)
+
+
+def list_splits(
+    dataset: str,
+    *,
+    data_dir: str | os.PathLike | None = None,
+    manual_dir: str | os.PathLike | None = None,
+    holdout: float = 0.2,
+    seed: int = 0,
+) -> dict[str, int]:
+    """The splits of a dataset and how many examples each has; the arguments of `open_source`.
+
+    Raises:
+      UserError: there is no such dataset, or it is not prepared and cannot be prepared here.
+    """
+    listing = _listing(dataset, None)
+    if listing is not None:
+        return split_sizes(listing, holdout, seed)
+    builder = _builder(dataset, data_dir, manual_dir)
+    if not builder.info.splits:
+        tfds_source.open_records(builder, dataset, "train", "image")  # says what is missing
+    return {name: info.num_examples for name, info in builder.info.splits.items()}
+
+
+def split_record(sources: Mapping[str, Source]) -> dict[str, list[str]]:
+    """The files of every split among some sources, to be kept as JSON and given as `saved`."""
+    return {source.split: list(source.files) for source in sources.values() if source.files}
+
+
+def _listing(dataset: str, class_names: Sequence[str] | None) -> Listing | None:
+    """The files of a dataset that consists of files."""
+    kind, _, path = dataset.partition(":")
+    if kind not in ("folder", *TABLE_KINDS):
+        return None
+    if not path:
+        raise UserError(f"{dataset!r} names no path; write {kind}:PATH")
+    ending = os.path.splitext(path)[1].removeprefix(".")
+    if kind == "folder" and ending in TABLE_KINDS and not os.path.isdir(os.path.expanduser(path)):
+        kind = ending
+    if kind == "folder":
+        return list_folder(dataset, path, class_names)
+    return list_table(dataset, path, kind)
+
+
+def _builder(
+    dataset: str, data_dir: str | os.PathLike | None, manual_dir: str | os.PathLike | None
+) -> tfds.core.DatasetBuilder:
+    kind, _, name = dataset.partition(":")
     if dataset == "digits":
-        builder = tfds.builder_from_directory(str(digits.prepare(data_dir)))
-    elif kind == "tfds" and rest:
-        builder = _tfds_builder(rest, data_dir)
-    else:
-        raise UserError(
-            f"there is no dataset {dataset!r}; a dataset is named {' or '.join(DATASET_FORMS)}"
-            + nearest(dataset, ["digits", *(f"tfds:{name}" for name in _tfds_names())])
-        )
-    return _open(builder, dataset, split)
-
-
-def _tfds_builder(name: str, data_dir: str | os.PathLike | None) -> tfds.core.DatasetBuilder:
-    """The TFDS builder of that name, prepared if it can be without TensorFlow."""
-    try:
-        builder = tfds.builder(name, data_dir=data_dir and os.fspath(data_dir))
-    except tfds.core.DatasetNotFoundError as error:
-        hint = nearest(name.partition("/")[0], _tfds_names())
-        raise UserError(f"TensorFlow Datasets has no dataset {name!r}{hint}") from error
-    except Exception as error:  # a wrong configuration, or a builder that needs TensorFlow
-        base, _, config = name.partition("/")
-        cause = _first_line(error.__cause__ or error)
-        if config and config not in (known := tfds.builder_cls(base).builder_configs):
-            cause = f"there is no configuration {config!r}, there "
-            cause += f"are {', '.join(known)}" if known else "is only the dataset without one"
-        raise UserError(f"tfds:{name} cannot be opened: {cause}") from error
-    of_the_user = not type(builder).__module__.startswith("tensorflow_datasets.")
-    if not builder.is_prepared() and of_the_user:
-        try:
-            builder.download_and_prepare(file_format="array_record")
-        except Exception as error:  # what a user's own builder may raise is anything
-            raise UserError(f"tfds:{name} cannot be prepared: {_first_line(error)}") from error
-    if builder.is_prepared():
-        # Reopened from its files, a builder travels to worker processes whatever its class needs.
-        return tfds.builder_from_directory(str(builder.data_dir))
-    return builder
-
-
-def _open(builder: tfds.core.DatasetBuilder, name: str, split: str) -> Source:
-    image, label = _picture_and_class(builder, name)
-    records = _records(builder, name, split)
-    # Set after opening, because tfds.testing.mock_data encodes for decoders, with TensorFlow.
-    records.decoders = {"image": tfds.decode.SkipDecoding()}
-    examples: Sequence[Example] = _TfdsExamples(
-        records, image.shape[-1], f"{name} {split} in {builder.data_dir}"
+        kind, name = "tfds", SklearnDigits.name
+    if kind != "tfds" or not name:
+        raise UserError(_no_such_dataset(dataset))
+    # An empty text, as in the configuration, is as good as None.
+    return tfds_source.open_builder(
+        name,
+        os.fspath(data_dir) if data_dir else None,
+        os.fspath(manual_dir) if manual_dir else None,
     )
 
-    in_memory = None not in image.shape and len(records) * math.prod(image.shape) <= IN_MEMORY_BYTES
-    content = hashlib.sha256("\n".join(label.names).encode())
+
+def _no_such_dataset(dataset: str) -> str:
+    path = os.path.expanduser(dataset)
+    kind = "folder" if os.path.isdir(path) else os.path.splitext(path)[1].removeprefix(".")
+    if dataset and os.path.exists(path) and kind in ("folder", *TABLE_KINDS):
+        hint = f"; for what lies at that path, write {kind}:{dataset}"
+    else:
+        known = ["digits", *(f"tfds:{name}" for name in tfds_source.known_names())]
+        hint = nearest(dataset, known)
+    return f"there is no dataset {dataset!r}; a dataset is named {' or '.join(DATASET_FORMS)}{hint}"
+
+
+def _open_files(
+    listing: Listing,
+    split: str,
+    holdout: float,
+    seed: int,
+    class_names: Sequence[str] | None,
+    saved_paths: Sequence[str] | None,
+) -> Source:
+    paths, files = divide(listing, split, holdout, seed, saved_paths)
+    used = {name for path in paths for name in files[path]}
+    numbers = _numbers_of_files(sorted(used), class_names, listing, split)
+    names = tuple(class_names or listing.class_names)
+    if listing.multi_label:
+        labels = np.zeros((len(paths), len(names)), np.uint8)
+        for row, path in enumerate(paths):
+            labels[row, [numbers[name] for name in files[path]]] = 1
+    else:
+        labels = np.array([numbers[files[path][0]] for path in paths], np.int64)
+    labels.flags.writeable = False
+
+    texts = tuple(map(as_text, paths))
+    sizes = _sizes(listing, paths)
+    content = hashlib.sha256("\n".join(names).encode())
+    content.update(labels.tobytes())
+    content.update("\n".join(map("{} {}".format, texts, sizes)).encode())
+    kind = listing.dataset.partition(":")[0]
+    return Source(
+        name=listing.dataset,
+        split=split,
+        class_names=names,
+        fingerprint=f"{kind}:{split}:{len(paths)}:{content.hexdigest()[:12]}",
+        in_memory=False,
+        examples=FileExamples(listing.root, tuple(paths), labels),
+        multi_label=listing.multi_label,
+        notes=tuple(listing.notes),
+        files=texts,
+    )
+
+
+def _sizes(listing: Listing, paths: Sequence[str]) -> list[int]:
+    """The bytes in every file; -1 for one that is not there, which is left to fail when read."""
+    sizes, missing = [], []
+    for path in paths:
+        try:
+            sizes.append(os.stat(os.path.join(listing.root, path)).st_size)
+        except OSError:
+            sizes.append(-1)
+            missing.append(as_text(path))
+    if missing and len(missing) == len(paths):
+        raise UserError(
+            f"{listing.dataset}: none of the {len(paths):,} pictures listed is there, such as"
+            f" {missing[0]!r}; paths start from {as_text(listing.root) or 'the current folder'}"
+        )
+    if missing:
+        listing.notes.append(
+            f"pictures listed in {listing.dataset} that are not there, treated like unreadable"
+            f" ones: {len(missing):,} of {len(paths):,}, {some_of(missing)}"
+        )
+    return sizes
+
+
+def _numbers_of_files(
+    names: Sequence[str], class_names: Sequence[str] | None, listing: Listing, split: str
+) -> dict[str, int]:
+    numbers, unknown = number_classes(names, class_names or listing.class_names)
+    if unknown and class_names:
+        raise UserError(_unknown_to_model(listing.dataset, unknown, class_names))
+    if unknown:
+        raise UserError(
+            f"{listing.dataset}: {split} has classes that the training split lacks,"
+            f" {some_of(unknown)}; that one has {some_of(listing.class_names, 10)}"
+        )
+    return numbers
+
+
+def number_classes(names: Iterable[str], known: Sequence[str]) -> tuple[dict[str, int], list[str]]:
+    """The place of each name among the known ones, and the names that are not among them.
+
+    A name that is there only in another Unicode form of the same letters is taken for it.
+    """
+    exact = {name: number for number, name in enumerate(known)}
+    by_form = {same_form(name): number for name, number in exact.items()}
+    numbers = {name: exact.get(name, by_form.get(same_form(name))) for name in names}
+    return numbers, [name for name, number in numbers.items() if number is None]
+
+
+def _unknown_to_model(dataset: str, unknown: Sequence[str], class_names: Sequence[str]) -> str:
+    return (
+        f"{dataset} has classes that the model was not trained on: {some_of(unknown)}; the model's"
+        f" classes are {some_of(class_names, 10)}"
+    )
+
+
+def _open_builder(
+    builder: tfds.core.DatasetBuilder,
+    dataset: str,
+    split: str,
+    class_names: Sequence[str] | None,
+) -> Source:
+    features = tfds_source.find_features(builder, dataset)
+    records = tfds_source.open_records(builder, dataset, split, features.image_key)
+    names = tuple(class_names or features.label.names)
+    numbers, unknown = number_classes(features.label.names, names)
+    if unknown:
+        raise UserError(_unknown_to_model(dataset, unknown, names))
+    examples: Sequence[Example] = tfds_source.TfdsExamples(
+        records=records,
+        features=features,
+        numbers=np.array([numbers[name] for name in features.label.names], np.int64),
+        classes=len(names),
+        split=f"{dataset} {split}",
+        directory=str(builder.data_dir),
+    )
+
+    shape = features.image.shape
+    in_memory = None not in shape and len(records) * math.prod(shape) <= IN_MEMORY_BYTES
+    content = hashlib.sha256("\n".join(names).encode())
     if in_memory:
         examples = MemoryExamples.read(examples)
         content.update(examples.labels.tobytes())
     return Source(
-        name=name,
+        name=dataset,
         split=split,
-        class_names=tuple(label.names),
+        class_names=names,
         fingerprint=f"{builder.info.full_name}:{split}:{len(records)}:{content.hexdigest()[:12]}",
         in_memory=in_memory,
         examples=examples,
-        spans=_spans(builder, split),
+        spans=tfds_source.find_spans(builder, split),
+        multi_label=features.multi_label,
     )
-
-
-def _spans(builder: tfds.core.DatasetBuilder, split: str) -> tuple[tuple[str, int, int], ...]:
-    splits = builder.info.splits
-    if not splits:  # a dataset that tfds.testing.mock_data makes up has none
-        return ()
-    parts = tfds.core.ReadInstruction.from_spec(split).to_absolute(splits)
-    return tuple(
-        (part.splitname, part.from_ or 0, part.to or splits[part.splitname].num_examples)
-        for part in parts
-    )
-
-
-def _picture_and_class(
-    builder: tfds.core.DatasetBuilder, name: str
-) -> tuple[tfds.features.Image, tfds.features.ClassLabel]:
-    features = dict((builder.info.features or {}).items())
-    image, label = features.get("image"), features.get("label")
-    if not isinstance(image, tfds.features.Image) or not isinstance(
-        label, tfds.features.ClassLabel
-    ):
-        raise UserError(
-            f"{name} is not an image-classification dataset: that has a picture 'image' and a class"
-            f" 'label', this one has {', '.join(sorted(features))}"
-        )
-    if image.np_dtype == np.float32:  # TFDS packs these into the four bytes of RGBA pixels
-        raise UserError(f"the pictures of {name} are float32; uint8 and uint16 can be read")
-    return image, label
-
-
-def _records(builder: tfds.core.DatasetBuilder, name: str, split: str) -> Sequence[dict[str, Any]]:
-    """The undecoded examples of a split; what stands in the way is told in one sentence."""
-    splits = builder.info.splits
-    try:
-        if splits and splits[split].num_examples < 1:
-            raise ValueError("it holds no examples")
-        return builder.as_data_source(split=split)
-    except Exception as error:
-        if not builder.is_prepared():
-            raise UserError(_how_to_prepare(builder, name)) from error
-        if isinstance(error, NotImplementedError):  # TFRecord files, which can only be streamed
-            raise UserError(
-                f"{name} is prepared in {builder.data_dir} in a format without random access; move"
-                " that directory away and prepare the dataset again as array_record"
-            ) from error
-        known = ", ".join(f"{key} ({info.num_examples:,})" for key, info in splits.items())
-        raise UserError(
-            f"split {split!r} of {name} cannot be read: {_first_line(error)}; the splits are"
-            f" {known}, and a part of one is written like train[:90%] or test[100:200]"
-        ) from error
-
-
-def _how_to_prepare(builder: tfds.core.DatasetBuilder, name: str) -> str:
-    root = str(builder.data_dir_root)
-    call = f"tfds.builder({name.removeprefix('tfds:')!r}, data_dir={root!r})"
-    return (
-        f"{name} is not prepared in {root}, and preparing it takes a download and TensorFlow; run"
-        " once, on any machine that has both: pip install tensorflow-cpu tensorflow-datasets && "
-        f'python -c "import tensorflow_datasets as tfds; {call}.download_and_prepare'
-        "(file_format='array_record')\""
-    )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _TfdsExamples:
-    """Examples read from ArrayRecord files and decoded one by one."""
-
-    records: Sequence[dict[str, Any]]
-    channels: int
-    name: str
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def label(self, index: int) -> int:
-        """The label of an example."""
-        return int(self._record(index)["label"])
-
-    def __getitem__(self, index: int) -> Example:
-        record = self._record(index)
-        label = int(record["label"])
-        if label < 0:
-            raise UserError(
-                f"example {index} of {self.name} has no label: its owner keeps it secret"
-            )
-        pixels = decode(record["image"], name=f"{index} of {self.name}")
-        return {"image": pixels[:, :, :1] if self.channels == 1 else pixels, "label": label}
-
-    def _record(self, index: int) -> dict[str, Any]:
-        try:
-            return self.records[index]
-        except RuntimeError as error:  # ArrayRecord's checksums do not match
-            raise UserError(
-                f"example {index} of {self.name} cannot be read: {_first_line(error)}; the files"
-                " are damaged: remove that directory and prepare the dataset again"
-            ) from error
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class MemoryExamples:
-    """Examples of one size, held decoded."""
-
-    images: UInt8[np.ndarray, "n h w c"]
-    labels: Int64[np.ndarray, " n"]
-
-    @classmethod
-    def read(cls, examples: Sequence[Example]) -> "MemoryExamples":
-        """Reads all the examples, which must be of one shape."""
-        images, labels = [], []
-        for index in range(len(examples)):
-            example = examples[index]
-            images.append(example["image"])
-            labels.append(example["label"])
-        held = cls(np.stack(images), np.array(labels, np.int64))
-        held.images.flags.writeable = False  # they come back in every epoch
-        return held
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> Example:
-        return {"image": self.images[index], "label": int(self.labels[index])}
-
-
-def _tfds_names() -> list[str]:
-    return tfds.list_builders(with_community_datasets=False)
