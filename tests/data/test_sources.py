@@ -1,57 +1,30 @@
 """Datasets by name: what a source promises, and what a wrong name is answered."""
 
-import pickle
 import subprocess
 import sys
+import unicodedata
 
 import numpy as np
 import pytest
-import tensorflow_datasets as tfds
 from PIL import Image
 
-from vit_jax.data import open_source, sources
+from vit_jax.data import list_splits, open_source
+from vit_jax.data.sources import MemoryExamples, Source
 from vit_jax.errors import UserError
 
 
-class TinyPhotos(tfds.core.GeneratorBasedBuilder):
-    """A user's own dataset: six JPEGs of different sizes, and a split without labels."""
+@pytest.fixture
+def animals(tmp_path):
+    """A folder with a picture of each class: grey of level 0, 40, 80."""
 
-    VERSION = tfds.core.Version("2.1.0")
+    def write(*names):
+        for number, name in enumerate(names):
+            (tmp_path / "animals" / name).mkdir(parents=True)
+            shade = (40 * number,) * 3
+            Image.new("RGB", (4, 4), shade).save(tmp_path / "animals" / name / "1.png")
+        return f"folder:{tmp_path / 'animals'}"
 
-    def _info(self):
-        return tfds.core.DatasetInfo(
-            builder=self,
-            features=tfds.features.FeaturesDict(
-                {
-                    "image": tfds.features.Image(shape=(None, None, 3), encoding_format="jpeg"),
-                    "label": tfds.features.ClassLabel(names=["chat", "été 犬"]),
-                }
-            ),
-        )
-
-    def _split_generators(self, dl_manager):
-        return {"train": self._generate_examples(6), "hidden": self._generate_examples(2, label=-1)}
-
-    def _generate_examples(self, count, label=None):
-        for i in range(count):
-            image = Image.new("RGB", (10 + i, 20), (40 * i, 0, 0))
-            yield i, {"image": image, "label": i % 2 if label is None else label}
-
-
-class TinyCaptions(tfds.core.GeneratorBasedBuilder):
-    """Not a classification dataset: it has no label."""
-
-    VERSION = tfds.core.Version("1.0.0")
-
-    def _info(self):
-        features = {"image": tfds.features.Image(), "caption": tfds.features.Text()}
-        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
-
-    def _split_generators(self, dl_manager):
-        return {"train": self._generate_examples()}
-
-    def _generate_examples(self):
-        yield 0, {"image": Image.new("RGB", (4, 4)), "caption": "a black square"}
+    return write
 
 
 def test_an_example_is_uint8_pixels_and_a_label(train):
@@ -91,53 +64,107 @@ def test_digits_are_a_tfds_dataset_like_any_other(train, data_dir):
     )
 
 
-def test_pictures_read_from_disk_are_those_in_memory(train, data_dir, monkeypatch):
-    monkeypatch.setattr(sources, "IN_MEMORY_BYTES", 0)
-    on_disk = open_source("digits", "train", data_dir=data_dir)
-    assert not on_disk.in_memory
-    travelled = pickle.loads(pickle.dumps(on_disk))
-    for index in (0, 700, 1436):
-        np.testing.assert_array_equal(travelled[index]["image"], train[index]["image"])
-        assert travelled[index]["label"] == train[index]["label"]
+def test_labels_are_there_without_a_picture(train, animals, monkeypatch):
+    assert train.labels.tolist() == [train[i]["label"] for i in range(len(train))]
+    files = open_source(animals("a", "b", "c"), "train")
+    monkeypatch.setattr("vit_jax.data.examples.decode", None)  # would raise
+    assert sorted(files.labels) == [0, 1, 2]
 
 
-def test_a_users_own_builder_is_prepared_and_read_with_its_sizes_and_names(tmp_path):
-    source = open_source("tfds:tiny_photos", "train", data_dir=tmp_path)
-    assert source.class_names == ("chat", "été 犬")
-    assert not source.in_memory  # of pictures of unknown size nobody knows whether they fit
-    assert sorted(source[i]["image"].shape for i in range(6)) == [(20, w, 3) for w in range(10, 16)]
-    for index in range(6):
-        example = source[index]
-        # Picture i has red 40 * i (within JPEG's rounding) and label i % 2.
-        assert example["label"] == round(example["image"][..., 0].mean() / 40) % 2
-    assert "2.1.0" in source.fingerprint
+def test_labels_of_examples_that_are_merely_listed():
+    image = np.zeros((2, 2, 3), np.uint8)
+    listed = [{"image": image, "label": label} for label in (3, 1)]
+    source = Source("own", "train", tuple("abcd"), "own", False, listed)
+    assert source.labels.tolist() == [3, 1]
+    assert source.read(1, fast=True)["label"] == 1
+    assert source.where(1) == "example 1 of own train"
 
 
-@pytest.mark.parametrize("name, shape", [("cifar10", (32, 32, 3)), ("mnist", (28, 28, 1))])
-def test_mocked_datasets_open_without_files(name, shape):
-    with tfds.testing.mock_data(num_examples=7):
-        source = open_source(f"tfds:{name}", "train")
-    assert len(source) == 7 and source[6]["image"].shape == shape
-    assert len(source.class_names) == 10
-    assert len(pickle.loads(pickle.dumps(source))) == 7
+def test_several_labels_are_held_in_memory_as_they_are():
+    image = np.zeros((2, 2, 3), np.uint8)
+    listed = [{"image": image, "label": np.array(row, np.uint8)} for row in ([0, 1, 1], [0, 0, 0])]
+    held = MemoryExamples.read(listed)
+    assert held.labels.dtype == np.uint8
+    np.testing.assert_array_equal(held[0]["label"], [0, 1, 1])
+
+
+def test_where_is_the_path_or_the_number(train, animals):
+    name = animals("a", "b")
+    source = open_source(name, "train")
+    assert {source.where(0), source.where(1)} == {f"{name[7:]}/{x}/1.png" for x in "ab"}
+    assert train.where(5) == "example 5 of digits train"
+
+
+def test_a_models_classes_number_the_labels_of_any_dataset(animals, data_dir):
+    name = animals("cat", "dog", "fox")
+    source = open_source(name, "train", class_names=("yak", "fox", "cat", "dog"))
+    assert source.class_names == ("yak", "fox", "cat", "dog")
+    # The pictures of cat, dog and fox have shades 0, 40 and 80.
+    assert {source[i]["image"][0, 0, 0]: source[i]["label"] for i in range(3)} == {
+        0: 2,
+        40: 3,
+        80: 1,
+    }
+
+    usual = open_source("digits", "test", data_dir=data_dir)
+    backwards = open_source("digits", "test", data_dir=data_dir, class_names=tuple("9876543210"))
+    np.testing.assert_array_equal(backwards.labels, 9 - usual.labels)
+    assert backwards[0]["label"] == 9 - usual[0]["label"]
+    assert backwards.fingerprint != usual.fingerprint
+
+
+def test_a_class_that_the_model_does_not_know_is_refused_by_name(animals, data_dir):
+    with pytest.raises(UserError, match="not trained on: 'dog'; the model's classes are 'cat'"):
+        open_source(animals("cat", "dog"), "train", class_names=("cat", "bird"))
+    with pytest.raises(UserError, match="digits has classes.*'3', '4', '5' and 4 more"):
+        open_source("digits", "test", data_dir=data_dir, class_names=("0", "1", "2"))
+
+
+def test_names_are_matched_in_either_unicode_form(animals):
+    composed, apart = (unicodedata.normalize(form, "café") for form in ("NFC", "NFD"))
+    assert composed != apart
+    source = open_source(animals(apart, "thé"), "train", class_names=("thé", composed))
+    assert sorted(source.labels) == [0, 1] and source.class_names == ("thé", composed)
+    # Where both forms are there, each is itself.
+    both = open_source(source.name, "train", class_names=("thé", composed, apart))
+    assert sorted(both.labels) == [0, 2]
+
+
+def test_a_folder_without_train_is_read_with_a_models_classes(tmp_path):
+    (tmp_path / "test" / "b").mkdir(parents=True)
+    Image.new("RGB", (2, 2)).save(tmp_path / "test" / "b" / "1.png")
+    source = open_source(f"folder:{tmp_path}", "test", class_names=("a", "b"))
+    assert source.labels.tolist() == [1]
+
+
+def test_the_splits_of_a_dataset_are_listed_with_their_sizes(data_dir):
+    assert list_splits("digits", data_dir=data_dir) == {"train": 1437, "test": 360}
 
 
 @pytest.mark.parametrize(
     "dataset, sentence",
     [
-        ("digts", "no dataset 'digts'.*digits or tfds:NAME or tfds:NAME/CONFIG.*mean 'digits'"),
+        ("digts", "no dataset 'digts'.*digits or folder:PATH or csv:PATH.*mean 'digits'"),
         ("cifar10", "did you mean 'tfds:cifar10'"),
-        ("tfds:cifar11", "no dataset 'cifar11'.*'cifar10'"),
-        ("tfds:cifar10/small", "no configuration 'small'"),
-        ("tfds:imagenette/161px", "no configuration '161px', there are .*160px-v2"),
-        ("tfds:cifar10", r"takes a download and TensorFlow.*tfds.builder\('cifar10'"),
-        ("tfds:tiny_captions", "not an image-classification.*this one has caption, image"),
-        ("tfds:imdb_reviews", "not an image-classification.*this one has label, text"),
+        ("folder:", "names no path; write folder:PATH"),
+        ("csv:", "names no path; write csv:PATH"),
+        ("tfds:", "no dataset 'tfds:'"),
+        ("", "no dataset ''"),
     ],
 )
 def test_wrong_datasets_are_told_what_would_be_right(dataset, sentence, tmp_path):
     with pytest.raises(UserError, match=sentence):
         open_source(dataset, "train", data_dir=tmp_path)
+
+
+def test_a_path_without_its_kind_is_told_the_kind(animals, tmp_path, monkeypatch):
+    path = animals("a", "b").removeprefix("folder:")
+    with pytest.raises(UserError, match=f"write folder:{path}$"):
+        open_source(path, "train")
+    (tmp_path / "labels.csv").write_text("path,label\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="write csv:labels.csv$"):
+        open_source("labels.csv", "train")
 
 
 @pytest.mark.parametrize(
@@ -155,32 +182,6 @@ def test_wrong_splits_are_told_which_there_are(split, cause, data_dir):
     with pytest.raises(UserError, match=cause) as raised:
         open_source("digits", split, data_dir=data_dir)
     assert "train (1,437), test (360)" in str(raised.value)
-
-
-def test_a_split_with_secret_labels_is_refused_when_read(tmp_path):
-    hidden = open_source("tfds:tiny_photos", "hidden", data_dir=tmp_path)
-    with pytest.raises(UserError, match=r"example 0 of tfds:tiny_photos hidden.*no label"):
-        hidden[0]
-
-
-def test_damaged_records_are_named_with_the_remedy(tmp_path):
-    directory = tmp_path / "sklearn_digits" / "1.0.0"
-    open_source("digits", "train", data_dir=tmp_path)
-    file = next(directory.glob("*train*"))
-    content = bytearray(file.read_bytes())
-    content[100_000:110_000] = bytes(10_000)  # in the middle, where nobody looks first
-    file.write_bytes(content)
-    with pytest.raises(UserError, match=r"example .* of digits train .*remove that directory"):
-        open_source("digits", "train", data_dir=tmp_path)
-
-
-def test_files_without_random_access_are_named_with_the_remedy(tmp_path, monkeypatch):
-    """What TFDS says of a dataset prepared as TFRecord (its default format, for TensorFlow)."""
-    open_source("tfds:tiny_photos", "train", data_dir=tmp_path)
-    info = next(tmp_path.rglob("dataset_info.json"))
-    info.write_text(info.read_text().replace("array_record", "tfrecord"))
-    with pytest.raises(UserError, match=r"without random access.*array_record"):
-        open_source("tfds:tiny_photos", "train", data_dir=tmp_path)
 
 
 def test_tensorflow_is_never_imported(data_dir):

@@ -117,7 +117,7 @@ def _class_folders(dataset: str, root: str, folder: str) -> list[str]:
         where = as_text(os.path.join(root, folder)).rstrip("/")
         if left_out.unreadable:
             raise UserError(f"{dataset}: {where} cannot be read: {left_out.unreadable[0]}")
-        holds = f"{left_out.stray:,} pictures directly" if left_out.stray else "no class folders"
+        holds = "pictures directly" if left_out.stray else "no class folders"
         raise UserError(
             f"{dataset}: {where} holds {holds}; it must hold one sub-folder per class, as in"
             f" {where}/cat/1.jpg" + ("" if folder else ", or train/ and val/ with such")

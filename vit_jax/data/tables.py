@@ -11,6 +11,7 @@
 - A line that cannot be understood is refused with its number; nothing is guessed.
 """
 
+import collections
 import csv
 import dataclasses
 import functools
@@ -71,14 +72,14 @@ def list_table(dataset: str, path: str, kind: str) -> Listing:
         hint = nearest(os.path.basename(path), siblings)
         raise UserError(f"{dataset}: there is no file {as_text(path)}{hint}")
 
-    splits: dict[str, Files] = {}
-    rows = {table: list(_rows(table, kind)) for table in tables.values()}
-    multi_label = any(row.has_several for listed in rows.values() for row in listed)
-    known = _classes_of_file(root)
-    notes: list[str] = []
-    seen: dict[str, tuple[str, str, tuple[str, ...]]] = {}
+    read = {table: _rows(table, kind) for table in tables.values()}
+    sorted_rows = _SortedRows(
+        multi_label=any(row.has_several for rows, _ in read.values() for row in rows),
+        known=_classes_of_file(root),
+    )
     for split, table in tables.items():
-        _collect(table, rows[table], split, multi_label, known, seen, splits, notes)
+        sorted_rows.add(table, *read[table], split)
+    splits = sorted_rows.splits
     if not splits:
         raise UserError(f"{dataset}: {as_text(path)} lists no pictures")
     if "train" not in splits:
@@ -86,15 +87,17 @@ def list_table(dataset: str, path: str, kind: str) -> Listing:
             f"{dataset}: no line of {as_text(path)} has the split train, only"
             f" {some_of(sorted(splits))}"
         )
-    class_names = known or sorted({name for names in splits["train"].values() for name in names})
+    class_names = sorted_rows.known or sorted(
+        {name for names in splits["train"].values() for name in names}
+    )
     return Listing(
         dataset=dataset,
         root=root,
         class_names=tuple(class_names),
         splits={split: functools.partial(dict, files) for split, files in splits.items()},
         form=form,
-        multi_label=multi_label,
-        notes=notes,
+        multi_label=sorted_rows.multi_label,
+        notes=sorted_rows.notes,
     )
 
 
@@ -145,69 +148,78 @@ class _Mistakes:
         more = ""
         if others:
             lines = ", ".join(str(number) for number, _ in others[:3])
-            more = f" (and {len(others):,} more such lines: {lines}{', ...' * (len(others) > 3)})"
+            more = f"; {len(others):,} more in line{'s' if len(others) > 1 else ''} {lines}"
+            more += ", ..." if len(others) > 3 else ""
         raise UserError(f"{self.table}:{line}: {cause}{more}")
 
 
-def _collect(
-    table: str,
-    rows: list[_Row],
-    split_of_file: str | None,
-    multi_label: bool,
-    known: list[str] | None,
-    seen: dict[str, tuple[str, str, tuple[str, ...]]],
-    splits: dict[str, Files],
-    notes: list[str],
-) -> None:
-    """Sorts the rows of a file into splits, and checks each against the others, `seen` so far."""
-    mistakes = _Mistakes(table)
-    repeated: list[str] = []
-    for row in rows:
-        split = split_of_file or "train"
-        if row.split is not None:
-            if split_of_file:
-                mistakes.add(row.line, "the file is one split, so that its lines name none")
-                continue
-            if row.split not in SPLIT_NAMES:
-                mistakes.add(row.line, f"there is no split {row.split!r}; it is train, val or test")
-                continue
-            split = SPLIT_NAMES[row.split]
-        labels = row.labels
-        if "" in labels or (not labels and not multi_label):
-            mistakes.add(row.line, f"the label of {row.path!r} is empty")
-            continue
-        if known is not None and (foreign := [name for name in labels if name not in known]):
-            mistakes.add(
-                row.line,
-                f"the label {foreign[0]!r} is not in {CLASSES_FILE}{nearest(foreign[0], known)}",
+@dataclasses.dataclass
+class _SortedRows:
+    """The rows of one or more files, sorted into splits, each checked against those before it.
+
+    known: the names in `classes.txt`, where there is one. seen: for every path, where it was first
+    listed, in which split and with which labels.
+    """
+
+    multi_label: bool
+    known: dict[str, None] | None
+    splits: dict[str, Files] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    seen: dict[str, tuple[str, str, tuple[str, ...]]] = dataclasses.field(default_factory=dict)
+
+    def add(
+        self, table: str, rows: list[_Row], mistakes: _Mistakes, split_of_file: str | None
+    ) -> None:
+        """Sorts the rows of a file in; `mistakes` are those found while reading it."""
+        repeated: list[str] = []
+        for row in rows:
+            split = split_of_file or SPLIT_NAMES.get(row.split or "train", "")
+            cause = self._mistake(row, split, split_of_file)
+            if cause is None and row.path in self.seen:
+                cause = self._contradiction(row, split)
+                repeated.append(row.path)
+            if cause is not None:
+                mistakes.add(row.line, cause)
+            else:
+                self.seen.setdefault(row.path, (f"{as_text(table)}:{row.line}", split, row.labels))
+                self.splits.setdefault(split, {})[as_path(row.path)] = row.labels
+        mistakes.tell()
+        if repeated:
+            self.notes.append(
+                f"lines of {as_text(table)} that repeat an earlier one, left out:"
+                f" {len(repeated):,}, such as that of {repeated[0]!r}"
             )
-            continue
-        where, *earlier = seen.setdefault(row.path, (f"{as_text(table)}:{row.line}", split, labels))
-        if earlier[0] != split:
-            mistakes.add(
-                row.line,
-                f"{row.path!r} is in {split} here and in {earlier[0]} in {where}; a picture is"
-                " either learned from or tested with",
+
+    def _mistake(self, row: _Row, split: str, split_of_file: str | None) -> str | None:
+        if row.split is not None and split_of_file:
+            return "the whole file is one split, so that its lines name none"
+        if not split or row.split == "":
+            return f"there is no split {row.split!r}; it is train, val or test"
+        if "" in row.labels or not (row.labels or self.multi_label):
+            return f"the label of {row.path!r} is empty"
+        if self.known is not None:
+            for name in row.labels:
+                if name not in self.known:
+                    return f"the label {name!r} is not in {CLASSES_FILE}{nearest(name, self.known)}"
+        return None
+
+    def _contradiction(self, row: _Row, split: str) -> str | None:
+        where, first_split, first_labels = self.seen[row.path]
+        if first_split != split:
+            return (
+                f"{row.path!r} is in {split} here and in {first_split} in {where}; a picture is"
+                " either learned from or tested with"
             )
-        elif earlier[1] != labels:
-            mistakes.add(
-                row.line,
+        if first_labels != row.labels:
+            return (
                 f"{row.path!r} has another label in {where}; several labels of one picture are"
-                " written in one line, with | between them",
+                " written in one line, with | between them"
             )
-        elif where != f"{as_text(table)}:{row.line}":
-            repeated.append(row.path)
-        splits.setdefault(split, {})[as_path(row.path)] = labels
-    mistakes.tell()
-    if repeated:
-        notes.append(
-            f"lines of {as_text(table)} that repeat an earlier one, left out: {len(repeated):,},"
-            f" such as that of {repeated[0]!r}"
-        )
+        return None
 
 
-def _classes_of_file(root: str) -> list[str] | None:
-    """The names in `classes.txt`; None where there is no such file."""
+def _classes_of_file(root: str) -> dict[str, None] | None:
+    """The names, in order, in `classes.txt`; None where there is no such file."""
     path = os.path.join(root, CLASSES_FILE)
     if not os.path.isfile(path):
         return None
@@ -215,9 +227,9 @@ def _classes_of_file(root: str) -> list[str] | None:
     names = [name for name in names if name]
     if not names:
         raise UserError(f"{as_text(path)} names no class; write one name a line, or remove it")
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := [name for name, count in collections.Counter(names).items() if count > 1]:
         raise UserError(f"{as_text(path)} names {some_of(twice)} more than once")
-    return names
+    return dict.fromkeys(names)
 
 
 def _text(path: str) -> str:
@@ -237,19 +249,21 @@ def _text(path: str) -> str:
         ) from error
 
 
-def _rows(table: str, kind: str) -> Iterator[_Row]:
+def _rows(table: str, kind: str) -> tuple[list[_Row], "_Mistakes"]:
+    """The lines of a file that can be read, and what is wrong with the others."""
     text = _text(table)
     mistakes = _Mistakes(table)
+    rows = []
     for row in _csv_rows(text, table, mistakes) if kind == "csv" else _json_rows(text, mistakes):
         try:
             if not row.path:
-                raise ValueError("the path is empty")
+                raise ValueError("it is empty")
             as_path(row.path)
         except ValueError as error:  # UnicodeEncodeError is one
             mistakes.add(row.line, f"{row.path!r} is no path: {error}")
         else:
-            yield row
-    mistakes.tell()
+            rows.append(row)
+    return rows, mistakes
 
 
 def _csv_rows(text: str, table: str, mistakes: _Mistakes) -> Iterator[_Row]:

@@ -244,7 +244,11 @@ def _prepare(builder: tfds.core.DatasetBuilder, name: str, manual_dir: str | Non
         builder.download_and_prepare(file_format="array_record", download_config=download)
     except Exception as error:  # what a user's own builder may raise is anything
         cause = _first_line(error)
-        if _is_disk_full(error):
+        instructions = builder.MANUAL_DOWNLOAD_INSTRUCTIONS
+        if instructions and manual_dir is None:
+            cause = f"its files must be fetched by hand: {' '.join(instructions.split())}"
+            cause = f"{cause.rstrip('.')}; name their directory with data.manual_dir"
+        elif _is_disk_full(error):
             cause = (
                 f"the disk of {builder.data_dir_root} is full; free some space there, or name"
                 " another directory with data.dir or the environment variable TFDS_DATA_DIR"
@@ -263,11 +267,15 @@ def _is_disk_full(error: BaseException | None) -> bool:
 def _how_to_prepare(builder: tfds.core.DatasetBuilder, dataset: str) -> str:
     root = str(builder.data_dir_root)
     call = f"tfds.builder({_with_slash(dataset.removeprefix('tfds:'))!r}, data_dir={root!r})"
+    options, by_hand = "file_format='array_record'", ""
+    if builder.MANUAL_DOWNLOAD_INSTRUCTIONS:
+        options += ", download_config=tfds.download.DownloadConfig(manual_dir='FOLDER')"
+        by_hand = f", with FOLDER holding the files that {builder.info.homepage} gives by hand"
     return (
         f"{dataset} is not prepared in {root}, and preparing it takes a download and TensorFlow;"
-        " run once, on any machine that has both: pip install tensorflow-cpu tensorflow-datasets &&"
-        f' python -c "import tensorflow_datasets as tfds; {call}.download_and_prepare'
-        "(file_format='array_record')\""
+        f" run once, on any machine that has both{by_hand}: pip install tensorflow-cpu"
+        ' tensorflow-datasets && python -c "import tensorflow_datasets as tfds;'
+        f' {call}.download_and_prepare({options})"'
     )
 
 

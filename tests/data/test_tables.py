@@ -1,0 +1,243 @@
+"""Files of labels: which pictures and labels a CSV or JSON Lines file means, line by line."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vit_jax.data import list_splits, open_source
+from vit_jax.errors import BadPicture, UserError
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Writes a file beside ten pictures `0.png`, ..., `9.png`, and returns the dataset's name."""
+    for i in range(10):
+        Image.new("RGB", (3, 2), (i, 0, 0)).save(tmp_path / f"{i}.png")
+
+    def write(name, content):
+        content = content if isinstance(content, bytes) else content.encode()
+        (tmp_path / name).write_bytes(content)
+        return f"{name.rpartition('.')[2]}:{tmp_path / name}"
+
+    return write
+
+
+def labels(source):
+    """The class, or the classes, of every file."""
+    names = np.array(source.class_names)
+    return {
+        file: tuple(names[label == 1]) if source.multi_label else names[label]
+        for file, label in sorted(zip(source.files, source.labels, strict=True))
+    }
+
+
+ROWS = "0.png,cat\n1.png,dog\n2.png,cat\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "path,label\n" + ROWS,
+        ROWS,
+        "\ufeffpath,label\n" + ROWS,
+        ("path,label\n" + ROWS).replace("\n", "\r\n"),
+        "Label,Path\ncat,0.png\ndog,1.png\ncat,2.png",
+        '"path","label"\n\n"0.png", cat \n"1.png","dog"\n2.png,cat\n\n',
+        "path,width,label\n0.png,8,cat\n1.png,9,dog\n2.png,,cat\n",
+    ],
+)
+def test_csv_as_programs_write_it(table, content):
+    source = open_source(table("labels.csv", content), "train", holdout=0)
+    assert source.class_names == ("cat", "dog") and not source.multi_label
+    assert labels(source) == {"0.png": "cat", "1.png": "dog", "2.png": "cat"}
+    for index in range(3):
+        example = source[index]
+        assert f"{example['image'][0, 0, 0]}.png" == source.files[index]
+        assert example["label"] == source.labels[index]
+
+
+def test_json_lines(table):
+    content = '{"path": "0.png", "label": "cat"}\n\n{"label": 7, "path": "1.png", "by": "Ann"}'
+    source = open_source(table("labels.jsonl", content), "train")
+    assert labels(source) == {"0.png": "cat", "1.png": "7"}
+
+
+def test_a_folder_that_is_a_file_of_labels_is_read_as_one(table):
+    name = table("labels.csv", ROWS).replace("csv:", "folder:")
+    assert len(open_source(name, "train", holdout=0)) == 3
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("labels.csv", "path,label\n0.png,sea|sand\n1.png,\n2.png,sand\n"),
+        (
+            "labels.jsonl",
+            '{"path": "0.png", "label": ["sea", "sand"]}\n{"path": "1.png", "label": []}\n'
+            '{"path": "2.png", "label": "sand"}\n',
+        ),
+    ],
+)
+def test_several_labels_are_ones_in_a_row_of_zeros(table, name, content):
+    source = open_source(table(name, content), "train", holdout=0)
+    assert source.multi_label and source.class_names == ("sand", "sea")
+    assert source.labels.dtype == np.uint8 and source.labels.shape == (3, 2)
+    assert labels(source) == {"0.png": ("sand", "sea"), "1.png": (), "2.png": ("sand",)}
+    np.testing.assert_array_equal(source[0]["label"], source.labels[0])
+
+
+def test_pictures_with_several_labels_are_held_out_by_seed(table):
+    name = table("labels.csv", "".join(f"{i}.png,{'a|b' if i % 2 else 'b'}\n" for i in range(10)))
+    train, test = (open_source(name, split, holdout=0.3) for split in ("train", "test"))
+    assert (len(train), len(test)) == (7, 3)
+    assert sorted(train.files + test.files) == [f"{i}.png" for i in range(10)]
+
+
+def test_labels_of_one_kind_are_held_out_in_proportion(table):
+    name = table("labels.csv", "".join(f"{i}.png,{'a' if i < 5 else 'b'}\n" for i in range(10)))
+    assert sorted(open_source(name, "test").labels) == [0, 1]
+
+
+def test_a_column_of_splits_divides_the_file(table):
+    name = table(
+        "labels.csv", "path,label,split\n0.png,a,train\n1.png,b,train\n2.png,b,val\n3.png,a,test\n"
+    )
+    assert list_splits(name) == {"train": 2, "validation": 1, "test": 1}
+    assert labels(open_source(name, "val")) == {"2.png": "b"}
+    assert labels(open_source(name, "test")) == {"3.png": "a"}
+    # Without line of names, the third field is the split.
+    assert list_splits(table("plain.csv", "0.png,a,train\n1.png,a,Validation\n")) == {
+        "train": 1,
+        "validation": 1,
+    }
+
+
+def test_a_folder_of_files_has_one_for_every_split(table, tmp_path):
+    table("train.csv", "0.png,a\n1.png,b\n")
+    table("val.csv", "path,label\n2.png,b\n")
+    assert list_splits(f"csv:{tmp_path}") == {"train": 2, "validation": 1}
+    val = open_source(f"csv:{tmp_path}", "val")
+    assert val.class_names == ("a", "b") and val.labels.tolist() == [1]
+
+
+def test_classes_txt_gives_names_and_order(table, tmp_path):
+    (tmp_path / "classes.txt").write_text("sheep\ncat\n\ndog\n")
+    source = open_source(table("labels.csv", ROWS), "train", holdout=0)
+    assert source.class_names == ("sheep", "cat", "dog")
+    assert labels(source)["1.png"] == "dog"
+    with pytest.raises(
+        UserError, match=r"labels.csv:2: the label 'cats' is not in classes.txt.*ca"
+    ):
+        open_source(table("labels.csv", "0.png,dog\n1.png,cats\n"), "train")
+    (tmp_path / "classes.txt").write_text("cat\ndog\ncat\n")
+    with pytest.raises(UserError, match="classes.txt names 'cat' more than once"):
+        open_source(table("labels.csv", ROWS), "train")
+
+
+def test_numbers_are_texts_in_code_point_order(table):
+    source = open_source(table("labels.csv", "0.png,10\n1.png,2\n2.png,1\n"), "train")
+    assert source.class_names == ("1", "10", "2")
+
+
+def test_paths_start_from_the_folder_of_the_file_or_from_the_root(table, tmp_path):
+    folder = tmp_path / "été 画像"
+    folder.mkdir()
+    Image.new("RGB", (3, 2), (77, 0, 0)).save(folder / "a, b.png")
+    name = table("labels.csv", f'"été 画像/a, b.png",x\n{tmp_path}/0.png,y\n')
+    source = open_source(name, "train")
+    assert sorted(source[i]["image"][0, 0, 0] for i in range(2)) == [0, 77]
+
+
+def test_pictures_that_are_not_there_are_told_and_fail_when_read(table, tmp_path):
+    source = open_source(table("labels.csv", "0.png,a\nnope.png,b\n"), "train")
+    assert any("not there" in note and "1 of 2, 'nope.png'" in note for note in source.notes)
+    with pytest.raises(BadPicture, match="nope.png: there is no such file"):
+        source[source.files.index("nope.png")]
+    with pytest.raises(UserError, match=rf"none of the 2 pictures.*start from {tmp_path}"):
+        open_source(table("labels.csv", "x/0.png,a\nx/1.png,b\n"), "train")
+
+
+def test_a_line_that_comes_twice_counts_once(table):
+    source = open_source(table("labels.csv", ROWS + "1.png,dog\n"), "train", holdout=0)
+    assert len(source) == 3
+    assert any("repeat an earlier one, left out: 1" in note for note in source.notes)
+
+
+@pytest.mark.parametrize(
+    "content, sentence",
+    [
+        ("0.png,a\n1.png\n2.png,b,c\n", "csv:2: 1 field where 2 .*; 1 more in line 3"),
+        ("path,label\n0.png,a,b\n", r"csv:2: 3 fields where 2 are expected \(path,label\)"),
+        ("path,label\n0.png,a\n,b\n", "csv:3: '' is no path: it is empty"),
+        ("path,label\n0.png,a\n1.png,\n", "csv:3: the label of '1.png' is empty"),
+        ("path,label\n0.png,a||b\n", "csv:2: the label of '0.png' is empty"),
+        (b"path,label\n0.png,a\n1.png,caf\xe9\n", "csv:3: byte 0xe9 is not UTF-8"),
+        ("path,label\n0.png,a".encode("utf-16"), "csv:1: byte 0xff is not UTF-8"),
+        ('path,label\n0.png,a\n"1.png,b\n2.png,c\n', "csv:3: unexpected end"),
+        ('path,label\n"0\n.png",a\n1.png\n', "csv:4: 1 field where"),
+        ("filename,class\n0.png,a\n", "csv:1: there is no file 'filename'.*path and label"),
+        ("0.png;a\n", "csv:1: fields are separated by commas"),
+        ("0.png\ta\n", "csv:1: fields are separated by commas"),
+        ("0.png,a,b,c\n", "csv:1: there are 4 fields"),
+        ("path,label,split\n0.png,a,trian\n", "csv:2: there is no split 'trian'"),
+        ("path,label,split\n0.png,a,train\n1.png,a,\n", "csv:3: there is no split ''"),
+        ("0.png,a\n0.png,b\n", r"csv:2: '0.png' has another label in .*csv:1"),
+        ("0.png,a,train\n0.png,a,test\n", "csv:2: '0.png' is in test here and in train in"),
+        ("0.png,a,test\n", "no line of .* has the split train, only 'test'"),
+        ("0.png,a,train\n1.png,b,val\n", "training split lacks, 'b'"),
+        ("a\0b.png,a\n", r"csv:1: .*is no path"),
+        ("", "lists no pictures"),
+        ("path,label\n", "lists no pictures"),
+    ],
+)
+def test_a_bad_line_of_csv_is_refused_with_its_number(table, content, sentence):
+    with pytest.raises(UserError, match=sentence):
+        open_source(table("labels.csv", content), "train+val" if "val" in str(content) else "train")
+
+
+@pytest.mark.parametrize(
+    "line, cause",
+    [
+        ("{", "it is not JSON"),
+        ("[" * 100_000, "it is not JSON"),
+        ("[1]", 'an object with "path" and "label"'),
+        ('{"path": "1.png"}', 'an object with "path" and "label"'),
+        ('{"path": 1, "label": "a"}', '"path" and "split" must be texts'),
+        ('{"path": "1.png", "label": "a", "split": 1}', '"path" and "split" must be texts'),
+        ('{"path": "1.png", "label": null}', '"label" must be a text'),
+        ('{"path": "1.png", "label": 1.5}', '"label" must be a text'),
+        ('{"path": "1.png", "label": true}', '"label" must be a text'),
+        ('{"path": "1.png", "label": [["a"]]}', '"label" must be a text'),
+        ('{"path": "1.png", "label": ""}', "the label of '1.png' is empty"),
+        ('{"path": "\\ud800.png", "label": "a"}', "is no path"),
+    ],
+)
+def test_a_bad_line_of_json_is_refused_with_its_number(table, line, cause):
+    content = json.dumps({"path": "0.png", "label": "a"}) + f"\n{line}\n"
+    with pytest.raises(UserError, match=f"jsonl:2: .*{cause}"):
+        open_source(table("labels.jsonl", content), "train")
+
+
+def test_missing_files_are_told_what_there_is(table, tmp_path):
+    name = table("labels.csv", ROWS)
+    with pytest.raises(UserError, match="no file .*label.csv; did you mean 'labels.csv'"):
+        open_source(name.replace("labels", "label"), "train")
+    with pytest.raises(UserError, match=r"no train.csv in .*; name one file, as in csv:.*/labels"):
+        open_source(f"csv:{tmp_path}", "train")
+    with pytest.raises(UserError, match="no validation split: there is no split val in .*labels"):
+        open_source(name, "val")
+
+
+def test_splits_that_contradict_each_other_are_refused(table, tmp_path):
+    table("train.csv", "0.png,a\n")
+    table("val.csv", "0.png,a\n")
+    with pytest.raises(UserError, match=r"val.csv:1: .*in validation here and in train in .*csv:1"):
+        open_source(f"csv:{tmp_path}", "train")
+    table("val.csv", "1.png,a,train\n")
+    with pytest.raises(UserError, match=r"val.csv:1: the whole file is one split"):
+        open_source(f"csv:{tmp_path}", "train")
+    table("valid.csv", "1.png,a\n")
+    with pytest.raises(UserError, match="both val.csv and valid.csv list the validation split"):
+        open_source(f"csv:{tmp_path}", "train")
