@@ -256,6 +256,15 @@ def test_links_are_followed_and_loops_end(make):
     assert "'cat/above', 'cat/loop', 'cat/up'" in notes
 
 
+def test_of_a_folder_and_a_link_to_it_the_folder_is_read(make):
+    root = make("cat/b/1.png", "cat/c/1.png")
+    (root / "cat/a").symlink_to(root / "cat/c")
+    (root / "cat/d").symlink_to(root / "cat/b")
+    files, source = contents(root, "train", holdout=0)
+    assert list(files) == ["cat/b/1.png", "cat/c/1.png"]
+    assert any("read once: 'cat/a', 'cat/d'" in note for note in source.notes)
+
+
 def test_folders_that_cannot_be_read_are_named(make, monkeypatch):
     root = make("cat/1.png", "cat/secret/2.png", "dog/1.png")
     scandir = os.scandir
