@@ -4,13 +4,15 @@ import io
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
+from sklearn.datasets import load_sample_images
 
 from vit_jax.data import decode
-from vit_jax.errors import UserError
+from vit_jax.errors import BadPicture, UserError
 
 IMAGES = Path(__file__).parent / "images"
 WHITE = (255, 255, 255)
@@ -222,3 +224,147 @@ def test_a_picture_of_196_million_pixels_is_refused_within_300_mb():
     assert str(path) in sentence
     assert "196000000" in sentence and "PIL.Image.MAX_IMAGE_PIXELS" in sentence
     assert int(kilobytes) < 300_000
+
+
+# Fast decoding: with OpenCV installed these look at it, without it at Pillow in its place.
+
+
+def outcome(picture, fast):
+    """The pixels, or the name and cause of the error."""
+    try:
+        return decode(picture, fast=fast)
+    except BadPicture as error:
+        return error.name, error.cause
+
+
+def assert_same_outcome(picture, levels=0.0):
+    plain, fast = outcome(picture, False), outcome(picture, True)
+    if isinstance(plain, tuple):
+        assert fast == plain
+    else:
+        assert fast.shape == plain.shape and fast.dtype == np.uint8
+        assert mean_difference(fast, plain) <= levels
+
+
+@pytest.fixture(scope="module")
+def photo():
+    return Image.fromarray(load_sample_images().images[1]).resize((160, 107))
+
+
+@pytest.fixture
+def fake_opencv(monkeypatch):
+    """An OpenCV that sees every picture as flat grey of level 7, or as `result` says."""
+    fake = SimpleNamespace(IMREAD_COLOR_RGB=0, IMREAD_IGNORE_ORIENTATION=0, error=ZeroDivisionError)
+    fake.result = lambda: np.full((20, 30, 3), 7, np.uint8)
+    fake.imdecode = lambda content, flags: fake.result()
+    monkeypatch.setattr(sys.modules["vit_jax.data.decode"], "opencv", lambda: fake)
+    return fake
+
+
+def plain_jpeg(**options):
+    return encoded(Image.new("RGB", (30, 20), (200, 0, 0)), "JPEG", **options)
+
+
+def test_plain_jpegs_alone_go_to_opencv_and_only_when_asked(fake_opencv, tmp_path):
+    path = tmp_path / "plain.jpg"
+    path.write_bytes(plain_jpeg())
+    for picture in (path, str(path), plain_jpeg(), plain_jpeg(progressive=True)):
+        assert np.all(decode(picture, fast=True) == 7)
+        assert np.all(decode(picture)[:, :, 0] > 190)
+    grey = encoded(Image.new("L", (30, 20), 200), "JPEG")
+    assert np.all(decode(grey, fast=True) == 7)
+
+    turned = Image.Exif()
+    turned[ExifTags.Base.Orientation] = 6
+    for picture in (
+        plain_jpeg(exif=turned),
+        plain_jpeg()[:-2],  # without its end
+        plain_jpeg() + b"more",
+        encoded(Image.new("CMYK", (30, 20)), "JPEG"),
+        encoded(Image.new("RGB", (30, 20)), "PNG"),
+        Image.new("RGB", (30, 20)),
+        np.zeros((20, 30, 3), np.uint8),
+    ):
+        plain = outcome(picture, False)
+        np.testing.assert_array_equal(outcome(picture, True), plain)
+        assert isinstance(plain, tuple) or not np.all(plain == 7)
+
+
+@pytest.mark.parametrize(
+    "result", [lambda: None, lambda: 1 // 0, lambda: np.zeros((30, 20, 3), np.uint8)]
+)
+def test_what_opencv_cannot_decode_is_pillows(fake_opencv, result):
+    fake_opencv.result = result
+    assert np.all(decode(plain_jpeg(), fast=True)[:, :, 0] > 190)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"progressive": True},
+        {"subsampling": 0},
+        {"quality": 30},
+        {"restart_marker_blocks": 3},
+        {"icc_profile": b"x" * 100, "comment": b"y"},
+    ],
+)
+def test_fast_pixels_differ_by_less_than_two_levels(photo, options):
+    for image in (photo, photo.convert("L"), photo.crop((3, 5, 20, 6)), photo.crop((0, 0, 1, 50))):
+        assert_same_outcome(encoded(image, "JPEG", **options), levels=2)
+
+
+def test_fast_reads_what_is_no_plain_jpeg_as_ever():
+    for path in sorted(IMAGES.iterdir()):
+        plain_jpeg = path.name in ("gray.jpg", "exif_upright_reference.jpg", "UPPER.JPEG")
+        assert_same_outcome(path, levels=2 if plain_jpeg else 0)
+        assert_same_outcome(path.read_bytes(), levels=2 if plain_jpeg else 0)
+
+
+def test_without_opencv_fast_is_pillows_own(monkeypatch, photo):
+    monkeypatch.setattr(sys.modules["vit_jax.data.decode"], "opencv", lambda: None)
+    for picture in (*sorted(IMAGES.iterdir()), encoded(photo, "JPEG")):
+        assert_same_outcome(picture)
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 3}])
+def test_a_jpeg_cut_off_anywhere_is_as_bad_when_read_fast(photo, options):
+    content = encoded(photo, "JPEG", quality=90, **options)
+    lengths = [*range(0, len(content), 97), *range(len(content) - 12, len(content))]
+    refused = 0
+    for length in lengths:
+        assert_same_outcome(content[:length])
+        refused += isinstance(outcome(content[:length], True), tuple)
+    assert refused > 0.9 * len(lengths)
+
+
+def test_a_thumbnail_does_not_pass_for_the_picture(photo):
+    """Its end looks like the end of the file to those who look at nothing else."""
+    thumbnail = encoded(photo.resize((16, 11)), "JPEG")
+    exif = b"Exif\0\0II*\0\x08\0\0\0\0\0\0\0\0\0" + thumbnail
+    content = encoded(photo, "JPEG", exif=exif)
+    cut = content[: content.index(thumbnail) + len(thumbnail)]
+    assert cut.endswith(thumbnail[-2:])
+    with pytest.raises(BadPicture):
+        decode(cut, fast=True)
+
+
+def test_the_limit_of_pixels_holds_when_read_fast(photo, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.raises(BadPicture, match="too large.*PIL.Image.MAX_IMAGE_PIXELS"):
+        decode(encoded(photo, "JPEG"), fast=True)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 3}])
+def test_a_damaged_jpeg_is_as_bad_when_read_fast(photo, options):
+    rng = np.random.default_rng(0)
+    content = np.frombuffer(encoded(photo, "JPEG", **options), np.uint8)
+    refused = 0
+    for _ in range(300):
+        damaged = content.copy()
+        damaged[rng.integers(len(content), size=4)] = rng.integers(256, size=4)
+        plain, fast = outcome(damaged.tobytes(), False), outcome(damaged.tobytes(), True)
+        assert isinstance(fast, tuple) == isinstance(plain, tuple)
+        refused += isinstance(plain, tuple)
+    assert refused > 20
