@@ -1,0 +1,33 @@
+"""Unreadable pictures are named once, counted, and summed up in a sentence."""
+
+import pickle
+
+from vit_jax.data import BadPictures
+from vit_jax.errors import BadPicture
+
+TORN, EMPTY = BadPicture("cats/1.jpg", "it is torn"), BadPicture("dogs/2.png", "it is empty")
+
+
+def test_each_picture_is_named_once_with_its_cause():
+    said = []
+    bad = BadPictures(say=said.append)
+    for pictures in ([TORN], [], [EMPTY, TORN], [pickle.loads(pickle.dumps(TORN))]):
+        bad.add(pictures)
+    assert bad.found == {"cats/1.jpg": "it is torn", "dogs/2.png": "it is empty"}
+    assert len(said) == 2
+    assert "cats/1.jpg" in said[0] and "it is torn" in said[0] and "dogs/2.png" in said[1]
+
+
+def test_the_summary_counts_them():
+    bad = BadPictures(say=lambda sentence: None)
+    assert bad.summary() is None
+    bad.add([TORN])
+    assert bad.summary().startswith("1 picture could not be read (cats/1.jpg)")
+    bad.add([EMPTY])
+    assert bad.summary().startswith("2 pictures could not be read (the first: cats/1.jpg)")
+
+
+def test_nothing_is_silent_by_default(capfd):
+    BadPictures().add([EMPTY])
+    shown = capfd.readouterr()
+    assert "dogs/2.png: it is empty" in shown.err and not shown.out

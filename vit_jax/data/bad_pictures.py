@@ -1,0 +1,51 @@
+"""What happened to pictures that cannot be read: each is named once, all are counted."""
+
+import sys
+from collections.abc import Callable, Iterable
+
+from vit_jax.errors import BadPicture
+
+
+def _to_stderr(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+class BadPictures:
+    """Collects the unreadable pictures that training and evaluation come across.
+
+    One collector serves a whole run, so that a picture is named once however often it comes.
+
+    Args:
+      strict: whether the first such picture ends the run, as a BadPicture error.
+      say: takes a sentence to show; default: prints to the standard error.
+
+    Attributes:
+      found: name of every picture found -> what is wrong with it, in the order they came.
+    """
+
+    def __init__(self, strict: bool = False, say: Callable[[str], None] = _to_stderr):
+        self.strict = strict
+        self.found: dict[str, str] = {}
+        self._say = say
+
+    def add(self, pictures: Iterable[BadPicture]) -> None:
+        """Takes note of pictures and names those that are new."""
+        for picture in pictures:
+            if picture.name not in self.found:
+                self.found[picture.name] = picture.cause
+                self._say(f"warning: {picture}")
+
+    def summary(self) -> str | None:
+        """A sentence for the end of the run, or None where every picture could be read."""
+        if not self.found:
+            return None
+        first = next(iter(self.found))
+        if len(self.found) == 1:
+            return (
+                f"1 picture could not be read ({first}): in training another took its place, and"
+                " evaluation did not count it"
+            )
+        return (
+            f"{len(self.found):,} pictures could not be read (the first: {first}): in training"
+            " others took their places, and evaluation did not count them"
+        )
