@@ -1,27 +1,31 @@
 """Order and batches: every example once per epoch, the same stream whatever the machinery."""
 
-import dataclasses
 import hashlib
 import math
 import subprocess
 import sys
 import threading
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
+from PIL import Image
 
 from vit_jax.data import (
     Augment,
+    BadPictures,
     Preprocessing,
     Source,
-    TrainOrder,
+    decode,
     eval_batches,
+    kept,
     open_source,
     sources,
     train_batches,
 )
-from vit_jax.errors import UserError
+from vit_jax.errors import BadPicture, UserError
 
 SMALL = Preprocessing((8, 8), channels=1)
 LARGE = Preprocessing((16, 16), channels=1)
@@ -31,24 +35,46 @@ AFFINE = Augment(rotate=15, shift=0.1, scale=0.1, shear=0.1, flip=0.5)
 class Numbered:
     """Example i is a picture of 4 x 4 pixels of level i with label i, and may fail to be read."""
 
-    def __init__(self, count, broken=None):
-        self.count, self.broken = count, broken
+    def __init__(self, count, torn=(), error=BadPicture):
+        self.count, self.torn, self.error = count, torn, error
         self.reads = 0
 
     def __len__(self):
         return self.count
 
+    def label(self, index):
+        return index
+
     def __getitem__(self, index):
+        return self.read(index)
+
+    def read(self, index, fast=False):
         self.reads += 1
-        if index == self.broken:
-            raise UserError(f"cannot read the picture {index}.png: it is torn")
+        if index in self.torn:
+            raise self.error(f"{index}.png", "it is torn")
         return {"image": np.full((4, 4, 1), index, np.uint8), "label": index}
 
 
-def numbered(count, broken=None, in_memory=False):
-    names = tuple(map(str, range(count)))
-    examples = Numbered(count, broken)
-    return Source("numbered", "train", names, f"numbered:{count}", in_memory, examples)
+def numbered(count, torn=(), in_memory=False, error=BadPicture):
+    return source_of(Numbered(count, torn, error), in_memory=in_memory)
+
+
+def source_of(examples, **fields):
+    names = tuple(map(str, range(len(examples))))
+    fields = {"in_memory": False, "class_names": names, **fields}
+    return Source("numbered", "train", fingerprint="numbered", examples=examples, **fields)
+
+
+class Textured(Numbered):
+    """Example i is a picture of its own, large enough to be cropped, with label i."""
+
+    def read(self, index, fast=False):
+        pixels = np.random.default_rng(index).integers(0, 256, (12, 16, 1), np.uint8)
+        return {"image": pixels, "label": index}
+
+
+def quiet(strict=False):
+    return BadPictures(strict, say=lambda sentence: None)
 
 
 def stream(source, preprocess=SMALL, augment=AFFINE, **options):
@@ -88,18 +114,6 @@ def test_every_epoch_has_every_example_once_across_batches(examples, batch_size)
         np.testing.assert_array_equal(batch["image"][:, 0, 0, 0], batch["label"])
 
 
-def test_epochs_and_seeds_have_orders_of_their_own():
-    order, other = TrainOrder(1000, seed=0), TrainOrder(1000, seed=1)
-    first, second = ([order[e * 1000 + i][1] for i in range(1000)] for e in (0, 1))
-    elsewhere = [other[i][1] for i in range(1000)]
-    assert [order[p][0] for p in (0, 999, 1000, 2500)] == [0, 0, 1, 2]
-    # Two random permutations agree in about one place; in ten, once in ten million.
-    for a, b in [(first, second), (first, elsewhere), (second, elsewhere)]:
-        assert np.sum(np.equal(a, b)) < 10
-    # and are not the sorted order
-    assert abs(np.corrcoef(first, np.arange(1000))[0, 1]) < 0.15
-
-
 def test_going_on_from_a_step_is_the_uninterrupted_stream_bit_for_bit(train):
     whole = stream(train, total_steps=60)
     for step in (1, 44, 45, 59):  # the first epoch ends within step 44: 1,437 / 32 = 44.9
@@ -128,10 +142,7 @@ def test_blocks_of_the_hosts_side_by_side_are_the_global_batches(train, hosts):
 
 def test_augmentation_hangs_on_seed_epoch_and_example_alone():
     """Other batch sizes put an example elsewhere; it must look the same in the same epoch."""
-    source = dataclasses.replace(numbered(12), examples=[
-        {"image": np.random.default_rng(i).integers(0, 256, (8, 8, 1), np.uint8), "label": i}
-        for i in range(12)
-    ])  # fmt: skip
+    source = source_of(Textured(12))
 
     def appearances(batch_size, seed=1):
         batches = stream(source, batch_size=batch_size, total_steps=24 // batch_size, seed=seed)
@@ -231,9 +242,12 @@ def test_mocked_cifar10_makes_batches():
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_unreadable_picture_arrives_as_the_users_error(workers):
-    with pytest.raises(UserError, match=r"3\.png: it is torn"):
-        stream(numbered(10, broken=3), workers=workers)
+def test_what_is_no_bad_picture_arrives_as_it_is(workers):
+    def secret(name, cause):
+        return UserError(f"{name} has no label")
+
+    with pytest.raises(UserError, match=r"3\.png has no label"):
+        stream(numbered(10, torn=[3], error=secret), workers=workers)
 
 
 def test_closing_ends_the_threads():
@@ -269,8 +283,219 @@ def test_batches_that_do_not_divide_are_refused_at_once(train, batch_size, hosts
         eval_batches(train, SMALL, batch_size=batch_size, process_count=hosts)
 
 
-def test_an_empty_split_and_an_impossible_seed_are_refused():
-    with pytest.raises(UserError, match="training split is empty"):
-        TrainOrder(0, seed=0)
-    with pytest.raises(UserError, match="seed is -1; it must be a whole number from 0"):
-        TrainOrder(10, seed=-1)
+# Pictures that cannot be read.
+
+
+def shown(batches):
+    """Label and level of every picture of some batches."""
+    labels = np.concatenate([batch["label"] for batch in batches])
+    return labels, np.concatenate([batch["image"][:, 0, 0, 0] for batch in batches])
+
+
+@pytest.mark.parametrize("room", [0, kept.IN_MEMORY_BYTES])
+def test_another_picture_takes_the_place_of_a_bad_one_and_nothing_else_moves(room, monkeypatch):
+    monkeypatch.setattr(kept, "IN_MEMORY_BYTES", room)
+    options = {"batch_size": 8, "total_steps": 50, "augment": Augment()}
+    whole, _ = shown(stream(numbered(40), **options))
+    said = []
+    bad = BadPictures(say=said.append)
+    labels, levels = shown(stream(numbered(40, torn=[3, 17]), bad=bad, **options))
+    was_bad = np.isin(whole, [3, 17])
+    assert was_bad.sum() == 20  # 10 epochs
+    np.testing.assert_array_equal(labels[~was_bad], whole[~was_bad])
+    np.testing.assert_array_equal(levels, labels)  # a substitute brings its own label
+    assert not np.isin(labels, [3, 17]).any()
+    assert len(set(labels[was_bad])) > 8  # not one and the same
+    assert bad.found == {"3.png": "it is torn", "17.png": "it is torn"} and len(said) == 2
+
+
+def test_substitutes_are_the_same_for_workers_hosts_and_runs_that_go_on():
+    source = numbered(40, torn=range(0, 40, 3))
+    options = {"batch_size": 8, "total_steps": 20}
+    whole = stream(source, bad=quiet(), **options)
+    assert_same(whole[7:], stream(source, bad=quiet(), start_step=7, **options))
+    hosts = [
+        stream(source, bad=quiet(), process_index=host, process_count=2, **options)
+        for host in (0, 1)
+    ]
+    for batch, left, right in zip(whole, *hosts, strict=True):
+        np.testing.assert_array_equal(
+            batch["image"], np.concatenate([left["image"], right["image"]])
+        )
+    bad = quiet()
+    assert_same(whole, stream(source, bad=bad, workers=2, **options))
+    assert len(bad.found) == 14
+
+
+def test_one_good_picture_of_fifty_is_found():
+    source = numbered(50, torn=set(range(50)) - {31})
+    bad = quiet()
+    labels, _ = shown(stream(source, batch_size=50, total_steps=1, bad=bad))
+    assert set(labels) == {31} and len(bad.found) == 49
+
+
+@pytest.mark.parametrize("examples", [3, 500])
+def test_a_source_without_a_good_picture_is_an_error(examples):
+    source = numbered(examples, torn=range(examples))
+    with pytest.raises(UserError, match=r"of the pictures of numbered train.*\.png: it is torn"):
+        stream(source, bad=quiet())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_strict_training_ends_at_the_first_bad_picture(workers):
+    with pytest.raises(BadPicture, match=r"cannot read the picture 3\.png: it is torn"):
+        stream(numbered(10, torn=[3]), bad=quiet(strict=True), workers=workers)
+
+
+def test_by_default_bad_pictures_are_named_on_the_standard_error(capfd):
+    source = numbered(10, torn=[3])
+    stream(source)
+    list(eval_batches(source, SMALL, batch_size=4))
+    lines = [line for line in capfd.readouterr().err.splitlines() if "3.png" in line]
+    assert len(lines) == 2 and all("it is torn" in line for line in lines)
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_evaluation_masks_bad_pictures_and_keeps_the_others_in_place(hosts):
+    source = numbered(10, torn=[2, 9])
+    bad = quiet()
+    parts = [
+        list(
+            eval_batches(
+                source, SMALL, batch_size=4, process_index=host, process_count=hosts, bad=bad
+            )
+        )
+        for host in range(hosts)
+    ]
+    for step, blocks in enumerate(zip(*parts, strict=True)):
+        levels, labels, mask = (
+            np.concatenate(rows)
+            for rows in zip(
+                *((b["image"].max((1, 2, 3)), b["label"], b["mask"]) for b in blocks), strict=True
+            )
+        )
+        here = np.arange(step * 4, step * 4 + 4)
+        good = (here < 10) & ~np.isin(here, [2, 9])
+        np.testing.assert_array_equal(mask, good)
+        np.testing.assert_array_equal(levels, np.where(good, here, 0))
+        np.testing.assert_array_equal(labels, np.where(good, here, 0))
+    assert sorted(bad.found) == ["2.png", "9.png"]
+
+
+def test_strict_evaluation_ends_at_the_first_bad_picture():
+    with pytest.raises(BadPicture, match=r"2\.png: it is torn"):
+        list(eval_batches(numbered(10, torn=[2]), SMALL, batch_size=4, bad=quiet(strict=True)))
+
+
+# Labels, copies and crops.
+
+
+def test_several_labels_are_float32_rows():
+    class Tagged(Numbered):
+        def read(self, index, fast=False):
+            tags = np.array([index % 2, 1, index == 4], np.uint8)
+            return {**super().read(index), "label": tags}
+
+    source = source_of(Tagged(5, torn=[0]), class_names=("odd", "all", "four"), multi_label=True)
+    (batch,) = stream(source, augment=Augment(), batch_size=5, total_steps=1, bad=quiet())
+    assert (batch["label"].shape, batch["label"].dtype) == ((5, 3), np.float32)
+    for level, tags in zip(batch["image"][:, 0, 0, 0], batch["label"], strict=True):
+        assert tags.tolist() == [level % 2, 1, level == 4]
+    first, last = eval_batches(source, SMALL, batch_size=3, bad=quiet())
+    assert last["label"].dtype == np.float32
+    assert first["label"].tolist() == [[0, 0, 0], [1, 1, 0], [0, 1, 0]]
+    assert last["label"].tolist() == [[1, 1, 0], [0, 1, 1], [0, 0, 0]]
+    assert (first["mask"].tolist(), last["mask"].tolist()) == ([0, 1, 1], [1, 1, 0])
+
+
+def test_balanced_batches_show_rare_classes_as_often_and_differently():
+    class Skewed(Textured):
+        def label(self, index):
+            return min(index // 10, 1)  # ten of class 0, two of class 1
+
+        def read(self, index, fast=False):
+            return {**super().read(index), "label": self.label(index)}
+
+    source = source_of(Skewed(12), class_names=("often", "rare"))
+    batches = stream(source, balanced=True, batch_size=12, total_steps=5)
+    looks = []
+    for batch in batches:
+        assert Counter(batch["label"].tolist()) == {0: 6, 1: 6}
+        looks += [image.tobytes() for image in batch["image"][batch["label"] == 1]]
+    assert len(set(looks)) == len(looks) == 30
+    assert_same(
+        batches[2:], stream(source, balanced=True, batch_size=12, start_step=2, total_steps=5)
+    )
+
+
+def test_repeats_are_neighbours_that_look_different():
+    source = source_of(Textured(12))
+    plain, repeated = (stream(source, batch_size=6, total_steps=4, repeats=r) for r in (1, 3))
+    labels = [np.concatenate([batch["label"] for batch in part]) for part in (plain, repeated)]
+    np.testing.assert_array_equal(labels[1], np.repeat(labels[0][:8], 3))
+    looks = [image.tobytes() for batch in repeated for image in batch["image"]]
+    assert len(set(looks)) == len(looks) == 24
+    # The first copy is what it would be without copies.
+    first = [image.tobytes() for batch in plain for image in batch["image"]]
+    assert looks[::3] == first[:8]
+
+
+class CornerCrop:
+    """Cuts a random corner of the decoded picture to the model's size, and flips half of them."""
+
+    random_resized_crop = 0.25
+
+    def random_crop(self, image, preprocess, rng):
+        assert image.shape == (12, 16, 1)
+        top, left = rng.integers(4), rng.integers(8)
+        return image[top : top + 8, left : left + 8]
+
+    def __call__(self, image, rng):
+        assert image.shape == (8, 8, 1)
+        return image[:, ::-1] if rng.random() < 0.5 else image
+
+
+def test_random_crops_are_cut_from_pictures_at_their_own_size():
+    source = source_of(Textured(12))
+    batches = stream(source, augment=CornerCrop(), batch_size=6, total_steps=6)
+    for batch in batches:
+        for image, label in zip(batch["image"], batch["label"], strict=True):
+            whole = source[label]["image"]
+            windows = np.lib.stride_tricks.sliding_window_view(whole, (8, 8, 1)).reshape(-1, 8, 8)
+            looks = [*windows, *windows[:, :, ::-1]]
+            assert sum(np.array_equal(image[:, :, 0], look) for look in looks) == 1
+    again = stream(
+        source, augment=CornerCrop(), batch_size=6, total_steps=6, start_step=2, workers=1
+    )
+    assert_same(batches[2:], again)
+
+
+def test_memory_stays_flat_over_ten_epochs(tmp_path, monkeypatch):
+    """A picture that was kept for every read would take 70 MB in the last seven epochs."""
+    monkeypatch.setattr(kept, "IN_MEMORY_BYTES", 0)
+    noise = np.random.default_rng(0)
+    for index in range(50):
+        pixels = noise.integers(0, 256, (250, 250, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{index}.jpg", quality=80)
+    (tmp_path / "7.jpg").write_bytes((tmp_path / "7.jpg").read_bytes()[:2000])
+
+    class Files(Numbered):
+        def read(self, index, fast=False):
+            return {"image": decode(tmp_path / f"{index}.jpg", fast=fast), "label": index}
+
+    statm, used = Path("/proc/self/statm"), []
+    batches = train_batches(
+        source_of(Files(50)),
+        Preprocessing((64, 64)),
+        Augment(flip=0.5),
+        batch_size=10,
+        seed=0,
+        start_step=0,
+        total_steps=50,
+        bad=quiet(),
+    )
+    for step, _ in enumerate(batches, 1):
+        if step % 5 == 0:
+            used.append(int(statm.read_text().split()[1]) * 4096)
+    assert len(used) == 10
+    assert used[-1] - used[2] < 20e6

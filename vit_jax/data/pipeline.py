@@ -1,76 +1,57 @@
-"""From a source to batches: in which order, in which epoch, on which host.
+"""From a source to batches: the same ones on any machine, from any step on.
 
-The order is arithmetic, not state. Position i of the training stream lies in epoch `i // N`, and
-every epoch has its own permutation of the N examples; step s takes the positions from `s * B` to
-`(s + 1) * B`, across the border of epochs, so nothing is dropped. Therefore
+Step s of training takes the positions from `s * B` to `(s + 1) * B` of an order (see `order`),
+across the border of epochs, so nothing is dropped. Therefore
 
 - a place in the data is the number of batches taken: going on from step s needs no other state;
 - the stream does not depend on workers, threads or hosts: a host takes a contiguous block of every
-  global batch, and augmentation is keyed by (seed, epoch, example), not by place in the stream.
+  global batch, and augmentation is keyed by (seed, epoch, example, copy), not by place in the
+  stream.
+
+A picture that cannot be read must not move its neighbours. In training another one, drawn by the
+place of the bad one, is put there; in evaluation its place stays, black and masked.
 
 Reading ahead, in threads or in worker processes, is Grain's.
 """
 
 import dataclasses
-import functools
 import math
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NotRequired, TypedDict
+from typing import NamedTuple, NotRequired, TypedDict
 
-import grain
 import numpy as np
-from absl import flags
-from jaxtyping import Float32, Int32, Int64, UInt8
+from jaxtyping import Float32, Int32, UInt8
 
 from vit_jax.data.augment import Augment
+from vit_jax.data.bad_pictures import BadPictures
+from vit_jax.data.kept import preprocessed
+from vit_jax.data.order import (
+    FOR_AUGMENTATION,
+    FOR_SUBSTITUTES,
+    BalancedOrder,
+    Order,
+    Place,
+    RepeatedOrder,
+    TrainOrder,
+)
 from vit_jax.data.preprocess import Preprocessing
-from vit_jax.data.sources import IN_MEMORY_BYTES, Example, MemoryExamples, Source
-from vit_jax.errors import UserError
+from vit_jax.data.read_ahead import read_ahead
+from vit_jax.data.sources import Example, Source
+from vit_jax.errors import BadPicture, UserError
 
-# What the random numbers of one seed are for; two uses must never share a stream.
-_FOR_ORDER, _FOR_AUGMENTATION = 0, 1
+MOST_SUBSTITUTES = 100  # tried for one bad picture before the whole source counts as unreadable
 
 
 class Batch(TypedDict):
-    """One host's block of a global batch; `mask` comes in evaluation, where 0 marks padding."""
+    """One host's block of a global batch.
 
-    image: UInt8[np.ndarray, "batch h w c"]
-    label: Int32[np.ndarray, " batch"]
-    mask: NotRequired[Float32[np.ndarray, " batch"]]
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainOrder:
-    """Which example stands where in the endless training stream.
-
-    Attributes:
-      examples: number of examples in an epoch, at least 1.
-      seed: whole number from 0 to 2**64 - 1; another seed is another order.
-
-    Raises:
-      UserError: an attribute is out of its range.
+    A label is the number of a class; where pictures have several, a 0 or 1 for each class. `mask`
+    comes in evaluation, where 0 marks padding and pictures that cannot be read.
     """
 
-    examples: int
-    seed: int
-
-    def __post_init__(self):
-        if self.examples < 1:
-            raise UserError("the training split is empty; training needs at least one example")
-        if not 0 <= self.seed < 2**64:
-            raise UserError(f"seed is {self.seed}; it must be a whole number from 0 to 2**64 - 1")
-
-    def __getitem__(self, position: int) -> tuple[int, int]:
-        """(epoch, example) at a position of the stream, both counted from 0."""
-        epoch, place = divmod(position, self.examples)
-        return epoch, int(_permutation(self.examples, self.seed, epoch)[place])
-
-
-# A batch lies in one or two epochs, and reading ahead may already be in the next ones.
-@functools.lru_cache(maxsize=4)
-def _permutation(examples: int, seed: int, epoch: int) -> Int64[np.ndarray, " examples"]:
-    return np.random.default_rng((_FOR_ORDER, seed, epoch)).permutation(examples)
+    image: UInt8[np.ndarray, "batch h w c"]
+    label: Int32[np.ndarray, " batch"] | Float32[np.ndarray, "batch classes"]
+    mask: NotRequired[Float32[np.ndarray, " batch"]]
 
 
 def train_batches(
@@ -85,38 +66,56 @@ def train_batches(
     workers: int = 0,
     process_index: int = 0,
     process_count: int = 1,
+    balanced: bool = False,
+    repeats: int = 1,
+    bad: BadPictures | None = None,
 ) -> Iterator[Batch]:
     """This host's batches of the steps `start_step`, ..., `total_steps - 1`.
 
     Args:
       source: the training examples.
-      preprocess: applied before augmentation; once per picture where the source is in memory.
+      preprocess: applied before augmentation, once per picture where the results fit in memory;
+        random-resized cropping, which works from the picture at its own size, takes its place.
       augment: applied anew in every epoch.
       batch_size: of the global batch; this host gets `batch_size / process_count` examples.
       seed: of order and augmentation.
       start_step: number of batches already taken.
       total_steps: number of batches of the whole run.
-      workers: worker processes that decode and augment; 0 leaves it to threads of this process.
-        A script that uses workers needs an `if __name__ == "__main__":` guard.
+      workers: worker processes that decode and augment; 0 leaves it to threads of this process,
+        which is best for small pictures. A script that uses workers needs an
+        `if __name__ == "__main__":` guard.
       process_index: number of this host, from 0.
       process_count: number of hosts.
+      balanced: whether every class comes equally often instead of every example.
+      repeats: how many copies of a picture follow each other, each augmented anew.
+      bad: takes note of pictures that cannot be read; default: names them on the standard error.
 
     Returns:
-      An iterator of `{"image": uint8 (b, h, w, c), "label": int32 (b,)}` in numpy. Its `close()`
-      ends threads and workers.
+      An iterator of `{"image": uint8 (b, h, w, c), "label": int32 (b,)}` in numpy, the label
+      float32 (b, classes) for multi-label data. Its `close()` ends threads and workers.
 
     Raises:
-      UserError: the batch does not divide among the hosts, or the source is empty.
+      UserError: the batch does not divide among the hosts, the source is empty, or the options do
+        not fit it. While iterating: no picture can be read, or a worker died.
+      BadPicture: while iterating, a picture cannot be read and `bad` is strict.
     """
+    bad = BadPictures() if bad is None else bad
+    order: Order = BalancedOrder(source.labels, seed) if balanced else TrainOrder(len(source), seed)
+    crops = augment.random_resized_crop > 0
     stream = _TrainStream(
-        pictures=_preprocessed(source, preprocess),
+        pictures=_Decoded(source)
+        if crops
+        else preprocessed(source, preprocess, fast=True, processes=max(1, workers)),
+        crop_to=preprocess if crops else None,
         augment=augment,
-        order=TrainOrder(len(source), seed),
+        order=RepeatedOrder(order, repeats) if repeats != 1 else order,
+        seed=seed,
         blocks=_Blocks(batch_size, process_index, process_count),
         steps=total_steps,
+        name=f"{source.name} {source.split}",
+        strict=bad.strict,
     )
-    batches = grain.MapDataset.source(stream)[start_step:total_steps]
-    return _read_ahead(batches, source, workers)
+    return _batches(stream, source, preprocess, bad, start_step, workers)
 
 
 def eval_batches(
@@ -126,6 +125,7 @@ def eval_batches(
     batch_size: int,
     process_index: int = 0,
     process_count: int = 1,
+    bad: BadPictures | None = None,
 ) -> Iterator[Batch]:
     """This host's batches of one pass over the source: every example once, in the source's order.
 
@@ -135,21 +135,67 @@ def eval_batches(
       batch_size: of the global batch; this host gets `batch_size / process_count` examples.
       process_index: number of this host, from 0.
       process_count: number of hosts.
+      bad: takes note of pictures that cannot be read; default: names them on the standard error.
 
     Returns:
       An iterator of `{"image": uint8 (b, h, w, c), "label": int32 (b,), "mask": float32 (b,)}` in
-      numpy, with as many batches on every host. `mask` is 1 for an example and 0 for the padding
-      (black, label 0) that fills the last global batch.
+      numpy, with as many batches on every host. `mask` is 1 for an example and 0 for what must not
+      count (black, label 0): a picture that cannot be read, and the padding that fills the last
+      global batch. The label is float32 (b, classes) for multi-label data.
 
     Raises:
       UserError: the batch does not divide among the hosts.
+      BadPicture: while iterating, a picture cannot be read and `bad` is strict.
     """
+    bad = BadPictures() if bad is None else bad
+    no_label = np.zeros(len(source.class_names), np.uint8) if source.multi_label else 0
     stream = _EvalStream(
-        pictures=_preprocessed(source, preprocess),
-        padding=np.zeros((*preprocess.size, preprocess.channels), np.uint8),
+        pictures=preprocessed(source, preprocess),
+        padding={
+            "image": np.zeros((*preprocess.size, preprocess.channels), np.uint8),
+            "label": no_label,
+        },
         blocks=_Blocks(batch_size, process_index, process_count),
+        strict=bad.strict,
     )
-    return _read_ahead(grain.MapDataset.source(stream), source, workers=0)
+    return _batches(stream, source, preprocess, bad)
+
+
+class _Made(NamedTuple):
+    """A batch, and which pictures could not be read on the way."""
+
+    batch: Batch
+    unreadable: list[BadPicture]
+
+
+def _batches(
+    stream: "_TrainStream | _EvalStream",
+    source: Source,
+    preprocess: Preprocessing,
+    bad: BadPictures,
+    start_step: int = 0,
+    workers: int = 0,
+) -> Iterator[Batch]:
+    block = stream.blocks.batch_size // stream.blocks.process_count
+    made = read_ahead(
+        stream,
+        start_step,
+        item_bytes=block * math.prod(preprocess.size) * preprocess.channels,
+        # Threads help where they wait for disk or decoder; on arrays they only wait for the GIL.
+        threads=1 if source.in_memory else None,
+        workers=workers,
+    )
+    return _noting(made, bad)
+
+
+def _noting(made: Iterator[_Made], bad: BadPictures) -> Iterator[Batch]:
+    """The batches alone; what could not be read goes to `bad`."""
+    try:
+        for batch, unreadable in made:
+            bad.add(unreadable)
+            yield batch
+    finally:
+        made.close()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,24 +230,52 @@ class _TrainStream:
     """Random access to this host's training batches, by step."""
 
     pictures: Sequence[Example]
+    crop_to: Preprocessing | None  # what random crops are made for; None: pictures are ready
     augment: Augment
-    order: TrainOrder
+    order: Order
+    seed: int
     blocks: _Blocks
     steps: int
+    name: str
+    strict: bool
 
     def __len__(self) -> int:
         return self.steps
 
-    def __getitem__(self, step: int) -> Batch:
+    def __getitem__(self, step: int) -> _Made:
         places = [self.order[position] for position in self.blocks[step]]
-        images, labels = [], []
-        for (_, index), rng in zip(
-            places, _augmentation_rngs(self.order.seed, places), strict=True
-        ):
-            example = self.pictures[index]
-            images.append(self.augment(example["image"], rng))
+        images, labels, unreadable = [], [], []
+        for place, rng in zip(places, _augmentation_rngs(self.seed, places), strict=True):
+            example = self._example(place, unreadable)
+            image = example["image"]
+            if self.crop_to is not None:
+                image = self.augment.random_crop(image, self.crop_to, rng)
+            images.append(self.augment(image, rng))
             labels.append(example["label"])
-        return {"image": np.stack(images), "label": np.array(labels, np.int32)}
+        return _Made({"image": np.stack(images), "label": _stacked(labels)}, unreadable)
+
+    def _example(self, place: Place, unreadable: list[BadPicture]) -> Example:
+        """The example of a place, or what takes the place of a picture that cannot be read."""
+        try:
+            return self.pictures[place.example]
+        except BadPicture as error:
+            if self.strict:
+                raise
+            unreadable.append(_plain(error))
+        for index in self._substitutes(place):
+            try:
+                return self.pictures[index]
+            except BadPicture as error:
+                unreadable.append(_plain(error))
+        raise UserError(
+            f"of the pictures of {self.name}, {len(unreadable):,} were tried in a row and none can"
+            f" be read; the first: {unreadable[0]}"
+        )
+
+    def _substitutes(self, place: Place) -> Iterable[int]:
+        rng = np.random.default_rng((FOR_SUBSTITUTES, self.seed, *place))
+        examples = len(self.pictures)
+        return rng.choice(examples, min(examples, MOST_SUBSTITUTES), replace=False).tolist()
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -209,90 +283,68 @@ class _EvalStream:
     """Random access to this host's evaluation batches, by step."""
 
     pictures: Sequence[Example]
-    padding: UInt8[np.ndarray, "h w c"]
+    padding: Example
     blocks: _Blocks
+    strict: bool
 
     def __len__(self) -> int:
         return math.ceil(len(self.pictures) / self.blocks.batch_size)
 
-    def __getitem__(self, step: int) -> Batch:
-        positions = self.blocks[step]
-        examples = [self.pictures[index] for index in positions if index < len(self.pictures)]
-        missing = len(positions) - len(examples)
-        images = [example["image"] for example in examples] + [self.padding] * missing
-        labels = [example["label"] for example in examples] + [0] * missing
-        mask = [1] * len(examples) + [0] * missing
-        return {
-            "image": np.stack(images),
-            "label": np.array(labels, np.int32),
+    def __getitem__(self, step: int) -> _Made:
+        examples, mask, unreadable = [], [], []
+        for index in self.blocks[step]:
+            example = self.padding
+            if index < len(self.pictures):
+                try:
+                    example = self.pictures[index]
+                except BadPicture as error:
+                    if self.strict:
+                        raise
+                    unreadable.append(_plain(error))
+            examples.append(example)
+            mask.append(example is not self.padding)
+        batch: Batch = {
+            "image": np.stack([example["image"] for example in examples]),
+            "label": _stacked([example["label"] for example in examples]),
             "mask": np.array(mask, np.float32),
         }
-
-
-def _augmentation_rngs(
-    seed: int, places: Iterable[tuple[int, int]]
-) -> Iterator[np.random.Generator]:
-    """A generator of random numbers for every (epoch, example), each valid until the next.
-
-    Philox (Salmon et al., 2011, "Parallel Random Numbers: As Easy as 1, 2, 3") is a function of a
-    key and a counter. Setting the counter costs 3 microseconds, making a new generator 40.
-    """
-    bits = np.random.Philox(key=[seed, _FOR_AUGMENTATION])
-    rng = np.random.Generator(bits)
-    fresh = bits.state
-    for epoch, example in places:
-        # The two low words count the numbers drawn.
-        fresh["state"]["counter"] = np.array([0, 0, epoch, example], np.uint64)
-        bits.state = fresh
-        yield rng
+        return _Made(batch, unreadable)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class _Preprocessed:
-    """The examples of a source, each preprocessed when it is asked for."""
+class _Decoded:
+    """The examples of a source at their own size, read by the quickest decoder there is."""
 
     source: Source
-    preprocess: Preprocessing
 
     def __len__(self) -> int:
         return len(self.source)
 
     def __getitem__(self, index: int) -> Example:
-        example = self.source[index]
-        return {"image": self.preprocess(example["image"]), "label": example["label"]}
+        return self.source.read(index, fast=True)
 
 
-# Evaluation comes back to the same source every few minutes; a source that is gone is forgotten.
-_kept_sources = weakref.WeakKeyDictionary[Source, dict[Preprocessing, MemoryExamples]]()
+def _stacked(labels: list) -> Int32[np.ndarray, " batch"] | Float32[np.ndarray, "batch classes"]:
+    several = isinstance(labels[0], np.ndarray)
+    return np.array(labels, np.float32 if several else np.int32)
 
 
-def _preprocessed(source: Source, preprocess: Preprocessing) -> Sequence[Example]:
-    """The preprocessed examples, computed once and kept where source and result are small."""
-    examples = _Preprocessed(source, preprocess)
-    size = len(source) * math.prod(preprocess.size) * preprocess.channels
-    if not source.in_memory or size > IN_MEMORY_BYTES:
-        return examples
-    kept = _kept_sources.setdefault(source, {})
-    if preprocess not in kept:
-        kept[preprocess] = MemoryExamples.read(examples)
-    return kept[preprocess]
+def _plain(error: BadPicture) -> BadPicture:
+    """The error without its traceback, which would keep the frames and pictures of its origin."""
+    return BadPicture(error.name, error.cause)
 
 
-def _read_ahead(batches: grain.MapDataset, source: Source, workers: int) -> Iterator[Batch]:
-    # Threads help where they wait for disk or decoder; on arrays they would only wait for the GIL.
-    threads = 1 if source.in_memory else 16
-    dataset = batches.to_iter_dataset(grain.ReadOptions(threads, prefetch_buffer_size=16))
-    if workers:
-        # Grain's workers read absl flags, which nobody has parsed in a notebook or a test.
-        if not flags.FLAGS.is_parsed():
-            flags.FLAGS.mark_as_parsed()
-        dataset = dataset.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers))
-    return _until_closed(dataset)
+def _augmentation_rngs(seed: int, places: Iterable[Place]) -> Iterator[np.random.Generator]:
+    """A generator of random numbers for every place, each valid until the next.
 
-
-def _until_closed(dataset: grain.IterDataset) -> Iterator[Batch]:
-    iterator = iter(dataset)
-    try:
-        yield from iterator
-    finally:
-        iterator.close()
+    Philox (Salmon et al., 2011, "Parallel Random Numbers: As Easy as 1, 2, 3") is a function of a
+    key and a counter. Setting the counter costs 3 microseconds, making a new generator 40.
+    """
+    bits = np.random.Philox(key=[seed, FOR_AUGMENTATION])
+    rng = np.random.Generator(bits)
+    fresh = bits.state
+    for epoch, example, copy in places:
+        # The lowest word counts the numbers drawn.
+        fresh["state"]["counter"] = np.array([0, copy, epoch, example], np.uint64)
+        bits.state = fresh
+        yield rng

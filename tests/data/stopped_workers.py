@@ -1,0 +1,71 @@
+"""A program with two workers to which the signals of the test happen; not collected by pytest.
+
+python -m tests.data.stopped_workers stop     signals to the whole group, then a killed worker
+python -m tests.data.stopped_workers orphan   prints the workers and is killed itself
+python -m tests.data.stopped_workers leave    ends with the batches open
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+
+from vit_jax.data import Augment, Preprocessing, Source, train_batches
+from vit_jax.errors import UserError
+
+
+class Grey:
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, index):
+        return {"image": np.full((4, 4, 1), index, np.uint8), "label": index}
+
+
+def batches():
+    source = Source("grey", "train", tuple(map(str, range(100))), "grey", False, Grey())
+    return train_batches(
+        source,
+        Preprocessing((8, 8), channels=1),
+        Augment(),
+        batch_size=10,
+        seed=0,
+        start_step=0,
+        total_steps=10**6,
+        workers=2,
+    )
+
+
+def main(what):
+    stream = batches()
+    for _ in range(4):
+        batch = next(stream)
+    if what == "orphan":
+        print(*(worker.pid for worker in multiprocessing.active_children()), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "leave":
+        print(batch["image"].shape)
+        return
+    caught = []
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: caught.append(number))
+        os.killpg(0, number)
+    for _ in range(100):
+        batch = next(stream)
+    print("went on after", sorted(signal.Signals(number).name for number in caught))
+    os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+    start = time.monotonic()
+    try:
+        while True:
+            next(stream)
+    except UserError as error:
+        print(error)
+    print("soon" if time.monotonic() - start < 20 else "late")
+    print(len(multiprocessing.active_children()), "left")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,131 @@
+"""Batches computed ahead of the step that takes them, in threads or worker processes of Grain.
+
+What Grain leaves open and a long run needs is settled here:
+
+- workers do not see the signals that stop a run: the run saves and closes them, and Ctrl-C, which
+  the terminal sends to all of them, prints no traceback of theirs;
+- workers end when the process that started them is gone, even if it was killed;
+- memory shared with workers is given back at once, not by a thread that the end of the program cuts
+  short: Python would report it as leaked;
+- a worker that dies is an error with a remedy.
+"""
+
+import itertools
+import multiprocessing
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import resource_tracker
+from typing import TypeVar
+
+import grain
+from absl import flags
+from grain.multiprocessing import SharedMemoryArray
+
+from vit_jax.errors import UserError
+
+Item = TypeVar("Item")
+
+MOST_AHEAD = 16  # items that each process reads ahead
+READ_AHEAD_BYTES = 2 * 2**30  # of all processes together, where the items are large
+STOPPING_SIGNALS = {
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+}
+
+
+def read_ahead(
+    items: Sequence[Item], first: int, *, item_bytes: int, threads: int | None, workers: int
+) -> Iterator[Item]:
+    """The items from `first` on, in their order, computed ahead.
+
+    Args:
+      items: random access to what is computed; it travels to workers by pickling.
+      first: index of the first item wanted.
+      item_bytes: size of an item, which bounds how many are held.
+      threads: how many compute in each process; None is as many as there are items held.
+      workers: number of worker processes; 0 leaves the work to this one.
+
+    Returns:
+      An iterator whose `close()` ends threads and workers.
+
+    Raises:
+      UserError: while iterating, if a worker dies. Whatever `items` raises is raised as it is.
+    """
+    held = READ_AHEAD_BYTES // max(1, item_bytes * max(1, workers))
+    held = min(max(2, held), MOST_AHEAD)
+    dataset = grain.MapDataset.source(items)[first:].to_iter_dataset(
+        grain.ReadOptions(threads or held, prefetch_buffer_size=held)
+    )
+    return _from_workers(dataset, workers) if workers else _from_threads(dataset)
+
+
+def _from_threads(dataset: grain.IterDataset) -> Iterator[Item]:
+    iterator = iter(dataset)
+    try:
+        yield from iterator
+    finally:
+        iterator.close()
+
+
+def _from_workers(dataset: grain.IterDataset, workers: int) -> Iterator[Item]:
+    # Grain's workers read absl flags, which nobody has parsed in a notebook or a test.
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()
+    # Grain gives shared memory back in its thread while fewer than so many wait for it: none here.
+    SharedMemoryArray.enable_async_del()
+    SharedMemoryArray._outstanding_del_requests = threading.Semaphore(0)
+    options = grain.MultiprocessingOptions(num_workers=workers)
+    iterator = iter(dataset.mp_prefetch(options, worker_init_fn=_begin))
+    try:
+        # Which signals are blocked is inherited, by threads and then by the processes they start,
+        # and Grain starts both when the first item is asked for.
+        nothing = object()
+        with ThreadPoolExecutor(1, initializer=_block_stopping_signals) as starter:
+            item = starter.submit(next, iterator, nothing).result()
+        if item is not nothing:
+            yield from itertools.chain([item], iterator)
+    except RuntimeError as error:
+        died = re.search(r"terminated unexpectedly with exit code (-?\d+)", str(error))
+        if not died:
+            raise
+        raise UserError(
+            f"a worker process that loads pictures died with exit code {died[1]}"
+            + _meaning(int(died[1]))
+            + "; lower data.workers (0: threads of the main process)"
+        ) from error
+    finally:
+        iterator.close()
+
+
+def _meaning(exit_code: int) -> str:
+    if exit_code == -9:
+        return ", killed from outside, most often by the system for want of memory"
+    return ""
+
+
+def _block_stopping_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING_SIGNALS)
+    # Python's own process that looks after shared memory; starting it unblocks some of them here.
+    resource_tracker.ensure_running()
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING_SIGNALS)
+
+
+def _begin(worker: int, workers: int) -> None:
+    """What a worker process does first.
+
+    It ignores the signals that it was started with blocked, or they would wait for it. And it ends
+    when its parent is gone; else it would wait for ever.
+    """
+    del worker, workers
+    for number in STOPPING_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def wait():
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
