@@ -1,0 +1,211 @@
+"""How many pictures a core makes ready for training, next to a plain loop over Pillow.
+
+    python -m benchmarks.input_pipeline            some ten minutes on two cores
+    python -m benchmarks.input_pipeline --quick    to see that it runs
+
+Three sources: the digits, held in memory; a folder of JPEG files of 500 x 375 pixels, cut from
+scikit-learn's two photographs; and the same photographs in ArrayRecord files. Photographs become
+random crops of 224 pixels, flipped or not.
+
+A rate is pictures by second of processor time, of all processes and threads together: it does not
+hang on what else the machine does, and times the cores it is what a machine can reach. Starting a
+process is not counted, for it is paid once: each rate is that of a long run less a short one. Every
+rate stands next to that of the plain loop (open, convert, crop, resize, flip, stack) over the same
+pictures, measured just before; a ratio is the median of the rounds.
+"""
+
+import argparse
+import io
+import os
+import resource
+import statistics
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow_datasets as tfds
+from PIL import Image
+from sklearn.datasets import load_sample_images
+
+from vit_jax.data import Augment, Preprocessing, Source, open_source, train_batches
+from vit_jax.data.decode import opencv
+
+BATCH = 64
+WORKERS = (0, 1, 2, 4)
+PHOTOGRAPHS = 256
+
+
+class Case(NamedTuple):
+    """A source, what training makes of it, and the same for the plain loop."""
+
+    name: str
+    source: Source
+    preprocess: Preprocessing
+    augment: Augment
+    files: Sequence[str | bytes]
+    change: Callable[[Image.Image, np.random.Generator], Image.Image]
+    pictures: int  # of a long run: some seconds
+
+
+class Photographs(tfds.core.GeneratorBasedBuilder):
+    """TFDS builder `photographs`: the files of a folder, as they are."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    folder: Path
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        features = {
+            "image": tfds.features.Image(shape=(None, None, 3)),
+            "label": tfds.features.ClassLabel(names=["china", "flower"]),
+        }
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, dl_manager):
+        del dl_manager
+        return {"train": self._generate_examples()}
+
+    def _generate_examples(self):
+        for path in sorted(self.folder.glob("*/*.jpg")):
+            yield path.name, {"image": path.read_bytes(), "label": path.parent.name}
+
+
+def write_photographs(folder: Path, count: int) -> list[str]:
+    """Writes JPEG files of 500 x 375 pixels into one folder per class; their paths."""
+    rng = np.random.default_rng(0)
+    photographs = dict(zip(("china", "flower"), load_sample_images().images, strict=True))
+    paths = []
+    for name, pixels in photographs.items():
+        (folder / name).mkdir(parents=True)
+        for index in range(count // 2):
+            left, top = (int(n) for n in rng.integers((141, 53)))  # of 640 x 427 pixels
+            path = folder / name / f"{name}{index:03}.jpg"
+            part = pixels[top : top + 375, left : left + 500]
+            Image.fromarray(part).save(path, quality=95)
+            paths.append(str(path))
+    return paths
+
+
+def random_crop(image: Image.Image, rng: np.random.Generator) -> Image.Image:
+    """A random part of 8 to 100 % of the picture, 224 x 224 pixels, flipped half of the time."""
+    area = image.width * image.height * rng.uniform(0.08, 1)
+    ratio = np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3)))
+    width = min(image.width, round(np.sqrt(area * ratio)))
+    height = min(image.height, round(np.sqrt(area / ratio)))
+    left = int(rng.integers(image.width - width + 1))
+    top = int(rng.integers(image.height - height + 1))
+    image = image.crop((left, top, left + width, top + height))
+    return flip(image.resize((224, 224), Image.Resampling.BICUBIC), rng)
+
+
+def flip(image: Image.Image, rng: np.random.Generator) -> Image.Image:
+    """The picture or its mirror image."""
+    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else image
+
+
+def make_cases(folder: Path, quick: bool) -> list[Case]:
+    """The three sources, written where that is needed."""
+    paths = write_photographs(folder / "train", 16 if quick else PHOTOGRAPHS)
+    Photographs.folder = folder / "train"
+    digits = open_source("digits", "train", data_dir=folder / "tfds")
+    pngs = []
+    for index in range(len(digits)):
+        file = io.BytesIO()
+        Image.fromarray(digits[index]["image"][:, :, 0]).save(file, "PNG")
+        pngs.append(file.getvalue())
+    photographs = (
+        Preprocessing((224, 224)),
+        Augment(random_resized_crop=0.08, flip=0.5),
+        paths,
+        random_crop,
+        64 if quick else 2048,
+    )
+    return [
+        Case(
+            "digits, in memory",
+            digits,
+            Preprocessing((8, 8), channels=1),
+            Augment(flip=0.5),
+            pngs,
+            flip,
+            1024 if quick else 200_000,
+        ),
+        Case("folder of JPEGs", open_source(f"folder:{folder}", "train"), *photographs),
+        Case(
+            "ArrayRecord",
+            open_source("tfds:photographs", "train", data_dir=folder / "tfds"),
+            *photographs,
+        ),
+    ]
+
+
+def processor_time() -> float:
+    """Seconds that this process and its children that have ended took of all cores."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+def loop_rate(case: Case) -> float:
+    """Pictures by second of the plain loop."""
+    rng = np.random.default_rng(0)
+    # The loop has no worker to start, so fewer pictures do.
+    batches = max(1, min(case.pictures, 4096) // BATCH)
+    mode = "L" if case.preprocess.channels == 1 else "RGB"
+    start = processor_time()
+    for _ in range(batches):
+        batch = []
+        for index in rng.integers(len(case.files), size=BATCH):
+            file = case.files[index]
+            image = Image.open(io.BytesIO(file) if isinstance(file, bytes) else file)
+            batch.append(np.asarray(case.change(image.convert(mode), rng)))
+        np.stack(batch)
+    return batches * BATCH / (processor_time() - start)
+
+
+def pipeline_rate(case: Case, workers: int) -> float:
+    """Pictures by second of `train_batches`."""
+
+    def seconds(steps):
+        start = processor_time()
+        batches = train_batches(
+            case.source,
+            case.preprocess,
+            case.augment,
+            batch_size=BATCH,
+            seed=0,
+            start_step=0,
+            total_steps=steps,
+            workers=workers,
+        )
+        assert sum(1 for _ in batches) == steps
+        return processor_time() - start
+
+    short = max(1, workers)  # each worker has started, and made one batch
+    long = case.pictures // BATCH + short
+    before = seconds(short)
+    return (long - short) * BATCH / max(1e-6, seconds(long) - before)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="few pictures: the rates mean nothing")
+    parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured")
+    options = parser.parse_args()
+    workers = WORKERS[:2] if options.quick else WORKERS
+    rounds = 1 if options.quick else options.rounds
+
+    with tempfile.TemporaryDirectory() as folder:
+        cases = make_cases(Path(folder), options.quick)
+        print(f"{os.cpu_count()} cores; decoding by {'OpenCV' if opencv() else 'Pillow'}")
+        print(f"{'pictures/s/core':20}{'workers':>8}{'plain loop':>12}{'pipeline':>12}{'ratio':>8}")
+        for case in cases:
+            for count in workers:
+                rates = [(loop_rate(case), pipeline_rate(case, count)) for _ in range(rounds)]
+                plain, ours = (statistics.median(column) for column in zip(*rates, strict=True))
+                ratio = statistics.median(ours / plain for plain, ours in rates)
+                print(f"{case.name:20}{count:8}{plain:12,.0f}{ours:12,.0f}{ratio:8.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
