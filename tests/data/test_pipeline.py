@@ -241,13 +241,12 @@ def test_mocked_cifar10_makes_batches():
     assert batch["image"].shape == (32, 32, 32, 3)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_what_is_no_bad_picture_arrives_as_it_is(workers):
+def test_what_is_no_bad_picture_arrives_as_it_is():
     def secret(name, cause):
         return UserError(f"{name} has no label")
 
     with pytest.raises(UserError, match=r"3\.png has no label"):
-        stream(numbered(10, torn=[3], error=secret), workers=workers)
+        stream(numbered(10, torn=[3], error=secret))
 
 
 def test_closing_ends_the_threads():
@@ -464,9 +463,7 @@ def test_random_crops_are_cut_from_pictures_at_their_own_size():
             windows = np.lib.stride_tricks.sliding_window_view(whole, (8, 8, 1)).reshape(-1, 8, 8)
             looks = [*windows, *windows[:, :, ::-1]]
             assert sum(np.array_equal(image[:, :, 0], look) for look in looks) == 1
-    again = stream(
-        source, augment=CornerCrop(), batch_size=6, total_steps=6, start_step=2, workers=1
-    )
+    again = stream(source, augment=CornerCrop(), batch_size=6, total_steps=6, start_step=2)
     assert_same(batches[2:], again)
 
 
