@@ -1,0 +1,224 @@
+"""What `python -m vit_jax data` shows and writes: tables, sentences, JSON, and contact sheets.
+
+The looking itself is in `vit_jax/data/doctor.py`, the drawing in `vit_jax/data/sheets.py`.
+"""
+
+import contextlib
+import csv
+import dataclasses
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+
+from vit_jax.data import Augment, Preprocessing, Source, open_source
+from vit_jax.data.doctor import Report, SplitReport, Spread
+from vit_jax.data.sheets import augmented_sheet, contact_sheet
+from vit_jax.errors import UserError, nearest
+from vit_jax.presets import PRESETS
+
+_USUAL_SIZE = 224  # of a model's input, for pictures that are not smaller
+_MOST_NAMED = 100  # unreadable pictures on the screen
+_END_CLASSES = 10  # the largest and the smallest, which are shown where there are many
+
+
+def open_splits(dataset: str, split: str, options: Mapping[str, Any]) -> dict[str, Source]:
+    """The sources to look at, by their splits: one, or all; of all, only `train` must be there.
+
+    Args:
+      dataset: such as `digits`.
+      split: a split or a part of one, or `all`.
+      options: the other arguments of `open_source`.
+
+    Raises:
+      UserError: the dataset or the split cannot be opened.
+    """
+    if split != "all":
+        return {split: open_source(dataset, split, **options)}
+    sources = {"train": open_source(dataset, "train", **options)}
+    for name in ("validation", "test"):
+        try:
+            source = open_source(dataset, name, **options)
+        except UserError:  # opening is the way to ask whether there is one
+            continue
+        # Where there is no test split, the validation split may serve as one.
+        if not any(source.spans and source.spans == other.spans for other in sources.values()):
+            sources[name] = source
+    return sources
+
+
+def preset_options(name: str) -> dict[str, Any]:
+    """What a preset of augmentation sets, by the names behind `augment.`; UserError without it."""
+    if name not in PRESETS:
+        hint = nearest(name, PRESETS)
+        raise UserError(f"there is no preset {name!r}{hint}; there are {', '.join(PRESETS)}")
+    keys = PRESETS[name].items()
+    return {
+        key.removeprefix("augment."): value for key, value in keys if key.startswith("augment.")
+    }
+
+
+def safe_name(dataset: str) -> str:
+    """A dataset's name as the name of a folder."""
+    return re.sub(r"[^\w.-]+", "_", dataset).strip("._") or "data"
+
+
+@contextlib.contextmanager
+def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for each split on the terminal; nothing where nobody watches."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
+        tasks = {}
+
+        def show(split: str, done: int, total: int) -> None:
+            if split not in tasks:
+                tasks[split] = bars.add_task(f"looking at {split}", total=total)
+            bars.update(tasks[split], completed=done)
+
+        yield show
+
+
+# ---------------------------------------------------------------------------------------- the files
+
+
+def write(
+    folder: Path,
+    dataset: str,
+    report: Report,
+    source: Source,
+    preset: Mapping[str, Any] | None = None,
+    size: int = 0,
+) -> list[Path]:
+    """Writes the report and its pictures, and returns the files.
+
+    Args:
+      folder: an existing one.
+      dataset: its name.
+      report: on the dataset.
+      source: the split that is drawn.
+      preset: options of augmentation to draw; None: no such sheet.
+      size: side of the model's input in that sheet, in pixels; 0: that of most pictures.
+
+    Raises:
+      UserError: augmentation is to be drawn, and no picture can be read.
+    """
+    # Names of files may hold what is no UTF-8.
+    encoding = {"encoding": "utf-8", "errors": "backslashreplace"}
+    record = {"dataset": dataset, **report.to_dict()}
+    text = json.dumps(record, ensure_ascii=False, indent=1)
+    (folder / "report.json").write_text(text + "\n", **encoding)
+    with (folder / "classes.csv").open("w", newline="", **encoding) as file:
+        writer = csv.writer(file)
+        writer.writerow(["class", *report.splits])
+        writer.writerows(_class_counts(report))
+    contact_sheet(source).save(folder / "contact_sheet.png")
+    names = ["report.json", "classes.csv", "contact_sheet.png"]
+    if preset is not None:
+        split = next(iter(report.splits.values()))
+        _draw_augmented(source, split, preset, size).save(folder / "augmented.png")
+        names.append("augmented.png")
+    return [folder / name for name in names]
+
+
+def _draw_augmented(source: Source, split: SplitReport, preset: Mapping[str, Any], size: int):
+    if not (split.height and split.width and split.mean):
+        raise UserError(f"no picture of {source.name} can be read, so there is none to augment")
+    usual = min(_USUAL_SIZE, round(min(split.height.median, split.width.median)))
+    preprocess = Preprocessing((size or usual,) * 2, channels=len(split.mean))
+    of_one_picture = {field.name for field in dataclasses.fields(Augment)}
+    augment = {name: value for name, value in preset.items() if name in of_one_picture}
+    mixing = [name for name in ("mixup", "cutmix") if preset.get(name)]
+    note = f"not drawn: {' and '.join(mixing)}, which mixes the pictures of a batch later"
+    return augmented_sheet(
+        source, preprocess, Augment.from_dict(augment), note=note if mixing else ""
+    )
+
+
+# --------------------------------------------------------------------------------------- the screen
+
+
+def tables(report: Report) -> Iterator[Table]:
+    """The splits side by side, and the classes with their counts."""
+    splits = Table("", *map(escape, report.splits))
+    for heading, cell in _ROWS.items():
+        splits.add_row(heading, *(cell(split) for split in report.splits.values()))
+    yield splits
+    classes = Table("class")
+    for name in report.splits:
+        classes.add_column(escape(name), justify="right")
+    for row in _class_rows(report):
+        classes.add_row(*row)
+    yield classes
+
+
+def lines(report: Report, files: Sequence[Path]) -> Iterator[str]:
+    """What stands below the tables: what is skipped and why, what will hurt, what was written."""
+    for split in report.splits.values():
+        for path, cause in itertools.islice(split.bad.items(), _MOST_NAMED):
+            yield f"unreadable: {path}: {cause}"
+        if len(split.bad) > _MOST_NAMED:
+            yield f"unreadable: {len(split.bad) - _MOST_NAMED:,} more, named in report.json"
+    for note in dict.fromkeys(note for split in report.splits.values() for note in split.notes):
+        yield f"note: {note}"
+    for finding in report.findings:
+        yield f"warning: {finding}"
+    if not report.findings:
+        yield "Nothing found that would hurt a run."
+    yield f"written: {', '.join(map(str, files))}"
+
+
+def _class_counts(report: Report) -> Iterator[tuple[str, *tuple[int, ...]]]:
+    """Every class with its count in every split."""
+    counts = [split.class_counts for split in report.splits.values()]
+    yield from zip(report.class_names, *counts, strict=True)
+
+
+def _class_rows(report: Report) -> Iterator[list[str]]:
+    """All classes, or the largest and the smallest."""
+    rows = list(_class_counts(report))
+    skipped = len(rows) - 2 * _END_CLASSES
+    if skipped > 1:
+        ranked = sorted(rows, key=lambda row: -row[1])
+        rows = [*ranked[:_END_CLASSES], None, *ranked[-_END_CLASSES:]]
+    for row in rows:
+        if row is None:
+            yield [f"({skipped:,} classes between)"]
+        else:
+            yield [escape(row[0]), *(f"{count:,}" for count in row[1:])]
+
+
+def _spread(spread: Spread | None) -> str:
+    return f"{spread.lowest:.4g} / {spread.median:.4g} / {spread.highest:.4g}" if spread else "-"
+
+
+def _numbers(numbers: Sequence[float] | None) -> str:
+    return ", ".join(f"{number:.3f}" for number in numbers) if numbers else "-"
+
+
+def _formats(formats: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in formats.items()) or "-"
+
+
+_ROWS: dict[str, Callable[[SplitReport], str]] = {
+    "pictures": lambda split: f"{split.examples:,}",
+    "looked at": lambda split: f"{split.examined:,}",
+    "unreadable": lambda split: f"{len(split.bad):,}",
+    "without a label": lambda split: f"{split.unlabelled:,}",
+    "classes with pictures": lambda split: f"{sum(map(bool, split.class_counts)):,}",
+    "largest class / smallest": lambda split: f"{split.imbalance:.3g}" if split.imbalance else "-",
+    "height: least / median / most": lambda split: _spread(split.height),
+    "width": lambda split: _spread(split.width),
+    "width / height": lambda split: _spread(split.aspect),
+    "grey": lambda split: f"{split.grey:,}",
+    "formats": lambda split: _formats(split.formats),
+    "mean of pixels, 0 to 1": lambda split: _numbers(split.mean),
+    "their standard deviation": lambda split: _numbers(split.std),
+    "equal to another in the split": lambda split: f"{split.repeated:,}",
+}
