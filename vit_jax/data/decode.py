@@ -7,7 +7,9 @@ What `decode` settles, once for everybody:
   that hide under invisible pixels never show;
 - 16-bit and float pictures are scaled to 8 bits, not clipped;
 - grey, 1-bit, palette and CMYK pictures become RGB, and a file of many frames gives its first;
-- a picture that cannot be read whole is an error with its name: there are no half-grey pictures.
+- a picture that cannot be read whole is an error with its name: there are no half-grey pictures;
+- pictures of more pixels than Pillow's limit are such errors too, and below it memory stays at the
+  decoder's own and 3 bytes for a pixel.
 
 Decoding is Pillow's, so that accuracy does not hang on what else is installed. Training alone may
 ask for `fast`: ordinary JPEG files are then decoded by OpenCV, if it is there, to the same pixels
@@ -16,16 +18,39 @@ but for a few levels.
 
 import functools
 import io
+import logging
+import math
 import os
 import re
+import stat
+import warnings
+from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import UInt8
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageCms, ImageFile, UnidentifiedImageError
 
 from vit_jax.errors import BadPicture
 
 Picture = str | os.PathLike | bytes | Image.Image | np.ndarray
+
+# Whatever Pillow finds odd in a file, it makes a picture of it or `decode` raises; a remark on each
+# of a million pictures would only bury a run's log. Filters that a program has set come first.
+warnings.filterwarnings("ignore", module=r"PIL\.", append=True)
+logging.getLogger("PIL").addHandler(logging.NullHandler())
+
+STRIP_PIXELS = 2**22  # larger pictures are converted in strips of about as many pixels
+
+# How a picture of each EXIF orientation is turned upright; TIFF 6.0, tag 274.
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 # Markers of ITU-T T.81, table B.1: every part of a JPEG file begins with the byte 255 and another.
 JPEG_START = b"\xff\xd8"
@@ -58,15 +83,14 @@ def decode(
             return _rgb_of_array(picture)
         if isinstance(picture, Image.Image):
             return _rgb_of_image(picture)
+        file = _readable(picture)
         if fast and (pixels := _rgb_by_opencv(picture)) is not None:
             return pixels
-        with Image.open(_readable(picture)) as image:
+        with Image.open(file) as image:
             return _rgb_of_image(image)
-    except MemoryError:
-        raise
     except Exception as error:
         # Pillow's readers let out whatever a damaged file makes them stumble on: OSError,
-        # SyntaxError, struct.error, zlib.error, ...
+        # SyntaxError, struct.error, zlib.error, MemoryError (for a length that is no length), ...
         raise BadPicture(name, _cause(error)) from error
 
 
@@ -127,7 +151,12 @@ def _is_whole_jpeg(content: bytes) -> bool:
 
 def _readable(picture: str | os.PathLike | bytes) -> str | os.PathLike | io.BytesIO:
     if isinstance(picture, str | os.PathLike):
-        if os.path.getsize(picture) == 0:
+        status = os.stat(picture)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError
+        if not stat.S_ISREG(status.st_mode):  # opening a pipe waits for a writer, maybe for ever
+            raise ValueError("it is a pipe, a socket or a device, not a file")
+        if status.st_size == 0:
             raise ValueError("the file is empty (0 bytes)")
         return picture
     if not isinstance(picture, bytes):
@@ -156,28 +185,85 @@ def _cause(error: Exception) -> str:
                 f"it is too large ({error}); if you trust the file, raise the limit"
                 " PIL.Image.MAX_IMAGE_PIXELS"
             )
+        case MemoryError():
+            return "reading it takes more memory than there is"
+        case OSError(strerror=str(reason)):
+            return reason
         case _:
             return str(error) or type(error).__name__
 
 
 def _rgb_of_image(image: Image.Image) -> UInt8[np.ndarray, "h w 3"]:
-    if not _is_upright(image):
-        image = ImageOps.exif_transpose(image)
+    if isinstance(image, ImageFile.ImageFile):
+        _check_tiles(image)
+        # Pillow joins blocks of a file until they make a line: minutes, where lines are endless.
+        image.decodermaxblock = max(image.decodermaxblock, 4 * image.width)
+    image.load()
+    if (turn := UPRIGHT.get(_orientation(image))) is not None:
+        image = image.transpose(turn)
+    rgb = np.empty((image.height, image.width, 3), np.uint8)
     if image.mode.startswith(("I", "F")):
-        pixels = np.asarray(image)
+        extremes = [(np.min(strip), np.max(strip)) for _, strip in _strips(image)]
+        lowest, highest = np.min(extremes), np.max(extremes)
         transparent = image.info.get("transparency")
-        grey = _to_8_bits(pixels)
-        if isinstance(transparent, int):
-            grey[pixels == transparent] = 255
-        return np.repeat(grey[:, :, None], 3, axis=2)
+        for rows, strip in _strips(image):
+            numbers = np.asarray(strip)
+            grey = _to_8_bits(numbers, lowest, highest)
+            if isinstance(transparent, int):
+                grey[numbers == transparent] = 255
+            rgb[rows] = grey[:, :, None]
+    else:
+        for rows, strip in _strips(image):
+            rgb[rows] = _on_white(strip)
+    return rgb
+
+
+def _check_tiles(image: ImageFile.ImageFile) -> None:
+    """Raises ValueError where the data that a file announces would leave a part of it black."""
+    if image.format == "GIF":  # its frames may be smaller than its screen
+        return
+    tiles = [tile[1] for tile in image.tile]
+    if not tiles or None in tiles:
+        return
+    if sum((right - left) * (bottom - top) for left, top, right, bottom in tiles) < math.prod(
+        image.size
+    ):
+        raise ValueError("its data do not cover all of its {} x {} pixels".format(*image.size))
+
+
+def _strips(image: Image.Image) -> Iterator[tuple[slice, Image.Image]]:
+    """The picture in parts of some rows each, so that what is made of a part stays small."""
+    step = max(1, STRIP_PIXELS // image.width)
+    if step >= image.height:
+        yield slice(None), image
+        return
+    for top in range(0, image.height, step):
+        bottom = min(top + step, image.height)
+        yield slice(top, bottom), image.crop((0, top, image.width, bottom))
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """A picture of any mode of 8 bits or less as RGB, transparency laid on white."""
+    if image.mode == "La":  # Pillow turns it into its sibling only
+        image = image.convert("LA")
+    if image.mode == "LAB":
+        lab, srgb = ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB")
+        return ImageCms.profileToProfile(image, lab, srgb, outputMode="RGB")
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image.convert("RGBA"))
-    return np.array(image if image.mode == "RGB" else image.convert("RGB"))
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _is_upright(image: Image.Image) -> bool:
-    return image.getexif().get(ExifTags.Base.Orientation, 1) == 1
+    return _orientation(image) not in UPRIGHT
+
+
+def _orientation(image: Image.Image) -> int | None:
+    try:
+        return image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # whatever damaged EXIF data make of Pillow's reader; the pixels may be sound
+        return None
 
 
 def _rgb_of_array(pixels: np.ndarray) -> UInt8[np.ndarray, "h w 3"]:
@@ -196,13 +282,19 @@ def _rgb_of_array(pixels: np.ndarray) -> UInt8[np.ndarray, "h w 3"]:
     return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels.copy()
 
 
-def _to_8_bits(pixels: np.ndarray) -> np.ndarray:
-    """Pixels of any depth scaled to uint8, same shape."""
+def _to_8_bits(
+    pixels: np.ndarray, lowest: float | None = None, highest: float | None = None
+) -> np.ndarray:
+    """Pixels of any depth scaled to uint8, same shape.
+
+    Of a part of a picture, `lowest` and `highest` of the whole decide about the scale.
+    """
     if pixels.dtype == np.uint8:
         return pixels
     if pixels.dtype == bool:
         return pixels * np.uint8(255)
-    lowest, highest = pixels.min(), pixels.max()
+    lowest = pixels.min() if lowest is None else lowest
+    highest = pixels.max() if highest is None else highest
     # Pillow reads some 16-bit files as int32.
     scales = (1, 255, 65535) if pixels.dtype.kind == "f" else (65535,)
     for scale in scales:
