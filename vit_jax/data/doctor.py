@@ -304,11 +304,12 @@ def _contradictions(
     pairs = []
     for name, source in sources.items():
         for look in looks[name]:
-            if look.bad:
+            label = source.labels[look.index]
+            if look.bad or np.any(label < 0):  # unreadable, or its label is a secret
                 continue
-            label, where = source.labels[look.index].tobytes(), source.where(look.index)
-            first_label, first = seen.setdefault(look.pixels, (label, where))
-            if label != first_label:
+            where = source.where(look.index)
+            first_label, first = seen.setdefault(look.pixels, (label.tobytes(), where))
+            if label.tobytes() != first_label:
                 pairs.append((first, where))
     return Equal("different classes", len(pairs), tuple(pairs[:_NAMED])) if pairs else None
 

@@ -178,6 +178,9 @@ def _mounted(pixels: UInt8[np.ndarray, "h w c"]) -> Image.Image:
     height, width = pixels.shape[:2]
     scale = CELL / max(height, width)
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    # Every n-th pixel of a huge picture is enough, and no resizing runs out of memory.
+    down, right = max(1, height // (16 * CELL)), max(1, width // (16 * CELL))
+    pixels = np.ascontiguousarray(pixels[::down, ::right])
     picture = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
     # Enlarged pixels stay visible; the eye shall see how little there is of a small picture.
     how = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
