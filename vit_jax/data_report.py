@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from vit_jax.data import Augment, Preprocessing, Source, open_source
+from vit_jax.data import Augment, Preprocessing, Source, list_splits, open_source
 from vit_jax.data.doctor import Report, SplitReport, Spread
 from vit_jax.data.sheets import augmented_sheet, contact_sheet
 from vit_jax.errors import UserError, nearest
@@ -30,7 +30,7 @@ _END_CLASSES = 10  # the largest and the smallest, which are shown where there a
 
 
 def open_splits(dataset: str, split: str, options: Mapping[str, Any]) -> dict[str, Source]:
-    """The sources to look at, by their splits: one, or all; of all, only `train` must be there.
+    """The sources to look at, by their splits: one, or all that hold pictures.
 
     Args:
       dataset: such as `digits`.
@@ -38,20 +38,14 @@ def open_splits(dataset: str, split: str, options: Mapping[str, Any]) -> dict[st
       options: the other arguments of `open_source`.
 
     Raises:
-      UserError: the dataset or the split cannot be opened.
+      UserError: the dataset or a split cannot be opened, or there is nothing in any.
     """
-    if split != "all":
-        return {split: open_source(dataset, split, **options)}
-    sources = {"train": open_source(dataset, "train", **options)}
-    for name in ("validation", "test"):
-        try:
-            source = open_source(dataset, name, **options)
-        except UserError:  # opening is the way to ask whether there is one
-            continue
-        # Where there is no test split, the validation split may serve as one.
-        if not any(source.spans and source.spans == other.spans for other in sources.values()):
-            sources[name] = source
-    return sources
+    names = [split]
+    if split == "all":
+        names = [name for name, count in list_splits(dataset, **options).items() if count]
+    if not names:
+        raise UserError(f"{dataset} holds no pictures")
+    return {name: open_source(dataset, name, **options) for name in names}
 
 
 def preset_options(name: str) -> dict[str, Any]:
