@@ -129,7 +129,7 @@ def _draw_augmented(source: Source, split: SplitReport, preset: Mapping[str, Any
     of_one_picture = {field.name for field in dataclasses.fields(Augment)}
     augment = {name: value for name, value in preset.items() if name in of_one_picture}
     mixing = [name for name in ("mixup", "cutmix") if preset.get(name)]
-    note = f"not drawn: {' and '.join(mixing)}, which mixes the pictures of a batch later"
+    note = f"not drawn: {' and '.join(mixing)}; whole batches are mixed later, on the device"
     return augmented_sheet(
         source, preprocess, Augment.from_dict(augment), note=note if mixing else ""
     )
