@@ -24,9 +24,6 @@ class Files:
     def __getitem__(self, index):
         return {"image": decode(self.paths[index]), "label": self.labels[index]}
 
-    def label(self, index):
-        return int(self.labels[index])
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FileSource(Source):

@@ -1,6 +1,5 @@
 """Sheets show the right pictures in the right places, whatever the pictures and names are."""
 
-import dataclasses
 import warnings
 
 import numpy as np
@@ -22,26 +21,27 @@ class Painted:
     def __len__(self):
         return len(self.colours)
 
-    def label(self, index):
-        return int(self.labels[index])
-
     def __getitem__(self, index):
         if self.colours[index] is None:
             raise BadPicture(f"{index}.jpg", "the file is empty")
         pixels = np.full((*self.shape, 3), self.colours[index], np.uint8)
         return {"image": pixels, "label": self.labels[index]}
 
-    def read(self, index, fast=False):
-        return self[index]
+
+class PaintedSource(Source):
+    """A source that knows its labels without a look at the pictures."""
+
+    @property
+    def labels(self):
+        return self.examples.labels
 
 
 def painted(colours, labels, names, **options):
     examples = Painted(colours, labels, **options)
-    source = Source("painted", "train", tuple(names), "painted", False, examples)
-    if examples.labels.ndim == 2:
-        source = dataclasses.replace(source, multi_label=True)
-        vars(source)["labels"] = examples.labels
-    return source
+    several = examples.labels.ndim == 2
+    return PaintedSource(
+        "painted", "train", tuple(names), "painted", False, examples, multi_label=several
+    )
 
 
 RED, GREEN, BLUE = (250, 10, 10), (10, 250, 10), (10, 10, 250)
