@@ -159,6 +159,9 @@ def test_every_format_and_mode_gives_a_picture_of_its_size(file):
         assert pixels.shape[1::-1] == image.size
     if image.mode in ("1", "L", "RGB") and kind not in LOSSY and "transparency" not in options:
         np.testing.assert_array_equal(pixels, np.asarray(image.convert("RGB")))
+    with tempfile.NamedTemporaryFile() as copy:
+        Path(copy.name).write_bytes(content)
+        np.testing.assert_array_equal(decode(copy.name), pixels)
     seen = Preprocessing((16, 24), crop=0.875)(pixels)
     assert seen.shape == (16, 24, 3) and seen.dtype == np.uint8
 
@@ -210,17 +213,18 @@ UPRIGHT = {
 }
 
 
+@pytest.mark.parametrize("mode", ["L", "RGB"])
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "WEBP", "JPEG"])
 @pytest.mark.parametrize("orientation", UPRIGHT)
-def test_every_orientation_is_turned_upright(kind, orientation):
+def test_every_orientation_is_turned_upright(kind, orientation, mode, tmp_path):
     exif = Image.Exif()
     exif[274] = orientation
     options = {"WEBP": {"lossless": True}, "JPEG": {"quality": 100}}.get(kind, {})
     large = np.kron(ORIENTED, np.ones((16, 16), np.uint8))  # whole blocks of JPEG
-    file = io.BytesIO()
-    Image.fromarray(large).convert("RGB").save(file, kind, exif=exif, **options)
+    file = tmp_path / "turned"
+    Image.fromarray(large).convert(mode).save(file, kind, exif=exif, **options)
     expected = np.kron(UPRIGHT[orientation], np.ones((16, 16), int))[:, :, None]
-    for picture in (file.getvalue(), Image.open(file)):
+    for picture in (file, file.read_bytes(), Image.open(io.BytesIO(file.read_bytes()))):
         pixels = decode(picture)
         assert is_picture(pixels) and pixels.shape == (*expected.shape[:2], 3)
         assert np.abs(pixels.astype(int) - expected).max() <= 2

@@ -25,6 +25,7 @@ import re
 import stat
 import warnings
 from collections.abc import Iterator
+from typing import BinaryIO
 
 import numpy as np
 from jaxtyping import UInt8
@@ -83,11 +84,11 @@ def decode(
             return _rgb_of_array(picture)
         if isinstance(picture, Image.Image):
             return _rgb_of_image(picture)
-        file = _readable(picture)
-        if fast and (pixels := _rgb_by_opencv(picture)) is not None:
-            return pixels
-        with Image.open(file) as image:
-            return _rgb_of_image(image)
+        with _opened(picture) as file:
+            if fast and (pixels := _rgb_by_opencv(picture)) is not None:
+                return pixels
+            with Image.open(file) as image:
+                return _rgb_of_image(image)
     except Exception as error:
         # Pillow's readers let out whatever a damaged file makes them stumble on: OSError,
         # SyntaxError, struct.error, zlib.error, MemoryError (for a length that is no length), ...
@@ -149,7 +150,8 @@ def _is_whole_jpeg(content: bytes) -> bool:
     return False
 
 
-def _readable(picture: str | os.PathLike | bytes) -> str | os.PathLike | io.BytesIO:
+def _opened(picture: str | os.PathLike | bytes) -> BinaryIO:
+    """The file of a picture. Given a path, Pillow might map the file, and map TIFFs askew."""
     if isinstance(picture, str | os.PathLike):
         status = os.stat(picture)
         if stat.S_ISDIR(status.st_mode):
@@ -158,7 +160,7 @@ def _readable(picture: str | os.PathLike | bytes) -> str | os.PathLike | io.Byte
             raise ValueError("it is a pipe, a socket or a device, not a file")
         if status.st_size == 0:
             raise ValueError("the file is empty (0 bytes)")
-        return picture
+        return open(picture, "rb")
     if not isinstance(picture, bytes):
         raise TypeError(
             "a picture is a path, the bytes of a file, a Pillow image or a numpy array, not "
