@@ -23,7 +23,7 @@ PYTEST := $(RUN) -m pytest -q -n 2
 PACKAGE := $(VENV)/.installed-$(ACCELERATOR)
 TESTING := $(VENV)/.installed-test
 
-.PHONY: train test test-slow lint clean
+.PHONY: train test test-slow lint clean data-fashion-mnist
 
 train: $(PACKAGE)
 	$(RUN) train.py --config="$(CONFIG)" --workdir="$(WORKDIR)" $(ARGS)
@@ -37,6 +37,9 @@ test-slow: $(PACKAGE) $(TESTING)
 lint: $(PACKAGE) $(TESTING)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
+
+data-fashion-mnist: $(PACKAGE)
+	$(RUN) -m vit_jax data tfds:fashion_mnist
 
 clean:
 	rm -rf $(VENV)

@@ -4,6 +4,7 @@ from vit_jax.config import (
     FREE_KEYS,
     KEYS,
     Choice,
+    Flag,
     Integer,
     Number,
     Numbers,
@@ -16,6 +17,7 @@ from vit_jax.config import (
     restore_config,
 )
 from vit_jax.errors import UserError
+from vit_jax.presets import PRESET_KEYS, PRESETS
 
 RECIPE = """
 from vit_jax.config import default_config
@@ -46,6 +48,8 @@ def another_value(key):
         return str(value), value
     if isinstance(legal, Numbers):
         return "(0.1, 0.2, 0.3)", (0.1, 0.2, 0.3)
+    if isinstance(legal, Flag):
+        return ("false", False) if key.default is None else ("true", True)
     if isinstance(legal, Choice):
         return legal.options[-1], legal.options[-1]
     if isinstance(legal, Span):
@@ -59,12 +63,47 @@ def test_every_key_can_be_overridden_and_the_resolved_configuration_shows_it(pat
     resolved = dict(flatten(load_config(recipe, [(path, text)])))
     assert resolved[path] == value
     unchanged = dict(flatten(load_config(recipe)))
-    assert {k for k in resolved if resolved[k] != unchanged[k]} <= {path}
+    changed = {k for k in resolved if resolved[k] != unchanged[k]}
+    assert changed <= ({path} if path != "augment.preset" else {path, *PRESET_KEYS})
 
 
 @pytest.mark.parametrize("path", KEYS)
 def test_the_default_of_every_key_is_legal(path):
-    assert KEYS[path].legal.convert(KEYS[path].default) == KEYS[path].default
+    key = KEYS[path]
+    default = PRESETS["none"][path] if key.preset else key.default
+    assert key.legal.convert(default) == default
+
+
+def test_the_keys_that_a_preset_decides_are_those_without_a_default():
+    assert {path for path, key in KEYS.items() if key.preset} == set(PRESET_KEYS)
+    assert all(KEYS[path].default is None for path in PRESET_KEYS)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_gives_every_key_a_legal_value(preset):
+    for path, value in PRESETS[preset].items():
+        assert KEYS[path].legal.convert(value) == value
+
+
+def test_a_key_that_somebody_sets_beats_its_preset(tmp_path):
+    text = "from vit_jax.config import default_config\n\ndef get_config():\n"
+    text += "    config = default_config()\n    config.augment.preset = 'deit'\n"
+    text += "    config.augment.erase = 0.0\n    return config\n"
+    (tmp_path / "recipe.py").write_text(text)
+    config = load_config(str(tmp_path / "recipe.py"), [("augment.mixup", "0.3")])
+    # Touvron et al. (2021), table 9: repeats 3, erasing 0.25, MixUp 0.8, CutMix 1.
+    assert (config.augment.repeats, config.augment.cutmix) == (3, 1.0)
+    assert (config.augment.erase, config.augment.mixup) == (0.0, 0.3)
+    # What a recipe's preset decides, another preset on the command line decides anew.
+    other = load_config(str(tmp_path / "recipe.py"), [("augment.preset", "none")])
+    assert (other.augment.repeats, other.augment.cutmix) == (1, 0.0)
+
+
+def test_a_record_without_the_keys_of_a_preset_has_them_off():
+    record = default_config().to_dict()
+    for path in PRESET_KEYS:
+        del record["augment"][path.removeprefix("augment.")]
+    assert dict(flatten(restore_config(record)))["augment.flip"] == 0.0
 
 
 def test_command_line_beats_recipe_beats_default(recipe):

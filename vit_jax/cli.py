@@ -226,10 +226,13 @@ def evaluate(
     split: Annotated[
         str, typer.Option(help="train, validation or test, as the run names them.")
     ] = "test",
+    dataset: Annotated[
+        str, typer.Option(help="Other data, such as folder:PATH; default: the run's own.")
+    ] = "",
     checkpoint: Annotated[str, typer.Option(help="last, best, or a step.")] = "last",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line.")] = False,
 ) -> None:
-    """Evaluate a trained model on the data of its own configuration."""
+    """Evaluate a trained model on the data of its own configuration, or on others."""
     from vit_jax.config import restore_config
     from vit_jax.runs import RunFolder
     from vit_jax.training.experiment import build
@@ -237,9 +240,11 @@ def evaluate(
     folder = RunFolder(run)
     config = restore_config(folder.read_config())
     config.device, config.mesh.data = "auto", -1  # any machine will do, not only the one it ran on
-    experiment = build(config)
-    source = experiment.sources.get(split)
-    if source is None:
+    class_names = folder.read_model().class_names
+    experiment = build(config, class_names=class_names, split=folder.read_split())
+    if dataset:
+        source = _other_source(dataset, split, class_names)
+    elif (source := experiment.sources.get(split)) is None:
         raise UserError(f"{run} has no split {split!r}; it has {', '.join(experiment.sources)}")
     variables, step = folder.read_variables(_step(checkpoint))
     metrics = experiment.evaluate(experiment.eval_step(), variables, source)
@@ -299,6 +304,17 @@ def data(
         _print_table(table)
     for line in lines(report, files):
         print(line)
+
+
+def _other_source(dataset: str, split: str, class_names):
+    """A split of data that a model was not trained on; all of it where it is not divided."""
+    from vit_jax.data import list_splits, open_source
+
+    splits = list_splits(dataset, holdout=0)
+    if split not in splits and list(splits) == ["train"]:
+        print(f"{dataset} has no split {split!r}: all its pictures are taken", file=sys.stderr)
+        split = "train"
+    return open_source(dataset, split, holdout=0, class_names=class_names)
 
 
 @app.command()

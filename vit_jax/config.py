@@ -5,7 +5,8 @@ and changes what it needs. On the command line `--config.optimizer.learning_rate
 key of the recipe. The order of precedence is command line, then recipe, then the defaults below.
 
 What is checked here is one key at a time; what keys mean together (is the warm-up shorter than the
-run? does the batch divide over the devices?) is checked in `training/checks.py`.
+run? does the batch divide over the devices?) is checked in `training/checks.py`. A key whose
+default is None takes its value from `augment.preset` (`presets.py`) once all else is read.
 """
 
 import ast
@@ -23,6 +24,7 @@ from ml_collections import ConfigDict
 
 from vit_jax.durations import FORMS, parse_duration
 from vit_jax.errors import UserError, nearest
+from vit_jax.presets import PRESETS
 
 # ---------------------------------------------------------------------------- kinds of legal values
 
@@ -77,6 +79,19 @@ class Numbers:
 
 
 @dataclass(frozen=True)
+class Flag:
+    """True or false."""
+
+    def describe(self) -> str:
+        return "true or false"
+
+    def convert(self, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True)
 class Choice:
     """One of a few words."""
 
@@ -127,11 +142,20 @@ class Span:
 
 @dataclass(frozen=True)
 class Key:
-    """One key: its default, what it means, and which values are legal."""
+    """One key: its default, what it means, and which values are legal.
+
+    preset: whether None is legal too, and is replaced by the value of `augment.preset`.
+    """
 
     default: Any
     meaning: str
-    legal: Integer | Number | Numbers | Choice | Text | Span
+    legal: Integer | Number | Numbers | Flag | Choice | Text | Span
+    preset: bool = False
+
+
+def _of_preset(path: str, meaning: str, legal: Integer | Number | Flag | Choice) -> dict[str, Key]:
+    """A key that takes its value from `augment.preset` where nobody sets it."""
+    return {path: Key(None, meaning, legal, preset=True)}
 
 
 KEYS: dict[str, Key] = {
@@ -139,7 +163,11 @@ KEYS: dict[str, Key] = {
         0, "random numbers of initialisation, data order, augmentation, dropout", Integer()
     ),
     # Data: where pictures come from and how they are made to fit the model.
-    "dataset": Key("digits", "digits, or tfds:NAME for a data set of TensorFlow Datasets", Text()),
+    "dataset": Key(
+        "digits",
+        "folder:PATH, csv:PATH, jsonl:PATH, tfds:NAME of TensorFlow Datasets, or digits",
+        Text(),
+    ),
     "data.train": Key("train", "split to learn from, or a part: train[:90%]", Text(filled=True)),
     "data.validation": Key(
         "", "part of the training data to choose 'best' by; empty: none", Text()
@@ -147,6 +175,20 @@ KEYS: dict[str, Key] = {
     "data.test": Key("test", "split to report on; it never chooses anything", Text(filled=True)),
     "data.dir": Key(
         "", "where TensorFlow Datasets keeps prepared data; empty: its own default", Text()
+    ),
+    "data.manual_dir": Key(
+        "", "files fetched by hand for a set of TensorFlow Datasets; empty: none", Text()
+    ),
+    "data.holdout": Key(
+        0.2, "share of each class held out as test where a dataset has no such split", Number(0, 1)
+    ),
+    "data.sampling": Key(
+        "natural",
+        "natural: every picture once an epoch; balanced: every class equally often",
+        Choice(("natural", "balanced")),
+    ),
+    "data.strict": Key(
+        False, "whether a picture that cannot be read ends the run; else it is replaced", Flag()
     ),
     "data.mean": Key((0.5,), "subtracted from pixels scaled to 0..1, per channel", Numbers()),
     "data.std": Key((0.5,), "divides the pixels after that, per channel", Numbers()),
@@ -157,17 +199,54 @@ KEYS: dict[str, Key] = {
         "bicubic", "how pictures are resized", Choice(("bicubic", "bilinear", "lanczos"))
     ),
     "data.workers": Key(0, "processes that load pictures; 0: threads of this one", Integer()),
-    # Augmentation of training pictures, on the host.
-    "augment.flip": Key(0.0, "probability of a left-right flip", Number(0, 1)),
-    "augment.pad_crop": Key(0, "pixels of padding before a random crop", Integer()),
+    # Augmentation of training pictures; docs/augmentation.md names the papers.
+    "augment.preset": Key(
+        "none", "one dial for the augment keys whose default is None", Choice(tuple(PRESETS))
+    ),
+    **_of_preset(
+        "augment.random_resized_crop", "smallest share of a random crop; 0: none", Number(0, 1)
+    ),
     "augment.rotate": Key(0.0, "largest rotation, in degrees", Number(0, 180)),
     "augment.shift": Key(0.0, "largest shift, as a share of the picture's side", Number(0, 1)),
     "augment.scale": Key(0.0, "largest change of size: 0.1 is from 1/1.1 to 1.1", Number(0, 1)),
     "augment.shear": Key(0.0, "largest shear, in pixels sideways per pixel down", Number(0, 1)),
+    "augment.pad_crop": Key(0, "pixels of padding before a random crop", Integer()),
+    **_of_preset("augment.flip", "probability of a left-right flip", Number(0, 1)),
+    "augment.flip_vertical": Key(0.0, "probability of an upside-down flip", Number(0, 1)),
+    **_of_preset(
+        "augment.policy",
+        "rand: RandAugment; auto-...: AutoAugment; three: 3-Augment",
+        Choice(("none", "rand", "auto-cifar10", "auto-imagenet", "three")),
+    ),
+    **_of_preset("augment.rand_n", "RandAugment: operations for a picture", Integer(1)),
+    **_of_preset("augment.rand_m", "RandAugment: mean level of an operation", Number(0, 10)),
+    **_of_preset("augment.rand_std", "RandAugment: deviation of the level", Number(0, 10)),
+    **_of_preset(
+        "augment.rand_increasing", "RandAugment: whether a higher level changes more", Flag()
+    ),
+    **_of_preset(
+        "augment.color_jitter", "strength of brightness, contrast, saturation", Number(0, 1)
+    ),
+    **_of_preset("augment.erase", "probability of an erased rectangle", Number(0, 1)),
+    **_of_preset("augment.repeats", "differently augmented copies in a batch", Integer(1)),
+    **_of_preset("augment.mixup", "alpha of MixUp; 0: none", Number()),
+    **_of_preset("augment.cutmix", "alpha of CutMix; 0: none", Number()),
+    **_of_preset("augment.mix_probability", "probability that a batch is mixed", Number(0, 1)),
+    **_of_preset("augment.mix_switch", "probability of CutMix where both are on", Number(0, 1)),
     # A name of `python -m vit_jax models`; every field of that model is a legal key beside it.
     "model.name": Key("ViT-Ti/16", "which model; its fields are model.FIELD", Text()),
     "precision": Key("float32", "type of the computation", Choice(("float32", "bfloat16"))),
     # What is minimised, and how.
+    "objective.loss": Key(
+        "softmax",
+        "softmax: one class of several; sigmoid: yes or no for each",
+        Choice(("softmax", "sigmoid")),
+    ),
+    "objective.class_weights": Key(
+        "none",
+        "balanced: classes weigh alike in the loss, however rare",
+        Choice(("none", "balanced")),
+    ),
     "objective.label_smoothing": Key(
         0.0, "share of the label spread over all classes", Number(0, 0.99)
     ),
@@ -200,7 +279,10 @@ KEYS: dict[str, Key] = {
 }
 
 # A run may go on with other values of these: they change neither the data nor the arithmetic.
-FREE_KEYS = ("mesh", "log", "checkpoint", "data.workers", "data.dir", "device", "resume")
+FREE_KEYS = (
+    *("mesh", "log", "checkpoint", "device", "resume"),
+    *("data.workers", "data.dir", "data.manual_dir", "data.strict"),
+)
 
 
 def default_config() -> ConfigDict:
@@ -241,7 +323,7 @@ def load_config(recipe: str, overrides: Sequence[tuple[str, str]] = ()) -> Confi
         _set(config, path, value, source=recipe)
     for path, text in overrides:
         _set(config, path, _from_text(path, text), source="the command line")
-    return config
+    return _with_preset(config)
 
 
 def restore_config(record: Mapping) -> ConfigDict:
@@ -249,7 +331,7 @@ def restore_config(record: Mapping) -> ConfigDict:
     config = default_config()
     for path, value in flatten(record):
         _set(config, path, value, source="config.json")
-    return config
+    return _with_preset(config)
 
 
 def flatten(config: Mapping, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -272,6 +354,15 @@ def differences(old: Mapping, new: Mapping) -> list[str]:
         if _plain(before) != _plain(after) and not free:
             lines.append(f"{path}: {before} -> {after}")
     return lines
+
+
+def _with_preset(config: ConfigDict) -> ConfigDict:
+    """The same configuration; what nobody has set has the value that its preset gives."""
+    for path, value in PRESETS[config.augment.preset].items():
+        section, _, name = path.partition(".")
+        if config[section][name] is None:
+            config[section][name] = value
+    return config
 
 
 def _run_recipe(recipe: str) -> ConfigDict:
@@ -312,7 +403,7 @@ def _set(config: ConfigDict, path: str, value: Any, source: str) -> None:
     if path in KEYS:
         legal = KEYS[path].legal
         try:
-            value = legal.convert(value)
+            value = None if value is None and KEYS[path].preset else legal.convert(value)
         except ValueError as error:
             reason = f" ({error})" if str(error) else ""
             raise UserError(

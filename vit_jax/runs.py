@@ -3,6 +3,7 @@
     workdir/
       config.json      the resolved configuration
       model.json       what loading and predicting need, see `ModelRecord`
+      split.json       which files are in which split, where the data are files
       checkpoints/N/   train state after N steps, with a small record beside it
       metrics.jsonl    one line per log or evaluation
       tensorboard/     the same, for TensorBoard
@@ -90,6 +91,7 @@ class RunFolder:
         self.path = Path(path).expanduser()
         self.config_file = self.path / "config.json"
         self.model_file = self.path / "model.json"
+        self.split_file = self.path / "split.json"
         self.checkpoints = self.path / "checkpoints"
         self.metrics_file = self.path / "metrics.jsonl"
         self.tensorboard = self.path / "tensorboard"
@@ -121,6 +123,14 @@ class RunFolder:
     def write_model(self, record: ModelRecord) -> None:
         """Keeps the record of the run's model."""
         self._write_json(self.model_file, record.to_json())
+
+    def read_split(self) -> dict[str, list[str]] | None:
+        """The files of every split; None where the data are not files, or not yet divided."""
+        return self._read_json(self.split_file) if self.split_file.exists() else None
+
+    def write_split(self, split: dict[str, list[str]]) -> None:
+        """Keeps which files are in which split."""
+        self._write_json(self.split_file, split)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """The lines of `metrics.jsonl`; one that a crash has cut off is left out."""
@@ -171,6 +181,7 @@ class RunFolder:
         """Names of what stands where a run keeps its files, apart from its configuration."""
         kept = (
             self.model_file,
+            self.split_file,
             self.checkpoints,
             self.metrics_file,
             self.tensorboard,

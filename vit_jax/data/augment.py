@@ -22,7 +22,8 @@ from vit_jax.data.policies import (
     rand_augment,
     three_augment,
 )
-from vit_jax.data.preprocess import INTERPOLATIONS, Preprocessing, to_channels, to_pillow
+from vit_jax.data.preprocess import Preprocessing, to_channels, to_pillow
+from vit_jax.data.resize import fast_resize
 from vit_jax.errors import UserError, nearest
 
 
@@ -113,8 +114,7 @@ class Augment:
     ) -> UInt8[np.ndarray, "H W C"]:
         """A random part of the decoded picture at the model's size, in place of `preprocess`.
 
-        The part is scaled straight out of the picture, as `preprocess` does with the central part,
-        so at its edges the filter sees the pixels around it.
+        It is resized by OpenCV where that is installed, see `resize.py`.
 
         Args:
           image: uint8 pixels (h, w, 1) or (h, w, 3), sides of 1 pixel included.
@@ -126,12 +126,8 @@ class Augment:
         """
         height, width = preprocess.size
         box = _random_box(image.shape[:2], width / height, self.random_resized_crop, rng)
-        resized = to_pillow(image).resize(
-            (width, height), INTERPOLATIONS[preprocess.interpolation], box=box
-        )
-        return to_channels(
-            np.asarray(resized).reshape(height, width, image.shape[2]), preprocess.channels
-        )
+        resized = fast_resize(image, box, preprocess.size, preprocess.interpolation)
+        return to_channels(resized, preprocess.channels)
 
     def __call__(
         self, image: UInt8[np.ndarray, "h w c"], rng: np.random.Generator

@@ -20,20 +20,21 @@ class BadPictures:
       say: takes a sentence to show; default: prints to the standard error.
 
     Attributes:
+      say: as given; may be set anew.
       found: name of every picture found -> what is wrong with it, in the order they came.
     """
 
     def __init__(self, strict: bool = False, say: Callable[[str], None] = _to_stderr):
         self.strict = strict
         self.found: dict[str, str] = {}
-        self._say = say
+        self.say = say
 
     def add(self, pictures: Iterable[BadPicture]) -> None:
         """Takes note of pictures and names those that are new."""
         for picture in pictures:
             if picture.name not in self.found:
                 self.found[picture.name] = picture.cause
-                self._say(f"warning: {picture}")
+                self.say(f"warning: {picture}")
 
     def summary(self) -> str | None:
         """A sentence for the end of the run, or None where every picture could be read."""

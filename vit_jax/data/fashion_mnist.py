@@ -1,6 +1,6 @@
 """Fashion-MNIST, real and without TensorFlow: 60,000 + 10,000 pictures of clothes, 28x28, grey.
 
-    python -m vit_jax.data.fashion_mnist            # or: make data-fashion-mnist
+    make data-fashion-mnist         # or whatever opens tfds:fashion_mnist for the first time
 
 Xiao, Rasul and Vollgraf (2017), arXiv:1708.07747. The dataset is the one of TensorFlow Datasets,
 with its addresses, checksums and features; only the reading of the four files is done here, because
@@ -10,7 +10,6 @@ with `gzip -n`: the name and the time in the header are gone, and with them the 
 puts them back, and TFDS verifies that what comes out are the originals, byte for byte.
 """
 
-import argparse
 import contextlib
 import gzip
 import io
@@ -168,21 +167,3 @@ def _idx(path: str | os.PathLike, header: int) -> np.ndarray:
     """The bytes of a packed IDX file after its header."""
     with gzip.open(path) as file:
         return np.frombuffer(file.read(), np.uint8, offset=header)
-
-
-def main() -> int:
-    """The command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m vit_jax.data.fashion_mnist")
-    parser.add_argument("--data-dir", help="root of the prepared datasets")
-    parser.add_argument("--manual-dir", help="directory with the four original files")
-    arguments = parser.parse_args()
-    try:
-        print(prepare(arguments.data_dir, arguments.manual_dir))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

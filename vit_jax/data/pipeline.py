@@ -334,6 +334,11 @@ def _plain(error: BadPicture) -> BadPicture:
     return BadPicture(error.name, error.cause)
 
 
+def augmentation_rng(seed: int, epoch: int, example: int) -> np.random.Generator:
+    """The random numbers that training augments an example with in an epoch."""
+    return next(_augmentation_rngs(seed, [Place(epoch, example)]))
+
+
 def _augmentation_rngs(seed: int, places: Iterable[Place]) -> Iterator[np.random.Generator]:
     """A generator of random numbers for every place, each valid until the next.
 

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 from jaxtyping import Int64, UInt8
 
-from vit_jax.data import digits
+from vit_jax.data import digits, fashion_mnist
 from vit_jax.data.decode import decode
 from vit_jax.data.examples import EncodedExamples, Example, Labels
 from vit_jax.data.splits import split_mistake
@@ -26,6 +26,7 @@ from vit_jax.errors import UserError, nearest
 # the directory of the prepared dataset.
 PREPARED_HERE: Mapping[str, Callable[[str | None, str | None], Path]] = {
     digits.SklearnDigits.name: lambda data_dir, manual_dir: digits.prepare(data_dir),
+    "fashion_mnist": fashion_mnist.prepare,
 }
 
 _READ_TOGETHER = 256  # one record at a time costs three times as much

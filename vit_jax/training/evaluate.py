@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float, Int
 
-from vit_jax.data import Preprocessing, eval_batches
+from vit_jax.data import BadPictures, Preprocessing, eval_batches
 from vit_jax.training.objectives import apply_model
 from vit_jax.training.sharding import replicated, to_devices
 
@@ -63,8 +63,17 @@ def evaluate(
     }
 
 
-def padded_batches(source, preprocessing: Preprocessing, batch_size: int, mesh: Mesh):
-    """Batches of a whole source whose size divides over the devices, whatever `batch_size` is."""
+def padded_batches(
+    source,
+    preprocessing: Preprocessing,
+    batch_size: int,
+    mesh: Mesh,
+    bad: BadPictures | None = None,
+):
+    """Batches of a whole source whose size divides over the devices, whatever `batch_size` is.
+
+    bad: takes note of pictures that cannot be read, which are masked.
+    """
     devices = mesh.size
     return eval_batches(
         source,
@@ -72,6 +81,7 @@ def padded_batches(source, preprocessing: Preprocessing, batch_size: int, mesh: 
         batch_size=-(-batch_size // devices) * devices,
         process_index=jax.process_index(),
         process_count=jax.process_count(),
+        bad=bad,
     )
 
 

@@ -3,6 +3,7 @@
 Building it runs every check there is and compiles nothing, so a mistake shows within seconds.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,14 @@ import optax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from vit_jax.data import Augment, Preprocessing, Source, open_source, train_batches
+from vit_jax.data import (
+    Augment,
+    BadPictures,
+    Preprocessing,
+    Source,
+    open_source,
+    train_batches,
+)
 from vit_jax.durations import Clock
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
@@ -42,6 +50,7 @@ class Experiment:
     schedule: optax.Schedule
     optimizer: optax.GradientTransformation
     mesh: Mesh
+    bad_pictures: BadPictures
 
     @property
     def train_source(self) -> Source:
@@ -122,13 +131,16 @@ class Experiment:
             workers=self.config.data.workers,
             process_index=jax.process_index(),
             process_count=jax.process_count(),
+            balanced=self.config.data.sampling == "balanced",
+            repeats=self.config.augment.repeats,
+            bad=self.bad_pictures,
         )
-        return (to_devices(batch, self.mesh) for batch in batches)
+        return _on_devices(batches, self.mesh)
 
     def eval_batches(self, source: Source):
         """Padded, masked batches of a whole source, on the host."""
         size = self.config.evaluate.batch_size or self.config.batch_size
-        return padded_batches(source, self.preprocessing, size, self.mesh)
+        return padded_batches(source, self.preprocessing, size, self.mesh, self.bad_pictures)
 
     def evaluate(
         self, eval_step, variables: dict[str, Any], source: Source, should_stop=lambda: False
@@ -141,12 +153,32 @@ class Experiment:
         return (*self.preprocessing.size, self.preprocessing.channels)
 
 
-def build(config: ConfigDict) -> Experiment:
-    """Builds and checks what a configuration stands for; raises UserError for any mistake in it."""
+def build(
+    config: ConfigDict,
+    *,
+    class_names: Sequence[str] | None = None,
+    split: Mapping[str, Sequence[str]] | None = None,
+) -> Experiment:
+    """Builds and checks what a configuration stands for; raises UserError for any mistake in it.
+
+    Args:
+        config: of `vit_jax.config`.
+        class_names: of a model that is trained already; by default those of the data.
+        split: which files its run has in which split (`RunFolder.read_split`).
+    """
     mesh = make_mesh(find_devices(config.device), config.mesh.data)
 
     sources = {
-        name: open_source(config.dataset, config.data[name], data_dir=config.data.dir or None)
+        name: open_source(
+            config.dataset,
+            config.data[name],
+            data_dir=config.data.dir or None,
+            manual_dir=config.data.manual_dir or None,
+            holdout=config.data.holdout,
+            seed=config.seed,
+            class_names=class_names,
+            saved=split,
+        )
         for name in ("train", "validation", "test")
         if config.data[name] or name != "validation"
     }
@@ -188,14 +220,33 @@ def build(config: ConfigDict) -> Experiment:
             origin=f"trained on {config.dataset} ({config.data.train})",
             versions=library_versions(),
         ),
-        augment=Augment.from_dict(dict(config.augment)),
+        augment=_augment(config),
         objective=objective,
         metric_names=_metric_names(objective, model, preprocessing),
         clock=clock,
         schedule=schedule,
         optimizer=make_optimizer(config, schedule),
         mesh=mesh,
+        bad_pictures=BadPictures(strict=config.data.strict),
     )
+
+
+# Of the keys of `augment`, these say how pictures come together, not how one of them changes.
+_NOT_OF_ONE_PICTURE = ("preset", "repeats", "mixup", "cutmix", "mix_probability", "mix_switch")
+
+
+def _augment(config: ConfigDict) -> Augment:
+    options = {k: v for k, v in config.augment.items() if k not in _NOT_OF_ONE_PICTURE}
+    return Augment.from_dict(options)
+
+
+def _on_devices(batches, mesh: Mesh):
+    """The batches on the devices; closing it closes what makes them."""
+    try:
+        for batch in batches:
+            yield to_devices(batch, mesh)
+    finally:
+        batches.close()
 
 
 def library_versions() -> dict[str, str]:

@@ -5,6 +5,7 @@ follows from it (data order, augmentation, dropout, learning rate) is the same i
 stopped and went on as in one that never stopped.
 """
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from vit_jax.config import differences, flatten, restore_config
-from vit_jax.data import Source
+from vit_jax.data import Source, split_record
 from vit_jax.errors import Diverged, UserError
 from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunFolder
 from vit_jax.training.checkpoints import Checkpoints
@@ -58,11 +59,15 @@ def fit(config: ConfigDict, workdir: str | os.PathLike, *, draw: Drawing | None 
         UserError: for a mistake in the configuration or a run folder that cannot be used.
         Diverged: when the loss or its gradient is no longer finite.
     """
-    experiment = build(config)
+    run = RunFolder(workdir)
+    goes_on = config.resume != "never" and run.config_file.exists()
+    experiment = build(config, split=run.read_split() if goes_on else None)
     check_batch(config, experiment.mesh)
     report = Reporter(experiment.total_steps, config.batch_size)
-    run = RunFolder(workdir)
+    experiment.bad_pictures.say = report.say
     _claim(run, config, report)
+    if split := split_record(experiment.sources):
+        run.write_split(split)
     with (
         StopFlag(lambda signal: report.say(f"{signal}: saving, then stopping")) as stop,
         Checkpoints(run, config.checkpoint.keep, warn=report.say) as checkpoints,
@@ -163,17 +168,18 @@ class _Loop:
         self.experiment.schedule(0)  # compiles what it is made of, before the clock runs
         try:
             self._evaluate()  # if a signal cut it short where this run goes on
-            for batch in self.experiment.train_batches(self.step):
-                self.state = train_step(self.state, batch)
-                self.step += 1
-                self.report.progress(self.step, wait_for=self.state)
-                self._log()
-                self._evaluate()
-                stopping = self.stop()
-                if stopping or self._due("checkpoint"):
-                    self._save()
-                if stopping:
-                    return False
+            with contextlib.closing(self.experiment.train_batches(self.step)) as batches:
+                for batch in batches:
+                    self.state = train_step(self.state, batch)
+                    self.step += 1
+                    self.report.progress(self.step, wait_for=self.state)
+                    self._log()
+                    self._evaluate()
+                    stopping = self.stop()
+                    if stopping or self._due("checkpoint"):
+                        self._save()
+                    if stopping:
+                        return False
         except Interrupted:
             self._save()
             return False
@@ -188,6 +194,9 @@ class _Loop:
         except Interrupted:
             return None
         result = self._line(RESULT, split="test", **metrics)
+        if unreadable := self.experiment.bad_pictures.summary():
+            self.report.say(f"warning: {unreadable}")
+            result["unreadable"] = len(self.experiment.bad_pictures.found)
         if draw is not None:
             try:
                 draw(self.run, [*self.log.lines, result], source, self._predictions(source))
@@ -285,6 +294,8 @@ class _Loop:
             f"{experiment.record.name}: {parameters:,} parameters; {pictures:,} training pictures "
             f"in {classes} classes; {len(devices)} x {devices[0].device_kind}"
         )
+        for note in dict.fromkeys(n for s in experiment.sources.values() for n in s.notes):
+            self.report.say(f"note: {note}")
         if classes == 1:
             self.report.say("warning: the data have a single class, so there is nothing to learn")
         going_on = f", going on from step {self.step}" if self.step else ""
