@@ -1,17 +1,17 @@
-"""CIFAR-10 with a small wide ViT: 6 blocks of width 512 on patches of 8 pixels, for ten epochs.
+"""CIFAR-10 from scratch with ViT-CIFAR: 7 blocks of width 384 on patches of 4 pixels.
 
     python train.py --config=configs/cifar10.py --workdir=runs/cifar10
 
 CIFAR-10 (170 MB) is prepared once, by TensorFlow Datasets with TensorFlow; where it is not, the run
 says with which command.
 
-Known to reach: no figure is published for this model. A ViT of width 512 and depth 6, trained from
-scratch for 200 epochs, is reported at 80 % with patches of 4 pixels and at 30 % with patches of 8
-(the README of kentaroy47/vision-transformers-cifar10): ten epochs show that it learns, not what
-CIFAR-10 allows.
+Known to reach: 90.92 % at the last of 200 epochs, 2 hours 14 minutes on one V100, by the recipe of
+omihub777/ViT-CIFAR that this one follows: sizes, AutoAugment, smoothing, learning rate, warm-up.
+Different here: the decay is AdamW's, where theirs is an L2 penalty within Adam, and the gradient is
+clipped.
 Reached by us: not run, since the data could not be downloaded where this was written; two updates
 on mocked data are part of the tests.
-Cost: 19,028,490 parameters, 0.32 GMACs a picture; 500,000 pictures, 1 PFLOP in all.
+Cost: 6,268,810 parameters, 0.43 GMACs a picture; 10 million pictures, 26 PFLOP in all.
 """
 
 from vit_jax.config import default_config
@@ -20,18 +20,30 @@ from vit_jax.config import default_config
 def get_config():
     config = default_config()
     config.dataset = "tfds:cifar10"
-    config.model.name = "CIFAR-ViT-512/8"
+    config.data.mean = (0.4914, 0.4822, 0.4465)
+    config.data.std = (0.2470, 0.2435, 0.2616)
 
-    config.augment.flip = 0.5
+    config.model.name = "CIFAR-ViT-S/4"
+    config.model.width = 384
+    config.model.depth = 7
+    config.model.heads = 12
+    config.model.mlp_width = 384
+    config.model.attention_dropout = 0.0
+    config.model.mlp_dropout = 0.0
+
     config.augment.pad_crop = 4
+    config.augment.flip = 0.5
+    config.augment.policy = "auto-cifar10"
 
+    config.objective.label_smoothing = 0.1
     config.optimizer.learning_rate = 1e-3
-    config.optimizer.weight_decay = 0.05
-    config.schedule.warmup = "5%"
+    config.optimizer.weight_decay = 5e-5
+    config.schedule.warmup = "5 epochs"
+    config.schedule.end = 0.01
     config.batch_size = 128
-    config.duration = "10 epochs"
+    config.duration = "200 epochs"
 
-    config.evaluate.every = "1 epoch"
-    config.checkpoint.every = "1 epoch"
-    config.log.every = "50 steps"
+    config.evaluate.every = "5 epochs"
+    config.checkpoint.every = "5 epochs"
+    config.log.every = "100 steps"
     return config

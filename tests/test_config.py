@@ -42,7 +42,8 @@ def another_value(key):
     """A legal text that differs from the default."""
     legal = key.legal
     if isinstance(legal, Integer):
-        return str(key.default + 2), key.default + 2
+        other = (key.default or 1) + 2
+        return str(other), other
     if isinstance(legal, Number):
         value = 0.5 if key.default != 0.5 else 0.25
         return str(value), value
