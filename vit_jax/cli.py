@@ -4,6 +4,7 @@ What a person can get wrong ends in one sentence and exit code 2; an internal fa
 traceback. See `vit_jax/errors.py` for the codes.
 """
 
+import dataclasses
 import errno
 import gc
 import inspect
@@ -18,6 +19,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from vit_jax.errors import (
@@ -137,10 +139,9 @@ def train(
 
 def _print_last_screen(run, result) -> None:
     """Where everything is, and what to type next."""
-    right = round(result["accuracy"] * result["examples"])
     figures = ", ".join(sorted(path.name for path in run.figures.glob("*.png")))
     rows = {
-        "test accuracy": f"{100 * result['accuracy']:.2f} % ({right:,} of {result['examples']:,})",
+        **_in_words(result),
         "checkpoints": f"{run.checkpoints} (steps {', '.join(map(str, run.steps()))})",
         "metrics": f"{run.metrics_file}, and for TensorBoard {run.tensorboard}",
         "figures": f"{run.figures} ({figures})",
@@ -150,6 +151,16 @@ def _print_last_screen(run, result) -> None:
     }
     for name, value in rows.items():
         print(f"{name:>14}  {value}")
+
+
+def _in_words(metrics) -> dict[str, str]:
+    """The metric that counts, with what it was counted on."""
+    examples = f"{metrics['examples']:,}"
+    if "accuracy" not in metrics:
+        mean = f"{100 * metrics['mean_average_precision']:.2f} %"
+        return {"test mAP": f"{mean} (mean average precision on {examples} pictures)"}
+    right = round(metrics["accuracy"] * metrics["examples"])
+    return {"test accuracy": f"{100 * metrics['accuracy']:.2f} % ({right:,} of {examples})"}
 
 
 def _overrides(arguments: list[str]) -> list[tuple[str, str]]:
@@ -230,6 +241,9 @@ def evaluate(
         str, typer.Option(help="Other data, such as folder:PATH; default: the run's own.")
     ] = "",
     checkpoint: Annotated[str, typer.Option(help="last, best, or a step.")] = "last",
+    per_class: Annotated[
+        bool, typer.Option("--per-class", help="Recall and precision of every class.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line.")] = False,
 ) -> None:
     """Evaluate a trained model on the data of its own configuration, or on others."""
@@ -247,63 +261,37 @@ def evaluate(
     elif (source := experiment.sources.get(split)) is None:
         raise UserError(f"{run} has no split {split!r}; it has {', '.join(experiment.sources)}")
     variables, step = folder.read_variables(_step(checkpoint))
-    metrics = experiment.evaluate(experiment.eval_step(), variables, source)
+    metrics, predictions = experiment.evaluate(experiment.eval_step(), variables, source)
+    unreadable = experiment.bad_pictures.summary()
+    rows = predictions.per_class(source.class_names) if per_class else []
     if as_json:
-        print(json.dumps({"run": run, "step": step, "split": split, **metrics}))
+        classes = {"classes": [dataclasses.asdict(row) for row in rows]} if per_class else {}
+        line = {"run": run, "step": step, "split": split, **metrics, **classes}
+        print(json.dumps(line, ensure_ascii=False))
     else:
-        right = round(metrics["accuracy"] * metrics["examples"])
+        [(name, value)] = _in_words(metrics).items()
         print(
-            f"{run}, step {step}, {split}: accuracy {100 * metrics['accuracy']:.2f} % "
-            f"({right:,} of {metrics['examples']:,}), loss {metrics['loss']:.4f}"
+            f"{run}, step {step}, {split}: {name.removeprefix('test ')} {value}, "
+            f"loss {metrics['loss']:.4f}"
         )
+        _print_per_class(rows)
+    if unreadable:
+        print(f"warning: {unreadable}", file=sys.stderr)
 
 
-@app.command()
-def data(
-    dataset: Annotated[str, typer.Argument(help="Such as digits, folder:PATH or tfds:NAME.")],
-    split: Annotated[str, typer.Option(help="all, or one, such as train or test[:100].")] = "all",
-    data_dir: Annotated[str, typer.Option(help="Where TFDS keeps prepared data.")] = "",
-    manual_dir: Annotated[str, typer.Option(help="Where TFDS finds what you downloaded.")] = "",
-    output: Annotated[
-        str, typer.Option(help="Folder of the report; default: data_report/ and the name.")
-    ] = "",
-    augment: Annotated[
-        str, typer.Option(help="Preset of augmentation to draw, such as light.")
-    ] = "",
-    size: Annotated[
-        int, typer.Option(min=0, help="Side of the model's input; 0: that of most pictures.")
-    ] = 0,
-    full: Annotated[
-        bool, typer.Option("--full", help="Every picture, however many there are.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The report as JSON.")] = False,
-) -> None:
-    """Look at a dataset before training: counts, sizes, damage, duplicates, a contact sheet."""
-    from vit_jax.data.doctor import LIMIT, examine
-    from vit_jax.data_report import (
-        lines,
-        open_splits,
-        preset_options,
-        progress_bars,
-        safe_name,
-        tables,
-        write,
-    )
-
-    preset = preset_options(augment) if augment else None  # a mistake shows before the work
-    options = {"data_dir": data_dir or None, **({"manual_dir": manual_dir} if manual_dir else {})}
-    sources = open_splits(dataset, split, options)
-    folder = Path(output or Path("data_report") / safe_name(dataset))
-    folder.mkdir(parents=True, exist_ok=True)
-    with progress_bars() as progress:
-        report = examine(sources, limit=None if full else LIMIT, progress=progress)
-    files = write(folder, dataset, report, next(iter(sources.values())), preset, size)
-    if as_json:
-        return print(json.dumps({"dataset": dataset, **report.to_dict()}, ensure_ascii=False))
-    for table in tables(report):
-        _print_table(table)
-    for line in lines(report, files):
-        print(line)
+def _print_per_class(rows) -> None:
+    if not rows:
+        return
+    headings = [name for name in dataclasses.asdict(rows[0]) if name not in ("name", "examples")]
+    headings = [name for name in headings if any(getattr(row, name) is not None for row in rows)]
+    table = Table("class")
+    for heading in ("examples", *headings):
+        table.add_column(heading.replace("_", " "), justify="right")
+    for row in rows:
+        shares = [getattr(row, heading) for heading in headings]
+        cells = ["-" if share is None else f"{100 * share:.2f} %" for share in shares]
+        table.add_row(escape(row.name), f"{row.examples:,}", *cells)
+    _print_table(table)
 
 
 def _other_source(dataset: str, split: str, class_names):

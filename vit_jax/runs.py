@@ -43,6 +43,8 @@ class ModelRecord:
     name, fields: the model, as `create_model(name, **fields)`.
     preprocessing: how a picture becomes the model's input.
     class_names: in the order of the model's outputs.
+    activation: "softmax" or "sigmoid", which makes probabilities of the outputs; a sigmoid of a
+        single output is the probability of the second of two classes.
     origin: where the parameters come from.
     versions: of the libraries that wrote them.
     """
@@ -51,6 +53,7 @@ class ModelRecord:
     fields: dict[str, Any]
     preprocessing: Preprocessing
     class_names: tuple[str, ...]
+    activation: str = "softmax"
     origin: str = ""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     format: int = FORMAT

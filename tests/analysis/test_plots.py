@@ -3,7 +3,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from vit_jax.analysis.plots import confusion, confusion_matrix, curves, mistakes
-from vit_jax.training.evaluate import Predictions
+from vit_jax.training.metrics import Predictions
 
 
 class Source:
@@ -17,6 +17,7 @@ PREDICTIONS = Predictions(
     labels=np.array([0, 0, 1, 1, 2]),
     predicted=np.array([0, 1, 1, 0, 0]),
     confidence=np.array([0.9, 0.6, 0.8, 0.7, 0.95]),
+    rank=np.array([0, 1, 0, 1, 2]),
 )
 
 
@@ -52,7 +53,7 @@ def test_mistakes_are_shown_surest_first():
 
 
 def test_no_mistakes_make_an_empty_picture():
-    perfect = Predictions(np.array([0]), np.array([0]), np.array([1.0]))
+    perfect = Predictions(np.array([0]), np.array([0]), np.array([1.0]), np.array([0]))
     assert "0 mistakes in 1 pictures" in mistakes(Source(), perfect).get_suptitle()
 
 

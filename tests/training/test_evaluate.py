@@ -14,7 +14,8 @@ RAGGED = Path(__file__).parent / "data/ragged_eval_N10_K3.json"
 SCRIPT = """
 import json, sys
 import flax.linen as nn, jax, numpy as np
-from vit_jax.data import Preprocessing
+from vit_jax.data import Preprocessing, Source
+from vit_jax.data.examples import MemoryExamples
 from vit_jax.training.evaluate import evaluate, padded_batches
 from vit_jax.training.objectives import Supervised
 from vit_jax.training.sharding import make_mesh
@@ -29,20 +30,19 @@ class Lookup(nn.Module):
     def __call__(self, images, train=False):
         return jax.numpy.asarray(logits)[images[:, 0, 0, 0].astype(int)]
 
-class Source:
-    in_memory = True
-    def __len__(self):
-        return len(logits)
-    def __getitem__(self, i):
-        return {"image": np.full((1, 1, 1), i, np.uint8), "label": case["labels"][i]}
+pixels = np.arange(len(logits), dtype=np.uint8).reshape(-1, 1, 1, 1)
+examples = MemoryExamples(pixels, np.array(case["labels"]))
+source = Source("ragged", "test", ("a", "b", "c"), "ragged", True, examples)
 
 preprocessing = Preprocessing(size=(1, 1), channels=1, mean=(0.0,), std=(1 / 255,))
 for devices in (1, 2, 4):
     mesh = make_mesh(jax.devices(), devices)
     step = make_eval_step(Supervised(Lookup()), preprocessing, mesh)
     for batch_size in (3, 4, 10, 64):
-        batches = padded_batches(Source(), preprocessing, batch_size, mesh)
-        print(json.dumps([devices, batch_size, evaluate(step, {"params": {}}, batches, mesh)]))
+        batches = padded_batches(source, preprocessing, batch_size, mesh)
+        metrics, predictions = evaluate(step, {"params": {}}, batches, mesh, classes=3)
+        right = (predictions.predicted == predictions.labels).tolist()
+        print(json.dumps([devices, batch_size, metrics, right]))
 """
 
 
@@ -56,10 +56,12 @@ def test_every_example_counts_once_on_any_batch_size_and_device_count():
     results = [json.loads(line) for line in process.stdout.splitlines()]
     assert len(results) == 12
     case = json.loads(RAGGED.read_text())
-    for devices, batch_size, metrics in results:
+    expected = np.argmax(case["logits"], -1) == case["labels"]
+    for devices, batch_size, metrics, right in results:
         where = f"{devices} devices, batch {batch_size}"
         assert metrics["examples"] == 10, where
         assert metrics["accuracy"] == pytest.approx(case["top1"]), where
+        assert right == expected.tolist(), where  # of each example, in the order of the data
         assert metrics["loss"] == pytest.approx(case["loss"], abs=1e-5), where
 
 

@@ -1,4 +1,4 @@
-"""Training on a folder of pictures: what is kept of the data, and what bad files do to a run."""
+"""Training on picture files: what is kept of the data, what bad files do, which labels there are."""
 
 import json
 import shutil
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vit_jax.analysis.plots import draw_figures
 from vit_jax.cli import main
 from vit_jax.config import load_config
 from vit_jax.deploy import load
@@ -34,7 +35,11 @@ def config(pictures, overrides):
     """Makes the configuration of a tiny run on those pictures."""
 
     def make(changes=None):
-        own = {"dataset": f"folder:{pictures}", "batch_size": "8", "optimizer.learning_rate": "0.02"}
+        own = {
+            "dataset": f"folder:{pictures}",
+            "batch_size": "8",
+            "optimizer.learning_rate": "0.02",
+        }
         return load_config("configs/digits.py", overrides({**own, **(changes or {})}))
 
     return make
@@ -123,3 +128,74 @@ def test_balanced_sampling_and_repeats_reach_the_batches(config, pictures):
         np.testing.assert_array_equal(batch[::2], batch[1::2])
     counts = np.bincount(np.concatenate(labels), minlength=3)
     assert counts.sum() == 72 and np.all(np.abs(counts - 24) <= 4)
+
+
+@pytest.fixture
+def table(pictures):
+    """A file of labels in which a picture is bright, coloured, both, or neither."""
+    lines = ["path,label"]
+    for name, labels in {"dark": "", "día": "grey", "明": "grey|bright"}.items():
+        lines += [f"{name}/{number}.png,{labels}" for number in range(10)]
+    (pictures / "labels.csv").write_text("\n".join(lines), encoding="utf-8")
+    return pictures / "labels.csv"
+
+
+def test_several_labels_are_learned_with_a_sigmoid(config, table, pictures, tmp_path, capsys):
+    changes = {"dataset": f"csv:{table}", "objective.loss": "sigmoid", "duration": "80 steps"}
+    outcome = fit(config(changes), tmp_path / "run", draw=draw_figures)
+    assert outcome.result["mean_average_precision"] == 1.0
+    assert "accuracy" not in outcome.result
+    [guesses] = load(tmp_path / "run").predict(pictures / "明" / "0.png")
+    assert {guess.label for guess in guesses if guess.probability > 0.5} == {"grey", "bright"}
+    assert sum(guess.probability for guess in guesses) > 1.2  # each class on its own
+    assert main(["evaluate", str(tmp_path / "run"), "--per-class"]) == 0
+    output = capsys.readouterr().out
+    assert "mAP 100.00 %" in output and "average precision" in output
+
+
+def test_several_labels_need_a_sigmoid(config, table):
+    with pytest.raises(UserError, match="several labels.*sigmoid"):
+        build(config({"dataset": f"csv:{table}"}))
+
+
+def test_one_output_for_two_classes_needs_a_sigmoid_and_works_with_it(config, pictures, tmp_path):
+    shutil.rmtree(pictures / "día")
+    one = {"model.num_classes": "1", "duration": "40 steps"}
+    with pytest.raises(UserError, match="objective.loss=sigmoid"):
+        build(config(one))
+    outcome = fit(config({**one, "objective.loss": "sigmoid"}), tmp_path / "run")
+    assert outcome.result["accuracy"] == 1.0
+    [guesses] = load(tmp_path / "run").predict(pictures / "明" / "0.png")
+    assert guesses[0].label == "明"
+    assert sum(guess.probability for guess in guesses) == pytest.approx(1)
+
+
+def test_a_number_of_classes_that_contradicts_the_data_is_refused_with_both(config):
+    with pytest.raises(UserError, match="num_classes = 5, .* has 3 classes"):
+        build(config({"model.num_classes": "5"}))
+
+
+def test_one_class_is_trained_with_a_warning(config, pictures, tmp_path, capsys):
+    shutil.rmtree(pictures / "día")
+    shutil.rmtree(pictures / "dark")
+    changes = {"objective.label_smoothing": "0.1", "augment.mixup": "0.8"}
+    outcome = fit(config(changes), tmp_path / "run")
+    assert outcome.result["loss"] == pytest.approx(0, abs=1e-6)
+    assert outcome.result["accuracy"] == 1.0 and "top5_accuracy" not in outcome.result
+    assert "a single class" in "".join(capsys.readouterr())
+
+
+def test_the_table_of_classes_is_printed_and_kept(config, tmp_path, capsys):
+    run = fit(config({"duration": "60 steps"}), tmp_path / "run", draw=draw_figures).run
+    assert main(["evaluate", str(run.path), "--per-class"]) == 0
+    output = capsys.readouterr().out
+    assert all(name in output for name in BRIGHTNESS) and "recall" in output
+    rows = (run.figures / "per_class.csv").read_text(encoding="utf-8").splitlines()
+    assert rows[0].startswith("name,examples,recall,precision") and len(rows) == 4
+
+
+def test_skewed_data_can_weigh_their_classes(config, pictures):
+    for number in range(5):
+        (pictures / "dark" / f"{number}.png").unlink()  # 4 of 5 learn, 8 of 10
+    weights = build(config({"objective.class_weights": "balanced"})).objective.class_weights
+    np.testing.assert_allclose(weights, [20 / 12, 20 / 24, 20 / 24])

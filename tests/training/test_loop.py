@@ -11,7 +11,7 @@ import pytest
 from vit_jax.errors import Diverged, UserError
 from vit_jax.runs import RunFolder
 from vit_jax.training import fit
-from vit_jax.training.evaluate import Predictions
+from vit_jax.training.metrics import Predictions
 
 ROOT = Path(__file__).parents[2]
 

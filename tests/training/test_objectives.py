@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vit_jax.training.objectives import Supervised
+from vit_jax.training.mixing import Mixing
+from vit_jax.training.objectives import Supervised, balanced_weights
 
 TARGETS = json.loads((Path(__file__).parent / "data/targets.json").read_text())
 
@@ -78,3 +79,105 @@ def test_model_state_changes_in_training_only():
     mean = lambda state: state["batch_stats"]["BatchNorm_0"]["mean"]  # noqa: E731
     np.testing.assert_array_equal(mean(kept), [0, 0])
     np.testing.assert_allclose(mean(moved), [0.2, 0], rtol=1e-6)  # 0.9 * 0 + 0.1 * 2
+
+
+def run(objective, logits, labels, train=False):
+    batch = {"image": jnp.array(logits, jnp.float32), "label": jnp.array(labels)}
+    loss_sum, weight, metrics, _ = objective.loss({}, {}, batch, jax.random.key(0), train)
+    metrics = {name: float(value / weight) for name, value in metrics.items()}
+    return float(loss_sum / weight), metrics
+
+
+def evaluated(objective, logits, labels):
+    batch = {"image": jnp.array(logits, jnp.float32), "label": jnp.array(labels)}
+    return jax.device_get(objective.evaluate({}, {}, batch))
+
+
+@pytest.mark.parametrize("targets", [[[0, 0, 0]], [[1, 0, 1]], [[1, 1, 1]]])
+def test_a_sigmoid_that_knows_nothing_loses_ln_2_for_each_label(targets):
+    objective = Supervised(Given(), kind="sigmoid", multi_label=True)
+    loss_mean, metrics = run(objective, [[0.0, 0.0, 0.0]], np.array(targets, np.float32))
+    assert loss_mean == pytest.approx(0.693147, abs=1e-6)
+    assert set(metrics) == {"label_accuracy"}
+
+
+@pytest.mark.parametrize("z", [-3.0, 0.4, 2.0])
+@pytest.mark.parametrize("label", [0, 1])
+def test_one_sigmoid_output_equals_a_softmax_of_two(z, label):
+    one = run(Supervised(Given(), kind="sigmoid"), [[z]], [label])
+    two = run(Supervised(Given()), [[0.0, z]], [label])
+    assert one[0] == pytest.approx(two[0], rel=1e-5)
+    assert one[1] == two[1]
+    _, of_one = evaluated(Supervised(Given(), kind="sigmoid"), [[z]], [label])
+    _, of_two = evaluated(Supervised(Given()), [[0.0, z]], [label])
+    assert set(of_one) == set(of_two)
+    for name, value in of_one.items():
+        np.testing.assert_allclose(value, of_two[name], rtol=1e-5)
+
+
+def test_multi_label_accuracy_is_not_that_of_the_largest_output():
+    objective = Supervised(Given(), kind="sigmoid", multi_label=True)
+    labels = np.array([[1, 1, 0, 0]], np.float32)
+    _, metrics = run(objective, [[3.0, -1.0, -2.0, 1.0]], labels)  # argmax would be right
+    assert metrics["label_accuracy"] == 0.5
+
+
+def test_yes_or_no_targets_are_smoothed_to_both_sides():
+    """The gradient of binary cross-entropy is sigmoid minus target, over the number of labels."""
+    objective = Supervised(Given(), 0.1, kind="sigmoid", multi_label=True)
+    labels = jnp.array([[1.0, 0.0]])
+    logits = jnp.array([[0.3, -0.7]])
+
+    def loss_of(x):
+        return objective.loss({}, {}, {"image": x, "label": labels}, jax.random.key(0), True)[0]
+
+    targets = jax.nn.sigmoid(logits) - 2 * jax.grad(loss_of)(logits)
+    np.testing.assert_allclose(targets, [[0.95, 0.05]], atol=1e-6)
+
+
+def test_balanced_weights_are_those_of_scikit_learn():
+    from sklearn.utils.class_weight import compute_class_weight
+
+    labels = np.array([0, 0, 0, 0, 0, 1, 2, 2])
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    np.testing.assert_allclose(balanced_weights(labels, 3), expected)
+    assert balanced_weights(labels, 4)[3] == 0  # a class without examples
+    assert np.mean(np.array(balanced_weights(labels, 3))[labels]) == pytest.approx(1)
+
+
+def test_class_weights_multiply_the_training_loss_and_no_other():
+    weighted = Supervised(Given(), class_weights=(3.0, 0.5))
+    logits, labels = [[1.0, 0.0], [1.0, 0.0]], [0, 1]
+    losses = np.log(1 + np.exp([-1.0, 1.0]))
+    assert run(weighted, logits, labels, train=True)[0] == pytest.approx(
+        (3 * losses[0] + 0.5 * losses[1]) / 2, rel=1e-5
+    )
+    assert run(weighted, logits, labels)[0] == pytest.approx(losses.mean(), rel=1e-5)
+
+
+def test_training_mixes_pictures_and_targets_alike():
+    """Logits equal to the targets' logarithm have the entropy of the targets as their loss."""
+
+    class LogOfPixel(nn.Module):
+        @nn.compact
+        def __call__(self, images, train=False):
+            return jnp.log(images[:, 0, 0, :] + 1e-9)
+
+    one_hot = jax.nn.one_hot(jnp.array([0, 1, 2]), 3)
+    batch = {"image": one_hot[:, None, None, :], "label": jnp.array([0, 1, 2])}
+    objective = Supervised(LogOfPixel(), mixing=Mixing(mixup=1.0))
+    loss_sum, weight, metrics, _ = objective.loss({}, {}, batch, jax.random.key(3), True)
+    mean = float(loss_sum / weight)
+    share = np.linspace(0.001, 0.999, 9999)
+    entropies = -share * np.log(share) - (1 - share) * np.log(1 - share)
+    assert np.abs(entropies - mean).min() < 1e-3 and mean > 0.05
+    assert float(metrics["accuracy"]) == 3  # the larger part is what counts
+    assert float(objective.loss({}, {}, batch, None, False)[0]) == pytest.approx(0, abs=1e-6)
+
+
+def test_the_rank_counts_what_is_more_probable_and_the_first_of_equals_comes_first():
+    _, outputs = evaluated(
+        Supervised(Given()), [[1.0, 3.0, 2.0], [2.0, 2.0, 2.0], [2.0, 2.0, 2.0]], [0, 0, 2]
+    )
+    assert outputs["rank"].tolist() == [2, 0, 2]
+    assert outputs["predicted"].tolist() == [1, 0, 0]

@@ -13,16 +13,22 @@ from matplotlib.figure import Figure
 
 from vit_jax.data import Source
 from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunFolder
-from vit_jax.training.evaluate import Predictions
+from vit_jax.training.metrics import MultiLabelPredictions, Predictions, write_per_class
 
 _MOST_MISTAKES = 24
 _MOST_NAMED_CLASSES = 40  # beyond that, names on an axis are a grey smear
 
 
 def draw_figures(
-    run: RunFolder, lines: Sequence[dict[str, Any]], source: Source, predictions: Predictions
+    run: RunFolder,
+    lines: Sequence[dict[str, Any]],
+    source: Source,
+    predictions: Predictions | MultiLabelPredictions,
 ) -> None:
-    """Writes `curves.png`, `confusion.png` and `mistakes.png` to the run's `figures/`.
+    """Writes the figures of a run, and `per_class.csv`, to its `figures/`.
+
+    The figures are `curves.png` and, where pictures have one label, `confusion.png` and
+    `mistakes.png`.
 
     Args:
         lines: of the run's log, the result included.
@@ -30,12 +36,12 @@ def draw_figures(
         predictions: what the trained model says of them.
     """
     names = source.class_names
-    figures = {
-        "curves": curves(lines),
-        "confusion": confusion(confusion_matrix(predictions, len(names)), names),
-        "mistakes": mistakes(source, predictions),
-    }
+    figures = {"curves": curves(lines)}
+    if isinstance(predictions, Predictions):
+        figures["confusion"] = confusion(confusion_matrix(predictions, len(names)), names)
+        figures["mistakes"] = mistakes(source, predictions)
     run.figures.mkdir(parents=True, exist_ok=True)
+    write_per_class(predictions.per_class(names), run.figures / "per_class.csv")
     for name, figure in figures.items():
         figure.savefig(run.figures / f"{name}.png", dpi=120)
 
@@ -46,12 +52,14 @@ def curves(lines: Sequence[dict[str, Any]]) -> Figure:
     evaluations = [line for line in lines if line["kind"] in (EVALUATE, RESULT)]
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     panels = figure.subplots(1, 3)
-    panel_of = dict(zip(("loss", "accuracy", "learning_rate"), panels, strict=True))
+    # What training and evaluation both measure: multi-label runs have no plain accuracy.
+    accuracy = "accuracy" if any("accuracy" in line for line in lines) else "label_accuracy"
+    panel_of = dict(zip(("loss", accuracy, "learning_rate"), panels, strict=True))
     for name, panel in panel_of.items():
         panel.set(xlabel="epoch", title=name.replace("_", " "))
         panel.grid(alpha=0.3)
         panel.plot(*_series(training, name), label="training", linewidth=1)
-    for name in ("loss", "accuracy"):
+    for name in ("loss", accuracy):
         for split in sorted({line["split"] for line in evaluations}):
             lines_of_split = [line for line in evaluations if line["split"] == split]
             panel_of[name].plot(*_series(lines_of_split, name), label=split, marker=".")

@@ -32,6 +32,7 @@ class Classifier:
     class_names: in the order of the outputs.
     preprocessing: how a picture becomes an input.
     step: of the checkpoint that the parameters come from.
+    activation: "softmax", or "sigmoid": yes or no for each class on its own.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Classifier:
         preprocessing: Preprocessing,
         model_state: dict[str, Any] | None = None,
         step: int | None = None,
+        activation: str = "softmax",
     ):
         self.model = model
         self.params = params
@@ -49,6 +51,7 @@ class Classifier:
         self.class_names = tuple(class_names)
         self.preprocessing = preprocessing
         self.step = step
+        self.activation = activation
 
     @property
     def variables(self) -> dict[str, Any]:
@@ -64,6 +67,9 @@ class Classifier:
     ) -> list[list[Guess]]:
         """The most probable classes of each picture, most probable first.
 
+        Where pictures may have several labels, the probabilities are of each class on its own, and
+        do not sum to 1.
+
         Args:
             pictures: file names, uint8 arrays `(height, width, channels)` or Pillow images, of any
                 size; an array `(batch, height, width, channels)` counts as several.
@@ -77,10 +83,20 @@ class Classifier:
         guesses = []
         for start in range(0, len(batch), batch_size):
             images = np.stack(batch[start : start + batch_size])
-            for probabilities in np.asarray(jax.nn.softmax(self.logits(images))):
+            for probabilities in self._probabilities(self.logits(images)):
                 order = np.argsort(-probabilities, kind="stable")[:top]
                 guesses.append([Guess(self.class_names[i], float(probabilities[i])) for i in order])
         return guesses
+
+    def _probabilities(
+        self, logits: Float[Array, "batch outputs"]
+    ) -> Float[np.ndarray, "batch classes"]:
+        if self.activation == "softmax":
+            return np.asarray(jax.nn.softmax(logits))
+        yes = np.asarray(jax.nn.sigmoid(logits))
+        # A single output of two classes is the logit of the second.
+        single = logits.shape[-1] == 1 and len(self.class_names) == 2
+        return np.concatenate([1 - yes, yes], axis=-1) if single else yes
 
     @functools.cached_property
     def _compiled(self):
@@ -106,7 +122,13 @@ def load(path: str | os.PathLike, checkpoint: int | str = "last") -> Classifier:
     variables = jax.device_put(variables)  # once, and not with every batch
     params = variables.pop("params")
     return Classifier(
-        record.create_model(), params, record.class_names, record.preprocessing, variables, step
+        record.create_model(),
+        params,
+        record.class_names,
+        record.preprocessing,
+        variables,
+        step,
+        record.activation,
     )
 
 

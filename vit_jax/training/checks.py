@@ -59,15 +59,23 @@ def check_splits(config: ConfigDict, sources: dict[str, Source]) -> None:
             )
 
 
-def model_fields(config: ConfigDict, class_names: tuple[str, ...]) -> dict[str, Any]:
+def model_fields(config: ConfigDict, source: Source) -> dict[str, Any]:
     """Fields to create the model with: the configured ones, the classes, the compute type."""
+    _check_objective(config, source)
     fields = {name: value for name, value in config.model.items() if name != "name"}
     fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-    classes = fields.setdefault("num_classes", len(class_names))
-    if classes != len(class_names):
+    of_data = len(source.class_names)
+    outputs = fields.setdefault("num_classes", of_data)
+    if outputs == 1 and of_data == 2 and config.objective.loss == "softmax":
         raise UserError(
-            f"model.num_classes = {classes}, and the data set {config.dataset!r} has "
-            f"{len(class_names)} classes; leave model.num_classes out to take it from the data"
+            "model.num_classes = 1 and objective.loss = 'softmax': the softmax of one output is "
+            f"always 1, so nothing can be learned of the 2 classes of {config.dataset!r}; write "
+            "--config.objective.loss=sigmoid, or leave model.num_classes out"
+        )
+    if outputs != of_data and not (outputs == 1 and of_data == 2 and not source.multi_label):
+        raise UserError(
+            f"model.num_classes = {outputs}, and the data set {config.dataset!r} has "
+            f"{of_data} classes; leave model.num_classes out to take it from the data"
         )
     if "dtype" in fields:
         raise UserError(
@@ -75,3 +83,20 @@ def model_fields(config: ConfigDict, class_names: tuple[str, ...]) -> dict[str, 
             "--config.precision=float32 or bfloat16"
         )
     return {**fields, "dtype": config.precision}
+
+
+def _check_objective(config: ConfigDict, source: Source) -> None:
+    """The loss must suit the labels."""
+    if not source.multi_label:
+        return
+    if config.objective.loss == "softmax":
+        raise UserError(
+            f"the pictures of {config.dataset!r} may have several labels, and objective.loss = "
+            "'softmax' is for exactly one; write --config.objective.loss=sigmoid"
+        )
+    if config.objective.class_weights != "none":
+        raise UserError(
+            f"objective.class_weights = {config.objective.class_weights!r} is for pictures with "
+            f"one label, and those of {config.dataset!r} may have several; write "
+            "--config.objective.class_weights=none"
+        )

@@ -5,33 +5,27 @@ at the end, so no mean of means can creep in.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Float, Int
 
 from vit_jax.data import BadPictures, Preprocessing, eval_batches
-from vit_jax.training.objectives import apply_model
-from vit_jax.training.sharding import replicated, to_devices
+from vit_jax.errors import UserError
+from vit_jax.training.metrics import MultiLabelPredictions, Predictions
+from vit_jax.training.sharding import to_devices
 
 
 class Interrupted(Exception):
     """An evaluation that was asked to stop halfway, and has no result."""
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """What a model says of each example, in the order of its data.
+class Evaluation(NamedTuple):
+    """metrics: means over all examples, and the number of `examples`. predictions: of each."""
 
-    labels, predicted: class indices. confidence: probability of the predicted class.
-    """
-
-    labels: Int[np.ndarray, " examples"]
-    predicted: Int[np.ndarray, " examples"]
-    confidence: Float[np.ndarray, " examples"]
+    metrics: dict[str, float]
+    predictions: Predictions | MultiLabelPredictions
 
 
 def evaluate(
@@ -39,28 +33,51 @@ def evaluate(
     variables: dict[str, Any],
     batches: Iterable[dict[str, np.ndarray]],
     mesh: Mesh,
+    classes: int,
     should_stop: Callable[[], bool] = lambda: False,
-) -> dict[str, float]:
-    """Means over all examples of the loss and of each metric, and the number of `examples`.
+) -> Evaluation:
+    """Metrics and predictions of all examples.
 
     Args:
         eval_step: of `make_eval_step`.
         variables: {"params": ..., and any other collections}.
         batches: of `padded_batches`.
+        classes: number of classes.
         should_stop: asked before every batch; `Interrupted` is raised when it says so.
+
+    Raises:
+        UserError: where no example can be read.
     """
-    totals = None
+    totals, rows, computing = None, [], None
     for batch in batches:
         if should_stop():
             raise Interrupted
-        sums = eval_step(variables, to_devices(batch, mesh))
+        sums, outputs = eval_step(variables, to_devices(batch, mesh))
         totals = sums if totals is None else jax.tree.map(lambda a, b: a + b, totals, sums)
+        if computing is not None:  # fetched while the devices work on the next batch
+            rows.append(jax.device_get(computing))
+        computing = outputs
+    rows.append(jax.device_get(computing))
     totals = {name: float(total) for name, total in jax.device_get(totals).items()}
     examples = totals.pop("weight")
-    return {
-        **{name: total / examples for name, total in totals.items()},
-        "examples": int(examples),
-    }
+    if not examples:
+        raise UserError("there is nothing to evaluate on: not one picture of the split can be read")
+    predictions = _predictions(rows)
+    metrics = {name: total / examples for name, total in totals.items()}
+    return Evaluation(
+        {**metrics, **predictions.metrics(classes), "examples": int(examples)}, predictions
+    )
+
+
+def _predictions(rows: list[dict[str, np.ndarray]]) -> Predictions | MultiLabelPredictions:
+    """Predictions made of the outputs of all batches, without padding."""
+    real = np.concatenate([row["mask"] for row in rows]) > 0
+    columns = {name: np.concatenate([row[name] for row in rows])[real] for name in rows[0]}
+    if "probabilities" in columns:
+        return MultiLabelPredictions(columns["label"] > 0.5, columns["probabilities"])
+    return Predictions(
+        columns["label"], columns["predicted"], columns["confidence"], columns["rank"]
+    )
 
 
 def padded_batches(
@@ -83,31 +100,3 @@ def padded_batches(
         process_count=jax.process_count(),
         bad=bad,
     )
-
-
-def predict(
-    model,
-    variables: dict[str, Any],
-    batches: Iterable[dict[str, np.ndarray]],
-    preprocessing: Preprocessing,
-    mesh: Mesh,
-) -> Predictions:
-    """The predicted class of every example and how sure the model is of it."""
-
-    def predict_step(variables, images):
-        params, model_state = (
-            variables["params"],
-            {k: v for k, v in variables.items() if k != "params"},
-        )
-        logits, _ = apply_model(model, params, model_state, preprocessing.normalize(images))
-        probabilities = jax.nn.softmax(logits)
-        return probabilities.argmax(-1), probabilities.max(-1)
-
-    predict_step = jax.jit(predict_step, out_shardings=replicated(mesh))
-    columns = []
-    for batch in batches:
-        real = batch["mask"] > 0
-        placed = to_devices({"image": batch["image"]}, mesh)
-        predicted, confidence = jax.device_get(predict_step(variables, placed["image"]))
-        columns.append((batch["label"][real], predicted[real], confidence[real]))
-    return Predictions(*(np.concatenate(column) for column in zip(*columns, strict=True)))

@@ -27,8 +27,8 @@ from vit_jax.errors import UserError
 from vit_jax.models import create_model
 from vit_jax.runs import ModelRecord
 from vit_jax.training import checks
-from vit_jax.training.evaluate import evaluate, padded_batches
-from vit_jax.training.objectives import Objective, Supervised
+from vit_jax.training.evaluate import Evaluation, evaluate, padded_batches
+from vit_jax.training.objectives import Objective, make_objective
 from vit_jax.training.optimizer import make_optimizer, make_schedule
 from vit_jax.training.sharding import find_devices, make_mesh, replicated, to_devices
 from vit_jax.training.state import TrainState, abstract_state, initial_state, zero_totals
@@ -144,9 +144,11 @@ class Experiment:
 
     def evaluate(
         self, eval_step, variables: dict[str, Any], source: Source, should_stop=lambda: False
-    ) -> dict[str, float]:
-        """Means of loss and metrics over every example of a source, and their number."""
-        return evaluate(eval_step, variables, self.eval_batches(source), self.mesh, should_stop)
+    ) -> Evaluation:
+        """Metrics over every example of a source, and the predictions behind them."""
+        classes = len(self.record.class_names)
+        batches = self.eval_batches(source)
+        return evaluate(eval_step, variables, batches, self.mesh, classes, should_stop)
 
     @property
     def _image_shape(self) -> tuple[int, int, int]:
@@ -185,7 +187,7 @@ def build(
     checks.check_splits(config, sources)
     train_source = sources["train"]
 
-    fields = checks.model_fields(config, train_source.class_names)
+    fields = checks.model_fields(config, train_source)
     try:
         model = create_model(config.model.name, **fields)
     except (ValueError, TypeError) as error:
@@ -198,7 +200,7 @@ def build(
         crop=config.data.crop,
         interpolation=config.data.interpolation,
     )
-    objective = Supervised(model, config.objective.label_smoothing)
+    objective = make_objective(config, model, train_source)
 
     clock = Clock(len(train_source), config.batch_size)
     clock = Clock(clock.examples, clock.batch_size, checks.resolve_steps(config, "duration", clock))
@@ -217,12 +219,13 @@ def build(
             fields=fields,
             preprocessing=preprocessing,
             class_names=tuple(train_source.class_names),
+            activation=config.objective.loss,
             origin=f"trained on {config.dataset} ({config.data.train})",
             versions=library_versions(),
         ),
         augment=_augment(config),
         objective=objective,
-        metric_names=_metric_names(objective, model, preprocessing),
+        metric_names=_metric_names(objective, model, preprocessing, train_source),
         clock=clock,
         schedule=schedule,
         optimizer=make_optimizer(config, schedule),
@@ -257,15 +260,16 @@ def library_versions() -> dict[str, str]:
     return {name: version(name) for name in names}
 
 
-def _metric_names(objective, model, preprocessing) -> tuple[str, ...]:
+def _metric_names(objective, model, preprocessing, source) -> tuple[str, ...]:
     """Names of the metrics an objective gives, found by tracing it; nothing is computed."""
     images = jnp.zeros((1, *preprocessing.size, preprocessing.channels))
+    label = jnp.zeros((1, len(source.class_names)) if source.multi_label else 1, jnp.int32)
 
     def trace(key):
         variables = model.init(key, images, train=False)
         params = variables.pop("params")
         variables.pop("intermediates", None)
-        batch = {"image": images, "label": jnp.zeros(1, jnp.int32)}
+        batch = {"image": images, "label": label}
         return objective.loss(params, variables, batch, key, False)[2]
 
     try:

@@ -21,13 +21,16 @@ from vit_jax.errors import Diverged, UserError
 from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunFolder
 from vit_jax.training.checkpoints import Checkpoints
 from vit_jax.training.checks import check_batch
-from vit_jax.training.evaluate import Interrupted, Predictions, predict
+from vit_jax.training.evaluate import Evaluation, Interrupted
 from vit_jax.training.experiment import Experiment, build
 from vit_jax.training.interrupts import StopFlag
+from vit_jax.training.metrics import MultiLabelPredictions, Predictions
 from vit_jax.training.reporting import MetricsLog, Reporter
 from vit_jax.training.state import TrainState
 
-Drawing = Callable[[RunFolder, list[dict[str, Any]], Source, Predictions], None]
+Drawing = Callable[
+    [RunFolder, list[dict[str, Any]], Source, Predictions | MultiLabelPredictions], None
+]
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,7 @@ class _Loop:
         self.checkpoints.wait()  # no result without the parameters behind it
         source = self.experiment.test_source
         try:
-            metrics = self.experiment.evaluate(self.eval_step, self._variables, source, self.stop)
+            metrics, predictions = self._evaluated(source)
         except Interrupted:
             return None
         result = self._line(RESULT, split="test", **metrics)
@@ -199,7 +202,7 @@ class _Loop:
             result["unreadable"] = len(self.experiment.bad_pictures.found)
         if draw is not None:
             try:
-                draw(self.run, [*self.log.lines, result], source, self._predictions(source))
+                draw(self.run, [*self.log.lines, result], source, predictions)
             except Exception as error:  # a picture is not worth a result
                 self.report.say(f"warning: the figures could not be drawn: {error}")
         self._write(result)  # last: with this line the run counts as finished
@@ -255,7 +258,7 @@ class _Loop:
                 return  # the result on the test data follows at once
             source, split = self.experiment.test_source, "test"
         with self.report.paused(wait_for=self.state):
-            metrics = self.experiment.evaluate(self.eval_step, self._variables, source, self.stop)
+            metrics, _ = self._evaluated(source)
         line = self._line(EVALUATE, split=split, **metrics)
         if split == "validation" and self._is_best(metrics):
             line["best"] = True
@@ -310,19 +313,9 @@ class _Loop:
         self.log.write(line)
         self.report.show(line)
 
-    @property
-    def _variables(self) -> dict[str, Any]:
-        return {"params": self.state.params, **self.state.model_state}
-
-    def _predictions(self, source: Source) -> Predictions:
-        experiment = self.experiment
-        return predict(
-            experiment.model,
-            self._variables,
-            experiment.eval_batches(source),
-            experiment.preprocessing,
-            experiment.mesh,
-        )
+    def _evaluated(self, source: Source) -> Evaluation:
+        variables = {"params": self.state.params, **self.state.model_state}
+        return self.experiment.evaluate(self.eval_step, variables, source, self.stop)
 
 
 def _by_section(config: ConfigDict):

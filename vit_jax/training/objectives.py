@@ -1,21 +1,27 @@
-"""What is learned. The loop knows no objective by name; each gives one function:
+"""What is learned. The loop knows no objective by name; each gives two functions:
 
     loss(params, model_state, batch, rng, train) -> (loss_sum, weight, metrics, model_state)
+    evaluate(params, model_state, batch) -> (sums, outputs)
 
 with sums over the batch, not means, so that masked, ragged and sharded batches add up exactly:
 `loss_sum / weight` is the loss, and each of `metrics` divided by `weight` is the metric of that
 name. `model_state` holds collections other than parameters (running statistics), updated while
-training.
+training. `outputs` are rows, one for each example, of which `evaluate.py` makes predictions.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float
+from ml_collections import ConfigDict
+
+from vit_jax.data import Source
+from vit_jax.training.mixing import Mixing, mix_targets
 
 Params = Any
 ModelState = dict[str, Any]
@@ -23,7 +29,7 @@ Batch = dict[str, Array]
 
 
 class Objective(Protocol):
-    """Anything with this `loss`; see the top of the file.
+    """Anything with these two functions; see the top of the file.
 
     criterion: the metric by which the best checkpoint is chosen; more is better.
     """
@@ -34,34 +40,158 @@ class Objective(Protocol):
         self, params: Params, model_state: ModelState, batch: Batch, rng: Array | None, train: bool
     ) -> tuple[Float[Array, ""], Float[Array, ""], dict[str, Float[Array, ""]], ModelState]: ...
 
+    def evaluate(
+        self, params: Params, model_state: ModelState, batch: Batch
+    ) -> tuple[dict[str, Float[Array, ""]], dict[str, Array]]: ...
+
 
 @dataclass(frozen=True)
 class Supervised:
-    """Softmax cross-entropy against one label for each picture.
+    """Cross-entropy against the labels of each picture.
 
     The batch holds `image` (float32, normalised, `(batch, height, width, channels)`), `label`
-    (integers, `(batch,)`) and, where some rows are padding, `mask` (1 for real rows, 0 for
-    padding). Labels are smoothed while training only: with K classes the true one gets 1 - s + s/K,
-    the others s/K (Szegedy et al. 2016, section 7).
+    (integers, `(batch,)`; for multi-label data 0 or 1, `(batch, classes)`) and, where some rows are
+    padding, `mask` (1 for real rows, 0 for padding).
+
+    label_smoothing: while training only. With K classes the true one gets 1 - s + s/K, the others
+        s/K (Szegedy et al. 2016, section 7); a yes-or-no target gets s/2 of the other answer.
+    kind: "softmax", one class of several, or "sigmoid", yes or no for each output, whose loss is
+        the mean over the outputs (Beyer et al. 2020, "Are we done with ImageNet?", for one label of
+        several classes). A sigmoid model of a single output tells two classes apart, and its output
+        is the logit of class 1.
+    mixing: of pictures and targets, while training only.
+    class_weights: what each class weighs in the training loss; None: all alike. A picture weighs
+        what its class does, a mixed one the mean of its classes.
+    multi_label: whether a picture may have several labels, or none.
     """
 
     model: nn.Module
     label_smoothing: float = 0.0
-    criterion = "accuracy"
+    kind: str = "softmax"
+    mixing: Mixing = field(default_factory=Mixing)
+    class_weights: tuple[float, ...] | None = None
+    multi_label: bool = False
+
+    @property
+    def criterion(self) -> str:
+        """Accuracy; for multi-label data the mean of the classes' average precisions."""
+        return "mean_average_precision" if self.multi_label else "accuracy"
 
     def loss(self, params, model_state, batch, rng, train):
-        """Sums over the batch of cross-entropy (nats) and of right answers (`accuracy`)."""
+        """Sums over the batch of cross-entropy (nats) and of right answers.
+
+        The metric is `accuracy`, where a mixed picture counts as its larger part; for multi-label
+        data `label_accuracy`, the share of right answers among all classes.
+        """
+        images, own_share = batch["image"], 1.0
+        mixed = train and self.mixing.on
+        if mixed:
+            # Folded in, so that the keys of dropout are the same with and without mixing.
+            images, own_share = self.mixing(images, jax.random.fold_in(rng, 1))
         logits, model_state = apply_model(
-            self.model, params, model_state, batch["image"], rng=rng, train=train
+            self.model, params, model_state, images, rng=rng, train=train
         )
-        targets = jax.nn.one_hot(batch["label"], logits.shape[-1])
-        if train:
-            targets = optax.smooth_labels(targets, self.label_smoothing)
+        targets = self._targets(batch["label"], logits)
+        if mixed:
+            targets = mix_targets(targets, own_share)
         mask = batch.get("mask", jnp.ones(len(logits)))
-        losses = optax.softmax_cross_entropy(logits, targets)
-        right = logits.argmax(-1) == batch["label"]
-        metrics = {"accuracy": jnp.sum(right * mask)}
+        losses = self._losses(logits, targets, train)
+        if train and self.class_weights is not None:
+            losses *= self._weights(batch["label"], own_share)
+        metrics = self._metrics(logits, targets, mask)
         return jnp.sum(losses * mask), jnp.sum(mask), metrics, model_state
+
+    def evaluate(self, params, model_state, batch):
+        """Sums of loss, weight and metrics, and for each row its label, mask and prediction.
+
+        With one label, the prediction is `predicted`, `confidence` and `rank` (how many classes are
+        more probable than the true one); with several, the `probabilities` of all classes.
+        """
+        logits, _ = apply_model(self.model, params, model_state, batch["image"])
+        targets = self._targets(batch["label"], logits)
+        mask = batch.get("mask", jnp.ones(len(logits)))
+        sums = {
+            "loss": jnp.sum(self._losses(logits, targets, train=False) * mask),
+            "weight": jnp.sum(mask),
+            **self._metrics(logits, targets, mask),
+        }
+        outputs = {"label": batch["label"], "mask": mask}
+        if self.multi_label:
+            return sums, {**outputs, "probabilities": jax.nn.sigmoid(logits)}
+        if logits.shape[-1] == 1 and self.kind == "sigmoid":
+            logits = jnp.concatenate([jnp.zeros_like(logits), logits], axis=-1)
+            probabilities = jax.nn.softmax(logits)  # of (0, z) it is the sigmoid of z
+        else:
+            probabilities = (jax.nn.softmax if self.kind == "softmax" else jax.nn.sigmoid)(logits)
+        true = jnp.take_along_axis(logits, batch["label"][:, None], axis=-1)
+        before = jnp.arange(logits.shape[-1]) < batch["label"][:, None]
+        return sums, {
+            **outputs,
+            "predicted": logits.argmax(-1),
+            "confidence": probabilities.max(-1),
+            # Among equals the first counts as the more probable, as for argmax.
+            "rank": jnp.sum((logits > true) | ((logits == true) & before), axis=-1),
+        }
+
+    def _targets(self, labels: Array, logits: Array) -> Float[Array, "batch outputs"]:
+        if self.multi_label:
+            return labels.astype(jnp.float32)
+        if self.kind == "sigmoid" and logits.shape[-1] == 1:
+            return labels[:, None].astype(jnp.float32)
+        return jax.nn.one_hot(labels, logits.shape[-1])
+
+    def _losses(self, logits: Array, targets: Array, train: bool) -> Float[Array, " batch"]:
+        smoothing = self.label_smoothing if train else 0.0
+        exclusive = not self.multi_label and logits.shape[-1] > 1
+        if self.kind == "softmax" or exclusive:
+            targets = optax.smooth_labels(targets, smoothing)
+        else:
+            targets = (1 - smoothing) * targets + smoothing / 2
+        if self.kind == "softmax":
+            return optax.softmax_cross_entropy(logits, targets)
+        return optax.sigmoid_binary_cross_entropy(logits, targets).mean(-1)
+
+    def _metrics(self, logits: Array, targets: Array, mask: Array) -> dict[str, Array]:
+        if self.multi_label:
+            right = jnp.mean((logits > 0) == (targets > 0.5), axis=-1)
+            return {"label_accuracy": jnp.sum(right * mask)}
+        if logits.shape[-1] == 1 and self.kind == "sigmoid":
+            right = (logits[:, 0] > 0) == (targets[:, 0] > 0.5)
+        else:
+            right = logits.argmax(-1) == targets.argmax(-1)
+        return {"accuracy": jnp.sum(right * mask)}
+
+    def _weights(self, labels: Array, own_share: Array) -> Float[Array, " batch"]:
+        weights = jnp.array(self.class_weights, jnp.float32)[labels]
+        return mix_targets(weights[:, None], own_share)[:, 0]
+
+
+def make_objective(config: ConfigDict, model: nn.Module, source: Source) -> Supervised:
+    """The objective that a configuration describes, for these training data."""
+    weights = None
+    if config.objective.class_weights == "balanced":
+        weights = balanced_weights(source.labels, len(source.class_names))
+    augment = config.augment
+    return Supervised(
+        model,
+        config.objective.label_smoothing,
+        config.objective.loss,
+        Mixing(augment.mixup, augment.cutmix, augment.mix_probability, augment.mix_switch),
+        weights,
+        source.multi_label,
+    )
+
+
+def balanced_weights(labels: np.ndarray, classes: int) -> tuple[float, ...]:
+    """Weights of the classes by which each has as large a part in the loss as any other.
+
+    With N examples, n of them in a class and K classes that have any, it weighs N / (K n), so that
+    the weights average to 1 over the examples; a class without examples weighs 0. It is the rule of
+    scikit-learn's "balanced", after King and Zeng (2001).
+    """
+    counts = np.bincount(labels, minlength=classes)
+    present = np.count_nonzero(counts)
+    return tuple(float(len(labels) / (present * n)) if n else 0.0 for n in counts)
 
 
 def apply_model(model, params, model_state, images, *, rng=None, train=False):

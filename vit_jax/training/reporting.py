@@ -17,6 +17,7 @@ import rich.progress
 from tensorboardX import SummaryWriter
 
 from vit_jax.runs import TRAIN, RunFolder
+from vit_jax.training.metrics import SHARES
 
 
 class MetricsLog:
@@ -145,7 +146,7 @@ class Reporter:
         """Shows one line of the metrics log."""
         self.say(f"{_where(line, self._total)}  {_numbers(line)}")
         if self._bar is not None and line["kind"] == TRAIN:
-            short = {name: line[name] for name in ("loss", "accuracy") if name in line}
+            short = {name: line[name] for name in ("loss", *SHARES) if name in line}
             self._bar.update(self._task, numbers=_numbers(short))
 
 
@@ -195,8 +196,8 @@ def _numbers(line: dict[str, Any]) -> str:
     for name, value in line.items():
         if name in ("kind", "step", "epoch", "split"):
             continue
-        if name == "accuracy":
-            parts.append(f"accuracy {100 * value:.2f} %")
+        if name in SHARES:
+            parts.append(f"{name.replace('_', ' ')} {100 * value:.2f} %")
         elif name == "learning_rate":
             parts.append(f"lr {value:.2e}")
         elif name == "images_per_second":
@@ -207,6 +208,8 @@ def _numbers(line: dict[str, Any]) -> str:
             parts.append("best so far")
         elif name == "examples":
             parts.append(f"of {value:,} pictures")
+        elif isinstance(value, int):
+            parts.append(f"{name.replace('_', ' ')} {value:,}")
         else:
             parts.append(f"{name.replace('_', ' ')} {value:.4f}")
     return "  ".join(parts)

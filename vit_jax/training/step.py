@@ -59,15 +59,15 @@ def make_train_step(
 
 def make_eval_step(
     objective: Objective, preprocessing: Preprocessing, mesh: Mesh
-) -> Callable[[dict, Batch], dict[str, jax.Array]]:
-    """A function from model variables and a batch to sums of loss, weight and metrics."""
+) -> Callable[[dict, Batch], tuple[dict[str, jax.Array], dict[str, jax.Array]]]:
+    """A function from model variables and a batch to the objective's sums and outputs.
 
-    def eval_step(variables: dict, batch: Batch) -> dict[str, jax.Array]:
+    Both are on every device and host, so that each has the outputs of the whole global batch.
+    """
+
+    def eval_step(variables: dict, batch: Batch):
         model_state = {name: value for name, value in variables.items() if name != "params"}
         batch = {**batch, "image": preprocessing.normalize(batch["image"])}
-        loss_sum, weight, metrics, _ = objective.loss(
-            variables["params"], model_state, batch, None, False
-        )
-        return {"loss": loss_sum, "weight": weight, **metrics}
+        return objective.evaluate(variables["params"], model_state, batch)
 
     return jax.jit(eval_step, out_shardings=replicated(mesh))

@@ -1,0 +1,123 @@
+"""What predictions are worth: metrics of a whole evaluation, computed on the host from all of them.
+
+What can be added up batch by batch (loss, accuracy) the objective adds up on the device; what
+cannot, because it looks at classes or at the order of all examples, is here.
+"""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from sklearn.metrics import average_precision_score
+
+# Metrics that are shares, and shown in percent.
+SHARES = (
+    *("accuracy", "balanced_accuracy", "top5_accuracy"),
+    *("label_accuracy", "mean_average_precision", "exact_match"),
+)
+TOP = 5  # with no more classes than this, the metric says nothing and is left out
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model says of each example with one label, in the order of its data.
+
+    labels, predicted: class indices. confidence: probability of the predicted class.
+    rank: how many classes are more probable than the true one.
+    """
+
+    labels: Int[np.ndarray, " examples"]
+    predicted: Int[np.ndarray, " examples"]
+    confidence: Float[np.ndarray, " examples"]
+    rank: Int[np.ndarray, " examples"]
+
+    def metrics(self, classes: int) -> dict[str, float]:
+        """`balanced_accuracy`, and `top5_accuracy` where there are more than five classes.
+
+        Balanced accuracy is the mean of the recalls of those classes that have examples.
+        """
+        rows = self.per_class([""] * classes)
+        metrics = {
+            "balanced_accuracy": float(np.mean([row.recall for row in rows if row.examples]))
+        }
+        if classes > TOP:
+            metrics["top5_accuracy"] = float(np.mean(self.rank < TOP))
+        return metrics
+
+    def per_class(self, class_names: Sequence[str]) -> list["ClassRow"]:
+        """Recall and precision of every class; None where nothing was there to divide by."""
+        rows = []
+        for number, name in enumerate(class_names):
+            true, said = self.labels == number, self.predicted == number
+            right = np.sum(true & said)
+            rows.append(ClassRow(name, int(true.sum()), _share(right, true), _share(right, said)))
+        return rows
+
+
+@dataclass(frozen=True)
+class MultiLabelPredictions:
+    """What a model says of each example with any number of labels.
+
+    labels: whether each class is there. probabilities: that it is, each class on its own.
+    """
+
+    labels: Bool[np.ndarray, "examples classes"]
+    probabilities: Float[np.ndarray, "examples classes"]
+
+    def metrics(self, classes: int) -> dict[str, float]:
+        """`mean_average_precision` over the classes that have examples, and `exact_match`.
+
+        Exact is an example with every label right, where a probability over one half says yes.
+        Average precision is scikit-learn's, without interpolation.
+        """
+        precisions = [
+            row.average_precision for row in self.per_class([""] * classes) if row.examples
+        ]
+        exact = np.all((self.probabilities > 0.5) == self.labels, axis=1)
+        return {
+            # With no label at all in the data there is nothing to find, and nothing found.
+            "mean_average_precision": float(np.mean(precisions)) if precisions else 0.0,
+            "exact_match": float(exact.mean()),
+        }
+
+    def per_class(self, class_names: Sequence[str]) -> list["ClassRow"]:
+        """Recall, precision and average precision of every class."""
+        rows = []
+        for number, name in enumerate(class_names):
+            true, probability = self.labels[:, number], self.probabilities[:, number]
+            said = probability > 0.5
+            right = np.sum(true & said)
+            average = float(average_precision_score(true, probability)) if true.any() else None
+            rows.append(
+                ClassRow(name, int(true.sum()), _share(right, true), _share(right, said), average)
+            )
+        return rows
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """One class: how many examples it has, and which shares of them and of the guesses are right.
+
+    recall, precision, average_precision: None where there was nothing to divide by.
+    """
+
+    name: str
+    examples: int
+    recall: float | None
+    precision: float | None
+    average_precision: float | None = None
+
+
+def write_per_class(rows: Sequence[ClassRow], path: Path) -> None:
+    """Writes the rows as CSV, UTF-8; None is left empty."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, asdict(rows[0]))
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+
+
+def _share(part: int, whole: Bool[np.ndarray, " examples"]) -> float | None:
+    return float(part / whole.sum()) if whole.any() else None
