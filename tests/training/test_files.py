@@ -1,4 +1,4 @@
-"""Training on picture files: what is kept of the data, what bad files do, which labels there are."""
+"""Training on picture files: what is kept of the data, what bad files do, which labels count."""
 
 import json
 import shutil

@@ -4,6 +4,7 @@ Figures are drawn off-screen on `Figure` objects, so nothing here touches a note
 program's own matplotlib state.
 """
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,8 +43,11 @@ def draw_figures(
         figures["mistakes"] = mistakes(source, predictions)
     run.figures.mkdir(parents=True, exist_ok=True)
     write_per_class(predictions.per_class(names), run.figures / "per_class.csv")
-    for name, figure in figures.items():
-        figure.savefig(run.figures / f"{name}.png", dpi=120)
+    with warnings.catch_warnings():
+        # A script that the font lacks shows as boxes; the names are whole in per_class.csv.
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
+        for name, figure in figures.items():
+            figure.savefig(run.figures / f"{name}.png", dpi=120)
 
 
 def curves(lines: Sequence[dict[str, Any]]) -> Figure:
