@@ -4,7 +4,9 @@ Evaluation and prediction always resize as Pillow does (see `preprocess`). In tr
 crop is random anyway, OpenCV's shortcut takes a sixth of the time: a picture that shrinks to less
 than half its side is first averaged over whole blocks of pixels, and the rest is bilinear.
 Over random-resized crops of photographs to 224 pixels the result is 1.7 levels from Pillow's
-bicubic in the mean; Pillow's own bilinear is 1.5 from it, and sampling single pixels 8.9.
+bicubic in the mean; Pillow's own bilinear is 1.5 from it, and sampling single pixels 8.9. Without
+OpenCV, Pillow averages over blocks as well, but only down to twice the size asked for, which Pillow
+calls as good as the whole way (`reducing_gap`).
 """
 
 import numpy as np
@@ -61,4 +63,4 @@ def _by_opencv(crop: np.ndarray, size: tuple[int, int], interpolation: str) -> n
 
 def _by_pillow(crop: np.ndarray, size: tuple[int, int], interpolation: str) -> np.ndarray:
     image = Image.fromarray(crop[:, :, 0] if crop.shape[2] == 1 else crop)
-    return np.asarray(image.resize(size[::-1], INTERPOLATIONS[interpolation]))
+    return np.asarray(image.resize(size[::-1], INTERPOLATIONS[interpolation], reducing_gap=2.0))
