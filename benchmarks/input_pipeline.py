@@ -16,6 +16,7 @@ pictures, measured just before; a ratio is the median of the rounds.
 
 import argparse
 import io
+import multiprocessing
 import os
 import resource
 import statistics
@@ -179,12 +180,15 @@ def pipeline_rate(case: Case, workers: int) -> float:
             workers=workers,
         )
         assert sum(1 for _ in batches) == steps
+        for worker in multiprocessing.active_children():
+            worker.join()  # the time of a process counts when it has been waited for
         return processor_time() - start
 
     short = max(1, workers)  # each worker has started, and made one batch
     long = case.pictures // BATCH + short
     before = seconds(short)
-    return (long - short) * BATCH / max(1e-6, seconds(long) - before)
+    # In a quick run the noise may be more than the difference.
+    return (long - short) * BATCH / max(1e-3, seconds(long) - before)
 
 
 def main() -> None:
@@ -204,7 +208,9 @@ def main() -> None:
                 rates = [(loop_rate(case), pipeline_rate(case, count)) for _ in range(rounds)]
                 plain, ours = (statistics.median(column) for column in zip(*rates, strict=True))
                 ratio = statistics.median(ours / plain for plain, ours in rates)
-                print(f"{case.name:20}{count:8}{plain:12,.0f}{ours:12,.0f}{ratio:8.2f}", flush=True)
+                print(
+                    f"{case.name:20}{count:8} {plain:11,.0f} {ours:11,.0f} {ratio:7.2f}", flush=True
+                )
 
 
 if __name__ == "__main__":

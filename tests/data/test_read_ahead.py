@@ -1,5 +1,6 @@
 """Reading ahead: in order, in bounded memory, with workers that end when and as they should."""
 
+import os
 import subprocess
 import sys
 import time
@@ -73,6 +74,17 @@ def test_signals_pass_workers_by_and_a_killed_worker_is_an_error():
 def test_a_program_that_leaves_its_batches_open_ends_without_noise():
     done = program("leave")
     assert (done.returncode, done.stdout, done.stderr) == (0, "(10, 8, 8, 1)\n", "")
+
+
+def test_a_script_without_a_guard_is_told_so(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("from tests.data.stopped_workers import batches\nnext(batches())\n")
+    command = [sys.executable, str(script)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 1
+    assert "exit code 1, for the reason that stands above" in done.stderr
+    assert 'if __name__ == "__main__":' in done.stderr.splitlines()[-1]
 
 
 def test_workers_end_with_a_program_that_was_killed():

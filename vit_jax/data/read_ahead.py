@@ -103,6 +103,11 @@ def _from_workers(dataset: grain.IterDataset, workers: int) -> Iterator[Item]:
 def _meaning(exit_code: int) -> str:
     if exit_code == -9:
         return ", killed from outside, most often by the system for want of memory"
+    if exit_code == 1:
+        return (
+            ", for the reason that stands above (a script that uses workers must be a file and keep"
+            ' what it does under `if __name__ == "__main__":`)'
+        )
     return ""
 
 
