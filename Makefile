@@ -5,6 +5,8 @@
 #
 # make train CONFIG=configs/cifar10.py WORKDIR=runs/mine ARGS="--config.optimizer.learning_rate=3e-4"
 # trains anything else, and ACCELERATOR=cuda or tpu picks that build of JAX.
+#
+#   make data-fashion-mnist     fetches and prepares Fashion-MNIST, and looks at it
 
 PYTHON ?= python3
 CONFIG ?= configs/digits.py
