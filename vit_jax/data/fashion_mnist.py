@@ -101,7 +101,8 @@ def prepare(
                     download_config=tfds.download.DownloadConfig(try_download_gcs=False, **options),
                 )
     except Exception as error:  # network, checksums, disk: each library raises its own
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        reason = str(error).strip().partition("\n")[0].rstrip(":.")
+        reason = reason or type(error).__name__
         raise UserError(
             f"fashion_mnist could not be prepared in {root}: {reason}; fetch the four files"
             " train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz"
