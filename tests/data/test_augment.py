@@ -242,7 +242,7 @@ def test_areas_of_random_crops_are_uniform_and_so_is_the_log_of_their_ratios():
 
 def test_random_crops_keep_at_least_the_share_that_is_asked_for():
     width, height = crops_of_coordinates(Augment(random_resized_crop=0.6), 300)
-    assert (width * height / 200**2).min() > 0.58
+    assert (width * height / 200**2).min() > 0.57
 
 
 def test_random_crops_have_the_ratio_of_a_rectangular_model():
