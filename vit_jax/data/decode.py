@@ -102,7 +102,8 @@ def opencv():
         import cv2  # a second, so only for those who want it
     except ImportError:
         return None
-    return cv2
+    # A folder that happens to be called cv2 can be imported as well, and holds nothing.
+    return cv2 if hasattr(cv2, "imdecode") else None
 
 
 def _rgb_by_opencv(picture: str | os.PathLike | bytes) -> UInt8[np.ndarray, "h w 3"] | None:

@@ -22,6 +22,7 @@ from vit_jax.data import (
     open_source,
     train_batches,
 )
+from vit_jax.data.decode import opencv
 from vit_jax.durations import Clock
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
@@ -257,7 +258,8 @@ def library_versions() -> dict[str, str]:
     from importlib.metadata import version
 
     names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "pillow")
-    return {name: version(name) for name in names}
+    decoder = {"opencv": opencv().__version__} if opencv() else {}  # training pictures hang on it
+    return {**{name: version(name) for name in names}, **decoder}
 
 
 def _metric_names(objective, model, preprocessing, source) -> tuple[str, ...]:
