@@ -9,6 +9,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from vit_jax.config import load_config
+from vit_jax.data import tfds_source
 from vit_jax.models import list_models
 from vit_jax.training.experiment import build
 
@@ -27,12 +28,13 @@ SHORT = {
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_two_updates_change_every_leaf(recipe, data_dir):
+def test_two_updates_change_every_leaf(recipe, data_dir, monkeypatch):
     config = load_config(str(recipe), list(SHORT.items()))
     with contextlib.ExitStack() as stack:
         if config.dataset == "digits":
             config.data.dir = data_dir
         else:
+            monkeypatch.setattr(tfds_source, "PREPARED_HERE", {})  # or it would be fetched
             stack.enter_context(tfds.testing.mock_data(num_examples=16))
         experiment = build(config)
         state, step = experiment.initial_state(), experiment.train_step()

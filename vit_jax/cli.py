@@ -4,6 +4,7 @@ What a person can get wrong ends in one sentence and exit code 2; an internal fa
 traceback. See `vit_jax/errors.py` for the codes.
 """
 
+import csv
 import dataclasses
 import errno
 import gc
@@ -204,12 +205,13 @@ def predict(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON line for each picture.")
     ] = False,
+    as_csv: Annotated[str, typer.Option("--csv", help="A CSV file to write the classes to.")] = "",
 ) -> None:
     """Classify pictures with a trained model."""
     from vit_jax.deploy import load
 
     classifier = load(run, _step(checkpoint))
-    failed = 0
+    failed, rows = 0, []
     for picture in pictures:
         try:
             [guesses] = classifier.predict(picture, top=top)
@@ -219,6 +221,7 @@ def predict(
             if as_json:
                 print(json.dumps({"picture": picture, "error": str(error)}, ensure_ascii=False))
             continue
+        rows += [(picture, place, *guess) for place, guess in enumerate(guesses, start=1)]
         if as_json:
             classes = [guess._asdict() for guess in guesses]
             print(json.dumps({"picture": picture, "classes": classes}, ensure_ascii=False))
@@ -227,6 +230,9 @@ def predict(
                 f"{guess.label} {100 * guess.probability:.1f} %" for guess in guesses
             )
             print(f"{picture}: {shown}")
+    if as_csv:
+        with open(as_csv, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            csv.writer(file).writerows([("picture", "place", "label", "probability"), *rows])
     if failed:
         raise UserError(f"{failed} of {len(pictures)} pictures could not be classified")
 

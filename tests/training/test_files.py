@@ -1,5 +1,6 @@
 """Training on picture files: what is kept of the data, what bad files do, which labels count."""
 
+import csv
 import json
 import shutil
 
@@ -50,13 +51,19 @@ def at_the_root(monkeypatch, request):
     monkeypatch.chdir(request.config.rootpath)
 
 
-def test_a_folder_is_learned_and_its_names_come_back(config, pictures, tmp_path):
+def test_a_folder_is_learned_and_its_names_come_back(config, pictures, tmp_path, capsys):
     outcome = fit(config({"duration": "60 steps"}), tmp_path / "run")
     assert (outcome.result["examples"], outcome.result["accuracy"]) == (6, 1.0)
     classifier = load(tmp_path / "run")
     assert classifier.class_names == ("dark", "día", "明")  # in code-point order
     [[guess]] = classifier.predict(pictures / "明" / "3.png", top=1)
     assert guess.label == "明"
+    assert "classes in order: dark, día, 明" in "".join(capsys.readouterr())
+    path, picture = tmp_path / "guesses.csv", str(pictures / "明" / "3.png")
+    assert main(["predict", str(tmp_path / "run"), picture, "--top=1", f"--csv={path}"]) == 0
+    with open(path, encoding="utf-8", newline="") as file:
+        [row] = csv.DictReader(file)
+    assert (row["picture"], row["place"], row["label"]) == (picture, "1", "明")
 
 
 def test_the_split_is_kept_with_the_run_and_used_again(config, pictures, tmp_path, capsys):

@@ -83,7 +83,9 @@ def test_the_totals_count_steps_pictures_and_loss(experiment):
 def test_four_devices_take_the_steps_of_one(overrides):
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     environment["PYTHONPATH"] = str(ROOT)
-    changes = overrides({"model.mlp_dropout": "0.1", "optimizer.learning_rate": "0.01"})
+    changes = {"model.mlp_dropout": "0.1", "optimizer.learning_rate": "0.01"}
+    # Mixing takes a picture's partner from the whole batch, whatever device it lies on.
+    changes = overrides({**changes, "augment.mixup": "0.8", "augment.cutmix": "1.0"})
     process = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(changes)],
         capture_output=True, text=True, env=environment, cwd=ROOT,

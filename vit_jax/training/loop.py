@@ -297,6 +297,9 @@ class _Loop:
             f"{experiment.record.name}: {parameters:,} parameters; {pictures:,} training pictures "
             f"in {classes} classes; {len(devices)} x {devices[0].device_kind}"
         )
+        names = experiment.record.class_names
+        more = f", and {classes - 20:,} more" if classes > 20 else ""
+        self.report.say(f"classes in order: {', '.join(names[:20])}{more}")
         for note in dict.fromkeys(n for s in experiment.sources.values() for n in s.notes):
             self.report.say(f"note: {note}")
         if classes == 1:
