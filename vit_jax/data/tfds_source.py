@@ -236,6 +236,13 @@ def _why_not(name: str, error: Exception) -> str:
     if config and config not in (known := tfds.builder_cls(base).builder_configs):
         there_are = f"are {', '.join(known)}" if known else "is only the dataset without one"
         return f"there is no configuration {config!r}, there {there_are}"
+    cause = error.__cause__ or error
+    if isinstance(cause, ModuleNotFoundError) and cause.name:
+        return (
+            f"its builder needs {cause.name}; run once, on any machine: pip install {cause.name}"
+            f" tensorflow-datasets, then tfds.builder({name!r}).download_and_prepare(file_format="
+            "'array_record'), and name the directory of what it prepared with data.dir"
+        )
     return _first_line(error.__cause__ or error)
 
 
