@@ -73,3 +73,10 @@ def test_an_exact_match_has_every_label_right():
 def test_data_without_any_label_have_no_precision_and_no_nan():
     none = MultiLabelPredictions(np.zeros((2, 2), bool), np.full((2, 2), 0.2))
     assert none.metrics(2) == {"mean_average_precision": 0.0, "exact_match": 1.0}
+
+
+def test_a_diverged_model_has_no_average_precision_and_nothing_breaks():
+    labels = np.array([[1, 0], [0, 1]], bool)
+    lost = MultiLabelPredictions(labels, np.full((2, 2), np.nan))
+    metrics = lost.metrics(2)
+    assert np.isnan(metrics["mean_average_precision"]) and metrics["exact_match"] == 0

@@ -181,3 +181,8 @@ def test_the_rank_counts_what_is_more_probable_and_the_first_of_equals_comes_fir
     )
     assert outputs["rank"].tolist() == [2, 0, 2]
     assert outputs["predicted"].tolist() == [1, 0, 0]
+
+
+def test_what_is_no_number_is_not_among_the_five_best():
+    _, outputs = evaluated(Supervised(Given()), [[np.nan] * 7, [1.0, np.nan] + [0.0] * 5], [3, 0])
+    assert outputs["rank"].tolist() == [7, 1]

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from sklearn.metrics import average_precision_score
 
 # Metrics that are shares, and shown in percent.
 SHARES = (
@@ -39,22 +38,26 @@ class Predictions:
 
         Balanced accuracy is the mean of the recalls of those classes that have examples.
         """
-        rows = self.per_class([""] * classes)
-        metrics = {
-            "balanced_accuracy": float(np.mean([row.recall for row in rows if row.examples]))
-        }
+        examples, _, right = self._counts(classes)
+        present = examples > 0
+        metrics = {"balanced_accuracy": float(np.mean(right[present] / examples[present]))}
         if classes > TOP:
             metrics["top5_accuracy"] = float(np.mean(self.rank < TOP))
         return metrics
 
     def per_class(self, class_names: Sequence[str]) -> list["ClassRow"]:
         """Recall and precision of every class; None where nothing was there to divide by."""
-        rows = []
-        for number, name in enumerate(class_names):
-            true, said = self.labels == number, self.predicted == number
-            right = np.sum(true & said)
-            rows.append(ClassRow(name, int(true.sum()), _share(right, true), _share(right, said)))
-        return rows
+        counts = zip(class_names, *self._counts(len(class_names)), strict=True)
+        return [
+            ClassRow(name, int(examples), _share(right, examples), _share(right, said))
+            for name, examples, said, right in counts
+        ]
+
+    def _counts(self, classes: int) -> tuple[Int[np.ndarray, " classes"], ...]:
+        """Of each class: its examples, how often it was said, and how often rightly."""
+        right = self.labels[self.labels == self.predicted]
+        columns = (self.labels, self.predicted, right)
+        return tuple(np.bincount(column, minlength=classes) for column in columns)
 
 
 @dataclass(frozen=True)
@@ -89,11 +92,10 @@ class MultiLabelPredictions:
         for number, name in enumerate(class_names):
             true, probability = self.labels[:, number], self.probabilities[:, number]
             said = probability > 0.5
-            right = np.sum(true & said)
-            average = float(average_precision_score(true, probability)) if true.any() else None
-            rows.append(
-                ClassRow(name, int(true.sum()), _share(right, true), _share(right, said), average)
-            )
+            examples, right = int(true.sum()), np.sum(true & said)
+            average = _average_precision(true, probability) if examples else None
+            recall, precision = _share(right, examples), _share(right, said.sum())
+            rows.append(ClassRow(name, examples, recall, precision, average))
         return rows
 
 
@@ -119,5 +121,16 @@ def write_per_class(rows: Sequence[ClassRow], path: Path) -> None:
         writer.writerows(asdict(row) for row in rows)
 
 
-def _share(part: int, whole: Bool[np.ndarray, " examples"]) -> float | None:
-    return float(part / whole.sum()) if whole.any() else None
+def _average_precision(
+    true: Bool[np.ndarray, " examples"], probability: Float[np.ndarray, " examples"]
+) -> float:
+    """Of one class; NaN where a probability is none, as the model of a diverged run gives."""
+    from sklearn.metrics import average_precision_score  # slow to import, and often not needed
+
+    if not np.isfinite(probability).all():
+        return float("nan")
+    return float(average_precision_score(true, probability))
+
+
+def _share(part: int, whole: int) -> float | None:
+    return float(part / whole) if whole else None

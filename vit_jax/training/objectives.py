@@ -123,14 +123,11 @@ class Supervised:
             probabilities = jax.nn.softmax(logits)  # of (0, z) it is the sigmoid of z
         else:
             probabilities = (jax.nn.softmax if self.kind == "softmax" else jax.nn.sigmoid)(logits)
-        true = jnp.take_along_axis(logits, batch["label"][:, None], axis=-1)
-        before = jnp.arange(logits.shape[-1]) < batch["label"][:, None]
         return sums, {
             **outputs,
             "predicted": logits.argmax(-1),
             "confidence": probabilities.max(-1),
-            # Among equals the first counts as the more probable, as for argmax.
-            "rank": jnp.sum((logits > true) | ((logits == true) & before), axis=-1),
+            "rank": _rank(logits, batch["label"]),
         }
 
     def _targets(self, labels: Array, logits: Array) -> Float[Array, "batch outputs"]:
@@ -164,6 +161,16 @@ class Supervised:
     def _weights(self, labels: Array, own_share: Array) -> Float[Array, " batch"]:
         weights = jnp.array(self.class_weights, jnp.float32)[labels]
         return mix_targets(weights[:, None], own_share)[:, 0]
+
+
+def _rank(logits: Float[Array, "batch classes"], labels: Array) -> Array:
+    """How many classes are more probable than the true one; of equals, the first is, as in argmax.
+
+    A logit that is no number comes before all, or a diverged model would be right about all.
+    """
+    true = jnp.take_along_axis(logits, labels[:, None], axis=-1)
+    from_label_on = jnp.arange(logits.shape[-1]) >= labels[:, None]
+    return jnp.sum(~((logits < true) | ((logits == true) & from_label_on)), axis=-1)
 
 
 def make_objective(config: ConfigDict, model: nn.Module, source: Source) -> Supervised:
