@@ -10,6 +10,7 @@ MISTAKES = [
     ({"schedule.warmup": "100%"}, "is 6 steps, and the whole run"),
     ({"duration": "50%"}, "duration: '50%' cannot be a percentage of itself"),
     ({"model.image_size": "18"}, r"model: .*18.*16 and 24"),
+    ({"model.num_classes": "1"}, "softmax of one output .* 10 classes .*objective.loss=sigmoid"),
     ({"model.num_classes": "7"}, "num_classes = 7, and the data set 'digits' has 10 classes"),
     ({"model.name": "ViT-XL/16"}, "ViT-L/16"),
     ({"model.witdh": "12"}, r"witdh.*width"),

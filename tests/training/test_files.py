@@ -12,7 +12,7 @@ from vit_jax.analysis.plots import draw_figures
 from vit_jax.cli import main
 from vit_jax.config import load_config
 from vit_jax.deploy import load
-from vit_jax.errors import BadPicture, UserError
+from vit_jax.errors import BadPicture, Diverged, UserError
 from vit_jax.training import fit
 from vit_jax.training.experiment import build
 
@@ -190,6 +190,21 @@ def test_one_class_is_trained_with_a_warning(config, pictures, tmp_path, capsys)
     assert outcome.result["loss"] == pytest.approx(0, abs=1e-6)
     assert outcome.result["accuracy"] == 1.0 and "top5_accuracy" not in outcome.result
     assert "a single class" in "".join(capsys.readouterr())
+
+
+def test_one_class_and_a_sigmoid_leave_nothing_to_learn(config, pictures):
+    shutil.rmtree(pictures / "día")
+    shutil.rmtree(pictures / "dark")
+    with pytest.raises(UserError, match="its only class.*objective.loss=softmax"):
+        build(config({"objective.loss": "sigmoid"}))
+
+
+def test_several_labels_diverge_like_one(config, table, tmp_path):
+    """The evaluation of a lost model comes before the log line that ends the run."""
+    lost = {"optimizer.learning_rate": "1e38", "schedule.warmup": "0", "optimizer.clip": "0"}
+    changes = {"dataset": f"csv:{table}", "objective.loss": "sigmoid", "log.every": "6 steps"}
+    with pytest.raises(Diverged, match="loss"):
+        fit(config({**changes, **lost}), tmp_path / "run")
 
 
 def test_the_table_of_classes_is_printed_and_kept(config, tmp_path, capsys):

@@ -66,11 +66,12 @@ def model_fields(config: ConfigDict, source: Source) -> dict[str, Any]:
     fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
     of_data = len(source.class_names)
     outputs = fields.setdefault("num_classes", of_data)
-    if outputs == 1 and of_data == 2 and config.objective.loss == "softmax":
+    if outputs == 1 < of_data and config.objective.loss == "softmax":
         raise UserError(
             "model.num_classes = 1 and objective.loss = 'softmax': the softmax of one output is "
-            f"always 1, so nothing can be learned of the 2 classes of {config.dataset!r}; write "
-            "--config.objective.loss=sigmoid, or leave model.num_classes out"
+            f"always 1, so nothing can be learned of the {of_data} classes of {config.dataset!r}; "
+            "leave model.num_classes out (one output can tell two classes apart, no more, with "
+            "--config.objective.loss=sigmoid)"
         )
     if outputs != of_data and not (outputs == 1 and of_data == 2 and not source.multi_label):
         raise UserError(
@@ -88,6 +89,12 @@ def model_fields(config: ConfigDict, source: Source) -> dict[str, Any]:
 def _check_objective(config: ConfigDict, source: Source) -> None:
     """The loss must suit the labels."""
     if not source.multi_label:
+        if len(source.class_names) == 1 and config.objective.loss == "sigmoid":
+            raise UserError(
+                f"every picture of {config.dataset!r} is of its only class, so there is no 'no' "
+                "for objective.loss = 'sigmoid' to learn; write --config.objective.loss=softmax, "
+                "or take data with another class"
+            )
         return
     if config.objective.loss == "softmax":
         raise UserError(
