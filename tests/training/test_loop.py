@@ -71,6 +71,7 @@ def test_figures_and_record_are_there_at_the_end(finished_run):
         "curves.png",
         "confusion.png",
         "mistakes.png",
+        "per_class.csv",
     }
     record = finished_run.read_model()
     assert record.class_names == tuple("0123456789")
