@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 
+from vit_jax.data.order import RepeatedOrder, TrainOrder
 from vit_jax.training.mixing import Mixing, box_mask, cutmix, mix_targets, mixup, random_box
 
 TARGETS = json.loads((Path(__file__).parent / "data/targets.json").read_text())
@@ -65,14 +66,24 @@ def test_any_batch_size_is_mixed_and_the_share_is_exact(count, options):
         mixed, own = mixing(images, jax.random.key(seed))
         assert mixed.shape == images.shape and 0 <= float(own) <= 1
         # The mean of a picture is the mean of the two numbers, weighed by their shares.
-        partner = np.roll(np.arange(count), 1)
+        partner = (np.arange(count) - count // 2) % count
         expected = float(own) * np.arange(count) + (1 - float(own)) * partner
         np.testing.assert_allclose(mixed.mean((1, 2, 3)), expected, atol=1e-5)
 
 
-def test_no_picture_of_a_batch_is_mixed_with_itself():
-    mixed, _ = mixup(pictures(7), 0.5)
-    assert np.all(np.asarray(mixed[:, 0, 0, 0]) != np.arange(7))
+@pytest.mark.parametrize("count", [2, 3, 6, 7])
+def test_no_picture_of_a_batch_is_mixed_with_itself(count):
+    mixed, _ = mixup(pictures(count), 0.5)
+    assert np.all(np.asarray(mixed[:, 0, 0, 0]) != np.arange(count))
+
+
+@pytest.mark.parametrize("repeats", [2, 3, 4])
+def test_no_picture_is_mixed_with_a_copy_of_itself(repeats):
+    """Repeated augmentation puts the copies of a picture next to each other."""
+    order = RepeatedOrder(TrainOrder(examples=100, seed=0), repeats)
+    shown = jnp.array([order[position].example for position in range(24)], jnp.float32)
+    mixed, _ = mixup(shown[:, None, None, None], 0.5)
+    assert np.all(np.asarray(mixed[:, 0, 0, 0]) != np.asarray(shown))
 
 
 def test_the_area_of_a_box_away_from_the_edges_is_what_the_weight_leaves():

@@ -1,8 +1,9 @@
 """Mixing pictures of a batch, and their targets, inside the compiled training step.
 
 One weight is drawn for a whole batch: the share of every picture that stays its own; the rest comes
-from the picture before it, and from the last one for the first. Rolling by one, and not reversing
-the batch, leaves no picture of an odd batch mixed with itself.
+from its partner, the picture half a batch before it, around the end. Reversing the batch instead
+would mix the middle one of an odd batch with itself, and rolling by one would mix the copies that
+repeated augmentation puts next to each other.
 """
 
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ def _unmixed(images, rng):
 def mixup(
     images: Float[Array, "batch h w c"], weight: Float[Array, ""]
 ) -> tuple[Float[Array, "batch h w c"], Float[Array, ""]]:
-    """Weighted means of each picture (`weight`) and the one before it, and that weight."""
+    """Weighted means of each picture (`weight`) and its partner, and that weight."""
     weight = jnp.float32(weight)
     return weight * images + (1 - weight) * _partners(images), weight
 
@@ -74,7 +75,7 @@ def mixup(
 def cutmix(
     images: Float[Array, "batch h w c"], box: Bool[Array, "h w"]
 ) -> tuple[Float[Array, "batch h w c"], Float[Array, ""]]:
-    """Pictures with the box pasted from the one before, and the share of pixels that are their own.
+    """Pictures with the box pasted from their partners, and the share of pixels that are their own.
 
     The share is counted, not drawn: a box may hang over the edge (Yun et al., their code).
     """
@@ -111,4 +112,4 @@ def mix_targets(
 
 
 def _partners(rows: Array) -> Array:
-    return jnp.roll(rows, 1, axis=0)
+    return jnp.roll(rows, len(rows) // 2, axis=0)
