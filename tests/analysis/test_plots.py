@@ -18,6 +18,7 @@ PREDICTIONS = Predictions(
     predicted=np.array([0, 1, 1, 0, 0]),
     confidence=np.array([0.9, 0.6, 0.8, 0.7, 0.95]),
     rank=np.array([0, 1, 0, 1, 2]),
+    index=np.array([0, 1, 2, 3, 5]),  # picture 4 could not be read
 )
 
 
@@ -49,11 +50,11 @@ def test_mistakes_are_shown_surest_first():
         "dog, taken for cat\n(70 % sure)",
         "cat, taken for dog\n(60 % sure)",
     ]
-    assert figure.axes[0].images[0].get_array()[0, 0, 0] == 4  # the last picture
+    assert figure.axes[0].images[0].get_array()[0, 0, 0] == 5  # the last picture
 
 
 def test_no_mistakes_make_an_empty_picture():
-    perfect = Predictions(np.array([0]), np.array([0]), np.array([1.0]), np.array([0]))
+    perfect = Predictions(np.array([0]), np.array([0]), np.array([1.0]), *np.zeros((2, 1), int))
     assert "0 mistakes in 1 pictures" in mistakes(Source(), perfect).get_suptitle()
 
 

@@ -88,11 +88,19 @@ def test_unreadable_pictures_are_named_once_counted_and_replaced(
     (pictures / tested).write_bytes(b"")
     [learned, *_] = build(config()).train_source.files
     (pictures / learned).write_bytes(b"no picture")
-    outcome = fit(config({"duration": "12 steps"}), tmp_path / "run")
+    drawn = []
+
+    def draw(run, lines, source, predictions):
+        drawn.append((predictions, source))
+
+    outcome = fit(config({"duration": "12 steps"}), tmp_path / "run", draw=draw)
     output = "".join(capsys.readouterr())
     for name in (tested, learned):
         assert output.count(f"cannot read the picture {pictures / name}") == 1
     assert outcome.result["examples"] == 5  # of six
+    [(predictions, source)] = drawn
+    assert predictions.index.tolist() == [1, 2, 3, 4, 5]
+    np.testing.assert_array_equal(predictions.labels, source.labels[predictions.index])
     assert outcome.result["unreadable"] == 2
     assert "2 pictures could not be read" in output
 

@@ -13,6 +13,7 @@ PREDICTIONS = Predictions(
     predicted=np.array([0, 0, 0, 1, 1, 2]),
     confidence=np.full(6, 0.5),
     rank=np.array([0, 0, 0, 2, 0, 5]),
+    index=np.arange(6),
 )
 
 
@@ -41,7 +42,7 @@ def test_the_table_is_written_for_people_of_any_script(tmp_path):
 
 
 def test_one_class_alone_is_always_right():
-    alone = Predictions(*[np.zeros(3, int)] * 2, np.ones(3), np.zeros(3, int))
+    alone = Predictions(*[np.zeros(3, int)] * 2, np.ones(3), np.zeros(3, int), np.arange(3))
     assert alone.metrics(1) == {"balanced_accuracy": 1.0}
 
 

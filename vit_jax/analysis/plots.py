@@ -111,13 +111,13 @@ def mistakes(source: Source, predictions: Predictions) -> Figure:
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel in panels:
         panel.axis("off")
-    for panel, index in zip(panels, shown, strict=False):
-        image = source[int(index)]["image"]
+    for panel, row in zip(panels, shown, strict=False):
+        image = source[int(predictions.index[row])]["image"]
         panel.imshow(image.squeeze(), cmap="gray" if image.shape[-1] == 1 else None)
         panel.set_title(
-            f"{source.class_names[predictions.labels[index]]}, taken for "
-            f"{source.class_names[predictions.predicted[index]]}\n"
-            f"({100 * predictions.confidence[index]:.0f} % sure)",
+            f"{source.class_names[predictions.labels[row]]}, taken for "
+            f"{source.class_names[predictions.predicted[row]]}\n"
+            f"({100 * predictions.confidence[row]:.0f} % sure)",
             fontsize=9,
             parse_math=False,  # a class may well be called $5_$
         )

@@ -70,13 +70,16 @@ def evaluate(
 
 
 def _predictions(rows: list[dict[str, np.ndarray]]) -> Predictions | MultiLabelPredictions:
-    """Predictions made of the outputs of all batches, without padding."""
+    """Predictions made of the outputs of all batches, without padding and unreadable pictures."""
     real = np.concatenate([row["mask"] for row in rows]) > 0
     columns = {name: np.concatenate([row[name] for row in rows])[real] for name in rows[0]}
     if "probabilities" in columns:
         return MultiLabelPredictions(columns["label"] > 0.5, columns["probabilities"])
+    # Rows come in the order of the source, with padding at the end only.
+    columns["index"] = np.flatnonzero(real)
     return Predictions(
-        columns["label"], columns["predicted"], columns["confidence"], columns["rank"]
+        labels=columns["label"],
+        **{name: columns[name] for name in ("predicted", "confidence", "rank", "index")},
     )
 
 

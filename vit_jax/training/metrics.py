@@ -26,12 +26,14 @@ class Predictions:
 
     labels, predicted: class indices. confidence: probability of the predicted class.
     rank: how many classes are more probable than the true one.
+    index: place of each example in its source, where unreadable ones leave gaps.
     """
 
     labels: Int[np.ndarray, " examples"]
     predicted: Int[np.ndarray, " examples"]
     confidence: Float[np.ndarray, " examples"]
     rank: Int[np.ndarray, " examples"]
+    index: Int[np.ndarray, " examples"]
 
     def metrics(self, classes: int) -> dict[str, float]:
         """`balanced_accuracy`, and `top5_accuracy` where there are more than five classes.
