@@ -141,8 +141,9 @@ def train(
 def _print_last_screen(run, result) -> None:
     """Where everything is, and what to type next."""
     figures = ", ".join(sorted(path.name for path in run.figures.glob("*.png")))
+    metric, value = _in_words(result)
     rows = {
-        **_in_words(result),
+        f"test {metric}": value,
         "checkpoints": f"{run.checkpoints} (steps {', '.join(map(str, run.steps()))})",
         "metrics": f"{run.metrics_file}, and for TensorBoard {run.tensorboard}",
         "figures": f"{run.figures} ({figures})",
@@ -154,14 +155,14 @@ def _print_last_screen(run, result) -> None:
         print(f"{name:>14}  {value}")
 
 
-def _in_words(metrics) -> dict[str, str]:
-    """The metric that counts, with what it was counted on."""
+def _in_words(metrics) -> tuple[str, str]:
+    """Name and value of the metric that counts, with what it was counted on."""
     examples = f"{metrics['examples']:,}"
     if "accuracy" not in metrics:
         mean = f"{100 * metrics['mean_average_precision']:.2f} %"
-        return {"test mAP": f"{mean} (mean average precision on {examples} pictures)"}
+        return "mAP", f"{mean} (mean average precision on {examples} pictures)"
     right = round(metrics["accuracy"] * metrics["examples"])
-    return {"test accuracy": f"{100 * metrics['accuracy']:.2f} % ({right:,} of {examples})"}
+    return "accuracy", f"{100 * metrics['accuracy']:.2f} % ({right:,} of {examples})"
 
 
 def _overrides(arguments: list[str]) -> list[tuple[str, str]]:
@@ -275,11 +276,8 @@ def evaluate(
         line = {"run": run, "step": step, "split": split, **metrics, **classes}
         print(json.dumps(line, ensure_ascii=False))
     else:
-        [(name, value)] = _in_words(metrics).items()
-        print(
-            f"{run}, step {step}, {split}: {name.removeprefix('test ')} {value}, "
-            f"loss {metrics['loss']:.4f}"
-        )
+        metric, value = _in_words(metrics)
+        print(f"{run}, step {step}, {split}: {metric} {value}, loss {metrics['loss']:.4f}")
         _print_per_class(rows)
     if unreadable:
         print(f"warning: {unreadable}", file=sys.stderr)

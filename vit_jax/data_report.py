@@ -5,7 +5,6 @@ The looking itself is in `vit_jax/data/doctor.py`, the drawing in `vit_jax/data/
 
 import contextlib
 import csv
-import dataclasses
 import itertools
 import json
 import re
@@ -126,13 +125,9 @@ def _draw_augmented(source: Source, split: SplitReport, preset: Mapping[str, Any
         raise UserError(f"no picture of {source.name} can be read, so there is none to augment")
     usual = min(_USUAL_SIZE, round(min(split.height.median, split.width.median)))
     preprocess = Preprocessing((size or usual,) * 2, channels=len(split.mean))
-    of_one_picture = {field.name for field in dataclasses.fields(Augment)}
-    augment = {name: value for name, value in preset.items() if name in of_one_picture}
     mixing = [name for name in ("mixup", "cutmix") if preset.get(name)]
     note = f"not drawn: {' and '.join(mixing)}; whole batches are mixed later, on the device"
-    return augmented_sheet(
-        source, preprocess, Augment.from_dict(augment), note=note if mixing else ""
-    )
+    return augmented_sheet(source, preprocess, Augment.among(preset), note=note if mixing else "")
 
 
 # --------------------------------------------------------------------------------------- the screen

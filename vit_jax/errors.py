@@ -6,6 +6,7 @@ and keeps its traceback.
 """
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 EXIT_DONE = 0
@@ -36,6 +37,15 @@ class BadPicture(UserError):
 
 class Diverged(ArithmeticError):
     """A run whose loss or gradient is no longer finite, and what to try."""
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or one behind it, is that of a full disk; C++ writers only say so."""
+    while error is not None:
+        if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def nearest(word: str, known: Iterable[str], count: int = 3) -> str:

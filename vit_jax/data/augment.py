@@ -106,6 +106,15 @@ class Augment:
                 )
         return cls(**options)
 
+    @classmethod
+    def among(cls, options: Mapping[str, Any]) -> "Augment":
+        """The instance with those of some options that concern a single picture.
+
+        The others are how pictures come together: presets, repeats, MixUp and CutMix.
+        """
+        known = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in options.items() if name in known})
+
     def random_crop(
         self,
         image: UInt8[np.ndarray, "h w c"],

@@ -10,7 +10,6 @@ Notable here:
 """
 
 import contextlib
-import errno
 import io
 import os
 import shutil
@@ -20,7 +19,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 from PIL import Image
 
-from vit_jax.errors import UserError
+from vit_jax.errors import UserError, is_disk_full
 
 TEST_EXAMPLES = (
     360  # a fifth of 1,797, rounded up, as scikit-learn's train_test_split(test_size=0.2)
@@ -137,7 +136,7 @@ def _is_whole(directory: Path) -> bool:
 
 
 def _cannot_write(root: Path, error: Exception) -> str:
-    full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
+    full = is_disk_full(error)
     cause = "the disk is full" if full else f"{type(error).__name__}: {error}"
     remedy = "free some space there" if full else "make that directory writable"
     return (

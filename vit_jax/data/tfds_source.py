@@ -5,7 +5,6 @@ beside the final one and renames it at the end, so that nothing half-prepared is
 """
 
 import dataclasses
-import errno
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from vit_jax.data import digits, fashion_mnist
 from vit_jax.data.decode import decode
 from vit_jax.data.examples import EncodedExamples, Example, Labels
 from vit_jax.data.splits import split_mistake
-from vit_jax.errors import UserError, nearest
+from vit_jax.errors import UserError, is_disk_full, nearest
 
 # The datasets that this package prepares itself, without TensorFlow: from (data_dir, manual_dir) to
 # the directory of the prepared dataset.
@@ -243,7 +242,7 @@ def _why_not(name: str, error: Exception) -> str:
             f" tensorflow-datasets, then tfds.builder({name!r}).download_and_prepare(file_format="
             "'array_record'), and name the directory of what it prepared with data.dir"
         )
-    return _first_line(error.__cause__ or error)
+    return _first_line(cause)
 
 
 def _prepare(builder: tfds.core.DatasetBuilder, name: str, manual_dir: str | None) -> None:
@@ -256,20 +255,12 @@ def _prepare(builder: tfds.core.DatasetBuilder, name: str, manual_dir: str | Non
         if instructions and manual_dir is None:
             cause = f"its files must be fetched by hand: {' '.join(instructions.split())}"
             cause = f"{cause.rstrip('.')}; name their directory with data.manual_dir"
-        elif _is_disk_full(error):
+        elif is_disk_full(error):
             cause = (
                 f"the disk of {builder.data_dir_root} is full; free some space there, or name"
                 " another directory with data.dir or the environment variable TFDS_DATA_DIR"
             )
         raise UserError(f"tfds:{name} cannot be prepared: {cause}") from error
-
-
-def _is_disk_full(error: BaseException | None) -> bool:
-    while error is not None:
-        if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def _how_to_prepare(builder: tfds.core.DatasetBuilder, dataset: str) -> str:

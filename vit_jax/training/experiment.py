@@ -224,7 +224,7 @@ def build(
             origin=f"trained on {config.dataset} ({config.data.train})",
             versions=library_versions(),
         ),
-        augment=_augment(config),
+        augment=Augment.among(config.augment),
         objective=objective,
         metric_names=_metric_names(objective, model, preprocessing, train_source),
         clock=clock,
@@ -233,15 +233,6 @@ def build(
         mesh=mesh,
         bad_pictures=BadPictures(strict=config.data.strict),
     )
-
-
-# Of the keys of `augment`, these say how pictures come together, not how one of them changes.
-_NOT_OF_ONE_PICTURE = ("preset", "repeats", "mixup", "cutmix", "mix_probability", "mix_switch")
-
-
-def _augment(config: ConfigDict) -> Augment:
-    options = {k: v for k, v in config.augment.items() if k not in _NOT_OF_ONE_PICTURE}
-    return Augment.from_dict(options)
 
 
 def _on_devices(batches, mesh: Mesh):

@@ -118,7 +118,7 @@ class Supervised:
         outputs = {"label": batch["label"], "mask": mask}
         if self.multi_label:
             return sums, {**outputs, "probabilities": jax.nn.sigmoid(logits)}
-        if logits.shape[-1] == 1 and self.kind == "sigmoid":
+        if self._is_binary(logits):
             logits = jnp.concatenate([jnp.zeros_like(logits), logits], axis=-1)
             probabilities = jax.nn.softmax(logits)  # of (0, z) it is the sigmoid of z
         else:
@@ -130,20 +130,23 @@ class Supervised:
             "rank": _rank(logits, batch["label"]),
         }
 
+    def _is_binary(self, logits: Array) -> bool:
+        """Whether a single output tells two classes apart."""
+        return self.kind == "sigmoid" and not self.multi_label and logits.shape[-1] == 1
+
     def _targets(self, labels: Array, logits: Array) -> Float[Array, "batch outputs"]:
         if self.multi_label:
             return labels.astype(jnp.float32)
-        if self.kind == "sigmoid" and logits.shape[-1] == 1:
+        if self._is_binary(logits):
             return labels[:, None].astype(jnp.float32)
         return jax.nn.one_hot(labels, logits.shape[-1])
 
     def _losses(self, logits: Array, targets: Array, train: bool) -> Float[Array, " batch"]:
         smoothing = self.label_smoothing if train else 0.0
-        exclusive = not self.multi_label and logits.shape[-1] > 1
-        if self.kind == "softmax" or exclusive:
-            targets = optax.smooth_labels(targets, smoothing)
-        else:
+        if self.multi_label or self._is_binary(logits):
             targets = (1 - smoothing) * targets + smoothing / 2
+        else:
+            targets = optax.smooth_labels(targets, smoothing)
         if self.kind == "softmax":
             return optax.softmax_cross_entropy(logits, targets)
         return optax.sigmoid_binary_cross_entropy(logits, targets).mean(-1)
@@ -152,7 +155,7 @@ class Supervised:
         if self.multi_label:
             right = jnp.mean((logits > 0) == (targets > 0.5), axis=-1)
             return {"label_accuracy": jnp.sum(right * mask)}
-        if logits.shape[-1] == 1 and self.kind == "sigmoid":
+        if self._is_binary(logits):
             right = (logits[:, 0] > 0) == (targets[:, 0] > 0.5)
         else:
             right = logits.argmax(-1) == targets.argmax(-1)
