@@ -140,7 +140,7 @@ def test_unknown_commands_and_options_exit_with_2(arguments, capsys):
 
 
 def test_every_key_is_documented_in_one_place(capsys, monkeypatch):
-    from vit_jax.config import KEYS
+    from vit_jax.keys import KEYS
 
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["train", "--keys"]) == 0

@@ -1,14 +1,6 @@
 import pytest
 
 from vit_jax.config import (
-    FREE_KEYS,
-    KEYS,
-    Choice,
-    Flag,
-    Integer,
-    Number,
-    Numbers,
-    Span,
     default_config,
     differences,
     flatten,
@@ -17,6 +9,7 @@ from vit_jax.config import (
     restore_config,
 )
 from vit_jax.errors import UserError
+from vit_jax.keys import FREE_KEYS, KEYS, Choice, Flag, Integer, Number, Numbers, Span
 from vit_jax.presets import PRESET_KEYS, PRESETS
 
 RECIPE = """

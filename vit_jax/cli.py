@@ -189,7 +189,7 @@ def _recipes() -> str:
 
 
 def _print_keys() -> None:
-    from vit_jax.config import KEYS
+    from vit_jax.keys import KEYS
 
     table = Table("key", "default", "meaning", "legal values")
     for path, key in KEYS.items():

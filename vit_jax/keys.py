@@ -1,0 +1,271 @@
+"""Every key of a configuration, in one table: its default, what it means, which values are legal.
+
+What is said here is about one key at a time; what keys mean together is in `training/checks.py`.
+A key whose default is None takes its value from `augment.preset` (see `presets.py`).
+"""
+
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vit_jax.durations import FORMS, parse_duration
+from vit_jax.presets import PRESETS
+
+# ---------------------------------------------------------------------------- kinds of legal values
+
+
+@dataclass(frozen=True)
+class Integer:
+    """A whole number from `low` to 2**31 - 1, or one of `extra`."""
+
+    low: int = 0
+    extra: tuple[int, ...] = ()
+
+    def describe(self) -> str:
+        also = "".join(f" or {value}" for value in self.extra)
+        return f"a whole number of at least {self.low}{also}"
+
+    def convert(self, value: Any) -> int:
+        legal = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        if not legal or not (self.low <= value < 2**31 or value in self.extra):
+            raise ValueError
+        return int(value)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A real number between `low` and `high`, the ends included."""
+
+    low: float = 0.0
+    high: float = float("inf")
+
+    def describe(self) -> str:
+        if self.high == float("inf"):
+            return f"a number of at least {self.low:g}"
+        return f"a number between {self.low:g} and {self.high:g}"
+
+    def convert(self, value: Any) -> float:
+        legal = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not legal or not self.low <= value <= self.high or value == float("inf"):
+            raise ValueError
+        return float(value)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """One number, or one for each channel of the pictures."""
+
+    def describe(self) -> str:
+        return "one number, or one for each channel, such as (0.485, 0.456, 0.406)"
+
+    def convert(self, value: Any) -> tuple[float, ...]:
+        values = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+        return tuple(Number(low=-float("inf")).convert(number) for number in values)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """True or false."""
+
+    def describe(self) -> str:
+        return "true or false"
+
+    def convert(self, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few words."""
+
+    options: tuple[str, ...]
+
+    def describe(self) -> str:
+        return "one of " + ", ".join(self.options)
+
+    def convert(self, value: Any) -> str:
+        if value not in self.options:
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True)
+class Text:
+    """Any text; `filled` says that it may not be empty."""
+
+    filled: bool = False
+
+    def describe(self) -> str:
+        return "a text that is not empty" if self.filled else "a text"
+
+    def convert(self, value: Any) -> str:
+        if not isinstance(value, str) or (self.filled and not value):
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True)
+class Span:
+    """A duration; `zero` says whether none at all is legal too."""
+
+    zero: bool = False
+
+    def describe(self) -> str:
+        return f"a duration: {FORMS}" + ("" if self.zero else ", more than 0")
+
+    def convert(self, value: Any) -> str:
+        duration = parse_duration(value)
+        if duration.amount == 0 and not self.zero:
+            raise ValueError
+        return str(value)
+
+
+# --------------------------------------------------------------------------------------- the table
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key: its default, what it means, and which values are legal.
+
+    preset: whether None is legal too, and is replaced by the value of `augment.preset`.
+    """
+
+    default: Any
+    meaning: str
+    legal: Integer | Number | Numbers | Flag | Choice | Text | Span
+    preset: bool = False
+
+
+def _of_preset(path: str, meaning: str, legal: Integer | Number | Flag | Choice) -> dict[str, Key]:
+    """A key that takes its value from `augment.preset` where nobody sets it."""
+    return {path: Key(None, meaning, legal, preset=True)}
+
+
+KEYS: dict[str, Key] = {
+    "seed": Key(
+        0, "random numbers of initialisation, data order, augmentation, dropout", Integer()
+    ),
+    # Data: where pictures come from and how they are made to fit the model.
+    "dataset": Key(
+        "digits",
+        "folder:PATH, csv:PATH, jsonl:PATH, tfds:NAME of TensorFlow Datasets, or digits",
+        Text(),
+    ),
+    "data.train": Key("train", "split to learn from, or a part: train[:90%]", Text(filled=True)),
+    "data.validation": Key(
+        "", "part of the training data to choose 'best' by; empty: none", Text()
+    ),
+    "data.test": Key("test", "split to report on; it never chooses anything", Text(filled=True)),
+    "data.dir": Key(
+        "", "where TensorFlow Datasets keeps prepared data; empty: its own default", Text()
+    ),
+    "data.manual_dir": Key(
+        "", "files fetched by hand for a set of TensorFlow Datasets; empty: none", Text()
+    ),
+    "data.holdout": Key(
+        0.2, "share of each class held out as test where a dataset has no such split", Number(0, 1)
+    ),
+    "data.sampling": Key(
+        "natural",
+        "natural: every picture once an epoch; balanced: every class equally often",
+        Choice(("natural", "balanced")),
+    ),
+    "data.strict": Key(
+        False, "whether a picture that cannot be read ends the run; else it is replaced", Flag()
+    ),
+    "data.mean": Key((0.5,), "subtracted from pixels scaled to 0..1, per channel", Numbers()),
+    "data.std": Key((0.5,), "divides the pixels after that, per channel", Numbers()),
+    "data.crop": Key(
+        1.0, "share of the resized picture's side that the model sees", Number(0.01, 1)
+    ),
+    "data.interpolation": Key(
+        "bicubic", "how pictures are resized", Choice(("bicubic", "bilinear", "lanczos"))
+    ),
+    "data.workers": Key(0, "processes that load pictures; 0: threads of this one", Integer()),
+    # Augmentation of training pictures; docs/augmentation.md names the papers.
+    "augment.preset": Key(
+        "none", "one dial for the augment keys whose default is None", Choice(tuple(PRESETS))
+    ),
+    **_of_preset(
+        "augment.random_resized_crop", "smallest share of a random crop; 0: none", Number(0, 1)
+    ),
+    "augment.rotate": Key(0.0, "largest rotation, in degrees", Number(0, 180)),
+    "augment.shift": Key(0.0, "largest shift, as a share of the picture's side", Number(0, 1)),
+    "augment.scale": Key(0.0, "largest change of size: 0.1 is from 1/1.1 to 1.1", Number(0, 1)),
+    "augment.shear": Key(0.0, "largest shear, in pixels sideways per pixel down", Number(0, 1)),
+    "augment.pad_crop": Key(0, "pixels of padding before a random crop", Integer()),
+    **_of_preset("augment.flip", "probability of a left-right flip", Number(0, 1)),
+    "augment.flip_vertical": Key(0.0, "probability of an upside-down flip", Number(0, 1)),
+    **_of_preset(
+        "augment.policy",
+        "rand: RandAugment; auto-...: AutoAugment; three: 3-Augment",
+        Choice(("none", "rand", "auto-cifar10", "auto-imagenet", "three")),
+    ),
+    **_of_preset("augment.rand_n", "RandAugment: operations for a picture", Integer(1)),
+    **_of_preset("augment.rand_m", "RandAugment: mean level of an operation", Number(0, 10)),
+    **_of_preset("augment.rand_std", "RandAugment: deviation of the level", Number(0, 10)),
+    **_of_preset(
+        "augment.rand_increasing", "RandAugment: whether a higher level changes more", Flag()
+    ),
+    **_of_preset(
+        "augment.color_jitter", "strength of brightness, contrast, saturation", Number(0, 1)
+    ),
+    **_of_preset("augment.erase", "probability of an erased rectangle", Number(0, 1)),
+    **_of_preset("augment.repeats", "differently augmented copies in a batch", Integer(1)),
+    **_of_preset("augment.mixup", "alpha of MixUp; 0: none", Number()),
+    **_of_preset("augment.cutmix", "alpha of CutMix; 0: none", Number()),
+    **_of_preset("augment.mix_probability", "probability that a batch is mixed", Number(0, 1)),
+    **_of_preset("augment.mix_switch", "probability of CutMix where both are on", Number(0, 1)),
+    # A name of `python -m vit_jax models`; every field of that model is a legal key beside it.
+    "model.name": Key("ViT-Ti/16", "which model; its fields are model.FIELD", Text()),
+    "precision": Key("float32", "type of the computation", Choice(("float32", "bfloat16"))),
+    # What is minimised, and how.
+    "objective.loss": Key(
+        "softmax",
+        "softmax: one class of several; sigmoid: yes or no for each",
+        Choice(("softmax", "sigmoid")),
+    ),
+    "objective.class_weights": Key(
+        "none",
+        "balanced: classes weigh alike in the loss, however rare",
+        Choice(("none", "balanced")),
+    ),
+    "objective.label_smoothing": Key(
+        0.0, "share of the label spread over all classes", Number(0, 0.99)
+    ),
+    "optimizer.learning_rate": Key(1e-3, "peak learning rate", Number()),
+    "optimizer.weight_decay": Key(1e-4, "decoupled decay of matrices and kernels", Number()),
+    "optimizer.b1": Key(0.9, "decay of Adam's first moment", Number(0, 0.999999)),
+    "optimizer.b2": Key(0.999, "decay of Adam's second moment", Number(0, 0.999999)),
+    "optimizer.eps": Key(1e-8, "added to the root of Adam's second moment", Number()),
+    "optimizer.clip": Key(1.0, "largest global norm of the gradient; 0: no clipping", Number()),
+    "schedule.warmup": Key("5%", "linear rise to the peak learning rate", Span(zero=True)),
+    "schedule.end": Key(0.0, "last learning rate as a share of the peak", Number(0, 1)),
+    "batch_size": Key(64, "pictures in one step, over all devices and hosts", Integer(1)),
+    "duration": Key("10 epochs", "length of the run", Span()),
+    # Where it runs.
+    "device": Key("auto", "kind of device to run on", Choice(("auto", "cpu", "gpu", "tpu"))),
+    "mesh.data": Key(
+        -1, "devices that share each batch; -1: all there are", Integer(1, extra=(-1,))
+    ),
+    # What is kept and shown.
+    "resume": Key(
+        "auto",
+        "auto: go on where the run folder stopped; must: only that; never: start afresh",
+        Choice(("auto", "must", "never")),
+    ),
+    "checkpoint.every": Key("10%", "how often the state is saved", Span()),
+    "checkpoint.keep": Key(3, "how many of the last checkpoints are kept", Integer(1)),
+    "evaluate.every": Key("10%", "how often the model is evaluated", Span()),
+    "evaluate.batch_size": Key(0, "pictures in one evaluation step; 0: batch_size", Integer()),
+    "log.every": Key("1%", "how often training metrics are written", Span()),
+}
+
+# A run may go on with other values of these: they change neither the data nor the arithmetic.
+FREE_KEYS = (
+    *("mesh", "log", "checkpoint", "device", "resume"),
+    *("data.workers", "data.dir", "data.manual_dir", "data.strict"),
+)
