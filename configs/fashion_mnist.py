@@ -31,16 +31,16 @@ def get_config():
     config.model.pool = "mean"
 
     config.augment.flip = 0.5
-    config.augment.pad_crop = 2
+    config.augment.pad_crop = 1
 
     config.objective.label_smoothing = 0.1
-    config.optimizer.learning_rate = 2e-3
+    config.optimizer.learning_rate = 1.5e-3
     config.optimizer.weight_decay = 0.05
     config.schedule.warmup = "5%"
-    config.batch_size = 128
+    config.batch_size = 64
     config.duration = "45 epochs"
 
-    config.evaluate.every = "5 epochs"
+    config.evaluate.every = "45 epochs"  # once, at the end: the test set chooses nothing
     config.checkpoint.every = "1 epoch"
     config.log.every = "1 epoch"
     return config

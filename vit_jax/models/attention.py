@@ -16,7 +16,7 @@ from flax.typing import Dtype
 from jaxtyping import Array, Float
 
 from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers import LayerNorm
+from vit_jax.models.layers import LayerNorm, flat_dot_general
 from vit_jax.models.legal import check_multiple
 
 
@@ -135,6 +135,7 @@ class Attention(nn.Module):
             axis=(-2, -1),
             kernel_init=INIT_SCHEMES[self.init_scheme].kernel,  # sees (heads * head_dim, width)
             dtype=self.dtype,
+            dot_general=flat_dot_general,
             name="out",
         )(mixed)
         return nn.Dropout(self.projection_dropout)(out, deterministic=not train)
@@ -166,7 +167,7 @@ class QueryKeyValue(nn.Module):
         def project(tokens: Array, which: slice) -> list[Array]:
             """One product for neighbours among q, k, v, then cut apart."""
             tokens, weights = tokens.astype(self.dtype), kernel[:, which].astype(self.dtype)
-            projected = jnp.einsum("btw,wshd->btshd", tokens, weights)
+            projected = flat_dot_general(tokens, weights)
             if bias is not None:
                 projected = projected + bias[which].astype(self.dtype)
             return [projected[:, :, i] for i in range(projected.shape[2])]
