@@ -84,7 +84,7 @@ def patchify(
 def flat_dot_general(
     x: Array, kernel: Array, dimension_numbers=None, precision=None, preferred_element_type=None
 ) -> Array:
-    """`jax.lax.dot_general` of the last axes of `x` with the first of `kernel`, as one flat product.
+    """`jax.lax.dot_general` of the last axes of `x` with the first of `kernel`, flattened.
 
     The gradient of a kernel then is a product of two plain matrices. With batch and tokens apart,
     XLA (0.10, on CPU) copies the other factor into a transposed layout and, for each copy, adds up
