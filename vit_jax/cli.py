@@ -197,12 +197,16 @@ def _print_keys() -> None:
     Console().print(table)
 
 
+_RAW = "The learned parameters, where the run keeps an average of them too."
+
+
 @app.command()
 def predict(
     run: Annotated[str, typer.Argument(help="Run folder, such as runs/digits.")],
     pictures: Annotated[list[str], typer.Argument(help="Picture files.")],
     top: Annotated[int, typer.Option(min=1, help="Classes to show for each picture.")] = 3,
     checkpoint: Annotated[str, typer.Option(help="last, best, or a step.")] = "last",
+    raw: Annotated[bool, typer.Option("--raw", help=_RAW)] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON line for each picture.")
     ] = False,
@@ -211,7 +215,7 @@ def predict(
     """Classify pictures with a trained model."""
     from vit_jax.deploy import load
 
-    classifier = load(run, _step(checkpoint))
+    classifier = load(run, _step(checkpoint), raw=raw)
     failed, rows = 0, []
     for picture in pictures:
         try:
@@ -248,6 +252,7 @@ def evaluate(
         str, typer.Option(help="Other data, such as folder:PATH; default: the run's own.")
     ] = "",
     checkpoint: Annotated[str, typer.Option(help="last, best, or a step.")] = "last",
+    raw: Annotated[bool, typer.Option("--raw", help=_RAW)] = False,
     per_class: Annotated[
         bool, typer.Option("--per-class", help="Recall and precision of every class.")
     ] = False,
@@ -260,14 +265,15 @@ def evaluate(
 
     folder = RunFolder(run)
     config = restore_config(folder.read_config())
-    config.device, config.mesh.data = "auto", -1  # any machine will do, not only the one it ran on
+    # Any machine will do, not only the one it ran on.
+    config.device, config.mesh = "auto", {"data": -1, "fsdp": 1, "tensor": 1}
     class_names = folder.read_model().class_names
     experiment = build(config, class_names=class_names, split=folder.read_split())
     if dataset:
         source = _other_source(dataset, split, class_names)
     elif (source := experiment.sources.get(split)) is None:
         raise UserError(f"{run} has no split {split!r}; it has {', '.join(experiment.sources)}")
-    variables, step = folder.read_variables(_step(checkpoint))
+    variables, step = folder.read_variables(_step(checkpoint), raw=raw)
     metrics, predictions = experiment.evaluate(experiment.eval_step(), variables, source)
     unreadable = experiment.bad_pictures.summary()
     rows = predictions.per_class(source.class_names) if per_class else []

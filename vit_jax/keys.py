@@ -245,12 +245,23 @@ KEYS: dict[str, Key] = {
     "schedule.warmup": Key("5%", "linear rise to the peak learning rate", Span(zero=True)),
     "schedule.end": Key(0.0, "last learning rate as a share of the peak", Number(0, 1)),
     "batch_size": Key(64, "pictures in one step, over all devices and hosts", Integer(1)),
+    "accumulate": Key(
+        1, "parts of a batch computed one after the other, to save memory", Integer(1)
+    ),
+    "ema": Key(0.0, "decay of an average of the parameters; 0: none is kept", Number(0, 1)),
+    "bad_steps": Key(
+        10, "steps in a row without finite loss and gradient that end the run", Integer(1)
+    ),
     "duration": Key("10 epochs", "length of the run", Span()),
     # Where it runs.
     "device": Key("auto", "kind of device to run on", Choice(("auto", "cpu", "gpu", "tpu"))),
     "mesh.data": Key(
-        -1, "devices that share each batch; -1: all there are", Integer(1, extra=(-1,))
+        -1, "devices that share each batch; -1: all that are left", Integer(1, extra=(-1,))
     ),
+    "mesh.fsdp": Key(
+        1, "devices that share each batch and the train state too", Integer(1, extra=(-1,))
+    ),
+    "mesh.tensor": Key(1, "devices that share heads and hidden units", Integer(1, extra=(-1,))),
     # What is kept and shown.
     "resume": Key(
         "auto",

@@ -216,8 +216,12 @@ class RunFolder:
             )
         return which
 
-    def read_variables(self, which: int | str = "last") -> tuple[dict[str, Any], int]:
+    def read_variables(
+        self, which: int | str = "last", *, raw: bool = False
+    ) -> tuple[dict[str, Any], int]:
         """Model variables ({"params": ..., and any other collections}) as numpy, and their step.
+
+        The parameters are the averaged ones where the run keeps them, but for `raw`.
 
         Needs neither the model nor the devices that wrote them. When asked for the last checkpoint
         and that one is damaged, the one before is taken and said so.
@@ -226,7 +230,8 @@ class RunFolder:
         earlier = [s for s in reversed(self.steps()) if s < step] if which == "last" else []
         for candidate in [step, *earlier]:
             try:
-                return _read_variables(self.checkpoints / str(candidate) / "state"), candidate
+                state = self.checkpoints / str(candidate) / "state"
+                return _read_variables(state, raw), candidate
             except Exception as error:  # Orbax raises nearly anything for a damaged file
                 reason = str(error).split("\n")[0][:200]
                 print(
@@ -263,14 +268,15 @@ class RunFolder:
         os.replace(draft, path)
 
 
-def _read_variables(state: Path) -> dict[str, Any]:
+def _read_variables(state: Path, raw: bool) -> dict[str, Any]:
     """Parameters and model state of one saved train state, as numpy arrays on the host."""
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
         metadata = checkpointer.metadata(str(state.resolve())).item_metadata
         if metadata is None:
             raise ValueError("its list of arrays is missing")
         tree = metadata.tree
-        wanted = {name: tree[name] for name in ("params", "model_state") if tree.get(name)}
+        params = "params" if raw or not tree.get("ema_params") else "ema_params"
+        wanted = {name: tree[name] for name in (params, "model_state") if tree.get(name)}
         restore_args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
         restored = checkpointer.restore(
             str(state.resolve()),
@@ -278,4 +284,4 @@ def _read_variables(state: Path) -> dict[str, Any]:
                 item=wanted, restore_args=restore_args, partial_restore=True
             ),
         )
-    return {"params": restored["params"], **restored.get("model_state", {})}
+    return {"params": restored[params], **restored.get("model_state", {})}

@@ -106,19 +106,22 @@ class Classifier:
         return jax.jit(forward)
 
 
-def load(path: str | os.PathLike, checkpoint: int | str = "last") -> Classifier:
+def load(
+    path: str | os.PathLike, checkpoint: int | str = "last", *, raw: bool = False
+) -> Classifier:
     """The classifier that a run folder holds: `load("runs/digits").predict("seven.png")`.
 
     Args:
         path: a run folder, as training writes it.
         checkpoint: "last", "best" (on the validation data, where the run had some), or a step.
+        raw: the parameters as they were learned, where the run keeps an average of them too.
 
     Raises:
         UserError: where there is no such run or checkpoint.
     """
     run = RunFolder(path)
     record = run.read_model()
-    variables, step = run.read_variables(checkpoint)
+    variables, step = run.read_variables(checkpoint, raw=raw)
     variables = jax.device_put(variables)  # once, and not with every batch
     params = variables.pop("params")
     return Classifier(

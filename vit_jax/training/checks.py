@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from vit_jax.data import Source
 from vit_jax.durations import Clock
 from vit_jax.errors import UserError
+from vit_jax.training.sharding import batch_shards
 
 
 def resolve_steps(config: ConfigDict, key: str, clock: Clock) -> int:
@@ -36,13 +37,17 @@ def check_warmup(warmup_steps: int, total_steps: int, config: ConfigDict) -> Non
 
 
 def check_batch(config: ConfigDict, mesh: Mesh) -> None:
-    """Every device takes an equal share of each batch."""
-    devices, batch = mesh.size, config.batch_size
-    if batch % devices:
-        lower, upper = batch // devices * devices, -(-batch // devices) * devices
+    """Every device takes an equal share of each batch, and of each part of it."""
+    devices, parts, batch = batch_shards(mesh), config.accumulate, config.batch_size
+    if batch % (devices * parts):
+        unit = devices * parts
+        lower, upper = batch // unit * unit, -(-batch // unit) * unit
         legal = f"{lower} or {upper}" if lower else str(upper)
+        over = f"{devices} device{'s' if devices > 1 else ''}"
+        if parts > 1:
+            over = f"accumulate = {parts} parts on {over}"
         raise UserError(
-            f"batch_size = {batch} does not divide over {devices} devices; the nearest legal "
+            f"batch_size = {batch} does not divide over {over}; the nearest legal "
             f"sizes are {legal} (batch_size counts the pictures of all devices together)"
         )
 

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from vit_jax.data import BadPictures, Preprocessing, eval_batches
 from vit_jax.errors import UserError
 from vit_jax.training.metrics import MultiLabelPredictions, Predictions
-from vit_jax.training.sharding import to_devices
+from vit_jax.training.sharding import batch_shards, to_devices
 
 
 class Interrupted(Exception):
@@ -94,11 +94,11 @@ def padded_batches(
 
     bad: takes note of pictures that cannot be read, which are masked.
     """
-    devices = mesh.size
+    shards = batch_shards(mesh)
     return eval_batches(
         source,
         preprocessing,
-        batch_size=-(-batch_size // devices) * devices,
+        batch_size=-(-batch_size // shards) * shards,
         process_index=jax.process_index(),
         process_count=jax.process_count(),
         bad=bad,

@@ -3,6 +3,7 @@
 Building it runs every check there is and compiles nothing, so a mistake shows within seconds.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,8 +32,14 @@ from vit_jax.training import checks
 from vit_jax.training.evaluate import Evaluation, evaluate, padded_batches
 from vit_jax.training.objectives import Objective, make_objective
 from vit_jax.training.optimizer import make_optimizer, make_schedule
-from vit_jax.training.sharding import find_devices, make_mesh, replicated, to_devices
-from vit_jax.training.state import TrainState, abstract_state, initial_state, zero_totals
+from vit_jax.training.sharding import (
+    find_devices,
+    make_mesh,
+    replicated,
+    shard_state,
+    to_devices,
+)
+from vit_jax.training.state import TrainState, random_keys, state_maker, zero_totals
 from vit_jax.training.step import make_eval_step, make_train_step
 
 
@@ -88,21 +95,23 @@ class Experiment:
         return checks.resolve_steps(self.config, key, self.clock)
 
     def abstract_state(self) -> TrainState:
-        """Shapes, types and places of the train state."""
-        return abstract_state(
-            self.model, self.optimizer, self._image_shape, self.metric_names, self.mesh
+        """Shapes, types and places of the train state, without computing anything."""
+        shapes = jax.eval_shape(self._make_state, jax.random.key(0))
+        return jax.tree.map(
+            lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+            shapes,
+            shard_state(shapes, self.mesh),
         )
 
     def initial_state(self) -> TrainState:
-        """The train state before the first step."""
-        return initial_state(
-            self.model,
-            self.optimizer,
-            self._image_shape,
-            self.metric_names,
-            self.mesh,
-            self.config.seed,
-        )
+        """The train state before the first step, made on the devices where it stays."""
+        make = jax.jit(self._make_state, out_shardings=self.shardings)
+        return make(random_keys(self.config.seed)[0])
+
+    @functools.cached_property
+    def shardings(self) -> TrainState:
+        """Where each array of the train state lies."""
+        return jax.tree.map(lambda x: x.sharding, self.abstract_state())
 
     def zero_totals(self) -> dict[str, jax.Array]:
         """Sums of the training metrics, emptied."""
@@ -112,7 +121,13 @@ class Experiment:
     def train_step(self):
         """The compiled training step."""
         return make_train_step(
-            self.objective, self.optimizer, self.preprocessing, self.mesh, self.config.seed
+            self.objective,
+            self.optimizer,
+            self.preprocessing,
+            self.shardings,
+            seed=self.config.seed,
+            accumulate=self.config.accumulate,
+            ema=self.config.ema,
         )
 
     def eval_step(self):
@@ -151,9 +166,16 @@ class Experiment:
         batches = self.eval_batches(source)
         return evaluate(eval_step, variables, batches, self.mesh, classes, should_stop)
 
-    @property
-    def _image_shape(self) -> tuple[int, int, int]:
-        return (*self.preprocessing.size, self.preprocessing.channels)
+    @functools.cached_property
+    def _make_state(self):
+        size, channels = self.preprocessing.size, self.preprocessing.channels
+        return state_maker(
+            self.model,
+            self.optimizer,
+            (*size, channels),
+            self.metric_names,
+            average=self.config.ema > 0,
+        )
 
 
 def build(
@@ -169,7 +191,7 @@ def build(
         class_names: of a model that is trained already; by default those of the data.
         split: which files its run has in which split (`RunFolder.read_split`).
     """
-    mesh = make_mesh(find_devices(config.device), config.mesh.data)
+    mesh = make_mesh(find_devices(config.device), **config.mesh)
 
     sources = {
         name: open_source(

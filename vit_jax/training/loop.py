@@ -33,6 +33,10 @@ Drawing = Callable[
 ]
 
 
+# Steps between two looks at the bad ones, besides those of the log; each waits for the device.
+_CHECK_EVERY = 100
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How a call of `fit` ended.
@@ -159,6 +163,8 @@ class _Loop:
         self.step = step
         self.state = state
         self.total = experiment.total_steps
+        # A run so short that it cannot have that many has diverged when half of it is lost.
+        self.most_bad_steps = min(experiment.config.bad_steps, -(-self.total // 2))
         self.every = {
             kind: experiment.interval(f"{kind}.every") for kind in ("log", "evaluate", "checkpoint")
         }
@@ -176,6 +182,8 @@ class _Loop:
                     self.state = train_step(self.state, batch)
                     self.step += 1
                     self.report.progress(self.step, wait_for=self.state)
+                    if self.step % _CHECK_EVERY == 0:
+                        self._check_bad_steps()
                     self._log()
                     self._evaluate()
                     stopping = self.stop()
@@ -217,33 +225,45 @@ class _Loop:
         """Writes the means of the training metrics since the last line, and empties their sums."""
         if not self._due("log"):
             return
-        self._check_finite()
-        totals = {name: float(total) for name, total in jax.device_get(self.state.totals).items()}
-        steps, weight = totals.pop("steps"), totals.pop("weight")
-        grad_norm = totals.pop("grad_norm") / steps
+        self._check_bad_steps()
+        totals, updates = jax.device_get((self.state.totals, self.state.updates))
         self._write(
             self._line(
                 TRAIN,
-                **{name: total / weight for name, total in totals.items()},
-                grad_norm=grad_norm,
-                learning_rate=float(self.experiment.schedule(self.step - 1)),
+                **_means(totals),
+                learning_rate=float(self.experiment.schedule(max(int(updates) - 1, 0))),
+                **self._skipped(),
                 **self.report.timings(self.step),
             )
         )
         self.state = self.state.replace(totals=self.experiment.zero_totals())
 
-    def _check_finite(self) -> None:
-        """Ends a run whose numbers are lost, before they reach the log or a checkpoint."""
-        totals = jax.device_get({name: self.state.totals[name] for name in ("loss", "grad_norm")})
-        lost = [name for name, total in totals.items() if not np.isfinite(total)]
-        if lost:
-            steps = self.run.steps()
-            kept = f"checkpoint {steps[-1]} is from before" if steps else "nothing was saved before"
-            raise Diverged(
-                f"training has diverged: {' and '.join(lost)} not finite by step {self.step}; "
-                f"{kept}. Lower optimizer.learning_rate, lengthen schedule.warmup, or clip the "
-                "gradient harder with optimizer.clip, in another --workdir"
-            )
+    def _skipped(self) -> dict[str, Any]:
+        """What the log says of bad steps since its last line: nothing where there were none."""
+        bad = jax.device_get(self.state.bad_steps)
+        count = int(bad.total) - sum(line.get("skipped", 0) for line in self.log.lines)
+        if not count:
+            return {}
+        cause = bad.CAUSES[bad.cause]
+        self.report.say(
+            f"warning: {count} step{'s' if count > 1 else ''} changed nothing, the last one step "
+            f"{bad.last}, where {cause} was not finite"
+        )
+        return {"skipped": count, "skipped_last": int(bad.last), "skipped_cause": cause}
+
+    def _check_bad_steps(self) -> None:
+        """Ends a run that has diverged, before a checkpoint of it pushes out the good ones."""
+        bad = jax.device_get(self.state.bad_steps)
+        if bad.longest < self.most_bad_steps:
+            return
+        steps = self.run.steps()
+        kept = f"checkpoint {steps[-1]} is whole" if steps else "no checkpoint was written yet"
+        raise Diverged(
+            f"training has diverged: {bad.longest} steps in a row, up to step {bad.last}, were "
+            f"left out because {bad.CAUSES[bad.cause]} was not finite; {kept}. Lower "
+            "optimizer.learning_rate, lengthen schedule.warmup, or clip the gradient harder with "
+            "optimizer.clip, in another --workdir"
+        )
 
     def _evaluate(self) -> None:
         """Evaluates, on the validation data if there are any, and keeps the state if it is best."""
@@ -275,7 +295,7 @@ class _Loop:
 
     def _save(self) -> None:
         """Starts writing a checkpoint of this step."""
-        self._check_finite()
+        self._check_bad_steps()
         with self.report.paused(wait_for=self.state):
             record = {
                 "data": self.experiment.fingerprint,
@@ -317,8 +337,32 @@ class _Loop:
         self.report.show(line)
 
     def _evaluated(self, source: Source) -> Evaluation:
-        variables = {"params": self.state.params, **self.state.model_state}
-        return self.experiment.evaluate(self.eval_step, variables, source, self.stop)
+        """Metrics and predictions; of the averaged parameters where the run keeps them.
+
+        Then the metrics of the parameters as they are stand beside, with `raw_` before their names.
+        """
+
+        def evaluated(raw: bool) -> Evaluation:
+            variables = self.state.variables(raw=raw)
+            return self.experiment.evaluate(self.eval_step, variables, source, self.stop)
+
+        if self.state.ema_params is None:
+            return evaluated(raw=True)
+        averaged, raw = evaluated(raw=False), evaluated(raw=True)
+        beside = {f"raw_{name}": x for name, x in raw.metrics.items() if name != "examples"}
+        return averaged._replace(metrics={**averaged.metrics, "weights": "ema", **beside})
+
+
+def _means(totals: dict[str, np.ndarray]) -> dict[str, float]:
+    """Means of the summed metrics; none where not one step was good."""
+    totals = {name: float(total) for name, total in totals.items()}
+    steps, weight, grad_norm = (totals.pop(name) for name in ("steps", "weight", "grad_norm"))
+    if not steps:
+        return {}
+    return {
+        **{name: total / weight for name, total in totals.items()},
+        "grad_norm": grad_norm / steps,
+    }
 
 
 def _by_section(config: ConfigDict):

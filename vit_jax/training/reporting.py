@@ -196,7 +196,9 @@ def _numbers(line: dict[str, Any]) -> str:
     for name, value in line.items():
         if name in ("kind", "step", "epoch", "split"):
             continue
-        if name in SHARES:
+        if isinstance(value, str):
+            parts.append(f"{name.replace('_', ' ')} {value}")
+        elif name.removeprefix("raw_") in SHARES:
             parts.append(f"{name.replace('_', ' ')} {100 * value:.2f} %")
         elif name == "learning_rate":
             parts.append(f"lr {value:.2e}")

@@ -1,15 +1,44 @@
 """Devices, the mesh over them, and how batches and the train state lie on it.
 
-One mesh, one axis so far: `data`. Every batch is cut along it, the train state is a copy on each
-device, and `jax.jit` puts the gradient's sum over the devices where it belongs. The same code runs
-on one device and on many.
+One mesh with three axes; `jax.jit` puts the sums and exchanges between devices where they belong,
+and the same code runs on one device and on many hosts:
+
+    data     each device has its own part of a batch and a whole copy of the state
+    fsdp     the same, but the state is cut too, and parameters travel when they are needed
+             (fully sharded data parallel: Rajbhandari et al. 2020, "ZeRO", stage 3)
+    tensor   matrices are cut along heads and hidden units, so that devices share one product
+             (Shoeybi et al. 2019, "Megatron-LM", section 3)
+
+Random numbers, losses and parameters are those of a single device, to rounding.
 """
+
+import math
+import re
+from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from vit_jax.errors import UserError
+
+AXES = ("data", "fsdp", "tensor")
+
+# Where the axes of an array lie on the mesh, by the end of its path; the first match counts. Axes
+# are counted from the last: blocks stacked by `scan_layers` have one more in front, which stays
+# whole. Moments of the optimizer and averages of parameters end in the parameter's own path, so one
+# table serves the whole train state.
+RULES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
+    (r"qkv/kernel", ("fsdp", None, "tensor", None)),  # width, q k v, heads, head_dim
+    (r"qkv/bias", (None, "tensor", None)),
+    (r"out/kernel", ("tensor", None, "fsdp")),  # heads, head_dim, width
+    (r"fc1/kernel", ("fsdp", "tensor")),  # width, hidden
+    (r"fc1/bias", ("tensor",)),
+    (r"fc2/kernel", ("tensor", "fsdp")),  # hidden, width
+    (r"patch_embed/kernel", (None, None, None, "fsdp")),  # rows, columns, channels, width
+    (r"pos_embed", (None, "fsdp")),  # tokens, width
+    (r"head/kernel", ("fsdp", None)),  # width, classes
+)
 
 
 def find_devices(kind: str) -> list[jax.Device]:
@@ -29,16 +58,43 @@ def find_devices(kind: str) -> list[jax.Device]:
         ) from error
 
 
-def make_mesh(devices: list[jax.Device], data: int = -1) -> Mesh:
-    """A mesh with the axis `data` over `data` devices; -1 takes all there are."""
-    count = len(devices) if data == -1 else data
-    if count > len(devices):
+def make_mesh(devices: list[jax.Device], data: int = -1, fsdp: int = 1, tensor: int = 1) -> Mesh:
+    """A mesh with the axes `data`, `fsdp` and `tensor` of these sizes; -1 takes what is left.
+
+    Where no size is -1, the first devices are used and the rest left alone.
+
+    Raises UserError for sizes that the devices cannot be arranged in.
+    """
+    sizes, count = {"data": data, "fsdp": fsdp, "tensor": tensor}, len(devices)
+    written = " x ".join(f"mesh.{axis}={size}" for axis, size in sizes.items())
+    rest = [axis for axis, size in sizes.items() if size == -1]
+    if len(rest) > 1:
         raise UserError(
-            f"mesh.data asks for {count} devices and there are {len(devices)}; "
-            f"write --config.mesh.data={len(devices)} or -1 for all"
+            f"only one axis of the mesh can take the rest, and {written} gives it to "
+            f"{len(rest)}; write --config.mesh.{rest[0]}=1"
         )
+    fixed = math.prod(size for size in sizes.values() if size != -1)
+    if fixed > count:
+        raise UserError(
+            f"{written} asks for {fixed} devices and there are {count}; make an axis smaller, or "
+            "write -1 for one axis to take what is left"
+        )
+    if rest and count % fixed:
+        raise UserError(
+            f"{written}: {count} devices do not divide by {fixed}; the sizes given have to "
+            f"multiply to one of {', '.join(str(n) for n in range(1, count + 1) if not count % n)}"
+        )
+    if rest:
+        sizes[rest[0]] = count // fixed
     # Axes of type Auto let the compiler place what linen modules leave open.
-    return jax.make_mesh((count,), ("data",), axis_types=(AxisType.Auto,), devices=devices[:count])
+    shape = tuple(sizes[axis] for axis in AXES)
+    used = devices[: math.prod(shape)]
+    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * 3, devices=used)
+
+
+def batch_shards(mesh: Mesh) -> int:
+    """How many parts a batch is cut into: the sizes of `data` and `fsdp` multiplied."""
+    return mesh.shape["data"] * mesh.shape["fsdp"]
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
@@ -47,8 +103,42 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 
 def split_batch(mesh: Mesh) -> NamedSharding:
-    """The leading axis cut into one piece for each device."""
-    return NamedSharding(mesh, PartitionSpec("data"))
+    """The leading axis cut along `data` and `fsdp`."""
+    return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
+
+
+def shard_state(state: Any, mesh: Mesh) -> Any:
+    """The sharding of each array of a train state, in a tree of the same structure.
+
+    Args:
+        state: anything whose leaves have a `shape`.
+    """
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: NamedSharding(mesh, partition(_path(path), leaf.shape, mesh)), state
+    )
+
+
+def partition(path: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
+    """How one array is cut: by the table of rules, else its longest axis along `fsdp`.
+
+    An axis that does not divide stays whole, and vectors without a rule do: they are small.
+    """
+    for end, axes in RULES:
+        if re.search(f"(^|/){end}$", path) and len(shape) >= len(axes):
+            whole = (None,) * (len(shape) - len(axes))
+            return _divisible((*whole, *axes), shape, mesh)
+    if len(shape) < 2:
+        return PartitionSpec()
+    longest = max(range(len(shape)), key=lambda axis: shape[axis])
+    axes = tuple("fsdp" if axis == longest else None for axis in range(len(shape)))
+    return _divisible(axes, shape, mesh)
+
+
+def bytes_on_a_device(state: Any) -> int:
+    """Bytes that one device holds of a state of arrays, or of shapes with shardings."""
+    leaves = jax.tree.leaves(state)
+    shards = [math.prod(leaf.sharding.shard_shape(leaf.shape)) for leaf in leaves]
+    return sum(n * leaf.dtype.itemsize for n, leaf in zip(shards, leaves, strict=True))
 
 
 def to_devices(batch: dict[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
@@ -58,3 +148,13 @@ def to_devices(batch: dict[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]
         name: jax.make_array_from_process_local_data(sharding, array)
         for name, array in batch.items()
     }
+
+
+def _divisible(axes: tuple[str | None, ...], shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
+    fits = (axis and size % mesh.shape[axis] == 0 for axis, size in zip(axes, shape, strict=True))
+    return PartitionSpec(*(axis if fit else None for axis, fit in zip(axes, fits, strict=True)))
+
+
+def _path(keys: tuple) -> str:
+    """A path in a tree as text: `params/blocks_0/attn/qkv/kernel`."""
+    return jax.tree_util.keystr(keys, simple=True, separator="/")

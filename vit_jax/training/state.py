@@ -4,6 +4,7 @@ Checkpoints hold it whole, so a run that goes on has the same state as one that 
 Random numbers are not in it: they follow from the seed and the step.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -11,10 +12,43 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
-from vit_jax.training.sharding import replicated
+
+@flax.struct.dataclass
+class BadSteps:
+    """Steps whose loss or gradient was not finite, and which therefore changed nothing.
+
+    total: of the whole run. in_row: that came without a good one between, up to now.
+    longest: most that came in a row. last: the last one's number, counted from 1; 0: there is none.
+    cause: what was not finite in it, an index of `CAUSES`.
+    """
+
+    total: Int[Array, ""]
+    in_row: Int[Array, ""]
+    longest: Int[Array, ""]
+    last: Int[Array, ""]
+    cause: Int[Array, ""]
+
+    CAUSES = ("nothing", "the loss", "the gradient")
+
+    @classmethod
+    def none(cls) -> "BadSteps":
+        """Of a run that begins."""
+        return cls(*(jnp.zeros((), jnp.int32) for _ in range(5)))
+
+    def after(self, step: Array, loss: Array, grad_norm: Array) -> "BadSteps":
+        """With the step of this number, counted from 1, that had this loss and gradient norm."""
+        cause = jnp.where(jnp.isfinite(loss), jnp.where(jnp.isfinite(grad_norm), 0, 2), 1)
+        bad = cause > 0
+        in_row = jnp.where(bad, self.in_row + 1, 0)
+        return BadSteps(
+            total=self.total + bad,
+            in_row=in_row,
+            longest=jnp.maximum(self.longest, in_row),
+            last=jnp.where(bad, step, self.last),
+            cause=jnp.where(bad, cause, self.cause),
+        )
 
 
 @flax.struct.dataclass
@@ -23,8 +57,10 @@ class TrainState:
 
     step: batches taken.
     params: parameters of the model, float32.
+    ema_params: their exponential moving average; None where the run keeps none.
     opt_state: of the optimizer.
     model_state: other collections of the model, such as running statistics.
+    bad_steps: steps that changed nothing of all this.
     totals: sums of the training metrics since they were last written to the log. They live here, on
         the device, so that no step waits for the host, and a run that goes on logs the same
         numbers.
@@ -32,9 +68,24 @@ class TrainState:
 
     step: Int[Array, ""]
     params: Any
+    ema_params: Any
     opt_state: Any
     model_state: dict[str, Any]
+    bad_steps: BadSteps
     totals: dict[str, Float[Array, ""]]
+
+    @property
+    def updates(self) -> Int[Array, ""]:
+        """Steps that changed the parameters."""
+        return self.step - self.bad_steps.total
+
+    def variables(self, *, raw: bool = False) -> dict[str, Any]:
+        """What `model.apply` takes first: the averaged parameters where the run keeps them.
+
+        raw: the parameters as they are.
+        """
+        params = self.params if raw or self.ema_params is None else self.ema_params
+        return {"params": params, **self.model_state}
 
 
 def random_keys(seed: int) -> tuple[Array, Array]:
@@ -43,53 +94,37 @@ def random_keys(seed: int) -> tuple[Array, Array]:
     return initial, stepwise
 
 
-def abstract_state(
+def state_maker(
     model: nn.Module,
     optimizer: optax.GradientTransformation,
     image_shape: tuple[int, int, int],
     metric_names: tuple[str, ...],
-    mesh: Mesh,
-) -> TrainState:
-    """Shapes, types and places of the train state, without computing anything."""
-    make = _initializer(model, optimizer, image_shape, metric_names)
-    shapes = jax.eval_shape(make, jax.random.key(0))
-    return jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated(mesh)), shapes
-    )
+    *,
+    average: bool = False,
+) -> Callable[[Array], TrainState]:
+    """A function from a random key to the train state before the first step.
 
+    average: whether to keep an average of the parameters.
+    """
 
-def initial_state(
-    model: nn.Module,
-    optimizer: optax.GradientTransformation,
-    image_shape: tuple[int, int, int],
-    metric_names: tuple[str, ...],
-    mesh: Mesh,
-    seed: int,
-) -> TrainState:
-    """A fresh train state, made on the devices where it stays."""
-    make = _initializer(model, optimizer, image_shape, metric_names)
-    return jax.jit(make, out_shardings=replicated(mesh))(random_keys(seed)[0])
-
-
-def zero_totals(metric_names: tuple[str, ...]) -> dict[str, Float[Array, ""]]:
-    """Empty sums: of steps, loss, weight and gradient norm, and of each metric."""
-    names = ("steps", "loss", "weight", "grad_norm", *metric_names)
-    return {name: jnp.zeros((), jnp.float32) for name in names}
-
-
-def _initializer(model, optimizer, image_shape, metric_names):
-    """A function from a random key to a train state."""
-
-    def make(key):
+    def make(key: Array) -> TrainState:
         variables = model.init(key, jnp.zeros((1, *image_shape)), train=False)
         variables.pop("intermediates", None)  # outputs of layers, not state
         params = variables.pop("params")
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             params=params,
+            ema_params=params if average else None,
             opt_state=optimizer.init(params),
             model_state=dict(variables),
+            bad_steps=BadSteps.none(),
             totals=zero_totals(metric_names),
         )
 
     return make
+
+
+def zero_totals(metric_names: tuple[str, ...]) -> dict[str, Float[Array, ""]]:
+    """Empty sums: of steps, loss, weight and gradient norm, and of each metric."""
+    names = ("steps", "loss", "weight", "grad_norm", *metric_names)
+    return {name: jnp.zeros((), jnp.float32) for name in names}

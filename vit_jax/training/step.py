@@ -5,10 +5,13 @@ state, so that parameters and optimizer moments are held once.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
+from jaxtyping import Array, Float
 
 from vit_jax.data import Preprocessing
 from vit_jax.training.objectives import Batch, Objective
@@ -20,41 +23,103 @@ def make_train_step(
     objective: Objective,
     optimizer: optax.GradientTransformation,
     preprocessing: Preprocessing,
-    mesh: Mesh,
+    shardings: TrainState,
+    *,
     seed: int,
+    accumulate: int = 1,
+    ema: float = 0.0,
 ) -> Callable[[TrainState, Batch], TrainState]:
-    """A function from a state and a batch to the next state; the old state is used up."""
+    """A function from a state and a batch to the next state; the old state is used up.
+
+    Args:
+        shardings: of each array of the state.
+        seed: of dropout and mixing.
+        accumulate: parts of the batch that are computed one after the other; memory is that of one.
+        ema: decay of the average of the parameters; see `ema_decay`. 0: none is kept.
+    """
 
     def train_step(state: TrainState, batch: Batch) -> TrainState:
         rng = jax.random.fold_in(random_keys(seed)[1], state.step)
-        batch = {**batch, "image": preprocessing.normalize(batch["image"])}
-
-        def mean_loss(params):
-            loss_sum, weight, metrics, model_state = objective.loss(
-                params, state.model_state, batch, rng, True
-            )
-            return loss_sum / weight, (loss_sum, weight, metrics, model_state)
-
-        gradient, (loss_sum, weight, metrics, model_state) = jax.grad(mean_loss, has_aux=True)(
-            state.params
+        gradient, sums, model_state = accumulated_gradient(
+            objective, preprocessing, state, batch, rng, accumulate
         )
+        grad_norm = optax.global_norm(gradient)
+        bad_steps = state.bad_steps.after(state.step + 1, sums["loss"], grad_norm)
+        good = bad_steps.in_row == 0
+
         updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
-        news = {
-            "steps": 1.0,
-            "loss": loss_sum,
-            "weight": weight,
-            "grad_norm": optax.global_norm(gradient),
-            **metrics,
-        }
-        return state.replace(
-            step=state.step + 1,
-            params=optax.apply_updates(state.params, updates),
-            opt_state=opt_state,
-            model_state=model_state,
-            totals={name: total + news[name] for name, total in state.totals.items()},
-        )
+        params = optax.apply_updates(state.params, updates)
+        ema_params = state.ema_params
+        if ema_params is not None:
+            decay = ema_decay(ema, state.updates + 1)
+            ema_params = optax.incremental_update(params, ema_params, 1.0 - decay)
 
-    return jax.jit(train_step, donate_argnums=0, out_shardings=replicated(mesh))
+        news = {"steps": 1.0, "grad_norm": grad_norm, **sums}
+        changed = {
+            "params": params,
+            "ema_params": ema_params,
+            "opt_state": opt_state,
+            "model_state": model_state,
+            "totals": {name: total + news[name] for name, total in state.totals.items()},
+        }
+        kept = {name: getattr(state, name) for name in changed}
+        changed = jax.tree.map(lambda new, old: jnp.where(good, new, old), changed, kept)
+        return state.replace(step=state.step + 1, bad_steps=bad_steps, **changed)
+
+    return jax.jit(train_step, donate_argnums=0, out_shardings=shardings)
+
+
+def accumulated_gradient(
+    objective: Objective,
+    preprocessing: Preprocessing,
+    state: TrainState,
+    batch: Batch,
+    rng: Array,
+    parts: int,
+) -> tuple[Any, dict[str, Float[Array, ""]], dict[str, Any]]:
+    """Gradient of a batch's mean loss, sums of its metrics, and the model state after it.
+
+    The batch is cut into `parts`, and the gradients of their summed losses are added up and divided
+    once, by the weight of the whole batch: the mean over all its pictures, whatever they weigh and
+    however they are cut. Batch statistics and MixUp partners are those of a part.
+    """
+
+    def summed_loss(params, model_state, part, rng):
+        part = {**part, "image": preprocessing.normalize(part["image"])}
+        loss, weight, metrics, model_state = objective.loss(params, model_state, part, rng, True)
+        return loss, ({"loss": loss, "weight": weight, **metrics}, model_state)
+
+    def add_part(carry, part_and_key):
+        gradient, sums, model_state = carry
+        news, (new_sums, model_state) = jax.grad(summed_loss, has_aux=True)(
+            state.params, model_state, *part_and_key
+        )
+        return (_add(gradient, news), _add(sums, new_sums), model_state), None
+
+    if parts == 1:
+        gradient, (sums, model_state) = jax.grad(summed_loss, has_aux=True)(
+            state.params, state.model_state, batch, rng
+        )
+    else:
+        # Every `parts`-th picture, so that each device has its share of every part already.
+        cut = jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), batch)
+        keys = jax.random.split(rng, parts)
+        nothing = jax.tree.map(jnp.zeros_like, (state.params, _sums_of(state)))
+        (gradient, sums, model_state), _ = jax.lax.scan(
+            add_part, (*nothing, state.model_state), (cut, keys)
+        )
+    return jax.tree.map(lambda g: g / sums["weight"], gradient), sums, model_state
+
+
+def ema_decay(decay: float, updates: Array) -> Float[Array, ""]:
+    """Decay of the average at the update of this number, counted from 1.
+
+    `decay`, after a warm-up of `(1 + updates) / (10 + updates)`, by which the average forgets where
+    it began (as in TensorFlow's ExponentialMovingAverage). A decay of 1 never moves at all.
+    """
+    if decay == 1.0:
+        return jnp.ones(())
+    return jnp.minimum(decay, (1.0 + updates) / (10.0 + updates))
 
 
 def make_eval_step(
@@ -71,3 +136,12 @@ def make_eval_step(
         return objective.evaluate(variables["params"], model_state, batch)
 
     return jax.jit(eval_step, out_shardings=replicated(mesh))
+
+
+def _add(one: Any, other: Any) -> Any:
+    return jax.tree.map(jnp.add, one, other)
+
+
+def _sums_of(state: TrainState) -> dict[str, Array]:
+    """Zeros for the sums that an objective gives: those of the state but for the step's own."""
+    return {name: x for name, x in state.totals.items() if name not in ("steps", "grad_norm")}
