@@ -5,12 +5,15 @@ import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import vit_jax
 from vit_jax.errors import Diverged, UserError
 from vit_jax.runs import RunFolder
 from vit_jax.training import fit
+from vit_jax.training.experiment import Experiment, build
 from vit_jax.training.metrics import Predictions
 
 ROOT = Path(__file__).parents[2]
@@ -213,11 +216,59 @@ def test_files_of_nobody_knows_whom_are_not_touched(tiny_config, tmp_path):
     assert contents(tmp_path / "run.1") == before
 
 
-def test_a_run_that_diverges_ends_with_a_sentence_and_saves_no_lost_numbers(tiny_config, tmp_path):
-    with pytest.raises(Diverged, match="grad_norm not finite by step 3.*learning_rate"):
-        fit(tiny_config({"optimizer.learning_rate": "1e30", "log.every": "3"}), tmp_path / "run")
-    assert RunFolder(tmp_path / "run").steps() == []
-    assert RunFolder(tmp_path / "run").read_metrics() == []
+def test_a_run_that_diverges_ends_with_a_sentence_and_keeps_finite_numbers(tiny_config, tmp_path):
+    """The first update, of step 2, throws the parameters far away; from step 3 on all are bad."""
+    changes = {"duration": "20 steps", "bad_steps": "4", "checkpoint.every": "5"}
+    changes |= {"optimizer.learning_rate": "1e30", "evaluate.every": "20"}
+    with pytest.raises(Diverged, match=r"4 steps in a row, up to step 6,.*learning_rate"):
+        fit(tiny_config(changes), tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    assert run.steps() == [5]  # while it still might have come back
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.read_variables()[0]))
+    lines = run.read_metrics()
+    assert [line["step"] for line in lines if line.get("skipped")] == [3, 4, 5]
+    assert all("loss" not in line for line in lines if line.get("skipped"))
+
+
+def test_one_bad_batch_is_left_out_and_named_and_the_run_goes_on(
+    tiny_config, tmp_path, monkeypatch, capsys
+):
+    """A pixel that is no number, in the third batch."""
+    batches = Experiment.train_batches
+
+    def with_a_bad_pixel(self, start_step):
+        for step, batch in enumerate(batches(self, start_step), start=start_step + 1):
+            images = batch["image"].astype(jnp.float32)
+            yield {**batch, "image": images.at[5, 0, 0, 0].set(jnp.nan) if step == 3 else images}
+
+    monkeypatch.setattr(Experiment, "train_batches", with_a_bad_pixel)
+    outcome = fit(tiny_config({"log.every": "2"}), tmp_path / "run")
+    lines = [line for line in outcome.run.read_metrics() if line["kind"] == "train"]
+    assert [line["step"] for line in lines] == [2, 4, 6]
+    told = {"skipped": 1, "skipped_last": 3, "skipped_cause": "the loss"}
+    assert [told.items() <= line.items() for line in lines] == [False, True, False]
+    # The learning rate is that of the updates made: one less from there on.
+    clean = fit(tiny_config({"log.every": "1"}), tmp_path / "clean")
+    rates = [line["learning_rate"] for line in clean.run.read_metrics() if line["kind"] == "train"]
+    assert [line["learning_rate"] for line in lines] == [rates[1], rates[2], rates[4]]
+    said = capsys.readouterr().err
+    assert "1 step changed nothing, the last one step 3, where the loss was not finite" in said
+
+
+def test_with_an_average_both_are_evaluated_kept_and_loaded(tiny_config, tmp_path):
+    changes = {"ema": "0.9", "optimizer.learning_rate": "0.01", "duration": "30 steps"}
+    outcome = fit(tiny_config({**changes, "evaluate.every": "15"}), tmp_path / "run")
+    result = outcome.result
+    assert result["weights"] == "ema" and {"accuracy", "raw_accuracy", "raw_loss"} <= result.keys()
+    experiment = build(tiny_config(changes))
+    for raw, prefix in ((False, ""), (True, "raw_")):
+        variables, _ = outcome.run.read_variables(raw=raw)
+        metrics, _ = experiment.evaluate(experiment.eval_step(), variables, experiment.test_source)
+        assert metrics["loss"] == pytest.approx(result[f"{prefix}loss"], rel=1e-6)
+    assert result["loss"] != pytest.approx(result["raw_loss"], rel=1e-3)
+    averaged, learned = vit_jax.load(outcome.run.path), vit_jax.load(outcome.run.path, raw=True)
+    kernels = [c.params["blocks_0"]["mlp"]["fc1"]["kernel"] for c in (averaged, learned)]
+    assert not np.array_equal(*kernels)
 
 
 def test_a_figure_that_cannot_be_drawn_does_not_cost_the_result(tiny_config, tmp_path, capsys):

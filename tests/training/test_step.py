@@ -5,12 +5,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from vit_jax.training.experiment import build
+from vit_jax.training.state import BadSteps, TrainState, zero_totals
+from vit_jax.training.step import accumulated_gradient, make_train_step
 
 ROOT = Path(__file__).parents[2]
 
@@ -104,3 +109,120 @@ def test_a_batch_that_does_not_divide_is_refused_with_the_nearest_sizes(override
     assert process.returncode == 2
     assert "batch_size = 10 does not divide over 4 devices" in process.stderr
     assert "8 or 12" in process.stderr and "Traceback" not in process.stderr
+
+
+# ----------------------------------------------------------- accumulation, average, bad steps
+
+PLAIN = SimpleNamespace(normalize=lambda images: images)  # pictures as they are
+
+
+class Linear:
+    """An objective whose gradient is the mean of the pictures' only pixel."""
+
+    criterion = "accuracy"
+
+    def loss(self, params, model_state, batch, rng, train):
+        values = batch["image"].reshape(len(batch["image"]))
+        return jnp.sum(values * params["w"]), jnp.float32(len(values)), {}, model_state
+
+
+class Root(Linear):
+    """Its loss is finite where its gradient is not: the root of w at 0."""
+
+    def loss(self, params, model_state, batch, rng, train):
+        return jnp.sqrt(params["w"]), jnp.float32(1.0), {}, model_state
+
+
+def state_of(optimizer, w=0.0, average=False):
+    params = {"w": jnp.float32(w)}
+    return TrainState(
+        step=jnp.int32(0),
+        params=params,
+        ema_params=jax.tree.map(jnp.copy, params) if average else None,
+        opt_state=optimizer.init(params),
+        model_state={},
+        bad_steps=BadSteps.none(),
+        totals=zero_totals(()),
+    )
+
+
+def steps_of(optimizer, batches, objective=None, w=0.0, **settings):
+    """The states after each step of an objective of one parameter."""
+    state = state_of(optimizer, w, average="ema" in settings)
+    shardings = jax.tree.map(lambda x: x.sharding, state)
+    step = make_train_step(objective or Linear(), optimizer, PLAIN, shardings, seed=0, **settings)
+    states = []
+    for values in batches:
+        batch = {"image": jnp.array(values, jnp.float32).reshape(-1, 1, 1, 1)}
+        state = step(state, batch)
+        states.append(jax.device_get(state))
+    return states
+
+
+def test_parts_of_a_batch_give_the_gradient_of_the_whole(tiny_config):
+    """Batches of 32 as 1 x 32, 4 x 8 and 32 x 1; the gradient is a mean, not a sum."""
+    experiment = build(tiny_config({"augment.preset": "none"}))
+    state = experiment.initial_state()
+    noise = np.random.RandomState(0)
+    params = jax.tree.map(lambda x: x + 0.1 * noise.normal(size=x.shape), state.params)
+    batch = next(experiment.train_batches(0))
+    found = []
+    for parts in (1, 4, 32):
+        gradient, sums, _ = jax.jit(accumulated_gradient, static_argnums=(0, 1, 5))(
+            experiment.objective,
+            experiment.preprocessing,
+            state.replace(params=params),
+            batch,
+            jax.random.key(0),
+            parts,
+        )
+        assert float(sums["weight"]) == 32
+        found.append((gradient, sums))
+    for other in found[1:]:
+        # Of numbers that nearly cancel, the last bits are noise: compared with the largest.
+        for a, b in zip(jax.tree.leaves(found[0]), jax.tree.leaves(other), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6 * max(1, float(abs(a).max())))
+
+
+def test_the_gradient_is_clipped_once_after_it_is_averaged():
+    """Parts with gradients 10 and -9.8: their mean, 0.1, is below the limit of 1."""
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(1.0))
+    [state] = steps_of(optimizer, [[10.0, -9.8]], accumulate=2)
+    assert state.params["w"] == pytest.approx(-0.1, abs=1e-6)
+    assert state.totals["grad_norm"] == pytest.approx(0.1, abs=1e-6)  # before clipping
+
+
+def test_the_average_follows_its_warm_up():
+    """Decays (1 + t) / (10 + t) at updates 1, 2, 3: 2/11, 3/12, 4/13."""
+    states = steps_of(optax.sgd(1.0), [[-1.0]] * 3, ema=0.999)  # w is 1, 2, 3
+    average = 0.0
+    for state, w, decay in zip(states, (1.0, 2.0, 3.0), (2 / 11, 3 / 12, 4 / 13), strict=True):
+        assert state.params["w"] == w
+        average = decay * average + (1 - decay) * w
+        assert state.ema_params["w"] == pytest.approx(average, rel=1e-6)
+
+
+def test_an_average_of_decay_zero_is_the_parameters_and_of_decay_one_the_first_ones():
+    batches = [[-1.0]] * 3
+    zero, one = (steps_of(optax.sgd(1.0), batches, w=5.0, ema=decay)[-1] for decay in (0.0, 1.0))
+    assert (zero.params["w"], zero.ema_params["w"]) == (8.0, 8.0)
+    assert (one.params["w"], one.ema_params["w"]) == (8.0, 5.0)
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+def test_a_step_without_a_finite_loss_changes_nothing(poison):
+    optimizer = optax.adamw(0.1)
+    good, bad, again = steps_of(optimizer, [[1.0, 2.0], [1.0, poison], [1.0, 2.0]], w=1.0, ema=0.9)
+    for name in ("params", "ema_params", "opt_state", "totals"):
+        same = jax.tree.map(np.array_equal, getattr(good, name), getattr(bad, name))
+        assert all(jax.tree.leaves(same)), name
+    assert (bad.step, bad.bad_steps.total, bad.bad_steps.in_row, bad.bad_steps.last) == (2, 1, 1, 2)
+    assert bad.bad_steps.CAUSES[bad.bad_steps.cause] == "the loss"
+    assert (again.bad_steps.total, again.bad_steps.in_row, again.bad_steps.longest) == (1, 0, 1)
+    assert again.updates == 2 and again.params["w"] != good.params["w"]
+
+
+def test_a_finite_loss_with_a_gradient_that_is_not_is_a_bad_step_too():
+    [state] = steps_of(optax.sgd(1.0), [[0.0]], objective=Root(), w=0.0)
+    assert state.params["w"] == 0.0
+    assert state.bad_steps.CAUSES[state.bad_steps.cause] == "the gradient"
