@@ -241,8 +241,9 @@ def test_one_bad_batch_is_left_out_and_named_and_the_run_goes_on(
             images = batch["image"].astype(jnp.float32)
             yield {**batch, "image": images.at[5, 0, 0, 0].set(jnp.nan) if step == 3 else images}
 
-    monkeypatch.setattr(Experiment, "train_batches", with_a_bad_pixel)
-    outcome = fit(tiny_config({"log.every": "2"}), tmp_path / "run")
+    with monkeypatch.context() as patched:
+        patched.setattr(Experiment, "train_batches", with_a_bad_pixel)
+        outcome = fit(tiny_config({"log.every": "2"}), tmp_path / "run")
     lines = [line for line in outcome.run.read_metrics() if line["kind"] == "train"]
     assert [line["step"] for line in lines] == [2, 4, 6]
     told = {"skipped": 1, "skipped_last": 3, "skipped_cause": "the loss"}
