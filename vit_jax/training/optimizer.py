@@ -121,16 +121,25 @@ def _muon(settings: ConfigDict, moment_dtype: Any) -> optax.GradientTransformati
     Updates of matrices are scaled to the size of Adam's, 0.2 in each entry, so that learning rate
     and weight decay of AdamW go on to hold (Liu et al. 2025, "Muon is Scalable for LLM Training").
     """
-    return optax.contrib.muon(
+    matrices = optax.contrib.muon(
         learning_rate=-1.0,  # the sign is turned with the learning rate, after the weight decay
         beta=settings.momentum,
         eps=settings.eps,
         mu_dtype=moment_dtype,
-        adam_b1=settings.b1,
-        adam_b2=settings.b2,
         muon_weight_dimension_numbers=_muon_matrices,
         consistent_rms=0.2,
     )
+    # optax's Muon has an Adam for the rest, but with Nesterov's change.
+    others = optax.scale_by_adam(settings.b1, settings.b2, settings.eps, mu_dtype=moment_dtype)
+
+    def labels(params: Params) -> Any:
+        return jax.tree.map(
+            lambda axes: "others" if axes is None else "matrices",
+            _muon_matrices(params),
+            is_leaf=lambda axes: axes is None or isinstance(axes, MuonDimensionNumbers),
+        )
+
+    return optax.partition({"matrices": matrices, "others": others}, labels)
 
 
 def _muon_matrices(params: Params) -> Any:
