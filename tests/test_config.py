@@ -9,7 +9,7 @@ from vit_jax.config import (
     restore_config,
 )
 from vit_jax.errors import UserError
-from vit_jax.keys import FREE_KEYS, KEYS, Choice, Flag, Integer, Number, Numbers, Span
+from vit_jax.keys import FREE_KEYS, KEYS, Choice, Flag, Integer, Number, Numbers, Rates, Span
 from vit_jax.presets import PRESET_KEYS, PRESETS
 
 RECIPE = """
@@ -48,6 +48,8 @@ def another_value(key):
         return legal.options[-1], legal.options[-1]
     if isinstance(legal, Span):
         return "7 epochs", "7 epochs"
+    if isinstance(legal, Rates):
+        return '(("head/.*", 10), ("pos_embed", 0))', (("head/.*", 10.0), ("pos_embed", 0.0))
     return "other", "other"
 
 
@@ -137,6 +139,9 @@ def test_model_fields_are_free_and_read_as_literals(recipe):
         ("optimizer.learnig_rate", "1", r"did you mean 'optimizer.learning_rate'"),
         ("optimizer", "1", "section with the keys optimizer.learning_rate"),
         ("zzz.qqq", "1", "the keys are seed"),
+        ("optimizer.rates", "head", "pairs of a regular expression"),
+        ("optimizer.rates", '(("head/.*", -1),)', "a factor of at least 0"),
+        ("optimizer.rates", '(("head/(", 1),)', r"'head/\(' is no regular expression: missing \)"),
     ],
 )
 def test_a_mistake_is_one_sentence_with_the_remedy(recipe, path, text, sentence):
@@ -182,6 +187,16 @@ def test_a_configuration_survives_json(recipe):
     restored = restore_config(json.loads(json.dumps(config.to_dict())))
     assert differences(config.to_dict(), restored.to_dict()) == []
     assert restored.data.mean == (0.1, 0.2, 0.3)
+
+
+def test_rates_may_be_a_single_pair_and_survive_json(recipe):
+    import json
+
+    config = load_config(recipe, [("optimizer.rates", '("head/.*", 10)')])
+    assert config.optimizer.rates == (("head/.*", 10.0),)
+    restored = restore_config(json.loads(json.dumps(config.to_dict())))
+    assert restored.optimizer.rates == (("head/.*", 10.0),)
+    assert differences(config.to_dict(), restored.to_dict()) == []
 
 
 @pytest.mark.parametrize(

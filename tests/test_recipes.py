@@ -1,4 +1,4 @@
-"""Every recipe in configs/ takes two real updates with its own model and picture size."""
+"""Every recipe in configs/ takes two real updates with its own width and picture size."""
 
 import contextlib
 from pathlib import Path
@@ -27,9 +27,24 @@ SHORT = {
 }
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_two_updates_change_every_leaf(recipe, data_dir, monkeypatch):
-    config = load_config(str(recipe), list(SHORT.items()))
+# Of the large models two blocks stand for all, unless there is time.
+SHALLOW = {"model.depth": "2"}
+UPDATES = [
+    *(
+        pytest.param(path, SHALLOW if "imagenet" in path.stem else {}, id=path.stem)
+        for path in RECIPES
+    ),
+    *(
+        pytest.param(path, {}, id=f"{path.stem}-whole", marks=pytest.mark.slow)
+        for path in RECIPES
+        if "imagenet" in path.stem
+    ),
+]
+
+
+@pytest.mark.parametrize(("recipe", "changes"), UPDATES)
+def test_two_updates_change_every_leaf(recipe, changes, data_dir, monkeypatch):
+    config = load_config(str(recipe), list({**SHORT, **changes}.items()))
     with contextlib.ExitStack() as stack:
         if config.dataset == "digits":
             config.data.dir = data_dir

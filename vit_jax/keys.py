@@ -5,6 +5,7 @@ A key whose default is None takes its value from `augment.preset` (see `presets.
 """
 
 import numbers
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -123,6 +124,35 @@ class Span:
         return str(value)
 
 
+@dataclass(frozen=True)
+class Rates:
+    """Pairs of a regular expression of parameter paths and a factor of their learning rate."""
+
+    def describe(self) -> str:
+        return (
+            "pairs of a regular expression of parameter paths and a factor of at least 0, "
+            'such as (("head/.*", 10), ("pos_embed", 0))'
+        )
+
+    def convert(self, value: Any) -> tuple[tuple[str, float], ...]:
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            raise ValueError
+        if len(value) == 2 and isinstance(value[0], str):  # (("head/.*", 10)) is a single pair
+            value = (value,)
+        return tuple(self._pair(pair) for pair in value)
+
+    @staticmethod
+    def _pair(pair: Any) -> tuple[str, float]:
+        if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+            raise ValueError
+        pattern, factor = pair
+        try:
+            re.compile(Text(filled=True).convert(pattern))
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        return pattern, Number().convert(factor)
+
+
 # --------------------------------------------------------------------------------------- the table
 
 
@@ -135,7 +165,7 @@ class Key:
 
     default: Any
     meaning: str
-    legal: Integer | Number | Numbers | Flag | Choice | Text | Span
+    legal: Integer | Number | Numbers | Flag | Choice | Text | Span | Rates
     preset: bool = False
 
 
@@ -236,14 +266,43 @@ KEYS: dict[str, Key] = {
     "objective.label_smoothing": Key(
         0.0, "share of the label spread over all classes", Number(0, 0.99)
     ),
+    "optimizer.name": Key(
+        "adamw",
+        "how gradients become updates; docs/optimizers.md says what each reads",
+        Choice(("adamw", "lion", "lamb", "sgd", "adafactor", "muon")),
+    ),
     "optimizer.learning_rate": Key(1e-3, "peak learning rate", Number()),
     "optimizer.weight_decay": Key(1e-4, "decoupled decay of matrices and kernels", Number()),
-    "optimizer.b1": Key(0.9, "decay of Adam's first moment", Number(0, 0.999999)),
-    "optimizer.b2": Key(0.999, "decay of Adam's second moment", Number(0, 0.999999)),
-    "optimizer.eps": Key(1e-8, "added to the root of Adam's second moment", Number()),
+    "optimizer.b1": Key(0.9, "decay of the first moment", Number(0, 0.999999)),
+    "optimizer.b2": Key(0.999, "decay of the second moment", Number(0, 0.999999)),
+    "optimizer.eps": Key(1e-8, "added to the root of the second moment", Number()),
+    "optimizer.momentum": Key(
+        0.9, "sgd, muon: decay of the summed gradients; 0: none", Number(0, 0.999999)
+    ),
+    "optimizer.nesterov": Key(False, "sgd: whether momentum looks one step ahead", Flag()),
+    "optimizer.moment_dtype": Key(
+        "float32", "type in which the first moment is kept", Choice(("float32", "bfloat16"))
+    ),
     "optimizer.clip": Key(1.0, "largest global norm of the gradient; 0: no clipping", Number()),
+    "optimizer.layer_decay": Key(
+        1.0,
+        "learning rate of a block as a share of the next block's; 1: all alike",
+        Number(0.01, 1),
+    ),
+    "optimizer.rates": Key(
+        (), "learning rate by parameter: (pattern, factor) pairs; factor 0 freezes", Rates()
+    ),
+    "schedule.name": Key(
+        "cosine",
+        "the learning rate after the warm-up; docs/optimizers.md has the formulas",
+        Choice(("cosine", "linear", "rsqrt", "constant")),
+    ),
     "schedule.warmup": Key("5%", "linear rise to the peak learning rate", Span(zero=True)),
     "schedule.end": Key(0.0, "last learning rate as a share of the peak", Number(0, 1)),
+    "schedule.cooldown": Key("0%", "rsqrt, constant: linear fall to the end", Span(zero=True)),
+    "schedule.timescale": Key(
+        "10_000 steps", "rsqrt: time in which the rate falls to the root of a half", Span()
+    ),
     "batch_size": Key(64, "pictures in one step, over all devices and hosts", Integer(1)),
     "accumulate": Key(
         1, "parts of a batch computed one after the other, to save memory", Integer(1)

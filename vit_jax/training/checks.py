@@ -26,16 +26,6 @@ def resolve_steps(config: ConfigDict, key: str, clock: Clock) -> int:
         raise UserError(f"{key}: {error}") from error
 
 
-def check_warmup(warmup_steps: int, total_steps: int, config: ConfigDict) -> None:
-    """The learning rate must have time to fall after it has risen."""
-    if warmup_steps >= total_steps:
-        raise UserError(
-            f"schedule.warmup = {config.schedule.warmup!r} is {warmup_steps} steps, and the whole "
-            f"run (duration = {config.duration!r}) is {total_steps} steps; the warm-up must be "
-            "shorter: write --config.schedule.warmup=0 or a part of the run, such as 5%"
-        )
-
-
 def check_batch(config: ConfigDict, mesh: Mesh) -> None:
     """Every device takes an equal share of each batch, and of each part of it."""
     devices, parts, batch = batch_shards(mesh), config.accumulate, config.batch_size

@@ -31,7 +31,8 @@ from vit_jax.runs import ModelRecord
 from vit_jax.training import checks
 from vit_jax.training.evaluate import Evaluation, evaluate, padded_batches
 from vit_jax.training.objectives import Objective, make_objective
-from vit_jax.training.optimizer import make_optimizer, make_schedule
+from vit_jax.training.optimizer import make_optimizer
+from vit_jax.training.schedules import make_schedule
 from vit_jax.training.sharding import (
     find_devices,
     make_mesh,
@@ -227,11 +228,10 @@ def build(
 
     clock = Clock(len(train_source), config.batch_size)
     clock = Clock(clock.examples, clock.batch_size, checks.resolve_steps(config, "duration", clock))
-    warmup_steps = checks.resolve_steps(config, "schedule.warmup", clock)
-    checks.check_warmup(warmup_steps, clock.total_steps, config)
     for key in ("checkpoint.every", "evaluate.every", "log.every"):
         checks.resolve_steps(config, key, clock)
-    schedule = make_schedule(config, warmup_steps, clock.total_steps)
+    schedule = make_schedule(config, clock)
+    metric_names, params_shapes = _trace(objective, model, preprocessing, train_source)
 
     return Experiment(
         config=config,
@@ -248,10 +248,10 @@ def build(
         ),
         augment=Augment.among(config.augment),
         objective=objective,
-        metric_names=_metric_names(objective, model, preprocessing, train_source),
+        metric_names=metric_names,
         clock=clock,
         schedule=schedule,
-        optimizer=make_optimizer(config, schedule),
+        optimizer=make_optimizer(config, schedule, params_shapes),
         mesh=mesh,
         bad_pictures=BadPictures(strict=config.data.strict),
     )
@@ -275,8 +275,8 @@ def library_versions() -> dict[str, str]:
     return {**{name: version(name) for name in names}, **decoder}
 
 
-def _metric_names(objective, model, preprocessing, source) -> tuple[str, ...]:
-    """Names of the metrics an objective gives, found by tracing it; nothing is computed."""
+def _trace(objective, model, preprocessing, source) -> tuple[tuple[str, ...], Any]:
+    """Names of the metrics an objective gives and shapes of the parameters; nothing is computed."""
     images = jnp.zeros((1, *preprocessing.size, preprocessing.channels))
     label = jnp.zeros((1, len(source.class_names)) if source.multi_label else 1, jnp.int32)
 
@@ -285,12 +285,13 @@ def _metric_names(objective, model, preprocessing, source) -> tuple[str, ...]:
         params = variables.pop("params")
         variables.pop("intermediates", None)
         batch = {"image": images, "label": label}
-        return objective.loss(params, variables, batch, key, False)[2]
+        return objective.loss(params, variables, batch, key, False)[2], params
 
     try:
-        return tuple(sorted(jax.eval_shape(trace, jax.random.key(0))))
+        metrics, params_shapes = jax.eval_shape(trace, jax.random.key(0))
     except (ValueError, TypeError) as error:  # a size or a type that the model cannot take
         raise UserError(f"model: {error}") from error
+    return tuple(sorted(metrics)), params_shapes
 
 
 def _pair(size: int | tuple[int, int]) -> tuple[int, int]:

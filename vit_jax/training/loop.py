@@ -23,6 +23,7 @@ from vit_jax.training.checkpoints import Checkpoints
 from vit_jax.training.checks import check_batch
 from vit_jax.training.evaluate import Evaluation, Interrupted
 from vit_jax.training.experiment import Experiment, build
+from vit_jax.training.groups import format_groups, parameter_groups
 from vit_jax.training.interrupts import StopFlag
 from vit_jax.training.metrics import MultiLabelPredictions, Predictions
 from vit_jax.training.reporting import MetricsLog, Reporter
@@ -317,6 +318,9 @@ class _Loop:
             f"{experiment.record.name}: {parameters:,} parameters; {pictures:,} training pictures "
             f"in {classes} classes; {len(devices)} x {devices[0].device_kind}"
         )
+        if experiment.config.optimizer.rates or experiment.config.optimizer.layer_decay != 1:
+            groups = parameter_groups(experiment.config, self.state.params)
+            self.report.say(format_groups(groups))
         names = experiment.record.class_names
         more = f", and {classes - 20:,} more" if classes > 20 else ""
         self.report.say(f"classes in order: {', '.join(names[:20])}{more}")

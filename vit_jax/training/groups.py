@@ -1,0 +1,233 @@
+"""Which parameters learn how fast: layer-wise decay, patterns over paths, freezing, weight decay.
+
+Every parameter has exactly one factor, which multiplies its learning rate and so its weight decay
+too. The factor is the product of two:
+
+- by layer (`optimizer.layer_decay`): with depth L and decay d, d ** (L + 1 - layer). The embedding
+  of pictures, tokens and positions are layer 0, block i is layer i + 1, and what comes after the
+  blocks is layer L + 1, so its factor is 1 (Clark et al. 2020, "ELECTRA"; Bao et al. 2022, "BEiT").
+- by path (`optimizer.rates`): that of the first pattern that matches the whole path; 0 freezes.
+
+A path is written `blocks_0/attn/qkv/kernel`. Blocks that are stacked along a leading axis, as
+`blocks/attn/qkv/kernel`, are treated as if they stood apart: they have the same paths and layers,
+and their factor is an array along that axis.
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.tree_util import DictKey
+from ml_collections import ConfigDict
+
+from vit_jax.errors import UserError, nearest
+
+Params = Any
+Path = tuple[DictKey, ...]
+
+STACK = "blocks"  # the name of blocks that are stacked
+
+_BLOCK = re.compile(r"blocks_(\d+)")
+# The parameters outside the blocks, by their first name.
+_BEFORE_BLOCKS = re.compile(r"patch_embed|pos_embed|pre_norm|\w+_tokens?")
+_AFTER_BLOCKS = re.compile(r"norm|fc_norm|map_head|pre_logits|head|heads|head_\w+|\w+_head")
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Parameters that are treated alike: a row of the table that a run begins with.
+
+    pattern: of `optimizer.rates`; None for what no pattern matches.
+    layer: for `optimizer.layer_decay`; None where that is off.
+    factor: of the learning rate; 0 for frozen parameters.
+    decayed: whether weight decay shrinks them.
+    tensors, parameters: how many there are.
+    """
+
+    pattern: str | None
+    layer: int | None
+    factor: float
+    decayed: bool
+    tensors: int
+    parameters: int
+
+
+# ------------------------------------------------------------------------------- for the optimizer
+
+
+def rate_factors(config: ConfigDict, params: Params) -> Params:
+    """A tree like the parameters', of the factor of each one's learning rate.
+
+    A factor is a number, or, where the blocks of a stack differ, an array that broadcasts along the
+    leading axis.
+
+    Args:
+        params: arrays or their shapes.
+
+    Raises:
+        UserError: a pattern matches nothing, all is frozen, or the layers are not known.
+    """
+    group_of = _grouping(config, params)
+
+    def factor(path: Path, leaf: Any) -> float | np.ndarray:
+        factors = np.array([group_of(name)[2] for name in _names(path, leaf)], np.float32)
+        if (factors == factors[0]).all():
+            return float(factors[0])
+        return factors.reshape(-1, *(1,) * (len(leaf.shape) - 1))
+
+    factors = jax.tree_util.tree_map_with_path(factor, params)
+    if not any(np.any(one) for one in jax.tree.leaves(factors)):
+        raise UserError(
+            f"optimizer.rates = {config.optimizer.rates} freezes every parameter, so nothing would "
+            "be learned; leave some of them out"
+        )
+    return factors
+
+
+def trainable_mask(config: ConfigDict, params: Params) -> Params:
+    """A tree like the parameters', True where any part of the tensor is not frozen."""
+    return jax.tree.map(lambda factor: bool(np.any(factor)), rate_factors(config, params))
+
+
+def decay_mask(params: Params) -> Params:
+    """True for each leaf that weight decay shrinks: the kernels of dense layers and convolutions.
+
+    By name, not by rank: biases of the attention projections have several axes, and tokens and
+    position tables look like matrices.
+    """
+    return jax.tree_util.tree_map_with_path(lambda path, _: _is_decayed(path), params)
+
+
+def is_stacked(path: Path) -> bool:
+    """Whether a leaf holds one tensor for each block, along its first axis."""
+    return path[0].key == STACK
+
+
+# --------------------------------------------------------------------------------- for the reader
+
+
+def parameter_groups(config: ConfigDict, params: Params) -> list[ParameterGroup]:
+    """The groups of parameters, by pattern, layer and weight decay; together they are all.
+
+    Raises UserError as `rate_factors` does.
+    """
+    group_of = _grouping(config, params)
+    sizes: dict[tuple, list[int]] = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        names = _names(path, leaf)
+        for name in names:
+            pattern, layer, factor = group_of(name)
+            decayed = _is_decayed(path) and factor * config.optimizer.weight_decay > 0
+            size = int(np.prod(leaf.shape)) // len(names)
+            sizes.setdefault((pattern, layer, factor, decayed), []).append(size)
+    groups = [ParameterGroup(*key, len(of), sum(of)) for key, of in sizes.items()]
+    patterns = [pattern for pattern, _ in config.optimizer.rates] + [None]
+    return sorted(
+        groups, key=lambda g: (patterns.index(g.pattern), g.layer or 0, not g.decayed, g.factor)
+    )
+
+
+def format_groups(groups: list[ParameterGroup]) -> str:
+    """The table of groups as aligned text, one line a group under a line of titles."""
+    rows = [("parameters of", "learning rate", "decayed", "tensors", "parameters")]
+    for group in groups:
+        of = group.pattern or ("the rest" if group.layer is None else "")
+        layer = "" if group.layer is None else f"layer {group.layer}"
+        rows.append(
+            (
+                ", ".join(filter(None, (of, layer))),
+                f"x {group.factor:.4g}" if group.factor else "frozen",
+                "yes" if group.decayed else "no",
+                f"{group.tensors:,}",
+                f"{group.parameters:,}",
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *others in rows:
+        cells = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *cells]))
+    return "\n".join(lines)
+
+
+# ------------------------------------------------------------------------------------------ inside
+
+
+def _grouping(
+    config: ConfigDict, params: Params
+) -> Callable[[str], tuple[str | None, int | None, float]]:
+    """A function from a parameter's path to its pattern, its layer and its factor."""
+    settings = config.optimizer
+    names = list(_all_names(params))
+    patterns = _first_matches(settings.rates, names)
+    factors = dict(settings.rates)
+    depth = 1 + max((int(match[1]) for name in names if (match := _BLOCK.match(name))), default=-1)
+
+    def group_of(name: str) -> tuple[str | None, int | None, float]:
+        pattern = patterns[name]
+        factor = 1.0 if pattern is None else factors[pattern]
+        if settings.layer_decay == 1.0:
+            return pattern, None, factor
+        layer = _layer(name, depth)
+        return pattern, layer, factor * settings.layer_decay ** (depth + 1 - layer)
+
+    return group_of
+
+
+def _first_matches(rates: tuple[tuple[str, float], ...], names: list[str]) -> dict[str, str | None]:
+    """The first pattern that matches each path; raises UserError for a pattern that has none."""
+    found: dict[str, str | None] = dict.fromkeys(names)
+    for pattern, _ in rates:
+        matched = [name for name in names if re.fullmatch(pattern, name)]
+        if not matched:
+            firsts = dict.fromkeys(name.split("/")[0] for name in names)
+            near = nearest(pattern, names) or f"; paths begin with {', '.join(firsts)}"
+            raise UserError(
+                f"optimizer.rates: the pattern {pattern!r} matches no parameter; it is a regular "
+                f"expression for the whole of a path such as {names[0]!r}{near}"
+            )
+        free = [name for name in matched if found[name] is None]
+        if not free:
+            raise UserError(
+                f"optimizer.rates: all that the pattern {pattern!r} matches, such as "
+                f"{matched[0]!r}, is taken by {found[matched[0]]!r} before it (the first match "
+                "counts); put the narrower pattern first or leave one out"
+            )
+        found |= dict.fromkeys(free, pattern)
+    return found
+
+
+def _layer(name: str, depth: int) -> int:
+    """The layer of a parameter, from 0 to depth + 1."""
+    first = name.split("/")[0]
+    if block := _BLOCK.fullmatch(first):
+        return int(block[1]) + 1
+    if depth and _BEFORE_BLOCKS.fullmatch(first):
+        return 0
+    if depth and _AFTER_BLOCKS.fullmatch(first):
+        return depth + 1
+    raise UserError(
+        f"optimizer.layer_decay is for models of one row of blocks, and in this one the layer of "
+        f"{name!r} is not known; write --config.optimizer.layer_decay=1 and give factors by path "
+        "with --config.optimizer.rates"
+    )
+
+
+def _is_decayed(path: Path) -> bool:
+    return path[-1].key == "kernel"
+
+
+def _all_names(params: Params) -> Iterator[str]:
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return itertools.chain.from_iterable(_names(path, leaf) for path, leaf in leaves)
+
+
+def _names(path: Path, leaf: Any) -> list[str]:
+    """The path of a leaf as text; for a stack of blocks the paths that they would have apart."""
+    first, *others = (key.key for key in path)
+    stack = [f"{STACK}_{i}" for i in range(leaf.shape[0])] if is_stacked(path) else [first]
+    return ["/".join((one, *others)) for one in stack]
