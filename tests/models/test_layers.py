@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from vit_jax.models.layers import (
     ACTIVATIONS,
@@ -91,6 +92,23 @@ def test_norm_epsilon_is_the_one_asked_for(epsilon, std):
     norm = LayerNorm(epsilon=epsilon)
     out = norm.apply(norm.init(jax.random.key(0), x), x)
     assert np.std(out) == pytest.approx(std, rel=1e-3)
+
+
+def test_norm_and_its_gradients_are_those_of_linen():
+    keys = jax.random.split(jax.random.key(0), 4)
+    shapes = ((4, 5, 24), (24,), (24,), (4, 5, 24))
+    x, scale, bias, weights = map(jax.random.normal, keys, shapes)
+    params = {"scale": 1 + 0.3 * scale, "bias": bias}
+
+    def outcome(norm):
+        def weighted(params, x):
+            return jnp.sum(weights * norm.apply({"params": params}, x))
+
+        return norm.apply({"params": params}, x), jax.grad(weighted, argnums=(0, 1))(params, x)
+
+    ours, theirs = map(outcome, (LayerNorm(), nn.LayerNorm(use_fast_variance=False)))
+    for here, there in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(here, there, rtol=1e-5, atol=2e-6)
 
 
 def test_norm_survives_a_mean_far_above_the_spread():
