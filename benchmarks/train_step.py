@@ -24,10 +24,7 @@ from flax.traverse_util import unflatten_dict
 
 from benchmarks.alternation import Contestant, add_options, compare
 from benchmarks.peers import COMPILED, OURS, PLAIN, Case, plain_vit, timm_vit
-from vit_jax.config import restore_config
 from vit_jax.errors import UserError
-from vit_jax.training.experiment import build
-from vit_jax.training.sharding import to_devices
 
 CASES = [
     Case("Ti/16-b8", 8, image_size=224, patch_size=16, width=192, depth=12, heads=3),
@@ -50,13 +47,18 @@ class LibraryStep:
     """The training step of this library, as a configuration makes it."""
 
     def __init__(self, case: Case):
-        name, precision = "ViT-Ti/16", case.dtype  # every field that matters is set beside the name
+        # Here, so that the processes of the others need not load what makes data and checkpoints.
+        from vit_jax.config import restore_config
+        from vit_jax.training.experiment import build
+        from vit_jax.training.sharding import to_devices
+
         fields = {key: value for key, value in case.fields.items() if key != "dtype"}
+        fields["name"] = "ViT-Ti/16"  # which the fields change into the case's model
         fields["mlp_width"] = 4 * case.width
         config = {
             "dataset": "digits",  # for its ten classes; the batch is the benchmark's own
-            "model": {"name": name, **fields},
-            "precision": precision,
+            "model": fields,
+            "precision": case.dtype,
             "batch_size": case.batch,
             "optimizer": {
                 "learning_rate": LEARNING_RATE,
