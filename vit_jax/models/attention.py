@@ -1,23 +1,19 @@
 """Multi-head self-attention: the function on q, k and v, and the module that projects to them.
 
-What is notable here:
-- Logits, their maximum and the softmax sum are float32 whatever the compute type: bfloat16 keeps
-  8 bits, so logits of +-300 would be off by a whole unit, and float16 could overflow.
-- The softmax's division comes after the product with V. It is the same function to rounding, and
-  it divides `tokens * head_dim` numbers instead of `tokens * tokens`. Measured on one CPU thread:
-  about a fifth off the inference time of ViT-Ti/16; no difference that shows in training.
-- Attention dropout acts on the normalised weights: the sum is taken before anything is dropped.
+How the function is computed stands in `attention_kernels`: by plain matrix products, by blocks of
+queries, or by a fused kernel of the device. All give the same numbers to rounding, and all take
+logits and softmax statistics in float32.
 """
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import Dtype
 from jaxtyping import Array, Float
 
+from vit_jax.models import attention_kernels as kernels
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import LayerNorm, flat_dot_general
-from vit_jax.models.legal import check_multiple
+from vit_jax.models.legal import check_choice, check_multiple
 
 
 def attention(
@@ -25,55 +21,73 @@ def attention(
     k: Float[Array, "batch keys heads head_dim"],
     v: Float[Array, "batch keys heads head_dim"],
     *,
+    bias: Float[Array, "..."] | None = None,
     dropout_rate: float = 0.0,
     dropout_rng: Array | None = None,
     deterministic: bool = True,
     return_weights: bool = False,
+    implementation: str = "auto",
 ) -> (
     Float[Array, "batch queries heads head_dim"]
     | tuple[Float[Array, "batch queries heads head_dim"], Float[Array, "batch heads queries keys"]]
 ):
-    """Scaled dot-product attention, `softmax(q k^T / sqrt(head_dim)) v` for every head.
+    """Scaled dot-product attention, `softmax(q k^T / sqrt(head_dim) + bias) v` for every head.
 
     Args:
         q, k, v: queries, keys and values; queries may be of another number than keys.
+        bias: added to the logits; broadcasts to `(batch, heads, queries, keys)`. -inf masks a key;
+            a query with no key left gives zeros.
         dropout_rate: the probability with which a weight is dropped, where not `deterministic`.
         dropout_rng: the key for it; needed only then.
         return_weights: also return the float32 weights, before dropout; each row sums to 1.
+        implementation: "xla", "chunked", "cudnn" or "pallas" (see `attention_kernels`), or "auto",
+            which takes the one that suits device, type and shapes, and finds one for any of them.
 
     Returns:
         The result in the type of `v`; with `return_weights`, a pair with the weights.
 
     Raises:
-        ValueError: dropout is on and there is no `dropout_rng`.
+        ValueError: dropout is on and there is no `dropout_rng`, or the implementation asked for
+            cannot do what is asked; the sentence has the reason.
 
     Source: Vaswani et al. 2017, section 3.2.1.
     """
-    # Heads before tokens makes both products plain batched matrix products.
-    q, k, v = (x.swapaxes(1, 2) for x in (q, k, v))
-    scale = q.shape[-1] ** -0.5
-    logits = scale * jnp.einsum("bhqd,bhkd->bhqk", q, k, preferred_element_type=jnp.float32)
-    # Subtracting the maximum changes nothing but the range of exp; it needs no gradient.
-    unnormalised = jnp.exp(logits - jax.lax.stop_gradient(logits.max(axis=-1, keepdims=True)))
-    total = unnormalised.sum(axis=-1, keepdims=True)
+    check_choice("attention", "implementation", implementation, ("auto", *kernels.IMPLEMENTATIONS))
+    if deterministic:
+        dropout_rate = 0.0
+    if dropout_rate > 0.0 and dropout_rng is None:
+        raise ValueError(
+            f"attention dropout of {dropout_rate} needs a `dropout_rng`; pass one, "
+            "or set `deterministic=True`."
+        )
+    call = kernels.AttentionCall(
+        queries=q.shape[1],
+        keys=k.shape[1],
+        head_dim=q.shape[3],
+        dtype=q.dtype.name,
+        bias=bias is not None,
+        dropout=dropout_rate > 0.0,
+        weights=return_weights,
+        **kernels.describe_device(),
+    )
+    if implementation == "auto":
+        implementation, _ = kernels.choose_implementation(call)
+    elif obstacle := kernels.find_obstacle(implementation, call):
+        raise ValueError(
+            f"attention by {implementation!r} is not possible here: {obstacle}; use 'auto', or "
+            "'chunked' to save memory."
+        )
 
-    kept = unnormalised
-    if not deterministic and dropout_rate > 0.0:
-        if dropout_rng is None:
-            raise ValueError(
-                f"attention dropout of {dropout_rate} needs a `dropout_rng`; pass one, "
-                "or set `deterministic=True`."
-            )
-        kept = _dropout(unnormalised, dropout_rate, dropout_rng)
-    out = jnp.einsum("bhqk,bhkd->bhqd", kept.astype(v.dtype), v, preferred_element_type=jnp.float32)
-    out = (out / total).astype(v.dtype).swapaxes(1, 2)
-    return (out, unnormalised / total) if return_weights else out
-
-
-def _dropout(x: Array, rate: float, rng: Array) -> Array:
-    if rate >= 1.0:
-        return jnp.zeros_like(x)
-    return jnp.where(jax.random.bernoulli(rng, 1.0 - rate, x.shape), x / (1.0 - rate), 0.0)
+    if implementation == "cudnn":
+        return kernels.cudnn_attention(q, k, v)
+    if implementation == "pallas":
+        return kernels.pallas_attention(q, k, v, call.backend)
+    if bias is not None:
+        bias = bias.reshape((1,) * (4 - bias.ndim) + bias.shape)
+    if implementation == "chunked":
+        return kernels.chunked_attention(q, k, v, bias, dropout_rate, dropout_rng)
+    out, weights = kernels.xla_attention(q, k, v, bias, dropout_rate, dropout_rng, return_weights)
+    return (out, weights) if return_weights else out
 
 
 class Attention(nn.Module):
@@ -84,7 +98,8 @@ class Attention(nn.Module):
     head_dim for queries and for keys, `q_norm` and `k_norm` (ViT-22B, Dehghani et al. 2023).
 
     The weights `(batch, heads, queries, keys)` are sown as `intermediates/.../weights` when the
-    call asks for them with `attention_weights=True`, and are not computed otherwise.
+    call asks for them with `attention_weights=True`, and are not computed otherwise; such a call
+    goes by `"xla"`, the only implementation that has them, whatever `implementation` says.
     """
 
     heads: int
@@ -96,6 +111,7 @@ class Attention(nn.Module):
     norm_eps: float = 1e-6
     init_scheme: str = "vit"
     dtype: Dtype = jnp.float32
+    implementation: str = "auto"  # of `attention`
 
     @nn.compact
     def __call__(
@@ -126,6 +142,7 @@ class Attention(nn.Module):
             dropout_rng=self.make_rng("dropout") if drops else None,
             deterministic=not train,
             return_weights=attention_weights,
+            implementation="xla" if attention_weights else self.implementation,
         )
         if attention_weights:
             mixed, weights = mixed

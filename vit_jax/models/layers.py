@@ -190,16 +190,28 @@ class DropPath(nn.Module):
 
     With probability `rate` a sample's branch is zero, else it is divided by `1 - rate`, so that the
     expectation stays. Needs the rng `"dropout"` only where `train` and the rate is not zero.
+
+    Layers that run as one loop have a traced rate each: the call may give it, and then the field
+    only says whether anything is dropped at all. That is what linen's Dropout cannot do.
     """
 
     rate: float
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, " batch *rest"], *, train: bool = False
+        self,
+        x: Float[Array, " batch *rest"],
+        *,
+        train: bool = False,
+        rate: Float[Array, ""] | None = None,
     ) -> Float[Array, " batch *rest"]:
-        one_draw_per_sample = tuple(range(1, x.ndim))
-        return nn.Dropout(self.rate, broadcast_dims=one_draw_per_sample)(x, deterministic=not train)
+        if not train or self.rate == 0.0:
+            return x
+        keep = jnp.asarray(1.0 - (self.rate if rate is None else rate), jnp.float32)
+        one_draw_per_sample = (x.shape[0], *[1] * (x.ndim - 1))
+        kept = jax.random.bernoulli(self.make_rng("dropout"), keep, one_draw_per_sample)
+        divisor = jnp.where(keep > 0.0, keep, 1.0).astype(x.dtype)  # no 0 / 0 where all is dropped
+        return jnp.where(kept, x / divisor, jnp.zeros((), x.dtype))
 
 
 def drop_path_rates(rate: float, depth: int) -> list[float]:

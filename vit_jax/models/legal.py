@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from vit_jax.models.attention_kernels import IMPLEMENTATIONS
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import ACTIVATIONS
 from vit_jax.models.positions import RESIZE_KERNELS
@@ -25,8 +26,19 @@ _CHOICES = {
     "patch_embed_method": ("conv", "dense"),
     "pos_resize": tuple(RESIZE_KERNELS),
     "dtype": ("float32", "bfloat16", "float16"),
+    "attention": ("auto", *IMPLEMENTATIONS),
+    "remat": ("none", "dots", "full"),
 }
 _RATES = ("attention_dropout", "projection_dropout", "mlp_dropout", "position_dropout", "drop_path")
+_FLAGS = (
+    "class_token",
+    "qkv_bias",
+    "qk_norm",
+    "pos_on_cls",
+    "embed_norm",
+    "patch_bias",
+    "scan_layers",
+)
 _COUNTS = ("in_channels", "width", "depth", "heads")
 
 
@@ -51,7 +63,7 @@ def check_fields(model: "ViT") -> None:
             check_count(name, field, getattr(model, field))
     for field in ("mlp_ratio", "norm_eps"):
         check_positive(name, field, getattr(model, field))
-    for field in ("class_token", "qkv_bias", "qk_norm", "pos_on_cls", "embed_norm", "patch_bias"):
+    for field in _FLAGS:
         legal = (True, False, None) if field == "class_token" else (True, False)
         check_choice(name, field, getattr(model, field), legal)
     if model.layer_scale is not None:

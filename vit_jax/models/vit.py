@@ -9,8 +9,12 @@ What is notable here:
 - `features` gives all tokens and the pooled vector; `__call__` puts the classifier on top. Every
   block's output is sown as `intermediates/blocks_i/out`, attention weights on request (linen wraps
   what is sown in a tuple; here of one).
+- What saves memory or compilation changes no number: `attention`, `remat`, `scan_layers`. With the
+  last, what was one entry for each block is one entry `blocks` with a leading axis of depth, in
+  parameters and intermediates alike; `layout` converts and reads both.
 """
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
@@ -96,6 +100,9 @@ class ViT(nn.Module):
     patch_embed_method: str = "conv"  # or "dense": the same numbers by cutting and a matmul
     pos_resize: str = "cubic"  # or "bilinear": how the learned table is resized
     dtype: str = "float32"  # of the computation; parameters and logits are always float32
+    attention: str = "auto"  # or "xla", "chunked" (little memory), "cudnn", "pallas"; of the blocks
+    remat: str = "none"  # the backward pass computes again "full" blocks, or all but "dots"
+    scan_layers: bool = False  # one traced block that runs `depth` times; parameters are stacked
 
     def __post_init__(self):
         legal.check_fields(self)
@@ -131,21 +138,24 @@ class ViT(nn.Module):
             "init_scheme": self.init_scheme,
             "dtype": self.dtype,
         }
-        self.blocks = [
-            Block(
-                head_dim=self.head_dim,
-                qkv_bias=self.qkv_bias,
-                qk_norm=self.qk_norm,
-                norm_order=self.norm_order,
-                layer_scale=self.layer_scale,
-                attention_dropout=self.attention_dropout,
-                projection_dropout=self.projection_dropout,
-                mlp_dropout=self.mlp_dropout,
-                drop_path=rate,
-                **shared,
-            )
-            for rate in drop_path_rates(self.drop_path, self.depth)
-        ]
+        of_blocks = {
+            "head_dim": self.head_dim,
+            "qkv_bias": self.qkv_bias,
+            "qk_norm": self.qk_norm,
+            "norm_order": self.norm_order,
+            "layer_scale": self.layer_scale,
+            "attention_dropout": self.attention_dropout,
+            "projection_dropout": self.projection_dropout,
+            "mlp_dropout": self.mlp_dropout,
+            "attention": self.attention,
+            **shared,
+        }
+        block = _rematerialised(Block, self.remat, in_loop=self.scan_layers)
+        if self.scan_layers:
+            self.blocks = _looped(block, self.depth)(drop_path=self.drop_path, **of_blocks)
+        else:
+            rates = drop_path_rates(self.drop_path, self.depth)
+            self.blocks = [block(drop_path=rate, **of_blocks) for rate in rates]
         self.norm = self._layer_norm()
         if self.pool == "map":
             self.map_head = MapHead(**shared)
@@ -178,8 +188,12 @@ class ViT(nn.Module):
     ) -> Features:
         """All tokens after the last block, and their pooled vector, in the computation's type."""
         x, grid = self.embed(images, train=train)
-        for block in self.blocks:
-            x = block(x, train=train, attention_weights=attention_weights)
+        if self.scan_layers:
+            rates = jnp.array(drop_path_rates(self.drop_path, self.depth))
+            x, _ = self.blocks.step(x, rates, train, attention_weights)
+        else:
+            for block in self.blocks:
+                x, _ = block.step(x, None, train, attention_weights)
         if self.pool_norm == "before":
             x = self.norm(x)
         pooled = self.pool_tokens(x, train=train, attention_weights=attention_weights)
@@ -285,6 +299,7 @@ class Block(nn.Module):
     norm_eps: float = 1e-6
     init_scheme: str = "vit"
     dtype: str = "float32"
+    attention: str = "auto"
 
     @nn.compact
     def __call__(
@@ -293,6 +308,7 @@ class Block(nn.Module):
         *,
         train: bool = False,
         attention_weights: bool = False,
+        drop_path: Float[Array, ""] | None = None,  # in place of the field's, where it is traced
     ) -> Float[Array, "batch tokens width"]:
         attn = Attention(
             self.heads,
@@ -304,6 +320,7 @@ class Block(nn.Module):
             self.norm_eps,
             self.init_scheme,
             self.dtype,
+            self.attention,
             name="attn",
         )
         mlp = Mlp(
@@ -320,7 +337,7 @@ class Block(nn.Module):
         def scaled_and_dropped(branch, scale_name):
             if self.layer_scale is not None:
                 branch = LayerScale(self.layer_scale, self.dtype, name=scale_name)(branch)
-            return DropPath(self.drop_path)(branch, train=train)
+            return DropPath(self.drop_path)(branch, train=train, rate=drop_path)
 
         asked = {"train": train, "attention_weights": attention_weights}
         if self.norm_order == "pre":
@@ -331,6 +348,52 @@ class Block(nn.Module):
             x = norm2(x + scaled_and_dropped(mlp(x, train=train), "ls2"))
         self.sow("intermediates", "out", x)
         return x
+
+    def step(
+        self,
+        x: Float[Array, "batch tokens width"],
+        drop_path: Float[Array, ""] | None,
+        train: bool,
+        attention_weights: bool,
+    ) -> tuple[Float[Array, "batch tokens width"], None]:
+        """The call in the form that `nn.scan` and `nn.remat` want: places, a carry, no result."""
+        asked = {"train": train, "attention_weights": attention_weights}
+        return self(x, drop_path=drop_path, **asked), None
+
+
+def _rematerialised(block: type[Block], remat: str, in_loop: bool) -> type[Block]:
+    """The block class, with the activations that the backward pass computes again.
+
+    "full" keeps what enters a block. "dots" also keeps the results of products with parameters and
+    computes the rest again: norms, GELU, and the products with a batch axis. Those are the two of
+    attention, a small part of the work, whose results are tokens x tokens.
+    """
+    if remat == "none":
+        return block
+    policies = {"dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable, "full": None}
+    return nn.remat(
+        block,
+        policy=policies[remat],
+        # In a loop the compiler has nothing to merge the second computation with.
+        prevent_cse=not in_loop,
+        static_argnums=(3, 4),  # of `step`, counting self: train, attention_weights
+        methods=["step"],
+    )
+
+
+def _looped(block: type[Block], depth: int) -> type[Block]:
+    """The block class as a loop over `depth` layers with parameters and random bits of their own.
+
+    Its `step` takes the drop-path rate of every layer.
+    """
+    return nn.scan(
+        block,
+        variable_axes={"params": 0, "intermediates": 0},
+        split_rngs={"params": True, "dropout": True},
+        in_axes=(0, nn.broadcast, nn.broadcast),
+        length=depth,
+        methods=["step"],
+    )
 
 
 class MapHead(nn.Module):
