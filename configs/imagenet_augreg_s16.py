@@ -8,9 +8,9 @@ and a hidden layer before the head; augmentation "medium2" is RandAugment and Mi
 ImageNet has to be fetched by hand and prepared once, with TensorFlow; the run says how. For a
 folder with train/ and val/: --config.dataset=folder:PATH --config.data.validation="train[99%:]".
 
-Known to reach: 76.1 % in 300 epochs and 74.8 in 150, with RandAugment(2, 10) and MixUp 0.2 (Beyer et
-al. 2022, table 1, "original + RandAug + MixUp"). Different here: RandAugment is timm's, whose
-highest level, 10, stands for the authors' 15.
+Known to reach: 76.1 % in 300 epochs and 74.8 in 150 with the weaker RandAugment and MixUp of Beyer
+et al. (2022), "original + RandAug + MixUp". Different here: RandAugment is timm's, whose highest
+level, 10, stands for the authors' 15.
 Reached by us: not run; two updates on mocked data are part of the tests.
 Cost: 22,198,504 parameters, 4.6 GMACs a picture; 381 million pictures, 10.5 EFLOP in all.
 """

@@ -3,7 +3,7 @@
     python train.py --config=configs/imagenet_deit_b16.py --workdir=runs/imagenet_deit_b16
 
 Touvron et al. (2021), "Training data-efficient image transformers", arXiv:2012.12877, table 9:
-RandAugment, MixUp or CutMix of every batch, random erasing, repeated augmentation, stochastic depth.
+RandAugment, MixUp or CutMix of every batch, erasing, repeated augmentation, stochastic depth.
 ImageNet has to be fetched by hand and prepared once, with TensorFlow; the run says how. For a
 folder with train/ and val/: --config.dataset=folder:PATH --config.data.validation="train[99%:]".
 
