@@ -14,6 +14,7 @@ import json
 import logging
 import shlex
 import sys
+import traceback
 import warnings
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +27,7 @@ from rich.table import Table
 from vit_jax.errors import (
     EXIT_DIVERGED,
     EXIT_DONE,
+    EXIT_INTERNAL_FAULT,
     EXIT_STOPPED,
     EXIT_USER_ERROR,
     Diverged,
@@ -58,29 +60,32 @@ def main(arguments: list[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         app(arguments)
-    except UserError as error:
-        mistake = str(error)
-    except OSError as error:
-        if error.errno not in _DISK_ERRORS:
-            raise
-        mistake = (
-            f"{error.filename or 'the disk'} cannot be used: {error.strerror}; make room, mend the "
-            "rights or choose another path, then run the same command again (a run goes on from "
-            "its last checkpoint)"
-        )
-    except Diverged as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_DIVERGED
     except SystemExit as done:  # how typer ends every command
         if done.code != _TYPER_INTERRUPTED:
             return done.code if isinstance(done.code, int) else EXIT_USER_ERROR
         print("stopped before there was anything to save", file=sys.stderr)
         return EXIT_STOPPED
-    else:
-        return EXIT_DONE
-    print(f"error: {mistake}", file=sys.stderr)
-    gc.collect()  # now, while `_quiet_libraries` still listens, and not as the process ends
-    return EXIT_USER_ERROR
+    except Exception as error:
+        code = _explained(error)
+        if code == EXIT_INTERNAL_FAULT:
+            raise
+        gc.collect()  # now, while `_quiet_libraries` still listens, and not as the process ends
+        return code
+    return EXIT_DONE
+
+
+def _explained(error: Exception) -> int:
+    """Tells a mistake in a sentence, and returns the exit code; an internal fault is left alone."""
+    if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+        error = UserError(
+            f"{error.filename or 'the disk'} cannot be used: {error.strerror}; make room, mend the "
+            "rights or choose another path, then run the same command again (a run goes on from "
+            "its last checkpoint)"
+        )
+    if not isinstance(error, (UserError, Diverged)):
+        return EXIT_INTERNAL_FAULT
+    print(f"error: {error}", file=sys.stderr)
+    return EXIT_DIVERGED if isinstance(error, Diverged) else EXIT_USER_ERROR
 
 
 def _quiet_libraries() -> None:
@@ -109,6 +114,14 @@ def train(
     workdir: Annotated[
         str, typer.Option(help="Run folder; default: runs/ and the recipe's name.")
     ] = "",
+    coordinator: Annotated[
+        str, typer.Option(help="Of several processes: HOST:PORT of process 0.")
+    ] = "",
+    processes: Annotated[int | None, typer.Option(help="How many processes there are.")] = None,
+    process: Annotated[int | None, typer.Option(help="Which of them this is, from 0.")] = None,
+    timeout: Annotated[
+        int, typer.Option(help="Seconds that processes wait for each other's sign of life.")
+    ] = 100,
     keys: Annotated[bool, typer.Option("--keys", help="List every --config.KEY and stop.")] = False,
 ) -> None:
     """Train a model, or go on with a run. --config.KEY=VALUE changes a key of the recipe."""
@@ -123,16 +136,34 @@ def train(
     folder = Path(workdir or Path("runs") / Path(config.rsplit(":", 1)[0]).stem)
 
     from vit_jax.analysis.plots import draw_figures
-    from vit_jax.training import fit
+    from vit_jax.training import distributed, fit
 
-    outcome = fit(settings, folder, draw=draw_figures)
+    try:
+        distributed.initialize(coordinator, processes, process, timeout=timeout)
+        outcome = fit(settings, folder, draw=draw_figures)
+    except Exception as error:
+        if not distributed.is_joined():
+            raise
+        code = _explained(error)
+        if code == EXIT_INTERNAL_FAULT:
+            traceback.print_exc()
+            print(
+                "error: if this came from a connection, another process has ended: its output says "
+                "why. Run the same commands again to go on from the last checkpoint",
+                file=sys.stderr,
+            )
+        distributed.leave(code)
+    primary = distributed.is_primary()
     if outcome.result is None:
         fresh = " (without --config.resume=never)" if settings.resume == "never" else ""
-        print(
-            f"Stopped at step {outcome.step} of {outcome.total_steps}; everything is saved in "
-            f"{folder}. Run the same command again to go on{fresh}."
-        )
+        if primary:
+            print(
+                f"Stopped at step {outcome.step} of {outcome.total_steps}; everything is saved in "
+                f"{folder}. Run the same command again to go on{fresh}."
+            )
         raise typer.Exit(EXIT_STOPPED)
+    if not primary:
+        return
     if not outcome.trained:
         print(f"The run in {folder} is finished; nothing was trained.")
     _print_last_screen(outcome.run, outcome.result)
@@ -167,7 +198,8 @@ def _in_words(metrics) -> tuple[str, str]:
 
 def _overrides(arguments: list[str]) -> list[tuple[str, str]]:
     """Pairs of key and text of `--config.KEY=VALUE` or `--config.KEY VALUE`."""
-    flags = ["--config", "--workdir", "--keys", "--help"]
+    flags = ["--config", "--workdir", "--coordinator", "--processes", "--process", "--timeout"]
+    flags += ["--keys", "--help"]
     pairs, rest = [], list(arguments)
     while rest:
         flag, equals, text = rest.pop(0).partition("=")

@@ -164,13 +164,11 @@ class RunFolder:
 
     def best_step(self) -> int | None:
         """The step that was best on the validation data; None where nothing was compared."""
-        best = [line["step"] for line in self.read_metrics() if line.get("best")]
-        return best[-1] if best else None
+        return best_step(self.read_metrics())
 
     def result(self) -> dict[str, Any] | None:
         """The result of a finished run, with the test accuracy; None for any other."""
-        lines = self.read_metrics()
-        return lines[-1] if lines and lines[-1]["kind"] == RESULT else None
+        return result(self.read_metrics())
 
     def move_aside(self) -> Path:
         """Renames the folder to a free name beside it, and returns that."""
@@ -266,6 +264,17 @@ class RunFolder:
         draft = path.with_name(path.name + ".tmp")
         draft.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         os.replace(draft, path)
+
+
+def best_step(lines: list[dict[str, Any]]) -> int | None:
+    """Of the lines of a log, the step that was best on the validation data; None: there is none."""
+    best = [line["step"] for line in lines if line.get("best")]
+    return best[-1] if best else None
+
+
+def result(lines: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The last of the lines of a log if it is the result of a finished run; None if not."""
+    return lines[-1] if lines and lines[-1]["kind"] == RESULT else None
 
 
 def _read_variables(state: Path, raw: bool) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from orbax.checkpoint.checkpoint_managers import (
 
 from vit_jax.errors import UserError
 from vit_jax.runs import RunFolder
+from vit_jax.training import distributed
 from vit_jax.training.state import TrainState
 
 
@@ -132,16 +133,21 @@ class Checkpoints:
         """Moves damaged checkpoints away, so that their steps can be saved again."""
         if not damaged:
             return
+        self._manager.close()
+        with distributed.together():
+            if distributed.is_primary():
+                self._move(damaged)
+        self._manager = self._open()
+
+    def _move(self, damaged: dict[int, str]) -> None:
         folder = self._run.path / "damaged_checkpoints"
         folder.mkdir(exist_ok=True)
-        self._manager.close()
         for step, reason in damaged.items():
             target = folder / str(step)
             while target.exists():
                 target = target.with_name(target.name + "_")
             shutil.move(self._run.checkpoints / str(step), target)
             self._warn(f"checkpoint {step} is damaged ({reason}); it was moved to {target}")
-        self._manager = self._open()
 
     @contextlib.contextmanager
     def _one_sentence(self, what: str) -> Iterator[None]:

@@ -19,6 +19,7 @@ from vit_jax.config import differences, flatten, restore_config
 from vit_jax.data import Source, split_record
 from vit_jax.errors import Diverged, UserError
 from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunFolder
+from vit_jax.training import distributed
 from vit_jax.training.checkpoints import Checkpoints
 from vit_jax.training.checks import check_batch
 from vit_jax.training.evaluate import Evaluation, Interrupted
@@ -68,28 +69,52 @@ def fit(config: ConfigDict, workdir: str | os.PathLike, *, draw: Drawing | None 
         Diverged: when the loss or its gradient is no longer finite.
     """
     run = RunFolder(workdir)
-    goes_on = config.resume != "never" and run.config_file.exists()
-    experiment = build(config, split=run.read_split() if goes_on else None)
-    check_batch(config, experiment.mesh)
-    report = Reporter(experiment.total_steps, config.batch_size)
-    experiment.bad_pictures.say = report.say
-    _claim(run, config, report)
-    if split := split_record(experiment.sources):
-        run.write_split(split)
+    with distributed.together():
+        goes_on = config.resume != "never" and run.config_file.exists()
+        experiment = build(config, split=run.read_split() if goes_on else None)
+        check_batch(config, experiment.mesh)
+        distributed.check_mesh(experiment.mesh)
+        primary = distributed.is_primary()
+        report = Reporter(experiment.total_steps, config.batch_size, quiet=not primary)
+        if primary:
+            experiment.bad_pictures.say = report.say
+            _claim(run, config, report)
+            if split := split_record(experiment.sources):
+                run.write_split(split)
+    _check_agreement(experiment, run)
+    distributed.connect(experiment.mesh)
     with (
         StopFlag(lambda signal: report.say(f"{signal}: saving, then stopping")) as stop,
         Checkpoints(run, config.checkpoint.keep, warn=report.say) as checkpoints,
     ):
         step, state = _restore_or_begin(experiment, run, checkpoints)
-        if run.result() is None or not run.model_file.exists():
+        distributed.check_same({"the step to go on from": step})
+        if primary and (run.result() is None or not run.model_file.exists()):
             run.write_model(experiment.record)  # even a young run can be loaded
-        with report, MetricsLog(run, step) as log:
-            checkpoints.best = run.best_step()  # of the lines up to this step
+        with report, MetricsLog(run, step, writes=primary) as log:
+            checkpoints.best = log.best_step()  # of the lines up to this step
+            stop = distributed.SharedFlag(stop, experiment.mesh)
             loop = _Loop(experiment, run, report, checkpoints, log, stop, step, state)
-            result = run.result()
+            result = log.result()
             if result is None and loop.train():
-                result = loop.finish(draw)
+                result = loop.finish(draw if primary else None)
             return Outcome(run, loop.step, loop.total, result, trained=loop.step > step)
+
+
+def _check_agreement(experiment: Experiment, run: RunFolder) -> None:
+    """Makes sure that all processes train the same in the same folder."""
+    with distributed.together():
+        if not run.config_file.exists():
+            raise UserError(
+                f"{run.config_file}, which process 0 has written, is not there; --workdir must lie "
+                "on a disk that all machines share"
+            )
+    of_a_machine = ("data.dir", "data.manual_dir", "data.workers")
+    distributed.check_same(
+        {key: value for key, value in flatten(experiment.config) if key not in of_a_machine}
+        | {f"the data for {split}": print for split, print in experiment.fingerprint.items()}
+        | {f"version of {name}": version for name, version in experiment.record.versions.items()}
+    )
 
 
 def _claim(run: RunFolder, config: ConfigDict, report: Reporter) -> None:
@@ -151,7 +176,7 @@ class _Loop:
         report: Reporter,
         checkpoints: Checkpoints,
         log: MetricsLog,
-        stop: StopFlag,
+        stop: distributed.SharedFlag,
         step: int,
         state: TrainState,
     ):
@@ -206,6 +231,8 @@ class _Loop:
         except Interrupted:
             return None
         result = self._line(RESULT, split="test", **metrics)
+        for found in distributed.gather(self.experiment.bad_pictures.found):
+            self.experiment.bad_pictures.found.update(found)
         if unreadable := self.experiment.bad_pictures.summary():
             self.report.say(f"warning: {unreadable}")
             result["unreadable"] = len(self.experiment.bad_pictures.found)

@@ -16,7 +16,7 @@ import rich.console
 import rich.progress
 from tensorboardX import SummaryWriter
 
-from vit_jax.runs import TRAIN, RunFolder
+from vit_jax.runs import TRAIN, RunFolder, best_step, result
 from vit_jax.training.metrics import SHARES
 
 
@@ -25,11 +25,14 @@ class MetricsLog:
 
     Args:
         step: where the run goes on; later lines are taken back.
+        writes: False keeps the lines in memory, where another process writes them.
     """
 
-    def __init__(self, run: RunFolder, step: int):
-        self._run = run
+    def __init__(self, run: RunFolder, step: int, writes: bool = True):
         self.lines = [line for line in run.read_metrics() if line["step"] <= step]
+        self._writes = writes
+        if not writes:
+            return
         run.path.mkdir(parents=True, exist_ok=True)
         draft = run.metrics_file.with_suffix(".tmp")
         draft.write_text("".join(_json_line(line) for line in self.lines), encoding="utf-8")
@@ -44,16 +47,27 @@ class MetricsLog:
     def write(self, line: dict[str, Any]) -> None:
         """Adds one line; it is on disk when this returns."""
         self.lines.append(line)
+        if not self._writes:
+            return
         self._file.write(_json_line(line))
         self._file.flush()
         self._to_tensorboard(line)
+
+    def best_step(self) -> int | None:
+        """The step that was best on the validation data; None where nothing was compared."""
+        return best_step(self.lines)
+
+    def result(self) -> dict[str, Any] | None:
+        """The result of a finished run; None for any other."""
+        return result(self.lines)
 
     def __enter__(self) -> "MetricsLog":
         return self
 
     def __exit__(self, *_) -> None:
-        self._file.close()
-        self._tensorboard.close()
+        if self._writes:
+            self._file.close()
+            self._tensorboard.close()
 
     def _to_tensorboard(self, line: dict[str, Any]) -> None:
         group = line["kind"] if line["kind"] == TRAIN else f"{line['kind']}_{line['split']}"
@@ -68,11 +82,12 @@ class Reporter:
     Args:
         total_steps: of the whole run.
         batch_size: pictures in one step.
+        quiet: shows nothing, where another process does.
     """
 
-    def __init__(self, total_steps: int, batch_size: int):
+    def __init__(self, total_steps: int, batch_size: int, quiet: bool = False):
         # Standard error, so that standard output stays clean for what is asked for.
-        self.console = rich.console.Console(stderr=True, highlight=False)
+        self.console = rich.console.Console(stderr=True, highlight=False, quiet=quiet)
         self._total = total_steps
         self._batch_size = batch_size
         self._clock = _StepClock()
@@ -96,7 +111,7 @@ class Reporter:
     def start(self, step: int, what: str) -> None:
         """Begins to show progress from `step`."""
         self._begun = time.perf_counter()
-        if not self.console.is_terminal:
+        if self.console.quiet or not self.console.is_terminal:
             return self.say(what)
         self._bar = rich.progress.Progress(
             rich.progress.TextColumn("{task.description}"),

@@ -86,10 +86,12 @@ def make_mesh(devices: list[jax.Device], data: int = -1, fsdp: int = 1, tensor: 
         )
     if rest:
         sizes[rest[0]] = count // fixed
-    # Axes of type Auto let the compiler place what linen modules leave open.
+    # Axes of type Auto let the compiler place what linen modules leave open. The order is that of
+    # the devices, which is that of their hosts: each has a block of every batch (`jax.make_mesh`
+    # would put those of a TPU pod in another).
     shape = tuple(sizes[axis] for axis in AXES)
-    used = devices[: math.prod(shape)]
-    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * 3, devices=used)
+    used = np.array(devices[: math.prod(shape)]).reshape(shape)
+    return Mesh(used, AXES, axis_types=(AxisType.Auto,) * 3)
 
 
 def batch_shards(mesh: Mesh) -> int:
