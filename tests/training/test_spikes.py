@@ -47,6 +47,7 @@ def test_a_loss_that_stays_up_is_told_once():
 def test_a_run_that_goes_on_knows_the_lines_before_and_is_quiet_about_them():
     losses = falling(60, seed=5)
     losses[30] *= 2
+    losses[40] = float("nan")  # of bad steps; it says nothing of the noise
     lines = [{"kind": "train", "step": s, "loss": float(x)} for s, x in enumerate(losses)]
     other = {"kind": "evaluate", "step": 59, "split": "test", "loss": 100.0}
     detector = SpikeDetector([*lines, other])

@@ -95,7 +95,8 @@ def find_peak(devices: Sequence[jax.Device], precision: str) -> Peak:
     known = known_peak(devices[0].device_kind, precision)
     if known is not None:
         return Peak(count * known, "data sheet")
-    [device, *_] = [d for d in devices if d.process_index == jax.process_index()] or jax.devices()
+    mine = [device for device in devices if device.process_index == jax.process_index()]
+    device = mine[0] if mine else jax.local_devices()[0]
     return Peak(count * measured_peak(device, precision), "measured")
 
 

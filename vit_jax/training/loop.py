@@ -85,7 +85,7 @@ def fit(config: ConfigDict, workdir: str | os.PathLike, *, draw: Drawing | None 
             step, state = _restore_or_begin(experiment, run, checkpoints)
         if run.result() is None or not run.model_file.exists():
             run.write_model(experiment.record)  # even a young run can be loaded
-        project = config.log.wandb
+        project = config.log.wandb if jax.process_index() == 0 else ""
         wandb = WandbWriter(project, run, config.to_dict()) if project else None
         with (
             out_of_memory.explained(experiment, out_of_memory.TRAINING),
@@ -334,7 +334,9 @@ class _Loop:
         self.report.devices, self.report.peak = devices, peak
         self.report.flops_per_image = training_flops(self.experiment.model)
         hardware = {"device": devices[0].device_kind, "count": len(devices)}
-        self.run.write_hardware({**hardware, "peak_flops": peak.flops, "peak_from": peak.source})
+        hardware |= {"peak_flops": peak.flops, "peak_from": peak.source}
+        if jax.process_index() == 0:
+            self.run.write_hardware(hardware)
         self.report.say(
             f"the devices' peak is {peak.flops / 1e9:,.0f} GFLOP/s ({peak.source}); training takes "
             f"{self.report.flops_per_image / 1e9:,.3f} GFLOP a picture"

@@ -70,7 +70,7 @@ def explain_out_of_memory(error: BaseException, experiment: Experiment, doing: s
         f"the memory {where} was not enough while {doing}{amount}: {experiment.record.name}, "
         f"pictures of {height} x {width}, {at_once} of them on each of {devices} "
         f"device{'s' if devices > 1 else ''} at a time. What helps, in this order: {numbered}. "
-        "The last checkpoint is whole"
+        "What was saved before is whole"
     )
 
 

@@ -5,6 +5,7 @@ instability that ends in divergence later (arXiv 2302.05442 tells of them in ViT
 """
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Iterable
 from statistics import median
@@ -40,7 +41,7 @@ class SpikeDetector:
 
     def look(self, line: dict[str, Any]) -> str | None:
         """A warning where this training line begins a spike; None for any other line."""
-        if line["kind"] != TRAIN:
+        if line["kind"] != TRAIN or not math.isfinite(line["loss"]):
             return None
         loss, limit = line["loss"], self._limit()
         self._losses.append(loss)
