@@ -60,7 +60,7 @@ def tiny_config(overrides):
 @pytest.fixture(scope="session")
 def finished_run(data_dir, tmp_path_factory):
     """The run folder of one finished tiny run with validation data; tests only read it."""
-    from vit_jax.analysis.plots import draw_figures
+    from vit_jax.analysis.report import draw_all
     from vit_jax.config import load_config
     from vit_jax.training import fit
 
@@ -75,4 +75,4 @@ def finished_run(data_dir, tmp_path_factory):
         "checkpoint.every": "6",
     }
     config = load_config(str(ROOT / "configs" / "digits.py"), list(changes.items()))
-    return fit(config, tmp_path_factory.mktemp("runs") / "tiny", draw=draw_figures).run
+    return fit(config, tmp_path_factory.mktemp("runs") / "tiny", draw=draw_all).run

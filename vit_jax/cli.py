@@ -135,12 +135,12 @@ def train(
     settings = load_config(config, overrides)
     folder = Path(workdir or Path("runs") / Path(config.rsplit(":", 1)[0]).stem)
 
-    from vit_jax.analysis.plots import draw_figures
+    from vit_jax.analysis.report import draw_all
     from vit_jax.training import distributed, fit
 
     try:
         distributed.initialize(coordinator, processes, process, timeout=timeout)
-        outcome = fit(settings, folder, draw=draw_figures)
+        outcome = fit(settings, folder, draw=draw_all)
     except Exception as error:
         if not distributed.is_joined():
             raise
@@ -178,6 +178,7 @@ def _print_last_screen(run, result) -> None:
         "checkpoints": f"{run.checkpoints} (steps {', '.join(map(str, run.steps()))})",
         "metrics": f"{run.metrics_file}, and for TensorBoard {run.tensorboard}",
         "figures": f"{run.figures} ({figures})",
+        "report": f"{run.report_file}, all of this on one page",
         "classify": f"python -m vit_jax predict {shlex.quote(str(run.path))} PICTURE.png",
         "evaluate": f"python -m vit_jax evaluate {shlex.quote(str(run.path))}",
         "in Python": f'import vit_jax; classifier = vit_jax.load("{run.path}")',
@@ -319,6 +320,17 @@ def evaluate(
         _print_per_class(rows)
     if unreadable:
         print(f"warning: {unreadable}", file=sys.stderr)
+
+
+@app.command()
+def report(
+    run: Annotated[str, typer.Argument(help="Run folder, such as runs/digits.")],
+) -> None:
+    """Write the report of a run anew: settings, results, curves and costs on one page."""
+    from vit_jax.analysis.report import write_report
+    from vit_jax.runs import RunFolder
+
+    print(f"The report is {write_report(RunFolder(run))}; open it in a browser.")
 
 
 def _print_per_class(rows) -> None:

@@ -332,10 +332,12 @@ KEYS: dict[str, Key] = {
     "evaluate.every": Key("10%", "how often the model is evaluated", Span()),
     "evaluate.batch_size": Key(0, "pictures in one evaluation step; 0: batch_size", Integer()),
     "log.every": Key("1%", "how often training metrics are written", Span()),
+    "log.wandb": Key("", "project of Weights & Biases to log to as well; empty: none", Text()),
+    "profile": Key("", "START:STEPS, the steps to write a profiler trace of; empty: none", Text()),
 }
 
 # A run may go on with other values of these: they change neither the data nor the arithmetic.
 FREE_KEYS = (
-    *("mesh", "log", "checkpoint", "device", "resume"),
+    *("mesh", "log", "checkpoint", "device", "resume", "profile"),
     *("data.workers", "data.dir", "data.manual_dir", "data.strict"),
 )

@@ -7,7 +7,10 @@
       checkpoints/N/   train state after N steps, with a small record beside it
       metrics.jsonl    one line per log or evaluation
       tensorboard/     the same, for TensorBoard
-      figures/         curves.png, confusion.png, mistakes.png
+      figures/         report.html, curves.png, confusion.png, mistakes.png
+      hardware.json    the devices of the last process that trained
+      profile/         traces of steps, where the configuration asks for some
+      wandb_id.txt     which run of Weights & Biases this is, where it is one
 
 Nothing here runs code from a file: configuration and records are JSON, parameters are plain arrays.
 """
@@ -99,6 +102,10 @@ class RunFolder:
         self.metrics_file = self.path / "metrics.jsonl"
         self.tensorboard = self.path / "tensorboard"
         self.figures = self.path / "figures"
+        self.report_file = self.figures / "report.html"
+        self.hardware_file = self.path / "hardware.json"
+        self.profile = self.path / "profile"
+        self.wandb_file = self.path / "wandb_id.txt"
 
     def read_config(self) -> dict[str, Any]:
         """The resolved configuration of the run, as nested dictionaries."""
@@ -134,6 +141,14 @@ class RunFolder:
     def write_split(self, split: dict[str, list[str]]) -> None:
         """Keeps which files are in which split."""
         self._write_json(self.split_file, split)
+
+    def read_hardware(self) -> dict[str, Any] | None:
+        """The devices of the last process that trained; None where that is not known."""
+        return self._read_json(self.hardware_file) if self.hardware_file.exists() else None
+
+    def write_hardware(self, hardware: dict[str, Any]) -> None:
+        """Keeps on what devices the run trains."""
+        self._write_json(self.hardware_file, hardware)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """The lines of `metrics.jsonl`; one that a crash has cut off is left out."""

@@ -75,6 +75,7 @@ def test_figures_and_record_are_there_at_the_end(finished_run):
         "confusion.png",
         "mistakes.png",
         "per_class.csv",
+        "report.html",
     }
     record = finished_run.read_model()
     assert record.class_names == tuple("0123456789")

@@ -11,6 +11,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 from vit_jax.runs import RunFolder
+from vit_jax.training.reporting import TIMINGS
 
 ROOT = Path(__file__).parents[2]
 LR_OF_THE_FIELD = json.loads((Path(__file__).parent / "data/lr_warmup5_total20.json").read_text())
@@ -44,8 +45,7 @@ def whole_state(workdir, step):
 def metrics_but_timings(workdir):
     """The lines of the log without what a clock measured."""
     lines = RunFolder(workdir).read_metrics()
-    timings = ("images_per_second", "step_seconds")
-    return [{k: v for k, v in line.items() if k not in timings} for line in lines]
+    return [{k: v for k, v in line.items() if k not in TIMINGS} for line in lines]
 
 
 THIRTY = {

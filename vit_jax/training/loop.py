@@ -19,16 +19,20 @@ from vit_jax.config import differences, flatten, restore_config
 from vit_jax.data import Source, split_record
 from vit_jax.errors import Diverged, UserError
 from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunFolder
-from vit_jax.training import distributed
+from vit_jax.training import distributed, out_of_memory
 from vit_jax.training.checkpoints import Checkpoints
 from vit_jax.training.checks import check_batch
 from vit_jax.training.evaluate import Evaluation, Interrupted
 from vit_jax.training.experiment import Experiment, build
 from vit_jax.training.groups import format_groups, parameter_groups
+from vit_jax.training.hardware import find_peak, training_flops
 from vit_jax.training.interrupts import StopFlag
 from vit_jax.training.metrics import MultiLabelPredictions, Predictions
+from vit_jax.training.profiling import Profile, steps_to_profile
 from vit_jax.training.reporting import MetricsLog, Reporter
+from vit_jax.training.spikes import SpikeDetector
 from vit_jax.training.state import TrainState
+from vit_jax.training.wandb_writer import WandbWriter
 
 Drawing = Callable[
     [RunFolder, list[dict[str, Any]], Source, Predictions | MultiLabelPredictions], None
@@ -74,6 +78,7 @@ def fit(config: ConfigDict, workdir: str | os.PathLike, *, draw: Drawing | None 
         experiment = build(config, split=run.read_split() if goes_on else None)
         check_batch(config, experiment.mesh)
         distributed.check_mesh(experiment.mesh)
+        profiled_steps = steps_to_profile(config.profile, experiment.total_steps)
         primary = distributed.is_primary()
         report = Reporter(experiment.total_steps, config.batch_size, quiet=not primary)
         if primary:
@@ -87,14 +92,22 @@ def fit(config: ConfigDict, workdir: str | os.PathLike, *, draw: Drawing | None 
         StopFlag(lambda signal: report.say(f"{signal}: saving, then stopping")) as stop,
         Checkpoints(run, config.checkpoint.keep, warn=report.say) as checkpoints,
     ):
-        step, state = _restore_or_begin(experiment, run, checkpoints)
+        with out_of_memory.explained(experiment, out_of_memory.START):
+            step, state = _restore_or_begin(experiment, run, checkpoints)
         distributed.check_same({"the step to go on from": step})
         if primary and (run.result() is None or not run.model_file.exists()):
             run.write_model(experiment.record)  # even a young run can be loaded
-        with report, MetricsLog(run, step, writes=primary) as log:
+        project = config.log.wandb if primary else ""
+        wandb = WandbWriter(project, run, config.to_dict()) if project else None
+        with (
+            out_of_memory.explained(experiment, out_of_memory.TRAINING),
+            report,
+            MetricsLog(run, step, wandb, writes=primary) as log,
+            Profile(profiled_steps, run.profile, report) as profile,
+        ):
             checkpoints.best = log.best_step()  # of the lines up to this step
             stop = distributed.SharedFlag(stop, experiment.mesh)
-            loop = _Loop(experiment, run, report, checkpoints, log, stop, step, state)
+            loop = _Loop(experiment, run, report, checkpoints, log, profile, stop, step, state)
             result = log.result()
             if result is None and loop.train():
                 result = loop.finish(draw if primary else None)
@@ -176,6 +189,7 @@ class _Loop:
         report: Reporter,
         checkpoints: Checkpoints,
         log: MetricsLog,
+        profile: Profile,
         stop: distributed.SharedFlag,
         step: int,
         state: TrainState,
@@ -185,6 +199,8 @@ class _Loop:
         self.report = report
         self.checkpoints = checkpoints
         self.log = log
+        self.profile = profile
+        self.spikes = SpikeDetector(log.lines)
         self.stop = stop
         self.step = step
         self.state = state
@@ -199,12 +215,12 @@ class _Loop:
     def train(self) -> bool:
         """Takes the steps that are left; False if a signal stopped it, after saving."""
         self._introduce()
-        train_step = self.experiment.train_step()
+        train_step = self.profile.around(self.experiment.train_step(), self.step)
         self.experiment.schedule(0)  # compiles what it is made of, before the clock runs
         try:
             self._evaluate()  # if a signal cut it short where this run goes on
             with contextlib.closing(self.experiment.train_batches(self.step)) as batches:
-                for batch in batches:
+                for batch in self.report.timed(batches):
                     self.state = train_step(self.state, batch)
                     self.step += 1
                     self.report.progress(self.step, wait_for=self.state)
@@ -255,15 +271,17 @@ class _Loop:
             return
         self._check_bad_steps()
         totals, updates = jax.device_get((self.state.totals, self.state.updates))
-        self._write(
-            self._line(
-                TRAIN,
-                **_means(totals),
-                learning_rate=float(self.experiment.schedule(max(int(updates) - 1, 0))),
-                **self._skipped(),
-                **self.report.timings(self.step),
-            )
+        timings = self.report.timings(self.step)  # at once: the device has just become idle
+        line = self._line(
+            TRAIN,
+            **_means(totals),
+            learning_rate=float(self.experiment.schedule(max(int(updates) - 1, 0))),
+            **self._skipped(),
+            **timings,
         )
+        self._write(line)
+        if warning := self.spikes.look(line):
+            self.report.say(f"warning: {warning}")
         self.state = self.state.replace(totals=self.experiment.zero_totals())
 
     def _skipped(self) -> dict[str, Any]:
@@ -355,13 +373,35 @@ class _Loop:
             self.report.say(f"note: {note}")
         if classes == 1:
             self.report.say("warning: the data have a single class, so there is nothing to learn")
+        self._measure_limits()
         going_on = f", going on from step {self.step}" if self.step else ""
         self.report.start(self.step, f"training {self.total} steps{going_on}")
+
+    def _measure_limits(self) -> None:
+        """Finds what the devices can do at best, which the training lines are compared with."""
+        devices = list(self.experiment.mesh.devices.flat)
+        peak = find_peak(devices, self.experiment.config.precision)
+        self.report.devices, self.report.peak = devices, peak
+        self.report.flops_per_image = training_flops(self.experiment.model)
+        hardware = {"device": devices[0].device_kind, "count": len(devices)}
+        hardware |= {"peak_flops": peak.flops, "peak_from": peak.source}
+        if jax.process_index() == 0:
+            self.run.write_hardware(hardware)
+        self.report.say(
+            f"the devices' peak is {peak.flops / 1e9:,.0f} GFLOP/s ({peak.source}); training takes "
+            f"{self.report.flops_per_image / 1e9:,.3f} GFLOP a picture"
+        )
 
     def _line(self, kind: str, **values) -> dict[str, Any]:
         """One line of the metrics log."""
         epoch = round(self.experiment.clock.epochs(self.step), 6)
-        return {"kind": kind, "step": self.step, "epoch": epoch, **values}
+        return {
+            "kind": kind,
+            "step": self.step,
+            "epoch": epoch,
+            **values,
+            "elapsed_seconds": self.log.elapsed_seconds,
+        }
 
     def _write(self, line: dict[str, Any]) -> None:
         self.log.write(line)
@@ -375,7 +415,8 @@ class _Loop:
 
         def evaluated(raw: bool) -> Evaluation:
             variables = self.state.variables(raw=raw)
-            return self.experiment.evaluate(self.eval_step, variables, source, self.stop)
+            with out_of_memory.explained(self.experiment, out_of_memory.EVALUATION):
+                return self.experiment.evaluate(self.eval_step, variables, source, self.stop)
 
         if self.state.ema_params is None:
             return evaluated(raw=True)

@@ -1,14 +1,16 @@
 """What a person sees of a run: a progress bar or plain lines, `metrics.jsonl`, TensorBoard files.
 
 `metrics.jsonl` is the source; TensorBoard's files are written anew from it when a run goes on, and
-lines of steps that a crash took back are cut off, so each step stands there once.
+lines of steps that a crash took back are cut off, so each step stands there once. Weights & Biases
+gets the same numbers where it is asked for.
 """
 
 import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import jax
@@ -17,19 +19,34 @@ import rich.progress
 from tensorboardX import SummaryWriter
 
 from vit_jax.runs import TRAIN, RunFolder, best_step, result
+from vit_jax.training.clock import StepClock
+from vit_jax.training.hardware import Peak, memory
 from vit_jax.training.metrics import SHARES
+from vit_jax.training.wandb_writer import WandbWriter
+
+# Fields of log lines that a clock or the machine decides: two equal runs differ in these alone.
+TIMINGS = (
+    *("images_per_second", "step_seconds", "data_seconds", "device_seconds", "host_seconds"),
+    *("flops_utilisation", "memory_gib", "peak_memory_gib", "elapsed_seconds"),
+)
 
 
 class MetricsLog:
-    """`metrics.jsonl` and its TensorBoard copy.
+    """`metrics.jsonl` and its copies for TensorBoard and, where given, Weights & Biases.
 
     Args:
         step: where the run goes on; later lines are taken back.
+        wandb: the writer that gets every line too.
         writes: False keeps the lines in memory, where another process writes them.
     """
 
-    def __init__(self, run: RunFolder, step: int, writes: bool = True):
+    def __init__(
+        self, run: RunFolder, step: int, wandb: WandbWriter | None = None, writes: bool = True
+    ):
+        self._run = run
+        self._opened = time.perf_counter()
         self.lines = [line for line in run.read_metrics() if line["step"] <= step]
+        self._earlier = max((line.get("elapsed_seconds", 0.0) for line in self.lines), default=0.0)
         self._writes = writes
         if not writes:
             return
@@ -41,8 +58,14 @@ class MetricsLog:
             events.unlink()
         self._file = run.metrics_file.open("a", encoding="utf-8")
         self._tensorboard = SummaryWriter(str(run.tensorboard))
+        self._wandb = wandb
         for line in self.lines:
-            self._to_tensorboard(line)
+            self._copy(line)
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Wall time spent on the run, over all its processes, without what a crash took back."""
+        return round(self._earlier + time.perf_counter() - self._opened, 3)
 
     def write(self, line: dict[str, Any]) -> None:
         """Adds one line; it is on disk when this returns."""
@@ -51,7 +74,7 @@ class MetricsLog:
             return
         self._file.write(_json_line(line))
         self._file.flush()
-        self._to_tensorboard(line)
+        self._copy(line)
 
     def best_step(self) -> int | None:
         """The step that was best on the validation data; None where nothing was compared."""
@@ -64,16 +87,21 @@ class MetricsLog:
     def __enter__(self) -> "MetricsLog":
         return self
 
-    def __exit__(self, *_) -> None:
-        if self._writes:
-            self._file.close()
-            self._tensorboard.close()
+    def __exit__(self, kind: type[BaseException] | None, *_) -> None:
+        if not self._writes:
+            return
+        self._file.close()
+        self._tensorboard.close()
+        if self._wandb is not None:
+            self._wandb.close(failed=kind is not None)
 
-    def _to_tensorboard(self, line: dict[str, Any]) -> None:
+    def _copy(self, line: dict[str, Any]) -> None:
         group = line["kind"] if line["kind"] == TRAIN else f"{line['kind']}_{line['split']}"
-        for name, value in line.items():
-            if isinstance(value, float):
-                self._tensorboard.add_scalar(f"{group}/{name}", value, line["step"])
+        scalars = {f"{group}/{n}": value for n, value in line.items() if isinstance(value, float)}
+        for name, value in scalars.items():
+            self._tensorboard.add_scalar(name, value, line["step"])
+        if self._wandb is not None:
+            self._wandb.write(scalars, line["step"])
 
 
 class Reporter:
@@ -83,6 +111,11 @@ class Reporter:
         total_steps: of the whole run.
         batch_size: pictures in one step.
         quiet: shows nothing, where another process does.
+
+    Attributes:
+        devices: whose memory the training lines tell; none: not told.
+        flops_per_image, peak: what training on one picture takes and what the devices can do,
+            which make the `flops_utilisation` of training lines; not told where not set.
     """
 
     def __init__(self, total_steps: int, batch_size: int, quiet: bool = False):
@@ -90,8 +123,12 @@ class Reporter:
         self.console = rich.console.Console(stderr=True, highlight=False, quiet=quiet)
         self._total = total_steps
         self._batch_size = batch_size
-        self._clock = _StepClock()
+        self.devices: Sequence[jax.Device] = ()
+        self.flops_per_image = 0
+        self.peak: Peak | None = None
+        self._clock = StepClock()
         self._begun = 0.0
+        self._first = (0, 0.0)  # a step of this process, and when it ended
         self._bar: rich.progress.Progress | None = None
         self._task: rich.progress.TaskID | None = None
 
@@ -126,25 +163,46 @@ class Reporter:
         )
         self._bar.start()
 
+    def timed(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The same batches, with a clock on how long each is waited for."""
+        return self._clock.batches(batches)
+
     def progress(self, step: int, wait_for: Any) -> None:
         """Moves the bar; the first step of a process compiles, so it is waited for, not timed."""
+        self._clock.stepped(wait_for)
         if not self._clock.started:
             jax.block_until_ready(wait_for)
             self._clock.start(step)
-            seconds = time.perf_counter() - self._begun
-            self.say(f"compiled and took the first step in {seconds:.1f} s")
+            now = time.perf_counter()
+            self._first = (step, now)
+            self.say(f"compiled and took the first step in {now - self._begun:.1f} s")
         if self._bar is not None:
             self._bar.update(self._task, completed=step)
 
     def timings(self, step: int) -> dict[str, float]:
-        """Images per second and seconds per step since the last call, pauses left out.
+        """Speed since the last call, pauses left out, and memory: the fields of `TIMINGS`.
 
-        Empty where there is nothing to measure: right after the first step.
+        Without the speed where there is nothing to measure: right after the first step. Call it
+        as soon as the results of `step` are there.
         """
-        seconds = self._clock.lap(step)
-        if seconds is None:
-            return {}
-        return {"images_per_second": self._batch_size / seconds, "step_seconds": seconds}
+        times = self._clock.lap(step)
+        timings = {}
+        if times is not None:
+            rate = self._batch_size / times.step
+            timings = {
+                "images_per_second": rate,
+                "step_seconds": times.step,
+                "data_seconds": times.data,
+                "device_seconds": times.device,
+                "host_seconds": times.host,
+            }
+            if self.peak is not None:
+                timings["flops_utilisation"] = rate * self.flops_per_image / self.peak.flops
+        if self.devices:
+            used = memory(self.devices)
+            timings["memory_gib"] = round(used.in_use / 2**30, 3)
+            timings["peak_memory_gib"] = round(used.peak / 2**30, 3)
+        return timings
 
     @contextlib.contextmanager
     def paused(self, wait_for: Any) -> Iterator[None]:
@@ -159,39 +217,21 @@ class Reporter:
 
     def show(self, line: dict[str, Any]) -> None:
         """Shows one line of the metrics log."""
-        self.say(f"{_where(line, self._total)}  {_numbers(line)}")
+        text = f"{_where(line, self._total)}  {_numbers(line)}"
+        if line["kind"] == TRAIN and self._bar is None and (left := self._seconds_left(line)):
+            text += f"  {timedelta(seconds=round(left))} left"
+        self.say(text)
         if self._bar is not None and line["kind"] == TRAIN:
             short = {name: line[name] for name in ("loss", *SHARES) if name in line}
             self._bar.update(self._task, numbers=_numbers(short))
 
-
-class _StepClock:
-    """Measures seconds per step, with pauses."""
-
-    def __init__(self):
-        self.started = False
-        self._step = 0
-        self._seconds = 0.0
-        self._since: float | None = None
-
-    def start(self, step: int) -> None:
-        self.started = True
-        self._step, self._seconds, self._since = step, 0.0, time.perf_counter()
-
-    def pause(self) -> None:
-        if self._since is not None:
-            self._seconds += time.perf_counter() - self._since
-            self._since = None
-
-    def go_on(self) -> None:
-        if self.started:
-            self._since = time.perf_counter()
-
-    def lap(self, step: int) -> float | None:
-        self.pause()
-        steps, seconds = step - self._step, self._seconds
-        self.start(step)
-        return seconds / steps if steps else None
+    def _seconds_left(self, line: dict[str, Any]) -> float | None:
+        """Until the run's end, at the pace of this process so far, evaluations included."""
+        first, then = self._first
+        if not self._clock.started or line["step"] <= first:
+            return None
+        pace = (time.perf_counter() - then) / (line["step"] - first)
+        return pace * (self._total - line["step"])
 
 
 def _json_line(line: dict[str, Any]) -> str:
@@ -205,28 +245,47 @@ def _where(line: dict[str, Any], total: int) -> str:
     return place if line["kind"] == TRAIN else f"{place}  {line['split']}"
 
 
+# How people read a number; what is not named here is told with four digits.
+_IN_WORDS = {
+    **dict.fromkeys(
+        (*SHARES, *(f"raw_{name}" for name in SHARES)),
+        lambda name, value: f"{name} {100 * value:.2f} %",
+    ),
+    "learning_rate": lambda _, value: f"lr {value:.2e}",
+    "images_per_second": lambda _, value: f"{value:,.0f} images/s",
+    "flops_utilisation": lambda _, value: f"utilisation {100 * value:.1f} %",
+    "peak_memory_gib": lambda _, value: f"{value:.2f} GiB at most",
+    "best": lambda *_: "best so far",
+    "examples": lambda _, value: f"of {value:,} pictures",
+}
+_NOT_SHOWN = ("kind", "step", "epoch", "split", "memory_gib", "elapsed_seconds")
+_PARTS_OF_STEP = ("data_seconds", "device_seconds", "host_seconds")
+
+
 def _numbers(line: dict[str, Any]) -> str:
     """The metrics of a line, for people."""
     parts = []
     for name, value in line.items():
-        if name in ("kind", "step", "epoch", "split"):
+        words = name.replace("_", " ")
+        if name in _NOT_SHOWN or name in _PARTS_OF_STEP:
             continue
         if isinstance(value, str):
-            parts.append(f"{name.replace('_', ' ')} {value}")
-        elif name.removeprefix("raw_") in SHARES:
-            parts.append(f"{name.replace('_', ' ')} {100 * value:.2f} %")
-        elif name == "learning_rate":
-            parts.append(f"lr {value:.2e}")
-        elif name == "images_per_second":
-            parts.append(f"{value:,.0f} images/s")
+            parts.append(f"{words} {value}")
         elif name == "step_seconds":
-            parts.append(f"{1000 * value:.1f} ms/step")
-        elif name == "best":
-            parts.append("best so far")
-        elif name == "examples":
-            parts.append(f"of {value:,} pictures")
+            parts.append(f"{1000 * value:.1f} ms/step{_parts_of_step(line)}")
+        elif name in _IN_WORDS:
+            parts.append(_IN_WORDS[name](words, value))
         elif isinstance(value, int):
-            parts.append(f"{name.replace('_', ' ')} {value:,}")
+            parts.append(f"{words} {value:,}")
         else:
-            parts.append(f"{name.replace('_', ' ')} {value:.4f}")
+            parts.append(f"{words} {value:.4f}")
     return "  ".join(parts)
+
+
+def _parts_of_step(line: dict[str, Any]) -> str:
+    """Where the time of a step went, such as ` (data 0.1, device 9.8, host 0.2)`."""
+    there = [name for name in _PARTS_OF_STEP if name in line]
+    if not there:
+        return ""
+    parts = (f"{name.removesuffix('_seconds')} {1000 * line[name]:.1f}" for name in there)
+    return f" ({', '.join(parts)})"

@@ -1,0 +1,120 @@
+import base64
+import html
+import re
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+
+from vit_jax.analysis.report import write_report
+from vit_jax.cli import main
+from vit_jax.errors import UserError
+from vit_jax.runs import RunFolder
+
+
+class Page(HTMLParser):
+    """The tags of a page, its text, and the rows of its tables by their heading."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.tags, self.text, self.rows, self._row = [], "", {}, None
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag == "tr":
+            self._row = []
+
+    def handle_endtag(self, tag):
+        if tag == "tr":
+            name, *cells = self._row
+            self.rows[name] = cells
+            self._row = None
+
+    def handle_data(self, data):
+        self.text += data
+        if self._row is not None:
+            self._row.append(data)
+
+
+@pytest.fixture
+def run(finished_run, tmp_path):
+    """A copy of a finished run that may be changed."""
+    return RunFolder(shutil.copytree(finished_run.path, tmp_path / "tiny"))
+
+
+def test_training_ends_with_a_report(finished_run):
+    page = Page(finished_run.report_file)
+    result = finished_run.result()
+    assert f"accuracy {100 * result['accuracy']:.2f} % on the test data (360 pictures)" in page.text
+    assert page.rows["test, last"][0] == "step 24" and "validation, best" in page.rows
+
+
+def test_only_settings_that_differ_from_the_defaults_are_told(run):
+    page = Page(write_report(run))
+    assert page.rows["optimizer.learning_rate"] == ["0.01", "default: 0.001"]
+    assert page.rows["augment.rotate"] == ["10.0", "default: 0.0"]
+    assert page.rows["model.depth"] == ["1", "default: the model's own"]
+    assert "optimizer.b1" not in page.rows and "augment.flip" not in page.rows
+    assert page.text.index("What was set") < page.text.index("What came out")
+
+
+def test_costs_are_those_of_the_model_and_the_run(run):
+    """By hand: grey 16 x 16 pictures in 8 x 8 patches, one block of width 8, an MLP of 16."""
+    page = Page(write_report(run))
+    patch, positions, head = 64 * 8 + 8, 4 * 8, 8 * 10 + 10
+    block = 2 * 16 + (8 * 24 + 24) + (8 * 8 + 8) + (8 * 16 + 16) + (16 * 8 + 8)
+    assert page.rows["parameters"] == [f"{patch + positions + block + 16 + head:,}"]
+    assert page.rows["pictures seen in training"] == [f"{24 * 32:,}"]
+    assert page.rows["devices"] == ["1 x cpu"]
+    assert {"jax", "pictures a second, median", "most memory in use, GiB"} <= page.rows.keys()
+
+
+def test_the_page_needs_no_other_file(run):
+    path = write_report(run)
+    page = Page(path)
+    sources = [attributes["src"] for tag, attributes in page.tags if tag == "img"]
+    assert len(sources) == 3
+    for source in sources:
+        data = source.removeprefix("data:image/png;base64,")
+        assert base64.b64decode(data, validate=True).startswith(b"\x89PNG")
+    assert not re.search(r"<(script|link|iframe)", path.read_text())
+
+
+def test_what_comes_from_the_run_is_escaped(run):
+    evil = '<script>alert("1")</script>'
+    table = run.figures / "per_class.csv"
+    header = table.read_text().splitlines()[0]
+    quoted = evil.replace('"', '""')
+    table.write_text(f'{header}\n"{quoted}",3,0.5,0.5,\n')
+    config = run.read_config()
+    config["dataset"] = f"folder:{evil}"
+    run.write_config(config)
+    moved = RunFolder(run.path.rename(run.path.with_name("<b>tiny & co")))
+    path = write_report(moved)
+    assert not [tag for tag, _ in Page(path).tags if tag in ("script", "b")]
+    assert html.escape(evil) in path.read_text() and "<b>tiny" not in path.read_text()
+    assert Page(path).rows[evil] == ["50.00 % found", "of 3"]
+
+
+def test_a_run_under_way_has_a_report_too(run):
+    lines = [line for line in run.read_metrics() if line["step"] <= 6]
+    shutil.rmtree(run.figures)
+    run.hardware_file.unlink()
+    page = Page(write_report(run, lines))
+    assert "not finished: this is as of step 6" in page.text
+    assert "Where it is wrong" not in page.text
+
+
+def test_the_command_writes_it_anew(run, capsys):
+    run.report_file.unlink()
+    assert main(["report", str(run.path)]) == 0
+    assert str(run.report_file) in capsys.readouterr().out and run.report_file.exists()
+
+
+def test_nothing_to_report_is_one_sentence(run, tmp_path):
+    run.metrics_file.unlink()
+    with pytest.raises(UserError, match="nothing to report yet"):
+        write_report(run)
+    with pytest.raises(UserError, match="no run folder"):
+        write_report(RunFolder(tmp_path / "elsewhere"))

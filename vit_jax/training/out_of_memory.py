@@ -1,0 +1,109 @@
+"""Out of memory, told so that a person knows what to change.
+
+XLA names a number of bytes and an operation; what helps is known by the configuration. The remedies
+stand in the order of what they cost: the first ones are free, the last need other machines.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from vit_jax.config import flatten
+from vit_jax.errors import Diverged, UserError
+from vit_jax.training.experiment import Experiment
+
+START = "the parameters and the optimizer's state were made"
+TRAINING = "training"
+EVALUATION = "evaluating"
+
+# How XLA, CUDA and its libraries say it; "RESOURCE_EXHAUSTED" alone is also said of other things.
+_SAID = re.compile(r"RESOURCE_EXHAUSTED|out of memory|CUDA_ERROR_OUT_OF_MEMORY|_ALLOC_FAILED", re.I)
+_OTHER = re.compile(r"vmem|smem|shared memory|open files|larger than max|quota", re.I)
+
+
+@contextlib.contextmanager
+def explained(experiment: Experiment, doing: str) -> Iterator[None]:
+    """Turns running out of memory inside into a `UserError` that says what to do.
+
+    Args:
+        doing: what is done inside: START, TRAINING or EVALUATION.
+    """
+    try:
+        yield
+    except (UserError, Diverged):
+        raise
+    except Exception as error:
+        cause = find_out_of_memory(error)
+        if cause is None:
+            raise
+        raise UserError(explain_out_of_memory(cause, experiment, doing)) from error
+
+
+def find_out_of_memory(error: BaseException | None) -> BaseException | None:
+    """The error, or the one behind it, that says that memory has run out; None where none does."""
+    while error is not None:
+        text = str(error)
+        if isinstance(error, MemoryError):
+            return error
+        if isinstance(error, RuntimeError) and _SAID.search(text) and not _OTHER.search(text):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def explain_out_of_memory(error: BaseException, experiment: Experiment, doing: str) -> str:
+    """One sentence: what did not fit, and the remedies that are left, in order."""
+    config, devices = dict(flatten(experiment.config)), experiment.mesh.size
+    kind = experiment.mesh.devices.flat[0].platform
+    where = "of this machine" if isinstance(error, MemoryError) or kind == "cpu" else f"of a {kind}"
+    parts = config.get("accumulate", 1)
+    at_once = max(1, config["batch_size"] // (devices * parts))
+    if doing == EVALUATION:
+        at_once = -(-(config["evaluate.batch_size"] or config["batch_size"]) // devices)
+    height, width = experiment.preprocessing.size
+    asked = re.search(r"(\d{4,}) ?bytes", str(error))
+    amount = f", which asked for {int(asked[1]) / 2**30:,.2f} GiB more" if asked else ""
+    remedies = _remedies(experiment, config, error, doing, at_once, parts)
+    numbered = "; ".join(f"({n}) {remedy}" for n, remedy in enumerate(remedies, start=1))
+    return (
+        f"the memory {where} was not enough while {doing}{amount}: {experiment.record.name}, "
+        f"pictures of {height} x {width}, {at_once} of them on each of {devices} "
+        f"device{'s' if devices > 1 else ''} at a time. What helps, in this order: {numbered}. "
+        "What was saved before is whole"
+    )
+
+
+def _remedies(
+    experiment: Experiment,
+    config: dict[str, Any],
+    error: BaseException,
+    doing: str,
+    at_once: int,
+    parts: int,
+) -> Iterator[str]:
+    """What has not been done yet, from the cheapest on."""
+    devices = experiment.mesh.size
+    if doing == EVALUATION and at_once > 1:
+        yield f"fewer pictures at a time, --config.evaluate.batch_size={devices * (at_once // 2)}"
+    if doing == TRAINING and at_once > 1:
+        yield f"a smaller batch, --config.batch_size={devices * parts * (at_once // 2)}"
+        of_each = at_once * parts
+        more = next(n for n in range(parts + 1, of_each + 1) if of_each % n == 0)
+        yield f"the same batch in {more} parts, --config.accumulate={more}"
+    if doing == TRAINING and getattr(experiment.model, "remat", "full") != "full":
+        yield "activations computed twice instead of kept, --config.model.remat=full"
+    if doing != START and config["precision"] != "bfloat16":
+        yield "half the bytes for activations, --config.precision=bfloat16"
+    if config.get("mesh.fsdp", 1) == 1:
+        many = devices if devices > 1 else "N"
+        more = "" if devices > 1 else " on N devices"
+        yield f"parameters and optimizer state in pieces{more}, --config.mesh.fsdp={many}"
+    yield "a smaller model or image_size"
+    if isinstance(error, MemoryError):
+        yield "fewer --config.data.workers, and nothing else that fills this machine's memory"
+    else:
+        yield (
+            "on a GPU that other programs use too, XLA_PYTHON_CLIENT_PREALLOCATE=false, or "
+            "XLA_PYTHON_CLIENT_MEM_FRACTION=.95 for more than JAX's usual three quarters of it"
+        )
