@@ -32,6 +32,7 @@ from vit_jax.errors import (
     UserError,
     nearest,
 )
+from vit_jax.startup import STOPPED, ignore_signals, unwind_on_signals
 
 app = typer.Typer(
     help="Vision Transformers in JAX: train, evaluate, predict, and look at the models.",
@@ -41,7 +42,7 @@ app = typer.Typer(
 )
 
 
-_TYPER_INTERRUPTED = 130  # its exit code for Ctrl-C
+_TYPER_INTERRUPTED = 130  # its exit code for KeyboardInterrupt
 
 # What a full disk, a quota, missing rights or an impossible path look like.
 _DISK_ERRORS = (
@@ -74,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
     except SystemExit as done:  # how typer ends every command
         if done.code != _TYPER_INTERRUPTED:
             return done.code if isinstance(done.code, int) else EXIT_USER_ERROR
-        print("stopped before there was anything to save", file=sys.stderr)
+        print(STOPPED, file=sys.stderr)
         return EXIT_STOPPED
     else:
         return EXIT_DONE
@@ -124,8 +125,12 @@ def train(
 
     from vit_jax.analysis.plots import draw_figures
     from vit_jax.training import fit
+    from vit_jax.training.compile_cache import use_compile_cache
 
+    use_compile_cache(settings.compile_cache, folder)
+    unwind_on_signals()
     outcome = fit(settings, folder, draw=draw_figures)
+    ignore_signals()
     if outcome.result is None:
         fresh = " (without --config.resume=never)" if settings.resume == "never" else ""
         print(

@@ -8,6 +8,7 @@
       metrics.jsonl    one line per log or evaluation
       tensorboard/     the same, for TensorBoard
       figures/         curves.png, confusion.png, mistakes.png
+      lock             held by the training that writes here
 
 Nothing here runs code from a file: configuration and records are JSON, parameters are plain arrays.
 """
@@ -99,6 +100,7 @@ class RunFolder:
         self.metrics_file = self.path / "metrics.jsonl"
         self.tensorboard = self.path / "tensorboard"
         self.figures = self.path / "figures"
+        self.lock_file = self.path / "lock"
 
     def read_config(self) -> dict[str, Any]:
         """The resolved configuration of the run, as nested dictionaries."""
@@ -264,7 +266,10 @@ class RunFolder:
         """Writes all or nothing, so that a crash leaves the old file whole."""
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(path.name + ".tmp")
-        draft.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # or a power failure could leave the new name of no content
         os.replace(draft, path)
 
 

@@ -7,7 +7,7 @@ stopped and went on as in one that never stopped.
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from vit_jax.training.experiment import Experiment, build
 from vit_jax.training.interrupts import StopFlag
 from vit_jax.training.metrics import MultiLabelPredictions, Predictions
 from vit_jax.training.reporting import MetricsLog, Reporter
+from vit_jax.training.run_lock import run_lock
 from vit_jax.training.state import TrainState
 
 Drawing = Callable[
@@ -72,13 +73,13 @@ def fit(config: ConfigDict, workdir: str | os.PathLike, *, draw: Drawing | None 
     check_batch(config, experiment.mesh)
     report = Reporter(experiment.total_steps, config.batch_size)
     experiment.bad_pictures.say = report.say
-    _claim(run, config, report)
-    if split := split_record(experiment.sources):
-        run.write_split(split)
     with (
+        _claimed(run, config, report),
         StopFlag(lambda signal: report.say(f"{signal}: saving, then stopping")) as stop,
         Checkpoints(run, config.checkpoint.keep, warn=report.say) as checkpoints,
     ):
+        if split := split_record(experiment.sources):
+            run.write_split(split)
         step, state = _restore_or_begin(experiment, run, checkpoints)
         if run.result() is None or not run.model_file.exists():
             run.write_model(experiment.record)  # even a young run can be loaded
@@ -91,18 +92,28 @@ def fit(config: ConfigDict, workdir: str | os.PathLike, *, draw: Drawing | None 
             return Outcome(run, loop.step, loop.total, result, trained=loop.step > step)
 
 
-def _claim(run: RunFolder, config: ConfigDict, report: Reporter) -> None:
-    """Makes sure that the folder is this configuration's, and keeps the configuration in it."""
+@contextlib.contextmanager
+def _claimed(run: RunFolder, config: ConfigDict, report: Reporter) -> Iterator[None]:
+    """Within its `with` block the folder is this configuration's and this training's alone."""
     if config.resume == "must" and not run.steps():
         raise UserError(f"--config.resume=must, and {run.path} holds no checkpoint to go on from")
     if config.resume == "never" and (run.config_file.exists() or run.remains()):
-        report.say(f"--config.resume=never: the run that stood here is now {run.move_aside()}")
+        with run_lock(run, report.say) if run.lock_file.exists() else contextlib.nullcontext():
+            aside = run.move_aside()
+        report.say(f"--config.resume=never: the run that stood here is now {aside}")
     if not run.config_file.exists() and run.remains():
         raise UserError(
             f"{run.path} holds {', '.join(run.remains())} and no {run.config_file.name}, so it is "
             "not known whose they are; choose another --workdir, or start afresh with "
             "--config.resume=never (what is there is kept beside the new run)"
         )
+    with run_lock(run, report.say):
+        _keep_config(run, config)
+        yield
+
+
+def _keep_config(run: RunFolder, config: ConfigDict) -> None:
+    """Makes sure that the folder is this configuration's, and keeps the configuration in it."""
     if run.config_file.exists():
         changed = differences(restore_config(run.read_config()).to_dict(), config.to_dict())
         if changed:
