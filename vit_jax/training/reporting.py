@@ -14,10 +14,10 @@ from typing import Any
 import jax
 import rich.console
 import rich.progress
-from tensorboardX import SummaryWriter
 
 from vit_jax.runs import TRAIN, RunFolder
 from vit_jax.training.metrics import SHARES
+from vit_jax.training.tensorboard import TensorBoardFile
 
 
 class MetricsLog:
@@ -37,7 +37,7 @@ class MetricsLog:
         for events in run.tensorboard.glob("events.out.tfevents.*"):
             events.unlink()
         self._file = run.metrics_file.open("a", encoding="utf-8")
-        self._tensorboard = SummaryWriter(str(run.tensorboard))
+        self._tensorboard = TensorBoardFile(run.tensorboard)
         for line in self.lines:
             self._to_tensorboard(line)
 
