@@ -34,6 +34,7 @@ from vit_jax.errors import (
     UserError,
     nearest,
 )
+from vit_jax.startup import STOPPED, ignore_signals, unwind_on_signals
 
 app = typer.Typer(
     help="Vision Transformers in JAX: train, evaluate, predict, and look at the models.",
@@ -43,7 +44,7 @@ app = typer.Typer(
 )
 
 
-_TYPER_INTERRUPTED = 130  # its exit code for Ctrl-C
+_TYPER_INTERRUPTED = 130  # its exit code for KeyboardInterrupt
 
 # What a full disk, a quota, missing rights or an impossible path look like.
 _DISK_ERRORS = (
@@ -63,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
     except SystemExit as done:  # how typer ends every command
         if done.code != _TYPER_INTERRUPTED:
             return done.code if isinstance(done.code, int) else EXIT_USER_ERROR
-        print("stopped before there was anything to save", file=sys.stderr)
+        print(STOPPED, file=sys.stderr)
         return EXIT_STOPPED
     except Exception as error:
         code = _explained(error)
@@ -137,7 +138,10 @@ def train(
 
     from vit_jax.analysis.report import draw_all
     from vit_jax.training import distributed, fit
+    from vit_jax.training.compile_cache import use_compile_cache
 
+    use_compile_cache(settings.compile_cache, folder)
+    unwind_on_signals()
     try:
         distributed.initialize(coordinator, processes, process, timeout=timeout)
         outcome = fit(settings, folder, draw=draw_all)
@@ -153,6 +157,7 @@ def train(
                 file=sys.stderr,
             )
         distributed.leave(code)
+    ignore_signals()
     primary = distributed.is_primary()
     if outcome.result is None:
         fresh = " (without --config.resume=never)" if settings.resume == "never" else ""

@@ -40,9 +40,10 @@ class Diverged(ArithmeticError):
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or one behind it, is that of a full disk; C++ writers only say so."""
+    """Whether an error, or one behind it, is a full disk or quota; C++ writers only say so."""
     while error is not None:
-        if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
+        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        if full or "No space left" in str(error) or "Disk quota exceeded" in str(error):
             return True
         error = error.__cause__ or error.__context__
     return False

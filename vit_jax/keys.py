@@ -321,6 +321,11 @@ KEYS: dict[str, Key] = {
         1, "devices that share each batch and the train state too", Integer(1, extra=(-1,))
     ),
     "mesh.tensor": Key(1, "devices that share heads and hidden units", Integer(1, extra=(-1,))),
+    "compile_cache": Key(
+        "auto",
+        "folder that keeps compiled programs; auto: .jax_cache beside the run folder; none: none",
+        Text(filled=True),
+    ),
     # What is kept and shown.
     "resume": Key(
         "auto",
@@ -338,6 +343,6 @@ KEYS: dict[str, Key] = {
 
 # A run may go on with other values of these: they change neither the data nor the arithmetic.
 FREE_KEYS = (
-    *("mesh", "log", "checkpoint", "device", "resume", "profile"),
+    *("mesh", "log", "checkpoint", "device", "resume", "profile", "compile_cache"),
     *("data.workers", "data.dir", "data.manual_dir", "data.strict"),
 )

@@ -11,6 +11,7 @@
       hardware.json    the devices of the last process that trained
       profile/         traces of steps, where the configuration asks for some
       wandb_id.txt     which run of Weights & Biases this is, where it is one
+      lock             held by the training that writes here
 
 Nothing here runs code from a file: configuration and records are JSON, parameters are plain arrays.
 """
@@ -106,6 +107,7 @@ class RunFolder:
         self.hardware_file = self.path / "hardware.json"
         self.profile = self.path / "profile"
         self.wandb_file = self.path / "wandb_id.txt"
+        self.lock_file = self.path / "lock"
 
     def read_config(self) -> dict[str, Any]:
         """The resolved configuration of the run, as nested dictionaries."""
@@ -277,7 +279,10 @@ class RunFolder:
         """Writes all or nothing, so that a crash leaves the old file whole."""
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(path.name + ".tmp")
-        draft.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # or a power failure could leave the new name of no content
         os.replace(draft, path)
 
 

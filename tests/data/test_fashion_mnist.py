@@ -1,5 +1,6 @@
 """Fashion-MNIST: the originals out of Debian's package, and their reading without TensorFlow."""
 
+import errno
 import gzip
 import struct
 import subprocess
@@ -103,3 +104,13 @@ def test_files_that_are_not_the_originals_leave_nothing_behind(package, tmp_path
     with pytest.raises(UserError, match="has wrong checksum; fetch the four files"):
         fashion_mnist.prepare(tmp_path / "data", manual_dir=package, say=lambda sentence: None)
     assert not list((tmp_path / "data").glob("fashion_mnist/*/dataset_info.json"))
+
+
+def test_a_full_disk_asks_for_room_and_not_for_files(tmp_path, monkeypatch):
+    def no_space(self, file_format, download_config):
+        raise RuntimeError("could not write") from OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(fashion_mnist._FashionMnist, "download_and_prepare", no_space)
+    with pytest.raises(UserError, match="disk is full; free some space there.*data.dir") as caught:
+        fashion_mnist.prepare(tmp_path, manual_dir=tmp_path, say=lambda sentence: None)
+    assert "fetch the four files" not in str(caught.value)

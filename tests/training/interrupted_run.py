@@ -1,32 +1,62 @@
-"""A process that trains and gets a signal: python interrupted_run.py SIGNAL WHERE STEP ARGS...
+"""A process that trains and gets signals: python interrupted_run.py SIGNAL WHERE STEP ARGS...
 
-WHERE is `step`, right after a step, `evaluate`, inside the evaluation of that step, or `save`, as
-the checkpoint of that step has begun to be written. STEP 0 means undisturbed. The arguments are
-those of train.py.
+WHERE is one place or several, such as step+save:
+
+    data       while the data are opened, before the run folder is touched
+    compile    during the first step of the process, which compiles
+    step       right after a step
+    evaluate   inside an evaluation
+    save       as a checkpoint has begun to be written
+    exit       as the process ends
+
+STEP is the last step before it, and -1 means undisturbed. The arguments are those of train.py.
 """
 
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from vit_jax.cli import main
-from vit_jax.training import checkpoints, experiment, reporting
+from vit_jax.startup import leave_on_signals
 
-name, where, stop_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
+leave_on_signals()
+
+from vit_jax import cli  # noqa: E402
+from vit_jax.training import checkpoints, experiment, reporting  # noqa: E402
+
+name, places, stop_at = sys.argv[1], sys.argv[2].split("+"), int(sys.argv[3])
 last_step = 0
 
 
 def send_signal_if(here):
-    if where == here and last_step == stop_at:
+    if here in places and last_step == stop_at:
         os.kill(os.getpid(), signal.Signals[name])
 
 
+opened = experiment.open_source
+made = experiment.Experiment.train_step
 shown = reporting.Reporter.progress
 batches = experiment.Experiment.eval_batches
 saved = checkpoints.Checkpoints.save
+ignored = cli.ignore_signals
+
+
+def open_source(*arguments, **options):
+    send_signal_if("data")
+    return opened(*arguments, **options)
+
+
+def train_step(self):
+    step = made(self)
+
+    def disturbed(*arguments):
+        threading.Timer(0.05, send_signal_if, ["compile"]).start()
+        return step(*arguments)
+
+    return disturbed
 
 
 def progress(self, step, wait_for):
@@ -48,7 +78,15 @@ def save(self, step, *arguments):
     send_signal_if("save")
 
 
-reporting.Reporter.progress = progress
+def ignore_signals():
+    ignored()
+    send_signal_if("exit")
+
+
+experiment.open_source = open_source
+experiment.Experiment.train_step = train_step
 experiment.Experiment.eval_batches = eval_batches
+reporting.Reporter.progress = progress
 checkpoints.Checkpoints.save = save
-sys.exit(main(["train", *sys.argv[4:]]))
+cli.ignore_signals = ignore_signals
+sys.exit(cli.main(["train", *sys.argv[4:]]))

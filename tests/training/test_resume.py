@@ -5,23 +5,22 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax
-import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 
+from tests.training.comparing import assert_same_run, metrics_but_timings, whole_state
 from vit_jax.runs import RunFolder
-from vit_jax.training.reporting import TIMINGS
+from vit_jax.startup import STOPPED
 
 ROOT = Path(__file__).parents[2]
 LR_OF_THE_FIELD = json.loads((Path(__file__).parent / "data/lr_warmup5_total20.json").read_text())
+UNDISTURBED = -1
 
 
 @pytest.fixture
 def run_process(overrides):
-    """Trains in a new process, which gets a signal at step `stop_at` (0: none)."""
+    """Trains in a new process, which gets a signal when its last step is `stop_at`."""
 
-    def run(workdir, changes, stop_at=0, signal="SIGINT", where="step"):
+    def run(workdir, changes, stop_at=UNDISTURBED, signal="SIGINT", where="step"):
         script = "tests/training/interrupted_run.py"
         command = [sys.executable, script, signal, where, str(stop_at)]
         command += ["--config=configs/digits.py", f"--workdir={workdir}"]
@@ -29,23 +28,6 @@ def run_process(overrides):
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
     return run
-
-
-def whole_state(workdir, step):
-    """Every array of a checkpoint's train state, by path."""
-    path = RunFolder(workdir).checkpoints / str(step) / "state"
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-        tree = checkpointer.metadata(str(path)).item_metadata.tree
-        arguments = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
-        state = checkpointer.restore(str(path), args=ocp.args.PyTreeRestore(tree, arguments))
-    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
-
-
-def metrics_but_timings(workdir):
-    """The lines of the log without what a clock measured."""
-    lines = RunFolder(workdir).read_metrics()
-    return [{k: v for k, v in line.items() if k not in TIMINGS} for line in lines]
 
 
 THIRTY = {
@@ -61,21 +43,19 @@ THIRTY = {
 
 
 def test_thirty_steps_in_three_processes_equal_thirty_in_one(run_process, tmp_path):
+    """The second one gets further signals as it saves and as it ends, which change nothing."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert run_process(whole, THIRTY).returncode == 0
-    for stop_at, code in ((10, 75), (20, 75), (0, 0)):
-        process = run_process(parts, THIRTY, stop_at)
-        assert process.returncode == code, process.stderr
-        if stop_at:
-            assert RunFolder(parts).steps()[-1] == stop_at
-            assert "Run the same command again to go on" in process.stdout
+    for stop_at, signal, where in ((10, "SIGINT", "step"), (20, "SIGTERM", "step+save+exit")):
+        process = run_process(parts, THIRTY, stop_at, signal, where)
+        assert process.returncode == 75, process.stderr
+        assert RunFolder(parts).steps()[-1] == stop_at
+        assert "Run the same command again to go on" in process.stdout
+        assert "Traceback" not in process.stderr
+    assert run_process(parts, THIRTY).returncode == 0
 
-    expected, got = whole_state(whole, 30), whole_state(parts, 30)
-    assert expected.keys() == got.keys()
-    assert any("opt_state" in path for path in expected)
-    for path, array in expected.items():
-        assert array.dtype == got[path].dtype and array.tobytes() == got[path].tobytes(), path
-    assert metrics_but_timings(whole) == metrics_but_timings(parts)
+    assert any("opt_state" in path for path in whole_state(whole, 30))
+    assert_same_run(whole, parts, 30)
     assert [line["step"] for line in metrics_but_timings(parts) if line["kind"] == "train"] == [
         4, 8, 12, 16, 20, 24, 28, 30,
     ]  # fmt: skip
@@ -83,39 +63,46 @@ def test_thirty_steps_in_three_processes_equal_thirty_in_one(run_process, tmp_pa
 
 @pytest.mark.slow
 def test_any_signal_anywhere_loses_nothing(run_process, tmp_path):
-    """Stopped inside an evaluation, by SIGTERM, killed while saving, its terminal closed."""
+    """Also in compilation and evaluation, by kill -9 while saving, and with other workers."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     data = {"data.train": "train[:90%]", "data.validation": "train[90%:]"}
     changes = {**THIRTY, **data, "optimizer.learning_rate": "0.01", "evaluate.batch_size": "40"}
     assert run_process(whole, changes).returncode == 0
     for signal, where, stop_at, code, saved in (
+        ("SIGTERM", "compile", 0, 75, 1),
         ("SIGINT", "evaluate", 10, 75, 10),
         ("SIGTERM", "step", 13, 75, 13),
         ("SIGKILL", "save", 21, -9, None),  # that write may be whole or not
         ("SIGHUP", "evaluate", 30, 75, 30),
-        ("SIGINT", "step", 0, 0, 30),
+        ("SIGINT", "step", UNDISTURBED, 0, 30),
     ):
-        process = run_process(parts, changes, stop_at, signal, where)
+        workers = {"data.workers": "2"} if where == "step" else {}
+        process = run_process(parts, {**changes, **workers}, stop_at, signal, where)
         assert process.returncode == code, process.stderr
+        assert "Traceback" not in process.stderr
         if saved:
             assert RunFolder(parts).steps()[-1] == saved
-    expected, got = whole_state(whole, 30), whole_state(parts, 30)
-    for path, array in expected.items():
-        assert array.tobytes() == got[path].tobytes(), path
-    assert metrics_but_timings(whole) == metrics_but_timings(parts)
-    assert RunFolder(whole).best_step() == RunFolder(parts).find_step("best")
+    assert_same_run(whole, parts, 30)
+    assert RunFolder(parts).find_step("best") == RunFolder(whole).best_step()
 
 
-@pytest.mark.parametrize("stop_at", [3, 8])
-def test_the_learning_rate_goes_on_where_it_stopped(run_process, tmp_path, stop_at):
+@pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM"])
+def test_a_signal_before_the_run_folder_is_touched_is_one_sentence(run_process, tmp_path, signal):
+    process = run_process(tmp_path / "run", {}, 0, signal, "data")
+    assert (process.returncode, process.stderr) == (75, f"{STOPPED}\n")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_learning_rate_goes_on_where_it_stopped(run_process, tmp_path):
+    """Stopped inside the warm-up and after it."""
     changes = {
         "duration": "20 steps",
         "schedule.warmup": "5 steps",
         "optimizer.learning_rate": "1.0",
     }
     changes["evaluate.every"] = changes["checkpoint.every"] = "20"
-    assert run_process(tmp_path / "run", changes, stop_at).returncode == 75
-    assert run_process(tmp_path / "run", changes).returncode == 0
+    for stop_at, code in ((3, 75), (8, 75), (UNDISTURBED, 0)):
+        assert run_process(tmp_path / "run", changes, stop_at).returncode == code
     lines = [line for line in metrics_but_timings(tmp_path / "run") if line["kind"] == "train"]
     assert [line["step"] for line in lines] == list(range(1, 21))
     for line in lines:

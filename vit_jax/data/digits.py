@@ -141,5 +141,6 @@ def _cannot_write(root: Path, error: Exception) -> str:
     remedy = "free some space there" if full else "make that directory writable"
     return (
         f"the digits dataset (under 1 MB) could not be written to {root}: {cause}; {remedy}, or"
-        " name another directory with data_dir or the environment variable TFDS_DATA_DIR"
+        " name another directory with data.dir or the environment variable TFDS_DATA_DIR, then run"
+        " the same command again"
     )

@@ -27,7 +27,7 @@ import tensorflow_datasets as tfds
 from PIL import Image
 from tensorflow_datasets.image_classification.mnist import FashionMNIST
 
-from vit_jax.errors import UserError
+from vit_jax.errors import UserError, is_disk_full
 
 PACKAGE = "dataset-fashion-mnist"
 _PACKAGE_FILES = Path("usr/share/datasets/fashion-mnist")
@@ -101,6 +101,11 @@ def prepare(
                     download_config=tfds.download.DownloadConfig(try_download_gcs=False, **options),
                 )
     except Exception as error:  # network, checksums, disk: each library raises its own
+        if is_disk_full(error):
+            raise UserError(
+                f"fashion_mnist could not be prepared in {root}: the disk is full; free some space"
+                " there, or name another directory with data.dir, then run the same command again"
+            ) from error
         reason = str(error).strip().partition("\n")[0].rstrip(":.")
         reason = reason or type(error).__name__
         raise UserError(

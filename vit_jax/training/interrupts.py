@@ -4,10 +4,7 @@ import signal
 import threading
 from types import FrameType
 
-# SIGHUP is a closed terminal; Windows has none.
-_SIGNALS = [
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-]
+from vit_jax.startup import stopping_signals
 
 
 class StopFlag:
@@ -24,7 +21,7 @@ class StopFlag:
 
     def __enter__(self) -> "StopFlag":
         if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
+            for number in stopping_signals():
                 self._previous[number] = signal.signal(number, self._raise)
         return self
 

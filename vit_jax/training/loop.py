@@ -7,7 +7,7 @@ stopped and went on as in one that never stopped.
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from vit_jax.training.interrupts import StopFlag
 from vit_jax.training.metrics import MultiLabelPredictions, Predictions
 from vit_jax.training.profiling import Profile, steps_to_profile
 from vit_jax.training.reporting import MetricsLog, Reporter
+from vit_jax.training.run_lock import run_lock
 from vit_jax.training.spikes import SpikeDetector
 from vit_jax.training.state import TrainState
 from vit_jax.training.wandb_writer import WandbWriter
@@ -73,23 +74,36 @@ def fit(config: ConfigDict, workdir: str | os.PathLike, *, draw: Drawing | None 
         Diverged: when the loss or its gradient is no longer finite.
     """
     run = RunFolder(workdir)
-    with distributed.together():
-        goes_on = config.resume != "never" and run.config_file.exists()
-        experiment = build(config, split=run.read_split() if goes_on else None)
-        check_batch(config, experiment.mesh)
-        distributed.check_mesh(experiment.mesh)
-        profiled_steps = steps_to_profile(config.profile, experiment.total_steps)
-        primary = distributed.is_primary()
-        report = Reporter(experiment.total_steps, config.batch_size, quiet=not primary)
-        if primary:
-            experiment.bad_pictures.say = report.say
-            _claim(run, config, report)
-            if split := split_record(experiment.sources):
-                run.write_split(split)
-    _check_agreement(experiment, run)
-    distributed.connect(experiment.mesh)
+    with contextlib.ExitStack() as held:
+        with distributed.together():
+            goes_on = config.resume != "never" and run.config_file.exists()
+            experiment = build(config, split=run.read_split() if goes_on else None)
+            check_batch(config, experiment.mesh)
+            distributed.check_mesh(experiment.mesh)
+            profiled_steps = steps_to_profile(config.profile, experiment.total_steps)
+            primary = distributed.is_primary()
+            report = Reporter(experiment.total_steps, config.batch_size, quiet=not primary)
+            if primary:
+                experiment.bad_pictures.say = report.say
+                held.enter_context(_claimed(run, config, report))
+                if split := split_record(experiment.sources):
+                    run.write_split(split)
+        _check_agreement(experiment, run)
+        distributed.connect(experiment.mesh)
+        return _train_or_go_on(experiment, run, report, profiled_steps, draw if primary else None)
+
+
+def _train_or_go_on(
+    experiment: Experiment,
+    run: RunFolder,
+    report: Reporter,
+    profiled_steps: range,
+    draw: Drawing | None,
+) -> Outcome:
+    """The part of `fit` that needs the run folder to itself."""
+    config, primary = experiment.config, distributed.is_primary()
     with (
-        StopFlag(lambda signal: report.say(f"{signal}: saving, then stopping")) as stop,
+        StopFlag(lambda signal: report.say(f"{signal}: saving, then stopping")) as flag,
         Checkpoints(run, config.checkpoint.keep, warn=report.say) as checkpoints,
     ):
         with out_of_memory.explained(experiment, out_of_memory.START):
@@ -106,11 +120,11 @@ def fit(config: ConfigDict, workdir: str | os.PathLike, *, draw: Drawing | None 
             Profile(profiled_steps, run.profile, report) as profile,
         ):
             checkpoints.best = log.best_step()  # of the lines up to this step
-            stop = distributed.SharedFlag(stop, experiment.mesh)
+            stop = distributed.SharedFlag(flag, experiment.mesh)
             loop = _Loop(experiment, run, report, checkpoints, log, profile, stop, step, state)
             result = log.result()
             if result is None and loop.train():
-                result = loop.finish(draw if primary else None)
+                result = loop.finish(draw)
             return Outcome(run, loop.step, loop.total, result, trained=loop.step > step)
 
 
@@ -130,18 +144,28 @@ def _check_agreement(experiment: Experiment, run: RunFolder) -> None:
     )
 
 
-def _claim(run: RunFolder, config: ConfigDict, report: Reporter) -> None:
-    """Makes sure that the folder is this configuration's, and keeps the configuration in it."""
+@contextlib.contextmanager
+def _claimed(run: RunFolder, config: ConfigDict, report: Reporter) -> Iterator[None]:
+    """Within its `with` block the folder is this configuration's and this training's alone."""
     if config.resume == "must" and not run.steps():
         raise UserError(f"--config.resume=must, and {run.path} holds no checkpoint to go on from")
     if config.resume == "never" and (run.config_file.exists() or run.remains()):
-        report.say(f"--config.resume=never: the run that stood here is now {run.move_aside()}")
+        with run_lock(run, report.say) if run.lock_file.exists() else contextlib.nullcontext():
+            aside = run.move_aside()
+        report.say(f"--config.resume=never: the run that stood here is now {aside}")
     if not run.config_file.exists() and run.remains():
         raise UserError(
             f"{run.path} holds {', '.join(run.remains())} and no {run.config_file.name}, so it is "
             "not known whose they are; choose another --workdir, or start afresh with "
             "--config.resume=never (what is there is kept beside the new run)"
         )
+    with run_lock(run, report.say):
+        _keep_config(run, config)
+        yield
+
+
+def _keep_config(run: RunFolder, config: ConfigDict) -> None:
+    """Makes sure that the folder is this configuration's, and keeps the configuration in it."""
     if run.config_file.exists():
         changed = differences(restore_config(run.read_config()).to_dict(), config.to_dict())
         if changed:

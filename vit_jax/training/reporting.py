@@ -16,12 +16,12 @@ from typing import Any
 import jax
 import rich.console
 import rich.progress
-from tensorboardX import SummaryWriter
 
 from vit_jax.runs import TRAIN, RunFolder, best_step, result
 from vit_jax.training.clock import StepClock
 from vit_jax.training.hardware import Peak, memory
 from vit_jax.training.metrics import SHARES
+from vit_jax.training.tensorboard import TensorBoardFile
 from vit_jax.training.wandb_writer import WandbWriter
 
 # Fields of log lines that a clock or the machine decides: two equal runs differ in these alone.
@@ -57,7 +57,7 @@ class MetricsLog:
         for events in run.tensorboard.glob("events.out.tfevents.*"):
             events.unlink()
         self._file = run.metrics_file.open("a", encoding="utf-8")
-        self._tensorboard = SummaryWriter(str(run.tensorboard))
+        self._tensorboard = TensorBoardFile(run.tensorboard)
         self._wandb = wandb
         for line in self.lines:
             self._copy(line)

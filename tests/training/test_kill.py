@@ -1,0 +1,135 @@
+"""`kill -9` at any moment: the same command goes on, and the run is the one never disturbed."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.training.comparing import assert_same_run
+from tests.training.test_reporting import tensorboard_scalars
+from vit_jax.runs import RunFolder
+
+ROOT = Path(__file__).parents[2]
+PHASES = ("start-up", "compilation", "step", "saving", "evaluation")
+# Chance, an average, accumulation and a best checkpoint: all that a resumed run could get wrong.
+CHANGES = {
+    "data.train": "train[:90%]",
+    "data.validation": "train[90%:]",
+    "model.mlp_dropout": "0.1",
+    "model.drop_path": "0.1",
+    "augment.mixup": "0.5",
+    "optimizer.learning_rate": "0.01",
+    "accumulate": "2",
+    "ema": "0.9",
+    "log.every": "2",
+    "evaluate.every": "4",
+    "evaluate.batch_size": "48",
+    "checkpoint.every": "3",
+}
+
+
+class Kill(NamedTuple):
+    """`seconds` after the `count`-th time that a process begins `phase`."""
+
+    phase: str
+    count: int
+    seconds: float
+
+
+@pytest.fixture
+def start(overrides):
+    """Starts a training that says its phases on standard output."""
+
+    def make(workdir, steps, **environment):
+        script = "tests/training/phased_run.py"
+        command = [sys.executable, script, "--config=configs/digits.py", f"--workdir={workdir}"]
+        changes = overrides({**CHANGES, "duration": f"{steps} steps"})
+        command += [f"--config.{key}={value}" for key, value in changes]
+        return subprocess.Popen(
+            command,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, **environment},
+        )
+
+    return make
+
+
+def finish(process):
+    process.communicate()
+    assert process.returncode == 0
+
+
+def carry_out(kill, process, workdir):
+    """Kills the process and returns the phase that it was in."""
+    count, phase = 0, "start-up"
+    for line in process.stdout:
+        count += line.strip() == kill.phase
+        if count == kill.count:
+            phase = kill.phase
+            time.sleep(kill.seconds)
+            process.kill()
+            break
+    rest, _ = process.communicate()
+    assert process.returncode == -9, f"the run was over before {kill}"
+    begun = [phase, *(line for line in rest.splitlines() if line in PHASES)]
+    # A checkpoint is written while steps go on; what is not whole has another name.
+    half_written = list(RunFolder(workdir).checkpoints.glob("*tmp*"))
+    return "saving" if half_written else begun[-1]
+
+
+def assert_each_step_once(workdir):
+    lines = RunFolder(workdir).read_metrics()
+    assert set(Counter((line["kind"], line["step"]) for line in lines).values()) == {1}
+    scalars = tensorboard_scalars(RunFolder(workdir).tensorboard)
+    assert set(Counter((tag, step) for tag, step, _ in scalars).values()) == {1}
+    assert {step for _, step, _ in scalars} == {line["step"] for line in lines}
+
+
+def test_two_kills_lose_nothing(start, tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    finish(start(whole, 12))
+    for kill in (Kill("saving", 1, 0.0), Kill("evaluation", 3, 0.0)):
+        carry_out(kill, start(killed, 12), killed)
+    finish(start(killed, 12))
+    assert_same_run(whole, killed, 12)
+    assert_each_step_once(killed)
+
+
+@pytest.mark.slow
+def test_twenty_kills_lose_nothing(start, tmp_path):
+    """Four in each phase, in an order and after times that a seed has drawn."""
+    rng = random.Random(0)
+    longest = {
+        "start-up": 1.5,
+        "compilation": 0.5,
+        "step": 0.02,
+        "saving": 0.02,
+        "evaluation": 0.02,
+    }
+    most = {"start-up": 1, "compilation": 1, "step": 3, "saving": 2, "evaluation": 6}
+    kills = [
+        Kill(phase, rng.randint(1, most[phase]), rng.uniform(0, longest[phase]))
+        for phase in rng.sample(PHASES * 4, 20)
+    ]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    # Compiled programs are kept in a folder whose writing is cut off as well.
+    environment = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")}
+    hit = []
+    for number, kill in enumerate(kills, start=1):
+        hit.append(carry_out(kill, start(killed, 80, **environment), killed))
+        steps = RunFolder(killed).steps()
+        print(f"kill {number}: in {hit[-1]} ({kill}), checkpoints {steps}", flush=True)
+    finish(start(killed, 80, **environment))
+    finish(start(whole, 80, **environment))
+    assert_same_run(whole, killed, 80)
+    assert_each_step_once(killed)
+    assert set(hit) == set(PHASES), Counter(hit)

@@ -1,0 +1,58 @@
+"""What signals do while there is nothing to save yet: one sentence, and exit code 75.
+
+A program starts for seconds before it trains, and a scheduler or a person may stop it then too.
+`train.py` and `python -m vit_jax` call `leave_on_signals` before they import anything large, so
+this file imports nothing large either. During training `training/interrupts.py` takes over.
+"""
+
+import os
+import signal
+from types import FrameType
+
+from vit_jax.errors import EXIT_STOPPED
+
+STOPPED = "stopped before there was anything to save"
+
+
+def stopping_signals() -> list[signal.Signals]:
+    """The signals that ask a program to stop, where the system has them.
+
+    Ctrl-C, the request of a scheduler, and a closed terminal, but for a program that was started
+    with `nohup` to outlive it.
+    """
+    found = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        found.append(signal.SIGHUP)
+    return found
+
+
+def leave_on_signals() -> None:
+    """From here on a signal ends the process at once, without unwinding.
+
+    An exception in the middle of an import could be taken for a missing module.
+    """
+    _handled.extend(stopping_signals())
+    _handle_with(_leave)
+
+
+def unwind_on_signals() -> None:
+    """From here on a signal raises KeyboardInterrupt, so that open work is cleared away."""
+    _handle_with(signal.default_int_handler)
+
+
+def ignore_signals() -> None:
+    """From here on a signal is too late: all is saved, and the process ends by itself."""
+    _handle_with(signal.SIG_IGN)
+
+
+_handled: list[signal.Signals] = []  # none in a notebook, whose signals are its own
+
+
+def _handle_with(handler) -> None:
+    for number in _handled:
+        signal.signal(number, handler)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os.write(2, f"{STOPPED}\n".encode())  # sys.stderr may be in the middle of a line
+    os._exit(EXIT_STOPPED)

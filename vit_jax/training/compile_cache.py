@@ -1,0 +1,37 @@
+"""Compiled programs are kept on disk, so that a run that goes on does not compile them again."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import jax
+
+
+def use_compile_cache(where: str, workdir: Path) -> None:
+    """Makes JAX keep what takes it more than a second to compile.
+
+    A folder that the person has given to JAX itself (`JAX_COMPILATION_CACHE_DIR`) stays. One that
+    cannot be written is warned of and not used: the run is the same, its start slower.
+
+    Args:
+        where: "auto" is `.jax_cache` beside the run folder, for all runs there; "none" is none;
+            else a folder.
+        workdir: the run folder.
+    """
+    if where == "none" or jax.config.jax_compilation_cache_dir:
+        return
+    beside = Path(workdir).expanduser().resolve().parent / ".jax_cache"
+    folder = beside if where == "auto" else Path(where).expanduser().resolve()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        print(
+            f"warning: compiled programs are not kept, since {folder} cannot be written "
+            f"({error.strerror}); name another folder with --config.compile_cache",
+            file=sys.stderr,
+        )
+        return
+    jax.config.update("jax_compilation_cache_dir", os.fspath(folder))

@@ -1,0 +1,67 @@
+"""One training in a run folder at a time.
+
+The lock is the system's own (`flock`): it goes with the process that holds it, even if that is
+killed, so none is ever left behind. The file stays, and says who held it last.
+"""
+
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Callable, Iterator
+
+import jax
+
+from vit_jax.errors import UserError
+from vit_jax.runs import RunFolder
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+# What a file system that knows no locks says, such as some network disks.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+
+@contextlib.contextmanager
+def run_lock(run: RunFolder, warn: Callable[[str], None]) -> Iterator[None]:
+    """Within its `with` block no other training writes to the run folder, which is made if missing.
+
+    Of a training in many processes the first one holds the lock.
+
+    Args:
+        warn: told where the file system knows no locks, and the training goes on without.
+
+    Raises:
+        UserError: when another training holds the lock, or the folder cannot be written.
+    """
+    if fcntl is None or jax.process_index() != 0:
+        yield
+        return
+    try:
+        run.path.mkdir(parents=True, exist_ok=True)
+        file = run.lock_file.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"the run folder {run.path} cannot be written: {error}") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            raise UserError(
+                f"another training is using {run.path} ({file.read().strip()}); wait for it, stop "
+                "it, or choose another --workdir"
+            ) from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            warn(
+                f"warning: the file system of {run.path} knows no locks ({error.strerror}); make "
+                "sure that nothing else trains there"
+            )
+        else:
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
+        yield

@@ -1,0 +1,36 @@
+"""Scalars in an event file for TensorBoard.
+
+The file format is tensorboardX's. Its `SummaryWriter` is not used, since that writes in a thread:
+an error there, such as a full disk, reaches nobody, and the run then waits for the dead thread.
+"""
+
+import time
+from pathlib import Path
+
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.summary import scalar
+
+FLUSH_SECONDS = 10.0  # how late TensorBoard may see a value; each flush waits for the disk
+
+
+class TensorBoardFile:
+    """A new event file in a folder, which is made if missing. Raises OSError as files do."""
+
+    def __init__(self, folder: Path):
+        folder.mkdir(parents=True, exist_ok=True)
+        self._writer = EventsWriter(str(folder / "events"))
+        self._flushed = time.monotonic()
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        """Adds one value of a curve."""
+        self._writer.write_event(
+            Event(step=step, wall_time=time.time(), summary=scalar(name, value))
+        )
+        if time.monotonic() - self._flushed > FLUSH_SECONDS:
+            self._writer.flush()
+            self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        """Writes what is not yet on disk."""
+        self._writer.close()
