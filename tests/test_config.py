@@ -137,7 +137,7 @@ def test_model_fields_are_free_and_read_as_literals(recipe):
         ("duration", "1e400", "longer than any run"),
         ("learning_rate", "1", r"did you mean 'optimizer.learning_rate'\?"),
         ("optimizer.learnig_rate", "1", r"did you mean 'optimizer.learning_rate'"),
-        ("optimizer", "1", "section with the keys optimizer.learning_rate"),
+        ("optimizer", "1", "section with the keys optimizer.name"),
         ("zzz.qqq", "1", "the keys are seed"),
         ("optimizer.rates", "head", "pairs of a regular expression"),
         ("optimizer.rates", '(("head/.*", -1),)', "a factor of at least 0"),
