@@ -21,14 +21,14 @@ from vit_jax.runs import RunFolder
 from vit_jax.training import distributed
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 300  # seconds until a test gives up a process, on a busy machine
+PATIENCE = 900  # seconds until a test gives up a process, on a busy machine
 
 RANDOM = {  # everything that draws random numbers on the devices
     "model.mlp_dropout": "0.1",
     "model.drop_path": "0.1",
     "augment.mixup": "0.5",
     "optimizer.learning_rate": "0.01",
-    # The parts of 145 pictures that two hosts with batches of 32 see are unequal: 81 and 64.
+    # The parts of 145 pictures that two hosts with batches of 32 see are unequal: 80 and 65.
     "data.test": "test[:145]",
 }
 TWENTY = {**RANDOM, "duration": "20 steps", "evaluate.every": "10", "checkpoint.every": "5"}
@@ -120,7 +120,7 @@ def test_two_processes_of_four_devices_train_and_count_as_one_of_eight(start, ru
 
 @pytest.mark.slow
 def test_twenty_steps_are_those_of_one_process_however_often_they_end(start, run_two, tmp_path):
-    """One is killed, one gets SIGTERM, one in the evaluation; the others notice, and all go on."""
+    """One gets SIGTERM, one does in an evaluation, one is killed: all stop, and all go on."""
     alone = start(tmp_path / "one", TWENTY, devices=8)
     _, errors = alone.communicate(timeout=PATIENCE)
     assert alone.returncode == 0, errors
@@ -130,14 +130,14 @@ def test_twenty_steps_are_those_of_one_process_however_often_they_end(start, run
 
     parts = tmp_path / "parts"
     ended = "tests/training/interrupted_run.py"
-    codes, outputs = run_two(parts, TWENTY, script=(ended, "SIGKILL", "step", "7"))
-    assert codes[0] not in (0, 75) and codes[1] == -9, outputs
-    assert RunFolder(parts).steps() == [5]
     for where, step, stopped in (("step", 8, 9), ("evaluate", 10, 10)):
         codes, outputs = run_two(parts, TWENTY, script=(ended, "SIGTERM", where, str(step)))
         assert codes == [75, 75], outputs
         assert RunFolder(parts).steps()[-1] == stopped
         assert f"Stopped at step {stopped} of 20" in outputs[0][0]
+    codes, outputs = run_two(parts, TWENTY, script=(ended, "SIGKILL", "step", "13"))
+    assert codes[0] in (1, -6) and codes[1] == -9, outputs  # an error, or JAX's abort
+    assert RunFolder(parts).steps()[-1] == 10
     codes, outputs = run_two(parts, TWENTY)
     assert codes == [0, 0], outputs
     assert_same(parts, tmp_path / "whole")
