@@ -83,6 +83,11 @@ def fit(config: ConfigDict, workdir: str | os.PathLike, *, draw: Drawing | None 
         step, state = _restore_or_begin(experiment, run, checkpoints)
         if run.result() is None or not run.model_file.exists():
             run.write_model(experiment.record)  # even a young run can be loaded
+        if step and not run.metrics_file.exists():
+            report.say(
+                f"warning: {run.metrics_file} is gone, and with it the curves up to step {step} "
+                "and which step was best; both begin anew"
+            )
         with report, MetricsLog(run, step) as log:
             checkpoints.best = run.best_step()  # of the lines up to this step
             loop = _Loop(experiment, run, report, checkpoints, log, stop, step, state)
@@ -184,6 +189,8 @@ class _Loop:
     def train(self) -> bool:
         """Takes the steps that are left; False if a signal stopped it, after saving."""
         self._introduce()
+        if self.stop():
+            return False  # before it compiles for minutes; there is nothing new to save
         train_step = self.experiment.train_step()
         self.experiment.schedule(0)  # compiles what it is made of, before the clock runs
         try:
