@@ -162,7 +162,11 @@ class RunFolder:
                 values = json.loads(line)
             except ValueError:
                 continue
-            if isinstance(values, dict) and {"kind", "step"} <= values.keys():
+            if (
+                isinstance(values, dict)
+                and isinstance(values.get("step"), int)
+                and "kind" in values
+            ):
                 lines.append(values)
         return lines
 
@@ -175,7 +179,7 @@ class RunFolder:
             for folder in self.checkpoints.iterdir()
             if folder.name.isdigit()
             # An interrupted copy can leave a folder with the right name and nothing in it.
-            and (folder / "_CHECKPOINT_METADATA").exists()
+            and (folder / "_CHECKPOINT_METADATA").is_file()
             and (folder / "state").is_dir()
         )
 

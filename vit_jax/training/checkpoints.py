@@ -42,7 +42,12 @@ class Checkpoints:
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
-        return ocp.CheckpointManager(self._run.checkpoints.resolve(), options=self._options)
+        folder = self._run.checkpoints
+        if folder.exists() and not folder.is_dir():
+            raise UserError(
+                f"{folder} is a file, and checkpoints need a folder; move the file away"
+            )
+        return ocp.CheckpointManager(folder.resolve(), options=self._options)
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -90,7 +95,8 @@ class Checkpoints:
         """
         complete = set(self._run.steps())
         damaged: dict[int, str] = {}
-        for step in sorted(self._manager.all_steps(), reverse=True):
+        named = {int(p.name) for p in self._run.checkpoints.iterdir() if p.name.isdigit()}
+        for step in sorted(named, reverse=True):
             try:
                 if step not in complete:
                     raise ValueError("files are missing")

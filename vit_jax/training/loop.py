@@ -111,6 +111,11 @@ def _train_or_go_on(
         distributed.check_same({"the step to go on from": step})
         if primary and (run.result() is None or not run.model_file.exists()):
             run.write_model(experiment.record)  # even a young run can be loaded
+        if step and primary and not run.metrics_file.exists():
+            report.say(
+                f"warning: {run.metrics_file} is gone, and with it the curves up to step {step} "
+                "and which step was best; both begin anew"
+            )
         project = config.log.wandb if primary else ""
         wandb = WandbWriter(project, run, config.to_dict()) if project else None
         with (
@@ -239,6 +244,8 @@ class _Loop:
     def train(self) -> bool:
         """Takes the steps that are left; False if a signal stopped it, after saving."""
         self._introduce()
+        if self.stop():
+            return False  # before it compiles for minutes; there is nothing new to save
         train_step = self.profile.around(self.experiment.train_step(), self.step)
         self.experiment.schedule(0)  # compiles what it is made of, before the clock runs
         try:
