@@ -34,11 +34,13 @@ def value_and_gradients(function, *arguments):
     """The result, and gradients for all arguments of a sum that weighs its numbers unevenly."""
 
     def loss(*arguments):
-        out = function(*arguments).astype(jnp.float32)
-        return (jnp.sin(jnp.arange(out.size)).reshape(out.shape) * out).sum()
+        out = function(*arguments)
+        uneven = jnp.sin(jnp.arange(out.size)).reshape(out.shape)
+        return (uneven * out.astype(jnp.float32)).sum(), out
 
     places = tuple(range(len(arguments)))
-    return function(*arguments), *jax.jit(jax.grad(loss, argnums=places))(*arguments)
+    gradients, out = jax.jit(jax.grad(loss, argnums=places, has_aux=True))(*arguments)
+    return out, *gradients
 
 
 def assert_same(function, *arguments, atol):
@@ -79,13 +81,13 @@ def test_a_bias_and_its_gradient_go_through_blocks(shape):
 def test_bfloat16_gradients_add_up_in_float32_over_many_blocks():
     """64 blocks of one query: sums in bfloat16 would stall at 8 bits."""
     q, k, v = random_qkv(64, 5)
-    v_grad = jax.grad(
-        lambda v: (
-            chunked_attention(q.astype(v.dtype), k.astype(v.dtype), v, block=1)
-            .astype(jnp.float32)
-            .sum()
-        )
-    )
+
+    @jax.jit
+    @jax.grad
+    def v_grad(v):
+        out = chunked_attention(q.astype(v.dtype), k.astype(v.dtype), v, block=1)
+        return out.astype(jnp.float32).sum()
+
     exact = np.asarray(v_grad(v))
     rounded = v_grad(v.astype(jnp.bfloat16))
     assert rounded.dtype == jnp.bfloat16
@@ -119,7 +121,7 @@ def test_temporary_memory_of_training_grows_with_tokens_and_not_with_their_squar
 
     def growth(implementation):
         small, large = (
-            temporary_bytes(compile_attention(implementation, tokens, gradients=True, heads=1))
+            temporary_bytes(compile_attention(implementation, tokens, gradients=True))
             for tokens in (2049, 4097)
         )
         return large / small
@@ -131,7 +133,7 @@ def test_temporary_memory_of_training_grows_with_tokens_and_not_with_their_squar
 # --- Pallas kernels, interpreted ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(50, 50), (128, 128), (9, 130)])
+@pytest.mark.parametrize(("queries", "keys"), [(50, 50), (9, 130)])
 def test_the_gpu_kernel_gives_the_plain_result_and_gradients(queries, keys):
     def interpreted(q, k, v):
         return pallas_attention(q, k, v, "gpu", interpret=True)
@@ -139,13 +141,13 @@ def test_the_gpu_kernel_gives_the_plain_result_and_gradients(queries, keys):
     assert_same(interpreted, *random_qkv(queries, keys, head_dim=16), atol=2e-5)
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(50, 50), (9, 130), (130, 9)])
+@pytest.mark.parametrize(("queries", "keys"), [(50, 50), (130, 9)])
 def test_the_tpu_kernel_gives_the_plain_result_and_gradients(queries, keys):
     def interpreted(q, k, v):
-        with pltpu.force_tpu_interpret_mode():
-            return pallas_attention(q, k, v, "tpu")
+        return pallas_attention(q, k, v, "tpu")
 
-    assert_same(interpreted, *random_qkv(queries, keys, head_dim=16), atol=2e-5)
+    with pltpu.force_tpu_interpret_mode():
+        assert_same(interpreted, *random_qkv(queries, keys, head_dim=16), atol=2e-5)
 
 
 # --- the choice ---------------------------------------------------------------------------------
