@@ -160,6 +160,48 @@ def test_dropout_without_a_key_says_so():
     attention(q, k, v, dropout_rate=0.1)  # deterministic: no key needed
 
 
+def test_a_bias_is_added_to_the_logits_and_broadcasts():
+    q, k, v = random_qkv()
+    bias = (
+        np.random.default_rng(1).normal(size=(3, 5, 7)).astype(np.float32)
+    )  # heads, queries, keys
+    by_hand = np.zeros(q.shape)
+    for picture in range(2):
+        for head in range(3):
+            logits = np.asarray(q)[picture, :, head] @ np.asarray(k)[picture, :, head].T / 8**0.5
+            rows = np.exp(logits + bias[head])
+            rows /= rows.sum(axis=1, keepdims=True)
+            by_hand[picture, :, head] = rows @ np.asarray(v)[picture, :, head]
+    np.testing.assert_allclose(attention(q, k, v, bias=bias), by_hand, atol=2e-6)
+
+
+def test_a_bias_of_minus_infinity_masks_a_key():
+    q, k, v = random_qkv()
+    bias = jnp.where(jnp.arange(7) < 4, 0.0, -jnp.inf)
+    expected, weights = written_out(q, k[:, :4], v[:, :4])
+    out, masked = attention(q, k, v, bias=bias, return_weights=True)
+    np.testing.assert_allclose(out, expected, atol=2e-6)
+    np.testing.assert_allclose(masked[..., :4], weights, atol=1e-6)
+    np.testing.assert_array_equal(masked[..., 4:], 0.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.float16])
+@pytest.mark.parametrize("implementation", ["xla", "chunked"])
+def test_a_query_that_sees_no_key_gives_zeros_and_finite_gradients(implementation, dtype):
+    q, k, v = random_qkv(dtype=dtype)
+    bias = jnp.where(jnp.arange(5) == 2, -jnp.inf, 0.0)[:, None]
+
+    def outputs(q, k, v, bias):
+        return attention(q, k, v, bias=bias, implementation=implementation)
+
+    out = outputs(q, k, v, bias).astype(jnp.float32)
+    np.testing.assert_array_equal(out[:, 2], 0.0)
+    assert np.abs(out[:, [0, 1, 3, 4]]).min() > 0.0
+    gradients = jax.grad(lambda *x: (outputs(*x).astype(jnp.float32) ** 2).sum(), (0, 1, 2, 3))
+    for gradient in gradients(q, k, v, bias):
+        assert np.isfinite(gradient.astype(jnp.float32)).all()
+
+
 def abstract_params(module, x):
     return jax.eval_shape(module.init, jax.random.key(0), x)["params"]
 
@@ -188,6 +230,38 @@ def test_module_has_the_parameters_of_the_design():
     }
 
 
+@pytest.mark.parametrize("implementation", ["cudnn", "pallas"])
+def test_a_kernel_that_the_device_lacks_is_refused_with_the_reason(implementation):
+    q, k, v = random_qkv(dtype=jnp.bfloat16)
+    with pytest.raises(ValueError, match=f"{implementation}.*needs an? .*GPU.*the device is a CPU"):
+        attention(q, k, v, implementation=implementation)
+
+
+def test_an_unknown_implementation_is_named_with_the_legal_ones():
+    q, k, v = random_qkv()
+    with pytest.raises(ValueError, match="'flash'.*'auto', 'xla', 'chunked', 'cudnn', 'pallas'"):
+        attention(q, k, v, implementation="flash")
+
+
+def test_chunked_refuses_to_return_weights():
+    q, k, v = random_qkv()
+    with pytest.raises(ValueError, match="only 'xla' returns attention weights"):
+        attention(q, k, v, implementation="chunked", return_weights=True)
+
+
+def test_many_tokens_go_by_blocks_on_a_cpu_and_few_do_not():
+    def loops(tokens, **more):
+        x = jax.ShapeDtypeStruct((1, tokens, 1, 8), jnp.float32)
+        program = jax.make_jaxpr(lambda *x: attention(*x, **more))(x, x, x)
+        return any(equation.primitive.name == "scan" for equation in program.eqns)
+
+    assert not loops(197)
+    assert loops(4097)
+    assert not loops(4097, return_weights=True)
+    assert not loops(4097, implementation="xla")
+    assert loops(197, implementation="chunked")
+
+
 def test_context_gives_keys_and_values_only():
     x, context = random_tokens(1, 3, 8), random_tokens(1, 6, 8)
     module, params = module_with_params(x)
@@ -208,6 +282,17 @@ def test_weights_are_sown_only_when_asked_for():
     (weights,) = state["intermediates"]["weights"]
     assert weights.shape == (3, 2, 5, 5)
     np.testing.assert_allclose(weights.sum(axis=-1), 1.0, rtol=1e-5)
+
+
+def test_a_module_gives_weights_whatever_its_implementation():
+    x = random_tokens(3, 5, 8)
+    module, params = module_with_params(x)
+    chunked = module.clone(implementation="chunked")
+    out, state = chunked.apply(params, x, attention_weights=True, mutable="intermediates")
+    np.testing.assert_allclose(out, module.apply(params, x), atol=1e-6)
+    assert state["intermediates"]["weights"][0].shape == (3, 2, 5, 5)
+    with pytest.raises(ValueError, match="'pallas' is not possible here"):
+        module.clone(implementation="pallas").apply(params, x)
 
 
 @pytest.mark.parametrize("kind", ["attention_dropout", "projection_dropout"])

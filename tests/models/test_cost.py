@@ -266,6 +266,12 @@ def test_a_scan_counts_as_often_as_it_runs():
     assert macs_of(looped, (4, 4), (4, 4)) == 9 * 64
 
 
+def test_memory_options_do_not_change_what_is_counted():
+    plain = create_model("CIFAR-ViT-S/4", depth=5)
+    options = plain.clone(scan_layers=True, remat="full", attention="chunked")
+    assert cost(options) == cost(plain) == trace_cost(options)
+
+
 def test_jit_remat_and_custom_derivatives_are_looked_into():
     @jax.custom_jvp
     def product(a, b):

@@ -1,0 +1,135 @@
+"""The transformer block, and the two ways to hold less of many of them.
+
+What is notable here:
+- Rematerialisation keeps less for the backward pass and computes it again; a loop over layers is
+  traced and compiled once. Both wrap the class, and the block itself knows of neither.
+- They change no number: the same parameters give the same outputs and gradients to rounding. The
+  random bits of dropout are the same with rematerialisation, and others in a loop.
+"""
+
+import jax
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+from vit_jax.models.attention import Attention
+from vit_jax.models.layers import DropPath, LayerNorm, LayerScale, Mlp
+
+
+class Block(nn.Module):
+    """One transformer block: attention, then MLP, each on a residual branch; shape kept.
+
+    With `norm_order="pre"` a norm begins each branch, `x + f(norm(x))` (ViT paper, eq. 2 and 3);
+    with `"post"` it follows the sum, `norm(x + f(x))` (Vaswani et al. 2017, section 3.1). The
+    output is sown as `intermediates/.../out`.
+    """
+
+    heads: int
+    mlp_width: int
+    head_dim: int | None = None
+    qkv_bias: bool = True
+    qk_norm: bool = False
+    norm_order: str = "pre"
+    layer_scale: float | None = None
+    attention_dropout: float = 0.0
+    projection_dropout: float = 0.0
+    mlp_dropout: float = 0.0
+    drop_path: float = 0.0
+    activation: str = "gelu"
+    norm_eps: float = 1e-6
+    init_scheme: str = "vit"
+    dtype: str = "float32"
+    attention: str = "auto"
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "batch tokens width"],
+        *,
+        train: bool = False,
+        attention_weights: bool = False,
+        drop_path: Float[Array, ""] | None = None,  # in place of the field's, where it is traced
+    ) -> Float[Array, "batch tokens width"]:
+        attn = Attention(
+            self.heads,
+            self.head_dim,
+            self.qkv_bias,
+            self.qk_norm,
+            self.attention_dropout,
+            self.projection_dropout,
+            self.norm_eps,
+            self.init_scheme,
+            self.dtype,
+            self.attention,
+            name="attn",
+        )
+        mlp = Mlp(
+            self.mlp_width,
+            self.activation,
+            self.mlp_dropout,
+            self.init_scheme,
+            self.dtype,
+            name="mlp",
+        )
+        norm1 = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm1")
+        norm2 = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm2")
+
+        def scaled_and_dropped(branch, scale_name):
+            if self.layer_scale is not None:
+                branch = LayerScale(self.layer_scale, self.dtype, name=scale_name)(branch)
+            return DropPath(self.drop_path)(branch, train=train, rate=drop_path)
+
+        asked = {"train": train, "attention_weights": attention_weights}
+        if self.norm_order == "pre":
+            x = x + scaled_and_dropped(attn(norm1(x), **asked), "ls1")
+            x = x + scaled_and_dropped(mlp(norm2(x), train=train), "ls2")
+        else:
+            x = norm1(x + scaled_and_dropped(attn(x, **asked), "ls1"))
+            x = norm2(x + scaled_and_dropped(mlp(x, train=train), "ls2"))
+        self.sow("intermediates", "out", x)
+        return x
+
+    def step(
+        self,
+        x: Float[Array, "batch tokens width"],
+        drop_path: Float[Array, ""] | None,
+        train: bool,
+        attention_weights: bool,
+    ) -> tuple[Float[Array, "batch tokens width"], None]:
+        """The call in the form that `nn.scan` and `nn.remat` want: places, a carry, no result."""
+        asked = {"train": train, "attention_weights": attention_weights}
+        return self(x, drop_path=drop_path, **asked), None
+
+
+def rematerialised(block: type[Block], remat: str, in_loop: bool) -> type[Block]:
+    """The block class, with the activations that the backward pass computes again.
+
+    "full" keeps what enters a block. "dots" also keeps the results of products with parameters and
+    computes the rest again: norms, GELU, and the products with a batch axis. Those are the two of
+    attention, a small part of the work, whose results are tokens x tokens.
+    """
+    if remat == "none":
+        return block
+    policies = {"dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable, "full": None}
+    return nn.remat(
+        block,
+        policy=policies[remat],
+        # In a loop the compiler has nothing to merge the second computation with.
+        prevent_cse=not in_loop,
+        static_argnums=(3, 4),  # of `step`, counting self: train, attention_weights
+        methods=["step"],
+    )
+
+
+def looped(block: type[Block], depth: int) -> type[Block]:
+    """The block class as a loop over `depth` layers with parameters and random bits of their own.
+
+    Its `step` takes the drop-path rate of every layer.
+    """
+    return nn.scan(
+        block,
+        variable_axes={"params": 0, "intermediates": 0},
+        split_rngs={"params": True, "dropout": True},
+        in_axes=(0, nn.broadcast, nn.broadcast),
+        length=depth,
+        methods=["step"],
+    )
