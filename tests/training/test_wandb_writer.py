@@ -62,10 +62,10 @@ def test_a_run_sends_each_line_once_under_one_id(server, tiny_config, tmp_path):
 
 
 def test_a_run_that_goes_on_sends_no_step_twice(server, tiny_config, tmp_path, monkeypatch):
-    from vit_jax.training.loop import _Loop
+    from vit_jax.training.loop import Loop
 
     config = tiny_config({"log.wandb": "digits"})
-    write = _Loop._write
+    write = Loop._write
 
     def crash(self, line):
         write(self, line)
@@ -73,7 +73,7 @@ def test_a_run_that_goes_on_sends_no_step_twice(server, tiny_config, tmp_path, m
             raise RuntimeError("the power failed")
 
     with monkeypatch.context() as broken:
-        broken.setattr(_Loop, "_write", crash)
+        broken.setattr(Loop, "_write", crash)
         with pytest.raises(RuntimeError, match="the power failed"):
             fit(config, tmp_path / "run")
     run = fit(config, tmp_path / "run").run

@@ -1,5 +1,5 @@
-"""How parameters are learned. `loop.fit` is the whole of it."""
+"""How parameters are learned. Read `fitting.py`, then `loop.py`."""
 
-from vit_jax.training.loop import Outcome, fit
+from vit_jax.training.fitting import Outcome, fit
 
 __all__ = ["Outcome", "fit"]
