@@ -1,5 +1,9 @@
+import dataclasses
 import json
+import shutil
 
+import jax
+import numpy as np
 import pytest
 
 from vit_jax.data import Preprocessing
@@ -71,3 +75,21 @@ def test_the_best_step_is_the_latest_that_was_a_new_best(tmp_path):
     lines = [{"kind": "evaluate", "step": 3, "best": True}, {"kind": "evaluate", "step": 6}]
     run.metrics_file.write_text("\n".join(map(json.dumps, lines)))
     assert run.best_step() == 3
+
+
+def test_a_checkpoint_loads_into_a_model_with_the_other_layout_of_blocks(finished_run, tmp_path):
+    apart, step = finished_run.read_variables()
+    copy = RunFolder(shutil.copytree(finished_run.path, tmp_path / "copy"))
+    record = copy.read_model()
+    scanned = dataclasses.replace(record, fields={**record.fields, "scan_layers": True})
+    copy.write_model(scanned)
+    stacked, same_step = copy.read_variables()
+    assert same_step == step
+    kernel = apart["params"]["blocks_0"]["mlp"]["fc1"]["kernel"]
+    np.testing.assert_array_equal(stacked["params"]["blocks"]["mlp"]["fc1"]["kernel"], [kernel])
+
+    shape = (3, *record.preprocessing.size, record.preprocessing.channels)
+    images = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    expected = jax.jit(record.create_model().apply)(apart, images)
+    ours = jax.jit(scanned.create_model().apply)(stacked, images)
+    np.testing.assert_allclose(ours, expected, atol=1e-6)

@@ -31,6 +31,7 @@ import orbax.checkpoint as ocp
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError, nearest
 from vit_jax.models import create_model
+from vit_jax.models.layout import stack_blocks, unstack_blocks
 
 FORMAT = 1
 
@@ -250,7 +251,8 @@ class RunFolder:
         for candidate in [step, *earlier]:
             try:
                 state = self.checkpoints / str(candidate) / "state"
-                return _read_variables(state, raw), candidate
+                variables = _read_variables(state, raw)
+                return self._as_the_model_has_them(variables), candidate
             except Exception as error:  # Orbax raises nearly anything for a damaged file
                 reason = str(error).split("\n")[0][:200]
                 print(
@@ -261,6 +263,14 @@ class RunFolder:
             f"no readable checkpoint {which!r} in {self.checkpoints}; restore the folder from a "
             "copy or train again"
         )
+
+    def _as_the_model_has_them(self, variables: dict[str, Any]) -> dict[str, Any]:
+        """Blocks stacked or apart as the run's model wants them: it may have changed on the way."""
+        if not self.model_file.exists():
+            return variables
+        model = self.read_model().create_model()
+        stacked = getattr(model, "scan_layers", False)
+        return stack_blocks(variables) if stacked else unstack_blocks(variables)
 
     def _read_json(self, path: Path) -> dict[str, Any]:
         if not self.path.is_dir():

@@ -182,6 +182,23 @@ def test_drop_path_of_rate_1_is_zero_and_not_nan():
     np.testing.assert_array_equal(out, 0.0)
 
 
+def test_drop_path_takes_a_traced_rate_of_0_to_1_with_finite_gradients():
+    x = jnp.ones((4000, 2), jnp.bfloat16)
+
+    @jax.jit
+    def dropped(x, rate):
+        return DropPath(0.9).apply(
+            {}, x, train=True, rate=rate, rngs={"dropout": jax.random.key(0)}
+        )
+
+    for rate, share in ((0.0, 0.0), (0.5, 0.5), (1.0, 1.0)):
+        out = dropped(x, rate)
+        assert out.dtype == jnp.bfloat16
+        assert np.mean(np.asarray(out) == 0) == pytest.approx(share, abs=0.03)
+        gradient = jax.grad(lambda x, rate=rate: dropped(x, rate).astype(jnp.float32).sum())(x)
+        np.testing.assert_array_equal(gradient, out)  # the branch is linear, and x is one
+
+
 def test_drop_path_ramp_is_linear_over_depth():
     rates = drop_path_rates(0.1, 12)
     assert len(rates) == 12
