@@ -38,6 +38,7 @@ def test_the_input_pipeline_is_measured_for_every_source():
     assert all(float(rate.replace(",", "")) > 0 for row in rows for rate in row[2:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("benchmark", ["inference", "train_step"])
 def test_models_are_compared_with_plain_linen_where_there_is_no_torch(benchmark):
     """That the outputs agree is checked by the benchmark itself, before it prints a row."""

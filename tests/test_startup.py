@@ -21,13 +21,18 @@ def run_stopped(tmp_path):
         (tmp_path / "typer.py").write_text(
             f"import os, signal\nos.kill(os.getpid(), signal.{name})\nraise ImportError('half')\n"
         )
-        return subprocess.run(
-            [*prefix, sys.executable, *arguments],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(tmp_path)},
-            capture_output=True,
-            text=True,
-        )
+        # These tests may themselves run under nohup, and what it ignores is inherited.
+        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        try:
+            return subprocess.run(
+                [*prefix, sys.executable, *arguments],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(tmp_path)},
+                capture_output=True,
+                text=True,
+            )
+        finally:
+            signal.signal(signal.SIGHUP, before)
 
     return run
 

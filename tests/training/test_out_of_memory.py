@@ -163,6 +163,7 @@ def fail_at(monkeypatch, step):
     monkeypatch.setattr(Experiment, "train_step", train_step)
 
 
+@pytest.mark.slow
 def test_a_run_that_runs_out_of_memory_ends_with_the_sentence_and_goes_on_later(
     overrides, tmp_path, monkeypatch, capsys
 ):

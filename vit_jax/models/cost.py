@@ -139,6 +139,10 @@ def shape_walk(
 def _model_and_picture(model, image_size) -> tuple[nn.Module, jax.ShapeDtypeStruct]:
     if image_size is not None:
         model = model.clone(image_size=image_size)
+    if hasattr(model, "attention"):
+        model = model.clone(
+            attention="xla"
+        )  # blocks of queries would be counted with their padding
     shape = (1, *pair(model.image_size), model.in_channels)
     return model, jax.ShapeDtypeStruct(shape, jnp.float32)
 
