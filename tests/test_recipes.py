@@ -10,7 +10,8 @@ import tensorflow_datasets as tfds
 
 from vit_jax.config import load_config
 from vit_jax.data import tfds_source
-from vit_jax.models import list_models
+from vit_jax.models import create_model, list_models
+from vit_jax.models.cost import cost
 from vit_jax.training.experiment import build
 
 ROOT = Path(__file__).parents[1]
@@ -28,18 +29,17 @@ SHORT = {
 }
 
 
-# Of the large models two blocks stand for all, unless there is time.
-SHALLOW = {"model.depth": "2"}
+# Of a large model two blocks stand for all, and the S/16 of a paper for its B/16, unless there is
+# time.
+LARGE = [path for path in RECIPES if "imagenet" in path.stem]
 UPDATES = [
+    *(pytest.param(path, {}, id=path.stem) for path in RECIPES if path not in LARGE),
     *(
-        pytest.param(path, SHALLOW if "imagenet" in path.stem else {}, id=path.stem)
-        for path in RECIPES
+        pytest.param(path, {"model.depth": "2"}, id=f"{path.stem}-shallow")
+        for path in LARGE
+        if not path.stem.endswith("b16")
     ),
-    *(
-        pytest.param(path, {}, id=f"{path.stem}-whole", marks=pytest.mark.slow)
-        for path in RECIPES
-        if "imagenet" in path.stem
-    ),
+    *(pytest.param(path, {}, id=path.stem, marks=pytest.mark.slow) for path in LARGE),
 ]
 
 
@@ -75,3 +75,6 @@ def test_a_recipe_opens_with_its_command_and_what_it_reaches(recipe):
     assert "reached" in docstring.lower() and "Cost:" in docstring
     config = load_config(str(recipe))
     assert config.model.name in list_models()
+    fields = {"num_classes": 1000 if recipe in LARGE else 10, **config.model.to_dict()}
+    model = create_model(fields.pop("name"), **fields)
+    assert f"{cost(model).parameters:,} parameters" in docstring
