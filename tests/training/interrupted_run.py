@@ -89,4 +89,6 @@ experiment.Experiment.eval_batches = eval_batches
 reporting.Reporter.progress = progress
 checkpoints.Checkpoints.save = save
 cli.ignore_signals = ignore_signals
-sys.exit(cli.main(["train", *sys.argv[4:]]))
+
+if __name__ == "__main__":
+    sys.exit(cli.main(["train", *sys.argv[4:]]))
