@@ -76,14 +76,31 @@ def test_a_program_that_leaves_its_batches_open_ends_without_noise():
     assert (done.returncode, done.stdout, done.stderr) == (0, "(10, 8, 8, 1)\n", "")
 
 
+def run_script(path):
+    command = [sys.executable, str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+
+
 def test_a_script_without_a_guard_is_told_so(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("from tests.data.stopped_workers import batches\nnext(batches())\n")
-    command = [sys.executable, str(script)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    done = run_script(script)
     assert done.returncode == 1
     assert "exit code 1, for the reason that stands above" in done.stderr
+    assert 'if __name__ == "__main__":' in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 75])
+def test_a_worker_that_ends_as_it_starts_is_an_error(tmp_path, code):
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"if __name__ == '__mp_main__':\n    raise SystemExit({code})\n"
+        "from tests.data.stopped_workers import batches\nnext(batches())\n"
+    )
+    done = run_script(script)
+    assert done.returncode == 1
+    assert f"died with exit code {code}" in done.stderr.splitlines()[-1]
     assert 'if __name__ == "__main__":' in done.stderr.splitlines()[-1]
 
 

@@ -63,7 +63,7 @@ def test_thirty_steps_in_three_processes_equal_thirty_in_one(run_process, tmp_pa
 
 @pytest.mark.slow
 def test_any_signal_anywhere_loses_nothing(run_process, tmp_path):
-    """Also in compilation and evaluation, and by kill -9 while saving."""
+    """Also in compilation and evaluation, by kill -9 while saving, and with other workers."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     data = {"data.train": "train[:90%]", "data.validation": "train[90%:]"}
     changes = {**THIRTY, **data, "optimizer.learning_rate": "0.01", "evaluate.batch_size": "40"}
@@ -76,7 +76,8 @@ def test_any_signal_anywhere_loses_nothing(run_process, tmp_path):
         ("SIGHUP", "evaluate", 30, 75, 30),
         ("SIGINT", "step", UNDISTURBED, 0, 30),
     ):
-        process = run_process(parts, changes, stop_at, signal, where)
+        workers = {"data.workers": "2"} if where == "step" else {}
+        process = run_process(parts, {**changes, **workers}, stop_at, signal, where)
         assert process.returncode == code, process.stderr
         assert "Traceback" not in process.stderr
         if saved:

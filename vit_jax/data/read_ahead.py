@@ -7,7 +7,7 @@ What Grain leaves open and a long run needs is settled here:
 - workers end when the process that started them is gone, even if it was killed;
 - memory shared with workers is given back at once, not by a thread that the end of the program cuts
   short: Python would report it as leaked;
-- a worker that dies is an error with a remedy.
+- a worker that dies, with whatever exit code, is an error with a remedy.
 """
 
 import itertools
@@ -23,6 +23,7 @@ from typing import TypeVar
 
 import grain
 from absl import flags
+from grain._src.python.dataset.transformations import process_prefetch
 from grain.multiprocessing import SharedMemoryArray
 
 from vit_jax.errors import UserError
@@ -77,6 +78,7 @@ def _from_workers(dataset: grain.IterDataset, workers: int) -> Iterator[Item]:
     # Grain gives shared memory back in its thread while fewer than so many wait for it: none here.
     SharedMemoryArray.enable_async_del()
     SharedMemoryArray._outstanding_del_requests = threading.Semaphore(0)
+    process_prefetch.ProcessPrefetchDatasetIterator._process_failed = _has_ended
     options = grain.MultiprocessingOptions(num_workers=workers)
     iterator = iter(dataset.mp_prefetch(options, worker_init_fn=_begin))
     try:
@@ -100,15 +102,26 @@ def _from_workers(dataset: grain.IterDataset, workers: int) -> Iterator[Item]:
         iterator.close()
 
 
+def _has_ended(iterator: process_prefetch.ProcessPrefetchDatasetIterator) -> bool:
+    """Whether Grain's worker has left nothing to wait for.
+
+    Grain itself waits for ever for a worker that ended with exit code 0, as one does whose main
+    script has no guard and comes to its end a second time.
+    """
+    process = iterator._prefetch_process
+    return process is not None and process.exitcode is not None and iterator._buffer.empty()
+
+
 def _meaning(exit_code: int) -> str:
     if exit_code == -9:
         return ", killed from outside, most often by the system for want of memory"
-    if exit_code == 1:
-        return (
-            ", for the reason that stands above (a script that uses workers must be a file and keep"
-            ' what it does under `if __name__ == "__main__":`)'
-        )
-    return ""
+    if exit_code < 0:
+        return ""
+    reason = ", for the reason that stands above" if exit_code else ""
+    return (
+        f"{reason} (a script that uses workers must be a file and keep what it does under"
+        ' `if __name__ == "__main__":`)'
+    )
 
 
 def _block_stopping_signals() -> None:
