@@ -12,7 +12,6 @@ import inspect
 import io
 import json
 import logging
-import shlex
 import sys
 import traceback
 import warnings
@@ -20,8 +19,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from vit_jax.errors import (
@@ -34,6 +31,7 @@ from vit_jax.errors import (
     UserError,
     nearest,
 )
+from vit_jax.screens import in_words, print_keys, print_last_screen, print_per_class, print_table
 from vit_jax.startup import STOPPED, ignore_signals, unwind_on_signals
 
 app = typer.Typer(
@@ -129,7 +127,7 @@ def train(
     from vit_jax.config import load_config
 
     if keys:
-        return _print_keys()
+        return print_keys()
     overrides = _overrides(context.args)
     if not config:
         raise UserError(f"--config is missing; write --config=RECIPE.py{_recipes()}")
@@ -145,9 +143,12 @@ def train(
     try:
         distributed.initialize(coordinator, processes, process, timeout=timeout)
         outcome = fit(settings, folder, draw=draw_all)
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         if not distributed.is_joined():
             raise
+        if isinstance(error, KeyboardInterrupt):  # before there was anything to save
+            print(STOPPED, file=sys.stderr)
+            distributed.leave(EXIT_STOPPED)
         code = _explained(error)
         if code == EXIT_INTERNAL_FAULT:
             traceback.print_exc()
@@ -171,35 +172,7 @@ def train(
         return
     if not outcome.trained:
         print(f"The run in {folder} is finished; nothing was trained.")
-    _print_last_screen(outcome.run, outcome.result)
-
-
-def _print_last_screen(run, result) -> None:
-    """Where everything is, and what to type next."""
-    figures = ", ".join(sorted(path.name for path in run.figures.glob("*.png")))
-    metric, value = _in_words(result)
-    rows = {
-        f"test {metric}": value,
-        "checkpoints": f"{run.checkpoints} (steps {', '.join(map(str, run.steps()))})",
-        "metrics": f"{run.metrics_file}, and for TensorBoard {run.tensorboard}",
-        "figures": f"{run.figures} ({figures})",
-        "report": f"{run.report_file}, all of this on one page",
-        "classify": f"python -m vit_jax predict {shlex.quote(str(run.path))} PICTURE.png",
-        "evaluate": f"python -m vit_jax evaluate {shlex.quote(str(run.path))}",
-        "in Python": f'import vit_jax; classifier = vit_jax.load("{run.path}")',
-    }
-    for name, value in rows.items():
-        print(f"{name:>14}  {value}")
-
-
-def _in_words(metrics) -> tuple[str, str]:
-    """Name and value of the metric that counts, with what it was counted on."""
-    examples = f"{metrics['examples']:,}"
-    if "accuracy" not in metrics:
-        mean = f"{100 * metrics['mean_average_precision']:.2f} %"
-        return "mAP", f"{mean} (mean average precision on {examples} pictures)"
-    right = round(metrics["accuracy"] * metrics["examples"])
-    return "accuracy", f"{100 * metrics['accuracy']:.2f} % ({right:,} of {examples})"
+    print_last_screen(outcome.run, outcome.result)
 
 
 def _overrides(arguments: list[str]) -> list[tuple[str, str]]:
@@ -224,15 +197,6 @@ def _recipes() -> str:
     """The recipes at hand, if any."""
     files = sorted(str(path) for path in Path("configs").glob("*.py"))
     return f", such as {', '.join(files)}" if files else ""
-
-
-def _print_keys() -> None:
-    from vit_jax.keys import KEYS
-
-    table = Table("key", "default", "meaning", "legal values")
-    for path, key in KEYS.items():
-        table.add_row(f"--config.{path}", repr(key.default), key.meaning, key.legal.describe())
-    Console().print(table)
 
 
 _RAW = "The learned parameters, where the run keeps an average of them too."
@@ -320,9 +284,9 @@ def evaluate(
         line = {"run": run, "step": step, "split": split, **metrics, **classes}
         print(json.dumps(line, ensure_ascii=False))
     else:
-        metric, value = _in_words(metrics)
+        metric, value = in_words(metrics)
         print(f"{run}, step {step}, {split}: {metric} {value}, loss {metrics['loss']:.4f}")
-        _print_per_class(rows)
+        print_per_class(rows)
     if unreadable:
         print(f"warning: {unreadable}", file=sys.stderr)
 
@@ -336,21 +300,6 @@ def report(
     from vit_jax.runs import RunFolder
 
     print(f"The report is {write_report(RunFolder(run))}; open it in a browser.")
-
-
-def _print_per_class(rows) -> None:
-    if not rows:
-        return
-    headings = [name for name in dataclasses.asdict(rows[0]) if name not in ("name", "examples")]
-    headings = [name for name in headings if any(getattr(row, name) is not None for row in rows)]
-    table = Table("class")
-    for heading in ("examples", *headings):
-        table.add_column(heading.replace("_", " "), justify="right")
-    for row in rows:
-        shares = [getattr(row, heading) for heading in headings]
-        cells = ["-" if share is None else f"{100 * share:.2f} %" for share in shares]
-        table.add_row(escape(row.name), f"{row.examples:,}", *cells)
-    _print_table(table)
 
 
 def _other_source(dataset: str, split: str, class_names):
@@ -407,7 +356,7 @@ def data(
     if as_json:
         return print(json.dumps({"dataset": dataset, **report.to_dict()}, ensure_ascii=False))
     for table in tables(report):
-        _print_table(table)
+        print_table(table)
     for line in lines(report, files):
         print(line)
 
@@ -438,7 +387,7 @@ def models(
             f"{numbers.parameters:,}",
             f"{numbers.macs:,}",
         )
-    _print_table(table)
+    print_table(table)
     print("MACs: multiply-adds of one picture's forward pass; FLOPs are twice as many.")
 
 
@@ -473,14 +422,8 @@ def summary(
         parts.add_row(part.name, f"{part.parameters:,}", f"{part.macs:,}")
     parts.add_section()
     parts.add_row("total", f"{numbers.parameters:,}", f"{numbers.macs:,}")
-    _print_table(walk)
-    _print_table(parts)
-
-
-def _print_table(table: Table) -> None:
-    """A table that is not squeezed where the output is no terminal."""
-    console = Console()
-    console.print(table) if console.is_terminal else Console(width=160).print(table)
+    print_table(walk)
+    print_table(parts)
 
 
 def _step(checkpoint: str) -> int | str:

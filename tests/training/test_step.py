@@ -222,6 +222,13 @@ def test_a_step_without_a_finite_loss_changes_nothing(poison):
     assert again.updates == 2 and again.params["w"] != good.params["w"]
 
 
+def test_the_gradient_of_what_is_frozen_counts_neither_in_the_norm_nor_as_bad():
+    [state] = steps_of(
+        optax.sgd(1.0), [[0.0]], objective=Root(), w=0.0, trainable={"w": np.array(False)}
+    )
+    assert (state.bad_steps.total, state.totals["grad_norm"]) == (0, 0.0)
+
+
 def test_a_finite_loss_with_a_gradient_that_is_not_is_a_bad_step_too():
     [state] = steps_of(optax.sgd(1.0), [[0.0]], objective=Root(), w=0.0)
     assert state.params["w"] == 0.0

@@ -30,6 +30,7 @@ from vit_jax.models import create_model
 from vit_jax.runs import ModelRecord
 from vit_jax.training import checks
 from vit_jax.training.evaluate import Evaluation, evaluate, padded_batches
+from vit_jax.training.groups import trainable_mask
 from vit_jax.training.objectives import Objective, make_objective
 from vit_jax.training.optimizer import make_optimizer
 from vit_jax.training.schedules import make_schedule
@@ -129,6 +130,7 @@ class Experiment:
             seed=self.config.seed,
             accumulate=self.config.accumulate,
             ema=self.config.ema,
+            trainable=trainable_mask(self.config, self.abstract_state().params),
         )
 
     def eval_step(self):

@@ -89,8 +89,11 @@ def rate_factors(config: ConfigDict, params: Params) -> Params:
 
 
 def trainable_mask(config: ConfigDict, params: Params) -> Params:
-    """A tree like the parameters', True where any part of the tensor is not frozen."""
-    return jax.tree.map(lambda factor: bool(np.any(factor)), rate_factors(config, params))
+    """A tree like the parameters', False for what is frozen.
+
+    Where only some blocks of a stack are, an array that broadcasts along its leading axis.
+    """
+    return jax.tree.map(lambda factor: np.asarray(factor) != 0, rate_factors(config, params))
 
 
 def decay_mask(params: Params) -> Params:

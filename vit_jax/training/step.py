@@ -28,6 +28,7 @@ def make_train_step(
     seed: int,
     accumulate: int = 1,
     ema: float = 0.0,
+    trainable: Any = None,
 ) -> Callable[[TrainState, Batch], TrainState]:
     """A function from a state and a batch to the next state; the old state is used up.
 
@@ -36,6 +37,9 @@ def make_train_step(
         seed: of dropout and mixing.
         accumulate: parts of the batch that are computed one after the other; memory is that of one.
         ema: decay of the average of the parameters; see `ema_decay`. 0: none is kept.
+        trainable: of `groups.trainable_mask`. The gradient of what is frozen counts as zero: it is
+            not in the norm, makes no step a bad one, and the compiler leaves it out. None: nothing
+            is frozen.
     """
 
     def train_step(state: TrainState, batch: Batch) -> TrainState:
@@ -43,6 +47,8 @@ def make_train_step(
         gradient, sums, model_state = accumulated_gradient(
             objective, preprocessing, state, batch, rng, accumulate
         )
+        if trainable is not None:
+            gradient = jax.tree.map(lambda g, mask: jnp.where(mask, g, 0), gradient, trainable)
         grad_norm = optax.global_norm(gradient)
         bad_steps = state.bad_steps.after(state.step + 1, sums["loss"], grad_norm)
         good = bad_steps.in_row == 0
