@@ -3,6 +3,7 @@
 model = vit_jax.create_model("ViT-B/16", num_classes=10)    # a linen module
 classifier = vit_jax.load("runs/digits")                    # a run of train.py
 classifier.predict("seven.png")                             # labelled probabilities
+classifier = vit_jax.load_pretrained("model.safetensors")   # published weights
 """
 
 import importlib
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vit_jax.data import Preprocessing
-    from vit_jax.deploy import Classifier, load
+    from vit_jax.deploy import Classifier, load, load_pretrained
     from vit_jax.errors import UserError
     from vit_jax.models import Features, create_model, list_models
 
@@ -22,6 +23,7 @@ __all__ = [
     "create_model",
     "list_models",
     "load",
+    "load_pretrained",
 ]
 
 __version__ = "0.1.0"
@@ -34,6 +36,7 @@ _HOMES = {
     "create_model": "models",
     "list_models": "models",
     "load": "deploy",
+    "load_pretrained": "deploy",
 }
 
 

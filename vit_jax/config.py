@@ -140,7 +140,7 @@ def _set(config: ConfigDict, path: str, value: Any, source: str) -> None:
     if path in KEYS:
         legal = KEYS[path].legal
         try:
-            value = None if value is None and KEYS[path].preset else legal.convert(value)
+            value = None if value is None and KEYS[path].optional else legal.convert(value)
         except ValueError as error:
             reason = f" ({error})" if str(error) else ""
             raise UserError(

@@ -1,7 +1,7 @@
 """Every key of a configuration, in one table: its default, what it means, which values are legal.
 
 What is said here is about one key at a time; what keys mean together is in `training/checks.py`.
-A key whose default is None takes its value from `augment.preset` (see `presets.py`).
+A key of `augment` whose default is None takes its value from `augment.preset` (see `presets.py`).
 """
 
 import numbers
@@ -160,18 +160,19 @@ class Rates:
 class Key:
     """One key: its default, what it means, and which values are legal.
 
-    preset: whether None is legal too, and is replaced by the value of `augment.preset`.
+    optional: whether None is legal too, and the value comes from elsewhere then: that of
+        `augment.preset`, or of the weights in `init_from`.
     """
 
     default: Any
     meaning: str
     legal: Integer | Number | Numbers | Flag | Choice | Text | Span | Rates
-    preset: bool = False
+    optional: bool = False
 
 
 def _of_preset(path: str, meaning: str, legal: Integer | Number | Flag | Choice) -> dict[str, Key]:
     """A key that takes its value from `augment.preset` where nobody sets it."""
-    return {path: Key(None, meaning, legal, preset=True)}
+    return {path: Key(None, meaning, legal, optional=True)}
 
 
 KEYS: dict[str, Key] = {
@@ -206,13 +207,22 @@ KEYS: dict[str, Key] = {
     "data.strict": Key(
         False, "whether a picture that cannot be read ends the run; else it is replaced", Flag()
     ),
-    "data.mean": Key((0.5,), "subtracted from pixels scaled to 0..1, per channel", Numbers()),
-    "data.std": Key((0.5,), "divides the pixels after that, per channel", Numbers()),
+    # These four come with the weights of `init_from`; without, they are (0.5,), (0.5,), 1, bicubic.
+    "data.mean": Key(
+        None, "subtracted from pixels scaled to 0..1, per channel", Numbers(), optional=True
+    ),
+    "data.std": Key(None, "divides the pixels after that, per channel", Numbers(), optional=True),
     "data.crop": Key(
-        1.0, "share of the resized picture's side that the model sees", Number(0.01, 1)
+        None,
+        "share of the resized picture's side that the model sees",
+        Number(0.01, 1),
+        optional=True,
     ),
     "data.interpolation": Key(
-        "bicubic", "how pictures are resized", Choice(("bicubic", "bilinear", "lanczos"))
+        None,
+        "how pictures are resized",
+        Choice(("bicubic", "bilinear", "lanczos")),
+        optional=True,
     ),
     "data.workers": Key(0, "processes that load pictures; 0: threads of this one", Integer()),
     # Augmentation of training pictures; docs/augmentation.md names the papers.
@@ -250,7 +260,15 @@ KEYS: dict[str, Key] = {
     **_of_preset("augment.mix_probability", "probability that a batch is mixed", Number(0, 1)),
     **_of_preset("augment.mix_switch", "probability of CutMix where both are on", Number(0, 1)),
     # A name of `python -m vit_jax models`; every field of that model is a legal key beside it.
-    "model.name": Key("ViT-Ti/16", "which model; its fields are model.FIELD", Text()),
+    # Without a name it is the model of `init_from`, or else ViT-Ti/16.
+    "model.name": Key(
+        None, "which model; its fields are model.FIELD", Text(filled=True), optional=True
+    ),
+    "init_from": Key(
+        "",
+        "weights to begin with: a run folder, a file, hf://OWNER/NAME or https://...; empty: none",
+        Text(),
+    ),
     "precision": Key("float32", "type of the computation", Choice(("float32", "bfloat16"))),
     # What is minimised, and how.
     "objective.loss": Key(

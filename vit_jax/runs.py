@@ -81,12 +81,42 @@ class ModelRecord:
             }
         )
 
+    def has_names(self) -> bool:
+        """Whether the classes have names, and not numbers in their place."""
+        return self.class_names != unnamed_classes(len(self.class_names))
+
+    def changed(self, fields: dict[str, Any]) -> "ModelRecord":
+        """The record of the same model with other fields: size, channels and classes follow."""
+        model = dataclasses.replace(self, fields=fields).create_model()
+        size, classes = model.image_size, model.num_classes
+        values = {"size": (size, size) if isinstance(size, int) else size}
+        if (channels := model.in_channels) != self.preprocessing.channels:
+            mean_of = {
+                name: (sum(of) / len(of),)  # of the colours
+                for name in ("mean", "std")
+                if len(of := getattr(self.preprocessing, name)) > 1
+            }
+            values |= {"channels": channels, **mean_of}
+        return dataclasses.replace(
+            self,
+            fields=fields,
+            preprocessing=dataclasses.replace(self.preprocessing, **values),
+            class_names=self.class_names
+            if classes == len(self.class_names)
+            else unnamed_classes(classes),
+        )
+
     def create_model(self):
         """The module that the parameters belong to; UserError where this version has no such."""
         try:
             return create_model(self.name, **self.fields)
         except (ValueError, TypeError) as error:
             raise UserError(f"the model record cannot be followed: {error}") from error
+
+
+def unnamed_classes(count: int) -> tuple[str, ...]:
+    """Names of classes whose names nobody has said."""
+    return tuple(f"class {number}" for number in range(count))
 
 
 class RunFolder:
@@ -188,6 +218,10 @@ class RunFolder:
         """The step that was best on the validation data; None where nothing was compared."""
         return best_step(self.read_metrics())
 
+    def is_run(self) -> bool:
+        """Whether a trained model lies here, or is on its way."""
+        return self.model_file.is_file()
+
     def result(self) -> dict[str, Any] | None:
         """The result of a finished run, with the test accuracy; None for any other."""
         return result(self.read_metrics())
@@ -263,6 +297,19 @@ class RunFolder:
             f"no readable checkpoint {which!r} in {self.checkpoints}; restore the folder from a "
             "copy or train again"
         )
+
+    def write_variables(self, variables: dict[str, Any]) -> None:
+        """Keeps variables that no training of this folder has made, as its checkpoint 0.
+
+        Raises UserError where the folder has something in it already.
+        """
+        if self.path.is_dir() and any(self.path.iterdir()):
+            raise UserError(f"{self.path} is not empty; choose another folder to write to")
+        state = {"params": variables["params"]}
+        if others := {name: tree for name, tree in variables.items() if name != "params"}:
+            state["model_state"] = others
+        with ocp.CheckpointManager(self.checkpoints.resolve()) as manager:
+            manager.save(0, args=ocp.args.Composite(state=ocp.args.PyTreeSave(state)))
 
     def _as_the_model_has_them(self, variables: dict[str, Any]) -> dict[str, Any]:
         """Blocks stacked or apart as the run's model wants them: it may have changed on the way."""

@@ -3,6 +3,7 @@
 Building it runs every check there is and compiles nothing, so a mistake shows within seconds.
 """
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,8 +42,12 @@ from vit_jax.training.sharding import (
     shard_state,
     to_devices,
 )
+from vit_jax.training.start import inherited_fields, open_start
 from vit_jax.training.state import TrainState, random_keys, state_maker, zero_totals
 from vit_jax.training.step import make_eval_step, make_train_step
+from vit_jax.weights.adapt import Adapted
+
+DEFAULT_MODEL = "ViT-Ti/16"
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class Experiment:
     sources: dict[str, Source]
     model: nn.Module
     record: ModelRecord
+    start: Adapted | None
     augment: Augment
     objective: Objective
     metric_names: tuple[str, ...]
@@ -108,7 +114,10 @@ class Experiment:
     def initial_state(self) -> TrainState:
         """The train state before the first step, made on the devices where it stays."""
         make = jax.jit(self._make_state, out_shardings=self.shardings)
-        return make(random_keys(self.config.seed)[0])
+        key = random_keys(self.config.seed)[0]
+        if self.start is None:
+            return make(key)
+        return make(key, jax.device_put(self.start.params, self.shardings.params))
 
     @functools.cached_property
     def shardings(self) -> TrainState:
@@ -186,6 +195,7 @@ def build(
     *,
     class_names: Sequence[str] | None = None,
     split: Mapping[str, Sequence[str]] | None = None,
+    record: ModelRecord | None = None,
 ) -> Experiment:
     """Builds and checks what a configuration stands for; raises UserError for any mistake in it.
 
@@ -193,6 +203,7 @@ def build(
         config: of `vit_jax.config`.
         class_names: of a model that is trained already; by default those of the data.
         split: which files its run has in which split (`RunFolder.read_split`).
+        record: of a model that is trained already, in place of the one in `init_from`.
     """
     mesh = make_mesh(find_devices(config.device), **config.mesh)
 
@@ -213,19 +224,16 @@ def build(
     checks.check_splits(config, sources)
     train_source = sources["train"]
 
-    fields = checks.model_fields(config, train_source)
+    start = open_start(config.init_from) if config.init_from and record is None else None
+    trained = start.record if start else record
+    inherited = inherited_fields(config, trained) if trained else {}
+    fields = {**inherited, **checks.model_fields(config, train_source)}
+    name = trained.name if trained else config.model.name or DEFAULT_MODEL
     try:
-        model = create_model(config.model.name, **fields)
+        model = create_model(name, **fields)
     except (ValueError, TypeError) as error:
         raise UserError(f"model: {error}") from error
-    preprocessing = Preprocessing(
-        size=_pair(model.image_size),
-        channels=model.in_channels,
-        mean=config.data.mean,
-        std=config.data.std,
-        crop=config.data.crop,
-        interpolation=config.data.interpolation,
-    )
+    preprocessing = _preprocessing(config, model, trained)
     objective = make_objective(config, model, train_source)
 
     clock = Clock(len(train_source), config.batch_size)
@@ -240,14 +248,15 @@ def build(
         sources=sources,
         model=model,
         record=ModelRecord(
-            name=config.model.name,
+            name=name,
             fields=fields,
             preprocessing=preprocessing,
             class_names=tuple(train_source.class_names),
             activation=config.objective.loss,
-            origin=f"trained on {config.dataset} ({config.data.train})",
+            origin=_origin(config, trained),
             versions=library_versions(),
         ),
+        start=start.fit(model, tuple(train_source.class_names)) if start else None,
         augment=Augment.among(config.augment),
         objective=objective,
         metric_names=metric_names,
@@ -257,6 +266,29 @@ def build(
         mesh=mesh,
         bad_pictures=BadPictures(strict=config.data.strict),
     )
+
+
+def _origin(config: ConfigDict, trained: ModelRecord | None) -> str:
+    """Where the parameters come from, in words."""
+    origin = f"trained on {config.dataset} ({config.data.train})"
+    return f"{origin}, from {config.init_from}" if config.init_from else origin
+
+
+def _preprocessing(
+    config: ConfigDict, model: nn.Module, trained: ModelRecord | None
+) -> Preprocessing:
+    """What the configuration says; where it says nothing what the weights were trained on."""
+    base = Preprocessing(size=_pair(model.image_size), channels=model.in_channels)
+    named = {}
+    for field in ("mean", "std", "crop", "interpolation"):
+        value = config.data[field]
+        if value is None and trained is not None:
+            value = getattr(trained.preprocessing, field)
+            if field in ("mean", "std") and len(value) not in (1, base.channels):
+                value = (sum(value) / len(value),)  # of colours, for another number of channels
+        if value is not None:
+            named[field] = value
+    return dataclasses.replace(base, **named)
 
 
 def _on_devices(batches, mesh: Mesh):

@@ -62,7 +62,12 @@ def fit(config: ConfigDict, workdir: str | os.PathLike, *, draw: Drawing | None 
     with contextlib.ExitStack() as held:
         with distributed.together():
             goes_on = config.resume != "never" and run.config_file.exists()
-            experiment = build(config, split=run.read_split() if goes_on else None)
+            experiment = build(
+                config,
+                split=run.read_split() if goes_on else None,
+                # A run that has begun needs the weights it began with no more.
+                record=run.read_model() if goes_on and run.steps() and config.init_from else None,
+            )
             check_batch(config, experiment.mesh)
             distributed.check_mesh(experiment.mesh)
             profiled_steps = steps_to_profile(config.profile, experiment.total_steps)
@@ -94,6 +99,8 @@ def _train_or_go_on(
         with out_of_memory.explained(experiment, out_of_memory.START):
             step, state = _restore_or_begin(experiment, run, checkpoints)
         distributed.check_same({"the step to go on from": step})
+        if step == 0 and experiment.start:
+            report.say(f"begins with the weights of {config.init_from}; {experiment.start}")
         if primary and (run.result() is None or not run.model_file.exists()):
             run.write_model(experiment.record)  # even a young run can be loaded
         if step and primary and not run.metrics_file.exists():

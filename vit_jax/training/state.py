@@ -101,16 +101,20 @@ def state_maker(
     metric_names: tuple[str, ...],
     *,
     average: bool = False,
-) -> Callable[[Array], TrainState]:
+) -> Callable[..., TrainState]:
     """A function from a random key to the train state before the first step.
+
+    The function takes parameters that are trained already as a second argument, if there are any.
 
     average: whether to keep an average of the parameters.
     """
 
-    def make(key: Array) -> TrainState:
+    def make(key: Array, trained_params: Any = None) -> TrainState:
         variables = model.init(key, jnp.zeros((1, *image_shape)), train=False)
         variables.pop("intermediates", None)  # outputs of layers, not state
         params = variables.pop("params")
+        if trained_params is not None:
+            params = trained_params
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             params=params,

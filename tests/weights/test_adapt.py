@@ -1,0 +1,119 @@
+"""Trained parameters in a model of other classes, size or channels: kept, resized, or refused."""
+
+import jax
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+
+from vit_jax import create_model
+from vit_jax.errors import UserError
+from vit_jax.models.layout import is_stacked, unstack_blocks
+from vit_jax.models.positions import resize_positions
+from vit_jax.weights.adapt import adapt, change_channels, parameter_shapes
+
+TINY = {"image_size": 16, "patch_size": 4, "width": 16, "depth": 2, "heads": 2, "mlp_width": 32}
+
+
+def vit(**fields):
+    return create_model("ViT-Ti/16", **{**TINY, "num_classes": 5, **fields})
+
+
+def trained_params(model):
+    """Random everywhere, so that nothing is zero by itself."""
+    noise = np.random.RandomState(0)
+    return jax.tree.map(
+        lambda leaf: noise.normal(size=leaf.shape).astype(np.float32), parameter_shapes(model)
+    )
+
+
+@pytest.fixture(scope="module")
+def trained():
+    model = vit()
+    return model, trained_params(model)
+
+
+def test_the_same_model_keeps_every_bit(trained):
+    model, params = trained
+    adapted = adapt(params, model, vit())
+    assert (adapted.fresh, adapted.resized, adapted.left_out) == ((), (), ())
+    assert str(adapted) == "all of them as they are"
+    jax.tree.map(np.testing.assert_array_equal, adapted.params, params)
+
+
+def test_other_classes_begin_at_zero_and_all_else_keeps_its_bits(trained):
+    """Also where there are as many of them, if the caller says that they are others."""
+    model, params = trained
+    for target, options in ((vit(num_classes=7), {}), (vit(), {"fresh_head": True})):
+        adapted = adapt(params, model, target, **options)
+        assert adapted.fresh == ("head/kernel", "head/bias")
+        assert "zero to begin with: head/kernel, head/bias" in str(adapted)
+        new, old = flatten_dict(adapted.params, sep="/"), flatten_dict(params, sep="/")
+        for path, leaf in new.items():
+            if path.startswith("head"):
+                assert leaf.shape[-1] == target.num_classes and not np.any(leaf)
+            else:
+                np.testing.assert_array_equal(leaf, old[path])
+
+
+@pytest.mark.parametrize("size", [24, (8, 32), (32, 8)])
+def test_another_picture_size_resizes_the_table_by_its_grid(trained, size):
+    """(8, 32) has as many patches as (16, 16), and another table."""
+    model, params = trained
+    target = vit(image_size=size)
+    adapted = adapt(params, model, target)
+    assert adapted.resized == ("pos_embed",)
+    expected = resize_positions(params["pos_embed"], (4, 4), target.built_grid, prefix=1)
+    np.testing.assert_allclose(adapted.params["pos_embed"], expected, atol=1e-6)
+    assert not np.array_equal(adapted.params["pos_embed"], params["pos_embed"])
+
+
+def test_a_head_that_is_not_wanted_is_named(trained):
+    model, params = trained
+    adapted = adapt(params, model, vit(num_classes=0))
+    assert adapted.left_out == ("head/kernel", "head/bias")
+
+
+def test_a_stacked_model_gets_its_blocks_stacked(trained):
+    model, params = trained
+    adapted = adapt(params, model, vit(scan_layers=True))
+    assert is_stacked(adapted.params)
+    jax.tree.map(np.testing.assert_array_equal, unstack_blocks(adapted.params), params)
+
+
+def test_grey_pictures_give_what_equal_colours_gave(trained):
+    model, params = trained
+    grey = vit(in_channels=1)
+    adapted = adapt(params, model, grey)
+    assert adapted.resized == ("patch_embed/kernel",)
+    picture = np.random.RandomState(1).normal(size=(2, 16, 16, 1)).astype(np.float32)
+    with jax.default_matmul_precision("highest"):
+        ours = grey.apply({"params": adapted.params}, picture)
+        theirs = model.apply({"params": params}, np.repeat(picture, 3, axis=3))
+    np.testing.assert_allclose(ours, theirs, atol=2e-5 * max(1, np.abs(theirs).max()))
+
+
+@pytest.mark.parametrize("channels", [2, 4, 6, 10])
+def test_more_channels_repeat_the_kernels_in_order(channels):
+    """Each is scaled by 3 / channels, so that the sum over whole sets stays."""
+    kernel = np.random.RandomState(2).normal(size=(2, 2, 3, 4)).astype(np.float32)
+    changed = change_channels(kernel, channels)
+    for i in range(channels):
+        np.testing.assert_allclose(changed[:, :, i], kernel[:, :, i % 3] * 3 / channels, rtol=1e-6)
+    if channels == 6:
+        np.testing.assert_allclose(changed.sum(2), kernel.sum(2), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"width": 32, "heads": 4}, r"patch_embed/kernel is \(4, 4, 3, 16\) .* \(4, 4, 3, 32\)"),
+        ({"patch_size": 8}, r"patch_embed/kernel is \(4, 4, 3, 16\)"),
+        ({"depth": 3}, r"blocks_2/\S+ \(\S+.*is not in the weights"),
+        ({"heads": 4}, r"blocks_0/attn/qkv/kernel is \(16, 3, 2, 8\) .* \(16, 3, 4, 4\)"),
+        ({"registers": 2}, r"reg_tokens \(1, 2, 16\) is not in the weights"),
+    ],
+)
+def test_models_that_differ_in_more_are_refused_with_both_shapes(trained, fields, sentence):
+    model, params = trained
+    with pytest.raises(UserError, match=sentence):
+        adapt(params, model, vit(**fields))

@@ -1,0 +1,87 @@
+"""Where parameters begin: at random, or as somebody has trained them (`init_from`)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from vit_jax.errors import UserError
+from vit_jax.models.registry import model_fields
+from vit_jax.runs import ModelRecord, RunFolder
+from vit_jax.weights.adapt import Adapted, adapt
+from vit_jax.weights.hub import fetch
+from vit_jax.weights.pretrained import read_pretrained
+
+# What is no property of the weights: it is the new run's to say.
+_OF_THE_RUN = ("num_classes", "dtype", "attention", "remat", "scan_layers")
+
+# The size of a model, as its name says it.
+_SIZES = ("width", "depth", "heads", "mlp_width", "patch_size")
+
+
+@dataclass(frozen=True)
+class Start:
+    """Trained weights that a run begins with.
+
+    source: where they come from. record: of the trained model. params: its parameters.
+    """
+
+    source: str
+    record: ModelRecord
+    params: Any
+
+    def fit(self, model: Any, class_names: tuple[str, ...]) -> Adapted:
+        """The parameters as the run's model wants them.
+
+        Heads are kept where the classes are the same by name, and begin at zero elsewhere.
+        """
+        other_classes = self.record.class_names != class_names
+        try:
+            return adapt(self.params, self.record.create_model(), model, fresh_head=other_classes)
+        except UserError as error:
+            raise UserError(f"init_from = {self.source!r}: {error}") from error
+
+
+def open_start(source: str) -> Start:
+    """The weights of `init_from`: a run folder, or a file that `weights` can read.
+
+    Raises:
+        UserError: it cannot be read, or does not say enough about itself.
+    """
+    try:
+        path = fetch(source)
+        run = RunFolder(path)
+        if run.is_run():
+            variables, _ = run.read_variables()
+            return Start(source, run.read_model(), variables["params"])
+        record, params = read_pretrained(path)
+    except UserError as error:
+        hint = ""
+        if "--" in str(error):
+            hint = (
+                "; convert it once (python -m vit_jax convert SOURCE FOLDER, with that option) "
+                "and begin from the folder"
+            )
+        raise UserError(f"init_from = {source!r}: {error}{hint}") from error
+    return Start(source, record, params)
+
+
+def inherited_fields(config: ConfigDict, record: ModelRecord) -> dict[str, Any]:
+    """Fields of the model that come with trained weights.
+
+    Raises:
+        UserError: `model.name` is set, and is a model of another size.
+    """
+    own = {**model_fields(record.name), **record.fields}
+    name = config.model.name
+    if name is not None and name != record.name:
+        wanted = model_fields(name)
+        differ = [size for size in _SIZES if wanted[size] != own[size]]
+        if differ:
+            one = ", ".join(f"{size} {wanted[size]}" for size in differ)
+            other = ", ".join(f"{size} {own[size]}" for size in differ)
+            raise UserError(
+                f"model.name = {name!r} has {one}, and the weights of init_from have {other} "
+                f"({record.name}); leave model.name out to take the model of the weights"
+            )
+    return {key: value for key, value in record.fields.items() if key not in _OF_THE_RUN}

@@ -1,0 +1,140 @@
+"""Trained parameters for another picture size, other channels or other classes.
+
+    adapted = adapt(params, trained_model, model)
+
+What can be kept is kept bit for bit. Three things change, and each is listed: the position table is
+resized from grid to grid with the kernel that belongs to the weights; the patch kernel is summed or
+repeated over channels; and heads of another number of classes are zero (the 2020 paper, section
+3.2), so that fine-tuning begins with equal probabilities. Anything else that differs is an error.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+from jaxtyping import Array, Float
+
+from vit_jax.errors import UserError
+from vit_jax.models.layout import stack_blocks, unstack_blocks
+from vit_jax.models.positions import resize_positions
+
+HEADS = ("head", "head_dist")  # of the ViT; a distilled one has both
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """Parameters for a model, and what in them is not as it was.
+
+    fresh: paths that begin at zero. resized: paths whose numbers were resampled, summed or
+    repeated. left_out: paths of the trained model that this one has no place for.
+    """
+
+    params: dict[str, Any]
+    fresh: tuple[str, ...]
+    resized: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """What is not as it was, in words."""
+        parts = {
+            "zero to begin with": self.fresh,
+            "resampled, summed or repeated": self.resized,
+            "left out": self.left_out,
+        }
+        said = [f"{what}: {', '.join(paths)}" for what, paths in parts.items() if paths]
+        return "; ".join(said) or "all of them as they are"
+
+
+def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) -> Adapted:
+    """Arranges the parameters of one ViT for another, blocks stacked or apart as that has them.
+
+    Args:
+        params: of the trained model.
+        trained: the module they belong to.
+        model: the module wanted.
+        fresh_head: whether heads begin anew even where their shape is the same, since the classes
+            are others.
+
+    Raises:
+        UserError: the models differ in more than picture size, channels and classes; the sentence
+            has the paths and both shapes.
+    """
+    old = flatten_dict(unstack_blocks(params), sep="/")
+    shapes = flatten_dict(unstack_blocks(parameter_shapes(model)), sep="/")
+    new, fresh, resized, wrong = {}, [], [], []
+    for path, leaf in shapes.items():
+        shape = leaf.shape
+        is_head = path.split("/")[0] in HEADS
+        if is_head and (fresh_head or path not in old or old[path].shape != shape):
+            new[path] = np.zeros(shape, np.float32)
+            fresh.append(path)
+        elif path not in old:
+            wrong.append(f"{path} {shape} is not in the weights")
+        elif path == "pos_embed" and _tables_can_be_resized(trained, model):
+            new[path] = _resized_table(old[path], trained, model)
+            resized += [path] if trained.built_grid != model.built_grid else []
+        elif path == "patch_embed/kernel" and _differs_in_channels_only(old[path].shape, shape):
+            new[path] = change_channels(old[path], shape[2])
+            resized.append(path)
+        elif old[path].shape != shape:
+            wrong.append(f"{path} is {old[path].shape} in the weights and {shape} in the model")
+        else:
+            new[path] = old[path]
+    if wrong:
+        more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
+        raise UserError(f"the weights do not fit the model: {'; '.join(wrong[:4])}{more}")
+    nested = unflatten_dict(new, sep="/")
+    left_out = tuple(path for path in old if path not in shapes)
+    if getattr(model, "scan_layers", False):
+        nested = stack_blocks(nested)
+    return Adapted(nested, tuple(fresh), tuple(resized), left_out)
+
+
+def change_channels(
+    kernel: Float[Array, "height width channels out"], channels: int
+) -> Float[np.ndarray, "height width other out"]:
+    """A patch kernel for pictures with another number of channels.
+
+    For one channel the kernels are summed: a grey picture gives what it gave as equal red, green
+    and blue. For others they are repeated in order and scaled by the ratio of the numbers, so that
+    what a picture of equal channels gives stays the same where whole sets are repeated, and nearly
+    so elsewhere ("inflated", as timm does).
+    """
+    kernel = np.asarray(kernel)
+    old = kernel.shape[2]
+    if channels == 1:
+        return kernel.sum(axis=2, keepdims=True)
+    repeated = kernel[:, :, np.arange(channels) % old]
+    return repeated * np.float32(old / channels)
+
+
+def parameter_shapes(model: Any) -> Any:
+    """Shapes of a model's parameters, as `jax.ShapeDtypeStruct`; nothing is computed."""
+    size = model.image_size
+    height, width = (size, size) if isinstance(size, int) else size
+    images = jax.ShapeDtypeStruct((1, height, width, model.in_channels), jnp.float32)
+    variables = jax.eval_shape(lambda x: model.init(jax.random.key(0), x, train=False), images)
+    return variables["params"]
+
+
+def _tables_can_be_resized(trained: Any, model: Any) -> bool:
+    return trained._positions_in_front == model._positions_in_front
+
+
+def _resized_table(table: Array, trained: Any, model: Any) -> np.ndarray:
+    return np.asarray(
+        resize_positions(
+            jnp.asarray(table),
+            trained.built_grid,
+            model.built_grid,
+            prefix=trained._positions_in_front,
+            kernel=trained.pos_resize,
+        )
+    )
+
+
+def _differs_in_channels_only(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return one[2] != other[2] and (*one[:2], one[3]) == (*other[:2], other[3])
