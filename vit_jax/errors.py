@@ -7,6 +7,7 @@ and keeps its traceback.
 
 import difflib
 import errno
+import sys
 from collections.abc import Iterable
 
 EXIT_DONE = 0
@@ -37,6 +38,27 @@ class BadPicture(UserError):
 
 class Diverged(ArithmeticError):
     """A run whose loss or gradient is no longer finite, and what to try."""
+
+
+# What a full disk, a quota, missing rights or an impossible path look like.
+_DISK_ERRORS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EIO),
+)
+
+
+def explained(error: Exception) -> int:
+    """Tells a mistake in a sentence, and returns the exit code; an internal fault is left alone."""
+    if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+        error = UserError(
+            f"{error.filename or 'the disk'} cannot be used: {error.strerror}; make room, mend the "
+            "rights or choose another path, then run the same command again (a run goes on from "
+            "its last checkpoint)"
+        )
+    if not isinstance(error, (UserError, Diverged)):
+        return EXIT_INTERNAL_FAULT
+    print(f"error: {error}", file=sys.stderr)
+    return EXIT_DIVERGED if isinstance(error, Diverged) else EXIT_USER_ERROR
 
 
 def is_disk_full(error: BaseException | None) -> bool:
