@@ -3,7 +3,8 @@
 What is notable here:
 - Two frameworks in one process share threads and memory pools; here each has its own, and all wait
   but the one that is timed.
-- They are timed one after the other, round after round, in an order that turns around. Ratios are
+- They are timed one after the other, round after round, in an order that turns around. What counts
+  of a turn is its fastest run, for what else a machine does can only make one slower. Ratios are
   taken within a round, where all have met much the same load; their median and range are given.
 - Every process also times one plain matrix product in each round. Utilisation is a model's
   arithmetic by the fastest of these, also within a round.
@@ -22,7 +23,7 @@ import numpy as np
 
 from benchmarks.peers import OURS, PEERS, TIMM, Case, check_installed, product_rate
 
-ROUND_SECONDS = 0.3  # an implementation's turn in a round is at least so long, and one run
+ROUND_SECONDS = 1.0  # an implementation's turn in a round is at least so long, and one run
 TABLE_HEAD = (
     "| case | implementation | ms | images/s | speed by {} | lowest-highest | utilisation |\n"
     "|---|---|---:|---:|---:|---:|---:|"
@@ -129,8 +130,8 @@ def take_turns(workers: "Sequence[Worker]", rounds: int) -> list[Row]:
     turns = list(zip(workers, rows, strict=True))
     for number in range(rounds):
         for worker, row in turns if number % 2 == 0 else reversed(turns):
-            row.seconds.append(worker.ask("seconds", runs) / runs)
-            row.product_rates.append(worker.ask("product_rate"))
+            row.seconds.append(min(worker.ask("seconds", 1) for _ in range(runs)))
+            row.product_rates.append(max(worker.ask("product_rate") for _ in range(3)))
     return rows
 
 

@@ -195,6 +195,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="few pictures: the rates mean nothing")
     parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured")
+    parser.add_argument("--only", default="", help="sources with this in their name, such as JPEG")
     options = parser.parse_args()
     workers = WORKERS[:2] if options.quick else WORKERS
     rounds = 1 if options.quick else options.rounds
@@ -203,7 +204,7 @@ def main() -> None:
         cases = make_cases(Path(folder), options.quick)
         print(f"{os.cpu_count()} cores; decoding by {'OpenCV' if opencv() else 'Pillow'}")
         print(f"{'pictures/s/core':20}{'workers':>8}{'plain loop':>12}{'pipeline':>12}{'ratio':>8}")
-        for case in cases:
+        for case in (case for case in cases if options.only in case.name):
             for count in workers:
                 rates = [(loop_rate(case), pipeline_rate(case, count)) for _ in range(rounds)]
                 plain, ours = (statistics.median(column) for column in zip(*rates, strict=True))

@@ -97,7 +97,7 @@ def test_counts_are_per_class_and_split(pets):
     assert report.splits["test"].class_counts == (0, 1)
     assert report.splits["train"].imbalance == 2.5
     [finding] = report.findings
-    assert "1 of 2 classes without a picture to test: cat" in finding
+    assert "1 of 2 classes without a picture to test: 'cat'" in finding
 
 
 def test_digits_have_the_counts_of_their_paper(train, test):

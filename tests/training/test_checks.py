@@ -25,6 +25,10 @@ MISTAKES = [
     ({"data.test": "exam"}, r"exam.*test"),
     ({"data.mean": "(0.1, 0.2)"}, "mean"),
     ({"mesh.data": "1000"}, "asks for 1000 devices and there are"),
+    (
+        {"data.sampling": "balanced", "objective.class_weights": "balanced"},
+        "rare classes more on top of that; set one of the two back",
+    ),
     ({"device": "tpu"}, "no tpu device.*ACCELERATOR=tpu.*device=cpu"),
 ]
 

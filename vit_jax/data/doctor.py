@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 from PIL import Image
 
+from vit_jax.data.paths import some_of
 from vit_jax.data.sources import Source
 from vit_jax.errors import BadPicture, UserError
 
@@ -359,7 +360,7 @@ def _findings_on_classes(report: Report) -> Iterator[str]:
         empty = [name for name, count in zip(names, counts, strict=True) if not count]
         if 0 < len(empty) < len(names):
             few = f"{len(empty):,} of {len(names):,} classes"
-            yield f"{few} without a picture to {what}: {_some(empty)}"
+            yield f"{few} without a picture to {what}: {some_of(empty, _NAMED)}"
     train = report.splits.get("train")
     if train and train.imbalance and train.imbalance > LARGE_IMBALANCE:
         counts = [count for count in train.class_counts if count]
@@ -380,8 +381,3 @@ def _pairs(equal: Equal) -> str:
     more = equal.count - len(equal.named)
     shown = ", ".join(f"{first} = {second}" for first, second in equal.named)
     return shown + (f" and {more:,} more" if more else "")
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")

@@ -83,6 +83,12 @@ def model_fields(config: ConfigDict, source: Source) -> dict[str, Any]:
 
 def _check_objective(config: ConfigDict, source: Source) -> None:
     """The loss must suit the labels."""
+    if config.data.sampling == "balanced" and config.objective.class_weights == "balanced":
+        raise UserError(
+            "data.sampling = 'balanced' shows every class equally often, and "
+            "objective.class_weights = 'balanced' would weigh rare classes more on top of that; "
+            "set one of the two back (to natural, or to none)"
+        )
     if not source.multi_label:
         if len(source.class_names) == 1 and config.objective.loss == "sigmoid":
             raise UserError(
