@@ -89,9 +89,8 @@ def test_what_is_new_is_said_and_learned(config, pictures, tmp_path, capsys):
     changes = {"dataset": f"folder:{pictures}", "model.image_size": "24"}
     run = fit(config(changes), tmp_path / "run").run
     said = capsys.readouterr()
-    assert (
-        "zero to begin with: head/kernel, head/bias; resampled, summed or repeated: pos_embed"
-        in (said.out + said.err)
+    assert "new: head/kernel, head/bias; resampled, summed or repeated: pos_embed" in (
+        said.out + said.err
     )
     assert load(run.path).predict(pictures / "one" / "0.png")
     assert "from " in run.read_model().origin

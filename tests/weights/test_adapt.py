@@ -3,13 +3,13 @@
 import jax
 import numpy as np
 import pytest
-from flax.traverse_util import flatten_dict
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from vit_jax import create_model
 from vit_jax.errors import UserError
 from vit_jax.models.layout import is_stacked, unstack_blocks
 from vit_jax.models.positions import resize_positions
-from vit_jax.weights.adapt import adapt, change_channels, parameter_shapes
+from vit_jax.weights.adapt import adapt, change_channels, merge_lora, parameter_shapes
 
 TINY = {"image_size": 16, "patch_size": 4, "width": 16, "depth": 2, "heads": 2, "mlp_width": 32}
 
@@ -46,7 +46,7 @@ def test_other_classes_begin_at_zero_and_all_else_keeps_its_bits(trained):
     for target, options in ((vit(num_classes=7), {}), (vit(), {"fresh_head": True})):
         adapted = adapt(params, model, target, **options)
         assert adapted.fresh == ("head/kernel", "head/bias")
-        assert "zero to begin with: head/kernel, head/bias" in str(adapted)
+        assert "new: head/kernel, head/bias" in str(adapted)
         new, old = flatten_dict(adapted.params, sep="/"), flatten_dict(params, sep="/")
         for path, leaf in new.items():
             if path.startswith("head"):
@@ -117,3 +117,34 @@ def test_models_that_differ_in_more_are_refused_with_both_shapes(trained, fields
     model, params = trained
     with pytest.raises(UserError, match=sentence):
         adapt(params, model, vit(**fields))
+
+
+@pytest.mark.parametrize("fields", [{}, {"mlp": "swiglu"}, {"scan_layers": True}])
+def test_low_rank_additions_begin_with_the_same_numbers_and_merge_into_the_kernels(fields):
+    plain = vit(**fields)
+    params = trained_params(plain)
+    low_rank = vit(lora_rank=3, **fields)
+    adapted = adapt(params, plain, low_rank)
+    assert all("_lora/" in path for path in adapted.fresh)
+    assert len(adapted.fresh) == 2 * 3 * (1 if fields.get("scan_layers") else 2)
+    picture = np.random.RandomState(1).normal(size=(2, 16, 16, 3)).astype(np.float32)
+
+    def logits(model, params):
+        with jax.default_matmul_precision("highest"):
+            return np.asarray(model.apply({"params": params}, picture))
+
+    before = logits(plain, params)
+    np.testing.assert_allclose(logits(low_rank, adapted.params), before, rtol=1e-6, atol=1e-6)
+    noise = np.random.RandomState(3)
+    learned = flatten_dict(adapted.params, sep="/")
+    for path in learned:
+        if path.endswith("_lora/up"):
+            learned[path] = 0.1 * noise.normal(size=learned[path].shape).astype(np.float32)
+    learned = unflatten_dict(learned, sep="/")
+    after = logits(low_rank, learned)
+    assert np.abs(after - before).max() > 1e-2
+    merged = merge_lora(learned)
+    assert not any("lora" in path for path in flatten_dict(merged, sep="/"))
+    np.testing.assert_allclose(
+        logits(plain, merged), after, atol=2e-5 * max(1, np.abs(after).max())
+    )

@@ -9,7 +9,7 @@ from vit_jax.deploy.classifier import Classifier
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
 from vit_jax.runs import ModelRecord, RunFolder
-from vit_jax.weights.adapt import adapt
+from vit_jax.weights.adapt import adapt, merge_lora
 from vit_jax.weights.ecosystem import Asked
 from vit_jax.weights.hub import fetch
 from vit_jax.weights.pretrained import read_pretrained, write_pretrained
@@ -71,6 +71,8 @@ def convert(
 ) -> ModelRecord:
     """Turns weights of any kind into a run folder, or into the files of another library.
 
+    Low-rank additions are merged into the kernels they belong to.
+
     Args:
         source: as for `load_pretrained`.
         folder: where; it must be empty or not there.
@@ -81,6 +83,9 @@ def convert(
         The record of the model that was written.
     """
     record, params = read(source, asked or Asked(), part)
+    if record.fields.get("lora_rank"):
+        params = merge_lora(params)
+        record = record.changed({**record.fields, "lora_rank": 0})
     record, params = change(record, params, image_size=image_size)
     if Path(folder).is_dir() and any(Path(folder).iterdir()):
         raise UserError(f"{folder} is not empty; choose another folder to write to")

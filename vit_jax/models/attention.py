@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from vit_jax.models import attention_kernels as kernels
 from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers import LayerNorm, flat_dot_general
+from vit_jax.models.layers import LayerNorm, LowRank, flat_dot_general
 from vit_jax.models.legal import check_choice, check_multiple
 
 
@@ -112,6 +112,7 @@ class Attention(nn.Module):
     init_scheme: str = "vit"
     dtype: Dtype = jnp.float32
     implementation: str = "auto"  # of `attention`
+    lora_rank: int = 0  # of what is added to q, k and v; for attention of tokens to themselves
 
     @nn.compact
     def __call__(
@@ -129,6 +130,10 @@ class Attention(nn.Module):
         q, k, v = QueryKeyValue(
             self.heads, head_dim, self.qkv_bias, self.init_scheme, self.dtype, name="qkv"
         )(x, context)
+        if self.lora_rank and context is None:
+            shape = (3, self.heads, head_dim)
+            added = LowRank(self.lora_rank, shape, self.dtype, name="qkv_lora")(x)
+            q, k, v = (one + added[:, :, i] for i, one in enumerate((q, k, v)))
         if self.qk_norm:
             q = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="q_norm")(q)
             k = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="k_norm")(k)

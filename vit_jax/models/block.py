@@ -40,6 +40,7 @@ class Block(nn.Module):
     dtype: str = "float32"
     attention: str = "auto"
     mlp_kind: str = "plain"
+    lora_rank: int = 0
 
     @nn.compact
     def __call__(
@@ -61,6 +62,7 @@ class Block(nn.Module):
             self.init_scheme,
             self.dtype,
             self.attention,
+            self.lora_rank,
             name="attn",
         )
         mlp = Mlp(
@@ -70,6 +72,7 @@ class Block(nn.Module):
             self.init_scheme,
             self.dtype,
             self.mlp_kind,
+            self.lora_rank,
             name="mlp",
         )
         norm1 = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm1")

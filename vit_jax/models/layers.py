@@ -13,6 +13,7 @@ What is notable here:
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -122,6 +123,27 @@ def flat_dot_general(
     return flat.reshape(*leading, *features)
 
 
+class LowRank(nn.Module):
+    """An addition of low rank to a linear layer (LoRA, Hu et al. 2022, section 4.1).
+
+    Parameters `down (width, rank)` and `up (rank, *features)`, whose product is added to the
+    layer's kernel; `up` is zero to begin with, so nothing changes until it learns. The factor
+    alpha / rank of the paper is 1.
+    """
+
+    rank: int
+    features: tuple[int, ...]
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*batch width"]) -> Float[Array, "*batch features"]:
+        width = x.shape[-1]
+        down = self.param("down", nn.initializers.normal(width**-0.5), (width, self.rank))
+        up = self.param("up", nn.initializers.zeros_init(), (self.rank, *self.features))
+        x = flat_dot_general(x.astype(self.dtype), down.astype(self.dtype))
+        return flat_dot_general(x, up.astype(self.dtype))
+
+
 class Mlp(nn.Module):
     """The per-token network of a block: `fc1`, activation, dropout, `fc2`, dropout; shape kept.
 
@@ -136,26 +158,35 @@ class Mlp(nn.Module):
     init_scheme: str = "vit"
     dtype: Dtype = jnp.float32
     kind: str = "plain"
+    lora_rank: int = 0
 
     @nn.compact
     def __call__(
         self, x: Float[Array, "*batch width"], *, train: bool = False
     ) -> Float[Array, "*batch width"]:
         scheme = INIT_SCHEMES[self.init_scheme]
-        dense = {
-            "bias_init": scheme.mlp_bias,
-            "dtype": self.dtype,
-            "dot_general": flat_dot_general,
-        }
+
+        def dense(x: Array, features: int, name: str, kernel_init: Any = scheme.kernel) -> Array:
+            layer = nn.Dense(
+                features,
+                kernel_init=kernel_init,
+                bias_init=scheme.mlp_bias,
+                dtype=self.dtype,
+                dot_general=flat_dot_general,
+                name=name,
+            )
+            if not self.lora_rank:
+                return layer(x)
+            low_rank = LowRank(self.lora_rank, (features,), self.dtype, name=f"{name}_lora")
+            return layer(x) + low_rank(x)
+
         if self.kind == "swiglu":
-            both = nn.Dense(2 * self.hidden, kernel_init=scheme.gated, name="fc1", **dense)(x)
-            gate, value = jnp.split(both, 2, axis=-1)
+            gate, value = jnp.split(dense(x, 2 * self.hidden, "fc1", scheme.gated), 2, axis=-1)
             hidden = jax.nn.silu(gate) * value
         else:
-            hidden = nn.Dense(self.hidden, kernel_init=scheme.kernel, name="fc1", **dense)(x)
-            hidden = ACTIVATIONS[self.activation](hidden)
+            hidden = ACTIVATIONS[self.activation](dense(x, self.hidden, "fc1"))
         hidden = nn.Dropout(self.dropout)(hidden, deterministic=not train)
-        out = nn.Dense(x.shape[-1], kernel_init=scheme.kernel, name="fc2", **dense)(hidden)
+        out = dense(hidden, x.shape[-1], "fc2")
         return nn.Dropout(self.dropout)(out, deterministic=not train)
 
 

@@ -58,7 +58,7 @@ def check_fields(model: "ViT") -> None:
         check_rate(name, field, getattr(model, field))
     for field in _COUNTS:
         check_count(name, field, getattr(model, field))
-    for field in ("num_classes", "registers"):
+    for field in ("num_classes", "registers", "lora_rank"):
         check_count(name, field, getattr(model, field), least=0)
     for field in ("head_dim", "mlp_width", "representation_size"):
         if getattr(model, field) is not None:

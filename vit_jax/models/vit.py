@@ -110,6 +110,7 @@ class ViT(nn.Module):
     qkv_bias: bool = True  # some later models leave it out
     qk_norm: bool = False  # keeps attention logits bounded in very large models (ViT-22B)
     mlp: str = "plain"  # "swiglu": the hidden layer has a gate (DINOv2's giant)
+    lora_rank: int = 0  # of low-rank additions to qkv and the MLP, for fine-tuning; 4 to 16 do
     activation: str = "gelu"  # exact; "gelu_tanh" Google's weights, "quick_gelu" CLIP, "relu"
     norm_eps: float = 1e-6  # of every LayerNorm; torch's default would be 1e-5
     init_scheme: str = "vit"  # "trunc02" DeiT, "normal02" small CIFAR models
@@ -142,7 +143,7 @@ class ViT(nn.Module):
             self.reg_tokens = self.param("reg_tokens", scheme.registers, (1, self.registers, width))
         if self.positions == "learned":
             height, columns = self.built_grid
-            rows = self._positions_in_front + height * columns
+            rows = self.positions_in_front + height * columns
             self.pos_embed = self.param("pos_embed", scheme.positions, (1, rows, width))
         self.pos_dropout = nn.Dropout(self.position_dropout)
         if self.embed_norm:
@@ -167,6 +168,7 @@ class ViT(nn.Module):
             "mlp_dropout": self.mlp_dropout,
             "attention": self.attention,
             "mlp_kind": self.mlp,
+            "lora_rank": self.lora_rank,
             **shared,
         }
         block = rematerialised(Block, self.remat, in_loop=self.scan_layers)
@@ -239,14 +241,14 @@ class ViT(nn.Module):
 
         positions = self._position_table(tuple(grid))
         if positions is not None:
-            x = x + positions[:, self._positions_in_front :].astype(x.dtype)
+            x = x + positions[:, self.positions_in_front :].astype(x.dtype)
 
         in_front = []
         if self.has_class_token:
             in_front.append(self.cls_token)
         if self.distilled:
             in_front.append(self.dist_token)
-        if self._positions_in_front:
+        if self.positions_in_front:
             in_front = [token + positions[:, i : i + 1] for i, token in enumerate(in_front)]
         if self.registers:
             in_front.append(self.reg_tokens)
@@ -287,7 +289,7 @@ class ViT(nn.Module):
         return height // rows, width // columns
 
     @property
-    def _positions_in_front(self) -> int:
+    def positions_in_front(self) -> int:
         """Rows of the learned table that are for the class and the distillation token."""
         if self.positions != "learned" or not self.pos_on_cls:
             return 0
@@ -297,7 +299,7 @@ class ViT(nn.Module):
         if self.positions == "none":
             return None
         if self.positions == "learned":
-            in_front = self._positions_in_front
+            in_front = self.positions_in_front
             return resize_positions(
                 self.pos_embed, self.built_grid, grid, prefix=in_front, kernel=self.pos_resize
             )

@@ -28,7 +28,7 @@ HEADS = ("head", "head_dist")  # of the ViT; a distilled one has both
 class Adapted:
     """Parameters for a model, and what in them is not as it was.
 
-    fresh: paths that begin at zero. resized: paths whose numbers were resampled, summed or
+    fresh: paths that begin anew: heads at zero, low-rank additions with a product of zero. resized: paths whose numbers were resampled, summed or
     repeated. left_out: paths of the trained model that this one has no place for.
     """
 
@@ -40,7 +40,7 @@ class Adapted:
     def __str__(self) -> str:
         """What is not as it was, in words."""
         parts = {
-            "zero to begin with": self.fresh,
+            "new": self.fresh,
             "resampled, summed or repeated": self.resized,
             "left out": self.left_out,
         }
@@ -70,6 +70,9 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
         is_head = path.split("/")[0] in HEADS
         if is_head and (fresh_head or path not in old or old[path].shape != shape):
             new[path] = np.zeros(shape, np.float32)
+            fresh.append(path)
+        elif "_lora/" in path and path not in old:
+            new[path] = _fresh_low_rank(path, shape)
             fresh.append(path)
         elif path not in old:
             wrong.append(f"{path} {shape} is not in the weights")
@@ -120,8 +123,38 @@ def parameter_shapes(model: Any) -> Any:
     return variables["params"]
 
 
+def merge_lora(params: Any) -> Any:
+    """The parameters with low-rank additions added to their kernels, and gone.
+
+    A model without `lora_rank` then computes the same.
+    """
+    flat = flatten_dict(params, sep="/")
+    for path in [path for path in flat if path.endswith("_lora/down")]:
+        name = path.removesuffix("_lora/down")
+        down, up = flat.pop(path), flat.pop(f"{name}_lora/up")
+        kernel = flat[f"{name}/kernel"]
+        # Blocks that are stacked have a leading axis in all three.
+        stacked = down.ndim == 3
+        added = (jax.vmap(_product) if stacked else _product)(down, up)
+        flat[f"{name}/kernel"] = np.asarray(kernel + added.reshape(kernel.shape))
+    return unflatten_dict(flat, sep="/")
+
+
+def _product(down: Array, up: Array) -> Array:
+    flat = jnp.asarray(up).reshape(up.shape[0], -1)
+    return jnp.matmul(down, flat, precision=jax.lax.Precision.HIGHEST)
+
+
+def _fresh_low_rank(path: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Zeros for `up`; for `down` numbers of variance 1 / width, the same whenever they are drawn."""
+    if path.endswith("/up"):
+        return np.zeros(shape, np.float32)
+    rng = np.random.default_rng(list(path.encode()))
+    return (shape[0] ** -0.5 * rng.normal(size=shape)).astype(np.float32)
+
+
 def _tables_can_be_resized(trained: Any, model: Any) -> bool:
-    return trained._positions_in_front == model._positions_in_front
+    return trained.positions_in_front == model.positions_in_front
 
 
 def _resized_table(table: Array, trained: Any, model: Any) -> np.ndarray:
@@ -130,7 +163,7 @@ def _resized_table(table: Array, trained: Any, model: Any) -> np.ndarray:
             jnp.asarray(table),
             trained.built_grid,
             model.built_grid,
-            prefix=trained._positions_in_front,
+            prefix=trained.positions_in_front,
             kernel=trained.pos_resize,
         )
     )
