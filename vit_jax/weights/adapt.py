@@ -28,8 +28,9 @@ HEADS = ("head", "head_dist")  # of the ViT; a distilled one has both
 class Adapted:
     """Parameters for a model, and what in them is not as it was.
 
-    fresh: paths that begin anew: heads at zero, low-rank additions with a product of zero. resized: paths whose numbers were resampled, summed or
-    repeated. left_out: paths of the trained model that this one has no place for.
+    fresh: paths that begin anew: heads at zero, low-rank additions with a product of zero.
+    resized: paths whose numbers were resampled, summed or repeated. left_out: paths of the trained
+    model that this one has no place for.
     """
 
     params: dict[str, Any]
@@ -146,7 +147,7 @@ def _product(down: Array, up: Array) -> Array:
 
 
 def _fresh_low_rank(path: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Zeros for `up`; for `down` numbers of variance 1 / width, the same whenever they are drawn."""
+    """Zeros for `up`; for `down` numbers of variance 1 / width, each time the same."""
     if path.endswith("/up"):
         return np.zeros(shape, np.float32)
     rng = np.random.default_rng(list(path.encode()))
