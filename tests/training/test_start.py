@@ -74,7 +74,7 @@ def test_other_classes_get_a_head_of_zeros_and_the_rest_keeps_its_bits(
     experiment = build(config({"dataset": f"folder:{pictures}", "ema": "0.9"}))
     state = experiment.initial_state()
     trained = flat(finished_run.read_variables()[0]["params"])
-    assert experiment.start.fresh == ("head/kernel", "head/bias")
+    assert experiment.start.fresh == ("head/bias", "head/kernel")
     for path, leaf in flat(state.params).items():
         if path.startswith("head"):
             assert leaf.shape[-1] == 2 and not leaf.any()
@@ -89,7 +89,7 @@ def test_what_is_new_is_said_and_learned(config, pictures, tmp_path, capsys):
     changes = {"dataset": f"folder:{pictures}", "model.image_size": "24"}
     run = fit(config(changes), tmp_path / "run").run
     said = capsys.readouterr()
-    assert "new: head/kernel, head/bias; resampled, summed or repeated: pos_embed" in (
+    assert "new: head/bias, head/kernel; resampled, summed or repeated: pos_embed" in (
         said.out + said.err
     )
     assert load(run.path).predict(pictures / "one" / "0.png")

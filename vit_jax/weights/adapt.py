@@ -88,6 +88,7 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
         else:
             new[path] = old[path]
     if wrong:
+        wrong.sort(key=lambda sentence: sentence.startswith("blocks_"))  # the patches say it best
         more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
         raise UserError(f"the weights do not fit the model: {'; '.join(wrong[:4])}{more}")
     nested = unflatten_dict(new, sep="/")
