@@ -53,13 +53,14 @@ class Description:
     """What a file holds, as far as a model can be made of it.
 
     fields: of the ViT. preprocessing: as of an `Origin`. class_names: None where nobody says.
-    origin: its name.
+    origin: its name. notes: what the person should know of the file, one sentence each.
     """
 
     fields: dict[str, Any]
     preprocessing: dict[str, Any]
     origin: str
     class_names: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
 
 
 def _as_it_is(tensors: Any, fields: Any = None) -> Any:

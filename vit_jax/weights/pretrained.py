@@ -32,8 +32,8 @@ ECOSYSTEMS = (timm.ECOSYSTEM, hugging_face.ECOSYSTEM, torchvision.ECOSYSTEM, goo
 _OTHERS = {
     "Swin": r".*relative_position_bias_table",
     "PVT": r".*(patch_embed1|spatial_reduction|attn\.sr)\..*",
-    "MLP-Mixer": r"(MixerBlock_0/.*|blocks\.0\.mlp_tokens\..*)",
-    "a hybrid of ResNet and ViT": r"(conv_root/kernel|patch_embed\.backbone\..*)",
+    "MLP-Mixer": r"((.*/)?MixerBlock_0/.*|blocks\.0\.mlp_tokens\..*)",
+    "a hybrid of ResNet and ViT": r"((.*/)?conv_root/kernel|patch_embed\.backbone\..*)",
     "CLIP": r"(visual\.transformer\..*|text_model\..*|vision_model\..*)",
     "ConvNeXt": r"(stages\.0\.blocks\.0\.conv_dw\..*|features\.1\.0\.block\..*)",
     "ResNet": r"(layer1\.0\.conv1\.weight|resnet\..*)",
