@@ -77,7 +77,12 @@ def test_remat_computes_again_what_it_says(remat, recomputed):
     assert len(products) == recomputed + 1
 
 
-@pytest.mark.parametrize("fields", [{}, {"norm_order": "post", "layer_scale": 0.3, "registers": 2}])
+GATED = {"distilled": True, "mlp": "swiglu"}
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"norm_order": "post", "layer_scale": 0.3, "registers": 2, **GATED}]
+)
 def test_scanned_layers_give_the_numbers_of_layers_apart(fields):
     apart, params = tiny(depth=3, drop_path=0.5, **fields)
     images = random_images(2, 16, 16, 3)
@@ -86,8 +91,9 @@ def test_scanned_layers_give_the_numbers_of_layers_apart(fields):
     assert_same_results(results(stacked, stack_blocks(params), images), expected, 2e-6)
 
 
-def test_scanned_layers_have_the_parameters_of_layers_apart_stacked():
-    apart, params = tiny(depth=3, layer_scale=0.1, qk_norm=True)
+@pytest.mark.parametrize("fields", [{"qk_norm": True}, GATED])
+def test_scanned_layers_have_the_parameters_of_layers_apart_stacked(fields):
+    apart, params = tiny(depth=3, layer_scale=0.1, **fields)
     images = random_images(2, 16, 16, 3)
     shapes = jax.eval_shape(apart.clone(scan_layers=True).init, jax.random.key(0), images)["params"]
     assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, stack_blocks(params))
@@ -103,8 +109,9 @@ def test_each_scanned_layer_is_initialised_by_itself_and_alike():
     assert not np.allclose(kernel[0], kernel[1])
 
 
-def test_scanned_features_and_weights_are_those_of_layers_apart():
-    apart, params = tiny(depth=3)
+@pytest.mark.parametrize("fields", [{}, GATED])
+def test_scanned_features_and_weights_are_those_of_layers_apart(fields):
+    apart, params = tiny(depth=3, **fields)
     images = random_images(2, 16, 16, 3)
     asked = {"attention_weights": True, "mutable": "intermediates", "method": "features"}
     features, kept = apart.apply({"params": params}, images, **asked)
