@@ -1,0 +1,208 @@
+"""From a file of weights to a model with parameters, and back to files of others.
+
+    record, params = read_pretrained("model.safetensors", Asked(origin="deit", heads=6))
+
+Read `read_pretrained`: the tensors are read, the ecosystem recognised, the model described, and the
+tensors arranged. Whatever is left over on either side is an error that lists it, but for what the
+ecosystem knows to be no part of the model.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from vit_jax.data import Preprocessing
+from vit_jax.errors import UserError, nearest
+from vit_jax.models.layout import unstack_blocks
+from vit_jax.models.registry import MODELS, model_fields
+from vit_jax.runs import ModelRecord
+from vit_jax.weights import files, google, hugging_face, timm, torchvision
+from vit_jax.weights.ecosystem import Asked, Description, Ecosystem
+from vit_jax.weights.tables import Tensors, read_params, some, write_tensors
+
+ECOSYSTEMS = (timm.ECOSYSTEM, hugging_face.ECOSYSTEM, torchvision.ECOSYSTEM, google.ECOSYSTEM)
+
+# What files of other architectures look like: a name that only they have.
+_OTHERS = {
+    "BEiT or EVA": (
+        r"blocks\.\d+\.attn\.(q_bias|relative_position_bias_table)",
+        r".*\.relative_position_bias\.relative_position_bias_table",
+        r"rel_pos_bias\.relative_position_bias_table",
+    ),
+    "Swin": (r".*relative_position_bias_table",),
+    "PVT": (r"(.*\.)?patch_embed1\..*", r".*\.spatial_reduction\..*", r".*attn\.sr\..*"),
+    "MLP-Mixer": (r"(.*/)?MixerBlock_0/.*", r"blocks\.0\.mlp_tokens\..*"),
+    "a hybrid of ResNet and ViT": (r"(.*/)?conv_root/kernel", r"patch_embed\.backbone\..*"),
+    "a ViT with a stem of convolutions": (r"conv_proj\.conv_bn_relu_0\..*",),
+    "CLIP or SigLIP of torch": (
+        r"visual\.(transformer|trunk)\..*",
+        r"text_model\..*",
+        r"(.*\.)?vision_model\..*",
+    ),
+    "CaiT": (r"blocks_token_only\..*",),
+    "DINOv3": (r"rope_embed(dings)?\..*",),
+    "ConvNeXt": (
+        r"stages\.0\.blocks\.0\.conv_dw\..*",
+        r"features\.1\.0\.block\.0\..*",
+        r"(.*\.)?stages\.0\.(layers\.)?0\.dwconv\..*",
+    ),
+    "ResNet": (r"layer1\.0\.conv1\.weight", r"(resnet\.)?encoder\.stages\.0\.layers\.0\.layer\..*"),
+}
+
+
+def read_pretrained(
+    source: str | os.PathLike, asked: Asked | None = None, *, part: str | None = None
+) -> tuple[ModelRecord, dict[str, Any]]:
+    """The record of the model in a file, and its parameters as nested dictionaries of float32.
+
+    Args:
+        source: a file or the folder of one, see `files.read_tensors`.
+        asked: what the file does not say itself, if anything.
+        part: which of several sets of weights in one file, such as "model_ema".
+
+    Raises:
+        UserError: the file cannot be read, is of another architecture, does not say enough, or
+            holds more or less than the model.
+    """
+    tensors = files.read_tensors(source, part=part)
+    config = files.read_config(source)
+    processor = files.read_config(source, name="preprocessor_config.json")
+    if processor is not None:
+        config = {**(config or {}), "preprocessor": processor}
+    try:
+        ecosystem = recognise(tensors)
+        tensors = ecosystem.tidy(tensors)
+        description = ecosystem.describe(tensors, config, asked or Asked())
+        record = make_record(description)
+        model = record.create_model()
+        reading = read_params(ecosystem.rows, tensors, parameter_shapes(model))
+        if reading.missing:
+            raise UserError(f"the file holds nothing for {some(reading.missing)} of the model")
+        unknown = [name for name in reading.left_over if not ecosystem.is_ignored(name)]
+        if unknown:
+            raise UserError(
+                f"the model has no place for {some(unknown)}: it is another architecture, or one "
+                "with parts that ViT does not have here"
+            )
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from error
+    return record, reading.params
+
+
+def recognise(tensors: Tensors) -> Ecosystem:
+    """The ecosystem whose names the tensors have.
+
+    Raises UserError that says which architecture it looks like otherwise.
+    """
+    for looks_like, patterns in _OTHERS.items():
+        if any(re.fullmatch(pattern, name) for pattern in patterns for name in tensors):
+            raise UserError(
+                f"the file looks like {looks_like}, which cannot be read yet; there are ViT, DeiT, "
+                "DeiT III, MAE, DINO and DINOv2"
+            )
+    for ecosystem in ECOSYSTEMS:
+        if ecosystem.recognises(ecosystem.tidy(tensors)):
+            return ecosystem
+    known = ", ".join(ecosystem.name for ecosystem in ECOSYSTEMS)
+    raise UserError(
+        f"its names ({some(list(tensors))}) are of no ecosystem that is known here ({known})"
+    )
+
+
+def make_record(description: Description) -> ModelRecord:
+    """The record of a described model, by the registered name that it is nearest to."""
+    name = model_name(description.fields)
+    defaults = model_fields(name)
+    unknown = set(description.fields) - set(defaults)
+    assert not unknown, unknown
+    size = description.fields["image_size"]
+    preprocessing = Preprocessing(
+        **{
+            "size": (size, size) if isinstance(size, int) else size,
+            "channels": description.fields["in_channels"],
+            **description.preprocessing,
+        }
+    )
+    classes = description.fields["num_classes"]
+    names = description.class_names or tuple(f"class {i}" for i in range(classes))
+    if len(names) != classes:
+        raise UserError(f"the model has {classes} outputs, and its config.json {len(names)} names")
+    return ModelRecord(
+        name=name,
+        fields=description.fields,
+        preprocessing=preprocessing,
+        class_names=names,
+        origin=f"weights of {description.origin}",
+    )
+
+
+def model_name(fields: Mapping[str, Any]) -> str:
+    """The registered model with these sizes; "ViT" where there is none.
+
+    It adds nothing to the fields, such as a dropout, but how a fresh head begins.
+    """
+    sizes = ("width", "depth", "heads", "mlp_width", "patch_size", "registers", "distilled", "mlp")
+    given = {*fields, "init_scheme"}
+    plain = model_fields("ViT")
+    for name in MODELS:
+        known = model_fields(name)
+        alike = all(known.get(size) == fields[size] for size in sizes)
+        if alike and all(known[field] == plain.get(field) for field in known if field not in given):
+            return name
+    return "ViT"
+
+
+def parameter_shapes(model) -> Any:
+    """Shapes of a model's parameters, blocks apart; nothing is computed."""
+    height, width = (
+        (model.image_size,) * 2 if isinstance(model.image_size, int) else model.image_size
+    )
+    images = jax.ShapeDtypeStruct((1, height, width, model.in_channels), np.float32)
+    variables = jax.eval_shape(lambda x: model.init(jax.random.key(0), x), images)
+    return unstack_blocks(variables["params"])
+
+
+def write_pretrained(folder: str | os.PathLike, to: str, record: ModelRecord, params: Any) -> Path:
+    """Writes a model as `model.safetensors` with the JSON beside it that an ecosystem opens.
+
+    Args:
+        folder: where; made if missing.
+        to: name of the ecosystem.
+        record, params: the model.
+
+    Raises:
+        UserError: the ecosystem is not known, cannot hold such a model, or the disk is full.
+    """
+    by_name = {one.name: one for one in ECOSYSTEMS if one.config is not None}
+    if to not in by_name:
+        raise UserError(
+            f"--to={to} is not legal{nearest(to, by_name)}; write run, {' or '.join(by_name)}"
+        )
+    ecosystem = by_name[to]
+    model = record.create_model()
+    fields = {name: getattr(model, name) for name in model_fields(record.name)}
+    if fields["mlp_width"] is None:
+        fields["mlp_width"] = int(fields["width"] * fields["mlp_ratio"])
+    fields["class_token"] = model.has_class_token
+    config = ecosystem.config(fields, record.preprocessing, record.class_names)
+    tensors = ecosystem.finish(write_tensors(ecosystem.rows, unstack_blocks(params)), fields)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
+    _write_json(folder / "config.json", config)
+    if ecosystem.preprocessor is not None:
+        _write_json(
+            folder / "preprocessor_config.json", ecosystem.preprocessor(record.preprocessing)
+        )
+    return folder
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    path.write_text(text, encoding="utf-8")
