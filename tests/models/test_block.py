@@ -66,6 +66,24 @@ def test_remat_changes_neither_outputs_nor_gradients_nor_dropout(remat, scan_lay
     assert_same_results(ours, expected, 2e-6)
 
 
+@pytest.mark.parametrize("remat", ["dots", "full"])
+def test_remat_changes_no_gradient_of_two_heads_and_a_gate(remat):
+    plain, params = tiny(distilled=True, mlp="swiglu", drop_path=0.4)
+    images = random_images(4, 16, 16, 3)
+
+    def gradients(model):
+        def loss(params):
+            rngs = {"dropout": jax.random.key(5)}
+            head, dist = model.apply({"params": params}, images, train=True, rngs=rngs)
+            return jnp.sin(head).sum() + jnp.cos(dist).sum()
+
+        return jax.jit(jax.grad(loss))(params)
+
+    expected = gradients(plain)
+    assert min(np.abs(leaf).max() for leaf in jax.tree.leaves(expected)) > 0
+    assert_same_results(gradients(plain.clone(remat=remat)), expected, 2e-6)
+
+
 @pytest.mark.parametrize(("remat", "recomputed"), [("none", 1), ("dots", 1), ("full", 2)])
 def test_remat_computes_again_what_it_says(remat, recomputed):
     """fc1 is the product that has a result of the MLP's width: once forward, once if recomputed."""
@@ -77,7 +95,14 @@ def test_remat_computes_again_what_it_says(remat, recomputed):
     assert len(products) == recomputed + 1
 
 
-@pytest.mark.parametrize("fields", [{}, {"norm_order": "post", "layer_scale": 0.3, "registers": 2}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"norm_order": "post", "layer_scale": 0.3, "registers": 2},
+        {"distilled": True, "mlp": "swiglu", "layer_scale": 0.3},
+    ],
+)
 def test_scanned_layers_give_the_numbers_of_layers_apart(fields):
     apart, params = tiny(depth=3, drop_path=0.5, **fields)
     images = random_images(2, 16, 16, 3)
@@ -86,8 +111,9 @@ def test_scanned_layers_give_the_numbers_of_layers_apart(fields):
     assert_same_results(results(stacked, stack_blocks(params), images), expected, 2e-6)
 
 
-def test_scanned_layers_have_the_parameters_of_layers_apart_stacked():
-    apart, params = tiny(depth=3, layer_scale=0.1, qk_norm=True)
+@pytest.mark.parametrize("fields", [{"qk_norm": True}, {"distilled": True, "mlp": "swiglu"}])
+def test_scanned_layers_have_the_parameters_of_layers_apart_stacked(fields):
+    apart, params = tiny(depth=3, layer_scale=0.1, **fields)
     images = random_images(2, 16, 16, 3)
     shapes = jax.eval_shape(apart.clone(scan_layers=True).init, jax.random.key(0), images)["params"]
     assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, stack_blocks(params))
@@ -103,8 +129,9 @@ def test_each_scanned_layer_is_initialised_by_itself_and_alike():
     assert not np.allclose(kernel[0], kernel[1])
 
 
-def test_scanned_features_and_weights_are_those_of_layers_apart():
-    apart, params = tiny(depth=3)
+@pytest.mark.parametrize("fields", [{}, {"distilled": True, "mlp": "swiglu"}])
+def test_scanned_features_and_weights_are_those_of_layers_apart(fields):
+    apart, params = tiny(depth=3, **fields)
     images = random_images(2, 16, 16, 3)
     asked = {"attention_weights": True, "mutable": "intermediates", "method": "features"}
     features, kept = apart.apply({"params": params}, images, **asked)

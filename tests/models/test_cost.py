@@ -34,6 +34,29 @@ SMALL_COUNTS = {  # tokens, parameters, MACs; 10 classes
     "CIFAR-ViT-512/8": (17, 19_028_490, 324_217_856),
     "Minimal-ViT-128/8": (17, 821_642, 14_059_776),
 }
+# Tokens and parameters of the models of other repositories, as timm 1.0.31 counts them, but for the
+# row of the position table that timm adds to the class token where DINOv2 has registers. The MACs
+# are those of `closed_form`.
+PUBLISHED_COUNTS = {
+    "DeiT-Ti/16": (197, 5_717_416),
+    "DeiT-Ti/16-distilled": (198, 5_910_800),
+    "DeiT-S/16": (197, 22_050_664),
+    "DeiT-S/16-distilled": (198, 22_436_432),
+    "DeiT-B/16": (197, 86_567_656),
+    "DeiT-B/16-distilled": (198, 87_338_192),
+    "DeiT3-S/16": (197, 22_059_496),
+    "DeiT3-B/16": (197, 86_585_320),
+    "DeiT3-L/16": (197, 304_374_760),
+    "DeiT3-H/14": (257, 632_126_440),
+    "DINOv2-S/14": (1370, 22_056_192),
+    "DINOv2-B/14": (1370, 86_579_712),
+    "DINOv2-L/14": (1370, 304_367_616),
+    "DINOv2-g/14": (1370, 1_136_479_232),
+    "DINOv2-S/14-reg": (1374, 22_057_344 + 384),
+    "DINOv2-B/14-reg": (1374, 86_582_016 + 768),
+    "DINOv2-L/14-reg": (1374, 304_370_688 + 1024),
+    "DINOv2-g/14-reg": (1374, 1_136_483_840 + 1536),
+}
 BY_FORMULA = ("ViT-S/8", "ViT-B/8", "ViT-g/14", "ViT-G/14", "Digits-ViT-64/4")
 
 # Variants: name, fields, parameters, MACs (None: no number to compare with).
@@ -50,6 +73,11 @@ VARIANTS = [
     ("ViT-B/16", {"representation_size": 768}, 87_158_248, 17_563_828_224 + 768**2),
     ("ViT-B/16", {"representation_size": 768, "num_classes": 21_843}, 103_186_515, None),
     ("ViT-B/8", {}, 86_576_872, None),
+    # two heads and 198 tokens
+    ("DeiT-Ti/16-distilled", {}, 5_910_800, 1_261_003_776),
+    ("DeiT-S/16-distilled", {}, 22_436_432, 4_624_140_288),
+    ("DeiT-B/16-distilled", {}, 87_338_192, 17_656_811_520),
+    ("DeiT-B/16-distilled", {"image_size": 384}, 87_630_032, 55_591_342_080),
     # big_vision's S/16 baseline: fixed positions and a representation layer, three ways to pool
     *(
         (
@@ -116,19 +144,25 @@ def closed_form(model):
     """Tokens, parameters and MACs written down as formulas of the sizes (square, learned table)."""
     patches = (model.image_size // model.patch_size) ** 2
     tokens, prefix = patches + model.prefix, model.prefix
+    rows = patches + (1 + model.distilled if model.has_class_token and model.pos_on_cls else 0)
+    heads, matrices = 1 + model.distilled, 3 if model.mlp == "swiglu" else 2
     pixels = model.patch_size**2 * model.in_channels
     width, depth, classes = model.width, model.depth, model.num_classes
     mlp = model.mlp_width or int(width * model.mlp_ratio)
     attention = 4 * width**2 + 4 * width
-    block = attention + 2 * width * mlp + mlp + width + 4 * width
-    embedding = pixels * width + width + width * prefix + tokens * width
-    parameters = embedding + depth * block + 2 * width + width * classes + classes
-    per_block = 4 * tokens * width**2 + 2 * tokens**2 * width + 2 * tokens * width * mlp
-    return tokens, parameters, patches * pixels * width + depth * per_block + width * classes
+    hidden_layers = matrices * width * mlp + (matrices - 1) * mlp + width
+    block = attention + hidden_layers + 4 * width + (2 * width if model.layer_scale else 0)
+    embedding = pixels * width + width + width * prefix + rows * width
+    parameters = embedding + depth * block + 2 * width + heads * (width + 1) * classes
+    per_block = 4 * tokens * width**2 + 2 * tokens**2 * width + matrices * tokens * width * mlp
+    macs = patches * pixels * width + depth * per_block + heads * width * classes
+    return tokens, parameters, macs
 
 
 def test_every_registered_name_is_in_the_count_table():
-    assert sorted(list_models()) == sorted([*VIT_COUNTS, *SMALL_COUNTS, *BY_FORMULA])
+    assert sorted(list_models()) == sorted(
+        [*VIT_COUNTS, *SMALL_COUNTS, *PUBLISHED_COUNTS, *BY_FORMULA]
+    )
 
 
 @pytest.mark.parametrize("name", ["ViT-Ti/16", "ViT-L/16", "CIFAR-ViT-512/8"])
@@ -165,6 +199,41 @@ def test_small_vit_costs_exactly_what_the_table_says(name):
 def test_cost_is_the_closed_form(name):
     model = create_model(name)
     assert count(model) == closed_form(model)
+
+
+@pytest.mark.parametrize("name", PUBLISHED_COUNTS)
+def test_published_model_costs_what_its_repository_and_the_closed_form_say(name):
+    tokens, parameters = PUBLISHED_COUNTS[name]
+    model = create_model(name)
+    assert count(model) == closed_form(model)
+    assert count(model)[:2] == (tokens, parameters)
+
+
+def test_parts_of_a_distilled_and_gated_model_are_those_of_the_hand_count():
+    """16 patches of 4 x 4 pixels and 2 tokens, 24 wide; 2 blocks with 36 hidden units."""
+    model = create_model(
+        "DeiT-S/16-distilled",
+        image_size=16,
+        patch_size=4,
+        width=24,
+        depth=2,
+        heads=3,
+        mlp_width=36,
+        mlp="swiglu",
+        num_classes=5,
+    )
+    parts = {part.name: (part.parameters, part.macs) for part in cost(model).parts}
+    assert parts == {
+        "patch embedding": (48 * 24 + 24, 16 * 48 * 24),
+        "class token": (24, 0),
+        "distillation token": (24, 0),
+        "positions": (18 * 24, 0),
+        "attention": (2 * (4 * 24 * 24 + 4 * 24), 2 * (4 * 18 * 24 * 24 + 2 * 18 * 18 * 24)),
+        "MLP": (2 * (24 * 72 + 72 + 36 * 24 + 24), 2 * 18 * (24 * 72 + 36 * 24)),
+        "norms": (5 * 2 * 24, 0),
+        "head": (24 * 5 + 5, 24 * 5),
+        "distillation head": (24 * 5 + 5, 24 * 5),
+    }
 
 
 @pytest.mark.parametrize(("name", "fields", "parameters", "macs"), VARIANTS)
@@ -309,6 +378,12 @@ def test_shape_walk_goes_from_image_to_logits():
         ("pooled", (1, 192)),
         ("logits", (1, 10)),
     ]
+
+
+def test_shape_walk_of_two_heads_ends_in_one_row_of_logits():
+    rows = shape_walk(create_model("DeiT-Ti/16-distilled", depth=1))
+    assert rows[-2:] == [("pooled", (1, 192)), ("logits", (1, 1000))]
+    assert ("tokens", (1, 198, 192)) in rows
 
 
 def test_shape_walk_follows_the_picture_size():

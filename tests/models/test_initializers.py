@@ -43,6 +43,21 @@ def test_vit_counts_the_fans_of_q_k_and_v_separately(params):
     assert not np.allclose(kernel[:, 0], kernel[:, 1])
 
 
+def test_vit_counts_the_fans_of_gate_and_value_separately():
+    kernel = INIT_SCHEMES["vit"].gated(jax.random.key(0), (WIDTH, 2 * 640))
+    xavier = (2 / (WIDTH + 640)) ** 0.5  # of the fused matrix, sqrt(2 / (W + 1280))
+    gate, value = np.split(np.asarray(kernel), 2, axis=1)
+    assert close(gate, xavier) and close(value, xavier)
+    assert not np.allclose(gate, value)
+
+
+def test_the_distillation_token_begins_apart_from_a_class_token_of_zero():
+    model = ViT(image_size=8, patch_size=8, width=WIDTH, depth=1, heads=4, distilled=True)
+    params = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 8, 8, 3)))["params"]
+    assert not np.any(params["cls_token"])
+    assert close(params["dist_token"], 0.02, 0.15)
+
+
 def test_vit_counts_all_heads_in_the_fan_of_the_output_projection(params):
     kernel = params["vit"]["blocks_0"]["attn"]["out"]["kernel"]
     assert close(kernel, (2 / (WIDTH + WIDTH)) ** 0.5)

@@ -154,6 +154,33 @@ def test_mlp_drops_after_the_activation_and_after_the_second_product():
     np.testing.assert_allclose(mlp.apply({"params": params}, x), 1.0, rtol=1e-5)
 
 
+def test_swiglu_is_a_gate_times_a_value_gate_first():
+    """By hand: x = 2 makes the gates 2 and -2 and the values 6 and 10; SiLU is x / (1 + e^-x)."""
+    params = {
+        "fc1": {
+            "kernel": np.array([[1, -1, 3, 5]], np.float32),
+            "bias": np.zeros(4, np.float32),
+        },
+        "fc2": {"kernel": np.array([[1], [10]], np.float32), "bias": np.array([7], np.float32)},
+    }
+    mlp = Mlp(hidden=2, kind="swiglu")
+    out = mlp.apply({"params": params}, np.array([[2.0]], np.float32))
+    by_hand = 2 / (1 + math.exp(-2)) * 6 + 10 * (-2 / (1 + math.exp(2)) * 10) + 7
+    np.testing.assert_allclose(out, [[by_hand]], rtol=1e-6)
+
+
+def test_swiglu_drops_what_the_gate_lets_through():
+    params = {
+        "fc1": {"kernel": jnp.zeros((64, 256)), "bias": jnp.ones(256)},
+        "fc2": {"kernel": jnp.full((128, 64), 1 / 128), "bias": jnp.zeros(64)},
+    }
+    mlp = Mlp(hidden=128, dropout=0.5, kind="swiglu")
+    rngs = {"dropout": jax.random.key(0)}
+    out = np.asarray(mlp.apply({"params": params}, jnp.ones((64, 64)), train=True, rngs=rngs))
+    assert np.mean(out == 0) == pytest.approx(0.5, abs=0.05)  # dropped at the end
+    assert np.std(out[out != 0]) > 0.01  # of 128 hidden ones, a random half was kept in each row
+
+
 def test_layer_scale_multiplies_by_a_factor_per_channel():
     scale = LayerScale(initial=0.25)
     params = scale.init(jax.random.key(0), jnp.ones((2, 3)))

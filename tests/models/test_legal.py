@@ -30,7 +30,25 @@ MISTAKES = {
     "activation": ({"activation": "silu"}, "'gelu', 'gelu_tanh', 'quick_gelu', 'relu'"),
     "init_scheme": ({"init_scheme": "xavier"}, "'vit', 'trunc02', 'normal02'"),
     "patch_embed_method": ({"patch_embed_method": "fft"}, "'conv', 'dense'"),
-    "pos_resize": ({"pos_resize": "area"}, "'cubic', 'bilinear'"),
+    "pos_resize": ({"pos_resize": "area"}, "'cubic', 'bilinear'.*'torch-bicubic'.*'corner-bi"),
+    "mlp": ({"mlp": "geglu"}, "mlp='geglu'.*'plain', 'swiglu'"),
+    "activation of a gate": (
+        {"mlp": "swiglu", "activation": "relu"},
+        "activation='relu' has no place in mlp='swiglu'.*leave activation out",
+    ),
+    "distilled": ({"distilled": "yes"}, "distilled='yes'.*True, False"),
+    "pool of a distilled model": (
+        {"distilled": True, "pool": "mean"},
+        "pool='mean' does not go with distilled=True.*leave pool out",
+    ),
+    "norm of a distilled model": (
+        {"distilled": True, "pool_norm": "after"},
+        "pool_norm='after' does not go with distilled=True",
+    ),
+    "representation of a distilled model": (
+        {"distilled": True, "representation_size": 768},
+        "representation_size=768 does not go with distilled=True",
+    ),
     "dtype": ({"dtype": "bf16"}, "dtype='bf16'.*'bfloat16'"),
     "attention_dropout": ({"attention_dropout": 1.5}, "attention_dropout=1.5 .*between 0"),
     "projection_dropout": ({"projection_dropout": -0.1}, "projection_dropout=-0.1"),

@@ -1,5 +1,6 @@
-"""Position tables, against stored numbers of two kernels and against sine and cosine by hand."""
+"""Position tables, against torch, SciPy, stored numbers, and sine and cosine by hand."""
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -9,9 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vit_jax.models.positions import resize_positions, sincos2d
+from vit_jax.models.positions import RESIZE_KERNELS, resize_matrix, resize_positions, sincos2d
 
-STORED = json.loads((Path(__file__).parent / "data" / "posemb_resize.json").read_text())
+DATA = Path(__file__).parent / "data"
+REFERENCE = np.load(DATA / "position_resize.npz")  # see golden/make_resize.py
+REFERENCE_CASES = sorted({key.split("/")[0] for key in REFERENCE.files})
+TOLERANCE = 2e-5  # of the largest number, in float32
+
+STORED = json.loads((DATA / "posemb_resize.json").read_text())
 STORED_NAMES = {
     "cubic": "cubic_keys_half_pixel_antialias",
     "bilinear": "linear_half_pixel_antialias",
@@ -36,6 +42,67 @@ def test_resized_table_has_the_stored_numbers(case, kernel):
     np.testing.assert_allclose(resized, expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("kernel", RESIZE_KERNELS)
+@pytest.mark.parametrize("case", REFERENCE_CASES)
+def test_resized_table_is_that_of_torch_or_scipy(case, kernel):
+    table, source_grid = as_table(REFERENCE[f"{case}/table"][..., None])
+    expected, target_grid = as_table(REFERENCE[f"{case}/{kernel}"][..., None])
+    resized = resize_positions(table, source_grid, target_grid, kernel=kernel)
+    difference = np.abs(resized - expected).max()
+    assert difference <= TOLERANCE * max(1.0, np.abs(expected).max())
+
+
+@pytest.mark.parametrize("kernel", ["cubic", "bilinear"])
+@pytest.mark.parametrize("target", [(5, 9), (24, 24), (7, 2)])
+def test_the_two_unprefixed_kernels_are_those_of_jax(kernel, target):
+    table = random_table(14 * 14)
+    in_jax = jax.image.resize(
+        table.reshape(14, 14, 3), (*target, 3), kernel, precision=jax.lax.Precision.HIGHEST
+    )
+    resized = resize_positions(table, (14, 14), target, kernel=kernel)
+    np.testing.assert_allclose(resized[0], in_jax.reshape(-1, 3), atol=1e-5)
+
+
+def test_a_wrong_kernel_costs_far_more_than_rounding():
+    """Of all but one pair: a table that shrinks and grows tells any two kernels apart."""
+    results = {
+        kernel: np.concatenate([REFERENCE[f"{case}/{kernel}"].ravel() for case in REFERENCE_CASES])
+        for kernel in RESIZE_KERNELS
+    }
+    alike = [
+        {one, other}
+        for one, other in itertools.combinations(results, 2)
+        if np.abs(results[one] - results[other]).max() < 0.05
+    ]
+    assert alike == [{"cubic", "torch-bicubic-antialias"}]
+
+
+@pytest.mark.parametrize("kernel", RESIZE_KERNELS)
+def test_rows_of_a_resize_matrix_sum_to_1(kernel):
+    for source, target in itertools.product((1, 2, 3, 14, 37), repeat=2):
+        matrix = resize_matrix(kernel, source, target)
+        assert matrix.shape == (target, source)
+        np.testing.assert_allclose(matrix.sum(axis=1), 1.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", ["corner-bilinear", "corner-bicubic"])
+def test_corners_meet_whatever_rounding_does(kernel):
+    """At all but the last of these sizes, rounding takes the last sample past the last place."""
+    for source, target in ((24, 22), (24, 43), (16, 30), (26, 12), (14, 24)):
+        matrix = resize_matrix(kernel, source, target)
+        np.testing.assert_allclose(matrix[[0, -1]], np.eye(source)[[0, -1]], atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", RESIZE_KERNELS)
+def test_a_side_that_stays_is_left_alone(kernel):
+    """But for DINOv2's offset, which bends both sides, as in its repository."""
+    matrix = resize_matrix(kernel, 14, 14)
+    if kernel == "dinov2-bicubic":
+        assert 0.02 < np.abs(matrix - np.eye(14)).max() < 0.2
+    else:
+        np.testing.assert_allclose(matrix, np.eye(14), atol=1e-12)
+
+
 def test_grids_are_compared_and_not_token_counts():
     """2 x 8 and 4 x 4 are both 16 tokens; the table must not come back unchanged."""
     table, _ = as_table(STORED["2x8_to_4x4"]["src"])
@@ -44,11 +111,14 @@ def test_grids_are_compared_and_not_token_counts():
     assert np.abs(resized - table).max() > 0.5
 
 
-def test_resizing_commutes_with_transposing():
+@pytest.mark.parametrize("kernel", RESIZE_KERNELS)
+def test_resizing_commutes_with_transposing(kernel):
     table = random_table(4 * 6)
     transposed = table.reshape(4, 6, 3).swapaxes(0, 1).reshape(1, 24, 3)
-    resized = np.asarray(resize_positions(table, (4, 6), (5, 9))).reshape(5, 9, 3)
-    of_transposed = np.asarray(resize_positions(transposed, (6, 4), (9, 5))).reshape(9, 5, 3)
+    resized = resize_positions(table, (4, 6), (5, 9), kernel=kernel)
+    of_transposed = resize_positions(transposed, (6, 4), (9, 5), kernel=kernel)
+    resized = np.asarray(resized).reshape(5, 9, 3)
+    of_transposed = np.asarray(of_transposed).reshape(9, 5, 3)
     np.testing.assert_allclose(resized, of_transposed.swapaxes(0, 1), atol=1e-5)
 
 
@@ -70,12 +140,14 @@ def test_row_count_is_exact_for_all_sides():
         assert resized.shape == (1, 1 + target[0] * target[1], 2)
 
 
-def test_the_same_grid_gives_the_same_bits():
+@pytest.mark.parametrize("kernel", RESIZE_KERNELS)
+def test_the_same_grid_gives_the_same_bits(kernel):
     table = random_table(1 + 14 * 14)
-    np.testing.assert_array_equal(resize_positions(table, (14, 14), (14, 14), prefix=1), table)
+    resized = resize_positions(table, (14, 14), (14, 14), prefix=1, kernel=kernel)
+    np.testing.assert_array_equal(resized, table)
 
 
-@pytest.mark.parametrize("kernel", STORED_NAMES)
+@pytest.mark.parametrize("kernel", RESIZE_KERNELS)
 def test_a_constant_table_stays_constant(kernel):
     table = np.full((1, 9, 2), 0.7, np.float32)
     for target in ((5, 2), (1, 1), (7, 11)):
@@ -107,7 +179,7 @@ def test_a_table_of_another_grid_is_an_error():
 
 
 def test_an_unknown_kernel_is_an_error_that_names_the_kernels():
-    with pytest.raises(ValueError, match=r"'lanczos'.*'cubic', 'bilinear'"):
+    with pytest.raises(ValueError, match=r"'lanczos'.*'cubic', 'bilinear'.*'corner-bicubic'"):
         resize_positions(random_table(16), (4, 4), (5, 5), kernel="lanczos")
 
 

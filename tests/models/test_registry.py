@@ -18,6 +18,12 @@ PRINTED_SIZES = {
     "g": (1408, 40, 16, 6144),
     "G": (1664, 48, 16, 8192),
 }
+PRINTED_SIZES_OF_DINOV2 = {
+    "S": (384, 12, 6, 1536),
+    "B": (768, 12, 12, 3072),
+    "L": (1024, 24, 16, 4096),
+    "g": (1536, 40, 24, 4096),  # its gated MLP: 2/3 of 4 x 1536
+}
 PATCHES = {
     "Ti": (14, 16, 32),
     "S": (8, 14, 16, 32),
@@ -39,7 +45,45 @@ def test_a_vit_has_the_sizes_of_its_paper(name):
     assert model.has_class_token
 
 
+@pytest.mark.parametrize("name", list_models("DeiT*"))
+def test_a_deit_is_the_vit_of_its_size_with_the_fields_that_are_its_own(name):
+    family, rest = name.split("-", 1)
+    same = create_model("ViT-" + rest.removesuffix("-distilled"))
+    model = create_model(name)
+    for field in ("width", "depth", "heads", "mlp_width", "patch_size", "image_size", "pool"):
+        assert getattr(model, field) == getattr(same, field)
+    assert (model.init_scheme, model.pos_resize) == ("trunc02", "torch-bicubic")
+    assert model.distilled == name.endswith("-distilled")
+    third = family == "DeiT3"
+    assert (model.layer_scale, model.pos_on_cls) == ((1e-4, False) if third else (None, True))
+
+
+@pytest.mark.parametrize("name", list_models("DINOv2-*"))
+def test_a_dinov2_has_the_sizes_of_its_paper_and_no_head(name):
+    model, size = create_model(name), name.removeprefix("DINOv2-").split("/")[0]
+    sizes = (model.width, model.depth, model.heads, model.mlp_width)
+    assert sizes == PRINTED_SIZES_OF_DINOV2[size]
+    assert (model.image_size, model.patch_size, model.num_classes) == (518, 14, 0)
+    assert model.mlp == ("swiglu" if size == "g" else "plain")
+    assert model.layer_scale == 1e-5 and model.pos_on_cls
+    if name.endswith("-reg"):
+        assert (model.registers, model.pos_resize) == (4, "torch-bicubic-antialias")
+    else:
+        assert (model.registers, model.pos_resize) == (0, "dinov2-bicubic")
+
+
 def test_list_models_goes_by_family_and_size():
+    assert list_models("DeiT-*") == [
+        "DeiT-Ti/16",
+        "DeiT-Ti/16-distilled",
+        "DeiT-S/16",
+        "DeiT-S/16-distilled",
+        "DeiT-B/16",
+        "DeiT-B/16-distilled",
+    ]
+    assert list_models("DeiT3-*") == ["DeiT3-S/16", "DeiT3-B/16", "DeiT3-L/16", "DeiT3-H/14"]
+    dinov2 = [f"DINOv2-{size}/14" for size in "SBLg"]
+    assert list_models("DINOv2-*") == [*dinov2, *(f"{name}-reg" for name in dinov2)]
     assert [name for name in list_models() if name.startswith("ViT-")] == VIT_NAMES
     assert list_models("ViT-B/*") == ["ViT-B/8", "ViT-B/14", "ViT-B/16", "ViT-B/32"]
     assert list_models("cifar*") == [

@@ -10,9 +10,9 @@ import pytest
 from flax import linen as nn
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from vit_jax.models import Features, ViT
+from vit_jax.models import DistilledLogits, Features, ViT
 from vit_jax.models.layers import DropPath, LayerNorm
-from vit_jax.models.positions import resize_positions
+from vit_jax.models.positions import RESIZE_KERNELS, resize_positions
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.npz"))
 TOLERANCE = 2e-5  # of the largest number, in float32
@@ -163,6 +163,68 @@ def test_mean_pool_is_the_mean_of_normed_patches_without_the_prefix():
     np.testing.assert_allclose(features.pooled, features.tokens[:, 2:].mean(axis=1), atol=1e-6)
 
 
+def test_a_distilled_model_has_a_second_token_with_a_position_and_a_second_head():
+    _, plain, _ = tiny()
+    _, params, _ = tiny(distilled=True)
+    shapes = {path: leaf.shape for path, leaf in flatten_dict(params, sep="/").items()}
+    expected = {path: leaf.shape for path, leaf in flatten_dict(plain, sep="/").items()}
+    expected |= {"dist_token": (1, 1, 24), "pos_embed": (1, 2 + 16, 24)}
+    expected |= {"head_dist/kernel": (24, 5), "head_dist/bias": (5,)}
+    assert shapes == expected
+    _, without, _ = tiny(distilled=True, pos_on_cls=False)
+    assert without["pos_embed"].shape == (1, 16, 24)
+
+
+def test_a_distilled_model_gives_both_heads_in_training_and_their_mean_otherwise():
+    model, params, images = tiny(distilled=True, registers=2)
+    features = model.apply({"params": params}, images, method="features")
+    assert features.prefix == 4
+    np.testing.assert_array_equal(features.pooled, features.tokens[:, 0])
+    by_hand = [
+        features.tokens[:, i] @ params[name]["kernel"] + params[name]["bias"]
+        for i, name in enumerate(("head", "head_dist"))
+    ]
+    both = jax.jit(lambda p, x: model.apply({"params": p}, x, train=True))(params, images)
+    assert isinstance(both, DistilledLogits)
+    np.testing.assert_allclose(both.head, by_hand[0], atol=1e-5)
+    np.testing.assert_allclose(both.head_dist, by_hand[1], atol=1e-5)
+    np.testing.assert_allclose(
+        model.apply({"params": params}, images), (by_hand[0] + by_hand[1]) / 2, atol=1e-5
+    )
+
+
+def test_a_distilled_model_in_bfloat16_ends_in_float32():
+    model, params, images = tiny(distilled=True, dtype="bfloat16", depth=1)
+    both = model.apply({"params": params}, images, train=True)
+    assert {leaf.dtype for leaf in both} == {jnp.dtype("float32")}
+
+
+def test_a_distilled_model_without_classes_gives_what_would_enter_its_heads():
+    model, params, images = tiny(distilled=True, num_classes=0)
+    assert not {"head", "head_dist"} & set(params)
+    tokens = model.apply({"params": params}, images, method="features").tokens
+    both = model.apply({"params": params}, images, train=True)
+    np.testing.assert_array_equal(both.head, tokens[:, 0])
+    np.testing.assert_array_equal(both.head_dist, tokens[:, 1])
+    mean = model.apply({"params": params}, images)
+    np.testing.assert_allclose(mean, tokens[:, :2].mean(axis=1), atol=1e-6)
+
+
+def test_the_positions_of_both_front_tokens_survive_another_size():
+    """Moving the position of one of them is moving the token itself, at any picture size."""
+    model, params, _ = tiny(distilled=True)
+    images = random_images(1, 24, 8, 3)
+    logits = model.apply({"params": params}, images)
+    shift = np.linspace(-1, 1, 24, dtype=np.float32)
+    for row, token in enumerate(("cls_token", "dist_token")):
+        moved = {**params, "pos_embed": params["pos_embed"].copy()}
+        moved["pos_embed"][:, row] += shift
+        moved_logits = model.apply({"params": moved}, images)
+        assert np.abs(moved_logits - logits).max() > 1e-3
+        back = {**moved, token: params[token] - shift}
+        np.testing.assert_allclose(model.apply({"params": back}, images), logits, atol=1e-5)
+
+
 def test_pool_none_gives_logits_for_every_token():
     model, params, images = tiny(pool="none")
     logits = model.apply({"params": params}, images)
@@ -265,12 +327,17 @@ def test_the_same_number_of_patches_in_another_shape_resizes_the_table(size):
     np.testing.assert_allclose(logits, resized, atol=1e-5)
 
 
-def test_the_resize_kernel_is_the_fields():
-    model, params, _ = tiny()
-    images = random_images(1, 24, 24, 3)
-    cubic = model.apply({"params": params}, images)
-    bilinear = model.clone(pos_resize="bilinear").apply({"params": params}, images)
-    assert np.abs(cubic - bilinear).max() > 1e-4
+@pytest.mark.parametrize("kernel", sorted(RESIZE_KERNELS))
+def test_the_resize_kernel_is_the_fields(kernel):
+    model, params, _ = tiny(pos_resize=kernel)
+    images = random_images(1, 24, 12, 3)
+    table = resize_positions(params["pos_embed"], (4, 4), (6, 3), prefix=1, kernel=kernel)
+    built_for_it = model.clone(image_size=(24, 12))
+    np.testing.assert_allclose(
+        model.apply({"params": params}, images),
+        built_for_it.apply({"params": {**params, "pos_embed": table}}, images),
+        atol=1e-5,
+    )
 
 
 def test_fixed_positions_are_built_for_the_grid_at_hand():

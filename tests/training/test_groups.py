@@ -160,7 +160,7 @@ MIXED = {"rates": (("head/.*", 10.0), ("patch_embed/kernel|.*/norm1/.*", 0.0)), 
 
 @pytest.mark.parametrize("name", list_models())
 def test_every_parameter_of_every_model_is_in_exactly_one_group(name):
-    shapes = shapes_of(name, depth=3)
+    shapes = shapes_of(name, depth=3, num_classes=10)
     config = config_with(**MIXED)
     sizes = [leaf.size for leaf in jax.tree.leaves(shapes)]
     for settings in (config, default_config()):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from vit_jax.models import DistilledLogits
 from vit_jax.training.mixing import Mixing
 from vit_jax.training.objectives import Supervised, balanced_weights
 
@@ -41,6 +42,27 @@ def test_smoothed_targets_are_those_of_the_paper(targets, label):
         jnp.array(logits, jnp.float32)
     )
     np.testing.assert_allclose(jax.nn.softmax(logits) - gradient, targets[None], atol=1e-6)
+
+
+class GivenTwice(nn.Module):
+    """A distilled model: in training two heads, whose mean its pictures are."""
+
+    @nn.compact
+    def __call__(self, images, train=False):
+        return DistilledLogits(images + 3.0, images - 3.0) if train else images
+
+
+def test_a_model_with_two_heads_learns_through_the_mean_of_their_logits():
+    batch = {"image": jnp.array([[2.0, 0.0], [0.5, 1.0]]), "label": jnp.array([0, 0])}
+    for train in (True, False):
+        results = [
+            Supervised(model).loss({}, {}, batch, jax.random.key(0), train)
+            for model in (GivenTwice(), Given())
+        ]
+        for ours, plain in zip(*map(jax.tree.leaves, results), strict=True):
+            np.testing.assert_allclose(ours, plain, atol=1e-6)
+    by_hand = np.log1p(np.exp(-2.0)) + np.log1p(np.exp(0.5))
+    assert float(results[0][0]) == pytest.approx(by_hand, rel=1e-6)
 
 
 def test_evaluation_does_not_smooth():

@@ -1,6 +1,6 @@
 """What the networks are: their parts, the architectures, their names and what they cost."""
 
 from vit_jax.models.registry import create_model, list_models, model_fields
-from vit_jax.models.vit import Features, ViT
+from vit_jax.models.vit import DistilledLogits, Features, ViT
 
-__all__ = ["Features", "ViT", "create_model", "list_models", "model_fields"]
+__all__ = ["DistilledLogits", "Features", "ViT", "create_model", "list_models", "model_fields"]

@@ -39,6 +39,7 @@ class Block(nn.Module):
     init_scheme: str = "vit"
     dtype: str = "float32"
     attention: str = "auto"
+    mlp_kind: str = "plain"
 
     @nn.compact
     def __call__(
@@ -68,6 +69,7 @@ class Block(nn.Module):
             self.mlp_dropout,
             self.init_scheme,
             self.dtype,
+            self.mlp_kind,
             name="mlp",
         )
         norm1 = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm1")

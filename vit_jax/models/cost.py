@@ -133,7 +133,7 @@ def shape_walk(
             rows.append((own_stages[method], array.shape))
         elif len(module.path) == 1 and method == "__call__" and not isinstance(module, nn.Dropout):
             rows.append((module.path[0], array.shape))
-    return [row for row in rows if row[0] != "head"]  # which gives the logits, the last row
+    return [row for row in rows if row[0] not in ("head", "head_dist")]  # they give the logits
 
 
 def _model_and_picture(model, image_size) -> tuple[nn.Module, jax.ShapeDtypeStruct]:

@@ -123,13 +123,19 @@ def flat_dot_general(
 
 
 class Mlp(nn.Module):
-    """The per-token network of a block: `fc1`, activation, dropout, `fc2`, dropout; shape kept."""
+    """The per-token network of a block: `fc1`, activation, dropout, `fc2`, dropout; shape kept.
+
+    With `kind="swiglu"` (Shazeer 2020, "GLU Variants Improve Transformer"; DINOv2's giant), `fc1`
+    has twice the hidden width, `[gate, value]` along its last axis, and `silu(gate) * value` takes
+    the place of the activation.
+    """
 
     hidden: int
     activation: str = "gelu"
     dropout: float = 0.0
     init_scheme: str = "vit"
     dtype: Dtype = jnp.float32
+    kind: str = "plain"
 
     @nn.compact
     def __call__(
@@ -137,15 +143,19 @@ class Mlp(nn.Module):
     ) -> Float[Array, "*batch width"]:
         scheme = INIT_SCHEMES[self.init_scheme]
         dense = {
-            "kernel_init": scheme.kernel,
             "bias_init": scheme.mlp_bias,
             "dtype": self.dtype,
             "dot_general": flat_dot_general,
         }
-        hidden = nn.Dense(self.hidden, name="fc1", **dense)(x)
-        hidden = ACTIVATIONS[self.activation](hidden)
+        if self.kind == "swiglu":
+            both = nn.Dense(2 * self.hidden, kernel_init=scheme.gated, name="fc1", **dense)(x)
+            gate, value = jnp.split(both, 2, axis=-1)
+            hidden = jax.nn.silu(gate) * value
+        else:
+            hidden = nn.Dense(self.hidden, kernel_init=scheme.kernel, name="fc1", **dense)(x)
+            hidden = ACTIVATIONS[self.activation](hidden)
         hidden = nn.Dropout(self.dropout)(hidden, deterministic=not train)
-        out = nn.Dense(x.shape[-1], name="fc2", **dense)(hidden)
+        out = nn.Dense(x.shape[-1], kernel_init=scheme.kernel, name="fc2", **dense)(hidden)
         return nn.Dropout(self.dropout)(out, deterministic=not train)
 
 

@@ -21,6 +21,7 @@ _CHOICES = {
     "pool_norm": ("before", "after"),
     "positions": ("learned", "sincos2d", "sincos2d_big_vision", "none"),
     "norm_order": ("pre", "post"),
+    "mlp": ("plain", "swiglu"),
     "activation": tuple(ACTIVATIONS),
     "init_scheme": tuple(INIT_SCHEMES),
     "patch_embed_method": ("conv", "dense"),
@@ -32,6 +33,7 @@ _CHOICES = {
 _RATES = ("attention_dropout", "projection_dropout", "mlp_dropout", "position_dropout", "drop_path")
 _FLAGS = (
     "class_token",
+    "distilled",
     "qkv_bias",
     "qk_norm",
     "pos_on_cls",
@@ -85,6 +87,25 @@ def check_fields(model: "ViT") -> None:
             f"{name}: pool='cls' reads the class token, but class_token=False; "
             "leave class_token out, or pool by 'mean' or 'map'."
         )
+    if model.mlp == "swiglu" and model.activation != "gelu" and model.pool != "map":
+        raise ValueError(
+            f"{name}: activation={model.activation!r} has no place in mlp='swiglu', whose gate is "
+            "SiLU; leave activation out, or write mlp='plain'."
+        )
+    if model.distilled:
+        check_distilled(model)
+
+
+def check_distilled(model: "ViT") -> None:
+    """Raises ValueError for a model whose two heads would not each read a normed token."""
+    needed = {"pool": "cls", "pool_norm": "before", "representation_size": None}
+    for field, value in needed.items():
+        if getattr(model, field) != value:
+            raise ValueError(
+                f"{type(model).__name__}: {field}={getattr(model, field)!r} does not go with "
+                "distilled=True, where one head reads the class token and one the distillation "
+                f"token; leave {field} out ({value!r}), or write distilled=False."
+            )
 
 
 def check_images(model: "ViT", images: Float[Array, "batch height width channels"]) -> None:

@@ -4,17 +4,70 @@ What is notable here:
 - Every function takes grids `(height, width)` explicitly. Nothing is inferred from the square root
   of a token count, and grids are compared, not counts: 2x8 and 4x4 patches are both 16 tokens.
 - Tokens are in raster order: the patch of row r and column c is number `r * width + c`.
-- Tables are resized in float32 with antialiasing by target size; a scale factor never enters, so
+- Tables are resized in float32 to a target size; a size never comes out of a scale factor, so
   rounding cannot make the result one row short.
+- Whoever published weights resized their tables in a way of their own. Each way is a row of
+  `RESIZE_KERNELS`, and one function makes the matrix of any of them.
 """
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-# The names of the resize kernels here, and what jax.image.resize calls them.
-RESIZE_KERNELS = {"cubic": "cubic", "bilinear": "linear"}
+
+@dataclass(frozen=True)
+class ResizeKernel:
+    """A way to resample a row of numbers.
+
+    Attributes:
+        weight: of a source place at a distance, in source places, from where a sample is taken.
+        antialias: whether it widens when the row gets shorter, and ends at the border; where it
+            does not, the row goes on beyond the border with its last number.
+        corners: whether the first and last places meet; else places are cells and their borders do.
+        offset: added to the target size where the spacing of the samples is worked out.
+    """
+
+    weight: Callable[[np.ndarray], np.ndarray]
+    antialias: bool = False
+    corners: bool = False
+    offset: float = 0.0
+
+
+def triangle(distance: np.ndarray) -> np.ndarray:
+    """The kernel of linear interpolation."""
+    return np.maximum(0.0, 1.0 - distance)
+
+
+def cubic(distance: np.ndarray, a: float) -> np.ndarray:
+    """Cubic convolution (Keys 1981, section III); `a` is the slope at distance 1."""
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = a * (((distance - 5) * distance + 8) * distance - 4)
+    return np.where(distance < 1, near, np.where(distance < 2, far, 0.0))
+
+
+keys_cubic = functools.partial(cubic, a=-0.5)  # as jax, Pillow, and torch if it antialiases
+torch_cubic = functools.partial(cubic, a=-0.75)  # as torch if it does not
+
+RESIZE_KERNELS = {
+    "cubic": ResizeKernel(keys_cubic, antialias=True),  # jax.image.resize
+    "bilinear": ResizeKernel(triangle, antialias=True),  # jax.image.resize; big_vision
+    # The same as "cubic", under the name that weights from timm come with.
+    "torch-bicubic-antialias": ResizeKernel(keys_cubic, antialias=True),
+    "torch-bicubic": ResizeKernel(torch_cubic),  # DeiT, MAE, Hugging Face
+    "torch-bilinear": ResizeKernel(triangle),  # timm, of Google's files
+    # DINO and DINOv2 (without registers) pass torch a scale with 0.1 place added, against rounding;
+    # it moves samples by up to a fifth of a place (37 -> 16), and theirs are the published numbers.
+    "dinov2-bicubic": ResizeKernel(torch_cubic, offset=0.1),
+    # Google's, by SciPy's zoom of order 1. For some sizes, such as 24 -> 22, rounding takes SciPy
+    # beyond the border, which makes its last row zero; here it is the last row in all of them.
+    "corner-bilinear": ResizeKernel(triangle, corners=True),
+    "corner-bicubic": ResizeKernel(torch_cubic, corners=True),  # torchvision
+}
 
 
 def sincos2d(
@@ -70,7 +123,7 @@ def resize_positions(
         table: `(1, prefix + height * width, width)` for `source_grid = (height, width)`.
         source_grid, target_grid: `(height, width)` in patches.
         prefix: rows in front that belong to tokens without a place (class token); kept as they are.
-        kernel: `"cubic"` (Keys) or `"bilinear"`, both antialiased with half-pixel centres.
+        kernel: a name among `RESIZE_KERNELS`.
 
     Returns:
         `(1, prefix + target_height * target_width, width)` in the table's type; the table itself,
@@ -92,12 +145,36 @@ def resize_positions(
     if tuple(source_grid) == tuple(target_grid):
         return table
     in_front, places = table[:, :prefix], table[0, prefix:].reshape(height, width, -1)
-    resized = jax.image.resize(
-        places.astype(jnp.float32),
-        (*target_grid, table.shape[-1]),
-        RESIZE_KERNELS[kernel],
-        antialias=True,
-        precision=jax.lax.Precision.HIGHEST,
+    by_height, by_width = (
+        resize_matrix(kernel, source, target).astype(np.float32)
+        for source, target in zip(source_grid, target_grid, strict=True)
     )
+    product = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
+    resized = product("th,hwc->twc", by_height, places.astype(jnp.float32))
+    resized = product("tw,hwc->htc", by_width, resized)
     resized = resized.reshape(1, -1, table.shape[-1]).astype(table.dtype)
     return jnp.concatenate([in_front, resized], axis=1)
+
+
+def resize_matrix(kernel: str, source: int, target: int) -> Float[np.ndarray, "target source"]:
+    """The matrix that takes a row of `source` numbers to one of `target`; its rows sum to 1.
+
+    Args:
+        kernel: a name among `RESIZE_KERNELS`.
+    """
+    way = RESIZE_KERNELS[kernel]
+    if way.corners:  # of a single sample, all take the first place
+        samples = np.arange(target) * ((source - 1) / max(target - 1, 1))
+    else:
+        samples = (np.arange(target) + 0.5) * (source / (target + way.offset)) - 0.5
+    if way.antialias:
+        stretch = max(source / target, 1.0)
+        weights = way.weight(np.abs(samples[:, None] - np.arange(source)) / stretch)
+        return weights / weights.sum(axis=1, keepdims=True)
+    reach = 2  # how many places beyond the border a kernel takes in
+    places = np.arange(-reach, source + reach)
+    weights = way.weight(np.abs(samples[:, None] - places))
+    inside = weights[:, reach:-reach]
+    inside[:, 0] += weights[:, :reach].sum(axis=1)
+    inside[:, -1] += weights[:, -reach:].sum(axis=1)
+    return inside

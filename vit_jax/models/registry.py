@@ -123,6 +123,63 @@ for _size, (_width, _depth, _heads, _mlp_width, _patches) in _VIT_SIZES.items():
             mlp_width=_mlp_width,
         )
 
+# Models under the names of their authors' repositories: the same sizes, with what is their own.
+# `pos_resize` is how the repository itself takes its weights to another picture size.
+_DEIT = {"init_scheme": "trunc02", "pos_resize": "torch-bicubic"}
+for _size in ("Ti", "S", "B"):
+    for _distilled in (False, True):
+        register(
+            f"DeiT-{_size}/16" + ("-distilled" if _distilled else ""),
+            ViT,
+            "Training data-efficient image transformers & distillation through attention (Touvron "
+            "et al. 2021), table 1; the distilled ones have a second token and head",
+            **get_preset(f"ViT-{_size}/16").fields,
+            **_DEIT,
+            distilled=_distilled,
+        )
+for _name in ("S/16", "B/16", "L/16", "H/14"):
+    register(
+        f"DeiT3-{_name}",
+        ViT,
+        "DeiT III: Revenge of the ViT (Touvron et al. 2022)",
+        **get_preset(f"ViT-{_name}").fields,
+        **_DEIT,
+        layer_scale=1e-4,
+        pos_on_cls=False,
+    )
+
+# width, depth, heads, MLP width: DINOv2's table of architectures. The giant's MLP is gated, and two
+# thirds as wide as one of 4 x width, a multiple of 8.
+_DINOV2_SIZES = {
+    "S": (384, 12, 6, 1536),
+    "B": (768, 12, 12, 3072),
+    "L": (1024, 24, 16, 4096),
+    "g": (1536, 40, 24, 4096),
+}
+for _ending, _registers, _resize in (
+    ("", 0, "dinov2-bicubic"),
+    ("-reg", 4, "torch-bicubic-antialias"),
+):
+    for _size, (_width, _depth, _heads, _mlp_width) in _DINOV2_SIZES.items():
+        register(
+            f"DINOv2-{_size}/14{_ending}",
+            ViT,
+            "DINOv2: Learning Robust Visual Features without Supervision (Oquab et al. 2023); "
+            "-reg: Vision Transformers Need Registers (Darcet et al. 2024); both without a head",
+            num_classes=0,
+            image_size=518,
+            patch_size=14,
+            width=_width,
+            depth=_depth,
+            heads=_heads,
+            mlp_width=_mlp_width,
+            mlp="swiglu" if _size == "g" else "plain",
+            registers=_registers,
+            layer_scale=1e-5,
+            init_scheme="trunc02",
+            pos_resize=_resize,
+        )
+
 # Small models for 32-pixel pictures, dropout 0.1 on attention weights and twice in the MLP.
 _CIFAR_SIZES = {"S": (192, 12, 3), "B": (384, 12, 6), "L": (512, 24, 8)}
 for _size, (_width, _depth, _heads) in _CIFAR_SIZES.items():

@@ -6,13 +6,16 @@ What is notable here:
 - A picture of another size than the model was built for is fine if the patches fit: the learned
   table is resized by grid, height and width apart. If they do not fit it is an error; nothing is
   cropped or padded in silence.
-- `features` gives all tokens and the pooled vector; `__call__` puts the classifier on top. Every
-  block's output is sown as `intermediates/blocks_i/out`, attention weights on request (linen wraps
-  what is sown in a tuple; here of one).
+- `features` gives all tokens and the pooled vector; `__call__` puts the classifier on top. A
+  distilled model has two: in training both heads' logits come out, otherwise their mean.
+- Every block's output is sown as `intermediates/blocks_i/out`, attention weights on request (linen
+  wraps what is sown in a tuple; here of one).
 - What saves memory or compilation changes no number: `attention`, `remat`, `scan_layers`. With the
   last, what was one entry for each block is one entry `blocks` with a leading axis of depth, in
   parameters and intermediates alike; `layout` converts and reads both.
 """
+
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -34,9 +37,10 @@ class Features:
     Attributes:
         tokens: `(batch, prefix + height * width, width)`, prefix tokens, then patches in raster
             order; past the final norm, unless the model norms what it has pooled.
-        pooled: `(batch, width)`; with `pool="none"` all tokens, `(batch, tokens, width)`.
+        pooled: `(batch, width)`; with `pool="none"` all tokens, `(batch, tokens, width)`. Of a
+            distilled model it is the class token; the distillation token is `tokens[:, 1]`.
         grid: `(height, width)` of the picture in patches.
-        prefix: how many tokens come before the patches (class token, registers).
+        prefix: how many tokens come before the patches (class, distillation, registers).
         stages: for pyramids, one `(batch, height, width, channels)` per stage; None for a ViT.
     """
 
@@ -47,12 +51,29 @@ class Features:
     stages: tuple[Float[Array, "batch height width channels"], ...] | None = None
 
 
+class DistilledLogits(NamedTuple):
+    """What the two heads of a distilled model give in training (DeiT, Touvron et al. 2021).
+
+    Attributes:
+        head: float32 `(batch, classes)`, of the class token, which learns from labels.
+        head_dist: the same of the distillation token, which learns from a teacher.
+    """
+
+    head: Float[Array, "batch classes"]
+    head_dist: Float[Array, "batch classes"]
+
+    def mean(self) -> Float[Array, "batch classes"]:
+        """The model's answer: the mean of the logits, not of probabilities (DeiT's `models.py`)."""
+        return (self.head + self.head_dist) / 2
+
+
 class ViT(nn.Module):
     """A Vision Transformer; the defaults are ViT-B/16 at 224 pixels with 1000 classes.
 
     `model.apply({"params": params}, images)` takes float32 pictures `(batch, height, width,
     channels)`, already normalised, and gives float32 logits `(batch, classes)`; `method="features"`
-    gives `Features`. Training wants `train=True` and, where a rate is not 0, the rng `"dropout"`.
+    gives `Features`. Training wants `train=True` and, where a rate is not 0, the rng `"dropout"`; a
+    distilled model then gives `DistilledLogits`.
 
     Raises:
         ValueError: at construction if fields do not fit each other, at the call if the pictures do
@@ -72,6 +93,7 @@ class ViT(nn.Module):
     pool: str = "cls"  # "mean" of patches, "map" attention pooling, "none" logits for every token
     class_token: bool | None = None  # None: there is one exactly if the pool is "cls"
     pool_norm: str = "before"  # "after": pool first, then norm, timm's fc_norm
+    distilled: bool = False  # DeiT's second token and second head, which learn from a teacher
     registers: int = 0  # spare tokens for global notes (Darcet et al. 2024); 4 in DINOv2-reg
     positions: str = "learned"  # fixed: "sincos2d" (MAE), "sincos2d_big_vision"; "none": no order
     pos_on_cls: bool = True  # False: the learned table is for patches only (big_vision, DeiT III)
@@ -87,11 +109,12 @@ class ViT(nn.Module):
     layer_scale: float | None = None  # initial value; deep DeiT III and DINOv2 use 1e-4 to 1e-5
     qkv_bias: bool = True  # some later models leave it out
     qk_norm: bool = False  # keeps attention logits bounded in very large models (ViT-22B)
+    mlp: str = "plain"  # "swiglu": the hidden layer has a gate (DINOv2's giant)
     activation: str = "gelu"  # exact; "gelu_tanh" Google's weights, "quick_gelu" CLIP, "relu"
     norm_eps: float = 1e-6  # of every LayerNorm; torch's default would be 1e-5
     init_scheme: str = "vit"  # "trunc02" DeiT, "normal02" small CIFAR models
     patch_embed_method: str = "conv"  # or "dense": the same numbers by cutting and a matmul
-    pos_resize: str = "cubic"  # or "bilinear": how the learned table is resized
+    pos_resize: str = "cubic"  # how the learned table is resized: as where the weights are from
     dtype: str = "float32"  # of the computation; parameters and logits are always float32
     attention: str = "auto"  # or "xla", "chunked" (little memory), "cudnn", "pallas"; of the blocks
     remat: str = "none"  # the backward pass computes again "full" blocks, or all but "dots"
@@ -113,11 +136,13 @@ class ViT(nn.Module):
         )
         if self.has_class_token:
             self.cls_token = self.param("cls_token", scheme.class_token, (1, 1, width))
+        if self.distilled:  # drawn like registers, apart from a class token that may begin at zero
+            self.dist_token = self.param("dist_token", scheme.registers, (1, 1, width))
         if self.registers:
             self.reg_tokens = self.param("reg_tokens", scheme.registers, (1, self.registers, width))
         if self.positions == "learned":
             height, columns = self.built_grid
-            rows = int(self.has_class_token and self.pos_on_cls) + height * columns
+            rows = self._positions_in_front + height * columns
             self.pos_embed = self.param("pos_embed", scheme.positions, (1, rows, width))
         self.pos_dropout = nn.Dropout(self.position_dropout)
         if self.embed_norm:
@@ -141,6 +166,7 @@ class ViT(nn.Module):
             "projection_dropout": self.projection_dropout,
             "mlp_dropout": self.mlp_dropout,
             "attention": self.attention,
+            "mlp_kind": self.mlp,
             **shared,
         }
         block = rematerialised(Block, self.remat, in_loop=self.scan_layers)
@@ -157,6 +183,8 @@ class ViT(nn.Module):
             self.pre_logits = nn.Dense(self.representation_size, kernel_init=scheme.kernel)
         if self.num_classes:
             self.head = nn.Dense(self.num_classes, kernel_init=scheme.head)
+            if self.distilled:
+                self.head_dist = nn.Dense(self.num_classes, kernel_init=scheme.head)
 
     def __call__(
         self,
@@ -164,9 +192,15 @@ class ViT(nn.Module):
         *,
         train: bool = False,
         attention_weights: bool = False,
-    ) -> Float[Array, "batch classes"]:
-        """Logits in float32; with `num_classes=0` what would enter the head."""
+    ) -> Float[Array, "batch classes"] | DistilledLogits:
+        """Logits in float32; with `num_classes=0` what would enter the head, or the two heads.
+
+        Of a distilled model both heads' with `train=True`, their mean otherwise.
+        """
         features = self.features(images, train=train, attention_weights=attention_weights)
+        if self.distilled:
+            both = self._two_heads(features.tokens)
+            return both if train else both.mean()
         x = features.pooled.astype(jnp.float32)
         if self.representation_size:
             x = jnp.tanh(self.pre_logits(x))
@@ -209,10 +243,11 @@ class ViT(nn.Module):
 
         in_front = []
         if self.has_class_token:
-            token = self.cls_token
-            if self._positions_in_front:
-                token = token + positions[:, :1]
-            in_front.append(token)
+            in_front.append(self.cls_token)
+        if self.distilled:
+            in_front.append(self.dist_token)
+        if self._positions_in_front:
+            in_front = [token + positions[:, i : i + 1] for i, token in enumerate(in_front)]
         if self.registers:
             in_front.append(self.reg_tokens)
         in_front = [jnp.broadcast_to(t, (batch, *t.shape[1:])).astype(x.dtype) for t in in_front]
@@ -243,7 +278,7 @@ class ViT(nn.Module):
     @property
     def prefix(self) -> int:
         """The number of tokens in front of the patches."""
-        return int(self.has_class_token) + self.registers
+        return int(self.has_class_token) + int(self.distilled) + self.registers
 
     @property
     def built_grid(self) -> tuple[int, int]:
@@ -253,7 +288,10 @@ class ViT(nn.Module):
 
     @property
     def _positions_in_front(self) -> int:
-        return int(self.positions == "learned" and self.has_class_token and self.pos_on_cls)
+        """Rows of the learned table that are for the class and the distillation token."""
+        if self.positions != "learned" or not self.pos_on_cls:
+            return 0
+        return int(self.has_class_token) + int(self.distilled)
 
     def _position_table(self, grid: tuple[int, int]) -> Float[Array, "1 rows width"] | None:
         if self.positions == "none":
@@ -264,6 +302,12 @@ class ViT(nn.Module):
                 self.pos_embed, self.built_grid, grid, prefix=in_front, kernel=self.pos_resize
             )
         return sincos2d(grid, self.width, endpoint=self.positions == "sincos2d_big_vision")
+
+    def _two_heads(self, tokens: Float[Array, "batch tokens width"]) -> DistilledLogits:
+        both = DistilledLogits(*(tokens[:, i].astype(jnp.float32) for i in range(2)))
+        if not self.num_classes:
+            return both
+        return DistilledLogits(self.head(both.head), self.head_dist(both.head_dist))
 
     def _layer_norm(self) -> LayerNorm:
         return LayerNorm(epsilon=self.norm_eps, dtype=self.dtype)

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 
 from vit_jax.data import Source
+from vit_jax.models import DistilledLogits
 from vit_jax.training.mixing import Mixing, mix_targets
 
 Params = Any
@@ -63,6 +64,9 @@ class Supervised:
     class_weights: what each class weighs in the training loss; None: all alike. A picture weighs
         what its class does, a mixed one the mean of its classes.
     multi_label: whether a picture may have several labels, or none.
+
+    A model with two heads learns through the mean of their logits, which is also its answer in
+    evaluation; a loss of its own for each head is a matter of distillation.
     """
 
     model: nn.Module
@@ -91,6 +95,8 @@ class Supervised:
         logits, model_state = apply_model(
             self.model, params, model_state, images, rng=rng, train=train
         )
+        if isinstance(logits, DistilledLogits):
+            logits = logits.mean()
         targets = self._targets(batch["label"], logits)
         if mixed:
             targets = mix_targets(targets, own_share)

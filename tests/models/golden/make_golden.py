@@ -46,7 +46,7 @@ TIMM_CASES = {
         {"reg_tokens": 2, "no_embed_class": True},
     ),
     "pos_not_on_cls": ({"pos_on_cls": False}, {"no_embed_class": True}),
-    "layer_scale": ({"layer_scale": 1e-5}, {"init_values": 1e-5}),
+    "layer_scale": ({"layer_scale": 1e-5}, {}),
     "qk_norm": ({"qk_norm": True}, {"qk_norm": True}),
     "no_qkv_bias": ({"qkv_bias": False}, {"qkv_bias": False}),
     "embed_norm": ({"embed_norm": True, "patch_bias": False}, {"pre_norm": True}),
@@ -60,6 +60,9 @@ TIMM_CASES = {
     "one_channel": ({"in_channels": 1}, {"in_chans": 1}),
     "mlp_ratio_3": ({"mlp_ratio": 3.0}, {"mlp_ratio": 3.0}),
     "no_head": ({"num_classes": 0}, {"num_classes": 0}),
+    "distilled": ({"distilled": True}, {}),
+    # timm counts the gate and the value together.
+    "swiglu": ({"mlp": "swiglu", "mlp_width": 36, "layer_scale": 1e-5}, {"mlp_ratio": 2 * 36 / 24}),
 }
 POST_NORM = {"norm_order": "post", "activation": "relu", "norm_eps": 1e-5}
 
@@ -91,7 +94,14 @@ def timm_vit(fields, arguments):
         "norm_layer": partial(nn.LayerNorm, eps=1e-6),
         **arguments,
     }
-    return timm.models.VisionTransformer(**translated).double().eval()
+    if "layer_scale" in fields:
+        translated["init_values"] = fields["layer_scale"]
+    if fields.get("mlp") == "swiglu":
+        translated |= {"mlp_layer": timm.layers.SwiGLUPacked, "act_layer": nn.SiLU}
+    vit = timm.models.VisionTransformer
+    if fields.get("distilled"):
+        vit = timm.models.VisionTransformerDistilled
+    return vit(**translated).double().eval()
 
 
 class PostNormViT(nn.Module):
@@ -168,6 +178,8 @@ def timm_params(model, fields):
     positions = state.pop("pos_embed")
     if "cls_token" in state:
         params["cls_token"] = state.pop("cls_token")
+    if "dist_token" in state:
+        params["dist_token"] = state.pop("dist_token")
     if "reg_token" in state:
         params["reg_tokens"] = state.pop("reg_token")
         if fields.get("pos_on_cls", True):
@@ -207,6 +219,8 @@ def timm_params(model, fields):
         params |= linear(state, "attn_pool.mlp.fc2", "map_head/mlp/fc2")
     if fields["num_classes"]:
         params |= linear(state, "head", "head")
+        if fields.get("distilled"):
+            params |= linear(state, "head_dist", "head_dist")
     assert not state, f"left over: {list(state)}"
     return params
 
