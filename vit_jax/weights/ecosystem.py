@@ -52,7 +52,8 @@ class Origin:
 class Description:
     """What a file holds, as far as a model can be made of it.
 
-    fields: of the ViT. preprocessing: as of an `Origin`. class_names: None where nobody says.
+    fields: of the ViT. preprocessing: as of an `Origin`, and the size of the pictures where it is
+    not the one that the position table is for. class_names: None where nobody says.
     origin: its name. notes: what the person should know of the file, one sentence each.
     """
 
@@ -78,8 +79,9 @@ class Ecosystem:
     ignored: regular expression of names that are no part of the model, and why.
     tidy: takes away what differs between files of one ecosystem, such as a prefix of all names.
     finish: from what `rows` have written and the model's fields to what the ecosystem reads.
-    config: our model's fields and class names to the `config.json` that the ecosystem reads; None
-        where it has none.
+    config: our model's fields, preprocessing and class names to the `config.json` that the
+        ecosystem reads; None where nothing is written for it.
+    preprocessor: our preprocessing to its `preprocessor_config.json`; None where it has none.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Ecosystem:
     tidy: Callable[[Tensors], Tensors] = _as_it_is
     finish: Callable[[dict[str, np.ndarray], Mapping[str, Any]], dict[str, np.ndarray]] = _as_it_is
     config: Callable[..., dict[str, Any]] | None = None
+    preprocessor: Callable[..., dict[str, Any]] | None = None
 
     def recognises(self, tensors: Tensors) -> bool:
         """Whether the names are those of this ecosystem."""
@@ -101,6 +104,48 @@ class Ecosystem:
 
 
 # ------------------------------------------------------------------------------- for `describe`
+
+
+def axes_of(tensors: Tensors, name: str, axes: str) -> tuple[int, ...]:
+    """The shape of a tensor that must have these axes, such as "out, in, height, width".
+
+    Raises UserError where there is no such tensor, or it has others.
+    """
+    if name not in tensors:
+        raise UserError(f"the file holds no {name}: it is not whole")
+    shape = tensors[name].shape
+    if len(shape) != len(axes.split(", ")) or 0 in shape:
+        raise UserError(f"{name} has shape {shape} and should have the axes ({axes})")
+    return shape
+
+
+def configured_number(config: Mapping[str, Any], name: str) -> int | None:
+    """A whole number of the configuration; None where it has none.
+
+    Raises UserError for anything else, and for 0 and less.
+    """
+    value = config.get(name)
+    if value is not None and (type(value) is not int or value < 1):
+        raise UserError(f"config.json: {name} = {value!r} should be a whole number above 0")
+    return value
+
+
+def configured_size(config: Mapping[str, Any], name: str) -> tuple[int, int] | None:
+    """(height, width) of the configuration, where one number stands for both; None: it has none.
+
+    Raises UserError for anything else.
+    """
+    value = config.get(name)
+    if value is None:
+        return None
+    sides = [value, value] if type(value) is int else value
+    if not isinstance(sides, list | tuple) or len(sides) != 2:
+        sides = [0]
+    if any(type(side) is not int or side < 1 for side in sides):
+        raise UserError(
+            f"config.json: {name} = {value!r} should be a number of pixels, or [height, width]"
+        )
+    return tuple(sides)
 
 
 def count_blocks(tensors: Tensors, pattern: str) -> int:
@@ -162,8 +207,8 @@ def need_heads(asked: Asked, configured: int | None, width: int) -> int:
     if heads is None:
         usual = f"; published models of width {width} have {width // 64}" if width % 64 == 0 else ""
         raise UserError(
-            f"the file does not say how many heads its attention of width {width} has, and has no "
-            f"config.json beside it; say it with --heads=NUMBER{usual}"
+            f"neither the file nor a config.json beside it says how many heads its attention of "
+            f"width {width} has; say it with --heads=NUMBER{usual}"
         )
     if asked.heads and configured and asked.heads != configured:
         raise UserError(

@@ -9,6 +9,7 @@ ecosystem knows to be no part of the model.
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ import numpy as np
 
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError, nearest
-from vit_jax.models import create_model
 from vit_jax.models.layout import unstack_blocks
 from vit_jax.models.registry import MODELS, model_fields
 from vit_jax.runs import ModelRecord
@@ -30,25 +30,40 @@ ECOSYSTEMS = (timm.ECOSYSTEM, hugging_face.ECOSYSTEM, torchvision.ECOSYSTEM, goo
 
 # What files of other architectures look like: a name that only they have.
 _OTHERS = {
-    "Swin": r".*relative_position_bias_table",
-    "PVT": r".*(patch_embed1|spatial_reduction|attn\.sr)\..*",
-    "MLP-Mixer": r"((.*/)?MixerBlock_0/.*|blocks\.0\.mlp_tokens\..*)",
-    "a hybrid of ResNet and ViT": r"((.*/)?conv_root/kernel|patch_embed\.backbone\..*)",
-    "CLIP": r"(visual\.transformer\..*|text_model\..*|vision_model\..*)",
-    "ConvNeXt": r"(stages\.0\.blocks\.0\.conv_dw\..*|features\.1\.0\.block\..*)",
-    "ResNet": r"(layer1\.0\.conv1\.weight|resnet\..*)",
-    "BEiT": r"(.*\.relative_position_bias\..*|blocks\.0\.attn\.q_bias)",
+    "BEiT or EVA": (
+        r"blocks\.\d+\.attn\.(q_bias|relative_position_bias_table)",
+        r".*\.relative_position_bias\.relative_position_bias_table",
+        r"rel_pos_bias\.relative_position_bias_table",
+    ),
+    "Swin": (r".*relative_position_bias_table",),
+    "PVT": (r"(.*\.)?patch_embed1\..*", r".*\.spatial_reduction\..*", r".*attn\.sr\..*"),
+    "MLP-Mixer": (r"(.*/)?MixerBlock_0/.*", r"blocks\.0\.mlp_tokens\..*"),
+    "a hybrid of ResNet and ViT": (r"(.*/)?conv_root/kernel", r"patch_embed\.backbone\..*"),
+    "a ViT with a stem of convolutions": (r"conv_proj\.conv_bn_relu_0\..*",),
+    "CLIP or SigLIP of torch": (
+        r"visual\.(transformer|trunk)\..*",
+        r"text_model\..*",
+        r"(.*\.)?vision_model\..*",
+    ),
+    "CaiT": (r"blocks_token_only\..*",),
+    "DINOv3": (r"rope_embed(dings)?\..*",),
+    "ConvNeXt": (
+        r"stages\.0\.blocks\.0\.conv_dw\..*",
+        r"features\.1\.0\.block\.0\..*",
+        r"(.*\.)?stages\.0\.(layers\.)?0\.dwconv\..*",
+    ),
+    "ResNet": (r"layer1\.0\.conv1\.weight", r"(resnet\.)?encoder\.stages\.0\.layers\.0\.layer\..*"),
 }
 
 
 def read_pretrained(
-    source: str | os.PathLike, asked: Asked = Asked(), *, part: str | None = None
+    source: str | os.PathLike, asked: Asked | None = None, *, part: str | None = None
 ) -> tuple[ModelRecord, dict[str, Any]]:
     """The record of the model in a file, and its parameters as nested dictionaries of float32.
 
     Args:
         source: a file or the folder of one, see `files.read_tensors`.
-        asked: what the file does not say itself.
+        asked: what the file does not say itself, if anything.
         part: which of several sets of weights in one file, such as "model_ema".
 
     Raises:
@@ -57,10 +72,13 @@ def read_pretrained(
     """
     tensors = files.read_tensors(source, part=part)
     config = files.read_config(source)
+    processor = files.read_config(source, name="preprocessor_config.json")
+    if processor is not None:
+        config = {**(config or {}), "preprocessor": processor}
     try:
         ecosystem = recognise(tensors)
         tensors = ecosystem.tidy(tensors)
-        description = ecosystem.describe(tensors, config, asked)
+        description = ecosystem.describe(tensors, config, asked or Asked())
         record = make_record(description)
         model = record.create_model()
         reading = read_params(ecosystem.rows, tensors, parameter_shapes(model))
@@ -82,10 +100,8 @@ def recognise(tensors: Tensors) -> Ecosystem:
 
     Raises UserError that says which architecture it looks like otherwise.
     """
-    import re
-
-    for looks_like, pattern in _OTHERS.items():
-        if any(re.fullmatch(pattern, name) for name in tensors):
+    for looks_like, patterns in _OTHERS.items():
+        if any(re.fullmatch(pattern, name) for pattern in patterns for name in tensors):
             raise UserError(
                 f"the file looks like {looks_like}, which cannot be read yet; there are ViT, DeiT, "
                 "DeiT III, MAE, DINO and DINOv2"
@@ -107,9 +123,11 @@ def make_record(description: Description) -> ModelRecord:
     assert not unknown, unknown
     size = description.fields["image_size"]
     preprocessing = Preprocessing(
-        size=(size, size) if isinstance(size, int) else size,
-        channels=description.fields["in_channels"],
-        **description.preprocessing,
+        **{
+            "size": (size, size) if isinstance(size, int) else size,
+            "channels": description.fields["in_channels"],
+            **description.preprocessing,
+        }
     )
     classes = description.fields["num_classes"]
     names = description.class_names or tuple(f"class {i}" for i in range(classes))
@@ -125,11 +143,17 @@ def make_record(description: Description) -> ModelRecord:
 
 
 def model_name(fields: Mapping[str, Any]) -> str:
-    """The registered model with these sizes; "ViT" where there is none."""
+    """The registered model with these sizes; "ViT" where there is none.
+
+    It adds nothing to the fields, such as a dropout, but how a fresh head begins.
+    """
     sizes = ("width", "depth", "heads", "mlp_width", "patch_size", "registers", "distilled", "mlp")
+    given = {*fields, "init_scheme"}
+    plain = model_fields("ViT")
     for name in MODELS:
         known = model_fields(name)
-        if all(known.get(size) == fields[size] for size in sizes):
+        alike = all(known.get(size) == fields[size] for size in sizes)
+        if alike and all(known[field] == plain.get(field) for field in known if field not in given):
             return name
     return "ViT"
 
@@ -145,7 +169,7 @@ def parameter_shapes(model) -> Any:
 
 
 def write_pretrained(folder: str | os.PathLike, to: str, record: ModelRecord, params: Any) -> Path:
-    """Writes a model as `model.safetensors` and `config.json` that an ecosystem opens.
+    """Writes a model as `model.safetensors` with the JSON beside it that an ecosystem opens.
 
     Args:
         folder: where; made if missing.
@@ -171,6 +195,14 @@ def write_pretrained(folder: str | os.PathLike, to: str, record: ModelRecord, pa
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     files.write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
-    text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
-    (folder / "config.json").write_text(text, encoding="utf-8")
+    _write_json(folder / "config.json", config)
+    if ecosystem.preprocessor is not None:
+        _write_json(
+            folder / "preprocessor_config.json", ecosystem.preprocessor(record.preprocessing)
+        )
     return folder
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    path.write_text(text, encoding="utf-8")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jaxtyping import Shaped
@@ -162,7 +163,7 @@ def _find(rows: Sequence[Row], path: str, tensors: Tensors) -> tuple[Row, list[s
 
 def _floats(tensors: Tensors, name: str) -> np.ndarray:
     array = tensors[name]
-    if array.dtype.kind not in "fV" and array.dtype.name != "bfloat16":
+    if not jnp.issubdtype(array.dtype, jnp.floating):  # bfloat16 and float8 too
         raise UserError(f"{name} holds {array.dtype}, and parameters are floating-point numbers")
     return array.astype(np.float32)
 

@@ -14,16 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
-from vit_jax.weights import facebook
+from vit_jax.weights import facebook, timm_writing
 from vit_jax.weights.ecosystem import (
     HALF,
     Asked,
     Description,
     Ecosystem,
     Origin,
+    axes_of,
     choose_origin,
+    configured_number,
+    configured_size,
     count_blocks,
     need_heads,
     position_grid,
@@ -41,6 +43,7 @@ from vit_jax.weights.tables import (
     both,
     norm,
 )
+from vit_jax.weights.timm_writing import POOLS
 
 # q apart from k and v together, as timm's attention pooling keeps them.
 _Q_AND_KV_KERNEL = Layout(
@@ -105,19 +108,37 @@ ORIGINS = {
     **facebook.ORIGINS,
 }
 
-# The sizes of timm's architecture names: how many heads.
+# How many heads an architecture has that is called so and is that wide.
 _HEADS = {
-    "tiny": 3,
-    "xsmall": 4,
-    "small": 6,
-    "base": 12,
-    "large": 16,
-    "so400m": 16,
-    "huge": 16,
-    "giant": 16,
-    "gigantic": 16,
+    ("tiny", 192): 3,
+    ("wee", 256): 4,
+    ("xsmall", 256): 4,
+    ("little", 320): 5,
+    ("small", 384): 6,
+    ("medium", 512): 8,
+    ("mediumd", 512): 8,
+    ("betwixt", 640): 10,
+    ("base", 768): 12,
+    ("base", 896): 14,
+    ("so150m2", 832): 13,
+    ("so150m", 896): 14,
+    ("large", 1024): 16,
+    ("intern300m", 1024): 16,
+    ("so400m", 1152): 16,
+    ("huge", 1280): 16,
+    ("giant", 1408): 16,
+    ("giant", 1536): 24,
+    ("giantopt", 1536): 16,
+    ("gigantic", 1664): 16,
 }
-_DINOV2_GIANT_WIDTH, _DINOV2_GIANT_HEADS = 1536, 24
+_MORE_HEADS = {"vit_base_patch16_gap_224": 16}
+
+# Architectures with an activation of their own, which tensors do not show.
+_ACTIVATIONS = {
+    r".*_quickgelu_.*": "quick_gelu",
+    r"vit_(base_patch32|so400m_patch16|giantopt_patch16)_siglip_.*": "gelu_tanh",
+    r"vit_large_patch16_siglip_(gap_)?512": "gelu_tanh",
+}
 
 
 def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
@@ -128,25 +149,23 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
 
     origin_name, origin = choose_origin(asked, *_candidates(tensors, config))
     asked = _with_size(asked, config)
-    width, in_channels, *patch = tensors["patch_embed.proj.weight"].shape
+    width, in_channels, *patch = axes_of(
+        tensors, "patch_embed.proj.weight", "out, in, height, width"
+    )
     hidden, gated = _mlp(tensors)
-    registers = next((tensors[n].shape[1] for n in _REGISTERS if n in tensors), 0)
+    registers = next(
+        (axes_of(tensors, n, "1, registers, width")[1] for n in _REGISTERS if n in tensors), 0
+    )
     has_class, distilled = "cls_token" in tensors, "dist_token" in tensors
     prefix, image_size = position_grid(
-        tensors["pos_embed"].shape[1],
+        axes_of(tensors, "pos_embed", "1, rows, width")[1],
         tuple(dict.fromkeys((int(has_class) + int(distilled), 0))),
         tuple(patch),
         asked,
     )
     normed_after = "fc_norm.weight" in tensors
-    if "attn_pool.latent" in tensors:
-        pool = "map"
-    elif normed_after or not has_class or arguments.get("global_pool") == "avg":
-        pool = "mean"
-    else:
-        pool = "cls"
     fields = {
-        "num_classes": tensors["head.weight"].shape[0] if "head.weight" in tensors else 0,
+        "num_classes": _rows(tensors, "head.weight"),
         "image_size": side_or_pair(image_size),
         "patch_size": side_or_pair(tuple(patch)),
         "in_channels": in_channels,
@@ -155,7 +174,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
         "heads": need_heads(asked, _configured_heads(config, width), width),
         "mlp_width": hidden,
         "mlp": "swiglu" if gated else "plain",
-        "pool": pool,
+        "pool": _pool(tensors, arguments),
         "class_token": has_class,
         "distilled": distilled,
         "pool_norm": "after" if normed_after else "before",
@@ -171,7 +190,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
         **origin.fields,
     }
     if "pre_logits.fc.weight" in tensors:
-        fields["representation_size"] = tensors["pre_logits.fc.weight"].shape[0]
+        fields["representation_size"] = _rows(tensors, "pre_logits.fc.weight")
     if origin_name == "dinov2" and registers:
         fields |= facebook.DINOV2_REGISTERS
     names = pretrained.get("label_names")
@@ -194,63 +213,10 @@ def tidy(tensors: Tensors) -> Tensors:
     return _positions_of_registers_added(tidied) if both_tokens else tidied
 
 
-def finish(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """What timm's model of these fields keeps elsewhere or under another name."""
-    if fields["pool_norm"] == "after":
-        tensors = {re.sub(r"^norm\.", "fc_norm.", name): x for name, x in tensors.items()}
-    if fields["registers"] and fields["pos_on_cls"] and "cls_token" in tensors:
-        # With registers timm has no position for the class token: it is added in.
-        positions = tensors["pos_embed"]
-        in_front = int(fields["class_token"])
-        tensors["cls_token"] = tensors["cls_token"] + positions[:, :in_front]
-        tensors["pos_embed"] = np.ascontiguousarray(positions[:, in_front:])
-    return tensors
-
-
-def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict[str, Any]:
-    """The `config.json` with which timm makes the model: `timm.create_model("local-dir:FOLDER")`.
-
-    Its arguments say all, whatever the named architecture has by default.
-
-    Raises UserError where timm has no argument for a field.
-    """
-    eps = 1e-5 if fields["embed_norm"] else 1e-6
-    if fields["norm_eps"] != eps or fields["norm_order"] != "pre":
-        raise UserError(
-            f"timm's config.json cannot say norm_eps = {fields['norm_eps']} with norm_order = "
-            f"{fields['norm_order']!r} (it has {eps} and 'pre'), and the model would compute "
-            "something else there; write to huggingface"
-        )
-    if fields["distilled"]:
-        architecture = "deit_base_distilled_patch16_224"
-    elif fields["mlp"] == "swiglu":
-        architecture = "vit_giant_patch14_dinov2"
-    else:
-        architecture = "vit_base_patch32_clip_224" if fields["embed_norm"] else _PLAIN
-    return {
-        "architecture": architecture,
-        "num_classes": fields["num_classes"],
-        "model_args": _arguments(fields),
-        "pretrained_cfg": {
-            "input_size": [fields["in_channels"], *preprocessing.size],
-            "mean": list(preprocessing.mean),
-            "std": list(preprocessing.std),
-            "crop_pct": preprocessing.crop,
-            "interpolation": preprocessing.interpolation,
-            "num_classes": fields["num_classes"],
-            "label_names": list(class_names),
-            "first_conv": "patch_embed.proj",
-            "classifier": ["head", "head_dist"] if fields["distilled"] else "head",
-        },
-    }
-
-
 # ----------------------------------------------------------------------------------------- inside
 
-_PLAIN = "vit_base_patch16_224"
 _REGISTERS = ("reg_token", "register_tokens")
 _LAYER_SCALES = ("blocks.0.ls1.gamma", "blocks.0.gamma_1")
-_POOLS = {"cls": "token", "mean": "avg", "map": "map", "none": ""}
 
 
 def _candidates(
@@ -268,43 +234,69 @@ def _mlp(tensors: Tensors) -> tuple[int, bool]:
     """Hidden width of the MLP, and whether it is gated: half of its first layer is the gate."""
     for first, second in (("fc1", "fc2"), ("w12", "w3")):
         if f"blocks.0.mlp.{first}.weight" in tensors:
-            hidden = tensors[f"blocks.0.mlp.{second}.weight"].shape[1]
-            return hidden, tensors[f"blocks.0.mlp.{first}.weight"].shape[0] == 2 * hidden
+            hidden = axes_of(tensors, f"blocks.0.mlp.{second}.weight", "out, in")[1]
+            return hidden, _rows(tensors, f"blocks.0.mlp.{first}.weight") == 2 * hidden
     raise UserError("the file has no MLP in block 0 under a name of timm; it is not whole")
+
+
+def _rows(tensors: Tensors, name: str) -> int:
+    """How many numbers a linear layer gives; 0 where there is no such layer."""
+    return axes_of(tensors, name, "out, in")[0] if name in tensors else 0
+
+
+def _pool(tensors: Tensors, arguments: Mapping[str, Any]) -> str:
+    """The pooling that the configuration names, or the tensors show."""
+    named = arguments.get("global_pool")
+    ours = {theirs: name for name, theirs in POOLS.items()}
+    if named is not None and named not in ours:
+        raise UserError(
+            f"config.json: global_pool = {named!r} is no pooling that ViT has here; there are "
+            f"{', '.join(map(repr, ours))}"
+        )
+    if "attn_pool.latent" in tensors:
+        return "map"
+    if named is not None:
+        return ours[named]
+    return "mean" if "fc_norm.weight" in tensors or "cls_token" not in tensors else "cls"
 
 
 def _configured_heads(config: Mapping[str, Any], width: int) -> int | None:
     """The heads of attention that the configuration names, by number or by architecture."""
     arguments, architecture = config.get("model_args") or {}, str(config.get("architecture", ""))
     if "num_heads" in arguments:
-        return int(arguments["num_heads"])
-    if width == _DINOV2_GIANT_WIDTH and "giant" in architecture:
-        return _DINOV2_GIANT_HEADS
-    return next((n for word, n in _HEADS.items() if word in architecture.split("_")), None)
+        return configured_number(arguments, "num_heads")
+    if architecture in _MORE_HEADS:
+        return _MORE_HEADS[architecture]
+    words = architecture.split("_")
+    return next((_HEADS[word, width] for word in words if (word, width) in _HEADS), None)
 
 
 def _activation(config: Mapping[str, Any]) -> str:
     named = (config.get("model_args") or {}).get("act_layer")
     if named is None:
-        quick = "quickgelu" in str(config.get("architecture", ""))
-        return "quick_gelu" if quick else "gelu"
-    names = {"gelu": "gelu", "gelu_tanh": "gelu_tanh", "quick_gelu": "quick_gelu", "relu": "relu"}
-    if named not in names:
+        architecture = str(config.get("architecture", ""))
+        own = (name for like, name in _ACTIVATIONS.items() if re.fullmatch(like, architecture))
+        return next(own, "gelu")
+    legal = ("gelu", "gelu_tanh", "quick_gelu", "relu")
+    if named not in legal:
         raise UserError(
             f"config.json: act_layer = {named!r} is no activation that ViT has here; there are "
-            f"{', '.join(names)}"
+            f"{', '.join(legal)}"
         )
-    return names[named]
+    return named
 
 
 def _with_size(asked: Asked, config: Mapping[str, Any]) -> Asked:
     """What was asked, with the picture size of the configuration where it names one."""
     arguments, pretrained = config.get("model_args") or {}, config.get("pretrained_cfg") or {}
-    size = arguments.get("img_size") or (pretrained.get("input_size") or [None])[1:]
-    if asked.image_size is not None or not size:
+    if asked.image_size is not None:
         return asked
-    sides = (size, size) if isinstance(size, int) else tuple(size)
-    return dataclasses.replace(asked, image_size=sides)
+    size = configured_size(arguments, "img_size")
+    input_size = pretrained.get("input_size")  # channels first
+    if size is None and input_size is not None:
+        in_front_gone = {"input_size": input_size[1:] if isinstance(input_size, list) else 0}
+        size = configured_size(in_front_gone, "input_size")
+    return dataclasses.replace(asked, image_size=size)
 
 
 def _preprocessing(pretrained: Mapping[str, Any]) -> dict[str, Any]:
@@ -320,47 +312,19 @@ def _preprocessing(pretrained: Mapping[str, Any]) -> dict[str, Any]:
 
 def _positions_of_registers_added(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """timm may give registers rows of the position table; here they are part of the registers."""
-    registers, table = tensors["reg_token"], tensors["pos_embed"]
+    registers, table = tensors["reg_token"], tensors.get("pos_embed")
+    if table is None or {registers.ndim, table.ndim} != {3}:
+        return tensors
+    if registers.shape[2] != table.shape[2]:
+        return tensors
     count = registers.shape[1]
     side = math.isqrt(max(table.shape[1] - 1 - count, 0))
-    if side * side != table.shape[1] - 1 - count:
+    if not side or side * side != table.shape[1] - 1 - count:
         return tensors
     return {
         **tensors,
         "reg_token": registers + table[:, 1 : 1 + count],
         "pos_embed": np.concatenate([table[:, :1], table[:, 1 + count :]], axis=1),
-    }
-
-
-def _arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of timm's VisionTransformer."""
-    arguments = {
-        "img_size": fields["image_size"],
-        "patch_size": fields["patch_size"],
-        "in_chans": fields["in_channels"],
-        "embed_dim": fields["width"],
-        "depth": fields["depth"],
-        "num_heads": fields["heads"],
-        "mlp_ratio": fields["mlp_width"] / fields["width"],
-        "qkv_bias": fields["qkv_bias"],
-        "qk_norm": fields["qk_norm"],
-        "init_values": fields["layer_scale"],
-        "pre_norm": fields["embed_norm"],
-    }
-    if fields["mlp"] == "swiglu":
-        arguments["mlp_ratio"] *= 2  # of both halves
-    if fields["activation"] != "gelu":
-        arguments["act_layer"] = fields["activation"]
-    if fields["distilled"]:  # timm's class for it knows no other pooling
-        return arguments
-    registers = fields["registers"]
-    return {
-        **arguments,
-        "global_pool": _POOLS[fields["pool"]],
-        "class_token": fields["class_token"],
-        "reg_tokens": registers,
-        "no_embed_class": not fields["pos_on_cls"] or registers > 0,
-        "fc_norm": fields["pool_norm"] == "after",
     }
 
 
@@ -371,6 +335,6 @@ ECOSYSTEM = Ecosystem(
     describe=describe,
     ignored=facebook.IGNORED,
     tidy=tidy,
-    finish=finish,
-    config=config,
+    finish=timm_writing.finish,
+    config=timm_writing.config,
 )

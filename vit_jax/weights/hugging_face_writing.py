@@ -1,0 +1,180 @@
+"""What Hugging Face's transformers reads: the `config.json` of a model, and its tensors' names.
+
+ViT, DeiT with two heads, DINOv2 and DINOv2 with registers are written. DINOv2's class is also for
+what others call ViT with layer scale or registers, such as DeiT III: its classifier gets zeros for
+the mean of the patches, and a model without layer scale one of ones.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from vit_jax.data import Preprocessing
+from vit_jax.errors import UserError
+
+# Names of activations in a config.json, and ours; the first of several is written.
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
+    "relu": "relu",
+}
+
+
+def finish(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """What transformers' class of model keeps under another name, and what it has besides."""
+    kind = _kind_to_write(fields)
+    width = fields["width"]
+    if not fields["pos_on_cls"]:  # a class token with a position of zeros
+        table = tensors["embeddings.position_embeddings"]
+        tensors["embeddings.position_embeddings"] = np.pad(table, ((0, 0), (1, 0), (0, 0)))
+    if kind == "deit":
+        tensors = _renamed(tensors, {r"^classifier\.": "cls_classifier."})
+    if kind.startswith("dinov2"):
+        tensors = _renamed(tensors, _DINOV2_GATED if fields["mlp"] == "swiglu" else _DINOV2)
+        if fields["layer_scale"] is None:
+            ones = np.ones(width, np.float32)
+            for i in range(fields["depth"]):
+                tensors |= {f"encoder.layer.{i}.layer_scale{n}.lambda1": ones for n in (1, 2)}
+        if "classifier.weight" in tensors:  # nothing for the mean of the patches
+            tensors["classifier.weight"] = np.pad(
+                tensors["classifier.weight"], ((0, 0), (0, width))
+            )
+    if kind == "dinov2_with_registers":
+        tensors["embeddings.mask_token"] = np.zeros((1, width), np.float32)
+    if not fields["num_classes"]:
+        return tensors
+    heads = ("classifier.", "cls_classifier.", "distillation_classifier.")
+    prefix = f"{kind}."
+    return {name if name.startswith(heads) else prefix + name: x for name, x in tensors.items()}
+
+
+def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict[str, Any]:
+    """The `config.json` with which transformers makes the model: `AutoModel.from_pretrained`.
+
+    transformers resizes positions in a way of its own (`pos_resize` of its origins here), so that
+    the numbers are the same at the model's own picture size; and of a model without a head it says
+    that its pooler is new, which `last_hidden_state` does not go through.
+
+    Raises UserError where transformers has no model for a field.
+    """
+    kind = _kind_to_write(fields)
+    names = {str(i): name for i, name in enumerate(class_names[: fields["num_classes"]])}
+    written = {
+        "architectures": [_ARCHITECTURES[kind][fields["num_classes"] > 0]],
+        "model_type": kind,
+        "hidden_size": fields["width"],
+        "num_hidden_layers": fields["depth"],
+        "num_attention_heads": fields["heads"],
+        "hidden_act": next(k for k, v in ACTIVATIONS.items() if v == fields["activation"]),
+        "layer_norm_eps": fields["norm_eps"],
+        "image_size": fields["image_size"],
+        "patch_size": fields["patch_size"],
+        "num_channels": fields["in_channels"],
+        "qkv_bias": fields["qkv_bias"],
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "dtype": "float32",
+    }
+    if kind.startswith("dinov2"):
+        written |= {
+            "mlp_ratio": _mlp_ratio(fields),
+            "use_swiglu_ffn": fields["mlp"] == "swiglu",
+            "layerscale_value": fields["layer_scale"] or 1.0,
+        }
+        if kind == "dinov2":
+            written["use_mask_token"] = False
+        else:
+            written["num_register_tokens"] = fields["registers"]
+    else:
+        written["intermediate_size"] = fields["mlp_width"]
+    if names:
+        written |= {"id2label": names, "label2id": {name: int(i) for i, name in names.items()}}
+    return written
+
+
+# ----------------------------------------------------------------------------------------- inside
+
+# By model_type: the class without a head, and with one.
+_ARCHITECTURES = {
+    "vit": ("ViTModel", "ViTForImageClassification"),
+    "deit": ("DeiTModel", "DeiTForImageClassificationWithTeacher"),
+    "dinov2": ("Dinov2Model", "Dinov2ForImageClassification"),
+    "dinov2_with_registers": (
+        "Dinov2WithRegistersModel",
+        "Dinov2WithRegistersForImageClassification",
+    ),
+}
+
+# From the names of ViT to those of DINOv2.
+_DINOV2 = {
+    r"\.layernorm_before\.": ".norm1.",
+    r"\.layernorm_after\.": ".norm2.",
+    r"\.intermediate\.dense\.": ".mlp.fc1.",
+    r"(\d)\.output\.dense\.": r"\1.mlp.fc2.",
+}
+_DINOV2_GATED = {
+    **_DINOV2,
+    r"\.intermediate\.dense\.": ".mlp.weights_in.",
+    r"(\d)\.output\.dense\.": r"\1.mlp.weights_out.",
+}
+
+# What all of transformers' models have in common.
+_NEEDED = {
+    "pool": "cls",
+    "pool_norm": "before",
+    "positions": "learned",
+    "norm_order": "pre",
+    "embed_norm": False,
+    "patch_bias": True,
+    "qk_norm": False,
+    "representation_size": None,
+    "head_dim": None,
+}
+
+
+def _kind_to_write(fields: Mapping[str, Any]) -> str:
+    """The model_type that can be a model of these fields; UserError where there is none."""
+    for name, needed in _NEEDED.items():
+        if fields[name] != needed:
+            raise UserError(
+                f"transformers has no model with {name} = {fields[name]!r}; its have {needed!r}"
+            )
+    as_dinov2 = fields["registers"] > 0 or fields["layer_scale"] is not None
+    if fields["distilled"] and (as_dinov2 or fields["mlp"] == "swiglu" or not fields["pos_on_cls"]):
+        raise UserError(
+            "transformers has no distilled model with registers, layer scale, a gated MLP or class "
+            "token without position"
+        )
+    if fields["distilled"]:
+        return "deit"
+    if fields["registers"]:
+        return "dinov2_with_registers"
+    return "dinov2" if as_dinov2 or fields["mlp"] == "swiglu" else "vit"
+
+
+def _mlp_ratio(fields: Mapping[str, Any]) -> int:
+    """What transformers computes a DINOv2's hidden width from; it takes whole numbers only."""
+    width, hidden = fields["width"], fields["mlp_width"]
+    for ratio in range(1, 65):
+        wide = width * ratio
+        if hidden == ((int(wide * 2 / 3) + 7) // 8 * 8 if fields["mlp"] == "swiglu" else wide):
+            return ratio
+    raise UserError(
+        f"transformers has no DINOv2 whose MLP is {hidden} wide with tokens of width {width}: it "
+        "must be a whole multiple, and two thirds of one where it is gated"
+    )
+
+
+def _renamed(tensors: dict[str, np.ndarray], patterns: Mapping[str, str]) -> dict[str, np.ndarray]:
+    def rename(name: str) -> str:
+        for pattern, new in patterns.items():
+            name = re.sub(pattern, new, name)
+        return name
+
+    return {rename(name): array for name, array in tensors.items()}

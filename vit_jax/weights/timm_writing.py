@@ -1,0 +1,125 @@
+"""What timm reads: the `config.json` of a model, and what it keeps under other names."""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from vit_jax.data import Preprocessing
+from vit_jax.errors import UserError
+
+# Our names of poolings, and timm's.
+POOLS = {"cls": "token", "mean": "avg", "map": "map", "none": ""}
+
+
+def finish(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """What timm's model of these fields keeps elsewhere or under another name."""
+    if fields["pool_norm"] == "after":
+        tensors = {re.sub(r"^norm\.", "fc_norm.", name): x for name, x in tensors.items()}
+    if fields["registers"] and fields["pos_on_cls"] and "cls_token" in tensors:
+        # With registers timm has no position for the class token: it is added in.
+        positions = tensors["pos_embed"]
+        in_front = int(fields["class_token"])
+        tensors["cls_token"] = tensors["cls_token"] + positions[:, :in_front]
+        tensors["pos_embed"] = np.ascontiguousarray(positions[:, in_front:])
+    return tensors
+
+
+def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict[str, Any]:
+    """The `config.json` with which timm makes the model: `timm.create_model("local-dir:FOLDER")`.
+
+    Its arguments say all, whatever the named architecture has by default.
+
+    Raises UserError where timm has no argument for a field.
+    """
+    _check_arguments(fields)
+    if fields["distilled"]:
+        architecture = "deit_base_distilled_patch16_224"
+    elif fields["mlp"] == "swiglu":
+        architecture = "vit_giant_patch14_dinov2"
+    else:
+        architecture = (
+            "vit_base_patch32_clip_224" if fields["embed_norm"] else "vit_base_patch16_224"
+        )
+    return {
+        "architecture": architecture,
+        "num_classes": fields["num_classes"],
+        "model_args": _arguments(fields),
+        "pretrained_cfg": {
+            "input_size": [fields["in_channels"], *preprocessing.size],
+            "mean": list(preprocessing.mean),
+            "std": list(preprocessing.std),
+            "crop_pct": preprocessing.crop,
+            "interpolation": preprocessing.interpolation,
+            "num_classes": fields["num_classes"],
+            "label_names": list(class_names),
+            "first_conv": "patch_embed.proj",
+            "classifier": ["head", "head_dist"] if fields["distilled"] else "head",
+        },
+    }
+
+
+# ----------------------------------------------------------------------------------------- inside
+
+
+def _check_arguments(fields: Mapping[str, Any]) -> None:
+    """Raises UserError for a model that timm's arguments cannot say."""
+    needed = {
+        "norm_eps": 1e-5 if fields["embed_norm"] else 1e-6,
+        "norm_order": "pre",
+        "positions": "learned",
+        "representation_size": None,
+        "head_dim": None,
+        "patch_bias": not fields["embed_norm"],
+    }
+    if fields["distilled"]:
+        needed |= {"registers": 0, "pos_on_cls": True, "embed_norm": False, "mlp": "plain"}
+    elif fields["pool"] == "map":  # its MLP would be as wide as both halves
+        needed["mlp"] = "plain"
+    for name, value in needed.items():
+        if fields[name] != value:
+            raise UserError(
+                f"timm's config.json cannot say {name} = {fields[name]!r}: a model like this has "
+                f"{value!r} there and would compute something else; write to huggingface, or keep "
+                "the run folder"
+            )
+
+
+def _arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of timm's VisionTransformer."""
+    arguments = {
+        "img_size": fields["image_size"],
+        "patch_size": fields["patch_size"],
+        "in_chans": fields["in_channels"],
+        "embed_dim": fields["width"],
+        "depth": fields["depth"],
+        "num_heads": fields["heads"],
+        "mlp_ratio": _mlp_ratio(fields),
+        "qkv_bias": fields["qkv_bias"],
+        "qk_norm": fields["qk_norm"],
+        "init_values": fields["layer_scale"],
+        "pre_norm": fields["embed_norm"],
+    }
+    if fields["activation"] != "gelu":
+        arguments["act_layer"] = fields["activation"]
+    if fields["distilled"]:  # timm's class for it knows no other pooling
+        return arguments
+    registers = fields["registers"]
+    return {
+        **arguments,
+        "global_pool": POOLS[fields["pool"]],
+        "class_token": fields["class_token"],
+        "reg_tokens": registers,
+        "no_embed_class": not fields["pos_on_cls"] or registers > 0,
+        "fc_norm": fields["pool_norm"] == "after",
+    }
+
+
+def _mlp_ratio(fields: Mapping[str, Any]) -> float:
+    """What timm computes the hidden width from; of a gated MLP that of both halves."""
+    width = fields["width"]
+    hidden = fields["mlp_width"] * (2 if fields["mlp"] == "swiglu" else 1)
+    ratio = hidden / width
+    return ratio if int(width * ratio) == hidden else math.nextafter(ratio, math.inf)
