@@ -1,6 +1,6 @@
 """The checkpoints that authors have put on the web, and what they say of them.
 
-    get_published("DeiT-S/16.distilled").where
+    get_published("DeiT-S/16-distilled.in1k").where
 
 Each family is a table; a row gives what differs. Where an accuracy stands, `source` says whose it
 is; of files for fine-tuning nobody gives one. Numbers of parameters are those of the model that is
@@ -176,7 +176,6 @@ for _model, _file, _top1, _parameters in (
         top1=_top1,
         measured="fine-tuned",
         source=_TIMM_RESULTS,
-        fields={},
     )
 
 for _model, _file, _top1, _parameters in (
@@ -236,53 +235,30 @@ for _model, _size, _file, _parameters in (
 # -------------------------------------------------------------------------------- DeiT, DeiT III
 
 _DEIT = "README_deit.md of facebookresearch/deit (Touvron et al. 2021)"
-for _model, _kind, _file, _top1, _parameters in (
-    ("DeiT-Ti/16", "in1k", "deit_tiny_patch16_224-a1311bcf", 72.2, 5_717_416),
-    ("DeiT-S/16", "in1k", "deit_small_patch16_224-cd65a155", 79.9, 22_050_664),
-    ("DeiT-B/16", "in1k", "deit_base_patch16_224-b5f2ef4d", 81.8, 86_567_656),
-    ("DeiT-B/16", "in1k-384", "deit_base_patch16_384-8de9b5d1", 82.9, 86_859_496),
-    (
-        "DeiT-Ti/16-distilled",
-        "in1k",
-        "deit_tiny_distilled_patch16_224-b40b3cf7",
-        74.5,
-        5_910_800,
-    ),
-    (
-        "DeiT-S/16-distilled",
-        "in1k",
-        "deit_small_distilled_patch16_224-649709d9",
-        81.2,
-        22_436_432,
-    ),
-    (
-        "DeiT-B/16-distilled",
-        "in1k",
-        "deit_base_distilled_patch16_224-df68dfff",
-        83.4,
-        87_338_192,
-    ),
-    (
-        "DeiT-B/16-distilled",
-        "in1k-384",
-        "deit_base_distilled_patch16_384-d0272ac0",
-        85.2,
-        87_630_032,
-    ),
+for _name, _size, _file, _top1, _parameters in (
+    ("Ti/16", 224, "tiny_patch16_224-a1311bcf", 72.2, 5_717_416),
+    ("S/16", 224, "small_patch16_224-cd65a155", 79.9, 22_050_664),
+    ("B/16", 224, "base_patch16_224-b5f2ef4d", 81.8, 86_567_656),
+    ("B/16", 384, "base_patch16_384-8de9b5d1", 82.9, 86_859_496),
+    ("Ti/16-distilled", 224, "tiny_distilled_patch16_224-b40b3cf7", 74.5, 5_910_800),
+    ("S/16-distilled", 224, "small_distilled_patch16_224-649709d9", 81.2, 22_436_432),
+    ("B/16-distilled", 224, "base_distilled_patch16_224-df68dfff", 83.4, 87_338_192),
+    ("B/16-distilled", 384, "base_distilled_patch16_384-d0272ac0", 85.2, 87_630_032),
 ):
     _add(
-        _kind,
-        _model,
-        f"{_META}/deit/{_file}.pth",
+        "in1k" if _size == 224 else "in1k-384",
+        f"DeiT-{_name}",
+        f"{_META}/deit/deit_{_file}.pth",
         "deit",
         _parameters,
         top1=_top1,
         measured="from scratch",
         source=_DEIT,
-        fields={"image_size": 384} if _kind.endswith("384") else {},
+        fields={"image_size": _size},
     )
 
 _DEIT3 = "README_revenge.md of facebookresearch/deit (Touvron et al. 2022)"
+# Two accuracies: pre-trained on ImageNet-1k, and on ImageNet-21k before it.
 for _model, _file, _size, _top1, _top1_of_21k, _parameters in (
     ("DeiT3-S/16", "small_224", 224, 81.4, 83.1, 22_059_496),
     ("DeiT3-S/16", "small_384", 384, 83.4, 84.8, 22_205_416),
