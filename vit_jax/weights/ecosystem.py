@@ -119,6 +119,17 @@ def axes_of(tensors: Tensors, name: str, axes: str) -> tuple[int, ...]:
     return shape
 
 
+def configured_section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """An object inside the configuration; an empty one where it has none.
+
+    Raises UserError for anything else.
+    """
+    section = config.get(name)
+    if section is not None and not isinstance(section, Mapping):
+        raise UserError(f"config.json: {name} = {str(section)[:80]!r} should be an object")
+    return section or {}
+
+
 def configured_number(config: Mapping[str, Any], name: str) -> int | None:
     """A whole number of the configuration; None where it has none.
 

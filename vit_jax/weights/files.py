@@ -63,14 +63,18 @@ def read_tensors(path: str | os.PathLike, part: str | None = None) -> dict[str, 
         raise UserError(f"{file} cannot be read ({error.strerror or error})") from error
 
 
-def read_config(path: str | os.PathLike) -> dict[str, Any] | None:
+def read_config(path: str | os.PathLike, name: str = "config.json") -> dict[str, Any] | None:
     """The `config.json` in a folder, or beside a file; None where there is none.
+
+    Args:
+      path: the folder or the file.
+      name: of another file of JSON that is read instead, such as "preprocessor_config.json".
 
     Raises:
       UserError: it is no JSON object, or larger than `limits.MAX_HEADER_BYTES`.
     """
     path = Path(path).expanduser()
-    config = (path if path.is_dir() else path.parent) / "config.json"
+    config = (path if path.is_dir() else path.parent) / name
     return read_json_object(config) if config.is_file() else None
 
 

@@ -10,6 +10,7 @@ import json
 import math
 import reprlib
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -41,7 +42,9 @@ _DAMAGE = (
     KeyError,
     RuntimeError,  # an encrypted member, a nesting too deep, a feature zipfile does not know
     OverflowError,
-    MemoryError,  # Python's parser, over a header nested too deep
+    SyntaxError,  # these three: Python's parser, which numpy uses for its headers
+    tokenize.TokenError,
+    MemoryError,
 )
 
 

@@ -25,6 +25,7 @@ from vit_jax.weights.ecosystem import (
     axes_of,
     choose_origin,
     configured_number,
+    configured_section,
     configured_size,
     count_blocks,
     need_heads,
@@ -144,9 +145,8 @@ _ACTIVATIONS = {
 def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
     """What a file with timm's names holds."""
     config = config or {}
-    pretrained = config.get("pretrained_cfg") or {}
-    arguments = config.get("model_args") or {}
-
+    pretrained = configured_section(config, "pretrained_cfg")
+    arguments = configured_section(config, "model_args")
     origin_name, origin = choose_origin(asked, *_candidates(tensors, config))
     asked = _with_size(asked, config)
     width, in_channels, *patch = axes_of(
@@ -185,7 +185,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
         "layer_scale": 1e-5 if any(n in tensors for n in _LAYER_SCALES) else None,
         "qkv_bias": "blocks.0.attn.qkv.bias" in tensors,
         "qk_norm": "blocks.0.attn.q_norm.weight" in tensors,
-        "activation": _activation(config),
+        "activation": "gelu" if gated else _activation(config),
         "norm_eps": 1e-5 if "norm_pre.weight" in tensors else 1e-6,  # timm's CLIP towers
         **origin.fields,
     }
@@ -193,7 +193,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
         fields["representation_size"] = _rows(tensors, "pre_logits.fc.weight")
     if origin_name == "dinov2" and registers:
         fields |= facebook.DINOV2_REGISTERS
-    names = pretrained.get("label_names")
+    names = pretrained.get("label_names") if fields["num_classes"] else None
     return Description(
         fields,
         {**origin.preprocessing, **_preprocessing(pretrained)},
@@ -262,7 +262,8 @@ def _pool(tensors: Tensors, arguments: Mapping[str, Any]) -> str:
 
 def _configured_heads(config: Mapping[str, Any], width: int) -> int | None:
     """The heads of attention that the configuration names, by number or by architecture."""
-    arguments, architecture = config.get("model_args") or {}, str(config.get("architecture", ""))
+    arguments = configured_section(config, "model_args")
+    architecture = str(config.get("architecture", ""))
     if "num_heads" in arguments:
         return configured_number(arguments, "num_heads")
     if architecture in _MORE_HEADS:
@@ -272,7 +273,7 @@ def _configured_heads(config: Mapping[str, Any], width: int) -> int | None:
 
 
 def _activation(config: Mapping[str, Any]) -> str:
-    named = (config.get("model_args") or {}).get("act_layer")
+    named = configured_section(config, "model_args").get("act_layer")
     if named is None:
         architecture = str(config.get("architecture", ""))
         own = (name for like, name in _ACTIVATIONS.items() if re.fullmatch(like, architecture))
@@ -288,7 +289,8 @@ def _activation(config: Mapping[str, Any]) -> str:
 
 def _with_size(asked: Asked, config: Mapping[str, Any]) -> Asked:
     """What was asked, with the picture size of the configuration where it names one."""
-    arguments, pretrained = config.get("model_args") or {}, config.get("pretrained_cfg") or {}
+    arguments = configured_section(config, "model_args")
+    pretrained = configured_section(config, "pretrained_cfg")
     if asked.image_size is not None:
         return asked
     size = configured_size(arguments, "img_size")

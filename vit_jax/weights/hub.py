@@ -1,0 +1,204 @@
+"""Where weights come from: a local path, `https://...`, or `hf://owner/name`.
+
+    fetch("downloads/vit.npz")                                  # as it is
+    fetch("hf://google/vit-base-patch16-224")                   # weights and config.json
+    fetch("hf://owner/name@revision/file.safetensors")          # one file, and config.json
+    fetch("https://host/ViT-B_16.npz#sha256=0123...")           # checked against the checksum
+
+What came once is not fetched again. `https` downloads lie in the cache folder under the host and
+path of their address; without a network, a file put there by hand is taken. Those of `hf` lie in the
+cache of huggingface_hub, which transformers and timm share; a file put by hand under `hf/owner/name`
+of the cache folder goes before it.
+"""
+
+import glob
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from vit_jax.errors import UserError, nearest
+from vit_jax.weights.download import download
+from vit_jax.weights.files import choose_weights
+
+# Of several weights files in a repository, the first kind that is there.
+_PREFERRED = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+
+
+def fetch(name: str | os.PathLike) -> Path:
+    """The local path of weights by name, downloaded where they are not yet here.
+
+    Args:
+      name: a path, `https://...[#sha256=HEX]`, or `hf://owner/name[@revision][/file]`. Plain
+        `http://` is taken from this machine only, or with a checksum.
+
+    Returns:
+      The path of the file; of a folder with weights and `config.json` for `hf://owner/name`.
+
+    Raises:
+      UserError: there is no such thing, the checksum is wrong, or no network; the sentence says
+        which file to put where so that the same call works.
+    """
+    text = os.fspath(name)
+    scheme, colon, _ = text.partition("://")
+    if not colon:
+        return Path(text).expanduser()
+    if scheme == "hf":
+        return _fetch_from_hub(HubName.parse(text))
+    if scheme in ("https", "http"):
+        return download(text, cache_folder() / "https")
+    raise UserError(
+        f"{text}: weights come from a path, https:// or hf://, not from {scheme}://"
+        + nearest(scheme, ("https", "hf"))
+    )
+
+
+def cache_folder() -> Path:
+    """Where downloads are kept: `VIT_JAX_CACHE`, or a folder in the platform's place for caches."""
+    if folder := os.environ.get("VIT_JAX_CACHE"):
+        return Path(folder).expanduser()
+    if sys.platform == "win32":
+        place = Path(os.environ.get("LOCALAPPDATA", "~/AppData/Local"))
+    elif sys.platform == "darwin":
+        place = Path("~/Library/Caches")
+    else:
+        place = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    return place.expanduser() / "vit_jax"
+
+
+@dataclass(frozen=True)
+class HubName:
+    """`hf://owner/name[@revision][/file]` in its parts; file is "" where none is named."""
+
+    owner: str
+    repository: str
+    revision: str | None
+    file: str
+
+    @classmethod
+    def parse(cls, text: str) -> "HubName":
+        """Raises UserError where the text has another form."""
+        word = r"[A-Za-z0-9][\w.-]*"
+        match = re.fullmatch(rf"hf://({word})/({word})(?:@([\w.-]+))?(?:/(.+))?", text, re.ASCII)
+        parts = (match[4] or "").split("/") if match else []
+        if not match or any(part in (".", "..") or "\\" in part for part in parts):
+            raise UserError(
+                f"{text} is no name on the Hugging Face hub; it must be"
+                " hf://owner/name, hf://owner/name@revision or hf://owner/name/file"
+            )
+        return cls(match[1], match[2], match[3], match[4] or "")
+
+    def __str__(self) -> str:
+        revision = f"@{self.revision}" if self.revision else ""
+        return f"hf://{self.owner}/{self.repository}{revision}" + (self.file and f"/{self.file}")
+
+
+def _fetch_from_hub(name: HubName) -> Path:
+    by_hand = cache_folder() / "hf" / name.owner / name.repository
+    if name.revision:
+        by_hand = by_hand.with_name(f"{name.repository}@{name.revision}")
+    if (by_hand / name.file).is_file() or (not name.file and _weights_in(by_hand)):
+        return by_hand / name.file
+    # Imported here: it takes a second, and who reads local files does not need it.
+    from huggingface_hub import HfApi, errors, snapshot_download
+
+    repository = f"{name.owner}/{name.repository}"
+    endpoint = os.environ.get("HF_ENDPOINT") or None
+
+    def snapshot(files: list[str], local: bool) -> Path:
+        patterns = [glob.escape(file) for file in files]
+        return Path(
+            snapshot_download(
+                repository,
+                revision=name.revision,
+                allow_patterns=patterns,
+                endpoint=endpoint,
+                local_files_only=local,
+            )
+        )
+
+    try:
+        info = HfApi(endpoint=endpoint).model_info(repository, revision=name.revision)
+        files = _files_to_fetch(name, [sibling.rfilename for sibling in info.siblings or []])
+        return snapshot(files, local=False) / name.file
+    except errors.RevisionNotFoundError as error:
+        raise UserError(f"{name}: the repository has no revision {name.revision!r}") from error
+    except errors.GatedRepoError as error:
+        raise UserError(
+            f"{name} is given only to those who accepted its conditions on its page; accept them"
+            " and log in (hf auth login)"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise UserError(
+            f"{name}: the hub shows no such repository; check the name, or log in (hf auth login)"
+            " where it is private"
+        ) from error
+    except (errors.HTTPError, OSError) as error:  # every failure of the network, offline mode too
+        found = _already_here(name, snapshot, errors.LocalEntryNotFoundError)
+        if found is not None:
+            return found
+        wanted = name.file or "model.safetensors and config.json"
+        raise UserError(
+            f"{name} cannot be fetched ({_first_line(error)}); without a network, put {wanted} of"
+            f" that repository into {by_hand}, and the same command works"
+        ) from error
+
+
+def _files_to_fetch(name: HubName, there: list[str]) -> list[str]:
+    """The files of a repository that make one set of weights, with its `config.json`."""
+    if name.file:
+        if name.file not in there:
+            raise UserError(f"{name}: the repository has no such file" + nearest(name.file, there))
+        folder = name.file.rpartition("/")[0]
+        beside = [file for file in there if file.rpartition("/")[0] == folder]
+        chosen, config = name.file.rpartition("/")[2], f"{folder}/config.json".lstrip("/")
+    else:
+        folder, config = "", "config.json"
+        beside = [file for file in there if "/" not in file]
+        candidates = choose_weights(beside)
+        preferred = [file for file in _PREFERRED if file in candidates] or candidates
+        if not preferred:
+            raise UserError(
+                f"{name}: the repository has no weights file at its top; it holds"
+                f" {', '.join(there[:20]) or 'nothing'}"
+            )
+        if preferred == candidates and len(candidates) > 1:
+            raise UserError(
+                f"{name}: the repository has several weights files: {', '.join(candidates)}; name"
+                f" one, as in {name}/{candidates[0]}"
+            )
+        chosen = preferred[0]
+    path = f"{folder}/{chosen}".lstrip("/")
+    files = [path, *([config] if config in there else [])]
+    if chosen.endswith(".index.json"):
+        shards = re.compile(re.escape(path.split(".", 1)[0]) + r"-\d+-of-\d+\.\w+")
+        files += [file for file in beside if shards.fullmatch(file)]
+    return files
+
+
+def _already_here(
+    name: HubName, snapshot: Callable[[list[str], bool], Path], absent: type[Exception]
+) -> Path | None:
+    """What the cache of huggingface_hub has of a repository; None where that is not enough."""
+    try:
+        folder = snapshot(["config.json"], True)
+    except absent:
+        return None
+    if name.file:
+        return folder / name.file if (folder / name.file).is_file() else None
+    return folder if _weights_in(folder) else None
+
+
+def _weights_in(folder: Path) -> list[str]:
+    return choose_weights(os.listdir(folder)) if folder.is_dir() else []
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).strip().splitlines()[0]
