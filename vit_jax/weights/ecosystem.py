@@ -165,12 +165,14 @@ def count_blocks(tensors: Tensors, pattern: str) -> int:
     Raises UserError where numbers are missing, as in a file of a part of a model.
     """
     matches = (re.fullmatch(pattern, name) for name in tensors)
-    numbers = {int(match[1]) for match in matches if match}
-    gaps = sorted(set(range(max(numbers, default=-1) + 1)) - numbers)
-    if gaps:
+    numbers = {match[1] for match in matches if match}
+    # Counted, not made into a range: a name may hold a number of any length.
+    gap = next((i for i in range(len(numbers)) if str(i) not in numbers), None)
+    if gap is not None:
+        last = max(numbers, key=lambda number: (len(number), number))
         raise UserError(
-            f"the file holds blocks up to number {max(numbers)} and not number {gaps[0]}: it is a "
-            "part of a model; give the index of its parts, or the folder where all of them are"
+            f"the file holds blocks up to number {last[:20]} and not number {gap}: it is a part of "
+            "a model; give the index of its parts, or the folder where all of them are"
         )
     return len(numbers)
 

@@ -20,8 +20,6 @@ al. 2022, "Better plain ViT baselines"; Zhai et al. 2023, SigLIP).
 from collections.abc import Mapping
 from typing import Any
 
-import ml_dtypes
-
 from vit_jax.errors import UserError
 from vit_jax.weights.ecosystem import (
     HALF,
@@ -30,6 +28,7 @@ from vit_jax.weights.ecosystem import (
     Ecosystem,
     Origin,
     all_zero,
+    axes_of,
     choose_origin,
     count_blocks,
     position_grid,
@@ -138,17 +137,17 @@ _MOST_BLOCKS = 1000  # no model comes near; a file could ask for billions of emp
 def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
     """What a file of Google's holds; the tensors are tidy."""
     name, origin = choose_origin(asked, *_candidates(tensors))
-    *patch, in_channels, width = _shape(tensors, "embedding/kernel", "height, width, in, out")
+    *patch, in_channels, width = axes_of(tensors, "embedding/kernel", "height, width, in, out")
     depth = count_blocks(tensors, r"Transformer/encoderblock_(\d+)/LayerNorm_0/scale")
     query, hidden = _first_block(tensors)
-    heads, head_dim = _shape(tensors, f"{query}/kernel", "width, heads, head_dim")[1:]
+    heads, head_dim = axes_of(tensors, f"{query}/kernel", "width, heads, head_dim")[1:]
     if asked.heads not in (None, heads):
         raise UserError(
             f"--heads={asked.heads}, and the attention of the file has {heads}; leave --heads out"
         )
     has_class, has_map = "cls" in tensors, "MAPHead_0/probe" in tensors
     positions, prefix, image_size = _positions(tensors, has_class, tuple(patch), asked)
-    classes = _shape(tensors, "head/kernel", "in, out")[1] if "head/kernel" in tensors else 0
+    classes = axes_of(tensors, "head/kernel", "in, out")[1] if "head/kernel" in tensors else 0
     fields = {
         "num_classes": classes,
         "image_size": side_or_pair(image_size),
@@ -172,7 +171,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
     if heads * head_dim != width:
         fields["head_dim"] = head_dim
     if "pre_logits/kernel" in tensors:
-        fields["representation_size"] = _shape(tensors, "pre_logits/kernel", "in, out")[1]
+        fields["representation_size"] = axes_of(tensors, "pre_logits/kernel", "in, out")[1]
     notes = ()
     if classes and all_zero(tensors["head/kernel"]):
         notes = (
@@ -184,12 +183,10 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
 
 
 def tidy(tensors: Tensors) -> Tensors:
-    """Names without prefix, blocks apart, bfloat16 where NumPy's format knows of two bytes only."""
+    """Names without a prefix, and blocks apart."""
     prefix = next((p for p in _PREFIXES if f"{p}embedding/kernel" in tensors), "")
     tidied = {}
     for name, array in tensors.items():
-        if array.dtype == "V2":
-            array = array.view(ml_dtypes.bfloat16)
         name = name.removeprefix(prefix)
         if name in tidied:
             raise UserError(f"the file holds {name} twice, with and without {prefix} in front")
@@ -222,7 +219,7 @@ def _first_block(tensors: Tensors) -> tuple[str, int]:
         query = f"{block}/MultiHeadDotProductAttention_{attention}/query"
         hidden = f"{block}/MlpBlock_{mlp}/Dense_0/kernel"
         if f"{query}/kernel" in tensors and hidden in tensors:
-            return query, _shape(tensors, hidden, "in, out")[1]
+            return query, axes_of(tensors, hidden, "in, out")[1]
     raise UserError(
         f"the file has no attention or no MLP under {block}, or their numbers are neither 0 and 0 "
         "nor 1 and 3: it is not whole"
@@ -236,7 +233,7 @@ def _positions(
     names = [name for row in ROWS if row.ours == "pos_embed" for name in row.names("pos_embed")]
     table = next((name for name in names if name in tensors), None)
     if table is not None:
-        rows = _shape(tensors, table, "1, rows, width")[1]
+        rows = axes_of(tensors, table, "1, rows, width")[1]
         return "learned", *position_grid(rows, (1, 0) if has_class else (0,), patch, asked)
     if asked.image_size is None:
         raise UserError(
@@ -245,14 +242,6 @@ def _positions(
             "published ViT-S/16"
         )
     return "sincos2d_big_vision", 0, asked.image_size
-
-
-def _shape(tensors: Tensors, name: str, axes: str) -> tuple[int, ...]:
-    """The shape of a tensor that must have these axes; UserError where it has not."""
-    shape = tensors[name].shape
-    if len(shape) != len(axes.split(", ")) or 0 in shape:
-        raise UserError(f"{name} has shape {shape} and should have the axes ({axes})")
-    return shape
 
 
 ECOSYSTEM = Ecosystem(

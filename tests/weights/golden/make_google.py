@@ -8,11 +8,12 @@ needs torch, timm and SciPy, which the tests do not; the versions are in `pyproj
 Google's own code does not run beside today's libraries. So the weights are drawn here under the
 names that it writes, and what they compute is worked out in float64 by NumPy from the paper
 (`forward`); where timm can read the layout, its answer must be the same to 1e-10. Positions for
-another picture size are resized as Google's code does, by `scipy.ndimage.zoom` of order 1.
+another picture size are resized as Google's code does, by `scipy.ndimage.zoom` of order 1. Tokens
+begin small, so that a wrong epsilon shows.
 
-Every file holds one case: the tensors as `file/NAME`, in float16, which holds multiples of 1/64
-exactly; pictures `(batch, height, width, 3)`; each block's output and the answer in float32; and
-the same for pictures of another size as `other/...`.
+Every file holds one case: the tensors as `file/NAME`, in float16, which holds them exactly;
+pictures `(batch, height, width, 3)`; each block's output and the answer in float32; and the same
+for pictures of another size as `other/...`.
 """
 
 import json
@@ -31,6 +32,7 @@ from make_golden import import_timm  # noqa: E402
 
 PATCH, WIDTH, DEPTH, HEADS, HIDDEN, CLASSES = 4, 16, 2, 2, 24, 5
 SIZE, OTHER_SIZE = (16, 16), (24, 12)
+SMALL = 1 / 64  # what embeddings, class token and positions are multiplied by
 
 # What tells the cases apart. positions: "with class" has a row for the class token, "patches" none,
 # "fixed" is in no file. numbers: of attention, second norm and MLP. timm: it can read the file.
@@ -121,18 +123,18 @@ def draw_weights(generator, case):
         }
 
     weights = {
-        "embedding/kernel": kernel(PATCH, PATCH, 3, WIDTH, inputs=PATCH * PATCH * 3),
-        "embedding/bias": bias(WIDTH),
+        "embedding/kernel": kernel(PATCH, PATCH, 3, WIDTH, inputs=PATCH * PATCH * 3) * SMALL,
+        "embedding/bias": bias(WIDTH) * SMALL,
     }
     if case["pool"] == "cls":
-        weights["cls"] = token(1)
+        weights["cls"] = token(1) * SMALL
     rows = SIZE[0] * SIZE[1] // PATCH**2
     if case.get("positions") == "with class":
-        weights["Transformer/posembed_input/pos_embedding"] = token(rows + 1)
+        weights["Transformer/posembed_input/pos_embedding"] = token(rows + 1) * SMALL
     elif case.get("positions") == "patches":
-        weights["Transformer/posembed_input/pos_embedding"] = token(rows)
+        weights["Transformer/posembed_input/pos_embedding"] = token(rows) * SMALL
     elif case.get("positions") != "fixed":
-        weights["pos_embedding"] = token(rows)
+        weights["pos_embedding"] = token(rows) * SMALL
     for i in range(DEPTH):
         block = f"Transformer/encoderblock_{i}"
         weights |= norm(f"{block}/LayerNorm_0")
