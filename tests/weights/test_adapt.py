@@ -106,7 +106,10 @@ def test_more_channels_repeat_the_kernels_in_order(channels):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"width": 32, "heads": 4}, r"cls_token is \(1, 1, 16\) in the weights and \(1, 1, 32\) in the model"),
+        (
+            {"width": 32, "heads": 4},
+            r"cls_token is \(1, 1, 16\) in the weights and \(1, 1, 32\) in the model",
+        ),
         ({"patch_size": 8}, r"patch_embed/kernel is \(4, 4, 3, 16\)"),
         ({"depth": 3}, r"blocks_2/\S+ \(\S+.*is not in the weights"),
         ({"heads": 4}, r"blocks_0/attn/qkv/kernel is \(16, 3, 2, 8\) .* \(16, 3, 4, 4\)"),

@@ -14,15 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError, nearest
 from vit_jax.models.layout import unstack_blocks
 from vit_jax.models.registry import MODELS, model_fields
-from vit_jax.runs import ModelRecord
+from vit_jax.runs import ModelRecord, unnamed_classes
 from vit_jax.weights import files, google, hugging_face, timm, torchvision
+from vit_jax.weights.adapt import parameter_shapes
 from vit_jax.weights.ecosystem import Asked, Description, Ecosystem
 from vit_jax.weights.tables import Tensors, read_params, some, write_tensors
 
@@ -81,7 +79,7 @@ def read_pretrained(
         description = ecosystem.describe(tensors, config, asked or Asked())
         record = make_record(description)
         model = record.create_model()
-        reading = read_params(ecosystem.rows, tensors, parameter_shapes(model))
+        reading = read_params(ecosystem.rows, tensors, unstack_blocks(parameter_shapes(model)))
         if reading.missing:
             raise UserError(f"the file holds nothing for {some(reading.missing)} of the model")
         unknown = [name for name in reading.left_over if not ecosystem.is_ignored(name)]
@@ -130,7 +128,7 @@ def make_record(description: Description) -> ModelRecord:
         }
     )
     classes = description.fields["num_classes"]
-    names = description.class_names or tuple(f"class {i}" for i in range(classes))
+    names = description.class_names or unnamed_classes(classes)
     if len(names) != classes:
         raise UserError(f"the model has {classes} outputs, and its config.json {len(names)} names")
     return ModelRecord(
@@ -156,16 +154,6 @@ def model_name(fields: Mapping[str, Any]) -> str:
         if alike and all(known[field] == plain.get(field) for field in known if field not in given):
             return name
     return "ViT"
-
-
-def parameter_shapes(model) -> Any:
-    """Shapes of a model's parameters, blocks apart; nothing is computed."""
-    height, width = (
-        (model.image_size,) * 2 if isinstance(model.image_size, int) else model.image_size
-    )
-    images = jax.ShapeDtypeStruct((1, height, width, model.in_channels), np.float32)
-    variables = jax.eval_shape(lambda x: model.init(jax.random.key(0), x), images)
-    return unstack_blocks(variables["params"])
 
 
 def write_pretrained(folder: str | os.PathLike, to: str, record: ModelRecord, params: Any) -> Path:
