@@ -21,7 +21,14 @@ from vit_jax.errors import (
     explained,
     nearest,
 )
-from vit_jax.screens import in_words, print_keys, print_last_screen, print_per_class, print_table
+from vit_jax.screens import (
+    in_words,
+    print_keys,
+    print_last_screen,
+    print_per_class,
+    print_published,
+    print_table,
+)
 from vit_jax.startup import STOPPED, ignore_signals, unwind_on_signals
 
 app = typer.Typer(
@@ -324,6 +331,12 @@ def convert(
     part: Annotated[
         str, typer.Option(help="Which weights of a file with several, such as model_ema.")
     ] = "",
+    class_names: Annotated[
+        str, typer.Option(help="Text file with the names of the outputs, one a line.")
+    ] = "",
+    background_first: Annotated[
+        bool, typer.Option("--background-first", help="Output 0 is for no class of that list.")
+    ] = False,
 ) -> None:
     """Turn published weights into a run folder, or a model into files of timm or Hugging Face."""
     from vit_jax.deploy import convert as convert_weights
@@ -331,7 +344,16 @@ def convert(
 
     asked = Asked(origin or None, heads or None, _sides("file-size", file_size))
     size = _sides("image-size", image_size)
-    record = convert_weights(source, folder, to, asked, part=part or None, image_size=size)
+    record = convert_weights(
+        source,
+        folder,
+        to,
+        asked,
+        part=part or None,
+        image_size=size,
+        class_names=class_names or None,
+        background_first=background_first,
+    )
     print(f"{folder} holds {record.name}, {record.origin}.")
     if to == "run":
         print(f"classify  python -m vit_jax predict {folder} PICTURE.png")
@@ -341,8 +363,13 @@ def convert(
 @app.command()
 def models(
     pattern: Annotated[str, typer.Argument(help='Which names, such as "ViT-B*".')] = "*",
+    pretrained: Annotated[
+        bool, typer.Option("--pretrained", help="The checkpoints on the web instead.")
+    ] = False,
 ) -> None:
     """List the models, with their parameters, multiply-adds and tokens."""
+    if pretrained:
+        return print_published(pattern)
     from vit_jax.models import create_model, list_models
     from vit_jax.models.cost import cost
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from vit_jax.errors import UserError, nearest
 from vit_jax.keys import KEYS
 
 if TYPE_CHECKING:  # a list of keys is printed without JAX
@@ -65,6 +66,27 @@ def print_per_class(rows: Sequence["ClassRow"]) -> None:
         shares = [getattr(row, heading) for heading in headings]
         cells = ["-" if share is None else f"{100 * share:.2f} %" for share in shares]
         table.add_row(escape(row.name), f"{row.examples:,}", *cells)
+    print_table(table)
+
+
+def print_published(pattern: str) -> None:
+    """The published checkpoints whose names match a shell pattern."""
+    from vit_jax.weights.published import PUBLISHED, list_published
+
+    names = list_published(pattern)
+    if not names:
+        hint = nearest(pattern.strip("*"), PUBLISHED) or "; see models --pretrained"
+        raise UserError(f"no published checkpoint is called {pattern!r}{hint}")
+    table = Table("checkpoint")
+    for heading in ("parameters", "pixels", "ImageNet-1k top-1"):
+        table.add_column(heading, justify="right")
+    for heading in ("measured", "reported by", "where"):
+        table.add_column(heading, overflow="fold")
+    for name in names:
+        one = PUBLISHED[name]
+        accuracy = "" if one.top1 is None else f"{one.top1} %"
+        numbers = (f"{one.parameters:,}", str(one.image_size), accuracy)
+        table.add_row(name, *numbers, one.measured, one.source, one.where)
     print_table(table)
 
 

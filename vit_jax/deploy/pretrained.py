@@ -1,5 +1,6 @@
 """Published weights as a classifier, and weights turned from one form into another."""
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -10,9 +11,10 @@ from vit_jax.errors import UserError
 from vit_jax.models import create_model
 from vit_jax.runs import ModelRecord, RunFolder
 from vit_jax.weights.adapt import adapt, merge_lora
+from vit_jax.weights.class_names import names_of_outputs, read_class_names
 from vit_jax.weights.ecosystem import Asked
-from vit_jax.weights.hub import fetch
-from vit_jax.weights.pretrained import read_pretrained, write_pretrained
+from vit_jax.weights.open import open_weights
+from vit_jax.weights.pretrained import write_pretrained
 
 RUN = "run"
 
@@ -33,8 +35,8 @@ def load_pretrained(
     Whatever the file leaves open, and these arguments do not say, is an error that asks for it.
 
     Args:
-        source: a file or folder that `weights` can read, a run folder, `hf://OWNER/NAME` or
-            `https://...`.
+        source: a name of `python -m vit_jax models --pretrained`, `hf://OWNER/NAME`,
+            `https://...`, a file or folder that `weights` can read, or a run folder.
         num_classes: of a new head, which begins at zero; 0: none. By default the file's own.
         image_size: pixels (height, width) to be used at; the position table is resized. By default
             the size that the file was made for.
@@ -48,7 +50,7 @@ def load_pretrained(
     Raises:
         UserError: the file cannot be read, or is not what it is said to be.
     """
-    record, params = read(source, Asked(origin, heads, file_size), part)
+    record, params = open_weights(source, Asked(origin, heads, file_size), part=part)
     changes = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
     record, params = change(record, params, **changes)
     return Classifier(
@@ -68,6 +70,8 @@ def convert(
     *,
     part: str | None = None,
     image_size: int | tuple[int, int] | None = None,
+    class_names: str | os.PathLike | None = None,
+    background_first: bool = False,
 ) -> ModelRecord:
     """Turns weights of any kind into a run folder, or into the files of another library.
 
@@ -78,15 +82,21 @@ def convert(
         folder: where; it must be empty or not there.
         to: "run", "timm" or "huggingface".
         asked, part, image_size: as for `load_pretrained`.
+        class_names: text file with the names of the outputs, one a line.
+        background_first: output 0 is for none of them.
 
     Returns:
         The record of the model that was written.
     """
-    record, params = read(source, asked or Asked(), part)
+    record, params = open_weights(source, asked, part=part)
     if record.fields.get("lora_rank"):
         params = merge_lora(params)
         record = record.changed({**record.fields, "lora_rank": 0})
     record, params = change(record, params, image_size=image_size)
+    if class_names is not None:
+        names, outputs = read_class_names(class_names), len(record.class_names)
+        names = names_of_outputs(names, outputs, background_first=background_first)
+        record = dataclasses.replace(record, class_names=names)
     if Path(folder).is_dir() and any(Path(folder).iterdir()):
         raise UserError(f"{folder} is not empty; choose another folder to write to")
     if to == RUN:
@@ -96,16 +106,6 @@ def convert(
     else:
         write_pretrained(folder, to, record, params)
     return record
-
-
-def read(source: str | os.PathLike, asked: Asked, part: str | None) -> tuple[ModelRecord, dict]:
-    """The record and parameters of a run folder or of a file of any ecosystem."""
-    path = fetch(source)
-    run = RunFolder(path)
-    if not run.is_run():
-        return read_pretrained(path, asked, part=part)
-    record, (variables, _) = run.read_model(), run.read_variables()
-    return record, variables["params"]
 
 
 def change(record: ModelRecord, params: dict, **changes) -> tuple[ModelRecord, dict]:

@@ -7,10 +7,9 @@ from ml_collections import ConfigDict
 
 from vit_jax.errors import UserError
 from vit_jax.models.registry import model_fields
-from vit_jax.runs import ModelRecord, RunFolder
+from vit_jax.runs import ModelRecord
 from vit_jax.weights.adapt import Adapted, adapt
-from vit_jax.weights.hub import fetch
-from vit_jax.weights.pretrained import read_pretrained
+from vit_jax.weights.open import open_weights
 
 # What is no property of the weights: it is the new run's to say.
 _OF_THE_RUN = ("num_classes", "dtype", "attention", "remat", "scan_layers")
@@ -43,18 +42,13 @@ class Start:
 
 
 def open_start(source: str) -> Start:
-    """The weights of `init_from`: a run folder, or a file that `weights` can read.
+    """The weights of `init_from`, by any name that `open_weights` takes.
 
     Raises:
         UserError: it cannot be read, or does not say enough about itself.
     """
     try:
-        path = fetch(source)
-        run = RunFolder(path)
-        if run.is_run():
-            variables, _ = run.read_variables()
-            return Start(source, run.read_model(), variables["params"])
-        record, params = read_pretrained(path)
+        record, params = open_weights(source)
     except UserError as error:
         hint = ""
         if "--" in str(error):

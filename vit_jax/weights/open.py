@@ -1,0 +1,39 @@
+"""Weights by whatever name they go: a published checkpoint, an address, a file, or a run."""
+
+import dataclasses
+import os
+from typing import Any
+
+from vit_jax.runs import ModelRecord, RunFolder
+from vit_jax.weights.ecosystem import Asked
+from vit_jax.weights.hub import fetch
+from vit_jax.weights.pretrained import read_pretrained
+from vit_jax.weights.published import PUBLISHED
+
+
+def open_weights(
+    source: str | os.PathLike, asked: Asked | None = None, *, part: str | None = None
+) -> tuple[ModelRecord, dict[str, Any]]:
+    """The record of a trained model and its parameters.
+
+    Args:
+        source: a name of `published.list_published`, `hf://...`, `https://...`, a file or folder
+            that `read_pretrained` takes, or a run folder.
+        asked: what a file does not say itself, if anything.
+        part: which of several sets of weights in one file.
+
+    Raises:
+        UserError: it cannot be had, cannot be read, or does not say enough about itself.
+    """
+    asked = asked or Asked()
+    published = PUBLISHED.get(os.fspath(source))
+    if published is not None:
+        source = published.where
+        said = {name: value for name, value in vars(asked).items() if value is not None}
+        asked = dataclasses.replace(published.asked, **said)
+    path = fetch(source)
+    run = RunFolder(path)
+    if not run.is_run():
+        return read_pretrained(path, asked, part=part)
+    variables, _ = run.read_variables()
+    return run.read_model(), variables["params"]
