@@ -69,7 +69,6 @@ def get_config(preset="vit"):
         config.model.drop_path = 0.1
         config.model.pool = "mean"
         config.model.pool_norm = "after"
-        config.model.class_token = True
         config.duration = "100 epochs"
     elif preset == "lora":
         config.model.lora_rank = 8

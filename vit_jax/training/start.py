@@ -78,4 +78,7 @@ def inherited_fields(config: ConfigDict, record: ModelRecord) -> dict[str, Any]:
                 f"model.name = {name!r} has {one}, and the weights of init_from have {other} "
                 f"({record.name}); leave model.name out to take the model of the weights"
             )
-    return {key: value for key, value in record.fields.items() if key not in _OF_THE_RUN}
+    inherited = {key: value for key, value in record.fields.items() if key not in _OF_THE_RUN}
+    trained = record.create_model()
+    # Another pool would do without a class token that is there, or want one that is not.
+    return {**inherited, "class_token": trained.has_class_token}
