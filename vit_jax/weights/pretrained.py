@@ -10,7 +10,8 @@ ecosystem knows to be no part of the model.
 import json
 import os
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,9 @@ def read_pretrained(
         asked: what the file does not say itself, if anything.
         part: which of several sets of weights in one file, such as "model_ema".
 
+    What is peculiar about the file, and what in it is no part of the model, is said on the standard
+    error stream.
+
     Raises:
         UserError: the file cannot be read, is of another architecture, does not say enough, or
             holds more or less than the model.
@@ -90,7 +94,16 @@ def read_pretrained(
             )
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
+    for note in (*description.notes, *_left_out(ecosystem, reading.left_over)):
+        print(f"{source}: {note}", file=sys.stderr)
     return record, reading.params
+
+
+def _left_out(ecosystem: Ecosystem, names: Sequence[str]) -> Iterator[str]:
+    """A sentence for each kind of tensor that is no part of the model."""
+    for pattern, reason in ecosystem.ignored.items():
+        if matching := [name for name in names if re.fullmatch(pattern, name)]:
+            yield f"left out: {some(matching)} ({reason})"
 
 
 def recognise(tensors: Tensors) -> Ecosystem:
