@@ -24,8 +24,9 @@ PYTEST := $(RUN) -m pytest -q -n 2
 # A stamp is newer than the requirements it has installed, so a second call installs nothing again.
 PACKAGE := $(VENV)/.installed-$(ACCELERATOR)
 TESTING := $(VENV)/.installed-test
+PARITY := $(VENV)/.installed-parity
 
-.PHONY: train test test-slow lint clean data-fashion-mnist
+.PHONY: train test test-slow test-parity lint clean data-fashion-mnist
 
 train: $(PACKAGE)
 	$(RUN) train.py --config="$(CONFIG)" --workdir="$(WORKDIR)" $(ARGS)
@@ -35,6 +36,9 @@ test: $(PACKAGE) $(TESTING)
 
 test-slow: $(PACKAGE) $(TESTING)
 	$(PYTEST) -m slow $(PYTEST_ARGS)
+
+test-parity: $(PACKAGE) $(TESTING) $(PARITY)
+	$(RUN) -m pytest -q -m parity $(PYTEST_ARGS)
 
 lint: $(PACKAGE) $(TESTING)
 	$(VENV)/bin/ruff format --check .
@@ -59,4 +63,10 @@ $(PACKAGE): requirements.txt | $(RUN)
 
 $(TESTING): requirements-test.txt requirements.txt | $(RUN)
 	$(INSTALL) -r requirements-test.txt
+	touch $@
+
+# torchvision and timm would fetch another torch than the one they are compared by.
+$(PARITY): | $(RUN)
+	$(INSTALL) torch==2.13.0 transformers==5.24.0 pyyaml
+	$(INSTALL) --no-deps timm==1.0.31 torchvision==0.28.0
 	touch $@
