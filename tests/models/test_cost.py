@@ -57,7 +57,7 @@ PUBLISHED_COUNTS = {
     "DINOv2-L/14-reg": (1374, 304_370_688 + 1024),
     "DINOv2-g/14-reg": (1374, 1_136_483_840 + 1536),
 }
-BY_FORMULA = ("ViT-S/8", "ViT-B/8", "ViT-g/14", "ViT-G/14", "Digits-ViT-64/4")
+BY_FORMULA = ("ViT", "ViT-S/8", "ViT-B/8", "ViT-g/14", "ViT-G/14", "Digits-ViT-64/4")
 
 # Variants: name, fields, parameters, MACs (None: no number to compare with).
 VARIANTS = [

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from tests.weights.stored import stored
+from tests.weights.stored import stored, write_files
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models.registry import model_fields
 from vit_jax.weights import hugging_face
 from vit_jax.weights.ecosystem import Asked
+from vit_jax.weights.pretrained import read_pretrained
 
 VIT = stored("hf_vit")
 
@@ -215,10 +216,11 @@ def test_a_tensor_that_is_there_under_two_names_is_refused():
 
 
 @pytest.mark.parametrize("shape", [(16,), (1, 2, 16), (1, 1, 8)])
-def test_a_token_of_no_legal_shape_is_an_error_and_no_fault(shape):
+def test_a_token_of_no_legal_shape_is_an_error_and_no_fault(shape, tmp_path):
+    case = stored("hf_deit")
     token = {"deit.embeddings.distillation_token": np.zeros(shape, np.float32)}
-    with pytest.raises(UserError):
-        described(stored("hf_deit"), **token)
+    with pytest.raises(UserError, match="distillation_token"):
+        read_pretrained(write_files(tmp_path, {**case.tensors, **token}, case.config))
 
 
 # ------------------------------------------------------------------------------------ for writing

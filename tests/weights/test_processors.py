@@ -119,10 +119,15 @@ def test_values_of_another_kind_are_refused_by_name(wrong):
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "lanczos"])
 def test_what_is_written_reads_as_the_same(interpolation):
-    ours = Preprocessing((224, 224), 3, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), 0.9, interpolation)
+    ours = Preprocessing((224, 224), 3, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), 0.875, interpolation)
     written = processors.write(ours)
     assert Preprocessing(channels=3, **processors.read(written, PATCH)) == ours
     assert written["resample"] == {"bilinear": 2, "bicubic": 3, "lanczos": 1}[interpolation]
+
+
+def test_a_fraction_becomes_the_pixels_that_it_makes():
+    written = processors.write(Preprocessing((224, 224), crop=0.9))
+    assert written["size"] == {"shortest_edge": 248}  # 224 / 0.9 = 248.9, rounded down
 
 
 def test_one_mean_is_written_for_every_channel():

@@ -156,8 +156,8 @@ def test_every_wrong_shape_is_told_with_the_right_one():
     shapes = {"blocks_0": {"w": np.zeros((3, 2))}, "token": np.zeros(2)}
     tensors = {"layer.0.weight": numbers(3, 2), "token": numbers(4)}
     expected = (
-        r"layer\.0\.weight has shape \(3, 2\) and should have shape \(2, 3\), "
-        r"token has shape \(4,\) and should have shape \(2,\)"
+        r"layer\.0\.weight has shape \(3, 2\) and should have \(2, 3\), "
+        r"token has shape \(4,\) and should have \(2,\)"
     )
     with pytest.raises(UserError, match=expected):
         read_params(ROWS, tensors, shapes)

@@ -248,3 +248,9 @@ register(
     mlp_ratio=2.0,
     pool="mean",
 )
+
+register(
+    "ViT",
+    ViT,
+    "the class itself, with the sizes of ViT-B/16: for weights and sizes that have no name here",
+)

@@ -125,12 +125,12 @@ def _read(path: Path, choose) -> dict[str, np.ndarray]:
         head = file.read(512)
     if not head:
         raise UserError(f"{path} is empty; fetch it again")
+    if _is_safetensors(head):  # first, since its length may begin like the others
+        return choose(read_safetensors(path))
     if head[:2] == b"PK":
         return _read_zip(path, choose)
     if head[:1] == b"\x80":
         return read_torch_legacy(path, choose)
-    if _is_safetensors(head):
-        return choose(read_safetensors(path))
     if head.lstrip()[:1] == b"{":
         return choose(_read_shards(path))
     if head[257:262] == b"ustar":

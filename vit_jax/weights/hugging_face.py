@@ -195,7 +195,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
         "activation": "gelu" if gated else _activation(config),
         **origin.fields,
     }
-    if registers:
+    if kind == "dinov2_with_registers":
         fields |= _REGISTERS
     if "layer_norm_eps" in config:
         fields["norm_eps"] = _positive(config, "layer_norm_eps")

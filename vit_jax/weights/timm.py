@@ -196,7 +196,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
     names = pretrained.get("label_names") if fields["num_classes"] else None
     return Description(
         fields,
-        {**origin.preprocessing, **_preprocessing(pretrained)},
+        {**origin.preprocessing, **_preprocessing(arguments, pretrained, tuple(patch))},
         origin_name,
         tuple(names) if names else None,
     )
@@ -293,17 +293,32 @@ def _with_size(asked: Asked, config: Mapping[str, Any]) -> Asked:
     pretrained = configured_section(config, "pretrained_cfg")
     if asked.image_size is not None:
         return asked
-    size = configured_size(arguments, "img_size")
-    input_size = pretrained.get("input_size")  # channels first
-    if size is None and input_size is not None:
-        in_front_gone = {"input_size": input_size[1:] if isinstance(input_size, list) else 0}
-        size = configured_size(in_front_gone, "input_size")
+    size = configured_size(arguments, "img_size") or _input_size(pretrained)
     return dataclasses.replace(asked, image_size=size)
 
 
-def _preprocessing(pretrained: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of Preprocessing that a `pretrained_cfg` names."""
+def _input_size(pretrained: Mapping[str, Any]) -> tuple[int, int] | None:
+    """(height, width) of the pictures that the configuration names, channels first."""
+    sides = pretrained.get("input_size")
+    if sides is None:
+        return None
+    return configured_size(
+        {"input_size": sides[1:] if isinstance(sides, list) else 0}, "input_size"
+    )
+
+
+def _preprocessing(
+    arguments: Mapping[str, Any], pretrained: Mapping[str, Any], patch: tuple[int, int]
+) -> dict[str, Any]:
+    """Fields of Preprocessing that a `pretrained_cfg` names.
+
+    The size of pictures only if the model is made to take other sizes than that of its table.
+    """
+    size = _input_size(pretrained) if arguments.get("dynamic_img_size") else None
+    if size and any(side % p for side, p in zip(size, patch, strict=True)):
+        size = None
     named = {
+        "size": size,
         "mean": pretrained.get("mean"),
         "std": pretrained.get("std"),
         "crop": pretrained.get("crop_pct"),

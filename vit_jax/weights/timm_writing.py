@@ -35,6 +35,9 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
     Raises UserError where timm has no argument for a field.
     """
     _check_arguments(fields)
+    arguments = _arguments(fields)
+    if preprocessing.size != tuple(np.broadcast_to(fields["image_size"], 2)):
+        arguments["dynamic_img_size"] = True  # the table is not for pictures of that size
     if fields["distilled"]:
         architecture = "deit_base_distilled_patch16_224"
     elif fields["mlp"] == "swiglu":
@@ -46,7 +49,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
     return {
         "architecture": architecture,
         "num_classes": fields["num_classes"],
-        "model_args": _arguments(fields),
+        "model_args": arguments,
         "pretrained_cfg": {
             "input_size": [fields["in_channels"], *preprocessing.size],
             "mean": list(preprocessing.mean),

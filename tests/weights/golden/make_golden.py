@@ -202,7 +202,7 @@ DINO_MASK = (("mask_token", (1, WIDTH)),)
 ORIGINAL = (
     partial(original, "deit", "deit", resize=by_size),
     partial(
-        original, "deit_distilled", None, resize=by_size, prefix=2, make=distilled_vit, **NO_HEAD
+        original, "deit_distilled", "deit", resize=by_size, prefix=2, make=distilled_vit, **NO_HEAD
     ),
     partial(
         original,
@@ -357,7 +357,9 @@ TRANSFORMERS = (
     partial(
         transformers_case, "hf_deit_distilled", "DeiT", "DeiTForImageClassificationWithTeacher"
     ),
-    partial(transformers_case, "hf_deit", "DeiT", "DeiTForImageClassification"),
+    partial(
+        transformers_case, "hf_deit", "DeiT", "DeiTForImageClassification", intermediate_size=48
+    ),
     partial(
         transformers_case,
         "hf_mae",
