@@ -37,8 +37,13 @@ def download(address: str, folder: Path) -> Path:
     Raises:
       UserError: no network, no such file, a wrong checksum, or no room.
     """
-    url, checksum = _split(address)
-    target = folder / _place(address, url)
+    try:
+        url, checksum = _split(address)
+        target = folder / _place(url)
+    except UserError:
+        raise
+    except ValueError as error:  # such as a port that is no number
+        raise UserError(f"{address} is no address of a file ({error})") from error
     if not target.is_file():
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -82,6 +87,7 @@ def _split(address: str) -> tuple[str, str | None]:
         raise UserError(
             f"{address}: after # comes the checksum, as in #sha256=0123..., 64 digits from 0 to f"
         )
+    url = urllib.parse.quote(url, safe=":/?[]@!$&'()*+,;=%~")
     parts = urllib.parse.urlsplit(url)
     here = parts.hostname in ("localhost", "127.0.0.1", "::1")
     if parts.scheme == "http" and not checksum and not here:
@@ -91,12 +97,12 @@ def _split(address: str) -> tuple[str, str | None]:
     return url, checksum[1].lower() if checksum else None
 
 
-def _place(address: str, url: str) -> Path:
+def _place(url: str) -> Path:
     """Host and path of an address as a relative path that every file system takes."""
     parts = urllib.parse.urlsplit(url)
     names = [urllib.parse.unquote(name) for name in parts.path.split("/") if name]
     if not parts.hostname or not names or any(name in (".", "..") for name in names):
-        raise UserError(f"{address} is no address of a file, such as https://host/path/file.npz")
+        raise ValueError("it must be like https://host/path/file.npz")
     if parts.query:  # two queries are two files
         names[-1] = hashlib.sha256(parts.query.encode()).hexdigest()[:8] + "-" + names[-1]
     host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
@@ -211,11 +217,18 @@ def _copy(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
         task = bar.add_task(file.target.name, completed=had, total=total)
-        while chunk := response.read(CHUNK):
+        while chunk := _read(response):
             draft.write(chunk)
             had += len(chunk)
             bar.update(task, completed=had)
     return had
+
+
+def _read(response: http.client.HTTPResponse) -> bytes:
+    try:
+        return response.read(CHUNK)
+    except OSError as error:  # of the network; those of the disk are another thing
+        raise ConnectionError(str(error) or type(error).__name__) from error
 
 
 def _check_sum(address: str, path: Path, expected: str, remedy: str) -> None:

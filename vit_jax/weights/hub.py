@@ -1,21 +1,21 @@
 """Where weights come from: a local path, `https://...`, or `hf://owner/name`.
 
     fetch("downloads/vit.npz")                                  # as it is
-    fetch("hf://google/vit-base-patch16-224")                   # weights and config.json
-    fetch("hf://owner/name@revision/file.safetensors")          # one file, and config.json
+    fetch("hf://google/vit-base-patch16-224")                   # its weights
+    fetch("hf://owner/name@revision/file.safetensors")          # this file of them
     fetch("https://host/ViT-B_16.npz#sha256=0123...")           # checked against the checksum
 
 What came once is not fetched again. `https` downloads lie in the cache folder under the host and
-path of their address; without a network, a file put there by hand is taken. Those of `hf` lie in the
-cache of huggingface_hub, which transformers and timm share; a file put by hand under `hf/owner/name`
-of the cache folder goes before it.
+path of their address; without a network, a file put there by hand is taken. Those of `hf` lie in
+the cache of huggingface_hub, which transformers and timm share; what is put by hand under
+`hf/owner/name` of the cache folder goes before it.
 """
 
+import functools
 import glob
 import os
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,7 +40,8 @@ def fetch(name: str | os.PathLike) -> Path:
         `http://` is taken from this machine only, or with a checksum.
 
     Returns:
-      The path of the file; of a folder with weights and `config.json` for `hf://owner/name`.
+      The path of the file, or of the index of its shards. A `config.json` that belongs to it is
+      beside it.
 
     Raises:
       UserError: there is no such thing, the checksum is wrong, or no network; the sentence says
@@ -101,33 +102,25 @@ class HubName:
 
 
 def _fetch_from_hub(name: HubName) -> Path:
-    by_hand = cache_folder() / "hf" / name.owner / name.repository
-    if name.revision:
-        by_hand = by_hand.with_name(f"{name.repository}@{name.revision}")
-    if (by_hand / name.file).is_file() or (not name.file and _weights_in(by_hand)):
-        return by_hand / name.file
+    revision = f"@{name.revision}" if name.revision else ""
+    by_hand = cache_folder() / "hf" / name.owner / (name.repository + revision)
+    if found := _find(name, by_hand):
+        return found
     # Imported here: it takes a second, and who reads local files does not need it.
     from huggingface_hub import HfApi, errors, snapshot_download
 
     repository = f"{name.owner}/{name.repository}"
     endpoint = os.environ.get("HF_ENDPOINT") or None
-
-    def snapshot(files: list[str], local: bool) -> Path:
-        patterns = [glob.escape(file) for file in files]
-        return Path(
-            snapshot_download(
-                repository,
-                revision=name.revision,
-                allow_patterns=patterns,
-                endpoint=endpoint,
-                local_files_only=local,
-            )
-        )
-
+    snapshot = functools.partial(
+        snapshot_download, repository, revision=name.revision, endpoint=endpoint
+    )
     try:
         info = HfApi(endpoint=endpoint).model_info(repository, revision=name.revision)
-        files = _files_to_fetch(name, [sibling.rfilename for sibling in info.siblings or []])
-        return snapshot(files, local=False) / name.file
+        files = _choose_files(name, [sibling.rfilename for sibling in info.siblings or []])
+        folder = snapshot(allow_patterns=[glob.escape(file) for file in files])
+        return Path(folder) / files[0]
+    except errors.HFValidationError as error:
+        raise UserError(f"{name} is no name on the hub: {_first_line(error)}") from error
     except errors.RevisionNotFoundError as error:
         raise UserError(f"{name}: the repository has no revision {name.revision!r}") from error
     except errors.GatedRepoError as error:
@@ -140,9 +133,12 @@ def _fetch_from_hub(name: HubName) -> Path:
             f"{name}: the hub shows no such repository; check the name, or log in (hf auth login)"
             " where it is private"
         ) from error
-    except (errors.HTTPError, OSError) as error:  # every failure of the network, offline mode too
-        found = _already_here(name, snapshot, errors.LocalEntryNotFoundError)
-        if found is not None:
+    except (errors.HTTPError, OSError) as error:  # whatever a network does, and offline mode
+        try:
+            kept = snapshot(local_files_only=True, allow_patterns=["config.json"])
+        except errors.LocalEntryNotFoundError:
+            kept = None
+        if kept and (found := _find(name, Path(kept))):
             return found
         wanted = name.file or "model.safetensors and config.json"
         raise UserError(
@@ -151,17 +147,11 @@ def _fetch_from_hub(name: HubName) -> Path:
         ) from error
 
 
-def _files_to_fetch(name: HubName, there: list[str]) -> list[str]:
-    """The files of a repository that make one set of weights, with its `config.json`."""
-    if name.file:
-        if name.file not in there:
-            raise UserError(f"{name}: the repository has no such file" + nearest(name.file, there))
-        folder = name.file.rpartition("/")[0]
-        beside = [file for file in there if file.rpartition("/")[0] == folder]
-        chosen, config = name.file.rpartition("/")[2], f"{folder}/config.json".lstrip("/")
-    else:
-        folder, config = "", "config.json"
-        beside = [file for file in there if "/" not in file]
+def _choose_files(name: HubName, there: list[str]) -> list[str]:
+    """Of the files of a repository those of one set of weights: the file to open comes first."""
+    folder, _, chosen = name.file.rpartition("/")
+    beside = [file for file in there if file.rpartition("/")[0] == folder]
+    if not name.file:
         candidates = choose_weights(beside)
         preferred = [file for file in _PREFERRED if file in candidates] or candidates
         if not preferred:
@@ -169,35 +159,30 @@ def _files_to_fetch(name: HubName, there: list[str]) -> list[str]:
                 f"{name}: the repository has no weights file at its top; it holds"
                 f" {', '.join(there[:20]) or 'nothing'}"
             )
-        if preferred == candidates and len(candidates) > 1:
+        chosen = preferred[0]
+        if chosen not in _PREFERRED and len(candidates) > 1:
             raise UserError(
                 f"{name}: the repository has several weights files: {', '.join(candidates)}; name"
-                f" one, as in {name}/{candidates[0]}"
+                f" one, as in {name}/{chosen}"
             )
-        chosen = preferred[0]
-    path = f"{folder}/{chosen}".lstrip("/")
-    files = [path, *([config] if config in there else [])]
+    elif name.file not in there:
+        raise UserError(f"{name}: the repository has no such file" + nearest(name.file, there))
+    prefix = f"{folder}/" if folder else ""
+    files = [prefix + chosen]
+    if prefix + "config.json" in there:
+        files.append(prefix + "config.json")
     if chosen.endswith(".index.json"):
-        shards = re.compile(re.escape(path.split(".", 1)[0]) + r"-\d+-of-\d+\.\w+")
-        files += [file for file in beside if shards.fullmatch(file)]
+        shard = re.compile(re.escape(prefix + chosen.split(".", 1)[0]) + r"-\d+-of-\d+\.\w+")
+        files += [file for file in beside if shard.fullmatch(file)]
     return files
 
 
-def _already_here(
-    name: HubName, snapshot: Callable[[list[str], bool], Path], absent: type[Exception]
-) -> Path | None:
-    """What the cache of huggingface_hub has of a repository; None where that is not enough."""
-    try:
-        folder = snapshot(["config.json"], True)
-    except absent:
-        return None
-    if name.file:
-        return folder / name.file if (folder / name.file).is_file() else None
-    return folder if _weights_in(folder) else None
-
-
-def _weights_in(folder: Path) -> list[str]:
-    return choose_weights(os.listdir(folder)) if folder.is_dir() else []
+def _find(name: HubName, folder: Path) -> Path | None:
+    """The weights file in a local copy of a repository; None where it is not there."""
+    there = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
+    if name.file in there if name.file else choose_weights([f for f in there if "/" not in f]):
+        return folder / _choose_files(name, there)[0]
+    return None
 
 
 def _first_line(error: BaseException) -> str:
