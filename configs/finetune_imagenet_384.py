@@ -3,8 +3,9 @@
     python train.py --config=configs/finetune_imagenet_384.py --workdir=runs/finetune_imagenet_384
 
 Dosovitskiy et al. (2021), "An Image is Worth 16x16 Words", section 4.1 and their code: SGD with
-momentum 0.9, cosine schedule, no weight decay, gradients clipped at 1. For now it starts from
-random parameters, since published ones cannot be loaded yet, and will not reach what stands below.
+momentum 0.9, cosine schedule, no weight decay, gradients clipped at 1. Without
+--config.init_from=WEIGHTS (see docs/weights.md) it begins at random, and does not reach what stands
+below.
 ImageNet has to be fetched by hand and prepared once, with TensorFlow; the run says how. For a
 folder with train/ and val/: --config.dataset=folder:PATH --config.data.validation="train[99%:]".
 
