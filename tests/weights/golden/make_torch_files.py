@@ -109,7 +109,7 @@ def training():
 def save_legacy(tree, path):
     """Storages of the older format are named by their place in memory; here they are counted.
 
-    The file is three short pickles, the description of the tree, the list of the names in their order,
+    The file is three short pickles, the description of the tree, the list of the names in order,
     and the storages in the same order: the number of elements, and the elements (here float32).
     """
     file = io.BytesIO()
