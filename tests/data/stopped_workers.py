@@ -3,8 +3,10 @@
 python -m tests.data.stopped_workers stop     signals to the whole group, then a killed worker
 python -m tests.data.stopped_workers orphan   prints the workers and is killed itself
 python -m tests.data.stopped_workers leave    ends with the batches open
+python -m tests.data.stopped_workers locked   workers that hold their locks are killed
 """
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -12,6 +14,9 @@ import sys
 import time
 
 import numpy as np
+from grain._src.python.dataset.transformations.process_prefetch import (
+    ProcessPrefetchDatasetIterator,
+)
 
 from vit_jax.data import Augment, Preprocessing, Source, train_batches
 from vit_jax.errors import UserError
@@ -39,6 +44,16 @@ def batches():
     )
 
 
+def ends_soon(stream):
+    """What the batches end with, and whether they do so at once."""
+    start = time.monotonic()
+    try:
+        while True:
+            next(stream)
+    except UserError as error:
+        return f"{error}\n{'soon' if time.monotonic() - start < 20 else 'late'}"
+
+
 def main(what):
     stream = batches()
     for _ in range(4):
@@ -46,6 +61,16 @@ def main(what):
     if what == "orphan":
         print(*(worker.pid for worker in multiprocessing.active_children()), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
+    if what == "locked":
+        for worker in gc.get_objects():
+            if isinstance(worker, ProcessPrefetchDatasetIterator):
+                # Held here, they are as little to be had as from a worker that is no more.
+                worker._prefetch_should_stop._cond.acquire()
+                worker._set_state_request_count.get_lock().acquire()
+        for child in multiprocessing.active_children():
+            child.kill()
+        print(ends_soon(stream))
+        return
     if what == "leave":
         print(batch["image"].shape)
         return
@@ -57,13 +82,7 @@ def main(what):
         batch = next(stream)
     print("went on after", sorted(signal.Signals(number).name for number in caught))
     os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
-    start = time.monotonic()
-    try:
-        while True:
-            next(stream)
-    except UserError as error:
-        print(error)
-    print("soon" if time.monotonic() - start < 20 else "late")
+    print(ends_soon(stream))
     print(len(multiprocessing.active_children()), "left")
 
 

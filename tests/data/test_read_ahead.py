@@ -71,6 +71,11 @@ def test_signals_pass_workers_by_and_a_killed_worker_is_an_error():
     assert "Traceback" not in done.stderr and "KeyboardInterrupt" not in done.stderr
 
 
+def test_a_worker_killed_with_a_lock_in_its_hand_is_an_error_too():
+    error, soon = program("locked").stdout.splitlines()
+    assert "exit code -9" in error and soon == "soon"
+
+
 def test_a_program_that_leaves_its_batches_open_ends_without_noise():
     done = program("leave")
     assert (done.returncode, done.stdout, done.stderr) == (0, "(10, 8, 8, 1)\n", "")

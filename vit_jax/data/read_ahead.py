@@ -117,7 +117,13 @@ def _has_ended(iterator: process_prefetch.ProcessPrefetchDatasetIterator) -> boo
     script has no guard and comes to its end a second time.
     """
     process = iterator._prefetch_process
-    return process is not None and process.exitcode is not None and iterator._buffer.empty()
+    if process is None or process.exitcode is None or not iterator._buffer.empty():
+        return False
+    # A process that is killed while it holds a lock never gives it back, and closing would wait for
+    # it: these two have locks that both sides take.
+    iterator._prefetch_should_stop = iterator._process_ctx.Event()
+    iterator._set_state_request_count = iterator._process_ctx.Value("i", 0)
+    return True
 
 
 def _meaning(exit_code: int) -> str:
