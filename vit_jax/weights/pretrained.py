@@ -29,7 +29,7 @@ ECOSYSTEMS = (timm.ECOSYSTEM, hugging_face.ECOSYSTEM, torchvision.ECOSYSTEM, goo
 
 # What files of other architectures look like: a name that only they have.
 _OTHERS = {
-    "BEiT or EVA": (
+    "BEiT, EVA or DINOv3 of timm": (
         r"blocks\.\d+\.attn\.(q_bias|relative_position_bias_table)",
         r".*\.relative_position_bias\.relative_position_bias_table",
         r"rel_pos_bias\.relative_position_bias_table",

@@ -1,7 +1,8 @@
 """The names of timm, which the original files of DeiT, MAE, DINO and DINOv2 share but for details.
 
 timm writes `model.safetensors` or `pytorch_model.bin`, and beside it a `config.json` with the
-architecture's name, the arguments that differ from it, and the preprocessing.
+architecture's name, the arguments that differ from it, and the preprocessing. Where that squeezes
+the whole picture into the square (`crop_mode` "squash"), here the sides keep their ratio.
 
 Source of the names and facts: timm 1.0 (Wightman 2019), `VisionTransformer`, by running it.
 """
@@ -134,6 +135,9 @@ _HEADS = {
 }
 _MORE_HEADS = {"vit_base_patch16_gap_224": 16}
 
+# Architectures that compute something else with the same names: rotary positions, norms after.
+_OTHERS = r".*_rope_.*|vit_pe_.*|.*_rpn_.*"
+
 # Architectures with an activation of their own, which tensors do not show.
 _ACTIVATIONS = {
     r".*_quickgelu_.*": "quick_gelu",
@@ -147,6 +151,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
     config = config or {}
     pretrained = configured_section(config, "pretrained_cfg")
     arguments = configured_section(config, "model_args")
+    _check_architecture(tensors, config)
     origin_name, origin = choose_origin(asked, *_candidates(tensors, config))
     asked = _with_size(asked, config)
     width, in_channels, *patch = axes_of(
@@ -209,8 +214,7 @@ def tidy(tensors: Tensors) -> Tensors:
         re.sub(r"^blocks\.\d+\.(\d+)\.", r"blocks.\1.", name): array
         for name, array in tensors.items()
     }
-    both_tokens = "reg_token" in tidied and "cls_token" in tidied
-    return _positions_of_registers_added(tidied) if both_tokens else tidied
+    return _positions_of_registers_added(tidied) if "reg_token" in tidied else tidied
 
 
 # ----------------------------------------------------------------------------------------- inside
@@ -228,6 +232,21 @@ def _candidates(
         return {certain: ORIGINS[certain]}, certain
     names = ("timm", *facebook.possible_origins(tensors))
     return {name: ORIGINS[name] for name in names}, "timm" if "architecture" in config else None
+
+
+def _check_architecture(tensors: Tensors, config: Mapping[str, Any]) -> None:
+    """Raises UserError where the names are those of a ViT, and the model is none."""
+    architecture = str(config.get("architecture", ""))
+    if re.fullmatch(_OTHERS, architecture):
+        raise UserError(
+            f"config.json: architecture = {architecture!r} has the names of ViT and computes "
+            "something else (rotary positions, or norms after), which cannot be read yet"
+        )
+    if "pos_embed" not in tensors:
+        raise UserError(
+            "the file holds no pos_embed: it is not whole, or of a model with other positions, "
+            "such as DINOv3, which cannot be read yet"
+        )
 
 
 def _mlp(tensors: Tensors) -> tuple[int, bool]:
@@ -328,21 +347,29 @@ def _preprocessing(
 
 
 def _positions_of_registers_added(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """timm may give registers rows of the position table; here they are part of the registers."""
+    """timm may give registers rows of the position table; here they are part of the registers.
+
+    It has then a row for every token, and else for none but patches: a square, as it is taken here.
+    """
     registers, table = tensors["reg_token"], tensors.get("pos_embed")
     if table is None or {registers.ndim, table.ndim} != {3}:
         return tensors
     if registers.shape[2] != table.shape[2]:
         return tensors
-    count = registers.shape[1]
-    side = math.isqrt(max(table.shape[1] - 1 - count, 0))
-    if not side or side * side != table.shape[1] - 1 - count:
+    in_front = int("cls_token" in tensors)
+    end = in_front + registers.shape[1]
+    rows = table.shape[1]
+    if _is_square(rows) or not _is_square(rows - end):
         return tensors
     return {
         **tensors,
-        "reg_token": registers + table[:, 1 : 1 + count],
-        "pos_embed": np.concatenate([table[:, :1], table[:, 1 + count :]], axis=1),
+        "reg_token": registers + table[:, in_front:end],
+        "pos_embed": np.concatenate([table[:, :in_front], table[:, end:]], axis=1),
     }
+
+
+def _is_square(rows: int) -> bool:
+    return rows > 0 and math.isqrt(rows) ** 2 == rows
 
 
 ECOSYSTEM = Ecosystem(
