@@ -1,0 +1,125 @@
+"""What a weights file may ask for, and the one sentence that refuses it.
+
+A file from elsewhere declares sizes before it shows data. Nothing here is allotted on its word: a
+size is compared with what the file holds, and what all of it would become in memory with the size
+of the file.
+"""
+
+import contextlib
+import json
+import math
+import reprlib
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from vit_jax.errors import UserError
+
+# Names and shapes of a file, or its config.json. Those of the largest ViTs are below 2 MB.
+MAX_HEADER_BYTES = 16 * 2**20
+# Tensors may be larger than their file: an all-zero head is compressed to nothing, tied weights are
+# kept once. Random weights do not compress, so a whole file does not grow by this much.
+MAX_GROWTH = 4
+FREE_BYTES = 64 * 2**20
+
+# Names and shapes in messages: whole where they are of a usual length, never megabytes.
+_shortened = reprlib.Repr()
+_shortened.maxstring = 200
+_shortened.maxtuple = _shortened.maxlist = 8
+show = _shortened.repr
+
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    OSError,
+    ValueError,
+    KeyError,
+    RuntimeError,  # an encrypted member, a nesting too deep, a feature zipfile does not know
+    OverflowError,
+    SyntaxError,  # these three: Python's parser, which numpy uses for its headers
+    tokenize.TokenError,
+    MemoryError,
+)
+
+
+@contextlib.contextmanager
+def refuse_damage(path: Path) -> Iterator[None]:
+    """Turns what parsers raise over a damaged file into a UserError with its path."""
+    try:
+        yield
+    except UserError:
+        raise
+    except _DAMAGE as error:
+        cause = str(error)[:200] or type(error).__name__  # zipfile may quote the whole file
+        raise UserError(
+            f"{path} cannot be read, it is damaged or cut off ({cause}); fetch it again"
+        ) from error
+
+
+def byte_count(path: Path, name: str, shape: tuple[int, ...], item_size: int) -> int:
+    """Bytes of a tensor of this shape; UserError where no array could have the shape."""
+    whole = all(isinstance(side, int) and not isinstance(side, bool) for side in shape)
+    if not whole or min(shape, default=0) < 0 or len(shape) > 32:
+        raise UserError(
+            f"{path}: {show(name)} has the shape {show(shape)}, which no tensor can have; the file"
+            " is damaged"
+        )
+    # numpy counts sides of 0 as 1 when it looks for overflow.
+    if item_size * math.prod(max(side, 1) for side in shape) >= 2**62:
+        raise UserError(
+            f"{path}: {show(name)} has the absurd shape {show(shape)}; the file is damaged or"
+            " hostile"
+        )
+    return item_size * math.prod(shape)
+
+
+def check_total(path: Path, total: int) -> None:
+    """Refuses a file whose tensors would take far more memory than the file has bytes."""
+    size = path.stat().st_size
+    if total > FREE_BYTES + MAX_GROWTH * size:
+        raise UserError(
+            f"{path} has {size} bytes, but its tensors would take {total} bytes in memory; that is"
+            f" no weights file (at most {MAX_GROWTH} times its size and {FREE_BYTES} bytes are"
+            " read)"
+        )
+
+
+def refuse_duplicates(path: Path, names: list[str]) -> None:
+    """Refuses a list of names where one comes twice: which of the two is meant is not known."""
+    seen = set()
+    for name in names:
+        if name in seen:
+            raise UserError(
+                f"{path} holds {show(name)} twice; the file is damaged or hostile: fetch it again"
+            )
+        seen.add(name)
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of bounded size; UserError for anything else."""
+    size = path.stat().st_size
+    if size > MAX_HEADER_BYTES:
+        raise UserError(
+            f"{path} has {size} bytes; a JSON file beside weights has at most {MAX_HEADER_BYTES}"
+        )
+    return parse_json_object(path, path.read_bytes())
+
+
+def parse_json_object(path: Path, text: bytes) -> dict[str, Any]:
+    """The object that a text in `path` holds; UserError where it is none or a key comes twice."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        refuse_duplicates(path, [key for key, _ in pairs])
+        return dict(pairs)
+
+    with refuse_damage(path):
+        content = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds JSON, but not an object ({{...}}); fetch it again")
+    return content
