@@ -1,0 +1,250 @@
+"""One file over https: resumed where it broke off, checked, and under its name only when whole."""
+
+import hashlib
+import http.client
+import os
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import filelock
+import rich.console
+import rich.progress
+
+from vit_jax.errors import UserError, is_disk_full
+
+CHUNK = 2**20
+TIMEOUT_SECONDS = 30
+# How often a broken connection is taken up again, and the waits before.
+WAITS_SECONDS = (1, 4)
+
+
+def download(address: str, folder: Path) -> Path:
+    """The file of an address, out of `folder` where it lies there already.
+
+    A download that breaks off is kept as `NAME.part` and goes on from there, by itself and in the
+    next call, as long as the server still has the same file.
+
+    Args:
+      address: `https://host/path[#sha256=HEX]`; `http` only from this machine or with a checksum.
+      folder: the file lies in it under host and path.
+
+    Raises:
+      UserError: no network, no such file, a wrong checksum, or no room.
+    """
+    try:
+        url, checksum = _split(address)
+        target = folder / _place(url)
+    except UserError:
+        raise
+    except ValueError as error:  # such as a port that is no number
+        raise UserError(f"{address} is no address of a file ({error})") from error
+    if not target.is_file():
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with filelock.FileLock(target.with_name(target.name + ".lock")):
+                if not target.is_file():  # another process may have been faster
+                    _fetch(Download(address, url, target), checksum)
+        except OSError as error:
+            remedy = "make room on the disk" if is_disk_full(error) else "set VIT_JAX_CACHE"
+            raise UserError(
+                f"{address} cannot be kept in {target.parent} ({error.strerror or error}); {remedy}"
+            ) from error
+    elif checksum:
+        _check_sum(address, target, checksum, f"delete {target} to fetch it again")
+    return target
+
+
+@dataclass(frozen=True)
+class Download:
+    """One file on its way: its address with and without the checksum, and where it will lie."""
+
+    address: str
+    url: str
+    target: Path
+
+    @property
+    def draft(self) -> Path:
+        """What has come so far."""
+        return self.target.with_name(self.target.name + ".part")
+
+    @property
+    def note(self) -> Path:
+        """The server's mark of the version that the draft is of, for going on with the same."""
+        return self.target.with_name(self.target.name + ".part.version")
+
+
+def _split(address: str) -> tuple[str, str | None]:
+    """The address without its checksum, and the checksum in lower case."""
+    url, mark, fragment = address.partition("#")
+    checksum = re.fullmatch(r"sha256=([0-9a-fA-F]{64})", fragment)
+    if mark and not checksum:
+        raise UserError(
+            f"{address}: after # comes the checksum, as in #sha256=0123..., 64 digits from 0 to f"
+        )
+    url = urllib.parse.quote(url, safe=":/?[]@!$&'()*+,;=%~")
+    parts = urllib.parse.urlsplit(url)
+    here = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    if parts.scheme == "http" and not checksum and not here:
+        raise UserError(
+            f"{address}: http:// can be changed on its way; use https://, or add #sha256=..."
+        )
+    return url, checksum[1].lower() if checksum else None
+
+
+def _place(url: str) -> Path:
+    """Host and path of an address as a relative path that every file system takes."""
+    parts = urllib.parse.urlsplit(url)
+    names = [urllib.parse.unquote(name) for name in parts.path.split("/") if name]
+    if not parts.hostname or not names or any(name in (".", "..") for name in names):
+        raise ValueError("it must be like https://host/path/file.npz")
+    if parts.query:  # two queries are two files
+        names[-1] = hashlib.sha256(parts.query.encode()).hexdigest()[:8] + "-" + names[-1]
+    host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
+    return Path(*(urllib.parse.quote(name, safe=" ") for name in (host, *names)))
+
+
+def _fetch(file: Download, checksum: str | None) -> None:
+    for wait in (*WAITS_SECONDS, None):
+        try:
+            cause = _fetch_rest(file, has_checksum=checksum is not None)
+            if cause is None:
+                break
+        except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
+            cause = f"the connection broke ({error or type(error).__name__})"
+        if wait is None:
+            raise UserError(
+                f"{file.address}: {cause}; run the same command again, it goes on from there"
+            )
+        time.sleep(wait)
+    if checksum:
+        try:
+            _check_sum(file.address, file.draft, checksum, "what came was deleted, try again")
+        except UserError:
+            file.draft.unlink()
+            file.note.unlink(missing_ok=True)
+            raise
+    os.replace(file.draft, file.target)
+    file.note.unlink(missing_ok=True)
+
+
+def _fetch_rest(file: Download, has_checksum: bool) -> str | None:
+    """Fetches what the draft lacks. Returns why it is still not whole; None: it is."""
+    had = file.draft.stat().st_size if file.draft.exists() else 0
+    version = file.note.read_text(encoding="utf-8") if file.note.exists() else ""
+    request = urllib.request.Request(file.url, headers={"User-Agent": "vit_jax"})
+    if had and (version or has_checksum):
+        request.add_header("Range", f"bytes={had}-")
+        if version:
+            request.add_header("If-Range", version)
+    try:
+        response = _OPENER.open(request, timeout=TIMEOUT_SECONDS)
+    except urllib.error.HTTPError as error:
+        with error:
+            return _explain_status(file, error.code, error.reason)
+    except urllib.error.URLError as error:
+        raise UserError(
+            f"{file.address} cannot be reached ({error.reason}); without a network, put the file at"
+            f" {file.target}, and the same command works"
+        ) from error
+    with response:
+        length = response.headers.get("Content-Length", "")
+        total = int(length) if length.isdecimal() else None
+        if response.status == 206:
+            span = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
+            if not span or int(span[1]) != had:
+                file.draft.unlink()
+                return "the server went on at another place than was asked for"
+            total = int(span[2])
+        else:  # the server sends the whole: it knows no ranges, or has another version by now
+            had = 0
+            file.note.write_text(_version(response), encoding="utf-8")
+        with file.draft.open("ab" if had else "wb") as draft:
+            had = _copy(file, response, draft, had, total)
+            draft.flush()
+            os.fsync(draft.fileno())  # or a power failure could leave the new name of no content
+    if total is not None and had < total:
+        return f"the connection broke after {had} of {total} bytes"
+    if total is not None and had > total:
+        file.draft.unlink()
+        return f"the server sent {had} bytes of a file of {total}"
+    return None
+
+
+def _explain_status(file: Download, code: int, reason: str) -> str:
+    """Why it may be worth another try; UserError where it is not."""
+    if code == 416:  # the draft is longer than the file, so it is of another version
+        file.draft.unlink()
+        return "the server has another version of the file now"
+    if code == 429 or code >= 500:
+        return f"the server answers {code} {reason}"
+    raise UserError(
+        f"{file.address}: the server answers {code} {reason}; check the address, or put the file at"
+        f" {file.target}"
+    )
+
+
+def _version(response: http.client.HTTPResponse) -> str:
+    """What If-Range may carry: a strong ETag, or else the date."""
+    tag = response.headers.get("ETag", "")
+    return tag if tag.startswith('"') else response.headers.get("Last-Modified", "")
+
+
+def _copy(
+    file: Download,
+    response: http.client.HTTPResponse,
+    draft: BinaryIO,
+    had: int,
+    total: int | None,
+) -> int:
+    """Copies until the response ends; returns the size of the draft."""
+    console = rich.console.Console(stderr=True)
+    if not console.is_terminal:
+        console.print(f"fetching {file.url}", soft_wrap=True, highlight=False, markup=False)
+    columns = (
+        rich.progress.TextColumn("{task.description}", markup=False),
+        rich.progress.BarColumn(),
+        rich.progress.DownloadColumn(),
+        rich.progress.TransferSpeedColumn(),
+        rich.progress.TimeRemainingColumn(),
+    )
+    with rich.progress.Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(file.target.name, completed=had, total=total)
+        while chunk := _read(response):
+            draft.write(chunk)
+            had += len(chunk)
+            bar.update(task, completed=had)
+    return had
+
+
+def _read(response: http.client.HTTPResponse) -> bytes:
+    try:
+        return response.read(CHUNK)
+    except OSError as error:  # of the network; those of the disk are another thing
+        raise ConnectionError(str(error) or type(error).__name__) from error
+
+
+def _check_sum(address: str, path: Path, expected: str, remedy: str) -> None:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != expected:
+        raise UserError(f"{address}: the SHA-256 of what came is {found}; {remedy}")
+
+
+class _SecureRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows a redirection, but never from https to something that can be changed on its way."""
+
+    def redirect_request(self, req, fp, code, msg, headers, newurl):
+        if req.type == "https" and not newurl.startswith("https:"):
+            raise urllib.error.URLError(f"it redirects to {newurl}, which is not https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_OPENER = urllib.request.build_opener(_SecureRedirects)
