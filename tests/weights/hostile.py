@@ -96,11 +96,11 @@ def outcome(read: Callable[[Path], dict], path: Path) -> dict | None:
         assert peak < 100 * MEGABYTE
 
 
-def broken_copies(path: Path, folder: Path, flips: int = 300):
+def broken_copies(path: Path, folder: Path, flips: int = 150):
     """Copies of a file cut off at many points, and copies with one bit turned."""
     content = path.read_bytes()
     copy = folder / "broken"
-    for length in range(0, len(content), max(1, len(content) // 150)):
+    for length in range(0, len(content), max(1, len(content) // 80)):
         copy.write_bytes(content[:length])
         yield copy
     random = np.random.default_rng(0)

@@ -53,6 +53,17 @@ def test_the_kind_is_told_by_the_content_and_not_by_the_name(tmp_path, kind, nam
         np.testing.assert_array_equal(tensors["cls_token"], TENSORS["cls_token"], strict=True)
 
 
+@pytest.mark.parametrize("length", [0x280, 0x480, 0x4B50, 0x23C, 0x7B, 0x1F8, 0x8B1F, 0x4E93])
+def test_safetensors_whose_length_looks_like_another_kind_are_still_that(tmp_path, length):
+    header = json.dumps({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    content = length.to_bytes(8, "little") + header.ljust(length) + np.float32(7).tobytes()
+    (tmp_path / "a").write_bytes(content)
+    assert equal(read_tensors(tmp_path / "a"), {"a": np.float32([7])})
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "a"}}))
+    assert equal(read_tensors(index), {"a": np.float32([7])})
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

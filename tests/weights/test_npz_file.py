@@ -101,19 +101,12 @@ def test_headers_that_are_none_are_one_sentence(tmp_path, text, version):
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
-    shape = (2**28,)
-    path = write(tmp_path / "bomb.npz", header(shape), bytes(2**30), compress=True)
+    shape = (2**26,)
+    path = write(tmp_path / "bomb.npz", header(shape), bytes(2**28), compress=True)
     assert path.stat().st_size < 2 * MEGABYTE
-    with pytest.raises(UserError, match=r"its tensors would take 10737\d+ bytes in memory"):
+    with pytest.raises(UserError, match=r"its tensors would take 2684\d+ bytes in memory"):
         read_npz(path)
     assert outcome(read_npz, path) is None
-
-
-def test_a_compression_that_numpy_does_not_write_is_refused(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_LZMA) as archive:
-        archive.writestr("a.npy", bytes(100))
-    with pytest.raises(UserError, match=r"'a.npy' is compressed by method 14"):
-        read_npz(tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize("second", ["a.npy", "a"])

@@ -86,7 +86,7 @@ def test_code_is_refused_by_its_name_and_does_not_run(
 
 
 def test_a_name_with_dots_does_not_reach_into_an_allowed_one():
-    content = b"\x80\x04\x8c\x0bcollections\x8c\x17OrderedDict.__init__.__globals__\x93."
+    content = b"\x80\x04\x8c\x0bcollections\x8c\x20OrderedDict.__init__.__globals__\x93."
     with pytest.raises(UserError, match=r"OrderedDict.__init__"):
         read(content, {"collections.OrderedDict": Builder("dictionary", dict)})
 

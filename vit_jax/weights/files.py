@@ -125,7 +125,7 @@ def _read(path: Path, choose) -> dict[str, np.ndarray]:
         head = file.read(512)
     if not head:
         raise UserError(f"{path} is empty; fetch it again")
-    if _is_safetensors(head):  # first, since its length may begin like the others
+    if _is_safetensors(head):  # first, since a length may begin with any bytes, "PK" as well
         return choose(read_safetensors(path))
     if head[:2] == b"PK":
         return _read_zip(path, choose)
@@ -148,7 +148,8 @@ def _read(path: Path, choose) -> dict[str, np.ndarray]:
 
 
 def _is_safetensors(head: bytes) -> bool:
-    # The first 8 bytes are the length of the header: of JSON text they would be an absurd number.
+    # The length of the header, and the header. The first 8 bytes of another kind that has a brace
+    # behind them would be an absurd length.
     return head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 2**40
 
 

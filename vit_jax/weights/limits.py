@@ -56,7 +56,7 @@ def refuse_damage(path: Path) -> Iterator[None]:
     except UserError:
         raise
     except _DAMAGE as error:
-        cause = str(error) or type(error).__name__
+        cause = str(error)[:200] or type(error).__name__  # zipfile may quote the whole file
         raise UserError(
             f"{path} cannot be read, it is damaged or cut off ({cause}); fetch it again"
         ) from error

@@ -78,7 +78,7 @@ def read_pickle(
                 machine.run(instruction.name, argument)
             except (IndexError, TypeError) as error:  # an empty stack, an item of the wrong kind
                 raise ValueError(f"pickle instruction {instruction.name} out of place") from error
-        if len(machine.stack) != 1:
+        if len(machine.stack) != 1 or machine.stack[0] is _MARK:
             raise ValueError("a pickle without a value")
         return machine.pop()
 

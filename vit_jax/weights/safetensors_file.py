@@ -4,6 +4,7 @@ The format has no checksum. Whatever its header could get wrong is checked here,
 can name the tensor; reading and writing is done by the format's own library.
 """
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -89,7 +90,8 @@ def write_safetensors(
             os.fsync(file.fileno())  # or a power failure could leave the new name of no content
         os.replace(draft, path)
     except (OSError, safetensors.SafetensorError) as error:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink()
         remedy = "make room on the disk" if is_disk_full(error) else "name another place"
         raise UserError(f"{path} cannot be written ({error}); {remedy}") from error
 

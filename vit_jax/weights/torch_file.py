@@ -134,12 +134,6 @@ def _check_members(archive: Archive) -> str:
                 f"{path}: its member {show(name)} has {size} bytes; at most {MAX_HEADER_BYTES} are"
                 f" read; {REMEDY}"
             )
-    declared, held = sum(archive.sizes.values()), path.stat().st_size
-    if declared > held:
-        raise UserError(
-            f"{path} has {held} bytes, but declares {declared} bytes of content; the file is"
-            " damaged or hostile"
-        )
     pickles = [name for name in archive.sizes if name.endswith("/data.pkl")]
     if len(pickles) != 1:
         raise UserError(f"{path} must hold one data.pkl, it holds {len(pickles)}; {REMEDY}")

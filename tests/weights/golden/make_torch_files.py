@@ -2,8 +2,8 @@
 
     python tests/weights/golden/make_torch_files.py
 
-needs torch, which neither the package nor its tests need. The values are counted out (0, 1, 2 and
-so on), so that the tests say by hand what must come back.
+needs torch, which neither the package nor its tests need. The values are counted out (0, 1, 2,
+...), so that the tests say by hand what must come back.
 
 - windows.pt: tensors of every dtype, and those that are windows on a storage: transposed, strided,
   shared, expanded, of no axis and of no element.
@@ -109,8 +109,9 @@ def training():
 def save_legacy(tree, path):
     """Storages of the older format are named by their place in memory; here they are counted.
 
-    The file is three short pickles, the description of the tree, the list of the names in order,
-    and the storages in the same order: the number of elements, and the elements (here float32).
+    The file is three short pickles, the description of the tree, the list of the names in their
+    order, and the storages in the same order: the number of elements, and the elements (all are
+    float32 here).
     """
     file = io.BytesIO()
     torch.save(tree, file, _use_new_zipfile_serialization=False)
