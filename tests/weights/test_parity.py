@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks.peers import import_timm
 from vit_jax.models.layout import read_blocks
 from vit_jax.weights.ecosystem import Asked
 from vit_jax.weights.pretrained import read_pretrained, write_pretrained
@@ -36,6 +37,7 @@ TIMM = {
 def torch():
     import torch
 
+    import_timm()  # before transformers, which cannot import torchvision without its help
     torch.set_grad_enabled(False)
     torch.manual_seed(0)
     return torch
@@ -88,8 +90,6 @@ def pictures_of(size):
 @pytest.mark.parametrize("name", TIMM)
 def test_timm_computes_the_same_and_reads_what_is_written(torch, name, tmp_path):
     from safetensors.torch import load_file, save_file
-
-    from benchmarks.peers import import_timm
 
     timm = import_timm()
     model = randomise(torch, timm.create_model(name, **TIMM[name]))
@@ -148,14 +148,11 @@ def test_transformers_computes_the_same_and_reads_what_is_written(torch, kind, t
 
 
 def test_torchvision_computes_the_same(torch, tmp_path):
-    from benchmarks.peers import import_timm
-
-    import_timm()  # makes torchvision importable here
     import torchvision
 
     model = randomise(torch, torchvision.models.vit_b_16())
     torch.save(model.state_dict(), tmp_path / "vit_b_16.pth")
-    record, params = read_pretrained(tmp_path / "vit_b_16.pth", Asked(heads=12))
+    record, params = read_pretrained(tmp_path / "vit_b_16.pth", Asked("torchvision", 12))
     pictures = pictures_of(224)
     blocks = list(model.encoder.layers)
     assert_equal(our_answers(record, params, pictures), answers_of(torch, model, blocks, pictures))
