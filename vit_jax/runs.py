@@ -32,6 +32,7 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError, nearest
 from vit_jax.models import create_model
 from vit_jax.models.layout import stack_blocks, unstack_blocks
+from vit_jax.models.legal import pair
 
 FORMAT = 1
 
@@ -88,19 +89,11 @@ class ModelRecord:
     def changed(self, fields: dict[str, Any]) -> "ModelRecord":
         """The record of the same model with other fields: size, channels and classes follow."""
         model = dataclasses.replace(self, fields=fields).create_model()
-        size, classes = model.image_size, model.num_classes
-        values = {"size": (size, size) if isinstance(size, int) else size}
-        if (channels := model.in_channels) != self.preprocessing.channels:
-            mean_of = {
-                name: (sum(of) / len(of),)  # of the colours
-                for name in ("mean", "std")
-                if len(of := getattr(self.preprocessing, name)) > 1
-            }
-            values |= {"channels": channels, **mean_of}
+        size, classes = pair(model.image_size), model.num_classes
         return dataclasses.replace(
             self,
             fields=fields,
-            preprocessing=dataclasses.replace(self.preprocessing, **values),
+            preprocessing=self.preprocessing.for_pictures(size, model.in_channels),
             class_names=self.class_names
             if classes == len(self.class_names)
             else unnamed_classes(classes),
@@ -299,12 +292,7 @@ class RunFolder:
         )
 
     def write_variables(self, variables: dict[str, Any]) -> None:
-        """Keeps variables that no training of this folder has made, as its checkpoint 0.
-
-        Raises UserError where the folder has something in it already.
-        """
-        if self.path.is_dir() and any(self.path.iterdir()):
-            raise UserError(f"{self.path} is not empty; choose another folder to write to")
+        """Keeps variables that no training of this folder has made, as its checkpoint 0."""
         state = {"params": variables["params"]}
         if others := {name: tree for name, tree in variables.items() if name != "params"}:
             state["model_state"] = others

@@ -93,6 +93,18 @@ class Preprocessing:
         std = jnp.asarray(255 * np.array(self.std), jnp.float32)
         return (jnp.asarray(images).astype(jnp.float32) - mean) / std
 
+    def for_pictures(self, size: tuple[int, int], channels: int) -> "Preprocessing":
+        """The same for pictures of another size or number of channels.
+
+        Where the channels are others, mean and std are those of all colours together.
+        """
+        changes: dict[str, Any] = {"size": size, "channels": channels}
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            if len(values) not in (1, channels):
+                changes[name] = (sum(values) / len(values),)
+        return dataclasses.replace(self, **changes)
+
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain values that JSON can hold; `from_dict` reads them."""
         return {

@@ -28,6 +28,7 @@ from vit_jax.data.decode import opencv
 from vit_jax.durations import Clock
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
+from vit_jax.models.legal import pair
 from vit_jax.runs import ModelRecord
 from vit_jax.training import checks
 from vit_jax.training.evaluate import Evaluation, evaluate, padded_batches
@@ -65,6 +66,7 @@ class Experiment:
     clock: Clock
     schedule: optax.Schedule
     optimizer: optax.GradientTransformation
+    trainable: Any
     mesh: Mesh
     bad_pictures: BadPictures
 
@@ -139,7 +141,7 @@ class Experiment:
             seed=self.config.seed,
             accumulate=self.config.accumulate,
             ema=self.config.ema,
-            trainable=trainable_mask(self.config, self.abstract_state().params),
+            trainable=self.trainable,
         )
 
     def eval_step(self):
@@ -253,7 +255,8 @@ def build(
             preprocessing=preprocessing,
             class_names=tuple(train_source.class_names),
             activation=config.objective.loss,
-            origin=_origin(config, trained),
+            origin=f"trained on {config.dataset} ({config.data.train})"
+            + (f", from {config.init_from}" if config.init_from else ""),
             versions=library_versions(),
         ),
         start=start.fit(model, tuple(train_source.class_names)) if start else None,
@@ -263,31 +266,23 @@ def build(
         clock=clock,
         schedule=schedule,
         optimizer=make_optimizer(config, schedule, params_shapes),
+        trainable=trainable_mask(config, params_shapes),
         mesh=mesh,
         bad_pictures=BadPictures(strict=config.data.strict),
     )
-
-
-def _origin(config: ConfigDict, trained: ModelRecord | None) -> str:
-    """Where the parameters come from, in words."""
-    origin = f"trained on {config.dataset} ({config.data.train})"
-    return f"{origin}, from {config.init_from}" if config.init_from else origin
 
 
 def _preprocessing(
     config: ConfigDict, model: nn.Module, trained: ModelRecord | None
 ) -> Preprocessing:
     """What the configuration says; where it says nothing what the weights were trained on."""
-    base = Preprocessing(size=_pair(model.image_size), channels=model.in_channels)
-    named = {}
-    for field in ("mean", "std", "crop", "interpolation"):
-        value = config.data[field]
-        if value is None and trained is not None:
-            value = getattr(trained.preprocessing, field)
-            if field in ("mean", "std") and len(value) not in (1, base.channels):
-                value = (sum(value) / len(value),)  # of colours, for another number of channels
-        if value is not None:
-            named[field] = value
+    size, channels = pair(model.image_size), model.in_channels
+    if trained is None:
+        base = Preprocessing(size, channels)
+    else:
+        base = trained.preprocessing.for_pictures(size, channels)
+    named = {name: config.data[name] for name in ("mean", "std", "crop", "interpolation")}
+    named = {name: value for name, value in named.items() if value is not None}
     return dataclasses.replace(base, **named)
 
 
@@ -326,7 +321,3 @@ def _trace(objective, model, preprocessing, source) -> tuple[tuple[str, ...], An
     except (ValueError, TypeError) as error:  # a size or a type that the model cannot take
         raise UserError(f"model: {error}") from error
     return tuple(sorted(metrics)), params_shapes
-
-
-def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else tuple(size)

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 
 from vit_jax.errors import UserError
 from vit_jax.models.layout import stack_blocks, unstack_blocks
+from vit_jax.models.legal import pair
 from vit_jax.models.positions import resize_positions
 
 HEADS = ("head", "head_dist")  # of the ViT; a distilled one has both
@@ -118,9 +119,8 @@ def change_channels(
 
 def parameter_shapes(model: Any) -> Any:
     """Shapes of a model's parameters, as `jax.ShapeDtypeStruct`; nothing is computed."""
-    size = model.image_size
-    height, width = (size, size) if isinstance(size, int) else size
-    images = jax.ShapeDtypeStruct((1, height, width, model.in_channels), jnp.float32)
+    shape = (1, *pair(model.image_size), model.in_channels)
+    images = jax.ShapeDtypeStruct(shape, jnp.float32)
     variables = jax.eval_shape(lambda x: model.init(jax.random.key(0), x, train=False), images)
     return variables["params"]
 

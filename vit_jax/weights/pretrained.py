@@ -18,6 +18,7 @@ from typing import Any
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError, nearest
 from vit_jax.models.layout import unstack_blocks
+from vit_jax.models.legal import pair
 from vit_jax.models.registry import MODELS, model_fields
 from vit_jax.runs import ModelRecord, unnamed_classes
 from vit_jax.weights import files, google, hugging_face, timm, torchvision
@@ -132,10 +133,9 @@ def make_record(description: Description) -> ModelRecord:
     defaults = model_fields(name)
     unknown = set(description.fields) - set(defaults)
     assert not unknown, unknown
-    size = description.fields["image_size"]
     preprocessing = Preprocessing(
         **{
-            "size": (size, size) if isinstance(size, int) else size,
+            "size": pair(description.fields["image_size"]),
             "channels": description.fields["in_channels"],
             **description.preprocessing,
         }
