@@ -127,14 +127,7 @@ class ViT(nn.Module):
 
     def setup(self):
         scheme, width = INIT_SCHEMES[self.init_scheme], self.width
-        self.patch_embed = PatchEmbed(
-            width,
-            legal.pair(self.patch_size),
-            self.patch_embed_method,
-            self.patch_bias,
-            self.init_scheme,
-            self.dtype,
-        )
+        self.patch_embed = self._make_patch_embed()
         if self.has_class_token:
             self.cls_token = self.param("cls_token", scheme.class_token, (1, 1, width))
         if self.distilled:  # drawn like registers, apart from a class token that may begin at zero
@@ -310,6 +303,17 @@ class ViT(nn.Module):
         if not self.num_classes:
             return both
         return DistilledLogits(self.head(both.head), self.head_dist(both.head_dist))
+
+    def _make_patch_embed(self) -> nn.Module:
+        """What makes a grid of tokens of pictures; subclasses have others."""
+        return PatchEmbed(
+            self.width,
+            legal.pair(self.patch_size),
+            self.patch_embed_method,
+            self.patch_bias,
+            self.init_scheme,
+            self.dtype,
+        )
 
     def _layer_norm(self) -> LayerNorm:
         return LayerNorm(epsilon=self.norm_eps, dtype=self.dtype)
