@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
+from vit_jax import model_commands
 from vit_jax.errors import (
     EXIT_INTERNAL_FAULT,
     EXIT_STOPPED,
@@ -26,7 +26,6 @@ from vit_jax.screens import (
     print_keys,
     print_last_screen,
     print_per_class,
-    print_published,
     print_table,
 )
 from vit_jax.startup import STOPPED, ignore_signals, unwind_on_signals
@@ -360,74 +359,10 @@ def convert(
         print(f"fine-tune python train.py --config=RECIPE.py --config.init_from={folder}")
 
 
-@app.command()
-def models(
-    pattern: Annotated[str, typer.Argument(help='Which names, such as "ViT-B*".')] = "*",
-    pretrained: Annotated[
-        bool, typer.Option("--pretrained", help="The checkpoints on the web instead.")
-    ] = False,
-) -> None:
-    """List the models, with their parameters, multiply-adds and tokens."""
-    if pretrained:
-        return print_published(pattern)
-    from vit_jax.models import create_model, list_models
-    from vit_jax.models.cost import cost
-
-    names = list_models(pattern)
-    if not names:
-        hint = nearest(pattern.strip("*"), list_models()) or "; see python -m vit_jax models"
-        raise UserError(f"no model is called {pattern!r}{hint}")
-    table = Table("model")
-    for heading in ("image", "classes", "tokens", "parameters", "MACs"):
-        table.add_column(heading, justify="right")
-    for name in names:
-        model = create_model(name)
-        numbers = cost(model)
-        table.add_row(
-            name,
-            str(model.image_size),
-            f"{model.num_classes:,}",
-            f"{numbers.tokens:,}",
-            f"{numbers.parameters:,}",
-            f"{numbers.macs:,}",
-        )
-    print_table(table)
-    print("MACs: multiply-adds of one picture's forward pass; FLOPs are twice as many.")
-
-
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def summary(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Model name, such as ViT-B/16.")],
-) -> None:
-    """Walk a model from picture to logits, and its parameters by part. --FIELD=VALUE sets one."""
-    from vit_jax.config import literal
-    from vit_jax.models import create_model
-    from vit_jax.models.cost import cost, shape_walk
-
-    fields = {}
-    for argument in context.args:
-        field, equals, text = argument.removeprefix("--").partition("=")
-        if not argument.startswith("--") or not equals:
-            raise UserError(f"summary has no argument {argument}; write fields as --FIELD=VALUE")
-        fields[field.replace("-", "_")] = literal(text)
-    try:
-        model = create_model(name, **fields)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    walk = Table("stage", "shape", title=name)
-    for stage, shape in shape_walk(model):
-        walk.add_row(stage, " x ".join(map(str, shape)))
-    numbers = cost(model)
-    parts = Table("part")
-    for heading in ("parameters", "MACs"):
-        parts.add_column(heading, justify="right")
-    for part in numbers.parts:
-        parts.add_row(part.name, f"{part.parameters:,}", f"{part.macs:,}")
-    parts.add_section()
-    parts.add_row("total", f"{numbers.parameters:,}", f"{numbers.macs:,}")
-    print_table(walk)
-    print_table(parts)
+app.command()(model_commands.models)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
+    model_commands.summary
+)
 
 
 def _sides(option: str, text: str) -> tuple[int, int] | None:

@@ -13,8 +13,9 @@ from flax.traverse_util import flatten_dict
 
 from vit_jax.errors import UserError
 from vit_jax.weights import google
+from vit_jax.weights.adapt import parameter_shapes
 from vit_jax.weights.ecosystem import Asked
-from vit_jax.weights.pretrained import make_record, parameter_shapes, read_pretrained
+from vit_jax.weights.pretrained import make_record, read_pretrained
 from vit_jax.weights.tables import read_params, write_tensors
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("google_*.npz"))
@@ -76,12 +77,12 @@ def test_there_is_a_case_for_every_layout():
 @pytest.mark.parametrize("where", ["", "other/"], ids=["same size", "other size"])
 @pytest.mark.parametrize("case", CASES)
 def test_every_block_and_the_answer_are_those_of_the_reference(case, where, read):
-    record, params = read(tensors_of(case), SIZE.get(case, Asked()))
+    record, variables = read(tensors_of(case), SIZE.get(case, Asked()))
     model = record.create_model()
     golden = np.load(GOLDEN[CASES.index(case)])
     answer, state = jax.jit(
-        lambda params, images: model.apply({"params": params}, images, mutable=["intermediates"])
-    )(params, golden[f"{where}images"].astype(np.float32))
+        lambda variables, images: model.apply(variables, images, mutable=["intermediates"])
+    )(variables, golden[f"{where}images"].astype(np.float32))
     found = {f"block_{i}": state["intermediates"][f"blocks_{i}"]["out"][0] for i in range(2)}
     for name, ours in {**found, "answer": answer}.items():
         theirs = golden[f"{where}{name}"]
@@ -162,8 +163,8 @@ def test_what_is_read_is_written_again_bit_for_bit(read):
 def test_positions_of_big_vision_before_2022_are_read(read):
     table = "Transformer/posembed_input/pos_embedding"
     old = renamed(tensors_of("gap"), (table, "Transformer/pos_embedding"))
-    record, params = read(old)
-    np.testing.assert_array_equal(params["pos_embed"], tensors_of("gap")[table])
+    record, variables = read(old)
+    np.testing.assert_array_equal(variables["params"]["pos_embed"], tensors_of("gap")[table])
     assert record.origin == "weights of big_vision"
 
 
@@ -172,9 +173,9 @@ def test_bfloat16_comes_out_of_two_bytes(read):
     halved = {
         name: array.astype(ml_dtypes.bfloat16).view("V2") for name, array in exact.items()
     }  # as NumPy reads the bfloat16 of an .npz file
-    _, params = read(halved)
+    _, variables = read(halved)
     kernel = exact["params/embedding/kernel"].astype(ml_dtypes.bfloat16).astype(np.float32)
-    np.testing.assert_array_equal(params["patch_embed"]["kernel"], kernel)
+    np.testing.assert_array_equal(variables["params"]["patch_embed"]["kernel"], kernel)
 
 
 # ------------------------------------------------------------------------- what has to be asked

@@ -70,11 +70,9 @@ def answers_of(torch, model, blocks, pictures):
     return [block.numpy() for block in seen], out.numpy()
 
 
-def our_answers(record, params, pictures):
+def our_answers(record, variables, pictures):
     with jax.default_matmul_precision("highest"):
-        out, kept = record.create_model().apply(
-            {"params": params}, pictures, mutable=["intermediates"]
-        )
+        out, kept = record.create_model().apply(variables, pictures, mutable=["intermediates"])
     return read_blocks(kept["intermediates"], "out"), out
 
 
@@ -99,13 +97,13 @@ def test_timm_computes_the_same_and_reads_what_is_written(torch, name, tmp_path)
     config = {"architecture": name, "model_args": TIMM[name], "pretrained_cfg": {}}
     (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
 
-    record, params = read_pretrained(tmp_path / "theirs", Asked(origin="timm"))
+    record, variables = read_pretrained(tmp_path / "theirs", Asked(origin="timm"))
     pictures = pictures_of(224)
     assert_equal(
-        our_answers(record, params, pictures), answers_of(torch, model, model.blocks, pictures)
+        our_answers(record, variables, pictures), answers_of(torch, model, model.blocks, pictures)
     )
 
-    write_pretrained(tmp_path / "ours", "timm", record, params)
+    write_pretrained(tmp_path / "ours", "timm", record, variables)
     written = load_file(tmp_path / "ours" / "model.safetensors")
     assert written.keys() == state.keys()
     assert all(torch.equal(written[key], state[key]) for key in state)
@@ -130,7 +128,7 @@ def test_transformers_computes_the_same_and_reads_what_is_written(torch, kind, t
         blocks = model.layers if hasattr(model, "layers") else model.encoder.layer
     randomise(torch, model).save_pretrained(tmp_path / "theirs")
 
-    record, params = read_pretrained(tmp_path / "theirs")
+    record, variables = read_pretrained(tmp_path / "theirs")
     pictures = pictures_of(224)
     if kind == "ViT":
         theirs = answers_of(torch, model, blocks, pictures)
@@ -138,9 +136,9 @@ def test_transformers_computes_the_same_and_reads_what_is_written(torch, kind, t
         pixels = torch.from_numpy(pictures).permute(0, 3, 1, 2)
         out = model(pixel_values=pixels, output_hidden_states=True)
         theirs = [x.numpy() for x in out.hidden_states[1:]], out.last_hidden_state[:, 0].numpy()
-    assert_equal(our_answers(record, params, pictures), theirs)
+    assert_equal(our_answers(record, variables, pictures), theirs)
 
-    write_pretrained(tmp_path / "ours", "huggingface", record, params)
+    write_pretrained(tmp_path / "ours", "huggingface", record, variables)
     again = type(model).from_pretrained(tmp_path / "ours")
     for name, parameter in again.named_parameters():
         if "mask_token" not in name and "pooler" not in name:
@@ -152,7 +150,9 @@ def test_torchvision_computes_the_same(torch, tmp_path):
 
     model = randomise(torch, torchvision.models.vit_b_16())
     torch.save(model.state_dict(), tmp_path / "vit_b_16.pth")
-    record, params = read_pretrained(tmp_path / "vit_b_16.pth", Asked("torchvision", 12))
+    record, variables = read_pretrained(tmp_path / "vit_b_16.pth", Asked("torchvision", 12))
     pictures = pictures_of(224)
     blocks = list(model.encoder.layers)
-    assert_equal(our_answers(record, params, pictures), answers_of(torch, model, blocks, pictures))
+    assert_equal(
+        our_answers(record, variables, pictures), answers_of(torch, model, blocks, pictures)
+    )

@@ -55,11 +55,11 @@ def read(name, folder):
     return read_pretrained(folder, case.asked)
 
 
-def assert_agrees(record, params, expected):
+def assert_agrees(record, variables, expected):
     """The logits and the output of every block."""
     model = record.create_model()
-    forward = jax.jit(lambda p, x: model.apply({"params": p}, x, mutable=["intermediates"]))
-    logits, kept = forward(params, expected["images"])
+    forward = jax.jit(lambda v, x: model.apply(v, x, mutable=["intermediates"]))
+    logits, kept = forward(variables, expected["images"])
     found = {f"block_{i}": kept["intermediates"][f"blocks_{i}"]["out"][0] for i in range(2)}
     for name, ours in {**found, "logits": logits}.items():
         theirs = expected[name]
@@ -72,11 +72,11 @@ def assert_agrees(record, params, expected):
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_block_and_the_logits_are_the_librarys(name, tmp_path):
-    record, params = read(name, tmp_path)
+    record, variables = read(name, tmp_path)
     case = stored(name)
-    assert_agrees(record, params, case.answers)
+    assert_agrees(record, variables, case.answers)
     # Of another size, for which the library has resized the positions in its own way.
-    assert_agrees(record, params, case.others)
+    assert_agrees(record, variables, case.others)
 
 
 @pytest.mark.parametrize("name", ["hf_vit", "hf_dinov2_giant"])
@@ -96,8 +96,8 @@ def test_blocks_in_chunks_are_read_as_well(tmp_path):
         name.replace("blocks.0.", "blocks.0.0.").replace("blocks.1.", "blocks.1.1."): array
         for name, array in case.tensors.items()
     }
-    record, params = read_pretrained(write_files(tmp_path, chunked), case.asked)
-    assert_agrees(record, params, case.answers)
+    record, variables = read_pretrained(write_files(tmp_path, chunked), case.asked)
+    assert_agrees(record, variables, case.answers)
 
 
 @pytest.mark.parametrize("name", ["hf_vit", "hf_dinov2", "hf_dinov2_registers"])
@@ -137,8 +137,8 @@ def without(fields, names):
 
 @pytest.mark.parametrize("name", [*TIMM, "deit", "deit_distilled", "deit3", "mae_fine_tuned"])
 def test_written_for_timm_the_tensors_are_timms_bit_for_bit(name, tmp_path):
-    record, params = read(name, tmp_path / "theirs")
-    written = load_file(write_pretrained(tmp_path / "ours", "timm", record, params) / FILE)
+    record, variables = read(name, tmp_path / "theirs")
+    written = load_file(write_pretrained(tmp_path / "ours", "timm", record, variables) / FILE)
     expected = stored(name).tensors
     if name == "deit3":  # timm has its own names for layer scale
         expected = {
@@ -157,8 +157,10 @@ def test_written_for_timm_the_tensors_are_timms_bit_for_bit(name, tmp_path):
     "name", ["hf_vit", "hf_deit_distilled", "hf_dinov2", "hf_dinov2_giant", "hf_dinov2_registers"]
 )
 def test_written_for_transformers_the_tensors_are_its_own_bit_for_bit(name, tmp_path):
-    record, params = read(name, tmp_path / "theirs")
-    written = load_file(write_pretrained(tmp_path / "ours", "huggingface", record, params) / FILE)
+    record, variables = read(name, tmp_path / "theirs")
+    written = load_file(
+        write_pretrained(tmp_path / "ours", "huggingface", record, variables) / FILE
+    )
     expected = dict(stored(name).tensors)
     mask = expected.pop("embeddings.mask_token", None)
     if name == "hf_dinov2_registers":  # which its class cannot be without
@@ -173,9 +175,9 @@ FILE = "model.safetensors"
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_written_reads_as_the_same_model(name, to, tmp_path):
     """Where the other library has such a model at all; else it is refused."""
-    record, params = read(name, tmp_path / "theirs")
+    record, variables = read(name, tmp_path / "theirs")
     try:
-        folder = write_pretrained(tmp_path / "ours", to, record, params)
+        folder = write_pretrained(tmp_path / "ours", to, record, variables)
     except UserError as error:
         assert (name, to) in REFUSED, error
         return
@@ -185,7 +187,8 @@ def test_what_is_written_reads_as_the_same_model(name, to, tmp_path):
     # what a layer scale began with may differ.
     free = ("pos_resize", "layer_scale")
     if not (
-        are_bit_equal(same, params) and without(again.fields, free) == without(record.fields, free)
+        are_bit_equal(same, variables)
+        and without(again.fields, free) == without(record.fields, free)
     ):
         assert_agrees(again, same, stored(name).answers)
     assert again.class_names == record.class_names
@@ -212,11 +215,11 @@ REFUSED = {
 
 
 def test_a_library_that_is_not_written_for_is_named_with_the_legal_ones(tmp_path):
-    record, params = read("timm_vit", tmp_path / "theirs")
+    record, variables = read("timm_vit", tmp_path / "theirs")
     with pytest.raises(UserError, match="--to=timn is not legal.*did you mean.*timm"):
-        write_pretrained(tmp_path / "ours", "timn", record, params)
+        write_pretrained(tmp_path / "ours", "timn", record, variables)
     with pytest.raises(UserError, match="torchvision is not legal"):
-        write_pretrained(tmp_path / "ours", "torchvision", record, params)
+        write_pretrained(tmp_path / "ours", "torchvision", record, variables)
 
 
 # ---------------------------------------------------------------------- what does not fit is said
@@ -339,12 +342,12 @@ def test_a_file_without_class_names_numbers_its_classes(tmp_path):
 
 
 def test_the_processor_stands_beside_what_is_written_for_transformers(tmp_path):
-    record, params = read("timm_vit", tmp_path / "theirs")
-    folder = write_pretrained(tmp_path / "ours", "huggingface", record, params)
+    record, variables = read("timm_vit", tmp_path / "theirs")
+    folder = write_pretrained(tmp_path / "ours", "huggingface", record, variables)
     processor = json.loads((folder / "preprocessor_config.json").read_text("utf-8"))
     assert processor["image_mean"] == [0.1, 0.2, 0.3]
     assert not (
-        write_pretrained(tmp_path / "t", "timm", record, params) / "preprocessor_config.json"
+        write_pretrained(tmp_path / "t", "timm", record, variables) / "preprocessor_config.json"
     ).exists()
 
 
@@ -355,10 +358,10 @@ def test_an_oblong_table_is_read_with_the_size_it_was_made_for(tmp_path):
     folder = write_files(tmp_path, {**case.tensors, "pos_embed": table})
     square, _ = read_pretrained(folder, case.asked)
     assert square.fields["image_size"] == 56
-    oblong, params = read_pretrained(folder, Asked("deit", 2, (28, 112)))
+    oblong, variables = read_pretrained(folder, Asked("deit", 2, (28, 112)))
     assert oblong.fields["image_size"] == (28, 112)
     assert oblong.preprocessing.size == (28, 112)
-    np.testing.assert_array_equal(params["pos_embed"], table)
+    np.testing.assert_array_equal(variables["params"]["pos_embed"], table)
     with pytest.raises(UserError, match="28 x 108 pixels has 7 x 27 patches of 4 x 4.*197 rows"):
         read_pretrained(folder, Asked("deit", 2, (28, 108)))
 
@@ -385,7 +388,8 @@ def test_numbers_of_other_precision_become_float32(kind, tmp_path):
     dtype = np.dtype(ml_dtypes.bfloat16 if kind == "bfloat16" else kind)
     case = stored("deit")
     folder = write_files(tmp_path, {name: x.astype(dtype) for name, x in case.tensors.items()})
-    _, params = read_pretrained(folder, case.asked)
+    _, variables = read_pretrained(folder, case.asked)
+    params = variables["params"]
     expected = case.tensors["norm.weight"].astype(dtype).astype(np.float32)
     assert params["norm"]["scale"].dtype == np.float32
     np.testing.assert_array_equal(params["norm"]["scale"], expected)

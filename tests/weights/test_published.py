@@ -9,7 +9,7 @@ import pytest
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
 from vit_jax.weights import google, timm, torchvision
-from vit_jax.weights.pretrained import parameter_shapes
+from vit_jax.weights.adapt import parameter_shapes
 from vit_jax.weights.published import PUBLISHED, get_published, list_published
 
 # Parameters in millions, as DeiT III's README, DINO's and DINOv2's state them.

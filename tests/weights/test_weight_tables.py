@@ -17,8 +17,10 @@ from vit_jax.weights.tables import (
     SPLIT_QKV_BIAS,
     SPLIT_QKV_KERNEL,
     Row,
+    apart,
     both,
     expected_shapes,
+    joined,
     norm,
     read_params,
     some,
@@ -121,6 +123,27 @@ def test_a_row_names_the_tensors_of_a_block_and_of_no_other_path():
     assert row.names("blocks_1/attn/qkv/bias") is None
     assert row.names("other/blocks_1/attn/qkv/kernel") is None
     assert Row("cls_token", "cls", SAME).names("cls_token") == ["cls"]
+
+
+def test_stages_and_their_blocks_have_a_number_each():
+    row = Row("stages_{i}/blocks_{j}/norm/scale", "layers.{i}.blocks.{j}.norm.weight", SAME)
+    assert row.names("stages_2/blocks_10/norm/scale") == ["layers.2.blocks.10.norm.weight"]
+    assert row.names("stages_2/norm/scale") is None
+
+
+def test_running_statistics_are_read_and_written_beside_the_parameters():
+    rows = (Row("norm/scale", "bn.weight", SAME), Row("batch_stats/norm/mean", "bn.mean", SAME))
+    variables = {
+        "params": {"norm": {"scale": numbers(2)}},
+        "batch_stats": {"norm": {"mean": numbers(2) + 7}},
+    }
+    written = write_tensors(rows, joined(variables))
+    assert written.keys() == {"bn.weight", "bn.mean"}
+    assert list(written["bn.mean"]) == [7, 8]
+    reading = read_params(rows, written, joined(variables))
+    again = apart(reading.params, variables)
+    assert again["params"].keys() == {"norm"}
+    assert list(again["batch_stats"]["norm"]["mean"]) == [7, 8]
 
 
 def test_a_layer_is_two_rows_and_a_norm_too():

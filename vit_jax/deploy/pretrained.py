@@ -50,14 +50,17 @@ def load_pretrained(
     Raises:
         UserError: the file cannot be read, or is not what it is said to be.
     """
-    record, params = open_weights(source, Asked(origin, heads, file_size), part=part)
+    record, variables = open_weights(source, Asked(origin, heads, file_size), part=part)
     changes = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
-    record, params = change(record, params, **changes)
+    record, variables = change(record, variables, **changes)
+    variables = jax.device_put(variables)
+    params = variables.pop("params")
     return Classifier(
         record.create_model(),
-        jax.device_put(params),
+        params,
         record.class_names,
         record.preprocessing,
+        variables,
         activation=record.activation,
     )
 
@@ -88,11 +91,11 @@ def convert(
     Returns:
         The record of the model that was written.
     """
-    record, params = open_weights(source, asked, part=part)
+    record, variables = open_weights(source, asked, part=part)
     if record.fields.get("lora_rank"):
-        params = merge_lora(params)
+        variables = {**variables, "params": merge_lora(variables["params"])}
         record = record.changed({**record.fields, "lora_rank": 0})
-    record, params = change(record, params, image_size=image_size)
+    record, variables = change(record, variables, image_size=image_size)
     if class_names is not None:
         names, outputs = read_class_names(class_names), len(record.class_names)
         names = names_of_outputs(names, outputs, background_first=background_first)
@@ -101,24 +104,24 @@ def convert(
         raise UserError(f"{folder} is not empty; choose another folder to write to")
     if to == RUN:
         run = RunFolder(folder)
-        run.write_variables({"params": params})
+        run.write_variables(variables)
         run.write_model(record)
     else:
-        write_pretrained(folder, to, record, params)
+        write_pretrained(folder, to, record, variables)
     return record
 
 
-def change(record: ModelRecord, params: dict, **changes) -> tuple[ModelRecord, dict]:
+def change(record: ModelRecord, variables: dict, **changes) -> tuple[ModelRecord, dict]:
     """The same model with other fields; None leaves a field as it is."""
     old = record.create_model()
     changes = {name: value for name, value in changes.items() if value is not None}
     changes = {name: value for name, value in changes.items() if getattr(old, name) != value}
     if not changes:
-        return record, params
+        return record, variables
     fields = {**record.fields, **changes}
     try:
         model = create_model(record.name, **fields)
     except ValueError as error:
         raise UserError(str(error)) from error
-    adapted = adapt(params, old, model)
-    return record.changed(fields), adapted.params
+    adapted = adapt(variables["params"], old, model)
+    return record.changed(fields), {**variables, "params": adapted.params}

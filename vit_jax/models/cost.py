@@ -93,12 +93,12 @@ def cost(model: nn.Module, image_size: int | tuple[int, int] | None = None) -> C
 def trace_cost(model: nn.Module, image_size: int | tuple[int, int] | None = None) -> Cost:
     """What `cost` gives, with every block traced: the slow way, which knows nothing of blocks."""
     model, images = _model_and_picture(model, image_size)
-    params = _abstract_params(model, images)
+    variables = _abstract_variables(model, images)
     parameters, macs = Counter(), Counter()
-    for path, leaf in flatten_dict(params).items():
+    for path, leaf in flatten_dict(variables["params"]).items():
         parameters[_part_of(path)] += math.prod(leaf.shape)
 
-    program, calls = _forward(model, params, images)
+    program, calls = _forward(model, variables, images)
     for scope, count in _walk(program):
         macs[_part_of(_module_path(model, scope))] += count
 
@@ -124,7 +124,7 @@ def shape_walk(
         ValueError: the model cannot take pictures of that size.
     """
     model, images = _model_and_picture(model, image_size)
-    _, calls = _forward(model, _abstract_params(model, images), images)
+    _, calls = _forward(model, _abstract_variables(model, images), images)
     own_stages = {"embed": "tokens", "pool_tokens": "pooled", "__call__": "logits"}
     rows = [("image", images.shape)]
     for module, method, result in calls:
@@ -147,11 +147,12 @@ def _model_and_picture(model, image_size) -> tuple[nn.Module, jax.ShapeDtypeStru
     return model, jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
-def _abstract_params(model: nn.Module, images: jax.ShapeDtypeStruct) -> dict[str, Any]:
-    return jax.eval_shape(model.init, jax.random.key(0), images)["params"]
+def _abstract_variables(model: nn.Module, images: jax.ShapeDtypeStruct) -> dict[str, Any]:
+    variables = jax.eval_shape(model.init, jax.random.key(0), images)
+    return {name: tree for name, tree in variables.items() if name != "intermediates"}
 
 
-def _forward(model: nn.Module, params: dict[str, Any], images: jax.ShapeDtypeStruct):
+def _forward(model: nn.Module, variables: dict[str, Any], images: jax.ShapeDtypeStruct):
     """The program of a forward pass, and the calls in it: (module, method, abstract result)."""
     calls = []
 
@@ -161,7 +162,7 @@ def _forward(model: nn.Module, params: dict[str, Any], images: jax.ShapeDtypeStr
         return result
 
     with nn.intercept_methods(note):
-        program = jax.make_jaxpr(lambda p, x: model.apply({"params": p}, x))(params, images)
+        program = jax.make_jaxpr(model.apply)(variables, images)
     return program.jaxpr, calls
 
 

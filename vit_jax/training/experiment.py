@@ -119,7 +119,9 @@ class Experiment:
         key = random_keys(self.config.seed)[0]
         if self.start is None:
             return make(key)
-        return make(key, jax.device_put(self.start.params, self.shardings.params))
+        trained = {"params": self.start.params, **self.start.model_state}
+        places = {"params": self.shardings.params, **self.shardings.model_state}
+        return make(key, jax.device_put(trained, places))
 
     @functools.cached_property
     def shardings(self) -> TrainState:

@@ -1,12 +1,13 @@
 """Where parameters begin: at random, or as somebody has trained them (`init_from`)."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from vit_jax.errors import UserError
-from vit_jax.models.registry import model_fields
+from vit_jax.models import ViT, model_fields
 from vit_jax.runs import ModelRecord
 from vit_jax.weights.adapt import Adapted, adapt
 from vit_jax.weights.open import open_weights
@@ -22,12 +23,13 @@ _SIZES = ("width", "depth", "heads", "mlp_width", "patch_size")
 class Start:
     """Trained weights that a run begins with.
 
-    source: where they come from. record: of the trained model. params: its parameters.
+    source: where they come from. record: of the trained model. variables: its parameters, and any
+    other collections.
     """
 
     source: str
     record: ModelRecord
-    params: Any
+    variables: dict[str, Any]
 
     def fit(self, model: Any, class_names: tuple[str, ...]) -> Adapted:
         """The parameters as the run's model wants them.
@@ -35,10 +37,13 @@ class Start:
         Heads are kept where the classes are the same by name, and begin at zero elsewhere.
         """
         other_classes = self.record.class_names != class_names
+        params, trained = self.variables["params"], self.record.create_model()
         try:
-            return adapt(self.params, self.record.create_model(), model, fresh_head=other_classes)
+            adapted = adapt(params, trained, model, fresh_head=other_classes)
         except UserError as error:
             raise UserError(f"init_from = {self.source!r}: {error}") from error
+        state = {name: tree for name, tree in self.variables.items() if name != "params"}
+        return dataclasses.replace(adapted, model_state=state)
 
 
 def open_start(source: str) -> Start:
@@ -48,7 +53,7 @@ def open_start(source: str) -> Start:
         UserError: it cannot be read, or does not say enough about itself.
     """
     try:
-        record, params = open_weights(source)
+        record, variables = open_weights(source)
     except UserError as error:
         hint = ""
         if "--" in str(error):
@@ -57,7 +62,7 @@ def open_start(source: str) -> Start:
                 "and begin from the folder"
             )
         raise UserError(f"init_from = {source!r}: {error}{hint}") from error
-    return Start(source, record, params)
+    return Start(source, record, variables)
 
 
 def inherited_fields(config: ConfigDict, record: ModelRecord) -> dict[str, Any]:
@@ -70,15 +75,18 @@ def inherited_fields(config: ConfigDict, record: ModelRecord) -> dict[str, Any]:
     name = config.model.name
     if name is not None and name != record.name:
         wanted = model_fields(name)
-        differ = [size for size in _SIZES if wanted[size] != own[size]]
+        sizes = [size for size in _SIZES if size in wanted or size in own]
+        differ = [size for size in sizes if wanted.get(size) != own.get(size)]
         if differ:
-            one = ", ".join(f"{size} {wanted[size]}" for size in differ)
-            other = ", ".join(f"{size} {own[size]}" for size in differ)
+            one = ", ".join(f"{size} {wanted.get(size)}" for size in differ)
+            other = ", ".join(f"{size} {own.get(size)}" for size in differ)
             raise UserError(
                 f"model.name = {name!r} has {one}, and the weights of init_from have {other} "
                 f"({record.name}); leave model.name out to take the model of the weights"
             )
     inherited = {key: value for key, value in record.fields.items() if key not in _OF_THE_RUN}
     trained = record.create_model()
+    if not isinstance(trained, ViT):
+        return inherited
     # Another pool would do without a class token that is there, or want one that is not.
     return {**inherited, "class_token": trained.has_class_token}

@@ -104,23 +104,22 @@ def state_maker(
 ) -> Callable[..., TrainState]:
     """A function from a random key to the train state before the first step.
 
-    The function takes parameters that are trained already as a second argument, if there are any.
+    The function takes variables that are trained already as a second argument, if there are any.
 
     average: whether to keep an average of the parameters.
     """
 
-    def make(key: Array, trained_params: Any = None) -> TrainState:
+    def make(key: Array, trained: dict[str, Any] | None = None) -> TrainState:
         variables = model.init(key, jnp.zeros((1, *image_shape)), train=False)
         variables.pop("intermediates", None)  # outputs of layers, not state
+        variables = dict(trained if trained is not None else variables)
         params = variables.pop("params")
-        if trained_params is not None:
-            params = trained_params
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             params=params,
             ema_params=params if average else None,
             opt_state=optimizer.init(params),
-            model_state=dict(variables),
+            model_state=variables,
             bad_steps=BadSteps.none(),
             totals=zero_totals(metric_names),
         )

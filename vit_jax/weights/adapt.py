@@ -8,7 +8,7 @@ repeated over channels; and heads of another number of classes are zero (the 202
 3.2), so that fine-tuning begins with equal probabilities. Anything else that differs is an error.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -31,13 +31,14 @@ class Adapted:
 
     fresh: paths that begin anew: heads at zero, low-rank additions with a product of zero.
     resized: paths whose numbers were resampled, summed or repeated. left_out: paths of the trained
-    model that this one has no place for.
+    model that this one has no place for. model_state: other collections, as they are.
     """
 
     params: dict[str, Any]
     fresh: tuple[str, ...]
     resized: tuple[str, ...]
     left_out: tuple[str, ...]
+    model_state: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """What is not as it was, in words."""
@@ -81,7 +82,7 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
         elif path == "pos_embed" and _tables_can_be_resized(trained, model):
             new[path] = _resized_table(old[path], trained, model)
             resized += [path] if trained.built_grid != model.built_grid else []
-        elif path == "patch_embed/kernel" and _differs_in_channels_only(old[path].shape, shape):
+        elif _is_of_other_channels(old[path].shape, shape, trained, model):
             new[path] = change_channels(old[path], shape[2])
             resized.append(path)
         elif old[path].shape != shape:
@@ -117,12 +118,18 @@ def change_channels(
     return repeated * np.float32(old / channels)
 
 
-def parameter_shapes(model: Any) -> Any:
-    """Shapes of a model's parameters, as `jax.ShapeDtypeStruct`; nothing is computed."""
+def variable_shapes(model: Any) -> dict[str, Any]:
+    """Shapes of a model's collections, as `jax.ShapeDtypeStruct`; nothing is computed."""
     shape = (1, *pair(model.image_size), model.in_channels)
     images = jax.ShapeDtypeStruct(shape, jnp.float32)
     variables = jax.eval_shape(lambda x: model.init(jax.random.key(0), x, train=False), images)
-    return variables["params"]
+    # What layers sow is no state.
+    return {name: tree for name, tree in variables.items() if name != "intermediates"}
+
+
+def parameter_shapes(model: Any) -> Any:
+    """Shapes of a model's parameters, as `jax.ShapeDtypeStruct`; nothing is computed."""
+    return variable_shapes(model)["params"]
 
 
 def merge_lora(params: Any) -> Any:
@@ -171,5 +178,8 @@ def _resized_table(table: Array, trained: Any, model: Any) -> np.ndarray:
     )
 
 
-def _differs_in_channels_only(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    return one[2] != other[2] and (*one[:2], one[3]) == (*other[:2], other[3])
+def _is_of_other_channels(one, other, trained: Any, model: Any) -> bool:
+    """Whether kernels are those of the first convolution, and differ by the channels it sees."""
+    if len(one) != 4 or len(other) != 4 or (*one[:2], one[3]) != (*other[:2], other[3]):
+        return False
+    return one[2] != other[2] and (one[2], other[2]) == (trained.in_channels, model.in_channels)

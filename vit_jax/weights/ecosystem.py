@@ -38,7 +38,7 @@ class Asked:
 class Origin:
     """The facts that come with weights of one origin.
 
-    fields: of the ViT, such as its GELU and the epsilon of its norms.
+    fields: of the model, such as its GELU and the epsilon of its norms.
     preprocessing: fields of `Preprocessing`, but for size and channels.
     source: where these facts stand.
     """
@@ -52,8 +52,8 @@ class Origin:
 class Description:
     """What a file holds, as far as a model can be made of it.
 
-    fields: of the ViT. preprocessing: as of an `Origin`, and the size of the pictures where it is
-    not the one that the position table is for. class_names: None where nobody says.
+    fields: of the model. preprocessing: as of an `Origin`, and the size of the pictures where it is
+    not the one that the model is built for. class_names: None where nobody says.
     origin: its name. notes: what the person should know of the file, one sentence each.
     """
 
@@ -70,8 +70,9 @@ def _as_it_is(tensors: Any, fields: Any = None) -> Any:
 
 @dataclass(frozen=True)
 class Ecosystem:
-    """One way to name and shape the weights of a ViT.
+    """One way to name and shape the weights of an architecture.
 
+    name: of the library or its authors; there may be several architectures of one name.
     marks: regular expressions; a file is of this ecosystem if each matches some name.
     rows: the table, see `tables`.
     describe: the tensors, the `config.json` beside them if any, and what the person said; raises
@@ -82,6 +83,7 @@ class Ecosystem:
     config: our model's fields, preprocessing and class names to the `config.json` that the
         ecosystem reads; None where nothing is written for it.
     preprocessor: our preprocessing to its `preprocessor_config.json`; None where it has none.
+    architecture: the registered name of the class, of which `describe` gives the fields.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Ecosystem:
     finish: Callable[[dict[str, np.ndarray], Mapping[str, Any]], dict[str, np.ndarray]] = _as_it_is
     config: Callable[..., dict[str, Any]] | None = None
     preprocessor: Callable[..., dict[str, Any]] | None = None
+    architecture: str = "ViT"
 
     def recognises(self, tensors: Tensors) -> bool:
         """Whether the names are those of this ecosystem."""

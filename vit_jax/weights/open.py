@@ -14,7 +14,7 @@ from vit_jax.weights.published import PUBLISHED
 def open_weights(
     source: str | os.PathLike, asked: Asked | None = None, *, part: str | None = None
 ) -> tuple[ModelRecord, dict[str, Any]]:
-    """The record of a trained model and its parameters.
+    """The record of a trained model and its variables: {"params": ..., and other collections}.
 
     Args:
         source: a name of `published.list_published`, `hf://...`, `https://...`, a file or folder
@@ -36,4 +36,4 @@ def open_weights(
     if not run.is_run():
         return read_pretrained(path, asked, part=part)
     variables, _ = run.read_variables()
-    return run.read_model(), variables["params"]
+    return run.read_model(), variables

@@ -1,6 +1,6 @@
 """From a file of weights to a model with parameters, and back to files of others.
 
-    record, params = read_pretrained("model.safetensors", Asked(origin="deit", heads=6))
+    record, variables = read_pretrained("model.safetensors", Asked(origin="deit", heads=6))
 
 Read `read_pretrained`: the tensors are read, the ecosystem recognised, the model described, and the
 tensors arranged. Whatever is left over on either side is an error that lists it, but for what the
@@ -22,9 +22,9 @@ from vit_jax.models.legal import pair
 from vit_jax.models.registry import MODELS, model_fields
 from vit_jax.runs import ModelRecord, unnamed_classes
 from vit_jax.weights import files, google, hugging_face, timm, torchvision
-from vit_jax.weights.adapt import parameter_shapes
+from vit_jax.weights.adapt import variable_shapes
 from vit_jax.weights.ecosystem import Asked, Description, Ecosystem
-from vit_jax.weights.tables import Tensors, read_params, some, write_tensors
+from vit_jax.weights.tables import Tensors, apart, joined, read_params, some, write_tensors
 
 ECOSYSTEMS = (timm.ECOSYSTEM, hugging_face.ECOSYSTEM, torchvision.ECOSYSTEM, google.ECOSYSTEM)
 
@@ -59,7 +59,9 @@ _OTHERS = {
 def read_pretrained(
     source: str | os.PathLike, asked: Asked | None = None, *, part: str | None = None
 ) -> tuple[ModelRecord, dict[str, Any]]:
-    """The record of the model in a file, and its parameters as nested dictionaries of float32.
+    """The record of the model in a file, and its variables as nested dictionaries of float32.
+
+    They are {"params": ...} and the running statistics of a model that has some.
 
     Args:
         source: a file or the folder of one, see `files.read_tensors`.
@@ -82,22 +84,22 @@ def read_pretrained(
         ecosystem = recognise(tensors)
         tensors = ecosystem.tidy(tensors)
         description = ecosystem.describe(tensors, config, asked or Asked())
-        record = make_record(description)
-        model = record.create_model()
-        reading = read_params(ecosystem.rows, tensors, unstack_blocks(parameter_shapes(model)))
+        record = make_record(description, ecosystem.architecture)
+        shapes = unstack_blocks(variable_shapes(record.create_model()))
+        reading = read_params(ecosystem.rows, tensors, joined(shapes))
         if reading.missing:
             raise UserError(f"the file holds nothing for {some(reading.missing)} of the model")
         unknown = [name for name in reading.left_over if not ecosystem.is_ignored(name)]
         if unknown:
             raise UserError(
                 f"the model has no place for {some(unknown)}: it is another architecture, or one "
-                "with parts that ViT does not have here"
+                f"with parts that {ecosystem.architecture} does not have here"
             )
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
     for note in (*description.notes, *_left_out(ecosystem, reading.left_over)):
         print(f"{source}: {note}", file=sys.stderr)
-    return record, reading.params
+    return record, apart(reading.params, shapes)
 
 
 def _left_out(ecosystem: Ecosystem, names: Sequence[str]) -> Iterator[str]:
@@ -127,9 +129,9 @@ def recognise(tensors: Tensors) -> Ecosystem:
     )
 
 
-def make_record(description: Description) -> ModelRecord:
+def make_record(description: Description, architecture: str = "ViT") -> ModelRecord:
     """The record of a described model, by the registered name that it is nearest to."""
-    name = model_name(description.fields)
+    name = model_name(description.fields, architecture)
     defaults = model_fields(name)
     unknown = set(description.fields) - set(defaults)
     assert not unknown, unknown
@@ -153,46 +155,83 @@ def make_record(description: Description) -> ModelRecord:
     )
 
 
-def model_name(fields: Mapping[str, Any]) -> str:
-    """The registered model with these sizes; "ViT" where there is none.
+# Fields in which a model of a name may differ from what the name stands for.
+_FREE = (
+    "num_classes",
+    "image_size",
+    "in_channels",
+    "init_scheme",
+    "pos_resize",
+    "layer_scale",
+    "norm_eps",
+    "activation",
+)
+_SIZES_OF_VIT = (
+    "width",
+    "depth",
+    "heads",
+    "mlp_width",
+    "patch_size",
+    "registers",
+    "distilled",
+    "mlp",
+)
+
+
+def model_name(fields: Mapping[str, Any], architecture: str = "ViT") -> str:
+    """The registered model with these sizes; that of the class where there is none.
 
     It adds nothing to the fields, such as a dropout, but how a fresh head begins.
     """
-    sizes = ("width", "depth", "heads", "mlp_width", "patch_size", "registers", "distilled", "mlp")
     given = {*fields, "init_scheme"}
-    plain = model_fields("ViT")
-    for name in MODELS:
+    plain = model_fields(architecture)
+    for name, preset in MODELS.items():
+        if preset.architecture is not MODELS[architecture].architecture:
+            continue
         known = model_fields(name)
-        alike = all(known.get(size) == fields[size] for size in sizes)
-        if alike and all(known[field] == plain.get(field) for field in known if field not in given):
+        sizes = _SIZES_OF_VIT if architecture == "ViT" else known.keys() - {*_FREE}
+        alike = all(known[size] == fields.get(size, plain[size]) for size in sizes)
+        if alike and all(known[field] == plain[field] for field in known if field not in given):
             return name
-    return "ViT"
+    return architecture
 
 
-def write_pretrained(folder: str | os.PathLike, to: str, record: ModelRecord, params: Any) -> Path:
+def write_pretrained(
+    folder: str | os.PathLike, to: str, record: ModelRecord, variables: Mapping[str, Any]
+) -> Path:
     """Writes a model as `model.safetensors` with the JSON beside it that an ecosystem opens.
 
     Args:
         folder: where; made if missing.
         to: name of the ecosystem.
-        record, params: the model.
+        record, variables: the model.
 
     Raises:
         UserError: the ecosystem is not known, cannot hold such a model, or the disk is full.
     """
-    by_name = {one.name: one for one in ECOSYSTEMS if one.config is not None}
-    if to not in by_name:
+    model = record.create_model()
+    writable = [one for one in ECOSYSTEMS if one.config is not None]
+    names = list(dict.fromkeys(one.name for one in writable))
+    if to not in names:
         raise UserError(
-            f"--to={to} is not legal{nearest(to, by_name)}; write run, {' or '.join(by_name)}"
+            f"--to={to} is not legal{nearest(to, names)}; write run, {' or '.join(names)}"
+        )
+    by_name = {one.name: one for one in writable if is_of(one, model)}
+    if to not in by_name:
+        others = " or ".join(["run", *by_name])
+        raise UserError(
+            f"--to={to} is not for a model such as {record.name}, which it has not, or nobody has "
+            f"written down its names here; write {others}"
         )
     ecosystem = by_name[to]
-    model = record.create_model()
     fields = {name: getattr(model, name) for name in model_fields(record.name)}
-    if fields["mlp_width"] is None:
-        fields["mlp_width"] = int(fields["width"] * fields["mlp_ratio"])
-    fields["class_token"] = model.has_class_token
+    if ecosystem.architecture == "ViT":
+        if fields["mlp_width"] is None:
+            fields["mlp_width"] = int(fields["width"] * fields["mlp_ratio"])
+        fields["class_token"] = model.has_class_token
     config = ecosystem.config(fields, record.preprocessing, record.class_names)
-    tensors = ecosystem.finish(write_tensors(ecosystem.rows, unstack_blocks(params)), fields)
+    tensors = write_tensors(ecosystem.rows, joined(unstack_blocks(variables)))
+    tensors = ecosystem.finish(tensors, fields)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     files.write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
@@ -202,6 +241,11 @@ def write_pretrained(folder: str | os.PathLike, to: str, record: ModelRecord, pa
             folder / "preprocessor_config.json", ecosystem.preprocessor(record.preprocessing)
         )
     return folder
+
+
+def is_of(ecosystem: Ecosystem, model: Any) -> bool:
+    """Whether an ecosystem is for models of this class."""
+    return type(model) is MODELS[ecosystem.architecture].architecture
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -1,8 +1,10 @@
 """Tables that say what another library calls a parameter of ours, and how it lays it out.
 
-A row pairs a path of ours with one or more names of theirs; `{i}` is the number of a block.
+A row pairs a path of ours with one or more names of theirs; `{i}` is the number of a block, or of a
+stage whose blocks are `{j}`.
 
     Row("blocks_{i}/attn/qkv/kernel", "blocks.{i}.attn.qkv.weight", QKV_KERNEL)
+    Row("stages_{i}/blocks_{j}/norm1/scale", "layers.{i}.blocks.{j}.norm1.weight", SAME)
 
 The same rows read and write. Where a library has used several layouts, a path has several rows: the
 first one whose names a file holds is read, and the first of all is written. A layout only moves
@@ -11,7 +13,7 @@ numbers, so that what is read and written again is equal bit for bit.
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,9 +46,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Row:
-    """A parameter of ours and the tensors of theirs that hold it.
+    """An array of ours and the tensors of theirs that hold it.
 
-    ours: path such as `blocks_{i}/norm1/scale`. theirs: their names, in the layout's order.
+    ours: path such as `blocks_{i}/norm1/scale`; what is no parameter has its collection in front,
+    `batch_stats/norm/mean`. theirs: their names, in the layout's order.
     """
 
     ours: str
@@ -56,7 +59,10 @@ class Row:
     @functools.cached_property
     def pattern(self) -> re.Pattern:
         """Matches the paths that the row is for."""
-        return re.compile(re.escape(self.ours).replace(r"\{i\}", r"(\d+)"))
+        pattern = re.escape(self.ours)
+        for letter in "ij":
+            pattern = pattern.replace(rf"\{{{letter}\}}", rf"(?P<{letter}>\d+)")
+        return re.compile(pattern)
 
     def names(self, path: str) -> list[str] | None:
         """Their names for a path of ours; None where the row is for others."""
@@ -64,15 +70,17 @@ class Row:
         if match is None:
             return None
         theirs = (self.theirs,) if isinstance(self.theirs, str) else self.theirs
-        number = match[1] if match.groups() else ""
-        return [name.replace("{i}", number) for name in theirs]
+        names = list(theirs)
+        for letter, number in match.groupdict().items():
+            names = [name.replace(f"{{{letter}}}", number) for name in names]
+        return names
 
 
 @dataclass(frozen=True)
 class Reading:
     """What `read_params` made of a file.
 
-    params: the parameters found, as nested dictionaries of float32.
+    params: the arrays found, as nested dictionaries of float32.
     missing: paths of ours that no tensor is there for.
     left_over: their names that no row has asked for.
     """
@@ -88,7 +96,7 @@ def read_params(rows: Sequence[Row], tensors: Tensors, shapes: Any) -> Reading:
     Args:
         rows: the table of the library that wrote the file.
         tensors: name to array.
-        shapes: the model's parameters, blocks apart, as arrays or their shapes.
+        shapes: the model's variables as `joined` gives them, blocks apart; arrays or their shapes.
 
     Raises:
         UserError: shapes differ, with the names and both shapes; or numbers are no floats.
@@ -122,7 +130,7 @@ def write_tensors(rows: Sequence[Row], params: Any) -> dict[str, np.ndarray]:
 
     Args:
         rows: the table of that library.
-        params: of one of our models, blocks apart.
+        params: of one of our models as `joined` gives them, blocks apart.
 
     Raises:
         UserError: the library has no name for some of the parameters.
@@ -139,6 +147,19 @@ def write_tensors(rows: Sequence[Row], params: Any) -> dict[str, np.ndarray]:
     if homeless:
         raise UserError(f"there is no place for {some(homeless)} in that layout")
     return tensors
+
+
+def joined(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """The collections of a model as one tree: its parameters, and others under their names."""
+    others = {name: tree for name, tree in variables.items() if name != "params"}
+    return {**variables["params"], **others}
+
+
+def apart(tree: Mapping[str, Any], collections: Iterable[str]) -> dict[str, Any]:
+    """The collections of such names, as `joined` has found them."""
+    others = {name: tree[name] for name in collections if name != "params"}
+    params = {name: value for name, value in tree.items() if name not in others}
+    return {"params": params, **others}
 
 
 def expected_shapes(row: Row, shape: Shape) -> list[Shape]:

@@ -1,0 +1,195 @@
+"""The commands that look at models: `models` and `summary`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from vit_jax.errors import UserError, nearest
+from vit_jax.screens import print_published, print_table
+
+if TYPE_CHECKING:  # help does not wait for JAX
+    from flax import linen as nn
+
+
+def models(
+    patterns: Annotated[
+        list[str] | None, typer.Argument(help='Which names, such as "ViT-B*"; all by default.')
+    ] = None,
+    pretrained: Annotated[
+        bool, typer.Option("--pretrained", help="The checkpoints on the web instead.")
+    ] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="With costs and what was reported of them.")
+    ] = False,
+) -> None:
+    """List the models, with their parameters, multiply-adds and tokens."""
+    if pretrained and compare:
+        raise UserError("--pretrained and --compare are two tables; ask for one of them")
+    patterns = patterns or ["*"]
+    if pretrained:
+        for pattern in patterns:
+            print_published(pattern)
+        return
+    names = _names(patterns)
+    print_table(_compared(names) if compare else _listed(names))
+    print("MACs: multiply-adds of one picture's forward pass; FLOPs are twice as many.")
+    if compare:
+        print(
+            "Memory: of a training step of AdamW in float32 on a batch of 32, estimated. Top-1: of "
+            "ImageNet-1k; pre-training and size of the pictures decide it as much as the model."
+        )
+
+
+def summary(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Model name, such as ViT-B/16.")],
+    cost: Annotated[
+        bool, typer.Option("--cost", help="What training and inference take, instead.")
+    ] = False,
+    batch: Annotated[int, typer.Option(help="With --cost: pictures at once.", min=1)] = 1,
+) -> None:
+    """Walk a model from picture to logits, and its parameters by part. --FIELD=VALUE sets one."""
+    from vit_jax.models.cost import shape_walk
+
+    model = _model(name, context.args)
+    if cost:
+        print_table(_costs(name, model, batch))
+        print("One MAC, a multiplication and an addition, is two FLOPs; papers often print MACs.")
+        return
+    walk = Table("stage", "shape", title=name)
+    for stage, shape in shape_walk(model):
+        walk.add_row(stage, " x ".join(map(str, shape)))
+    print_table(walk)
+    print_table(_parts(model))
+
+
+# ----------------------------------------------------------------------------------------- inside
+
+
+def _names(patterns: list[str]) -> list[str]:
+    """The registered names that match, in the order asked for."""
+    from vit_jax.models import list_models
+
+    names = []
+    for pattern in patterns:
+        found = list_models(pattern)
+        if not found:
+            hint = nearest(pattern.strip("*"), list_models()) or "; see python -m vit_jax models"
+            raise UserError(f"no model is called {pattern!r}{hint}")
+        names += found
+    return list(dict.fromkeys(names))
+
+
+def _model(name: str, arguments: list[str]) -> "nn.Module":
+    """The model with the fields that arguments `--FIELD=VALUE` set."""
+    from vit_jax.config import literal
+    from vit_jax.models import create_model
+
+    fields = {}
+    for argument in arguments:
+        field, equals, text = argument.removeprefix("--").partition("=")
+        if not argument.startswith("--") or not equals:
+            raise UserError(f"summary has no argument {argument}; write fields as --FIELD=VALUE")
+        fields[field.replace("-", "_")] = literal(text)
+    try:
+        return create_model(name, **fields)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def _table(first: str, *numbers: str) -> Table:
+    """A table whose columns but the first are of numbers."""
+    table = Table(first)
+    for heading in numbers:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _listed(names: list[str]) -> Table:
+    from vit_jax.models import create_model
+    from vit_jax.models.cost import cost
+
+    table = _table("model", "image", "classes", "tokens", "parameters", "MACs")
+    for name in names:
+        model = create_model(name)
+        numbers = cost(model)
+        table.add_row(
+            name,
+            str(model.image_size),
+            f"{model.num_classes:,}",
+            f"{numbers.tokens:,}",
+            f"{numbers.parameters:,}",
+            f"{numbers.macs:,}",
+        )
+    return table
+
+
+def _compared(names: list[str]) -> Table:
+    """A row for each size of pictures that something is reported of, or the model's own."""
+    from vit_jax.models import create_model
+    from vit_jax.models.cost import cost
+    from vit_jax.models.memory import memory
+    from vit_jax.models.reported import REPORTED
+
+    table = _table("model", "image", "parameters", "MACs", "FLOPs", "memory MB", "top-1")
+    table.add_column("pre-trained on", overflow="fold")
+    table.add_column("reported by", overflow="fold")
+    for name in names:
+        model = create_model(name)
+        rows = [one for one in REPORTED if one.model == name] or [None]
+        for reported in rows:
+            size = reported.image_size if reported else model.image_size
+            sized = model.clone(image_size=size)
+            numbers, bytes_ = cost(sized), memory(sized, 32, train=True)
+            table.add_row(
+                name,
+                str(size),
+                f"{numbers.parameters:,}",
+                f"{numbers.macs:,}",
+                f"{numbers.flops:,}",
+                f"{bytes_.total / 1e6:,.0f}",
+                f"{reported.top1} %" if reported else "",
+                (reported.pretraining or "nothing") if reported else "",
+                reported.source if reported else "",
+            )
+    return table
+
+
+def _parts(model: "nn.Module") -> Table:
+    from vit_jax.models.cost import cost
+
+    numbers = cost(model)
+    parts = _table("part", "parameters", "MACs")
+    for part in numbers.parts:
+        parts.add_row(part.name, f"{part.parameters:,}", f"{part.macs:,}")
+    parts.add_section()
+    parts.add_row("total", f"{numbers.parameters:,}", f"{numbers.macs:,}")
+    return parts
+
+
+def _costs(name: str, model: "nn.Module", batch: int) -> Table:
+    """Work and memory of a forward pass and of a training step."""
+    from vit_jax.models.cost import cost
+    from vit_jax.models.memory import memory
+
+    numbers = cost(model)
+    inference, training = (memory(model, batch, train=train) for train in (False, True))
+    table = _table(f"{name}, batch {batch}", "inference", "training step")
+    # The backward pass takes two products for each one of the forward pass.
+    for heading, count in (("MACs", numbers.macs), ("FLOPs", numbers.flops)):
+        table.add_row(heading, f"{batch * count:,}", f"{3 * batch * count:,}")
+    table.add_section()
+    table.add_row("parameters", f"{numbers.parameters:,}", f"{numbers.parameters:,}")
+    for heading, field in (
+        ("bytes of parameters", "parameters"),
+        ("bytes of optimizer moments", "optimizer"),
+        ("bytes of pictures", "images"),
+        ("bytes of activations and gradients", "temporaries"),
+        ("  of these attention matrices", "attention"),
+        ("  gradients, at the end of the step", "gradients"),
+        ("bytes in all", "total"),
+    ):
+        row = (getattr(memory, field) for memory in (inference, training))
+        table.add_row(heading, *(f"{number:,}" for number in row))
+    return table
