@@ -207,7 +207,7 @@ KEYS: dict[str, Key] = {
     "data.strict": Key(
         False, "whether a picture that cannot be read ends the run; else it is replaced", Flag()
     ),
-    # These four come with the weights of `init_from`; without, they are (0.5,), (0.5,), 1, bicubic.
+    # These come with the weights of `init_from`; without, they 0.5, 0.5, 1, bicubic, cover.
     "data.mean": Key(
         None, "subtracted from pixels scaled to 0..1, per channel", Numbers(), optional=True
     ),
@@ -222,6 +222,12 @@ KEYS: dict[str, Key] = {
         None,
         "how pictures are resized",
         Choice(("bicubic", "bilinear", "lanczos")),
+        optional=True,
+    ),
+    "data.resize": Key(
+        None,
+        "cover: keeps the ratio of the sides, cuts out the centre; squash: squeezes the whole in",
+        Choice(("cover", "squash")),
         optional=True,
     ),
     "data.workers": Key(0, "processes that load pictures; 0: threads of this one", Integer()),

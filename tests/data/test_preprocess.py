@@ -42,6 +42,17 @@ def test_one_pass_equals_resizing_whole_and_then_cropping(shape, size, crop, int
     assert np.abs(found.astype(int) - expected.astype(int)).max() <= 2  # two roundings
 
 
+@pytest.mark.parametrize("size, crop", [((32, 32), 1.0), ((24, 48), 0.8)])
+def test_a_squeezed_picture_is_resized_whole_to_the_size_and_then_cropped(size, crop):
+    image = noise(50, 90, 3) // 4 + 96
+    height, width = (int(side / crop) for side in size)
+    top, left = round((height - size[0]) / 2), round((width - size[1]) / 2)
+    whole = Image.fromarray(image).resize((width, height), Image.Resampling.BICUBIC)
+    expected = np.asarray(whole)[top : top + size[0], left : left + size[1]]
+    found = Preprocessing(size, crop=crop, resize="squash")(image)
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 2  # two roundings
+
+
 def test_shrinking_is_anti_aliased():
     """A fine checkerboard is grey from afar; sampling without a filter leaves black or white."""
     board = (np.indices((64, 64)).sum(0) % 2 * 255).astype(np.uint8)[:, :, None]
@@ -129,6 +140,7 @@ def test_json_round_trip_is_exact():
         ({"crop": "0.9"}, "crop is '0.9'"),
         ({"crop": 1.5}, "crop is 1.5; it must be above 0 and at most 1"),
         ({"interpolation": "cubic"}, "interpolation is 'cubic'.*bicubic"),
+        ({"resize": "crop"}, "resize is 'crop'.*cover, squash"),
     ],
 )
 def test_illegal_fields_are_told_the_legal_ones(changes, sentence):

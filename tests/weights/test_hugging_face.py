@@ -169,6 +169,7 @@ def test_a_processor_beside_the_file_goes_first():
         "std": (0.229, 0.224, 0.225),
         "crop": 0.8,
         "interpolation": "bicubic",
+        "resize": "cover",
         "size": (8, 8),
     }
     assert description.fields["image_size"] == 16

@@ -36,6 +36,7 @@ def test_a_squeezed_picture_is_seen_whole():
         "interpolation": "bilinear",
         "crop": 1.0,
         "size": (224, 224),
+        "resize": "squash",
     }
     newer = processors.read(stored("hf_vit").preprocessor, (4, 4))
     assert newer == {**processors.read(VIT, PATCH), "size": (16, 16)}
@@ -49,16 +50,17 @@ def test_a_central_crop_is_a_fraction_of_what_is_resized():
         "crop": 0.875,
         "size": (224, 224),
     }
-    assert processors.read(DEIT, PATCH) == expected
+    assert processors.read(DEIT, PATCH) == {**expected, "resize": "squash"}
     shortest = {"size": {"shortest_edge": 256}, "crop_size": {"height": 224, "width": 224}}
-    assert processors.read({**DEIT, **shortest}, PATCH) == expected
+    assert processors.read({**DEIT, **shortest}, PATCH) == {**expected, "resize": "cover"}
     assert processors.read(stored("hf_dinov2").preprocessor, (4, 4))["size"] == (8, 8)
 
 
 @pytest.mark.parametrize("crop_size", [224, 384, 518])
 @pytest.mark.parametrize("more", range(0, 90, 7))
 def test_the_fraction_gives_back_the_exact_number_of_pixels(crop_size, more):
-    processor = {**DEIT, "size": crop_size + more, "crop_size": crop_size}
+    shortest = {"shortest_edge": crop_size + more}
+    processor = {**DEIT, "size": shortest, "crop_size": crop_size}
     fields = processors.read(processor, (1, 1))
     written = processors.write(Preprocessing(channels=3, **fields))
     assert written["size"] == {"shortest_edge": crop_size + more}
@@ -142,3 +144,10 @@ def test_an_oblong_size_is_written_with_both_sides():
     assert written["size"] == {"height": 128, "width": 256}
     assert written["crop_size"] == {"height": 112, "width": 224}
     np.testing.assert_equal(processors.read(written, PATCH)["crop"], 0.875)
+
+
+def test_a_squeezed_picture_is_written_with_both_sides():
+    ours = Preprocessing((224, 224), 3, (0.5,) * 3, (0.5,) * 3, 0.875, resize="squash")
+    written = processors.write(ours)
+    assert written["size"] == {"height": 256, "width": 256}
+    assert Preprocessing(channels=3, **processors.read(written, PATCH)) == ours

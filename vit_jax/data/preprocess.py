@@ -6,7 +6,9 @@ share one instance, in two halves:
 - calling it, on the host: uint8 of any size -> uint8 of the model's size (batches travel as uint8);
 - `normalize`, on the device: uint8 -> float32. It is the only normaliser of the package.
 
-Resizing is Pillow's with anti-aliasing; the crop is the central one of timm and torchvision.
+Resizing is Pillow's with anti-aliasing. What becomes of the ratio of the sides is up to where the
+model is from: torchvision and timm keep it and cut out the centre, Google and most of Hugging Face
+squeeze the whole picture into the square.
 """
 
 import dataclasses
@@ -27,6 +29,8 @@ INTERPOLATIONS = {
     "lanczos": Image.Resampling.LANCZOS,
 }
 
+RESIZES = ("cover", "squash")
+
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
@@ -39,6 +43,7 @@ class Preprocessing:
       std: their standard deviation, likewise. The defaults map 0 to -1 and 255 to 1.
       crop: the side of the central crop as a fraction of the resized picture, in (0, 1].
       interpolation: "bilinear", "bicubic" or "lanczos".
+      resize: "cover" keeps the ratio of the sides, "squash" gives them that of `size`.
 
     Raises:
       UserError: a field has an illegal value.
@@ -50,6 +55,7 @@ class Preprocessing:
     std: tuple[float, ...] = (0.5,)
     crop: float = 1.0
     interpolation: str = "bicubic"
+    resize: str = "cover"
 
     def __post_init__(self):
         for field in ("size", "mean", "std"):  # JSON knows lists only
@@ -59,7 +65,7 @@ class Preprocessing:
         _check(self)
 
     def __call__(self, image: UInt8[np.ndarray, "h w c"]) -> UInt8[np.ndarray, "H W C"]:
-        """Resizes to cover `size / crop` with the aspect kept, crops the centre, sets the channels.
+        """Resizes to cover `size / crop`, or to just that, crops the centre, sets the channels.
 
         Args:
           image: uint8 pixels (h, w, 1) or (h, w, 3), sides of 1 pixel included.
@@ -134,8 +140,10 @@ class Preprocessing:
         height, width = image.shape[:2]
         covered = [math.floor(side / self.crop) for side in self.size]
         scale = max(covered[0] / height, covered[1] / width)
-        full_height = max(covered[0], int(height * scale))
-        full_width = max(covered[1], int(width * scale))
+        full_height, full_width = covered
+        if self.resize == "cover":
+            full_height = max(full_height, int(height * scale))
+            full_width = max(full_width, int(width * scale))
         top = round((full_height - self.size[0]) / 2)
         left = round((full_width - self.size[1]) / 2)
         box = (
@@ -176,11 +184,12 @@ def _check(fields: Preprocessing) -> None:
         raise UserError(f"preprocessing std is {fields.std!r}; its numbers must be above 0")
     if not (isinstance(fields.crop, Real) and 0 < fields.crop <= 1):
         raise UserError(f"preprocessing crop is {fields.crop!r}; it must be above 0 and at most 1")
-    if fields.interpolation not in INTERPOLATIONS:
-        raise UserError(
-            f"preprocessing interpolation is {fields.interpolation!r}; it must be one of"
-            f" {', '.join(INTERPOLATIONS)}"
-        )
+    for name, legal in (("interpolation", INTERPOLATIONS), ("resize", RESIZES)):
+        if getattr(fields, name) not in legal:
+            raise UserError(
+                f"preprocessing {name} is {getattr(fields, name)!r}; it must be one of"
+                f" {', '.join(legal)}"
+            )
 
 
 def to_pillow(image: UInt8[np.ndarray, "h w c"]) -> Image.Image:

@@ -283,9 +283,13 @@ def _preprocessing(
         base = Preprocessing(size, channels)
     else:
         base = trained.preprocessing.for_pictures(size, channels)
-    named = {name: config.data[name] for name in ("mean", "std", "crop", "interpolation")}
+    named = {name: config.data[name] for name in PREPROCESSING_KEYS}
     named = {name: value for name, value in named.items() if value is not None}
     return dataclasses.replace(base, **named)
+
+
+# What a configuration may say of preprocessing, besides what the model does.
+PREPROCESSING_KEYS = ("mean", "std", "crop", "interpolation", "resize")
 
 
 def _on_devices(batches, mesh: Mesh):

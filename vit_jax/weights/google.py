@@ -102,9 +102,8 @@ _FLAX = {"activation": "gelu_tanh", "norm_eps": 1e-6, "pos_resize": "corner-bili
 ORIGINS = {
     "google": Origin(
         _FLAX,
-        {**HALF, "crop": 1.0, "interpolation": "bilinear"},
-        "vision_transformer: input_pipeline.py, which squeezes the whole picture into the square "
-        "without antialiasing; here the sides keep their ratio and the centre is cut out",
+        {**HALF, "crop": 1.0, "interpolation": "bilinear", "resize": "squash"},
+        "vision_transformer: input_pipeline.py, which does not antialias",
     ),
     "big_vision": Origin(
         _FLAX,
@@ -114,9 +113,8 @@ ORIGINS = {
     ),
     "siglip": Origin(
         _FLAX,
-        {**HALF, "crop": 1.0, "interpolation": "bilinear"},
-        "big_vision: configs/proj/image_text, which squeezes the whole picture into the square; "
-        "here the sides keep their ratio and the centre is cut out",
+        {**HALF, "crop": 1.0, "interpolation": "bilinear", "resize": "squash"},
+        "big_vision: configs/proj/image_text",
     ),
 }
 

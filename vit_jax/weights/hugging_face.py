@@ -1,12 +1,10 @@
 """The names of Hugging Face's transformers: ViT, DeiT, ViTMAE, DINOv2 with and without registers.
 
 transformers writes `model.safetensors` or `pytorch_model.bin`, beside it a `config.json` with all
-sizes, and a `preprocessor_config.json`. Three things to know:
+sizes, and a `preprocessor_config.json`. Two things to know:
 
 - A model in memory (transformers 5) has other names than its file; both are read, the file's are
   written. A model without a head has no `vit.` in front of its names.
-- The processors of ViT squeeze the whole picture into the square, whatever its sides; here the
-  sides keep their ratio and the centre is cut out. Square pictures come out the same.
 - DINOv2's classifier reads the class token and the mean of the patches side by side. ViT has no
   such pool, so it is read only where the half for the patches is zero, as it is written here.
 
@@ -126,7 +124,7 @@ _WEIGHTS = "preprocessing as of the original weights, unless a preprocessor_conf
 ORIGINS = {
     "vit": Origin(
         _AS_VIT,
-        {**HALF, "crop": 1.0, "interpolation": "bilinear"},
+        {**HALF, "crop": 1.0, "interpolation": "bilinear", "resize": "squash"},
         "the defaults of transformers' ViTConfig and ViTImageProcessor",
     ),
     "deit": Origin(_AS_VIT, facebook.ORIGINS["deit"].preprocessing, f"DeiTConfig; {_WEIGHTS}"),

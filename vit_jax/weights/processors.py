@@ -1,8 +1,7 @@
 """`preprocessor_config.json` of Hugging Face, and our preprocessing.
 
 Their processors resize the shorter side and cut out the centre (DINOv2, CLIP), or squeeze the whole
-picture into a fixed size (ViT, DeiT), where `Preprocessing` keeps the ratio of the sides and cuts
-out the centre. For square pictures both are the same.
+picture into a fixed size (ViT, DeiT).
 """
 
 import math
@@ -41,6 +40,8 @@ def read(processor: Mapping[str, Any], patch: tuple[int, int]) -> dict[str, Any]
     if sizes is not None:
         resized, size = sizes
         fields["crop"] = _crop(size, resized)
+        squeezes = processor.get("do_resize", True) and not _keeps_ratio(processor.get("size"))
+        fields["resize"] = "squash" if squeezes else "cover"
         if size[0] % patch[0] == 0 and size[1] % patch[1] == 0:
             fields["size"] = size
     return fields
@@ -49,18 +50,20 @@ def read(processor: Mapping[str, Any], patch: tuple[int, int]) -> dict[str, Any]
 def write(preprocessing: Preprocessing) -> dict[str, Any]:
     """The content of the file for a preprocessing.
 
-    An oblong size is squeezed into by transformers, and cut out of the picture here.
+    Transformers have no way to cover an oblong size, and squeeze the picture into it.
     """
     height, width = preprocessing.size
     covered = [math.floor(side / preprocessing.crop) for side in preprocessing.size]
     as_number = {name: number for number, name in _INTERPOLATIONS.items()}
-    oblong = {"height": covered[0], "width": covered[1]}
+    covers = preprocessing.resize == "cover" and height == width
     channels = preprocessing.channels
     return {
         "image_processor_type": "BitImageProcessor",
         "do_convert_rgb": channels == 3,
         "do_resize": True,
-        "size": {"shortest_edge": covered[0]} if height == width else oblong,
+        "size": {"shortest_edge": covered[0]}
+        if covers
+        else {"height": covered[0], "width": covered[1]},
         "resample": as_number[preprocessing.interpolation],
         "do_center_crop": True,
         "crop_size": {"height": height, "width": width},
@@ -89,6 +92,11 @@ def _sizes(processor: Mapping[str, Any]) -> tuple[tuple[int, int], tuple[int, in
     if resized is None and cut is None:
         return None
     return resized or cut, cut or resized
+
+
+def _keeps_ratio(size: Any) -> bool:
+    """Whether only the shorter side is named."""
+    return size is None or (isinstance(size, Mapping) and size.get("shortest_edge") is not None)
 
 
 def _size(processor: Mapping[str, Any], name: str) -> tuple[int, int] | None:

@@ -1,8 +1,7 @@
 """The names of timm, which the original files of DeiT, MAE, DINO and DINOv2 share but for details.
 
 timm writes `model.safetensors` or `pytorch_model.bin`, and beside it a `config.json` with the
-architecture's name, the arguments that differ from it, and the preprocessing. Where that squeezes
-the whole picture into the square (`crop_mode` "squash"), here the sides keep their ratio.
+architecture's name, the arguments that differ from it, and the preprocessing.
 
 Source of the names and facts: timm 1.0 (Wightman 2019), `VisionTransformer`, by running it.
 """
@@ -342,6 +341,7 @@ def _preprocessing(
         "std": pretrained.get("std"),
         "crop": pretrained.get("crop_pct"),
         "interpolation": pretrained.get("interpolation"),
+        "resize": {"center": "cover", "squash": "squash"}.get(pretrained.get("crop_mode")),
     }
     return {k: tuple(v) if isinstance(v, list) else v for k, v in named.items() if v is not None}
 

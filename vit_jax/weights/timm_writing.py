@@ -55,6 +55,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
             "mean": list(preprocessing.mean),
             "std": list(preprocessing.std),
             "crop_pct": preprocessing.crop,
+            "crop_mode": {"cover": "center", "squash": "squash"}[preprocessing.resize],
             "interpolation": preprocessing.interpolation,
             "num_classes": fields["num_classes"],
             "label_names": list(class_names),
