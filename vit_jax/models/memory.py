@@ -73,7 +73,8 @@ def memory(
     variables = jax.eval_shape(lambda x: model.init(jax.random.key(0), x), images)
     variables = {name: tree for name, tree in variables.items() if name != "intermediates"}
     program = jax.make_jaxpr(_step(model, train))(variables, images)
-    peak = _Program(program.jaxpr).peak()
+    program = _Program(program.jaxpr)
+    peak, of_attention = program.peak(), program.softmax_shapes()
     gradients = _bytes_of(variables["params"]) if train else 0
     return Memory(
         parameters=_bytes_of(variables),
@@ -81,7 +82,7 @@ def memory(
         images=_bytes_of(images),
         temporaries=sum(size for _, size in peak),
         gradients=gradients,
-        attention=sum(size for shape, size in peak if _is_of_attention(shape)),
+        attention=sum(size for shape, size in peak if shape in of_attention),
     )
 
 
@@ -113,11 +114,6 @@ def _step(model: nn.Module, train: bool):
 
 def _bytes_of(tree: Any) -> int:
     return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
-
-
-def _is_of_attention(shape: tuple[int, ...]) -> bool:
-    """Whether an array is `(batch, heads, queries, keys)`."""
-    return len(shape) == 4 and shape[2] > 1 and shape[3] > 1
 
 
 # ------------------------------------------------------------------------------- the traced program
@@ -235,6 +231,12 @@ class _Program:
         held = {v for v in writer if self._is_held(v, writer, readers) or v in results}
         last = self._last_use(held, readers, results)
         return self._fullest(held, writer, last)
+
+    def softmax_shapes(self) -> set[tuple[int, ...]]:
+        """Shapes `(batch, heads, queries, keys)` of attention: what a softmax raises e to."""
+        of_exponentials = (op.writes[0] for op in self.operations if op.kind == "exp")
+        shapes = {self.values[value][0] for value in of_exponentials}
+        return {shape for shape in shapes if len(shape) >= 4}
 
     def _is_held(self, value: int, writer, readers) -> bool:
         """Whether a value is an array in memory, and not worked out where it is read."""
