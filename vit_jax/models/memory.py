@@ -233,9 +233,9 @@ class _Program:
         return self._fullest(held, writer, last)
 
     def softmax_shapes(self) -> set[tuple[int, ...]]:
-        """Shapes `(batch, heads, queries, keys)` of attention: what a softmax raises e to."""
-        of_exponentials = (op.writes[0] for op in self.operations if op.kind == "exp")
-        shapes = {self.values[value][0] for value in of_exponentials}
+        """Shapes `(batch, heads, queries, keys)`: of what a softmax takes the maximum."""
+        read = (op.reads[0] for op in self.operations if op.kind == "reduce_max" and op.reads)
+        shapes = {self.values[value][0] for value in read}
         return {shape for shape in shapes if len(shape) >= 4}
 
     def _is_held(self, value: int, writer, readers) -> bool:
