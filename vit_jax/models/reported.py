@@ -1,4 +1,4 @@
-"""What authors report of the models that have names here: top-1 accuracy on ImageNet-1k.
+"""What authors report of their models: top-1 accuracy on ImageNet-1k.
 
 Each number stands with what it was pre-trained on, the pictures it was measured at, and who says
 so; without those three, accuracies of two models cannot be compared. All are trained or fine-tuned
@@ -11,8 +11,8 @@ from typing import NamedTuple
 class Reported(NamedTuple):
     """One reported accuracy.
 
-    model: a registered name. image_size: height and width of the pictures in pixels.
-    pretraining: the data before ImageNet-1k; "" where there were none.
+    model: as it is called here; not every one is there yet. image_size: height and width of the
+    pictures in pixels. pretraining: the data before ImageNet-1k; "" where there were none.
     top1: percent of the validation pictures. source: who reports it.
     """
 
