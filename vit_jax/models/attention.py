@@ -151,6 +151,9 @@ class Attention(nn.Module):
         )
         if attention_weights:
             mixed, weights = mixed
+            if self.has_variable("perturbations", "weights"):  # for gradients by the weights
+                weights = self.perturb("weights", weights)
+                mixed = jnp.einsum("bhqk,bkhd->bqhd", weights.astype(v.dtype), v)
             self.sow("intermediates", "weights", weights)
         out = nn.DenseGeneral(
             width,

@@ -132,7 +132,7 @@ def looped(block: type[Block], depth: int) -> type[Block]:
     """
     return nn.scan(
         block,
-        variable_axes={"params": 0, "intermediates": 0},
+        variable_axes={"params": 0, "intermediates": 0, "perturbations": 0},
         split_rngs={"params": True, "dropout": True},
         in_axes=(0, nn.broadcast, nn.broadcast),
         length=depth,
