@@ -247,6 +247,31 @@ def report(
     print(f"The report is {write_report(RunFolder(run))}; open it in a browser.")
 
 
+@app.command()
+def attention(
+    run: Annotated[str, typer.Argument(help="Run folder, such as runs/digits.")],
+    picture: Annotated[str, typer.Argument(help="Picture file.")],
+    layer: Annotated[str, typer.Option(help="last, or a number from 0.")] = "last",
+    head: Annotated[
+        str, typer.Option(help="mean, all, a number from 0, rollout or relevance.")
+    ] = "mean",
+    output: Annotated[str, typer.Option("--output", "-o", help="File.")] = "attention.png",
+    checkpoint: Annotated[str, typer.Option(help="last, best, or a step.")] = "last",
+    raw: Annotated[bool, typer.Option("--raw", help=_RAW)] = False,
+) -> None:
+    """Draw where a model looks in a picture: what it sees, the map, and both together."""
+    from vit_jax.analysis.overlays import draw_attention
+    from vit_jax.deploy import load
+
+    number = -1 if layer == "last" else _layer(layer)
+    figure = draw_attention(load(run, _step(checkpoint), raw=raw), picture, number, head)
+    try:
+        figure.savefig(output, dpi=120)
+    except ValueError as error:  # an ending that stands for no kind of picture
+        raise UserError(f"--output={output} cannot be written: {error}") from error
+    print(f"The picture is {output}.")
+
+
 def _other_source(dataset: str, split: str, class_names):
     """A split of data that a model was not trained on; all of it where it is not divided."""
     from vit_jax.data import list_splits, open_source
@@ -373,6 +398,13 @@ def _sides(option: str, text: str) -> tuple[int, int] | None:
     if len(sides) > 2 or not all(side.isdecimal() and int(side) for side in sides):
         raise UserError(f"--{option}={text} is not legal; write HEIGHTxWIDTH in pixels, or SIDE")
     return int(sides[0]), int(sides[-1])
+
+
+def _layer(text: str) -> int:
+    """A layer as the person named it, by its number."""
+    if text.removeprefix("-").isdecimal():
+        return int(text)
+    raise UserError(f"--layer={text} is not legal; write last or the number of a layer, from 0")
 
 
 def _step(checkpoint: str) -> int | str:
