@@ -59,7 +59,7 @@ DROPS = {
 @pytest.mark.parametrize("remat", ["dots", "full"])
 @pytest.mark.parametrize("scan_layers", [False, True])
 def test_remat_changes_neither_outputs_nor_gradients_nor_dropout(remat, scan_layers):
-    plain, params = tiny(scan_layers=scan_layers, depth=3, layer_scale=0.5, **DROPS)
+    plain, params = tiny(scan_layers=scan_layers, depth=2, layer_scale=0.5, **DROPS)
     images = random_images(4, 16, 16, 3)
     expected = results(plain, params, images, train=True)
     ours = results(plain.clone(remat=remat), params, images, train=True)
@@ -162,11 +162,11 @@ def test_scanned_layers_drop_paths_at_the_rate_of_their_depth():
 
 
 def test_attention_by_blocks_gives_the_logits_of_the_plain_one():
-    model, params = tiny(attention="xla")
+    model, params = tiny(attention="xla", depth=1)
     images = random_images(2, 16, 16, 3)
     expected = results(model, params, images)
-    for name in ("auto", "chunked"):
-        assert_same_results(results(model.clone(attention=name), params, images), expected, 2e-6)
+    chunked = results(model.clone(attention="chunked"), params, images)
+    assert_same_results(chunked, expected, 2e-6)
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,7 @@ def assert_same(workdir, other):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_two_processes_of_four_devices_train_and_count_as_one_of_eight(start, run_two, tmp_path):
     changes = {**RANDOM, "duration": "4 steps", "evaluate.every": "4", "checkpoint.every": "4"}
     alone = start(tmp_path / "one", changes, devices=8)

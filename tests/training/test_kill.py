@@ -95,6 +95,7 @@ def assert_each_step_once(workdir):
     assert {step for _, step, _ in scalars} == {line["step"] for line in lines}
 
 
+@pytest.mark.slow
 def test_two_kills_lose_nothing(start, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     finish(start(whole, 12))
