@@ -206,7 +206,7 @@ def timm_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_n
     )
 
 
-# ------------------------------------------------------------------- the authors', and torchvision's
+# ------------------------------------------------------------------ the authors', and torchvision's
 
 ORIGINAL_ORIGINS = {
     "convnext": Origin(_FIELDS, _BICUBIC, "the ConvNeXt repository's evaluation at 224 pixels"),

@@ -30,7 +30,7 @@ from vit_jax.weights.ecosystem import (
 )
 from vit_jax.weights.tables import CONV, Row, Tensors, both
 
-# -------------------------------------------------------------------------- torchvision's and timm's
+# ------------------------------------------------------------------------- torchvision's and timm's
 
 
 def _rows_of_block(ours: str, theirs: str) -> tuple[Row, ...]:
