@@ -35,7 +35,7 @@ def test_every_stage_and_the_logits_are_the_librarys(name, loaded):
 def test_another_epsilon_is_noticed(loaded):
     record, variables = loaded["convnext_timm"]
     model = record.create_model().clone(norm_eps=1e-5)
-    assert largest_error(model, variables, TIMM.answers) > 10 * TOLERANCE
+    assert largest_error(model, variables, TIMM.answers) > 4 * TOLERANCE
 
 
 def test_another_gelu_is_noticed(loaded, monkeypatch):
@@ -77,7 +77,7 @@ def test_what_lies_beside_the_tensors_is_read(loaded):
 def test_transformers_own_processor_crops_small_pictures_and_squeezes_large_ones(
     edge, share, crop, resize
 ):
-    """ConvNextImageProcessor.resize of transformers 5: from 384 pixels on "warping (no cropping)"."""
+    """As ConvNextImageProcessor of transformers 5 does, by its description."""
     processor = {
         "image_processor_type": "ConvNextImageProcessor",
         "size": {"shortest_edge": edge},
