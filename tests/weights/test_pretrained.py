@@ -286,12 +286,6 @@ OTHER_ARCHITECTURES = {
     "patch_embed.backbone.stem.conv.weight": "hybrid",
     "visual.transformer.resblocks.0.ln_1.weight": "CLIP",
     "vision_model.embeddings.class_embedding": "CLIP",
-    "stages.0.blocks.0.conv_dw.weight": "ConvNeXt",
-    "features.1.0.block.0.weight": "ConvNeXt",
-    "convnext.encoder.stages.0.layers.0.dwconv.weight": "ConvNeXt",
-    "stages.0.0.dwconv.weight": "ConvNeXt",
-    "layer1.0.conv1.weight": "ResNet",
-    "resnet.encoder.stages.0.layers.0.layer.0.convolution.weight": "ResNet",
     "conv_proj.conv_bn_relu_0.0.weight": "stem of convolutions",
     "rope_embed.periods": "DINOv3",
 }

@@ -200,7 +200,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
     preprocessing = dict(origin.preprocessing)
     preprocessing |= processors.read(config.get("preprocessor") or {}, tuple(patch))
     return Description(
-        fields, preprocessing, origin_name, _class_names(config) if classes else None
+        fields, preprocessing, origin_name, class_names_of(config) if classes else None
     )
 
 
@@ -298,7 +298,7 @@ def _positive(config: Mapping[str, Any], name: str) -> float:
     return float(value)
 
 
-def _class_names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
+def class_names_of(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     """The names in the order of their numbers; None where there are none but LABEL_0, LABEL_1."""
     named = config.get("id2label")
     if not named:

@@ -21,12 +21,29 @@ from vit_jax.models.layout import unstack_blocks
 from vit_jax.models.legal import pair
 from vit_jax.models.registry import MODELS, model_fields
 from vit_jax.runs import ModelRecord, unnamed_classes
-from vit_jax.weights import files, google, hugging_face, timm, torchvision
+from vit_jax.weights import (
+    convnext,
+    efficientnet,
+    files,
+    google,
+    hugging_face,
+    resnet,
+    timm,
+    torchvision,
+)
 from vit_jax.weights.adapt import variable_shapes
 from vit_jax.weights.ecosystem import Asked, Description, Ecosystem
 from vit_jax.weights.tables import Tensors, apart, joined, read_params, some, write_tensors
 
-ECOSYSTEMS = (timm.ECOSYSTEM, hugging_face.ECOSYSTEM, torchvision.ECOSYSTEM, google.ECOSYSTEM)
+ECOSYSTEMS = (
+    timm.ECOSYSTEM,
+    hugging_face.ECOSYSTEM,
+    torchvision.ECOSYSTEM,
+    google.ECOSYSTEM,
+    *resnet.ECOSYSTEMS,
+    *convnext.ECOSYSTEMS,
+    *efficientnet.ECOSYSTEMS,
+)
 
 # What files of other architectures look like: a name that only they have.
 _OTHERS = {
@@ -47,12 +64,6 @@ _OTHERS = {
     ),
     "CaiT": (r"blocks_token_only\..*",),
     "DINOv3": (r"rope_embed(dings)?\..*",),
-    "ConvNeXt": (
-        r"stages\.0\.blocks\.0\.conv_dw\..*",
-        r"features\.1\.0\.block\.0\..*",
-        r"(.*\.)?stages\.0\.(layers\.)?0\.dwconv\..*",
-    ),
-    "ResNet": (r"layer1\.0\.conv1\.weight", r"(resnet\.)?encoder\.stages\.0\.layers\.0\.layer\..*"),
 }
 
 
@@ -123,7 +134,7 @@ def recognise(tensors: Tensors) -> Ecosystem:
     for ecosystem in ECOSYSTEMS:
         if ecosystem.recognises(ecosystem.tidy(tensors)):
             return ecosystem
-    known = ", ".join(ecosystem.name for ecosystem in ECOSYSTEMS)
+    known = ", ".join(dict.fromkeys(ecosystem.name for ecosystem in ECOSYSTEMS))
     raise UserError(
         f"its names ({some(list(tensors))}) are of no ecosystem that is known here ({known})"
     )

@@ -200,7 +200,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
     names = pretrained.get("label_names") if fields["num_classes"] else None
     return Description(
         fields,
-        {**origin.preprocessing, **_preprocessing(arguments, pretrained, tuple(patch))},
+        {**origin.preprocessing, **preprocessing_of(arguments, pretrained, tuple(patch))},
         origin_name,
         tuple(names) if names else None,
     )
@@ -311,11 +311,11 @@ def _with_size(asked: Asked, config: Mapping[str, Any]) -> Asked:
     pretrained = configured_section(config, "pretrained_cfg")
     if asked.image_size is not None:
         return asked
-    size = configured_size(arguments, "img_size") or _input_size(pretrained)
+    size = configured_size(arguments, "img_size") or input_size_of(pretrained)
     return dataclasses.replace(asked, image_size=size)
 
 
-def _input_size(pretrained: Mapping[str, Any]) -> tuple[int, int] | None:
+def input_size_of(pretrained: Mapping[str, Any]) -> tuple[int, int] | None:
     """(height, width) of the pictures that the configuration names, channels first."""
     sides = pretrained.get("input_size")
     if sides is None:
@@ -325,14 +325,14 @@ def _input_size(pretrained: Mapping[str, Any]) -> tuple[int, int] | None:
     )
 
 
-def _preprocessing(
+def preprocessing_of(
     arguments: Mapping[str, Any], pretrained: Mapping[str, Any], patch: tuple[int, int]
 ) -> dict[str, Any]:
     """Fields of Preprocessing that a `pretrained_cfg` names.
 
     The size of pictures only if the model is made to take other sizes than that of its table.
     """
-    size = _input_size(pretrained) if arguments.get("dynamic_img_size") else None
+    size = input_size_of(pretrained) if arguments.get("dynamic_img_size") else None
     if size and any(side % p for side, p in zip(size, patch, strict=True)):
         size = None
     named = {

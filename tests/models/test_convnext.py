@@ -1,0 +1,157 @@
+"""ConvNeXt: published counts, what its parts are, and what is refused.
+
+That it computes what four libraries compute is in `tests/weights/test_convnext_weights.py`.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.models.pyramids import gradients, pictures, variables_of
+from vit_jax.models import create_model
+from vit_jax.models.convnext import Block, ConvNeXt
+from vit_jax.models.cost import cost
+
+# The authors' parameters, and torch's FlopCounter halved.
+COUNTS = {
+    "ConvNeXt-T": (28_589_128, 4_455_531_264),
+    "ConvNeXt-S": (50_223_688, 8_683_712_256),
+    "ConvNeXt-B": (88_591_464, 15_354_729_472),
+    "ConvNeXt-L": (197_767_336, 34_361_433_600),
+}
+TINY = ConvNeXt(
+    num_classes=3,
+    image_size=16,
+    depths=(1, 2),
+    widths=(4, 8),
+    patch_size=2,
+    kernel_size=5,
+    layer_scale=0.5,
+)
+
+
+@pytest.fixture(scope="module")
+def variables():
+    return variables_of(TINY)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_parameters_and_multiplications_are_the_published_ones(name):
+    found = cost(create_model(name))
+    assert (found.parameters, found.macs) == COUNTS[name]
+
+
+@pytest.mark.parametrize("size", [(16, 16), (12, 20)])
+def test_stages_halve_the_picture(size, variables):
+    features = TINY.apply(variables, pictures(TINY, size), method="features")
+    height, width = size
+    assert [stage.shape for stage in features.stages] == [
+        (2, height // 2, width // 2, 4),
+        (2, height // 4, width // 4, 8),
+    ]
+    assert features.grid == (height // 4, width // 4)
+    assert features.tokens.shape == (2, height * width // 16, 8)
+    # Fresh norms have mean 0 and variance 1, past pooling.
+    np.testing.assert_allclose(features.pooled.mean(-1), 0, atol=1e-5)
+    np.testing.assert_allclose(features.pooled.var(-1), 1, atol=0.05)
+
+
+def test_a_block_whose_scale_is_zero_is_the_identity():
+    x = jnp.asarray(np.random.RandomState(0).normal(size=(1, 5, 4, 8)), jnp.float32)
+    block = Block(0.0, 7, 4, 1.0, 1e-6, "float32")
+    params = block.init(jax.random.key(0), x)["params"]
+    zeroed = {**params, "ls": {"gamma": jnp.zeros(8)}}
+    np.testing.assert_array_equal(block.apply({"params": zeroed}, x), x)
+    assert np.abs(block.apply({"params": params}, x) - x).max() > 1e-6
+
+
+def test_layer_scale_begins_at_a_millionth_and_can_be_left_out():
+    scale = variables_of(TINY.clone(layer_scale=1e-6))["params"]["stages_1"]["blocks_1"]["ls"]
+    np.testing.assert_allclose(scale["gamma"], 1e-6)
+    assert create_model("ConvNeXt-T").layer_scale == 1e-6
+    without = variables_of(TINY.clone(layer_scale=None))["params"]["stages_1"]["blocks_1"]
+    assert set(without) == {"conv", "norm", "mlp"}
+
+
+def test_kernels_are_drawn_with_a_deviation_of_002():
+    params = variables_of(TINY.clone(widths=(64, 128), patch_size=4, kernel_size=7))["params"]
+    kernels = [
+        params["patch_embed"]["kernel"],
+        params["stages_0"]["blocks_0"]["conv"]["kernel"],
+        params["stages_0"]["blocks_0"]["mlp"]["fc1"]["kernel"],
+        params["stages_1"]["downsample"]["conv"]["kernel"],
+    ]
+    for kernel in kernels:
+        assert np.std(kernel) == pytest.approx(0.02, rel=0.05)
+
+
+def test_blocks_are_sown_where_they_stand(variables):
+    _, kept = TINY.apply(variables, pictures(TINY), mutable=["intermediates"])
+    features = TINY.apply(variables, pictures(TINY), method="features")
+    [out] = kept["intermediates"]["stages_1"]["blocks_1"]["out"]
+    np.testing.assert_array_equal(out, features.stages[1])
+
+
+def test_branches_are_dropped_in_training_only_and_more_of_them_the_deeper(variables):
+    """Rates go from 0 to the last block's; at 1 that block is its input, whatever is drawn."""
+    model = TINY.clone(drop_path=1.0)
+    images, rngs = pictures(TINY), {"dropout": jax.random.key(1)}
+
+    def blocks(**kinds):
+        _, kept = model.apply(variables, images, mutable=["intermediates"], **kinds)
+        stages = kept["intermediates"]
+        return [stages["stages_1"][f"blocks_{i}"]["out"][0] for i in (0, 1)], stages
+
+    trained, stages = blocks(train=True, rngs=rngs)
+    evaluated, others = blocks()
+    np.testing.assert_array_equal(trained[1], trained[0])
+    np.testing.assert_array_equal(
+        stages["stages_0"]["blocks_0"]["out"][0], others["stages_0"]["blocks_0"]["out"][0]
+    )
+    assert np.abs(evaluated[1] - evaluated[0]).max() > 0
+
+
+def test_bfloat16_is_near_float32_and_its_logits_are_float32(variables):
+    images = pictures(TINY)
+    low = TINY.clone(dtype="bfloat16").apply(variables, images)
+    assert low.dtype == jnp.float32
+    np.testing.assert_allclose(low, TINY.apply(variables, images), atol=0.02)
+
+
+def test_gradients_are_finite_and_reach_every_parameter(variables):
+    for path, leaf in jax.tree_util.tree_leaves_with_path(
+        gradients(TINY, variables, pictures(TINY))
+    ):
+        assert np.isfinite(leaf).all() and np.abs(leaf).max() > 0, path
+
+
+def test_without_classes_the_features_come_out(variables):
+    params = {k: v for k, v in variables["params"].items() if k != "head"}
+    out = TINY.clone(num_classes=0).apply({"params": params}, pictures(TINY))
+    assert out.shape == (2, 8)
+
+
+def test_a_picture_that_patches_do_not_fill_is_refused_with_the_nearest_sizes(variables):
+    said = (
+        "14 x 16 pixels .* no multiples of 4.* heights are 12 and 16, the nearest legal widths 16"
+    )
+    with pytest.raises(ValueError, match=said):
+        TINY.apply(variables, pictures(TINY, (14, 16)))
+    with pytest.raises(ValueError, match="230 x 230 .* multiples of 32.*224 and 256"):
+        create_model("ConvNeXt-T", image_size=230)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"kernel_size": 6}, "kernel_size=6 must be odd.* 5 or 7"),
+        ({"depths": (1,)}, "one number for each stage"),
+        ({"drop_path": 1.5}, "drop_path=1.5 is no rate"),
+        ({"layer_scale": 0.0}, "layer_scale=0.0 must be a number above 0"),
+        ({"mlp_ratio": 2.5}, "mlp_ratio=2.5 must be a whole number"),
+    ],
+)
+def test_a_field_that_is_not_legal_is_one_sentence(fields, said):
+    with pytest.raises(ValueError, match=said):
+        ConvNeXt(**fields)

@@ -1,0 +1,185 @@
+"""What the weights of convolutional networks have in common, whatever library wrote them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from vit_jax.data import Preprocessing
+from vit_jax.errors import UserError
+from vit_jax.weights import hugging_face, processors, timm
+from vit_jax.weights.ecosystem import (
+    Asked,
+    axes_of,
+    configured_section,
+    side_or_pair,
+)
+from vit_jax.weights.tables import SAME, Layout, Row, Tensors
+
+CONV_AXES = "out, in, height, width"
+
+# A 1 x 1 convolution's weight (out, in, 1, 1) of torch, and our dense kernel (in, out).
+POINTWISE = Layout(
+    lambda arrays, shape: arrays[0].reshape(shape[::-1]).T,
+    lambda x: [x.transpose(1, 0)[:, :, None, None]],
+)
+
+IGNORED = {
+    r"(.*\.)?num_batches_tracked": "how many batches a BatchNorm has seen, which none here uses",
+}
+
+
+def batch_norm(ours: str, theirs: str) -> tuple[Row, ...]:
+    """The rows of a BatchNorm, as torch names its parameters and running statistics."""
+    return (
+        Row(f"{ours}/scale", f"{theirs}.weight", SAME),
+        Row(f"{ours}/bias", f"{theirs}.bias", SAME),
+        Row(f"batch_stats/{ours}/mean", f"{theirs}.running_mean", SAME),
+        Row(f"batch_stats/{ours}/var", f"{theirs}.running_var", SAME),
+    )
+
+
+def count_stages(tensors: Tensors, name: str, first: int = 0) -> int:
+    """How many stages there are: `name` has `{i}` in place of a stage's number."""
+    stages = 0
+    while name.replace("{i}", str(first + stages)) in tensors:
+        stages += 1
+    return stages
+
+
+def rows_of(tensors: Tensors, name: str) -> int:
+    """How many numbers a linear layer gives; 0 where there is no such layer."""
+    return axes_of(tensors, name, "out, in")[0] if name in tensors else 0
+
+
+def picture_size(asked: Asked, configured: tuple[int, int] | None, usual: Any = 224) -> Any:
+    """The size to build a model for, which no tensor shows."""
+    size = asked.image_size or configured
+    return side_or_pair(size) if size else usual
+
+
+# -------------------------------------------------------------------------------------------- timm
+
+
+def timm_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
+    """(height, width) of pictures that timm's configuration names."""
+    return timm.input_size_of(configured_section(config, "pretrained_cfg"))
+
+
+def timm_preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of `Preprocessing` that timm's configuration names, but for the size."""
+    return timm.preprocessing_of({}, configured_section(config, "pretrained_cfg"), (1, 1))
+
+
+def timm_names(config: Mapping[str, Any], num_classes: int) -> tuple[str, ...] | None:
+    """The classes that timm's configuration names; None where it has none."""
+    names = configured_section(config, "pretrained_cfg").get("label_names")
+    return tuple(names) if names and num_classes else None
+
+
+def timm_config(
+    architecture: str,
+    arguments: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    preprocessing: Preprocessing,
+    class_names,
+    *,
+    first: str,
+    classifier: str,
+) -> dict[str, Any]:
+    """The `config.json` with which timm makes a model: `timm.create_model("local-dir:FOLDER")`.
+
+    Args:
+        first, classifier: timm's names of the first convolution and of the head.
+    """
+    return {
+        "architecture": architecture,
+        "num_classes": fields["num_classes"],
+        "model_args": {"in_chans": fields["in_channels"], **arguments},
+        "pretrained_cfg": {
+            "input_size": [fields["in_channels"], *preprocessing.size],
+            "mean": list(preprocessing.mean),
+            "std": list(preprocessing.std),
+            "crop_pct": preprocessing.crop,
+            "crop_mode": {"cover": "center", "squash": "squash"}[preprocessing.resize],
+            "interpolation": preprocessing.interpolation,
+            "num_classes": fields["num_classes"],
+            "label_names": list(class_names),
+            "first_conv": first,
+            "classifier": classifier,
+        },
+    }
+
+
+# ------------------------------------------------------------------------------------ transformers
+
+
+def transformers_preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of `Preprocessing` that the processor's configuration beside a model names.
+
+    ConvNeXt's processor, which ResNets have too, keeps `crop_pct` of what it resizes, but from 384
+    pixels on squeezes the whole picture into a square.
+    """
+    processor = config.get("preprocessor") or {}
+    fields = processors.read(processor, (1, 1)) if processor else {}
+    share, size = processor.get("crop_pct"), fields.get("size")
+    if size and "ConvN" in str(processor.get("image_processor_type")):
+        squeezed = size[0] >= 384
+        fields["resize"] = "squash" if squeezed else "cover"
+        fields["crop"] = 1.0 if squeezed else _share(224 / 256 if share is None else share)
+    return fields
+
+
+def transformers_config(
+    kind: str, classes: tuple[str, str], fields: Mapping[str, Any], class_names
+) -> dict[str, Any]:
+    """What every `config.json` of transformers says.
+
+    Args:
+        kind: transformers' model_type. classes: its class without a head, and with one.
+    """
+    return {
+        "model_type": kind,
+        "architectures": [classes[bool(fields["num_classes"])]],
+        "num_channels": fields["in_channels"],
+        "id2label": {str(i): name for i, name in enumerate(class_names)},
+        "label2id": {name: i for i, name in enumerate(class_names)},
+    }
+
+
+def transformers_names(config: Mapping[str, Any], num_classes: int) -> tuple[str, ...] | None:
+    """The classes that transformers' configuration names; None where it has none."""
+    return hugging_face.class_names_of(config) if num_classes else None
+
+
+def with_prefix(
+    tensors: dict[str, np.ndarray], kind: str, fields: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """The names of transformers' class with a head, which puts the model's own in front."""
+    if not fields["num_classes"]:
+        return tensors
+    return {
+        name if name.startswith("classifier.") else f"{kind}.{name}": array
+        for name, array in tensors.items()
+    }
+
+
+# ----------------------------------------------------------------------------------------- writing
+
+
+def need(library: str, fields: Mapping[str, Any], needed: Mapping[str, Any]) -> None:
+    """Raises UserError for a field in which a library's models are all alike, and ours is not."""
+    for name, value in needed.items():
+        if fields[name] != value:
+            raise UserError(
+                f"{library} cannot say {name} = {fields[name]!r}: a model like this has {value!r} "
+                "there and would compute something else; keep the run folder"
+            )
+
+
+def _share(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 < value <= 1:
+        raise UserError(
+            f"preprocessor_config.json: crop_pct = {value!r} should be a number above 0, at most 1"
+        )
+    return float(value)
