@@ -2,11 +2,11 @@
 
     adapted = adapt(params, trained_model, model)
 
-What can be kept is kept bit for bit. Three things change, and each is listed: position tables, those
-that a model names in its `position_tables`, are resized from grid to grid with the kernel that
-belongs to the weights; the patch kernel is summed or
-repeated over channels; and heads of another number of classes are zero (the 2020 paper, section
-3.2), so that fine-tuning begins with equal probabilities. Anything else that differs is an error.
+What can be kept is kept bit for bit. Three things change, and each is listed: position tables, as
+in a model's `position_tables`, are resized from grid to grid with the kernel that belongs to the
+weights; the patch kernel is summed or repeated over channels; and heads of another number of
+classes are zero (the 2020 paper, section 3.2), so that fine-tuning begins with equal probabilities.
+Anything else that differs is an error.
 """
 
 import re
@@ -54,7 +54,7 @@ class Adapted:
 
 
 def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) -> Adapted:
-    """Arranges the parameters of one model for another of its kind, blocks stacked or apart as that has them.
+    """Arranges the parameters of one model for another, blocks stacked or apart as that has.
 
     Args:
         params: of the trained model.
@@ -92,7 +92,8 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
         else:
             new[path] = old[path]
     if wrong:
-        wrong.sort(key=lambda sentence: sentence.startswith("blocks_"))  # the patches say it best
+        # The patches say it best.
+        wrong.sort(key=lambda sentence: sentence.startswith(("blocks_", "stages_")))
         more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
         raise UserError(f"the weights do not fit the model: {'; '.join(wrong[:4])}{more}")
     nested = unflatten_dict(new, sep="/")

@@ -21,21 +21,28 @@ from vit_jax.models.layout import unstack_blocks
 from vit_jax.models.legal import pair
 from vit_jax.models.registry import MODELS, model_fields
 from vit_jax.runs import ModelRecord, unnamed_classes
-from vit_jax.weights import files, google, hugging_face, timm, torchvision
+from vit_jax.weights import files, google, hugging_face, swin, timm, torchvision
 from vit_jax.weights.adapt import variable_shapes
 from vit_jax.weights.ecosystem import Asked, Description, Ecosystem
 from vit_jax.weights.tables import Tensors, apart, joined, read_params, some, write_tensors
 
-ECOSYSTEMS = (timm.ECOSYSTEM, hugging_face.ECOSYSTEM, torchvision.ECOSYSTEM, google.ECOSYSTEM)
+ECOSYSTEMS = (
+    timm.ECOSYSTEM,
+    hugging_face.ECOSYSTEM,
+    torchvision.ECOSYSTEM,
+    google.ECOSYSTEM,
+    *swin.ECOSYSTEMS,
+)
 
 # What files of other architectures look like: a name that only they have.
 _OTHERS = {
     "BEiT, EVA or DINOv3 of timm": (
         r"blocks\.\d+\.attn\.(q_bias|relative_position_bias_table)",
-        r".*\.relative_position_bias\.relative_position_bias_table",
+        r"(?!.*\.blocks\.).*\.relative_position_bias\.relative_position_bias_table",
         r"rel_pos_bias\.relative_position_bias_table",
     ),
-    "Swin": (r".*relative_position_bias_table",),
+    "Swin of torchvision": (r"features\..*\.relative_position_bias_table",),
+    "Swin v2": (r".*\.cpb_mlp\..*", r".*\.continuous_position_bias_mlp\..*"),
     "PVT": (r"(.*\.)?patch_embed1\..*", r".*\.spatial_reduction\..*", r".*attn\.sr\..*"),
     "MLP-Mixer": (r"(.*/)?MixerBlock_0/.*", r"blocks\.0\.mlp_tokens\..*"),
     "a hybrid of ResNet and ViT": (r"(.*/)?conv_root/kernel", r"patch_embed\.backbone\..*"),
@@ -118,7 +125,7 @@ def recognise(tensors: Tensors) -> Ecosystem:
         if any(re.fullmatch(pattern, name) for pattern in patterns for name in tensors):
             raise UserError(
                 f"the file looks like {looks_like}, which cannot be read yet; there are ViT, DeiT, "
-                "DeiT III, MAE, DINO and DINOv2"
+                "DeiT III, MAE, DINO, DINOv2 and Swin"
             )
     for ecosystem in ECOSYSTEMS:
         if ecosystem.recognises(ecosystem.tidy(tensors)):

@@ -152,7 +152,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
     arguments = configured_section(config, "model_args")
     _check_architecture(tensors, config)
     origin_name, origin = choose_origin(asked, *_candidates(tensors, config))
-    asked = _with_size(asked, config)
+    asked = with_size(asked, config)
     width, in_channels, *patch = axes_of(
         tensors, "patch_embed.proj.weight", "out, in, height, width"
     )
@@ -200,7 +200,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
     names = pretrained.get("label_names") if fields["num_classes"] else None
     return Description(
         fields,
-        {**origin.preprocessing, **_preprocessing(arguments, pretrained, tuple(patch))},
+        {**origin.preprocessing, **preprocessing_of(arguments, pretrained, tuple(patch))},
         origin_name,
         tuple(names) if names else None,
     )
@@ -305,7 +305,7 @@ def _activation(config: Mapping[str, Any]) -> str:
     return named
 
 
-def _with_size(asked: Asked, config: Mapping[str, Any]) -> Asked:
+def with_size(asked: Asked, config: Mapping[str, Any]) -> Asked:
     """What was asked, with the picture size of the configuration where it names one."""
     arguments = configured_section(config, "model_args")
     pretrained = configured_section(config, "pretrained_cfg")
@@ -325,7 +325,7 @@ def _input_size(pretrained: Mapping[str, Any]) -> tuple[int, int] | None:
     )
 
 
-def _preprocessing(
+def preprocessing_of(
     arguments: Mapping[str, Any], pretrained: Mapping[str, Any], patch: tuple[int, int]
 ) -> dict[str, Any]:
     """Fields of Preprocessing that a `pretrained_cfg` names.
