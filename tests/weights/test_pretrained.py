@@ -271,9 +271,8 @@ _BIAS = "relative_position_bias"
 
 # One name of each, as the libraries have them.
 OTHER_ARCHITECTURES = {
-    "layers.0.blocks.0.attn.relative_position_bias_table": "Swin",
-    "features.1.0.attn.relative_position_bias_table": "Swin",
-    "swin.encoder.layers.0.blocks.0.attention.self.relative_position_bias_table": "Swin",
+    "features.1.0.attn.relative_position_bias_table": "Swin of torchvision",
+    "layers.0.blocks.0.attn.cpb_mlp.0.weight": "Swin v2",
     "blocks.0.attn.relative_position_bias_table": "BEiT",
     "blocks.0.attn.q_bias": "BEiT",
     f"beit.encoder.layer.0.attention.attention.{_BIAS}.{_BIAS}_table": "BEiT",

@@ -4,6 +4,7 @@ from vit_jax.models import (  # noqa: F401  (names are registered by importing)
     convnext,
     efficientnet,
     resnet,
+    swin,
     vit_names,
 )
 from vit_jax.models.registry import create_model, list_models, model_fields

@@ -190,7 +190,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
         "registers": registers,
         "layer_scale": 1.0 if layer_scale else None,  # DINOv2's configuration class
         "qkv_bias": any(f"encoder.layer.0.attention.{q}.bias" in tensors for q in _QUERIES),
-        "activation": "gelu" if gated else _activation(config),
+        "activation": "gelu" if gated else activation_of(config),
         **origin.fields,
     }
     if kind == "dinov2_with_registers":
@@ -281,7 +281,7 @@ def _check_config(config: Mapping[str, Any], **found: int) -> None:
             )
 
 
-def _activation(config: Mapping[str, Any]) -> str:
+def activation_of(config: Mapping[str, Any]) -> str:
     named = config.get("hidden_act", "gelu")
     if named not in ACTIVATIONS:
         raise UserError(

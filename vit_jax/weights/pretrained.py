@@ -28,6 +28,7 @@ from vit_jax.weights import (
     google,
     hugging_face,
     resnet,
+    swin,
     timm,
     torchvision,
 )
@@ -43,16 +44,18 @@ ECOSYSTEMS = (
     *resnet.ECOSYSTEMS,
     *convnext.ECOSYSTEMS,
     *efficientnet.ECOSYSTEMS,
+    *swin.ECOSYSTEMS,
 )
 
 # What files of other architectures look like: a name that only they have.
 _OTHERS = {
     "BEiT, EVA or DINOv3 of timm": (
         r"blocks\.\d+\.attn\.(q_bias|relative_position_bias_table)",
-        r".*\.relative_position_bias\.relative_position_bias_table",
+        r"(?!.*\.blocks\.).*\.relative_position_bias\.relative_position_bias_table",
         r"rel_pos_bias\.relative_position_bias_table",
     ),
-    "Swin": (r".*relative_position_bias_table",),
+    "Swin of torchvision": (r"features\..*\.relative_position_bias_table",),
+    "Swin v2": (r".*\.cpb_mlp\..*", r".*\.continuous_position_bias_mlp\..*"),
     "PVT": (r"(.*\.)?patch_embed1\..*", r".*\.spatial_reduction\..*", r".*attn\.sr\..*"),
     "MLP-Mixer": (r"(.*/)?MixerBlock_0/.*", r"blocks\.0\.mlp_tokens\..*"),
     "a hybrid of ResNet and ViT": (r"(.*/)?conv_root/kernel", r"patch_embed\.backbone\..*"),
@@ -129,7 +132,7 @@ def recognise(tensors: Tensors) -> Ecosystem:
         if any(re.fullmatch(pattern, name) for pattern in patterns for name in tensors):
             raise UserError(
                 f"the file looks like {looks_like}, which cannot be read yet; there are ViT, DeiT, "
-                "DeiT III, MAE, DINO and DINOv2"
+                "DeiT III, MAE, DINO, DINOv2 and Swin"
             )
     for ecosystem in ECOSYSTEMS:
         if ecosystem.recognises(ecosystem.tidy(tensors)):

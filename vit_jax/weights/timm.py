@@ -152,7 +152,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
     arguments = configured_section(config, "model_args")
     _check_architecture(tensors, config)
     origin_name, origin = choose_origin(asked, *_candidates(tensors, config))
-    asked = _with_size(asked, config)
+    asked = with_size(asked, config)
     width, in_channels, *patch = axes_of(
         tensors, "patch_embed.proj.weight", "out, in, height, width"
     )
@@ -305,7 +305,7 @@ def _activation(config: Mapping[str, Any]) -> str:
     return named
 
 
-def _with_size(asked: Asked, config: Mapping[str, Any]) -> Asked:
+def with_size(asked: Asked, config: Mapping[str, Any]) -> Asked:
     """What was asked, with the picture size of the configuration where it names one."""
     arguments = configured_section(config, "model_args")
     pretrained = configured_section(config, "pretrained_cfg")
