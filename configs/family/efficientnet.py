@@ -3,7 +3,7 @@
     python train.py --config=configs/family/efficientnet.py --workdir=runs/efficientnet
 
 Reached by us: TODO
-Cost: RRR parameters, MMM MMACs a picture; TODO
+Cost: 55,002 parameters, 1.3 MMACs a picture; TODO
 """
 
 from vit_jax.config import default_config
