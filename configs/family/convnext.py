@@ -3,7 +3,7 @@
     python train.py --config=configs/family/convnext.py --workdir=runs/convnext
 
 Reached by us: TODO
-Cost: RRR parameters, MMM MMACs a picture; TODO
+Cost: 97,578 parameters, 2.4 MMACs a picture; TODO
 """
 
 from vit_jax.config import default_config

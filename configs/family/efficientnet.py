@@ -1,9 +1,9 @@
-"""Real scanned digits with a small EfficientNet: a stem without stride, three stages.
+"""Real scanned digits with a small EfficientNet: three stages, the first two at 8 x 8.
 
     python train.py --config=configs/family/efficientnet.py --workdir=runs/efficientnet
 
 Reached by us: TODO
-Cost: RRR parameters, MMM MMACs a picture; TODO
+Cost: 55,002 parameters, 1.3 MMACs a picture; TODO
 """
 
 from vit_jax.config import default_config
@@ -17,12 +17,12 @@ def get_config():
     config.model.image_size = 16
     config.model.in_channels = 1
     config.model.depths = (1, 2, 2)
-    config.model.widths = (16, 24, 40)
+    config.model.widths = (16, 24, 48)
     config.model.kernels = (3, 3, 3)
-    config.model.strides = (1, 2, 2)
+    config.model.strides = (1, 1, 2)
     config.model.expansions = (1, 4, 4)
     config.model.stem_width = 16
-    config.model.stem_stride = 1
+    config.model.stem_stride = 2
     config.model.head_width = 128
 
     # Turned, shifted and scaled about as much as people's hands do.

@@ -3,7 +3,7 @@
     python train.py --config=configs/family/resnet.py --workdir=runs/resnet
 
 Reached by us: TODO
-Cost: RRR parameters, MMM MMACs a picture; TODO
+Cost: 77,754 parameters, 3.1 MMACs a picture; TODO
 """
 
 from vit_jax.config import default_config

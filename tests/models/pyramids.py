@@ -1,5 +1,6 @@
 """What the tests of convolutional networks share."""
 
+import functools
 import math
 
 import jax
@@ -8,11 +9,32 @@ import numpy as np
 import optax
 
 
-def variables_of(model, size=(16, 16), seed=0):
-    """Fresh variables, without what layers sow."""
-    images = jnp.zeros((1, *size, model.in_channels))
-    made = jax.jit(model.init)(jax.random.key(seed), images)
-    return {name: tree for name, tree in made.items() if name != "intermediates"}
+def variables_of(model, size=(16, 16)):
+    """Random kernels of variance 1 / fan_in, and all else as it begins; compiles nothing."""
+    images = jax.ShapeDtypeStruct((1, *size, model.in_channels), jnp.float32)
+    shapes = jax.eval_shape(lambda x: model.init(jax.random.key(0), x), images)
+    random = np.random.RandomState(0)
+
+    def drawn(path, leaf):
+        name = path[-1].key
+        if name == "kernel":
+            return random.normal(size=leaf.shape) / math.prod(leaf.shape[:-1]) ** 0.5
+        if name == "gamma":
+            return np.full(leaf.shape, model.layer_scale)
+        return np.full(leaf.shape, 1.0 if name in ("scale", "var") else 0.0)
+
+    kept = {name: tree for name, tree in shapes.items() if name != "intermediates"}
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: jnp.asarray(drawn(path, leaf), jnp.float32), kept
+    )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def seen(model, variables, images):
+    """Logits, features and what is sown, outside training; compiled once for a model and shape."""
+    logits, kept = model.apply(variables, images, mutable=["intermediates"])
+    features = model.apply(variables, images, method="features")
+    return logits, features, kept["intermediates"]
 
 
 def pictures(model, size=(16, 16), batch=2):

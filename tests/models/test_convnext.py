@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.models.pyramids import gradients, pictures, variables_of
+from tests.models.pyramids import gradients, pictures, seen, variables_of
 from vit_jax.models import create_model
 from vit_jax.models.convnext import Block, ConvNeXt
 from vit_jax.models.cost import cost
@@ -36,7 +36,13 @@ def variables():
     return variables_of(TINY)
 
 
-@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "ConvNeXt-T" else pytest.param(name, marks=pytest.mark.slow)
+        for name in COUNTS
+    ],
+)
 def test_parameters_and_multiplications_are_the_published_ones(name):
     found = cost(create_model(name))
     assert (found.parameters, found.macs) == COUNTS[name]
@@ -44,7 +50,8 @@ def test_parameters_and_multiplications_are_the_published_ones(name):
 
 @pytest.mark.parametrize("size", [(16, 16), (12, 20)])
 def test_stages_halve_the_picture(size, variables):
-    features = TINY.apply(variables, pictures(TINY, size), method="features")
+    logits, features, _ = seen(TINY, variables, pictures(TINY, size))
+    assert logits.shape == (2, 3)
     height, width = size
     assert [stage.shape for stage in features.stages] == [
         (2, height // 2, width // 2, 4),
@@ -66,30 +73,21 @@ def test_a_block_whose_scale_is_zero_is_the_identity():
     assert np.abs(block.apply({"params": params}, x) - x).max() > 1e-6
 
 
-def test_layer_scale_begins_at_a_millionth_and_can_be_left_out():
-    scale = variables_of(TINY.clone(layer_scale=1e-6))["params"]["stages_1"]["blocks_1"]["ls"]
-    np.testing.assert_allclose(scale["gamma"], 1e-6)
+def test_a_fresh_block_has_deviations_of_002_and_a_scale_of_a_millionth():
     assert create_model("ConvNeXt-T").layer_scale == 1e-6
-    without = variables_of(TINY.clone(layer_scale=None))["params"]["stages_1"]["blocks_1"]
-    assert set(without) == {"conv", "norm", "mlp"}
-
-
-def test_kernels_are_drawn_with_a_deviation_of_002():
-    params = variables_of(TINY.clone(widths=(64, 128), patch_size=4, kernel_size=7))["params"]
-    kernels = [
-        params["patch_embed"]["kernel"],
-        params["stages_0"]["blocks_0"]["conv"]["kernel"],
-        params["stages_0"]["blocks_0"]["mlp"]["fc1"]["kernel"],
-        params["stages_1"]["downsample"]["conv"]["kernel"],
-    ]
-    for kernel in kernels:
+    x = jnp.zeros((1, 4, 4, 64))
+    params = Block(0.0, 7, 4, 1e-6, 1e-6, "float32").init(jax.random.key(0), x)["params"]
+    np.testing.assert_allclose(params["ls"]["gamma"], 1e-6)
+    for kernel in (params["conv"]["kernel"], params["mlp"]["fc1"]["kernel"]):
         assert np.std(kernel) == pytest.approx(0.02, rel=0.05)
+    without = Block(0.0, 7, 4, None, 1e-6, "float32")
+    shapes = jax.eval_shape(without.init, jax.random.key(0), x)["params"]
+    assert set(shapes) == {"conv", "norm", "mlp"}
 
 
 def test_blocks_are_sown_where_they_stand(variables):
-    _, kept = TINY.apply(variables, pictures(TINY), mutable=["intermediates"])
-    features = TINY.apply(variables, pictures(TINY), method="features")
-    [out] = kept["intermediates"]["stages_1"]["blocks_1"]["out"]
+    _, features, kept = seen(TINY, variables, pictures(TINY))
+    [out] = kept["stages_1"]["blocks_1"]["out"]
     np.testing.assert_array_equal(out, features.stages[1])
 
 
@@ -114,9 +112,9 @@ def test_branches_are_dropped_in_training_only_and_more_of_them_the_deeper(varia
 
 def test_bfloat16_is_near_float32_and_its_logits_are_float32(variables):
     images = pictures(TINY)
-    low = TINY.clone(dtype="bfloat16").apply(variables, images)
+    low, *_ = seen(TINY.clone(dtype="bfloat16"), variables, images)
     assert low.dtype == jnp.float32
-    np.testing.assert_allclose(low, TINY.apply(variables, images), atol=0.02)
+    np.testing.assert_allclose(low, seen(TINY, variables, images)[0], atol=0.02)
 
 
 def test_gradients_are_finite_and_reach_every_parameter(variables):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.models.pyramids import count, gradients, pictures, variables_of
+from tests.models.pyramids import count, gradients, pictures, seen, variables_of
 from vit_jax.models import create_model
 from vit_jax.models.cost import cost
 from vit_jax.models.resnet import Block, ResNet
@@ -36,7 +36,13 @@ def variables():
     return variables_of(TINY)
 
 
-@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "ResNet-50" else pytest.param(name, marks=pytest.mark.slow)
+        for name in COUNTS
+    ],
+)
 def test_parameters_and_multiplications_are_the_published_ones(name):
     found = cost(create_model(name))
     assert (found.parameters, found.macs) == COUNTS[name]
@@ -66,14 +72,14 @@ def test_the_small_network_costs_what_a_hand_counts():
 
 @pytest.mark.parametrize(("size", "grids"), [((16, 16), (16, 8, 4)), ((13, 22), (13, 7, 4))])
 def test_every_size_is_legal_and_a_stride_leaves_the_larger_half(size, grids, variables):
-    features = TINY.apply(variables, pictures(TINY, size), method="features")
+    logits, features, _ = seen(TINY, variables, pictures(TINY, size))
+    assert logits.shape == (2, 3)
     assert [stage.shape[1] for stage in features.stages] == list(grids)
     assert [stage.shape[-1] for stage in features.stages] == [4, 4, 8]
     last = features.stages[-1]
     assert features.grid == last.shape[1:3]
     assert features.tokens.shape == (2, last.shape[1] * last.shape[2], 8)
     np.testing.assert_allclose(features.pooled, last.mean((1, 2)), rtol=1e-6)
-    assert TINY.apply(variables, pictures(TINY, size)).shape == (2, 3)
 
 
 def test_the_large_stem_leaves_a_quarter_of_each_side():
@@ -96,17 +102,16 @@ def test_a_fresh_block_is_its_shortcut(kind):
 
 
 def test_blocks_are_sown_where_they_stand(variables):
-    _, kept = TINY.apply(variables, pictures(TINY), mutable=["intermediates"])
-    features = TINY.apply(variables, pictures(TINY), method="features")
-    [out] = kept["intermediates"]["stages_2"]["blocks_0"]["out"]
+    _, features, kept = seen(TINY, variables, pictures(TINY))
+    [out] = kept["stages_2"]["blocks_0"]["out"]
     np.testing.assert_array_equal(out, features.stages[2])
 
 
 def test_bfloat16_is_near_float32_and_its_logits_are_float32(variables):
     images = pictures(TINY)
-    low = TINY.clone(dtype="bfloat16").apply(variables, images)
+    low, *_ = seen(TINY.clone(dtype="bfloat16"), variables, images)
     assert low.dtype == jnp.float32
-    np.testing.assert_allclose(low, TINY.apply(variables, images), atol=0.05)
+    np.testing.assert_allclose(low, seen(TINY, variables, images)[0], atol=0.05)
 
 
 def test_gradients_are_finite_and_the_statistics_move_in_training_only(variables):
