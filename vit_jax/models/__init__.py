@@ -10,4 +10,12 @@ from vit_jax.models import (  # noqa: F401  (names are registered by importing)
 from vit_jax.models.registry import create_model, list_models, model_fields
 from vit_jax.models.vit import DistilledLogits, Features, ViT
 
-__all__ = ["DistilledLogits", "Features", "ViT", "create_model", "list_models", "model_fields"]
+__all__ = [
+    "DistilledLogits",
+    "Features",
+    "Swin",
+    "ViT",
+    "create_model",
+    "list_models",
+    "model_fields",
+]

@@ -7,8 +7,8 @@ Three things to know:
   a square window is a square of odd sides. Which picture size the tables are for stands nowhere in
   most files; where nobody says it, it is the one whose last map is one window: 224 pixels for
   window 7, 384 for 12.
-- All of them pad maps that windows do not fill, and let tokens attend to that padding; timm pads
-  after the roll besides. Here padding is masked, so that numbers are theirs where nothing is padded.
+- All of them pad maps that windows do not fill and let tokens attend to that padding; timm pads
+  after the roll besides. Here padding is masked: numbers are theirs where nothing is padded.
 
 Source of the names and facts: timm 1.0, `SwinTransformer`; microsoft/Swin-Transformer,
 `models/swin_transformer.py` and `data/build.py`; transformers 5.24, `SwinModel`; by running them.
