@@ -94,7 +94,8 @@ def train_batches(
 
     Returns:
       An iterator of `{"image": uint8 (b, h, w, c), "label": int32 (b,)}` in numpy, and of what is
-      in `rows`; the label is float32 (b, classes) for multi-label data. Its `close()` ends threads and workers.
+      in `rows`; the label is float32 (b, classes) for multi-label data. Its `close()` ends threads
+      and workers.
 
     Raises:
       UserError: the batch does not divide among the hosts, the source is empty, or the options do

@@ -201,7 +201,7 @@ def _restore_or_begin(
         )
     if before != now:
         raise UserError(
-            f"the data have changed since {run.path} was begun: they were {before} and are now {now}; "
-            "bring the old data back or choose another --workdir"
+            f"the data have changed since {run.path} was begun: they were {before} and are "
+            f"now {now}; bring the old data back or choose another --workdir"
         )
     return step, state
