@@ -18,6 +18,9 @@ ROOT = Path(__file__).parents[1]
 # What begins with trained weights has its test in training/test_start.py.
 RECIPES = sorted(set((ROOT / "configs").glob("*.py")) - {ROOT / "configs" / "finetune.py"})
 
+# What wants a teacher takes its updates in training/test_distillation.py.
+TAUGHT = ROOT / "configs" / "deit.py"
+
 # Few pictures, a tiny batch, and a learning rate that moves every parameter from the first update.
 SHORT = {
     "batch_size": "4",
@@ -32,15 +35,19 @@ SHORT = {
 
 # Of a large model two blocks stand for all, and the S/16 of a paper for its B/16, unless there is
 # time.
-LARGE = [path for path in RECIPES if "imagenet" in path.stem]
+LARGE = [path for path in RECIPES if "imagenet" in path.stem or path == TAUGHT]
 UPDATES = [
     *(pytest.param(path, {}, id=path.stem) for path in RECIPES if path not in LARGE),
     *(
         pytest.param(path, {"model.depth": "2"}, id=f"{path.stem}-shallow")
         for path in LARGE
-        if not path.stem.endswith("b16")
+        if not path.stem.endswith("b16") and path != TAUGHT
     ),
-    *(pytest.param(path, {}, id=path.stem, marks=pytest.mark.slow) for path in LARGE),
+    *(
+        pytest.param(path, {}, id=path.stem, marks=pytest.mark.slow)
+        for path in LARGE
+        if path != TAUGHT
+    ),
 ]
 
 

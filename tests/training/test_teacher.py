@@ -63,10 +63,13 @@ def test_where_nothing_differs_not_a_bit_does():
 )
 @pytest.mark.parametrize("size", [(5, 7), (23, 30)], ids=["smaller", "larger"])
 def test_pictures_are_resized_as_pillow_resizes_them(interpolation, resample, size):
-    """To rounding: Pillow gives whole numbers, and rounds after each of the two axes."""
+    """To rounding: Pillow gives whole numbers, and rounds after each of the two axes.
+
+    The pictures are of middling brightness, or Pillow would also cut off after the first axis.
+    """
     student = Preprocessing((12, 16), mean=(0.2,), std=(0.7,))
     its = Preprocessing(size, interpolation=interpolation, **RGB)
-    image = pixels(12, 16, 3)
+    image = 80 + pixels(12, 16, 3) // 3
     seen = teacher(its, student)(student.normalize(image[None]))[0]
     resized = np.asarray(Image.fromarray(image).resize(size[::-1], resample))
     expected = (resized / 255.0 - np.array(RGB["mean"])) / np.array(RGB["std"])
@@ -107,7 +110,7 @@ def test_running_statistics_are_read_and_stay_as_they_are():
 
 
 def test_its_variables_are_those_that_the_objective_holds(finished_run):
-    """Held in their place others count; the step holds traced ones, or they would be compiled in."""
+    """The step holds traced ones in their place, or they would be compiled into it."""
     student = finished_run.read_model().preprocessing
     knows = open_teacher(str(finished_run.path), student, DIGITS)
     objective = Distillation(Supervised(knows.model), knows)
