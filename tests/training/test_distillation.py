@@ -453,17 +453,20 @@ def changed(before, after):
 def test_two_updates_of_the_recipe_change_every_leaf_of_a_taught_student(data_dir, finished_run):
     recipe = ROOT / "configs" / "family" / "deit.py"
     short = {"data.dir": data_dir, "batch_size": "4", "duration": "2 steps", "schedule.warmup": "0"}
-    short["distillation.teacher"] = str(finished_run.path)
+    short |= {"distillation.teacher": str(finished_run.path), "model.depth": "1"}
     experiment = build(load_config(str(recipe), list(short.items())))
     before = jax.device_get(experiment.initial_state().params)
     after, _ = steps_of(experiment)
     leaves = changed(before, after.params)
     assert all(leaves.values()), leaves
-    parameters = cost(experiment.model).parameters
-    assert f"{parameters:,} parameters" in recipe.read_text()
+    fields = {**load_config(str(recipe)).model.to_dict(), "num_classes": 10}
+    found = cost(create_model(fields.pop("name"), **fields))
+    said = f"{found.parameters:,} parameters, {found.macs / 1e6:.1f} MMACs a picture"
+    assert said in recipe.read_text()
 
 
 SMALL = {"model.depth": "1", "model.width": "48", "model.heads": "3", "model.mlp_width": "48"}
+SMALL |= {"model.image_size": "64", "precision": "float32"}
 
 
 @pytest.mark.parametrize(
