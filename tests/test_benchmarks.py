@@ -82,6 +82,6 @@ def test_students_are_compared_alone_and_taught(tmp_path):
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in lines[head + 2 :] if line
     ]
-    assert [row[0] for row in rows] == ["all 1,437 training digits", "the first 143"]
+    assert [row[0] for row in rows] == ["all 1,437 training digits", "the first 144"]
     assert all(0 <= float(cell) <= 100 for row in rows for cell in row[1:])
     assert len(list(tmp_path.glob("*/model.json"))) == 7  # the teacher and six students
