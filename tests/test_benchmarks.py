@@ -73,3 +73,15 @@ def test_a_peer_that_is_not_installed_is_named_with_its_remedy(monkeypatch):
     check_installed(["plain"])
     with pytest.raises(UserError, match="torch and timm cannot be imported.*--peers plain"):
         check_installed(["plain", "timm"])
+
+
+@pytest.mark.slow
+def test_students_are_compared_alone_and_taught(tmp_path):
+    lines = run_benchmark("distillation", "--quick", "--workdir", str(tmp_path)).splitlines()
+    (head,) = (at for at, line in enumerate(lines) if line.startswith("| task |"))
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in lines[head + 2 :] if line
+    ]
+    assert [row[0] for row in rows] == ["all 1,437 training digits", "the first 144"]
+    assert all(0 <= float(cell) <= 100 for row in rows for cell in row[1:])
+    assert len(list(tmp_path.glob("*/model.json"))) == 7  # the teacher and six students

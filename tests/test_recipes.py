@@ -18,6 +18,9 @@ ROOT = Path(__file__).parents[1]
 # What begins with trained weights has its test in training/test_start.py.
 RECIPES = sorted(set((ROOT / "configs").glob("*.py")) - {ROOT / "configs" / "finetune.py"})
 
+# What wants a teacher takes its updates in training/test_distillation.py.
+TAUGHT = ROOT / "configs" / "deit.py"
+
 # Few pictures, a tiny batch, and a learning rate that moves every parameter from the first update.
 SHORT = {
     "batch_size": "4",
@@ -32,9 +35,9 @@ SHORT = {
 
 # A block or two and small pictures stand for a model, and the S/16 of a paper for its B/16, unless
 # there is time. The default recipe is whole in any case.
-LARGE = [path for path in RECIPES if "imagenet" in path.stem]
+LARGE = [path for path in RECIPES if "imagenet" in path.stem or path == TAUGHT]
 WHOLE = [path for path in RECIPES if path.stem == "digits"]
-OTHERS = [path for path in RECIPES if path not in WHOLE]
+OTHERS = [path for path in RECIPES if path not in (*WHOLE, TAUGHT)]
 CUT = {
     path: {"model.depth": "1"} | ({"model.image_size": "32"} if path in LARGE else {})
     for path in OTHERS

@@ -207,6 +207,7 @@ def evaluate(
     else:
         raise UserError(f"{run} was not trained here, so it has no data; say --dataset=DATASET")
     # Any machine will do, not only the one it ran on.
+    config.distillation = default_config().distillation  # nor is a teacher wanted any more
     config.device, config.mesh = "auto", {"data": -1, "fsdp": 1, "tensor": 1}
     class_names = record.class_names if record.has_names() else None
     experiment = build(config, class_names=class_names, split=folder.read_split(), record=record)

@@ -290,6 +290,25 @@ KEYS: dict[str, Key] = {
     "objective.label_smoothing": Key(
         0.0, "share of the label spread over all classes", Number(0, 0.99)
     ),
+    # Learning from another model beside the labels; docs/distillation.md.
+    "distillation.teacher": Key(
+        "",
+        "a trained model: a run folder, a file, a published name, hf://... or https://...; "
+        "empty: none",
+        Text(),
+    ),
+    "distillation.kind": Key(
+        "hard",
+        "hard: the teacher's answer is a label; soft: its probabilities are the target",
+        Choice(("hard", "soft")),
+    ),
+    "distillation.alpha": Key(0.5, "weight of the teacher's part of the loss", Number(0, 1)),
+    "distillation.temperature": Key(
+        1.0, "soft: divides the logits of teacher and student", Number(0.01)
+    ),
+    "distillation.cache": Key(
+        False, "whether the teacher sees each picture once only; needs augmentation off", Flag()
+    ),
     "optimizer.name": Key(
         "adamw",
         "how gradients become updates; docs/optimizers.md says what each reads",

@@ -33,6 +33,15 @@ def noise(*shape):
     return np.random.default_rng(0).integers(0, 256, shape, np.uint8)
 
 
+def test_what_is_switched_on_has_names():
+    off = Augment(rand_n=5, rand_m=3, rand_std=1, rand_increasing=False)  # policy is "none"
+    assert off.active == ()
+    assert Augment(shift=0.1, policy="three").active == ("shift", "policy")
+    for name in (*GEOMETRY, "policy", "color_jitter", "erase", "flip_vertical"):
+        assert Augment(**{name: getattr(ALL_ON, name)}).active == (name,)
+    assert "random_resized_crop" in ALL_ON.active
+
+
 def test_nothing_switched_on_is_the_picture_itself_and_draws_nothing():
     rng = np.random.default_rng(0)
     before = rng.bit_generator.state

@@ -496,3 +496,16 @@ def test_memory_stays_flat_over_ten_epochs(tmp_path, monkeypatch):
             used.append(int(statm.read_text().split()[1]) * 4096)
     assert len(used) == 10
     assert used[-1] - used[2] < 20e6
+
+
+@pytest.mark.parametrize("crop", [0.0, 0.5], ids=["whole", "cropped"])
+def test_rows_of_a_table_travel_with_their_example_or_what_takes_its_place(crop):
+    """Two epochs in two orders; where example 3 cannot be read, another comes with its own row."""
+    table = np.arange(20, dtype=np.float32).reshape(10, 2)
+    augment = Augment(random_resized_crop=crop)
+    options = {"augment": augment, "batch_size": 5, "total_steps": 4, "bad": quiet()}
+    batches = stream(numbered(10, torn=[3]), rows={"answers": table}, **options)
+    assert len(batches) == 4
+    for batch in batches:
+        assert 3 not in batch["label"] and batch["answers"].dtype == np.float32
+        np.testing.assert_array_equal(batch["answers"], table[batch["label"]])

@@ -115,6 +115,12 @@ class Augment:
         known = {field.name for field in dataclasses.fields(cls)}
         return cls(**{name: value for name, value in options.items() if name in known})
 
+    @property
+    def active(self) -> tuple[str, ...]:
+        """The options that change pictures; with none every epoch shows the same ones."""
+        numbers = tuple(name for name, legal in _LEGAL.items() if legal.off and getattr(self, name))
+        return numbers if self.policy == "none" else (*numbers, "policy")
+
     def random_crop(
         self,
         image: UInt8[np.ndarray, "h w c"],

@@ -16,7 +16,7 @@ Reading ahead, in threads or in worker processes, is Grain's.
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, NotRequired, TypedDict
 
 import numpy as np
@@ -69,6 +69,7 @@ def train_batches(
     balanced: bool = False,
     repeats: int = 1,
     bad: BadPictures | None = None,
+    rows: Mapping[str, np.ndarray] | None = None,
 ) -> Iterator[Batch]:
     """This host's batches of the steps `start_step`, ..., `total_steps - 1`.
 
@@ -89,10 +90,12 @@ def train_batches(
       balanced: whether every class comes equally often instead of every example.
       repeats: how many copies of a picture follow each other, each augmented anew.
       bad: takes note of pictures that cannot be read; default: names them on the standard error.
+      rows: what else is known of every example, by name; row i travels with example i.
 
     Returns:
-      An iterator of `{"image": uint8 (b, h, w, c), "label": int32 (b,)}` in numpy, the label
-      float32 (b, classes) for multi-label data. Its `close()` ends threads and workers.
+      An iterator of `{"image": uint8 (b, h, w, c), "label": int32 (b,)}` in numpy, and of what is
+      in `rows`; the label is float32 (b, classes) for multi-label data. Its `close()` ends threads
+      and workers.
 
     Raises:
       UserError: the batch does not divide among the hosts, the source is empty, or the options do
@@ -102,10 +105,13 @@ def train_batches(
     bad = BadPictures() if bad is None else bad
     order: Order = BalancedOrder(source.labels, seed) if balanced else TrainOrder(len(source), seed)
     crops = augment.random_resized_crop > 0
-    stream = _TrainStream(
-        pictures=_Decoded(source)
+    pictures = (
+        _Decoded(source)
         if crops
-        else preprocessed(source, preprocess, fast=True, processes=max(1, workers)),
+        else preprocessed(source, preprocess, fast=True, processes=max(1, workers))
+    )
+    stream = _TrainStream(
+        pictures=_WithRows(pictures, rows) if rows else pictures,
         crop_to=preprocess if crops else None,
         augment=augment,
         order=RepeatedOrder(order, repeats) if repeats != 1 else order,
@@ -126,6 +132,7 @@ def eval_batches(
     process_index: int = 0,
     process_count: int = 1,
     bad: BadPictures | None = None,
+    fast: bool = False,
 ) -> Iterator[Batch]:
     """This host's batches of one pass over the source: every example once, in the source's order.
 
@@ -136,6 +143,7 @@ def eval_batches(
       process_index: number of this host, from 0.
       process_count: number of hosts.
       bad: takes note of pictures that cannot be read; default: names them on the standard error.
+      fast: whether the quicker decoder may read them, as in training.
 
     Returns:
       An iterator of `{"image": uint8 (b, h, w, c), "label": int32 (b,), "mask": float32 (b,)}` in
@@ -150,7 +158,7 @@ def eval_batches(
     bad = BadPictures() if bad is None else bad
     no_label = np.zeros(len(source.class_names), np.uint8) if source.multi_label else 0
     stream = _EvalStream(
-        pictures=preprocessed(source, preprocess),
+        pictures=preprocessed(source, preprocess, fast=fast),
         padding={
             "image": np.zeros((*preprocess.size, preprocess.channels), np.uint8),
             "label": no_label,
@@ -244,7 +252,7 @@ class _TrainStream:
 
     def __getitem__(self, step: int) -> _Made:
         places = [self.order[position] for position in self.blocks[step]]
-        images, labels, unreadable = [], [], []
+        images, labels, others, unreadable = [], [], [], []
         for place, rng in zip(places, _augmentation_rngs(self.seed, places), strict=True):
             example = self._example(place, unreadable)
             image = example["image"]
@@ -252,9 +260,13 @@ class _TrainStream:
                 image = self.augment.random_crop(image, self.crop_to, rng)
             images.append(self.augment(image, rng))
             labels.append(example["label"])
-        return _Made(
-            {"image": _stacked_images(images), "label": _stacked_labels(labels)}, unreadable
-        )
+            others.append({k: v for k, v in example.items() if k not in ("image", "label")})
+        batch: Batch = {
+            "image": _stacked_images(images),
+            "label": _stacked_labels(labels),
+            **{name: np.stack([other[name] for other in others]) for name in others[0]},
+        }
+        return _Made(batch, unreadable)
 
     def _example(self, place: Place, unreadable: list[BadPicture]) -> Example:
         """The example of a place, or what takes the place of a picture that cannot be read."""
@@ -324,6 +336,20 @@ class _Decoded:
 
     def __getitem__(self, index: int) -> Example:
         return self.source.read(index, fast=True)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class _WithRows:
+    """Examples, each with its row of some tables."""
+
+    examples: Sequence[Example]
+    rows: Mapping[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, index: int) -> Example:
+        return {**self.examples[index], **{name: x[index] for name, x in self.rows.items()}}
 
 
 def _stacked_images(images: list[np.ndarray]) -> UInt8[np.ndarray, "batch h w c"]:

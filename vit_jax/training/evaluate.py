@@ -89,10 +89,13 @@ def padded_batches(
     batch_size: int,
     mesh: Mesh,
     bad: BadPictures | None = None,
+    *,
+    fast: bool = False,
 ):
     """Batches of a whole source whose size divides over the devices, whatever `batch_size` is.
 
     bad: takes note of pictures that cannot be read, which are masked.
+    fast: whether they are decoded as training decodes them.
     """
     shards = batch_shards(mesh)
     return eval_batches(
@@ -102,4 +105,5 @@ def padded_batches(
         process_index=jax.process_index(),
         process_count=jax.process_count(),
         bad=bad,
+        fast=fast,
     )

@@ -12,6 +12,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
@@ -31,6 +32,7 @@ from vit_jax.models import create_model
 from vit_jax.models.legal import pair
 from vit_jax.runs import ModelRecord
 from vit_jax.training import checks
+from vit_jax.training.distillation import ANSWERS, check_distillation, make_distillation
 from vit_jax.training.evaluate import Evaluation, evaluate, padded_batches
 from vit_jax.training.groups import trainable_mask
 from vit_jax.training.objectives import Objective, make_objective
@@ -46,6 +48,7 @@ from vit_jax.training.sharding import (
 from vit_jax.training.start import inherited_fields, open_start
 from vit_jax.training.state import TrainState, random_keys, state_maker, zero_totals
 from vit_jax.training.step import make_eval_step, make_train_step
+from vit_jax.training.teacher import Teacher, answers, open_teacher
 from vit_jax.weights.adapt import Adapted
 
 DEFAULT_MODEL = "ViT-Ti/16"
@@ -69,6 +72,7 @@ class Experiment:
     trainable: Any
     mesh: Mesh
     bad_pictures: BadPictures
+    teacher: Teacher | None
 
     @property
     def train_source(self) -> Source:
@@ -97,8 +101,9 @@ class Experiment:
 
     @property
     def fingerprint(self) -> dict[str, str]:
-        """Which data the run sees; kept with every checkpoint."""
-        return {name: source.fingerprint for name, source in self.sources.items()}
+        """Which data the run sees, and which teacher; kept with every checkpoint."""
+        prints = {name: source.fingerprint for name, source in self.sources.items()}
+        return prints if self.teacher is None else {**prints, "teacher": self.teacher.fingerprint}
 
     def interval(self, key: str) -> int:
         """Steps between two of what happens every `key`."""
@@ -135,6 +140,9 @@ class Experiment:
 
     def train_step(self):
         """The compiled training step."""
+        constants = getattr(self.objective, "constants", None)
+        if constants is not None:  # cut along the mesh as the state is
+            constants = jax.device_put(constants, shard_state(constants, self.mesh))
         return make_train_step(
             self.objective,
             self.optimizer,
@@ -144,6 +152,7 @@ class Experiment:
             accumulate=self.config.accumulate,
             ema=self.config.ema,
             trainable=self.trainable,
+            constants=constants,
         )
 
     def eval_step(self):
@@ -166,13 +175,16 @@ class Experiment:
             balanced=self.config.data.sampling == "balanced",
             repeats=self.config.augment.repeats,
             bad=self.bad_pictures,
+            rows=self._kept_answers,
         )
         return _on_devices(batches, self.mesh)
 
-    def eval_batches(self, source: Source):
-        """Padded, masked batches of a whole source, on the host."""
+    def eval_batches(self, source: Source, *, fast: bool = False):
+        """Padded, masked batches of a whole source, on the host; `fast`: decoded as in training."""
         size = self.config.evaluate.batch_size or self.config.batch_size
-        return padded_batches(source, self.preprocessing, size, self.mesh, self.bad_pictures)
+        return padded_batches(
+            source, self.preprocessing, size, self.mesh, self.bad_pictures, fast=fast
+        )
 
     def evaluate(
         self, eval_step, variables: dict[str, Any], source: Source, should_stop=lambda: False
@@ -181,6 +193,14 @@ class Experiment:
         classes = len(self.record.class_names)
         batches = self.eval_batches(source)
         return evaluate(eval_step, variables, batches, self.mesh, classes, should_stop)
+
+    @functools.cached_property
+    def _kept_answers(self) -> dict[str, np.ndarray]:
+        """What the teacher says of every training picture, where that is computed only once."""
+        if self.teacher is None or not self.config.distillation.cache:
+            return {}
+        batches = self.eval_batches(self.train_source, fast=True)
+        return {ANSWERS: answers(self.teacher, self.preprocessing, batches, self.mesh)}
 
     @functools.cached_property
     def _make_state(self):
@@ -238,7 +258,18 @@ def build(
     except (ValueError, TypeError) as error:
         raise UserError(f"model: {error}") from error
     preprocessing = _preprocessing(config, model, trained)
+    augment = Augment.among(config.augment)
     objective = make_objective(config, model, train_source)
+    check_distillation(config, objective, augment)
+    teacher = None
+    if config.distillation.teacher:
+        teacher = open_teacher(
+            config.distillation.teacher,
+            preprocessing,
+            tuple(train_source.class_names),
+            dtype=config.precision,
+        )
+        objective = make_distillation(config, objective, teacher)
 
     clock = Clock(len(train_source), config.batch_size)
     clock = Clock(clock.examples, clock.batch_size, checks.resolve_steps(config, "duration", clock))
@@ -258,11 +289,12 @@ def build(
             class_names=tuple(train_source.class_names),
             activation=config.objective.loss,
             origin=f"trained on {config.dataset} ({config.data.train})"
-            + (f", from {config.init_from}" if config.init_from else ""),
+            + (f", from {config.init_from}" if config.init_from else "")
+            + (f", taught by {teacher.source} ({teacher.fingerprint})" if teacher else ""),
             versions=library_versions(),
         ),
         start=start.fit(model, tuple(train_source.class_names)) if start else None,
-        augment=Augment.among(config.augment),
+        augment=augment,
         objective=objective,
         metric_names=metric_names,
         clock=clock,
@@ -271,6 +303,7 @@ def build(
         trainable=trainable_mask(config, params_shapes),
         mesh=mesh,
         bad_pictures=BadPictures(strict=config.data.strict),
+        teacher=teacher,
     )
 
 
@@ -314,16 +347,18 @@ def _trace(objective, model, preprocessing, source) -> tuple[tuple[str, ...], An
     """Names of the metrics an objective gives and shapes of the parameters; nothing is computed."""
     images = jnp.zeros((1, *preprocessing.size, preprocessing.channels))
     label = jnp.zeros((1, len(source.class_names)) if source.multi_label else 1, jnp.int32)
+    constants = getattr(objective, "constants", None)
 
-    def trace(key):
+    def trace(key, constants):
         variables = model.init(key, images, train=False)
         params = variables.pop("params")
         variables.pop("intermediates", None)
         batch = {"image": images, "label": label}
-        return objective.loss(params, variables, batch, key, False)[2], params
+        held = objective if constants is None else objective.holding(constants)
+        return held.loss(params, variables, batch, key, False)[2], params
 
     try:
-        metrics, params_shapes = jax.eval_shape(trace, jax.random.key(0))
+        metrics, params_shapes = jax.eval_shape(trace, jax.random.key(0), constants)
     except (ValueError, TypeError) as error:  # a size or a type that the model cannot take
         raise UserError(f"model: {error}") from error
     return tuple(sorted(metrics)), params_shapes

@@ -192,9 +192,16 @@ def _restore_or_begin(
             )
         return 0, experiment.initial_state()
     step, state, record = restored
-    if record["data"] != experiment.fingerprint:
+    before, now = record["data"], experiment.fingerprint
+    if before.get("teacher") != now.get("teacher"):
         raise UserError(
-            f"the data have changed since {run.path} was begun: they were {record['data']} and are "
-            f"now {experiment.fingerprint}; bring the old data back or choose another --workdir"
+            f"the teacher {experiment.config.distillation.teacher} has other parameters than when "
+            f"{run.path} was begun (fingerprint {before.get('teacher')}, now {now.get('teacher')});"
+            " bring the old ones back or choose another --workdir"
+        )
+    if before != now:
+        raise UserError(
+            f"the data have changed since {run.path} was begun: they were {before} and are "
+            f"now {now}; bring the old data back or choose another --workdir"
         )
     return step, state

@@ -33,6 +33,9 @@ class Objective(Protocol):
     """Anything with these two functions; see the top of the file.
 
     criterion: the metric by which the best checkpoint is chosen; more is better.
+
+    An objective may have `constants` besides, arrays that its loss reads and nothing changes, and
+    `holding(constants)`, itself with others in their place: see `distillation.py`.
     """
 
     criterion: str
@@ -66,7 +69,7 @@ class Supervised:
     multi_label: whether a picture may have several labels, or none.
 
     A model with two heads learns through the mean of their logits, which is also its answer in
-    evaluation; a loss of its own for each head is a matter of distillation.
+    evaluation; a loss of its own for each head is a matter of `distillation.py`.
     """
 
     model: nn.Module
@@ -87,24 +90,18 @@ class Supervised:
         The metric is `accuracy`, where a mixed picture counts as its larger part; for multi-label
         data `label_accuracy`, the share of right answers among all classes.
         """
-        images, own_share = batch["image"], 1.0
-        mixed = train and self.mixing.on
-        if mixed:
-            # Folded in, so that the keys of dropout are the same with and without mixing.
-            images, own_share = self.mixing(images, jax.random.fold_in(rng, 1))
+        images, own_share = self.mixed(batch["image"], rng, train)
         logits, model_state = apply_model(
             self.model, params, model_state, images, rng=rng, train=train
         )
         if isinstance(logits, DistilledLogits):
             logits = logits.mean()
-        targets = self._targets(batch["label"], logits)
-        if mixed:
-            targets = mix_targets(targets, own_share)
+        targets = self.targets(batch["label"], logits, own_share)
         mask = batch.get("mask", jnp.ones(len(logits)))
-        losses = self._losses(logits, targets, train)
-        if train and self.class_weights is not None:
-            losses *= self._weights(batch["label"], own_share)
-        metrics = self._metrics(logits, targets, mask)
+        losses = self.losses(logits, targets, train) * self.weights(
+            batch["label"], own_share, train
+        )
+        metrics = self.metrics(logits, targets, mask)
         return jnp.sum(losses * mask), jnp.sum(mask), metrics, model_state
 
     def evaluate(self, params, model_state, batch):
@@ -114,12 +111,12 @@ class Supervised:
         more probable than the true one); with several, the `probabilities` of all classes.
         """
         logits, _ = apply_model(self.model, params, model_state, batch["image"])
-        targets = self._targets(batch["label"], logits)
+        targets = self.targets(batch["label"], logits)
         mask = batch.get("mask", jnp.ones(len(logits)))
         sums = {
-            "loss": jnp.sum(self._losses(logits, targets, train=False) * mask),
+            "loss": jnp.sum(self.losses(logits, targets, train=False) * mask),
             "weight": jnp.sum(mask),
-            **self._metrics(logits, targets, mask),
+            **self.metrics(logits, targets, mask),
         }
         outputs = {"label": batch["label"], "mask": mask}
         if self.multi_label:
@@ -136,18 +133,31 @@ class Supervised:
             "rank": _rank(logits, batch["label"]),
         }
 
-    def _is_binary(self, logits: Array) -> bool:
-        """Whether a single output tells two classes apart."""
-        return self.kind == "sigmoid" and not self.multi_label and logits.shape[-1] == 1
+    # ------------------------------------------------------------------ of what a loss is made
 
-    def _targets(self, labels: Array, logits: Array) -> Float[Array, "batch outputs"]:
+    def mixed(
+        self, images: Float[Array, "batch h w c"], rng: Array | None, train: bool
+    ) -> tuple[Float[Array, "batch h w c"], Float[Array, ""] | None]:
+        """The pictures that the model sees, and the share of each that is its own; None: all."""
+        if not (train and self.mixing.on):
+            return images, None
+        # Folded in, so that the keys of dropout are the same with and without mixing.
+        return self.mixing(images, jax.random.fold_in(rng, 1))
+
+    def targets(
+        self, labels: Array, logits: Array, own_share: Array | None = None
+    ) -> Float[Array, "batch outputs"]:
+        """What the outputs should say: one-hot, or 0 and 1; mixed as the pictures were."""
         if self.multi_label:
-            return labels.astype(jnp.float32)
-        if self._is_binary(logits):
-            return labels[:, None].astype(jnp.float32)
-        return jax.nn.one_hot(labels, logits.shape[-1])
+            targets = labels.astype(jnp.float32)
+        elif self._is_binary(logits):
+            targets = labels[:, None].astype(jnp.float32)
+        else:
+            targets = jax.nn.one_hot(labels, logits.shape[-1])
+        return targets if own_share is None else mix_targets(targets, own_share)
 
-    def _losses(self, logits: Array, targets: Array, train: bool) -> Float[Array, " batch"]:
+    def losses(self, logits: Array, targets: Array, train: bool) -> Float[Array, " batch"]:
+        """The cross-entropy of each picture; targets are smoothed while training."""
         smoothing = self.label_smoothing if train else 0.0
         if self.multi_label or self._is_binary(logits):
             targets = (1 - smoothing) * targets + smoothing / 2
@@ -157,7 +167,17 @@ class Supervised:
             return optax.softmax_cross_entropy(logits, targets)
         return optax.sigmoid_binary_cross_entropy(logits, targets).mean(-1)
 
-    def _metrics(self, logits: Array, targets: Array, mask: Array) -> dict[str, Array]:
+    def weights(
+        self, labels: Array, own_share: Array | None, train: bool
+    ) -> Float[Array, " batch"] | float:
+        """What each picture weighs in the loss: 1, or while training what its classes do."""
+        if not train or self.class_weights is None:
+            return 1.0
+        weights = jnp.array(self.class_weights, jnp.float32)[labels]
+        return weights if own_share is None else mix_targets(weights[:, None], own_share)[:, 0]
+
+    def metrics(self, logits: Array, targets: Array, mask: Array) -> dict[str, Array]:
+        """Sums over the batch, by name."""
         if self.multi_label:
             right = jnp.mean((logits > 0) == (targets > 0.5), axis=-1)
             return {"label_accuracy": jnp.sum(right * mask)}
@@ -167,9 +187,9 @@ class Supervised:
             right = logits.argmax(-1) == targets.argmax(-1)
         return {"accuracy": jnp.sum(right * mask)}
 
-    def _weights(self, labels: Array, own_share: Array) -> Float[Array, " batch"]:
-        weights = jnp.array(self.class_weights, jnp.float32)[labels]
-        return mix_targets(weights[:, None], own_share)[:, 0]
+    def _is_binary(self, logits: Array) -> bool:
+        """Whether a single output tells two classes apart."""
+        return self.kind == "sigmoid" and not self.multi_label and logits.shape[-1] == 1
 
 
 def _rank(logits: Float[Array, "batch classes"], labels: Array) -> Array:

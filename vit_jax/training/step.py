@@ -4,6 +4,7 @@ Pictures come as uint8 and are normalised here, on the device. The training step
 state, so that parameters and optimizer moments are held once.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,7 @@ def make_train_step(
     accumulate: int = 1,
     ema: float = 0.0,
     trainable: Any = None,
+    constants: Any = None,
 ) -> Callable[[TrainState, Batch], TrainState]:
     """A function from a state and a batch to the next state; the old state is used up.
 
@@ -40,12 +42,16 @@ def make_train_step(
         trainable: of `groups.trainable_mask`. The gradient of what is frozen counts as zero: it is
             not in the norm, makes no step a bad one, and the compiler leaves it out. None: nothing
             is frozen.
+        constants: arrays on the devices that the objective holds in every step, such as a teacher's
+            parameters. They are an argument of the program: closed over, they would be a part of
+            it, and be compiled and kept with it. None: it holds none.
     """
 
-    def train_step(state: TrainState, batch: Batch) -> TrainState:
+    def train_step(state: TrainState, batch: Batch, constants: Any = None) -> TrainState:
+        held = objective if constants is None else objective.holding(constants)
         rng = jax.random.fold_in(random_keys(seed)[1], state.step)
         gradient, sums, model_state = accumulated_gradient(
-            objective, preprocessing, state, batch, rng, accumulate
+            held, preprocessing, state, batch, rng, accumulate
         )
         if trainable is not None:
             gradient = jax.tree.map(lambda g, mask: jnp.where(mask, g, 0), gradient, trainable)
@@ -72,7 +78,8 @@ def make_train_step(
         changed = jax.tree.map(lambda new, old: jnp.where(good, new, old), changed, kept)
         return state.replace(step=state.step + 1, bad_steps=bad_steps, **changed)
 
-    return jax.jit(train_step, donate_argnums=0, out_shardings=shardings)
+    compiled = jax.jit(train_step, donate_argnums=0, out_shardings=shardings)
+    return compiled if constants is None else functools.partial(compiled, constants=constants)
 
 
 def accumulated_gradient(

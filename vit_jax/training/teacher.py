@@ -1,0 +1,177 @@
+"""A teacher: a trained model that says what it sees in the pictures a student learns from.
+
+What is notable here:
+- It sees the picture that the student sees, augmented, mixed and cut out already; only pixel
+  statistics and size become what it was trained on. Its own central crop is not taken a second
+  time, or it would see less than the student has to say something about.
+- It is never trained: no dropout, running statistics as they are, no gradient.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Float
+
+from vit_jax.data import Preprocessing
+from vit_jax.data.paths import same_form, some_of
+from vit_jax.errors import UserError
+from vit_jax.runs import ModelRecord
+from vit_jax.training.sharding import replicated, shard_state, to_devices
+from vit_jax.weights.open import open_weights
+
+# What `jax.image.resize` calls the ways of resizing; anti-aliased, all three are Pillow's.
+_METHODS = {"bilinear": "linear", "bicubic": "cubic", "lanczos": "lanczos3"}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Teacher:
+    """A trained model, and how a student's pictures become its own.
+
+    source: what it was opened by. model, variables: it, and its parameters and other collections.
+    preprocessing: its own. of_student: how the pictures that it is given are normalised.
+    activation: "softmax" or "sigmoid", by which it was trained.
+    fingerprint: of its parameters; others have another.
+    """
+
+    source: str
+    model: nn.Module
+    variables: dict[str, Any]
+    preprocessing: Preprocessing
+    of_student: Preprocessing
+    activation: str
+    fingerprint: str
+
+    def __call__(self, images: Float[Array, "batch h w c"]) -> Float[Array, "batch classes"]:
+        """Logits of pictures that are normalised for the student."""
+        return self.model.apply(self.variables, self.as_its_own(images), train=False)
+
+    def as_its_own(self, images: Float[Array, "batch h w c"]) -> Float[Array, "batch H W c"]:
+        """The student's pictures at the teacher's size and statistics."""
+        mine, theirs = self.preprocessing, self.of_student
+        resized = images.shape[1:3] != mine.size
+        if not resized and (mine.mean, mine.std) == (theirs.mean, theirs.std):
+            return images
+        pixels = images * jnp.array(theirs.std) + jnp.array(theirs.mean)  # on the scale 0 to 1
+        if resized:
+            shape = (len(images), *mine.size, images.shape[-1])
+            pixels = jax.image.resize(pixels, shape, _METHODS[mine.interpolation], antialias=True)
+            pixels = jnp.clip(pixels, 0, 1)  # cubic and Lanczos overshoot, and pictures end there
+        return (pixels - jnp.array(mine.mean)) / jnp.array(mine.std)
+
+
+def open_teacher(
+    source: str, of_student: Preprocessing, class_names: tuple[str, ...], *, dtype: str = "float32"
+) -> Teacher:
+    """A teacher by any name that `open_weights` takes, for students of these pictures and classes.
+
+    Args:
+        source: a published name, a file, a run folder, hf://... or https://...
+        of_student: the student's preprocessing.
+        class_names: of the student's data. Classes of a teacher that have no names are taken to be
+            these, in this order.
+        dtype: of the teacher's computation.
+
+    Raises:
+        UserError: it cannot be read, or its classes, outputs or channels are others.
+    """
+    try:
+        record, variables = open_weights(source)
+        record = dataclasses.replace(record, fields={**record.fields, "dtype": dtype})
+        model = record.create_model()
+        _check(record, model, variables, of_student, class_names)
+    except UserError as error:
+        raise UserError(f"distillation.teacher = {source!r}: {error}") from error
+    return Teacher(
+        source,
+        model,
+        variables,
+        record.preprocessing,
+        of_student,
+        record.activation,
+        _fingerprint(variables),
+    )
+
+
+def answers(
+    teacher: Teacher, preprocessing: Preprocessing, batches: Iterable[dict], mesh: Mesh
+) -> Float[np.ndarray, "examples classes"]:
+    """The teacher's logits of every example of a source, in its order.
+
+    Args:
+        teacher: who is asked.
+        preprocessing: of the student, which made the batches.
+        batches: of `padded_batches`: padding stands at the end only. What a picture that cannot be
+            read gets is never used, for another one takes its place.
+        mesh: the devices to compute on.
+    """
+    variables = jax.device_put(teacher.variables, shard_state(teacher.variables, mesh))
+
+    def ask(variables, images):
+        held = dataclasses.replace(teacher, variables=variables)
+        return held(preprocessing.normalize(images))
+
+    compiled = jax.jit(ask, out_shardings=replicated(mesh))
+    rows = [
+        jax.device_get(compiled(variables, to_devices(batch, mesh)["image"])) for batch in batches
+    ]
+    return np.concatenate(rows)
+
+
+def _check(
+    record: ModelRecord,
+    model: nn.Module,
+    variables: dict[str, Any],
+    of_student: Preprocessing,
+    class_names: tuple[str, ...],
+) -> None:
+    """Whether the teacher speaks of the student's classes and sees the student's channels."""
+    if record.preprocessing.channels != of_student.channels:
+        raise UserError(
+            f"it sees pictures of {record.preprocessing.channels} channels and the student of "
+            f"{of_student.channels}; take another teacher, or give the student as many with "
+            f"--config.model.in_channels={record.preprocessing.channels}"
+        )
+    images = jnp.zeros((1, *record.preprocessing.size, of_student.channels))
+    try:
+        logits = jax.eval_shape(lambda v: model.apply(v, images, train=False), variables)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"its model and its parameters do not fit: {error}") from error
+    classes = len(class_names)
+    if not model.num_classes or logits.shape != (1, classes):
+        outputs = "no classifier" if not model.num_classes else f"{logits.shape[-1]:,} outputs"
+        raise UserError(
+            f"it has {outputs} and the student's data have {classes:,} classes; a teacher needs "
+            "one output for each of them: train it, or fine-tune it, on the same classes"
+        )
+    if not record.has_names():
+        return
+    its, ours = ([same_form(name) for name in names] for names in (record.class_names, class_names))
+    if its == ours:
+        return
+    if sorted(its) == sorted(ours):
+        said = "its classes are those of the student's data in another order"
+    else:
+        said = "its classes are not those of the student's data"
+    raise UserError(
+        f"{said}: {some_of(its)} and {some_of(ours)}; train it on the same classes, or, if only "
+        "the names are others, write the student's into its class_names (python -m vit_jax convert "
+        "SOURCE FOLDER --class-names FILE)"
+    )
+
+
+def _fingerprint(variables: dict[str, Any]) -> str:
+    """A short text that says which parameters these are."""
+    digest = hashlib.blake2b(digest_size=8)
+    leaves = jax.tree_util.tree_leaves_with_path(variables)
+    for path, leaf in leaves:
+        array = np.ascontiguousarray(leaf)
+        digest.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
+        digest.update(array.reshape(-1).view(np.uint8))
+    return digest.hexdigest()
