@@ -282,8 +282,8 @@ OTHER_ARCHITECTURES = {
     "blocks.0.mlp_tokens.fc1.weight": "Mixer",
     "MixerBlock_0/token_mixing/Dense_0/kernel": "Mixer",
     "params/MixerBlock_0/token_mixing/Dense_0/kernel": "Mixer",
-    "conv_root/kernel": "hybrid",
-    "patch_embed.backbone.stem.conv.weight": "hybrid",
+    "patch_embed.backbone.conv1.0.weight": "hybrid",
+    "patch_embed.backbone.0.conv.weight": "hybrid",
     "visual.transformer.resblocks.0.ln_1.weight": "CLIP",
     "vision_model.embeddings.class_embedding": "CLIP",
     "stages.0.blocks.0.conv_dw.weight": "ConvNeXt",
@@ -292,7 +292,6 @@ OTHER_ARCHITECTURES = {
     "stages.0.0.dwconv.weight": "ConvNeXt",
     "layer1.0.conv1.weight": "ResNet",
     "resnet.encoder.stages.0.layers.0.layer.0.convolution.weight": "ResNet",
-    "conv_proj.conv_bn_relu_0.0.weight": "stem of convolutions",
     "rope_embed.periods": "DINOv3",
 }
 

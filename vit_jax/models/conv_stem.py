@@ -14,7 +14,6 @@ What is notable here:
 import math
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
@@ -136,8 +135,13 @@ class ConvStemViT(ViT):
         """The stride of each convolution."""
         if self.stem_strides is not None:
             return self.stem_strides
-        before = (None, *self.stem_channels[:-1])
-        return tuple(1 if a == b else 2 for a, b in zip(before, self.stem_channels, strict=True))
+        return self.strides_of(self.stem_channels)
+
+    @staticmethod
+    def strides_of(channels: tuple[int, ...]) -> tuple[int, ...]:
+        """The strides of the paper's stems: 2 wherever the channels change, else 1."""
+        before = (None, *channels[:-1])
+        return tuple(1 if a == b else 2 for a, b in zip(before, channels, strict=True))
 
     def _make_patch_embed(self) -> nn.Module:
         return ConvStem(
