@@ -11,7 +11,7 @@ from vit_jax.models.conv_stem import ConvStem, ConvStemViT
 from vit_jax.models.cost import cost
 from vit_jax.models.layout import read_blocks, stack_blocks, unstack_blocks
 from vit_jax.models.memory import memory
-from vit_jax.weights.adapt import adapt
+from vit_jax.weights.adapt import adapt, variable_shapes
 
 TINY = {
     "num_classes": 5,
@@ -68,14 +68,54 @@ def test_macs_of_the_stem_are_those_of_its_convolutions():
     assert parts["patch embedding"].parameters == stem_numbers(channels[1:], 192)
 
 
+def draw(shapes, seed=0):
+    """Arrays of these shapes, as they often are: about 0, scales about 1, variances above 0.
+
+    Drawn by NumPy: to compile an initialisation takes longer than a test.
+    """
+    rng = np.random.default_rng(seed)
+
+    def one(path, leaf):
+        drawn = rng.normal(size=leaf.shape).astype(np.float32)
+        if path.endswith(("scale", "var")):
+            return np.exp(0.3 * drawn)
+        return (
+            drawn / np.sqrt(max(1, np.prod(leaf.shape[:-1]))) if "kernel" in path else 0.3 * drawn
+        )
+
+    flat = flatten_dict(shapes, sep="/")
+    return unflatten_dict({path: one(path, leaf) for path, leaf in flat.items()}, sep="/")
+
+
 @pytest.fixture(scope="module")
 def tiny():
+    """A model, variables and pictures."""
     model = ConvStemViT(**TINY)
-    images = jax.random.normal(jax.random.key(1), (4, 16, 16, 3))
-    variables = jax.jit(model.init)(jax.random.key(0), images)
-    drawn = jax.random.normal(jax.random.key(2), (16, 5))  # a head of zeros would hide all
-    variables["params"]["head"]["kernel"] = drawn
-    return model, {name: variables[name] for name in ("params", "batch_stats")}, images
+    images = np.random.default_rng(1).normal(size=(4, 16, 16, 3)).astype(np.float32)
+    return model, draw(variable_shapes(model)), images
+
+
+@pytest.fixture(scope="module")
+def logits(tiny):
+    model, variables, images = tiny
+    return jax.jit(model.apply)(variables, images)
+
+
+def gradients(model, variables, images):
+    """Gradients of all parameters, and the new statistics."""
+
+    def loss(params):
+        logits, new = model.apply(
+            {**variables, "params": params}, images, train=True, mutable=["batch_stats"]
+        )
+        return jnp.square(logits - 1).mean(), (logits, new)
+
+    return jax.jit(jax.grad(loss, has_aux=True))(variables["params"])
+
+
+@pytest.fixture(scope="module")
+def trained(tiny):
+    return gradients(*tiny)
 
 
 def test_names_and_shapes_of_the_stem(tiny):
@@ -118,14 +158,12 @@ def test_the_stem_is_relu_of_normed_convolutions():
     np.testing.assert_allclose(stem.apply(variables, images), expected, rtol=1e-6)
 
 
-def test_an_answer_does_not_depend_on_the_rest_of_the_batch_but_in_training(tiny):
+def test_an_answer_does_not_depend_on_the_rest_of_the_batch_but_in_training(tiny, logits, trained):
     model, variables, images = tiny
-    run = jax.jit(model.apply)
-    np.testing.assert_allclose(
-        run(variables, images)[:1], run(variables, images[:1]), rtol=0, atol=1e-5
-    )
-    train = jax.jit(lambda v, x: model.apply(v, x, train=True, mutable=["batch_stats"])[0])
-    assert np.abs(train(variables, images)[:1] - train(variables, images[:1])).max() > 1e-3
+    alone = jax.jit(model.apply)(variables, images[:1])
+    np.testing.assert_allclose(logits[:1], alone, rtol=0, atol=1e-5)
+    in_training = trained[1][0]
+    assert np.abs(in_training - logits).max() > 1e-2
 
 
 def test_features_of_an_oblong_picture(tiny):
@@ -145,7 +183,8 @@ def test_zeroed_branches_leave_the_tokens_of_the_stem(tiny):
         for path, leaf in flat.items()
     }
     variables = {**variables, "params": unflatten_dict(zeroed, sep="/")}
-    _, kept = model.apply(variables, images[:1], mutable=["intermediates"])
+    run = jax.jit(lambda v, x: model.apply(v, x, mutable=["intermediates"]))
+    _, kept = run(variables, images[:1])
     kept = kept["intermediates"]
     stem = kept["patch_embed"]["out"][0].reshape(1, 16, 16)
     positions = variables["params"]["pos_embed"]
@@ -153,38 +192,39 @@ def test_zeroed_branches_leave_the_tokens_of_the_stem(tiny):
         np.testing.assert_allclose(block[:, 1:], stem + positions[:, 1:], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("fields", [{"scan_layers": True}, {"remat": "full"}, {"remat": "dots"}])
-def test_a_training_step_is_the_same_however_memory_is_saved(tiny, fields):
-    """Gradients of all parameters, and the new statistics."""
+def test_gradients_are_finite_and_reach_the_stem(trained):
+    gradient = flatten_dict(trained[0], sep="/")
+    for path, leaf in gradient.items():
+        assert np.isfinite(leaf).all(), path
+    assert np.abs(gradient["patch_embed/conv_0/kernel"]).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"scan_layers": True},
+        pytest.param({"remat": "full"}, marks=pytest.mark.slow),
+        pytest.param({"remat": "dots", "scan_layers": True}, marks=pytest.mark.slow),
+    ],
+)
+def test_a_training_step_is_the_same_however_memory_is_saved(tiny, trained, fields):
     model, variables, images = tiny
-
-    def step(model, variables):
-        def loss(params):
-            logits, new = model.apply(
-                {**variables, "params": params}, images, train=True, mutable=["batch_stats"]
-            )
-            return jnp.square(logits - 1).mean(), new
-
-        return jax.jit(jax.grad(loss, has_aux=True))(variables["params"])
-
-    gradient, stats = step(model, variables)
-    other = model.clone(**fields)
-    stacked = "scan_layers" in fields
-    params = stack_blocks(variables["params"]) if stacked else variables["params"]
-    other_gradient, other_stats = step(other, {**variables, "params": params})
-    pairs = (gradient, unstack_blocks(other_gradient)), (stats, other_stats)
+    if "scan_layers" in fields:
+        variables = {**variables, "params": stack_blocks(variables["params"])}
+    gradient, (_, stats) = gradients(model.clone(**fields), variables, images)
+    pairs = (trained[0], unstack_blocks(gradient)), (trained[1][1], stats)
     for one, another in pairs:
         one, another = flatten_dict(one, sep="/"), flatten_dict(another, sep="/")
         assert one.keys() == another.keys()
         for path, leaf in one.items():
-            assert np.isfinite(leaf).all(), path
-            np.testing.assert_allclose(another[path], leaf, rtol=1e-4, atol=1e-6, err_msg=path)
-    assert any(np.abs(leaf).max() > 1e-3 for leaf in jax.tree.leaves(gradient["patch_embed"]))
+            close = {"rtol": 0, "atol": 1e-4 * max(np.abs(leaf).max(), 0.1)}
+            np.testing.assert_allclose(another[path], leaf, **close, err_msg=path)
 
 
-def test_running_statistics_move_by_a_tenth(tiny):
-    model, variables, images = tiny
-    new = model.apply(variables, images, train=True, mutable=["batch_stats"])[1]["batch_stats"]
+def test_running_statistics_move_by_a_tenth(tiny, trained):
+    _, variables, images = tiny
+    new = trained[1][1]["batch_stats"]
+    old = variables["batch_stats"]["patch_embed"]["norm_0"]
     kernel = variables["params"]["patch_embed"]["conv_0"]["kernel"]
     padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
     windows = np.stack(
@@ -192,17 +232,18 @@ def test_running_statistics_move_by_a_tenth(tiny):
     )
     out = np.einsum("bhwkc,kco->bhwo", windows, np.asarray(kernel).reshape(9, 3, 6))
     found = new["patch_embed"]["norm_0"]
-    np.testing.assert_allclose(found["mean"], 0.1 * out.mean((0, 1, 2)), rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(found["var"], 0.9 + 0.1 * out.var((0, 1, 2)), rtol=1e-5)
+    mean = 0.9 * old["mean"] + 0.1 * out.mean((0, 1, 2))
+    np.testing.assert_allclose(found["mean"], mean, rtol=1e-4, atol=1e-5)
+    variance = 0.9 * old["var"] + 0.1 * out.var((0, 1, 2))
+    np.testing.assert_allclose(found["var"], variance, rtol=1e-4)
 
 
-def test_bfloat16_is_close_and_logits_are_float32(tiny):
+def test_bfloat16_is_close_and_logits_are_float32(tiny, logits):
     model, variables, images = tiny
-    exact = jax.jit(model.apply)(variables, images)
     rough = jax.jit(model.clone(dtype="bfloat16").apply)(variables, images)
     assert rough.dtype == jnp.float32
     assert np.isfinite(rough).all()
-    assert np.abs(rough - exact).max() < 0.05 * np.abs(exact).max()
+    assert np.abs(rough - logits).max() < 0.05 * np.abs(logits).max()
 
 
 def test_memory_counts_running_statistics(tiny):

@@ -12,7 +12,7 @@ from vit_jax.models.cost import cost
 from vit_jax.models.hybrid import HybridViT
 from vit_jax.models.layout import read_blocks, stack_blocks, unstack_blocks
 from vit_jax.models.memory import memory
-from vit_jax.weights.adapt import adapt
+from vit_jax.weights.adapt import adapt, variable_shapes
 
 TINY = {
     "num_classes": 5,
@@ -68,17 +68,39 @@ def test_strides_and_tokens(name, stride, patch, tokens):
     assert 1 + height * width == tokens
 
 
+def draw(shapes, seed=0):
+    """Arrays of these shapes, as they often are: about 0, scales about 1.
+
+    Drawn by NumPy: to compile an initialisation takes longer than a test.
+    """
+    rng = np.random.default_rng(seed)
+
+    def one(path, leaf):
+        drawn = rng.normal(size=leaf.shape).astype(np.float32)
+        if path.endswith("scale"):
+            return np.exp(0.3 * drawn)
+        return (
+            drawn / np.sqrt(max(1, np.prod(leaf.shape[:-1]))) if "kernel" in path else 0.3 * drawn
+        )
+
+    flat = flatten_dict(shapes, sep="/")
+    return unflatten_dict({path: one(path, leaf) for path, leaf in flat.items()}, sep="/")
+
+
 @pytest.fixture(scope="module")
 def tiny():
+    """A model, variables and pictures."""
     model = HybridViT(**TINY)
-    images = jax.random.normal(jax.random.key(1), (3, 16, 16, 3))
-    params = jax.jit(model.init)(jax.random.key(0), images)["params"]
-    # What begins at zero would hide all that comes before.
-    drawn = {
-        path: jax.random.normal(jax.random.key(i), leaf.shape) if not np.any(leaf) else leaf
-        for i, (path, leaf) in enumerate(flatten_dict(params, sep="/").items())
-    }
-    return model, {"params": unflatten_dict(drawn, sep="/")}, images
+    images = np.random.default_rng(1).normal(size=(3, 16, 16, 3)).astype(np.float32)
+    return model, draw(variable_shapes(model)), images
+
+
+@pytest.fixture(scope="module")
+def answers(tiny):
+    """Logits, and what blocks and units have sown."""
+    model, variables, images = tiny
+    run = jax.jit(lambda v, x: model.apply(v, x, mutable=["intermediates"]))
+    return run(variables, images)
 
 
 def test_names_and_shapes_of_the_stem(tiny):
@@ -128,10 +150,12 @@ def test_padding_is_below_and_to_the_right():
 
 def test_a_unit_whose_branch_is_zero_passes_on_what_is_positive():
     unit = BottleneckUnit(width=2, groups=2)
-    x = jax.random.normal(jax.random.key(0), (1, 3, 5, 8))
-    params = unit.init(jax.random.key(1), x)["params"]  # norm3 begins with a scale of zero
+    x = np.random.default_rng(0).normal(size=(1, 3, 5, 8)).astype(np.float32)
+    params = jax.jit(unit.init)(jax.random.key(1), x)["params"]
+    assert not np.any(params["norm3"]["scale"])  # as it begins
     assert "conv_proj" not in params
-    np.testing.assert_array_equal(unit.apply({"params": params}, x), np.maximum(x, 0))
+    out = jax.jit(unit.apply)({"params": params}, x)
+    np.testing.assert_array_equal(out, np.maximum(x, 0))
 
 
 def test_features_of_an_oblong_picture(tiny):
@@ -150,60 +174,71 @@ def test_a_patch_may_be_oblong():
     assert params["pos_embed"].shape == (1, 1 + 3 * 2, 16)
 
 
-def test_zeroed_branches_leave_the_tokens_of_the_stem(tiny):
+def test_zeroed_branches_leave_the_tokens_of_the_stem(tiny, answers):
     model, variables, images = tiny
     flat = flatten_dict(variables["params"], sep="/")
     flat = {
         path: jnp.zeros_like(leaf) if "attn/out" in path or "fc2" in path else leaf
         for path, leaf in flat.items()
     }
-    variables = {"params": unflatten_dict(flat, sep="/")}
-    run = jax.jit(lambda v, x: model.apply(v, x, mutable=["intermediates"]))
-    kept = run(variables, images)[1]["intermediates"]
-    embed = variables["params"]["patch_embed"]
-    last = kept["patch_embed"]["stages_1"]["units_0"]["out"][0]
-    tokens = last.reshape(3, 4, 32) @ embed["kernel"][0, 0] + embed["bias"]
-    expected = tokens + variables["params"]["pos_embed"][:, 1:]
+    params = unflatten_dict(flat, sep="/")
+    run = jax.jit(lambda v, x: model.apply(v, x, mutable=["intermediates"])[1])
+    kept = run({"params": params}, images)["intermediates"]
+    last = answers[1]["intermediates"]["patch_embed"]["stages_1"]["units_0"]["out"][0]
+    tokens = last.reshape(3, 4, 32) @ params["patch_embed"]["kernel"][0, 0]
+    expected = tokens + params["patch_embed"]["bias"] + params["pos_embed"][:, 1:]
     for block in read_blocks(kept, "out"):
-        np.testing.assert_allclose(block[:, 1:], expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(block[:, 1:], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_training_and_evaluation_compute_the_same(tiny):
+@pytest.fixture(scope="module")
+def trained(tiny):
+    """Gradients, and logits in training."""
+    return gradients(tiny[0], tiny[1]["params"], tiny[2])
+
+
+def gradients(model, params, images):
+    def loss(params):
+        logits = model.apply({"params": params}, images, train=True)
+        return jnp.square(logits - 1).mean(), logits
+
+    return jax.jit(jax.grad(loss, has_aux=True))(params)
+
+
+def test_training_and_evaluation_compute_the_same(tiny, answers, trained):
     """There is neither dropout nor a statistic of the batch."""
+    assert set(tiny[1]) == {"params"}
+    np.testing.assert_allclose(trained[1], answers[0], rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_are_finite_and_reach_the_root(trained):
+    gradient = flatten_dict(trained[0], sep="/")
+    for path, leaf in gradient.items():
+        assert np.isfinite(leaf).all(), path
+    assert np.abs(gradient["patch_embed/conv_root/kernel"]).max() > 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("remat", ["none", "full"])
+def test_gradients_are_the_same_with_a_loop_over_blocks(tiny, trained, remat):
+    """Units of the ResNet differ, and stay apart."""
     model, variables, images = tiny
-    assert set(jax.eval_shape(model.init, jax.random.key(0), images)) <= {"params", "intermediates"}
-    evaluated = jax.jit(model.apply)(variables, images)
-    trained = jax.jit(lambda v, x: model.apply(v, x, train=True))(variables, images)
-    np.testing.assert_allclose(trained, evaluated, rtol=1e-5, atol=1e-6)
-
-
-def test_gradients_are_finite_and_the_same_with_a_loop_over_blocks(tiny):
-    model, variables, images = tiny
-
-    def gradient(model, params):
-        return jax.jit(jax.grad(lambda p: model.apply({"params": p}, images).var()))(params)
-
-    one = gradient(model, variables["params"])
-    # Units of the ResNet differ, and stay apart.
-    looped = gradient(model.clone(scan_layers=True), stack_blocks(variables["params"]))
+    params = stack_blocks(variables["params"])
+    looped, _ = gradients(model.clone(scan_layers=True, remat=remat), params, images)
     other = flatten_dict(unstack_blocks(looped), sep="/")
-    one = flatten_dict(one, sep="/")
+    one = flatten_dict(trained[0], sep="/")
     assert one.keys() == other.keys()
     for path, leaf in one.items():
-        assert np.isfinite(leaf).all(), path
-        np.testing.assert_allclose(
-            other[path], leaf, rtol=0, atol=1e-4 * max(np.abs(leaf).max(), 1), err_msg=path
-        )
-    assert np.abs(one["patch_embed/conv_root/kernel"]).max() > 0
+        close = {"rtol": 0, "atol": 1e-4 * max(np.abs(leaf).max(), 0.1)}
+        np.testing.assert_allclose(other[path], leaf, **close, err_msg=path)
 
 
-def test_bfloat16_is_close_and_logits_are_float32(tiny):
+def test_bfloat16_is_close_and_logits_are_float32(tiny, answers):
     model, variables, images = tiny
-    exact = jax.jit(model.apply)(variables, images)
     rough = jax.jit(model.clone(dtype="bfloat16").apply)(variables, images)
     assert rough.dtype == jnp.float32
     assert np.isfinite(rough).all()
-    assert np.abs(rough - exact).max() < 0.1 * np.abs(exact).max()
+    assert np.abs(rough - answers[0]).max() < 0.1 * np.abs(answers[0]).max()
 
 
 def test_memory_of_a_training_step(tiny):
