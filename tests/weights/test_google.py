@@ -223,7 +223,6 @@ def test_a_head_of_zeros_is_told():
     ("name", "said"),
     [
         ("MixerBlock_0/token_mixing/Dense_0/kernel", "MLP-Mixer"),
-        ("conv_root/kernel", "a hybrid of ResNet and ViT"),
     ],
 )
 def test_other_architectures_are_named(name, said, prefix, read):

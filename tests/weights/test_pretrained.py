@@ -281,11 +281,10 @@ OTHER_ARCHITECTURES = {
     "blocks.0.mlp_tokens.fc1.weight": "Mixer",
     "MixerBlock_0/token_mixing/Dense_0/kernel": "Mixer",
     "params/MixerBlock_0/token_mixing/Dense_0/kernel": "Mixer",
-    "conv_root/kernel": "hybrid",
-    "patch_embed.backbone.stem.conv.weight": "hybrid",
+    "patch_embed.backbone.conv1.0.weight": "hybrid",
+    "patch_embed.backbone.0.conv.weight": "hybrid",
     "visual.transformer.resblocks.0.ln_1.weight": "CLIP",
     "vision_model.embeddings.class_embedding": "CLIP",
-    "conv_proj.conv_bn_relu_0.0.weight": "stem of convolutions",
     "rope_embed.periods": "DINOv3",
 }
 

@@ -1,8 +1,10 @@
 """What the networks are: their parts, the architectures, their names and what they cost."""
 
 from vit_jax.models import (  # noqa: F401  (names are registered by importing)
+    conv_stem,
     convnext,
     efficientnet,
+    hybrid,
     resnet,
     swin,
     vit_names,

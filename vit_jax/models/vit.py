@@ -228,7 +228,7 @@ class ViT(nn.Module):
     ) -> tuple[Float[Array, "batch tokens width"], tuple[int, int]]:
         """Pictures to the tokens that enter the first block, and the grid of their patches."""
         legal.check_images(self, images)
-        x = self.patch_embed(images)
+        x = self._embed_patches(images, train=train)
         batch, *grid, width = x.shape
         x = x.reshape(batch, -1, width)
 
@@ -322,6 +322,12 @@ class ViT(nn.Module):
             self.init_scheme,
             self.dtype,
         )
+
+    def _embed_patches(
+        self, images: Float[Array, "batch height width channels"], *, train: bool
+    ) -> Float[Array, "batch grid_height grid_width features"]:
+        """The call of `patch_embed`; stems that compute something else in training are told."""
+        return self.patch_embed(images)
 
     def _layer_norm(self) -> LayerNorm:
         return LayerNorm(epsilon=self.norm_eps, dtype=self.dtype)

@@ -20,13 +20,16 @@ from vit_jax.errors import UserError, nearest
 from vit_jax.models.layout import unstack_blocks
 from vit_jax.models.legal import pair
 from vit_jax.models.registry import MODELS, model_fields
+from vit_jax.models.vit import ViT
 from vit_jax.runs import ModelRecord, unnamed_classes
 from vit_jax.weights import (
+    conv_stem,
     convnext,
     efficientnet,
     files,
     google,
     hugging_face,
+    hybrid,
     resnet,
     swin,
     timm,
@@ -36,7 +39,10 @@ from vit_jax.weights.adapt import variable_shapes
 from vit_jax.weights.ecosystem import Asked, Description, Ecosystem
 from vit_jax.weights.tables import Tensors, apart, joined, read_params, some, write_tensors
 
+# The first that recognises a file reads it: those with more names than a ViT stand in front.
 ECOSYSTEMS = (
+    *hybrid.ECOSYSTEMS,
+    conv_stem.ECOSYSTEM,
     timm.ECOSYSTEM,
     hugging_face.ECOSYSTEM,
     torchvision.ECOSYSTEM,
@@ -58,8 +64,9 @@ _OTHERS = {
     "Swin v2": (r".*\.cpb_mlp\..*", r".*\.continuous_position_bias_mlp\..*"),
     "PVT": (r"(.*\.)?patch_embed1\..*", r".*\.spatial_reduction\..*", r".*attn\.sr\..*"),
     "MLP-Mixer": (r"(.*/)?MixerBlock_0/.*", r"blocks\.0\.mlp_tokens\..*"),
-    "a hybrid of ResNet and ViT": (r"(.*/)?conv_root/kernel", r"patch_embed\.backbone\..*"),
-    "a ViT with a stem of convolutions": (r"conv_proj\.conv_bn_relu_0\..*",),
+    "a hybrid of ViT and another network than BiT's ResNet": (
+        r"patch_embed\.backbone\.(conv1|layer1|\d+)\..*",
+    ),
     "CLIP or SigLIP of torch": (
         r"visual\.(transformer|trunk)\..*",
         r"text_model\..*",
@@ -190,6 +197,7 @@ _SIZES_OF_VIT = (
     "distilled",
     "mlp",
 )
+_SIZES_OF_STEMS = ("stem_channels", "stem_units", "stem_width")  # of what has a ViT behind them
 
 
 def model_name(fields: Mapping[str, Any], architecture: str = "ViT") -> str:
@@ -203,7 +211,10 @@ def model_name(fields: Mapping[str, Any], architecture: str = "ViT") -> str:
         if preset.architecture is not MODELS[architecture].architecture:
             continue
         known = model_fields(name)
-        sizes = _SIZES_OF_VIT if architecture == "ViT" else known.keys() - {*_FREE}
+        if issubclass(preset.architecture, ViT):
+            sizes = (*_SIZES_OF_VIT, *(size for size in _SIZES_OF_STEMS if size in known))
+        else:
+            sizes = known.keys() - {*_FREE}
         alike = all(known[size] == fields.get(size, plain[size]) for size in sizes)
         if alike and all(known[field] == plain[field] for field in known if field not in given):
             return name
@@ -239,7 +250,7 @@ def write_pretrained(
         )
     ecosystem = by_name[to]
     fields = {name: getattr(model, name) for name in model_fields(record.name)}
-    if ecosystem.architecture == "ViT":
+    if isinstance(model, ViT):
         if fields["mlp_width"] is None:
             fields["mlp_width"] = int(fields["width"] * fields["mlp_ratio"])
         fields["class_token"] = model.has_class_token
