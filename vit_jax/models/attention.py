@@ -11,6 +11,7 @@ from flax.typing import Dtype
 from jaxtyping import Array, Float
 
 from vit_jax.models import attention_kernels as kernels
+from vit_jax.models.attention_kinds import AttentionKind, mix_tokens
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import LayerNorm, LowRank, flat_dot_general
 from vit_jax.models.legal import check_choice, check_multiple
@@ -100,6 +101,8 @@ class Attention(nn.Module):
     The weights `(batch, heads, queries, keys)` are sown as `intermediates/.../weights` when the
     call asks for them with `attention_weights=True`, and are not computed otherwise; such a call
     goes by `"xla"`, the only implementation that has them, whatever `implementation` says.
+
+    Another `kind` than "softmax" takes no context; what it learns is in `attention_kinds`.
     """
 
     heads: int
@@ -113,6 +116,7 @@ class Attention(nn.Module):
     dtype: Dtype = jnp.float32
     implementation: str = "auto"  # of `attention`
     lora_rank: int = 0  # of what is added to q, k and v; for attention of tokens to themselves
+    kind: AttentionKind = AttentionKind()
 
     @nn.compact
     def __call__(
@@ -122,7 +126,13 @@ class Attention(nn.Module):
         *,
         train: bool = False,
         attention_weights: bool = False,
+        grid: tuple[int, int] | None = None,  # of the patches, the last tokens
     ) -> Float[Array, "batch tokens width"]:
+        if context is not None and self.kind.name != "softmax":
+            raise ValueError(
+                f"Attention: kind {self.kind.name!r} is of tokens to themselves; for a context "
+                "take 'softmax'."
+            )
         width = x.shape[-1]
         if self.head_dim is None:
             check_multiple("Attention", "width", width, "heads", self.heads)
@@ -139,18 +149,33 @@ class Attention(nn.Module):
             k = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="k_norm")(k)
 
         drops = train and self.attention_dropout > 0.0
-        mixed = attention(
-            q,
-            k,
-            v,
-            dropout_rate=self.attention_dropout,
-            dropout_rng=self.make_rng("dropout") if drops else None,
-            deterministic=not train,
-            return_weights=attention_weights,
-            implementation="xla" if attention_weights else self.implementation,
-        )
+        dropout = {
+            "dropout_rate": self.attention_dropout,
+            "dropout_rng": self.make_rng("dropout") if drops else None,
+        }
+        if self.kind.name == "softmax":
+            mixed = attention(
+                q,
+                k,
+                v,
+                **dropout,
+                deterministic=not train,
+                return_weights=attention_weights,
+                implementation="xla" if attention_weights else self.implementation,
+            )
+            mixed, weights = mixed if attention_weights else (mixed, None)
+        else:
+            mixed, weights = mix_tokens(
+                self.kind,
+                q,
+                k,
+                v,
+                parameter=self.param,
+                grid=grid,
+                **dropout,
+                return_weights=attention_weights,
+            )
         if attention_weights:
-            mixed, weights = mixed
             self.sow("intermediates", "weights", weights)
         out = nn.DenseGeneral(
             width,

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vit_jax.models.attention_kernels import IMPLEMENTATIONS
+from vit_jax.models.attention_kinds import ATTENTION_KINDS, KINDS_WITHOUT_WEIGHTS
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import ACTIVATIONS
 from vit_jax.models.positions import RESIZE_KERNELS
@@ -28,6 +29,7 @@ _CHOICES = {
     "pos_resize": tuple(RESIZE_KERNELS),
     "dtype": ("float32", "bfloat16", "float16"),
     "attention": ("auto", *IMPLEMENTATIONS),
+    "attention_kind": ATTENTION_KINDS,
     "remat": ("none", "dots", "full"),
 }
 _RATES = ("attention_dropout", "projection_dropout", "mlp_dropout", "position_dropout", "drop_path")
@@ -41,7 +43,21 @@ _FLAGS = (
     "patch_bias",
     "scan_layers",
 )
-_COUNTS = ("in_channels", "width", "depth", "heads")
+_COUNTS = (
+    "in_channels",
+    "width",
+    "depth",
+    "heads",
+    "performer_features",
+    "linformer_rank",
+    "local_window",
+)
+# Positions that enter attention, and the kinds of attention that they can enter: a bias wants all
+# logits, a rotation wants logits that are the product of a query and a key.
+_KINDS_FOR_POSITIONS = {
+    "relative": ("softmax", "talking_heads"),
+    "rotary": ("softmax", "talking_heads", "local"),
+}
 
 
 def pair(size: int | tuple[int, int]) -> tuple[int, int]:
@@ -58,7 +74,7 @@ def check_fields(model: "ViT") -> None:
         check_rate(name, field, getattr(model, field))
     for field in _COUNTS:
         check_count(name, field, getattr(model, field))
-    for field in ("num_classes", "registers", "lora_rank"):
+    for field in ("num_classes", "registers", "lora_rank", "performer_seed"):
         check_count(name, field, getattr(model, field), least=0)
     for field in ("head_dim", "mlp_width", "representation_size"):
         if getattr(model, field) is not None:
@@ -94,6 +110,8 @@ def check_fields(model: "ViT") -> None:
         )
     if model.distilled:
         check_distilled(model)
+    if model.attention_kind != "softmax":
+        check_attention_kind(model)
 
 
 def check_distilled(model: "ViT") -> None:
@@ -106,6 +124,41 @@ def check_distilled(model: "ViT") -> None:
                 "distilled=True, where one head reads the class token and one the distillation "
                 f"token; leave {field} out ({value!r}), or write distilled=False."
             )
+
+
+def check_attention_kind(model: "ViT") -> None:
+    """Raises ValueError for fields that a kind of attention other than softmax cannot use."""
+    name, kind = type(model).__name__, model.attention_kind
+    kinds = _KINDS_FOR_POSITIONS.get(model.positions, ATTENTION_KINDS)
+    if kind not in kinds:
+        raise ValueError(
+            f"{name}: positions={model.positions!r} cannot enter attention_kind={kind!r}; it is "
+            f"one of {', '.join(map(repr, kinds))}, or positions are 'learned'."
+        )
+    if model.attention not in ("auto", "xla"):
+        raise ValueError(
+            f"{name}: attention={model.attention!r} is a way to compute softmax attention and has "
+            f"no place in attention_kind={kind!r}; leave attention out."
+        )
+    if kind in KINDS_WITHOUT_WEIGHTS and model.attention_dropout:
+        raise ValueError(
+            f"{name}: attention_dropout={model.attention_dropout} drops weights, and "
+            f"attention_kind={kind!r} never has them; write attention_dropout=0.0, or use "
+            "projection_dropout."
+        )
+    if kind == "local" and model.local_window % 2 == 0:
+        window = model.local_window
+        raise ValueError(
+            f"{name}: local_window={window} must be odd, so that a window has a patch in its "
+            f"middle; the nearest legal values are {window - 1} and {window + 1}."
+        )
+    height, width = model.built_grid
+    tokens = model.prefix + height * width
+    if kind == "linformer" and model.linformer_rank > tokens:
+        raise ValueError(
+            f"{name}: linformer_rank={model.linformer_rank} is more than the {tokens} tokens that "
+            f"it should stand for; it is at most {tokens}."
+        )
 
 
 def check_images(model: "ViT", images: Float[Array, "batch height width channels"]) -> None:
@@ -128,6 +181,14 @@ def check_images(model: "ViT", images: Float[Array, "batch height width channels
             "scale and normalise them first."
         )
     check_patches_fit(name, tuple(images.shape[1:3]), pair(model.patch_size))
+    built, given = pair(model.image_size), tuple(images.shape[1:3])
+    if model.attention_kind == "linformer" and given != built:
+        raise ValueError(
+            f"{name}: attention_kind='linformer' has a parameter for every token, so it takes the "
+            f"size it was built for only, {built[0]} x {built[1]} pixels (height x width), got "
+            f"{given[0]} x {given[1]}; resize the pictures, or build the model with image_size="
+            f"{given} and train it."
+        )
 
 
 def check_choice(where: str, field: str, value: Any, legal: tuple[Any, ...]) -> None:

@@ -24,6 +24,7 @@ from jaxtyping import Array, Float
 
 from vit_jax.models import legal
 from vit_jax.models.attention import Attention
+from vit_jax.models.attention_kinds import AttentionKind
 from vit_jax.models.block import Block, looped, rematerialised
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import LayerNorm, Mlp, PatchEmbed, drop_path_rates
@@ -117,6 +118,11 @@ class ViT(nn.Module):
     patch_embed_method: str = "conv"  # or "dense": the same numbers by cutting and a matmul
     pos_resize: str = "cubic"  # how the learned table is resized: as where the weights are from
     dtype: str = "float32"  # of the computation; parameters and logits are always float32
+    attention_kind: str = "softmax"  # what blocks do with q, k and v; see `attention_kinds`
+    performer_features: int = 256  # random features of "performer"; the error falls as they rise
+    performer_seed: int = 0  # what they are made from, the same at every call
+    linformer_rank: int = 64  # mixtures that stand for all keys and values in "linformer"
+    local_window: int = 7  # odd; patches along each side of what a patch sees in "local"
     attention: str = "auto"  # or "xla", "chunked" (little memory), "cudnn", "pallas"; of the blocks
     remat: str = "none"  # the backward pass computes again "full" blocks, or all but "dots"
     scan_layers: bool = False  # one traced block that runs `depth` times; parameters are stacked
@@ -162,6 +168,13 @@ class ViT(nn.Module):
             "attention": self.attention,
             "mlp_kind": self.mlp,
             "lora_rank": self.lora_rank,
+            "attention_kind": AttentionKind(
+                self.attention_kind,
+                self.performer_features,
+                self.performer_seed,
+                self.linformer_rank,
+                self.local_window,
+            ),
             **shared,
         }
         block = rematerialised(Block, self.remat, in_loop=self.scan_layers)
@@ -212,10 +225,10 @@ class ViT(nn.Module):
         x, grid = self.embed(images, train=train)
         if self.scan_layers:
             rates = jnp.array(drop_path_rates(self.drop_path, self.depth))
-            x, _ = self.blocks.step(x, rates, train, attention_weights)
+            x, _ = self.blocks.step(x, rates, train, attention_weights, grid)
         else:
             for block in self.blocks:
-                x, _ = block.step(x, None, train, attention_weights)
+                x, _ = block.step(x, None, train, attention_weights, grid)
         if self.pool_norm == "before":
             x = self.norm(x)
         pooled = self.pool_tokens(x, train=train, attention_weights=attention_weights)
