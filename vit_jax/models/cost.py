@@ -174,6 +174,7 @@ _PARTS = {
     "dist_token": "distillation token",
     "reg_tokens": "registers",
     "pos_embed": "positions",
+    "downsample": "downsampling",
     "attn": "attention",
     "mlp": "MLP",
     "norm": "norms",

@@ -191,6 +191,12 @@ def check_images(model: "ViT", images: Float[Array, "batch height width channels
         )
 
 
+def check_choices(model: Any, fields: tuple[str, ...]) -> None:
+    """Raises ValueError for fields that mean what they mean in a ViT and have no such value."""
+    for field in fields:
+        check_choice(type(model).__name__, field, getattr(model, field), _CHOICES[field])
+
+
 def check_choice(where: str, field: str, value: Any, legal: tuple[Any, ...]) -> None:
     """Raises ValueError for a value that is none of the legal ones."""
     if value not in legal:

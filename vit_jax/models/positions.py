@@ -70,6 +70,21 @@ RESIZE_KERNELS = {
 }
 
 
+@dataclass(frozen=True)
+class PositionTable:
+    """A learned table of a model that belongs to a grid, and can be resized to another.
+
+    Attributes:
+        grid: `(height, width)` of its rows, which are in raster order.
+        prefix: rows in front that have no place.
+        kernel: a name among `RESIZE_KERNELS`.
+    """
+
+    grid: tuple[int, int]
+    prefix: int = 0
+    kernel: str = "cubic"
+
+
 def sincos2d(
     grid: tuple[int, int], width: int, *, temperature: float = 10_000.0, endpoint: bool = False
 ) -> Float[np.ndarray, "1 tokens width"]:

@@ -28,7 +28,7 @@ from vit_jax.models.attention_kinds import AttentionKind
 from vit_jax.models.block import Block, looped, rematerialised
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import LayerNorm, Mlp, PatchEmbed, drop_path_rates
-from vit_jax.models.positions import resize_positions, sincos2d
+from vit_jax.models.positions import PositionTable, resize_positions, sincos2d
 
 
 @struct.dataclass
@@ -300,6 +300,14 @@ class ViT(nn.Module):
         if self.positions != "learned" or not self.pos_on_cls:
             return 0
         return int(self.has_class_token) + int(self.distilled)
+
+    @property
+    def position_tables(self) -> dict[str, PositionTable]:
+        """The tables that can be resized to another grid, by a pattern of their paths."""
+        if self.positions != "learned":
+            return {}
+        table = PositionTable(self.built_grid, self.positions_in_front, self.pos_resize)
+        return {"pos_embed": table}
 
     def _position_table(self, grid: tuple[int, int]) -> Float[Array, "1 rows width"] | None:
         if self.positions == "none":

@@ -6,6 +6,9 @@ too. The factor is the product of two:
 - by layer (`optimizer.layer_decay`): with depth L and decay d, d ** (L + 1 - layer). The embedding
   of pictures, tokens and positions are layer 0, block i is layer i + 1, and what comes after the
   blocks is layer L + 1, so its factor is 1 (Clark et al. 2020, "ELECTRA"; Bao et al. 2022, "BEiT").
+  The blocks of a pyramid, `stages_{i}/blocks_{j}`, are counted through all stages. What else a
+  stage has belongs to its first block where it comes before it (`downsample` and the like), and to
+  its last block where it comes after (`norm`); in the first stage the former is layer 0.
 - by path (`optimizer.rates`): that of the first pattern that matches the whole path; 0 freezes.
 
 A path is written `blocks_0/attn/qkv/kernel`. Blocks that are stacked along a leading axis, as
@@ -15,7 +18,7 @@ and their factor is an array along that axis.
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,9 +34,10 @@ Path = tuple[DictKey, ...]
 
 STACK = "blocks"  # the name of blocks that are stacked
 
-_BLOCK = re.compile(r"blocks_(\d+)")
-# The parameters outside the blocks, by their first name.
-_BEFORE_BLOCKS = re.compile(r"patch_embed|pos_embed|pre_norm|\w+_tokens?")
+_BLOCK = re.compile(r"(?:stages_(\d+)/)?blocks_(\d+)(?=/|$)")
+_STAGE = re.compile(r"stages_(\d+)/(\w+)")
+# The parameters outside the blocks, by their first name, or the first one within a stage.
+_BEFORE_BLOCKS = re.compile(r"patch_embed|pos_embed|pre_norm|\w+_tokens?|stem|stem_\w+|downsample")
 _AFTER_BLOCKS = re.compile(r"norm|fc_norm|map_head|pre_logits|head|heads|head_\w+|\w+_head")
 
 
@@ -168,14 +172,15 @@ def _grouping(
     names = list(_all_names(params))
     patterns = _first_matches(settings.rates, names)
     factors = dict(settings.rates)
-    depth = 1 + max((int(match[1]) for name in names if (match := _BLOCK.match(name))), default=-1)
+    depths = _depths(names)
+    depth = sum(depths)
 
     def group_of(name: str) -> tuple[str | None, int | None, float]:
         pattern = patterns[name]
         factor = 1.0 if pattern is None else factors[pattern]
         if settings.layer_decay == 1.0:
             return pattern, None, factor
-        layer = _layer(name, depth)
+        layer = _layer(name, depths)
         return pattern, layer, factor * settings.layer_decay ** (depth + 1 - layer)
 
     return group_of
@@ -204,19 +209,35 @@ def _first_matches(rates: tuple[tuple[str, float], ...], names: list[str]) -> di
     return found
 
 
-def _layer(name: str, depth: int) -> int:
-    """The layer of a parameter, from 0 to depth + 1."""
+def _depths(names: Iterable[str]) -> list[int]:
+    """How many blocks each stage has; what has no stages is one."""
+    depths: dict[int, int] = {}
+    for match in filter(None, map(_BLOCK.match, names)):
+        stage, block = int(match[1] or 0), int(match[2])
+        depths[stage] = max(depths.get(stage, 0), block + 1)
+    return [depths.get(stage, 0) for stage in range(max(depths, default=-1) + 1)]
+
+
+def _layer(name: str, depths: list[int]) -> int:
+    """The layer of a parameter, from 0 to the number of blocks + 1."""
+    depth = sum(depths)
+    if block := _BLOCK.match(name):
+        return sum(depths[: int(block[1] or 0)]) + int(block[2]) + 1
+    if (part := _STAGE.match(name)) and int(part[1]) < len(depths):
+        stage = int(part[1])
+        if _BEFORE_BLOCKS.fullmatch(part[2]):
+            return sum(depths[:stage]) + 1 if stage else 0
+        if _AFTER_BLOCKS.fullmatch(part[2]):
+            return sum(depths[: stage + 1])
     first = name.split("/")[0]
-    if block := _BLOCK.fullmatch(first):
-        return int(block[1]) + 1
     if depth and _BEFORE_BLOCKS.fullmatch(first):
         return 0
     if depth and _AFTER_BLOCKS.fullmatch(first):
         return depth + 1
     raise UserError(
-        f"optimizer.layer_decay is for models of one row of blocks, and in this one the layer of "
-        f"{name!r} is not known; write --config.optimizer.layer_decay=1 and give factors by path "
-        "with --config.optimizer.rates"
+        "optimizer.layer_decay is for models whose blocks follow each other, and in this one the "
+        f"layer of {name!r} is not known; write --config.optimizer.layer_decay=1 and give factors "
+        "by path with --config.optimizer.rates"
     )
 
 

@@ -2,12 +2,14 @@
 
     adapted = adapt(params, trained_model, model)
 
-What can be kept is kept bit for bit. Three things change, and each is listed: the position table is
-resized from grid to grid with the kernel that belongs to the weights; the patch kernel is summed or
+What can be kept is kept bit for bit. Three things change, and each is listed: position tables, those
+that a model names in its `position_tables`, are resized from grid to grid with the kernel that
+belongs to the weights; the patch kernel is summed or
 repeated over channels; and heads of another number of classes are zero (the 2020 paper, section
 3.2), so that fine-tuning begins with equal probabilities. Anything else that differs is an error.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +22,7 @@ from jaxtyping import Array, Float
 from vit_jax.errors import UserError
 from vit_jax.models.layout import stack_blocks, unstack_blocks
 from vit_jax.models.legal import pair
-from vit_jax.models.positions import resize_positions
+from vit_jax.models.positions import PositionTable, resize_positions
 
 HEADS = ("head", "head_dist")  # of the ViT; a distilled one has both
 
@@ -52,7 +54,7 @@ class Adapted:
 
 
 def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) -> Adapted:
-    """Arranges the parameters of one ViT for another, blocks stacked or apart as that has them.
+    """Arranges the parameters of one model for another of its kind, blocks stacked or apart as that has them.
 
     Args:
         params: of the trained model.
@@ -79,9 +81,9 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
             fresh.append(path)
         elif path not in old:
             wrong.append(f"{path} {shape} is not in the weights")
-        elif path == "pos_embed" and _tables_can_be_resized(trained, model):
-            new[path] = _resized_table(old[path], trained, model)
-            resized += [path] if trained.built_grid != model.built_grid else []
+        elif tables := _tables_to_resize(path, trained, model):
+            new[path] = _resized_table(old[path], *tables)
+            resized += [path] if tables[0].grid != tables[1].grid else []
         elif _is_of_other_channels(old[path].shape, shape, trained, model):
             new[path] = change_channels(old[path], shape[2])
             resized.append(path)
@@ -162,20 +164,31 @@ def _fresh_low_rank(path: str, shape: tuple[int, ...]) -> np.ndarray:
     return (shape[0] ** -0.5 * rng.normal(size=shape)).astype(np.float32)
 
 
-def _tables_can_be_resized(trained: Any, model: Any) -> bool:
-    return trained.positions_in_front == model.positions_in_front
+def _tables_to_resize(
+    path: str, trained: Any, model: Any
+) -> tuple[PositionTable, PositionTable] | None:
+    """What the models say of the table of this path; None where it cannot be resized."""
+    tables = _table_of(path, trained), _table_of(path, model)
+    if None in tables or tables[0].prefix != tables[1].prefix:
+        return None
+    return tables
 
 
-def _resized_table(table: Array, trained: Any, model: Any) -> np.ndarray:
-    return np.asarray(
-        resize_positions(
-            jnp.asarray(table),
-            trained.built_grid,
-            model.built_grid,
-            prefix=trained.positions_in_front,
-            kernel=trained.pos_resize,
-        )
+def _table_of(path: str, model: Any) -> PositionTable | None:
+    tables = getattr(model, "position_tables", {})
+    return next((tables[pattern] for pattern in tables if re.fullmatch(pattern, path)), None)
+
+
+def _resized_table(table: Array, source: PositionTable, target: PositionTable) -> np.ndarray:
+    """A table `(1, rows, width)`, or `(rows, heads)` as relative positions have it."""
+    resized = resize_positions(
+        jnp.asarray(table).reshape(1, -1, table.shape[-1]),
+        source.grid,
+        target.grid,
+        prefix=source.prefix,
+        kernel=source.kernel,
     )
+    return np.asarray(resized).reshape(*table.shape[:-2], -1, table.shape[-1])
 
 
 def _is_of_other_channels(one, other, trained: Any, model: Any) -> bool:

@@ -1,0 +1,162 @@
+"""Windows: cutting a map of tokens into rectangles that attend within themselves, and putting back.
+
+What is notable here:
+- The map is padded first, at the bottom and on the right, and rolled then. The other way round, the
+  padding stands between the two ends of the map, and a mask made for one geometry is used in
+  another: far corners see each other.
+- Padding is masked as well as what the roll brings together: it is no part of the picture. All
+  comes from one number for each place, its region; tokens see each other if their regions are one.
+- Where nothing is padded or shifted there is no mask.
+- Height and width are apart everywhere: windows, shifts and maps may be oblong.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+Sides = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How a map of tokens is cut; every pair is (height, width) in tokens.
+
+    Attributes:
+        grid: of the map.
+        window: of one window.
+        shift: by how many tokens windows begin later than at the map's corner; what then lies
+            before the first window and behind the last makes windows of its own.
+    """
+
+    grid: Sides
+    window: Sides
+    shift: Sides = (0, 0)
+
+    @property
+    def counts(self) -> Sides:
+        """How many windows stand below each other, and side by side."""
+        return tuple(
+            -(-side // window) for side, window in zip(self.grid, self.window, strict=True)
+        )
+
+    @property
+    def padded(self) -> Sides:
+        """(height, width) of the map with its padding, which windows fill."""
+        return tuple(n * window for n, window in zip(self.counts, self.window, strict=True))
+
+    def partition(
+        self, x: Float[Array, "batch height width channels"]
+    ) -> Float[Array, "batch_windows tokens channels"]:
+        """The tokens of each window in raster order; `(batch * windows, tokens, channels)`."""
+        batch, height, width, channels = x.shape
+        below, right = self.padded[0] - height, self.padded[1] - width
+        if below or right:
+            x = jnp.pad(x, ((0, 0), (0, below), (0, right), (0, 0)))
+        if any(self.shift):
+            x = jnp.roll(x, (-self.shift[0], -self.shift[1]), (1, 2))
+        (rows, columns), window = self.counts, self.window
+        x = x.reshape(batch, rows, window[0], columns, window[1], channels).swapaxes(2, 3)
+        return x.reshape(batch * rows * columns, window[0] * window[1], channels)
+
+    def put_back(
+        self, x: Float[Array, "batch_windows tokens channels"]
+    ) -> Float[Array, "batch height width channels"]:
+        """The map of which `partition` made the windows, without padding."""
+        (rows, columns), window, channels = self.counts, self.window, x.shape[-1]
+        x = x.reshape(-1, rows, columns, *window, channels).swapaxes(2, 3)
+        x = x.reshape(-1, *self.padded, channels)
+        if any(self.shift):
+            x = jnp.roll(x, self.shift, (1, 2))
+        return x[:, : self.grid[0], : self.grid[1]]
+
+    def places(self) -> Int[np.ndarray, "windows tokens"]:
+        """For every token of every window its number in the map, by raster; -1: padding."""
+        numbers = np.arange(self.grid[0] * self.grid[1]).reshape(self.grid)
+        return self._cut(np.pad(numbers, self._padding(), constant_values=-1))
+
+    def mask(self) -> Bool[np.ndarray, "windows tokens tokens"] | None:
+        """True where one token of a window may see another; None where all may."""
+        by_axis = []
+        for side, window, shift, padded in zip(
+            self.grid, self.window, self.shift, self.padded, strict=True
+        ):
+            place = np.arange(padded)
+            # Numbers of the windows before the roll; padding is a region of its own.
+            by_axis.append(np.where(place < side, (place - shift) // window, padded))
+        regions = by_axis[0][:, None] * (2 * self.padded[1] + 1) + by_axis[1]
+        regions = self._cut(regions)
+        mask = regions[:, :, None] == regions[:, None, :]
+        return None if mask.all() else mask
+
+    def _padding(self) -> tuple[tuple[int, int], ...]:
+        return tuple(
+            (0, padded - side) for side, padded in zip(self.grid, self.padded, strict=True)
+        )
+
+    def _cut(self, padded_map: np.ndarray) -> np.ndarray:
+        """`partition` of a padded map of numbers, in NumPy."""
+        rolled = np.roll(padded_map, (-self.shift[0], -self.shift[1]), (0, 1))
+        (rows, columns), window = self.counts, self.window
+        cut = rolled.reshape(rows, window[0], columns, window[1]).swapaxes(1, 2)
+        return cut.reshape(rows * columns, -1)
+
+
+def fit_windows(grid: Sides, window: Sides, *, shifted: bool) -> Windows:
+    """The windows of a block on a map of this size; shifted by half a window if asked.
+
+    For each axis apart: a map that is no larger than a window has one window, of its own size, and
+    no shift, since a window that covers the axis has nothing to be shifted to. On square maps this
+    is the rule of the paper's code; on oblong ones that drops the shift of both axes at once, timm
+    of each apart, as here.
+    """
+    fitted = tuple(map(min, grid, window))
+    shift = tuple(
+        w // 2 if shifted and side > w else 0 for side, w in zip(grid, window, strict=True)
+    )
+    return Windows(tuple(grid), fitted, shift)
+
+
+@functools.cache
+def relative_index(window: Sides, table: Sides | None = None) -> Int[np.ndarray, "tokens tokens"]:
+    """For every query and key of a window the row of the table that is for their offset.
+
+    The rows are in raster order of the offset (query - key), from -(h - 1) and -(w - 1) on, for a
+    window of h x w.
+
+    Args:
+        window: (height, width); its tokens are in raster order.
+        table: the window that the table is made for, where that is larger.
+    """
+    height, width = table or window
+    rows, columns = (x.reshape(-1) for x in np.indices(window))
+    down = rows[:, None] - rows[None] + height - 1
+    right = columns[:, None] - columns[None] + width - 1
+    return down * (2 * width - 1) + right
+
+
+def query_map(
+    weights: Float[Array, "batch_windows heads tokens tokens"], windows: Windows, query: Sides
+) -> Float[np.ndarray, "batch heads height width"]:
+    """What one query attends to, on the map: its row of weights, and 0 outside of its window.
+
+    Args:
+        weights: of all windows, as a block with windows sows them.
+        windows: of that block.
+        query: (row, column) in the map.
+
+    Returns:
+        For each picture and head a map that sums to 1.
+    """
+    height, width = windows.grid
+    places = windows.places()
+    [[window, token]] = np.argwhere(places == query[0] * width + query[1])
+    weights = np.asarray(weights)
+    weights = weights.reshape(-1, len(places), *weights.shape[1:])
+    row = weights[:, window, :, token]  # (batch, heads, tokens)
+    real = places[window] >= 0
+    on_map = np.zeros((*row.shape[:2], height * width), row.dtype)
+    on_map[:, :, places[window][real]] = row[:, :, real]
+    return on_map.reshape(*row.shape[:2], height, width)
