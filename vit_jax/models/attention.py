@@ -15,6 +15,7 @@ from vit_jax.models.attention_kinds import AttentionKind, mix_tokens
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import LayerNorm, LowRank, flat_dot_general
 from vit_jax.models.legal import check_choice, check_multiple
+from vit_jax.models.position_kinds import AttentionPositions
 
 
 def attention(
@@ -102,6 +103,9 @@ class Attention(nn.Module):
     call asks for them with `attention_weights=True`, and are not computed otherwise; such a call
     goes by `"xla"`, the only implementation that has them, whatever `implementation` says.
 
+    `positions` "relative", with a table `relative_bias`, and "rotary" are of tokens to themselves.
+    Queries and keys are normed before they are turned.
+
     Another `kind` than "softmax" takes no context; what it learns is in `attention_kinds`.
     """
 
@@ -117,6 +121,7 @@ class Attention(nn.Module):
     implementation: str = "auto"  # of `attention`
     lora_rank: int = 0  # of what is added to q, k and v; for attention of tokens to themselves
     kind: AttentionKind = AttentionKind()
+    positions: AttentionPositions = AttentionPositions()
 
     @nn.compact
     def __call__(
@@ -148,6 +153,11 @@ class Attention(nn.Module):
             q = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="q_norm")(q)
             k = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="k_norm")(k)
 
+        scheme = INIT_SCHEMES[self.init_scheme]
+        bias = None
+        if context is None:
+            q, k, bias = self.positions.enter(q, k, grid, self.param, scheme.positions)
+
         drops = train and self.attention_dropout > 0.0
         dropout = {
             "dropout_rate": self.attention_dropout,
@@ -158,6 +168,7 @@ class Attention(nn.Module):
                 q,
                 k,
                 v,
+                bias=bias,
                 **dropout,
                 deterministic=not train,
                 return_weights=attention_weights,
@@ -172,6 +183,7 @@ class Attention(nn.Module):
                 v,
                 parameter=self.param,
                 grid=grid,
+                bias=bias,
                 **dropout,
                 return_weights=attention_weights,
             )
@@ -180,7 +192,7 @@ class Attention(nn.Module):
         out = nn.DenseGeneral(
             width,
             axis=(-2, -1),
-            kernel_init=INIT_SCHEMES[self.init_scheme].kernel,  # sees (heads * head_dim, width)
+            kernel_init=scheme.kernel,  # sees (heads * head_dim, width)
             dtype=self.dtype,
             dot_general=flat_dot_general,
             name="out",

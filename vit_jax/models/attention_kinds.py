@@ -61,6 +61,7 @@ def mix_tokens(
     *,
     parameter: Callable[..., Array],
     grid: tuple[int, int] | None = None,
+    bias: Float[Array, "heads tokens tokens"] | None = None,
     dropout_rate: float = 0.0,
     dropout_rng: Array | None = None,
     return_weights: bool = False,
@@ -72,6 +73,7 @@ def mix_tokens(
     Args:
         parameter: gives what a kind learns, as a linen module's `param`: name, initialiser, shape.
         grid: of the patches, which "local" needs.
+        bias: added to the logits of "talking_heads"; the other kinds take none.
         dropout_rate, dropout_rng: drop weights if both are given.
 
     Raises:
@@ -97,7 +99,7 @@ def mix_tokens(
     heads = q.shape[2]
     talk_before = parameter("talk_before", _identity, (heads, heads))
     talk_after = parameter("talk_after", _identity, (heads, heads))
-    return talking_heads_attention(q, k, v, talk_before, talk_after, None, *drops)
+    return talking_heads_attention(q, k, v, talk_before, talk_after, bias, *drops)
 
 
 def linformer_attention(

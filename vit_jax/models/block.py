@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from vit_jax.models.attention import Attention
 from vit_jax.models.attention_kinds import AttentionKind
 from vit_jax.models.layers import DropPath, LayerNorm, LayerScale, Mlp
+from vit_jax.models.position_kinds import AttentionPositions
 
 
 class Block(nn.Module):
@@ -43,6 +44,7 @@ class Block(nn.Module):
     mlp_kind: str = "plain"
     lora_rank: int = 0
     attention_kind: AttentionKind = AttentionKind()
+    positions: AttentionPositions = AttentionPositions()
 
     @nn.compact
     def __call__(
@@ -67,6 +69,7 @@ class Block(nn.Module):
             self.attention,
             self.lora_rank,
             self.attention_kind,
+            self.positions,
             name="attn",
         )
         mlp = Mlp(

@@ -12,6 +12,7 @@ from vit_jax.models.attention_kernels import IMPLEMENTATIONS
 from vit_jax.models.attention_kinds import ATTENTION_KINDS, KINDS_WITHOUT_WEIGHTS
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import ACTIVATIONS
+from vit_jax.models.position_kinds import POSITION_KINDS
 from vit_jax.models.positions import RESIZE_KERNELS
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 _CHOICES = {
     "pool": ("cls", "mean", "map", "none"),
     "pool_norm": ("before", "after"),
-    "positions": ("learned", "sincos2d", "sincos2d_big_vision", "none"),
+    "positions": tuple(POSITION_KINDS),
+    "pos_combine": ("add", "concat"),
     "norm_order": ("pre", "post"),
     "mlp": ("plain", "swiglu"),
     "activation": tuple(ACTIVATIONS),
@@ -79,7 +81,7 @@ def check_fields(model: "ViT") -> None:
     for field in ("head_dim", "mlp_width", "representation_size"):
         if getattr(model, field) is not None:
             check_count(name, field, getattr(model, field))
-    for field in ("mlp_ratio", "norm_eps"):
+    for field in ("mlp_ratio", "norm_eps", "rotary_base"):
         check_positive(name, field, getattr(model, field))
     for field in _FLAGS:
         legal = (True, False, None) if field == "class_token" else (True, False)
@@ -92,12 +94,7 @@ def check_fields(model: "ViT") -> None:
 
     if model.head_dim is None or model.pool == "map":
         check_multiple(name, "width", model.width, "heads", model.heads)
-    if model.positions.startswith("sincos2d"):
-        check_multiple(name, "width", model.width, f"the 4 quarters of {model.positions!r}", 4)
-    if model.positions == "sincos2d_big_vision" and model.width < 8:
-        raise ValueError(
-            f"{name}: positions 'sincos2d_big_vision' need a width of 8 or more, got 4."
-        )
+    check_positions(model)
     if model.pool == "cls" and not model.has_class_token:
         raise ValueError(
             f"{name}: pool='cls' reads the class token, but class_token=False; "
@@ -112,6 +109,42 @@ def check_fields(model: "ViT") -> None:
         check_distilled(model)
     if model.attention_kind != "softmax":
         check_attention_kind(model)
+
+
+def check_positions(model: "ViT") -> None:
+    """Raises ValueError for widths that a kind of positions cannot have."""
+    name, kind = type(model).__name__, POSITION_KINDS[model.positions]
+    field, width = "width", model.width
+    if model.pos_combine == "concat":
+        if not kind.vectors:
+            vectors = ", ".join(repr(other) for other, k in POSITION_KINDS.items() if k.vectors)
+            raise ValueError(
+                f"{name}: pos_combine='concat' wants vectors to put behind those of patches, and "
+                f"positions={model.positions!r} are none; leave pos_combine out, or take positions "
+                f"{vectors}."
+            )
+        field, width = "pos_width", model.pos_channels
+        check_count(name, field, width)
+        if width >= model.width:
+            raise ValueError(
+                f"{name}: pos_width={width} leaves nothing of the width {model.width} for the "
+                f"patches; it is at most {model.width - 1}."
+            )
+    elif model.pos_width is not None:
+        raise ValueError(
+            f"{name}: pos_width={model.pos_width!r} is for pos_combine='concat'; what is "
+            "added is as wide as tokens: leave pos_width out."
+        )
+    parts = f"the {kind.parts} parts of {model.positions!r}"
+    if kind.vectors:
+        check_multiple(name, field, width, parts, kind.parts)
+    elif kind.parts > 1:
+        head_dim = model.head_dim or model.width // model.heads
+        check_multiple(name, "head_dim", head_dim, parts, kind.parts)
+    if model.positions == "sincos2d_big_vision" and width < 8:
+        raise ValueError(
+            f"{name}: positions 'sincos2d_big_vision' need a {field} of 8 or more, got {width}."
+        )
 
 
 def check_distilled(model: "ViT") -> None:
