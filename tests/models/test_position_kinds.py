@@ -312,7 +312,29 @@ def test_a_class_token_without_a_position_has_the_whole_width(fields, channels):
 # ------------------------------------------------------------------------- with everything else
 
 
-@pytest.mark.parametrize("kind", ["learned2d_sum", "relative", "rotary"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_kind_goes_with_everything_and_any_size(kind):
+    """Shapes and types alone: nothing is computed."""
+    model = ViT(
+        **TINY,
+        positions=kind,
+        distilled=True,
+        registers=2,
+        scan_layers=True,
+        remat="full",
+        dtype="bfloat16",
+    )
+
+    def run(images):
+        variables = model.init(jax.random.key(0), images)
+        return model.apply(variables, images[:, :8], method="features")
+
+    features = jax.eval_shape(run, jax.ShapeDtypeStruct((2, 12, 20, 3), jnp.float32))
+    assert features.tokens.shape == (2, 4 + 2 * 5, 24)
+    assert features.tokens.dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize("kind", ["relative", "rotary"])
 def test_saving_memory_changes_no_number(kind):
     model, params, images = tiny(positions=kind, distilled=True, registers=2)
     logits = logits_of(model, params, images)
