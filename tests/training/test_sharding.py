@@ -153,6 +153,7 @@ def test_every_kernel_of_a_vit_has_a_rule_and_its_moments_the_same():
 def test_stacked_blocks_keep_their_leading_axis_whole():
     assert partition("params/blocks/mlp/fc1/kernel", (12, 8, 32), CUBE) == P(None, "fsdp", "tensor")
     assert partition("blocks/attn/qkv/bias", (12, 3, 4, 2), CUBE) == P(None, None, "tensor", None)
+    assert partition("params/pos_embed/rows", (1, 96, 64), CUBE) == P(None, None, "fsdp")
 
 
 def test_an_axis_that_does_not_divide_stays_whole():

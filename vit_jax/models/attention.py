@@ -11,9 +11,11 @@ from flax.typing import Dtype
 from jaxtyping import Array, Float
 
 from vit_jax.models import attention_kernels as kernels
+from vit_jax.models.attention_kinds import AttentionKind, mix_tokens
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import LayerNorm, LowRank, flat_dot_general
 from vit_jax.models.legal import check_choice, check_multiple
+from vit_jax.models.position_kinds import AttentionPositions
 
 
 def attention(
@@ -100,6 +102,11 @@ class Attention(nn.Module):
     The weights `(batch, heads, queries, keys)` are sown as `intermediates/.../weights` when the
     call asks for them with `attention_weights=True`, and are not computed otherwise; such a call
     goes by `"xla"`, the only implementation that has them, whatever `implementation` says.
+
+    `positions` "relative", with a table `relative_bias`, and "rotary" are of tokens to themselves.
+    Queries and keys are normed before they are turned.
+
+    Another `kind` than "softmax" takes no context; what it learns is in `attention_kinds`.
     """
 
     heads: int
@@ -113,6 +120,8 @@ class Attention(nn.Module):
     dtype: Dtype = jnp.float32
     implementation: str = "auto"  # of `attention`
     lora_rank: int = 0  # of what is added to q, k and v; for attention of tokens to themselves
+    kind: AttentionKind = AttentionKind()
+    positions: AttentionPositions = AttentionPositions()
 
     @nn.compact
     def __call__(
@@ -122,7 +131,13 @@ class Attention(nn.Module):
         *,
         train: bool = False,
         attention_weights: bool = False,
+        grid: tuple[int, int] | None = None,  # of the patches, the last tokens
     ) -> Float[Array, "batch tokens width"]:
+        if context is not None and self.kind.name != "softmax":
+            raise ValueError(
+                f"Attention: kind {self.kind.name!r} is of tokens to themselves; for a context "
+                "take 'softmax'."
+            )
         width = x.shape[-1]
         if self.head_dim is None:
             check_multiple("Attention", "width", width, "heads", self.heads)
@@ -138,19 +153,41 @@ class Attention(nn.Module):
             q = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="q_norm")(q)
             k = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="k_norm")(k)
 
+        scheme = INIT_SCHEMES[self.init_scheme]
+        bias = None
+        if context is None:
+            q, k, bias = self.positions.enter(q, k, grid, self.param, scheme.positions)
+
         drops = train and self.attention_dropout > 0.0
-        mixed = attention(
-            q,
-            k,
-            v,
-            dropout_rate=self.attention_dropout,
-            dropout_rng=self.make_rng("dropout") if drops else None,
-            deterministic=not train,
-            return_weights=attention_weights,
-            implementation="xla" if attention_weights else self.implementation,
-        )
+        dropout = {
+            "dropout_rate": self.attention_dropout,
+            "dropout_rng": self.make_rng("dropout") if drops else None,
+        }
+        if self.kind.name == "softmax":
+            mixed = attention(
+                q,
+                k,
+                v,
+                bias=bias,
+                **dropout,
+                deterministic=not train,
+                return_weights=attention_weights,
+                implementation="xla" if attention_weights else self.implementation,
+            )
+            mixed, weights = mixed if attention_weights else (mixed, None)
+        else:
+            mixed, weights = mix_tokens(
+                self.kind,
+                q,
+                k,
+                v,
+                parameter=self.param,
+                grid=grid,
+                bias=bias,
+                **dropout,
+                return_weights=attention_weights,
+            )
         if attention_weights:
-            mixed, weights = mixed
             if self.has_variable("perturbations", "weights"):  # for gradients by the weights
                 weights = self.perturb("weights", weights)
                 mixed = jnp.einsum("bhqk,bkhd->bqhd", weights.astype(v.dtype), v)
@@ -158,7 +195,7 @@ class Attention(nn.Module):
         out = nn.DenseGeneral(
             width,
             axis=(-2, -1),
-            kernel_init=INIT_SCHEMES[self.init_scheme].kernel,  # sees (heads * head_dim, width)
+            kernel_init=scheme.kernel,  # sees (heads * head_dim, width)
             dtype=self.dtype,
             dot_general=flat_dot_general,
             name="out",

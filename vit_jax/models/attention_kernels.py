@@ -209,12 +209,13 @@ def _attend(q, k, v, bias, dropout_rate, dropout_rng):
 
     kept = unnormalised
     if dropout_rate > 0.0 and dropout_rng is not None:
-        kept = _dropout(unnormalised, dropout_rate, dropout_rng)
+        kept = drop_weights(unnormalised, dropout_rate, dropout_rng)
     out = jnp.einsum("bhqk,bhkd->bhqd", kept.astype(v.dtype), v, preferred_element_type=jnp.float32)
     return (out / total).astype(v.dtype), unnormalised, total
 
 
-def _dropout(x: Array, rate: float, rng: Array) -> Array:
+def drop_weights(x: Array, rate: float, rng: Array) -> Array:
+    """Zeros with the probability `rate`, and the rest divided by `1 - rate`."""
     if rate >= 1.0:
         return jnp.zeros_like(x)
     return jnp.where(jax.random.bernoulli(rng, 1.0 - rate, x.shape), x / (1.0 - rate), 0.0)

@@ -12,7 +12,9 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models.attention import Attention
+from vit_jax.models.attention_kinds import AttentionKind
 from vit_jax.models.layers import DropPath, LayerNorm, LayerScale, Mlp
+from vit_jax.models.position_kinds import AttentionPositions
 
 
 class Block(nn.Module):
@@ -41,6 +43,8 @@ class Block(nn.Module):
     attention: str = "auto"
     mlp_kind: str = "plain"
     lora_rank: int = 0
+    attention_kind: AttentionKind = AttentionKind()
+    positions: AttentionPositions = AttentionPositions()
 
     @nn.compact
     def __call__(
@@ -50,6 +54,7 @@ class Block(nn.Module):
         train: bool = False,
         attention_weights: bool = False,
         drop_path: Float[Array, ""] | None = None,  # in place of the field's, where it is traced
+        grid: tuple[int, int] | None = None,  # of the patches, the last tokens
     ) -> Float[Array, "batch tokens width"]:
         attn = Attention(
             self.heads,
@@ -63,6 +68,8 @@ class Block(nn.Module):
             self.dtype,
             self.attention,
             self.lora_rank,
+            self.attention_kind,
+            self.positions,
             name="attn",
         )
         mlp = Mlp(
@@ -83,7 +90,7 @@ class Block(nn.Module):
                 branch = LayerScale(self.layer_scale, self.dtype, name=scale_name)(branch)
             return DropPath(self.drop_path)(branch, train=train, rate=drop_path)
 
-        asked = {"train": train, "attention_weights": attention_weights}
+        asked = {"train": train, "attention_weights": attention_weights, "grid": grid}
         if self.norm_order == "pre":
             x = x + scaled_and_dropped(attn(norm1(x), **asked), "ls1")
             x = x + scaled_and_dropped(mlp(norm2(x), train=train), "ls2")
@@ -99,10 +106,11 @@ class Block(nn.Module):
         drop_path: Float[Array, ""] | None,
         train: bool,
         attention_weights: bool,
+        grid: tuple[int, int] | None = None,
     ) -> tuple[Float[Array, "batch tokens width"], None]:
         """The call in the form that `nn.scan` and `nn.remat` want: places, a carry, no result."""
         asked = {"train": train, "attention_weights": attention_weights}
-        return self(x, drop_path=drop_path, **asked), None
+        return self(x, drop_path=drop_path, grid=grid, **asked), None
 
 
 def rematerialised(block: type[Block], remat: str, in_loop: bool) -> type[Block]:
@@ -120,7 +128,7 @@ def rematerialised(block: type[Block], remat: str, in_loop: bool) -> type[Block]
         policy=policies[remat],
         # In a loop the compiler has nothing to merge the second computation with.
         prevent_cse=not in_loop,
-        static_argnums=(3, 4),  # of `step`, counting self: train, attention_weights
+        static_argnums=(3, 4, 5),  # of `step`, counting self: train, attention_weights, grid
         methods=["step"],
     )
 
@@ -134,7 +142,7 @@ def looped(block: type[Block], depth: int) -> type[Block]:
         block,
         variable_axes={"params": 0, "intermediates": 0, "perturbations": 0},
         split_rngs={"params": True, "dropout": True},
-        in_axes=(0, nn.broadcast, nn.broadcast),
+        in_axes=(0, nn.broadcast, nn.broadcast, nn.broadcast),
         length=depth,
         methods=["step"],
     )

@@ -189,6 +189,8 @@ _ORDER = list(dict.fromkeys(_PARTS.values()))
 
 
 def _part_of(path: tuple[str, ...]) -> str:
+    if path[-1:] == ("relative_bias",):  # in attention, and a table of positions
+        return _PARTS["pos_embed"]
     names = [re.sub(r"_?\d+$", "", name) for name in path]
     known = (_PARTS[name] for name in names if name in _PARTS)
     return next(known, names[0] if names else "other")

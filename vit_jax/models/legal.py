@@ -9,8 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vit_jax.models.attention_kernels import IMPLEMENTATIONS
+from vit_jax.models.attention_kinds import ATTENTION_KINDS, KINDS_WITHOUT_WEIGHTS
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import ACTIVATIONS
+from vit_jax.models.position_kinds import POSITION_KINDS
 from vit_jax.models.positions import RESIZE_KERNELS
 
 if TYPE_CHECKING:
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 _CHOICES = {
     "pool": ("cls", "mean", "map", "none"),
     "pool_norm": ("before", "after"),
-    "positions": ("learned", "sincos2d", "sincos2d_big_vision", "none"),
+    "positions": tuple(POSITION_KINDS),
+    "pos_combine": ("add", "concat"),
     "norm_order": ("pre", "post"),
     "mlp": ("plain", "swiglu"),
     "activation": tuple(ACTIVATIONS),
@@ -28,6 +31,7 @@ _CHOICES = {
     "pos_resize": tuple(RESIZE_KERNELS),
     "dtype": ("float32", "bfloat16", "float16"),
     "attention": ("auto", *IMPLEMENTATIONS),
+    "attention_kind": ATTENTION_KINDS,
     "remat": ("none", "dots", "full"),
 }
 _RATES = ("attention_dropout", "projection_dropout", "mlp_dropout", "position_dropout", "drop_path")
@@ -41,7 +45,21 @@ _FLAGS = (
     "patch_bias",
     "scan_layers",
 )
-_COUNTS = ("in_channels", "width", "depth", "heads")
+_COUNTS = (
+    "in_channels",
+    "width",
+    "depth",
+    "heads",
+    "performer_features",
+    "linformer_rank",
+    "local_window",
+)
+# Positions that enter attention, and the kinds of attention that they can enter: a bias wants all
+# logits, a rotation wants logits that are the product of a query and a key.
+_KINDS_FOR_POSITIONS = {
+    "relative": ("softmax", "talking_heads"),
+    "rotary": ("softmax", "talking_heads", "local"),
+}
 
 
 def pair(size: int | tuple[int, int]) -> tuple[int, int]:
@@ -58,12 +76,12 @@ def check_fields(model: "ViT") -> None:
         check_rate(name, field, getattr(model, field))
     for field in _COUNTS:
         check_count(name, field, getattr(model, field))
-    for field in ("num_classes", "registers", "lora_rank"):
+    for field in ("num_classes", "registers", "lora_rank", "performer_seed"):
         check_count(name, field, getattr(model, field), least=0)
     for field in ("head_dim", "mlp_width", "representation_size"):
         if getattr(model, field) is not None:
             check_count(name, field, getattr(model, field))
-    for field in ("mlp_ratio", "norm_eps"):
+    for field in ("mlp_ratio", "norm_eps", "rotary_base"):
         check_positive(name, field, getattr(model, field))
     for field in _FLAGS:
         legal = (True, False, None) if field == "class_token" else (True, False)
@@ -76,12 +94,7 @@ def check_fields(model: "ViT") -> None:
 
     if model.head_dim is None or model.pool == "map":
         check_multiple(name, "width", model.width, "heads", model.heads)
-    if model.positions.startswith("sincos2d"):
-        check_multiple(name, "width", model.width, f"the 4 quarters of {model.positions!r}", 4)
-    if model.positions == "sincos2d_big_vision" and model.width < 8:
-        raise ValueError(
-            f"{name}: positions 'sincos2d_big_vision' need a width of 8 or more, got 4."
-        )
+    check_positions(model)
     if model.pool == "cls" and not model.has_class_token:
         raise ValueError(
             f"{name}: pool='cls' reads the class token, but class_token=False; "
@@ -94,6 +107,44 @@ def check_fields(model: "ViT") -> None:
         )
     if model.distilled:
         check_distilled(model)
+    if model.attention_kind != "softmax":
+        check_attention_kind(model)
+
+
+def check_positions(model: "ViT") -> None:
+    """Raises ValueError for widths that a kind of positions cannot have."""
+    name, kind = type(model).__name__, POSITION_KINDS[model.positions]
+    field, width = "width", model.width
+    if model.pos_combine == "concat":
+        if not kind.vectors:
+            vectors = ", ".join(repr(other) for other, k in POSITION_KINDS.items() if k.vectors)
+            raise ValueError(
+                f"{name}: pos_combine='concat' wants vectors to put behind those of patches, and "
+                f"positions={model.positions!r} are none; leave pos_combine out, or take positions "
+                f"{vectors}."
+            )
+        field, width = "pos_width", model.pos_channels
+        check_count(name, field, width)
+        if width >= model.width:
+            raise ValueError(
+                f"{name}: pos_width={width} leaves nothing of the width {model.width} for the "
+                f"patches; it is at most {model.width - 1}."
+            )
+    elif model.pos_width is not None:
+        raise ValueError(
+            f"{name}: pos_width={model.pos_width!r} is for pos_combine='concat'; what is "
+            "added is as wide as tokens: leave pos_width out."
+        )
+    parts = f"the {kind.parts} parts of {model.positions!r}"
+    if kind.vectors:
+        check_multiple(name, field, width, parts, kind.parts)
+    elif kind.parts > 1:
+        head_dim = model.head_dim or model.width // model.heads
+        check_multiple(name, "head_dim", head_dim, parts, kind.parts)
+    if model.positions == "sincos2d_big_vision" and width < 8:
+        raise ValueError(
+            f"{name}: positions 'sincos2d_big_vision' need a {field} of 8 or more, got {width}."
+        )
 
 
 def check_distilled(model: "ViT") -> None:
@@ -106,6 +157,41 @@ def check_distilled(model: "ViT") -> None:
                 "distilled=True, where one head reads the class token and one the distillation "
                 f"token; leave {field} out ({value!r}), or write distilled=False."
             )
+
+
+def check_attention_kind(model: "ViT") -> None:
+    """Raises ValueError for fields that a kind of attention other than softmax cannot use."""
+    name, kind = type(model).__name__, model.attention_kind
+    kinds = _KINDS_FOR_POSITIONS.get(model.positions, ATTENTION_KINDS)
+    if kind not in kinds:
+        raise ValueError(
+            f"{name}: positions={model.positions!r} cannot enter attention_kind={kind!r}; it is "
+            f"one of {', '.join(map(repr, kinds))}, or positions are 'learned'."
+        )
+    if model.attention not in ("auto", "xla"):
+        raise ValueError(
+            f"{name}: attention={model.attention!r} is a way to compute softmax attention and has "
+            f"no place in attention_kind={kind!r}; leave attention out."
+        )
+    if kind in KINDS_WITHOUT_WEIGHTS and model.attention_dropout:
+        raise ValueError(
+            f"{name}: attention_dropout={model.attention_dropout} drops weights, and "
+            f"attention_kind={kind!r} never has them; write attention_dropout=0.0, or use "
+            "projection_dropout."
+        )
+    if kind == "local" and model.local_window % 2 == 0:
+        window = model.local_window
+        raise ValueError(
+            f"{name}: local_window={window} must be odd, so that a window has a patch in its "
+            f"middle; the nearest legal values are {window - 1} and {window + 1}."
+        )
+    height, width = model.built_grid
+    tokens = model.prefix + height * width
+    if kind == "linformer" and model.linformer_rank > tokens:
+        raise ValueError(
+            f"{name}: linformer_rank={model.linformer_rank} is more than the {tokens} tokens that "
+            f"it should stand for; it is at most {tokens}."
+        )
 
 
 def check_images(model: "ViT", images: Float[Array, "batch height width channels"]) -> None:
@@ -128,6 +214,14 @@ def check_images(model: "ViT", images: Float[Array, "batch height width channels
             "scale and normalise them first."
         )
     check_patches_fit(name, tuple(images.shape[1:3]), pair(model.patch_size))
+    built, given = pair(model.image_size), tuple(images.shape[1:3])
+    if model.attention_kind == "linformer" and given != built:
+        raise ValueError(
+            f"{name}: attention_kind='linformer' has a parameter for every token, so it takes the "
+            f"size it was built for only, {built[0]} x {built[1]} pixels (height x width), got "
+            f"{given[0]} x {given[1]}; resize the pictures, or build the model with image_size="
+            f"{given} and train it."
+        )
 
 
 def check_choices(model: Any, fields: tuple[str, ...]) -> None:

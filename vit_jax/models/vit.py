@@ -24,10 +24,18 @@ from jaxtyping import Array, Float
 
 from vit_jax.models import legal
 from vit_jax.models.attention import Attention
+from vit_jax.models.attention_kinds import AttentionKind
 from vit_jax.models.block import Block, looped, rematerialised
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import LayerNorm, Mlp, PatchEmbed, drop_path_rates
-from vit_jax.models.positions import PositionTable, resize_positions, sincos2d
+from vit_jax.models.position_kinds import (
+    POSITION_KINDS,
+    AttentionPositions,
+    AxisTables,
+    combine,
+    fixed_table,
+)
+from vit_jax.models.positions import PositionTable, resize_positions
 
 
 @struct.dataclass
@@ -95,8 +103,11 @@ class ViT(nn.Module):
     pool_norm: str = "before"  # "after": pool first, then norm, timm's fc_norm
     distilled: bool = False  # DeiT's second token and second head, which learn from a teacher
     registers: int = 0  # spare tokens for global notes (Darcet et al. 2024); 4 in DINOv2-reg
-    positions: str = "learned"  # fixed: "sincos2d" (MAE), "sincos2d_big_vision"; "none": no order
-    pos_on_cls: bool = True  # False: the learned table is for patches only (big_vision, DeiT III)
+    positions: str = "learned"  # or fixed, "relative", "rotary", "none"; see `position_kinds`
+    pos_on_cls: bool = True  # False: positions are for patches only (big_vision, DeiT III)
+    pos_combine: str = "add"  # "concat": they take the last channels and the patches the others
+    pos_width: int | None = None  # channels that "concat" gives to positions; None: width / 4
+    rotary_base: float = 100.0  # the slowest turn is about 1 / base radian for each patch
     norm_order: str = "pre"  # "post" is torch's TransformerEncoderLayer(norm_first=False)
     embed_norm: bool = False  # a norm between embedding and blocks: CLIP's ln_pre
     patch_bias: bool = True  # CLIP's patch convolution has none
@@ -117,6 +128,11 @@ class ViT(nn.Module):
     patch_embed_method: str = "conv"  # or "dense": the same numbers by cutting and a matmul
     pos_resize: str = "cubic"  # how the learned table is resized: as where the weights are from
     dtype: str = "float32"  # of the computation; parameters and logits are always float32
+    attention_kind: str = "softmax"  # what blocks do with q, k and v; see `attention_kinds`
+    performer_features: int = 256  # random features of "performer"; the error falls as they rise
+    performer_seed: int = 0  # what they are made from, the same at every call
+    linformer_rank: int = 64  # mixtures that stand for all keys and values in "linformer"
+    local_window: int = 7  # odd; patches along each side of what a patch sees in "local"
     attention: str = "auto"  # or "xla", "chunked" (little memory), "cudnn", "pallas"; of the blocks
     remat: str = "none"  # the backward pass computes again "full" blocks, or all but "dots"
     scan_layers: bool = False  # one traced block that runs `depth` times; parameters are stacked
@@ -129,15 +145,27 @@ class ViT(nn.Module):
         scheme, width = INIT_SCHEMES[self.init_scheme], self.width
         self.patch_embed = self._make_patch_embed()
         if self.has_class_token:
-            self.cls_token = self.param("cls_token", scheme.class_token, (1, 1, width))
+            shape = (1, 1, self._front_width)
+            self.cls_token = self.param("cls_token", scheme.class_token, shape)
         if self.distilled:  # drawn like registers, apart from a class token that may begin at zero
-            self.dist_token = self.param("dist_token", scheme.registers, (1, 1, width))
+            shape = (1, 1, self._front_width)
+            self.dist_token = self.param("dist_token", scheme.registers, shape)
         if self.registers:
             self.reg_tokens = self.param("reg_tokens", scheme.registers, (1, self.registers, width))
         if self.positions == "learned":
             height, columns = self.built_grid
             rows = self.positions_in_front + height * columns
-            self.pos_embed = self.param("pos_embed", scheme.positions, (1, rows, width))
+            shape = (1, rows, self.pos_channels)
+            self.pos_embed = self.param("pos_embed", scheme.positions, shape)
+        elif self.positions in ("learned2d_sum", "learned2d_concat"):
+            self.pos_embed = AxisTables(
+                self.built_grid,
+                self.pos_channels,
+                self.positions_in_front,
+                self.positions == "learned2d_concat",
+                self.pos_resize,
+                self.init_scheme,
+            )
         self.pos_dropout = nn.Dropout(self.position_dropout)
         if self.embed_norm:
             self.pre_norm = self._layer_norm()
@@ -162,6 +190,14 @@ class ViT(nn.Module):
             "attention": self.attention,
             "mlp_kind": self.mlp,
             "lora_rank": self.lora_rank,
+            "attention_kind": AttentionKind(
+                self.attention_kind,
+                self.performer_features,
+                self.performer_seed,
+                self.linformer_rank,
+                self.local_window,
+            ),
+            "positions": self.attention_positions,
             **shared,
         }
         block = rematerialised(Block, self.remat, in_loop=self.scan_layers)
@@ -212,10 +248,10 @@ class ViT(nn.Module):
         x, grid = self.embed(images, train=train)
         if self.scan_layers:
             rates = jnp.array(drop_path_rates(self.drop_path, self.depth))
-            x, _ = self.blocks.step(x, rates, train, attention_weights)
+            x, _ = self.blocks.step(x, rates, train, attention_weights, grid)
         else:
             for block in self.blocks:
-                x, _ = block.step(x, None, train, attention_weights)
+                x, _ = block.step(x, None, train, attention_weights, grid)
         if self.pool_norm == "before":
             x = self.norm(x)
         pooled = self.pool_tokens(x, train=train, attention_weights=attention_weights)
@@ -229,12 +265,12 @@ class ViT(nn.Module):
         """Pictures to the tokens that enter the first block, and the grid of their patches."""
         legal.check_images(self, images)
         x = self._embed_patches(images, train=train)
-        batch, *grid, width = x.shape
-        x = x.reshape(batch, -1, width)
+        batch, *grid, channels = x.shape
+        x = x.reshape(batch, -1, channels)
 
         positions = self._position_table(tuple(grid))
         if positions is not None:
-            x = x + positions[:, self.positions_in_front :].astype(x.dtype)
+            x = combine(x, positions[:, self.positions_in_front :], self.pos_combine)
 
         in_front = []
         if self.has_class_token:
@@ -242,7 +278,10 @@ class ViT(nn.Module):
         if self.distilled:
             in_front.append(self.dist_token)
         if self.positions_in_front:
-            in_front = [token + positions[:, i : i + 1] for i, token in enumerate(in_front)]
+            in_front = [
+                combine(token, positions[:, i : i + 1], self.pos_combine)
+                for i, token in enumerate(in_front)
+            ]
         if self.registers:
             in_front.append(self.reg_tokens)
         in_front = [jnp.broadcast_to(t, (batch, *t.shape[1:])).astype(x.dtype) for t in in_front]
@@ -283,28 +322,75 @@ class ViT(nn.Module):
 
     @property
     def positions_in_front(self) -> int:
-        """Rows of the learned table that are for the class and the distillation token."""
-        if self.positions != "learned" or not self.pos_on_cls:
+        """Rows of the table of positions that are for the class and the distillation token."""
+        if not POSITION_KINDS[self.positions].in_front or not self.pos_on_cls:
             return 0
         return int(self.has_class_token) + int(self.distilled)
 
     @property
     def position_tables(self) -> dict[str, PositionTable]:
         """The tables that can be resized to another grid, by a pattern of their paths."""
-        if self.positions != "learned":
-            return {}
-        table = PositionTable(self.built_grid, self.positions_in_front, self.pos_resize)
-        return {"pos_embed": table}
+        (height, width), kernel = self.built_grid, self.pos_resize
+        if self.positions == "learned":
+            return {"pos_embed": PositionTable((height, width), self.positions_in_front, kernel)}
+        if self.positions in ("learned2d_sum", "learned2d_concat"):
+            sides = {"rows": height, "columns": width}
+            return {
+                f"pos_embed/{name}": PositionTable((side, 1), 0, kernel)
+                for name, side in sides.items()
+            }
+        if self.positions == "relative":
+            return {r"blocks_\d+/attn/relative_bias": self.attention_positions.table}
+        return {}
+
+    @property
+    def attention_positions(self) -> AttentionPositions:
+        """What attention has to know of positions."""
+        return AttentionPositions(
+            self.positions,
+            self.built_grid,
+            self.prefix,
+            self.pos_on_cls,
+            self.pos_resize,
+            self.rotary_base,
+        )
+
+    @property
+    def pos_channels(self) -> int:
+        """Channels of a vector that says where a token is."""
+        if self.pos_combine == "add":
+            return self.width
+        return self.width // 4 if self.pos_width is None else self.pos_width
+
+    @property
+    def patch_channels(self) -> int:
+        """Channels that the patch embedding makes."""
+        return self.width - (self.pos_channels if self.pos_combine == "concat" else 0)
+
+    @property
+    def _front_width(self) -> int:
+        """Channels of the parameters of tokens that have positions."""
+        return self.patch_channels if self.positions_in_front else self.width
 
     def _position_table(self, grid: tuple[int, int]) -> Float[Array, "1 rows width"] | None:
-        if self.positions == "none":
+        """The vectors of all tokens that have one, for the grid at hand."""
+        if not POSITION_KINDS[self.positions].vectors:
             return None
+        in_front, kernel = self.positions_in_front, self.pos_resize
         if self.positions == "learned":
-            in_front = self.positions_in_front
             return resize_positions(
-                self.pos_embed, self.built_grid, grid, prefix=in_front, kernel=self.pos_resize
+                self.pos_embed, self.built_grid, grid, prefix=in_front, kernel=kernel
             )
-        return sincos2d(grid, self.width, endpoint=self.positions == "sincos2d_big_vision")
+        if self.positions in ("learned2d_sum", "learned2d_concat"):
+            return self.pos_embed(grid)
+        return fixed_table(
+            self.positions,
+            self.built_grid,
+            grid,
+            self.pos_channels,
+            in_front=in_front,
+            kernel=kernel,
+        )
 
     def _two_heads(self, tokens: Float[Array, "batch tokens width"]) -> DistilledLogits:
         both = DistilledLogits(*(tokens[:, i].astype(jnp.float32) for i in range(2)))
@@ -315,7 +401,7 @@ class ViT(nn.Module):
     def _make_patch_embed(self) -> nn.Module:
         """What makes a grid of tokens of pictures; subclasses have others."""
         return PatchEmbed(
-            self.width,
+            self.patch_channels,
             legal.pair(self.patch_size),
             self.patch_embed_method,
             self.patch_bias,

@@ -36,7 +36,7 @@ RULES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"fc1/bias", ("tensor",)),
     (r"fc2/kernel", ("tensor", "fsdp")),  # hidden, width
     (r"patch_embed/kernel", (None, None, None, "fsdp")),  # rows, columns, channels, width
-    (r"pos_embed", (None, "fsdp")),  # tokens, width
+    (r"pos_embed(/\w+)?", (None, "fsdp")),  # tokens, width
     (r"head/kernel", ("fsdp", None)),  # width, classes
 )
 

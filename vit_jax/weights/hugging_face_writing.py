@@ -129,6 +129,7 @@ _NEEDED = {
     "pool": "cls",
     "pool_norm": "before",
     "positions": "learned",
+    "pos_combine": "add",
     "norm_order": "pre",
     "embed_norm": False,
     "patch_bias": True,

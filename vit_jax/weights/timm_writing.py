@@ -74,6 +74,7 @@ def _check_arguments(fields: Mapping[str, Any]) -> None:
         "norm_eps": 1e-5 if fields["embed_norm"] else 1e-6,
         "norm_order": "pre",
         "positions": "learned",
+        "pos_combine": "add",
         "representation_size": None,
         "head_dim": None,
         "patch_bias": not fields["embed_norm"],
