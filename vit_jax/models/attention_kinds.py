@@ -1,17 +1,20 @@
 """The kinds of attention a ViT may have in its blocks, in place of softmax attention.
 
-| kind | what it is | cost | rows of weights sum to 1 | learns more |
-|---|---|---|---|---|
-| `softmax` | of all tokens to all tokens | quadratic | yes | |
-| `performer` | an approximation of it by random features | linear | yes | |
-| `linear` | with the features `elu(x) + 1` | linear | yes | |
-| `linformer` | to `rank` mixtures of keys and of values | linear | no | `project_keys`, `project_values` |
-| `local` | to the patches around, and to prefix tokens | linear | yes | |
-| `talking_heads` | heads mixed before and after the softmax | quadratic | no | `talk_before`, `talk_after` |
+| kind | what it is | cost in tokens | rows of weights sum to 1 |
+|---|---|---|---|
+| `softmax` | of all tokens to all tokens | quadratic | yes |
+| `performer` | an approximation of it by random features | linear | yes |
+| `linear` | with the features `elu(x) + 1` | linear | yes |
+| `linformer` | to learned mixtures of keys and of values | linear | no |
+| `local` | to the patches around, and to prefix tokens | linear | yes |
+| `talking_heads` | heads mixed before and after the softmax | quadratic | no |
 
 What is notable here:
 - Weights, where a call asks for them, are always `(batch, heads, queries, keys)`, and the result is
   their product with the values, whatever the kind. Only then do linear kinds make that matrix.
+- Two kinds learn something of their own, beside `qkv` and `out`: `linformer` has `project_keys` and
+  `project_values`, both `(tokens, rank)`, `talking_heads` has `talk_before` and `talk_after`, both
+  `(heads, heads)`.
 - `performer` and `linear` never have weights to drop, so attention dropout is an error for them.
 """
 
