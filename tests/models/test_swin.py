@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from vit_jax.models import Swin, create_model, list_models
+from vit_jax.models import create_model, list_models
 from vit_jax.models.cost import cost, shape_walk
+from vit_jax.models.swin import Swin
 from vit_jax.models.swin_block import PatchMerging
 
 # Parameters and MACs at 224 pixels and 1000 classes, from timm and by closed form.

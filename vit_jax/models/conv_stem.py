@@ -145,7 +145,7 @@ class ConvStemViT(ViT):
 
     def _make_patch_embed(self) -> nn.Module:
         return ConvStem(
-            self.width,
+            self.patch_channels,
             (1, 1),
             self.patch_embed_method,
             self.patch_bias,

@@ -67,7 +67,7 @@ class HybridViT(ViT):
         stride = stride_of(self.stem_units)
         height, width = legal.pair(self.patch_size)
         return ResNetPatchEmbed(
-            self.width,
+            self.patch_channels,
             (height // stride, width // stride),
             self.patch_embed_method,
             self.patch_bias,
