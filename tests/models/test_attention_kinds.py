@@ -126,7 +126,7 @@ def test_a_new_model_whose_heads_may_talk_is_one_with_softmax():
     np.testing.assert_allclose(ours, theirs, atol=2e-5)
 
 
-# -------------------------------------------------------------------------------------- in the model
+# ------------------------------------------------------------------------------------ in the model
 
 
 def summed(model, params, images, **options):
