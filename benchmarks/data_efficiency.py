@@ -1,0 +1,111 @@
+"""How much a ViT and a convolutional network of equal work learn from how many pictures.
+
+    python -m benchmarks.data_efficiency             eighteen runs; some 15 minutes on two cores
+    python -m benchmarks.data_efficiency --steps 20 --seeds 0        to see that it works
+
+Trains `configs/data_efficiency.py` on 5, 20 and 100 % of the training digits. A seed decides the
+initial parameters, the order of the pictures and, of the smaller shares, which pictures they are.
+Writes `data_efficiency.png` and prints the table of `docs/results/data_efficiency.md`; runs that
+are finished are taken as they are.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from vit_jax.models.cost import Cost, cost
+from vit_jax.runs import RESULT, RunFolder
+
+ROOT = Path(__file__).parents[1]
+TITLES = {"vit": "ViT", "cnn": "ResNet"}
+SHARES = (5, 20, 100)  # percent of 1,437 pictures
+STARTS = (0, 40, 80)  # percent; where the pictures of the seeds 0, 1, 2 begin
+
+Accuracies = dict[tuple[str, int], list[float]]  # of a model and a share: percent, for every seed
+
+
+def pictures(share: int, seed: int) -> str:
+    """The training pictures of a share and a seed, as a slice."""
+    start = STARTS[seed] if share < 100 else 0
+    return f"train[{start}%:{start + share}%]"
+
+
+def train(kind: str, share: int, seed: int, workdir: Path, steps: int) -> float:
+    """Test accuracy in percent of one run, trained if it is not there."""
+    command = [
+        *(sys.executable, "train.py", f"--config=configs/data_efficiency.py:{kind}"),
+        *(f"--workdir={workdir}", f"--config.seed={seed}", f"--config.duration={steps} steps"),
+        f"--config.data.train={pictures(share, seed)}",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    lines = map(json.loads, (workdir / "metrics.jsonl").read_text("utf-8").splitlines())
+    return next(100 * line["accuracy"] for line in lines if line["kind"] == RESULT)
+
+
+def draw(accuracies: Accuracies) -> Figure:
+    """Accuracy over the share of the data, with the standard deviation over the seeds."""
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for kind, title in TITLES.items():
+        means, deviations = zip(*(_spread(accuracies[kind, s]) for s in SHARES), strict=True)
+        axes.errorbar(SHARES, means, deviations, label=title, marker="o", capsize=4)
+    axes.set_xscale("log")
+    axes.set_xticks(SHARES, [f"{share} %" for share in SHARES])
+    axes.minorticks_off()
+    axes.set(xlabel="of 1,437 training pictures", ylabel="test accuracy, %")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return figure
+
+
+def table(accuracies: Accuracies, costs: dict[str, Cost]) -> str:
+    """The results in Markdown, a row for each model."""
+    head = "| model | parameters | MMACs | " + " | ".join(f"{s} %" for s in SHARES) + " |"
+    lines = [head, "|---|" + "---:|" * (2 + len(SHARES))]
+    for kind, title in TITLES.items():
+        spreads = [_spread(accuracies[kind, share]) for share in SHARES]
+        cells = [f"{mean:.2f} ± {deviation:.2f}" for mean, deviation in spreads]
+        counts = costs[kind]
+        size = f"{counts.parameters:,} | {counts.macs / 1e6:.2f}"
+        lines.append(f"| {title} | {size} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _spread(values: list[float]) -> tuple[float, float]:
+    """Mean and standard deviation; of a single value the deviation is 0."""
+    return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--seeds", type=int, nargs="+", choices=(0, 1, 2), default=(0, 1, 2))
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "efficiency")
+    parser.add_argument("--picture", type=Path, default=Path("data_efficiency.png"))
+    options = parser.parse_args()
+
+    accuracies: Accuracies = {}
+    costs = {}
+    for kind in TITLES:
+        for share in SHARES:
+            for seed in options.seeds:
+                workdir = (options.runs / f"{kind}_{share}_{seed}").resolve()
+                reached = train(kind, share, seed, workdir, options.steps)
+                accuracies.setdefault((kind, share), []).append(reached)
+                print(f"{kind}, {share} %, seed {seed}: {reached:.2f} %", flush=True)
+        costs[kind] = cost(RunFolder(workdir).read_model().create_model())
+    draw(accuracies).savefig(options.picture, dpi=120)
+    print("\n" + table(accuracies, costs))
+
+
+if __name__ == "__main__":
+    main()

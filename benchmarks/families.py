@@ -1,0 +1,127 @@
+"""Every architecture and kind of attention on the digits: accuracy, size and speed in one table.
+
+    python -m benchmarks.families                    trains what has no finished run yet, one by one
+    python -m benchmarks.families --only swin pvt
+    python -m benchmarks.families --table            of the runs that are there; nothing is trained
+
+Each is trained by its own recipe, `configs/family/NAME.py`, through the front door, on an otherwise
+idle machine, since pictures a second are part of the table. The table of `docs/results/families.md`
+is what this prints.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from vit_jax.models.cost import cost
+from vit_jax.runs import RESULT, TRAIN, RunFolder
+
+ROOT = Path(__file__).parents[1]
+FAMILY = ROOT / "configs" / "family"
+
+
+class Variant(NamedTuple):
+    """One row: a recipe by its path from the root, and what is different from it."""
+
+    title: str
+    recipe: str
+    changes: tuple[tuple[str, str], ...] = ()
+
+
+def _family(title: str, name: str, **fields: str) -> Variant:
+    changes = tuple((f"model.{field}", value) for field, value in fields.items())
+    return Variant(title, f"configs/family/{name}.py", changes)
+
+
+VARIANTS = {
+    "vit": Variant("ViT", "configs/digits.py"),
+    "deit": _family("DeiT with two heads, by labels alone", "deit"),
+    "conv_stem": _family("ViT, stem of convolutions", "conv_stem"),
+    "hybrid": _family("hybrid of ResNet and ViT", "hybrid"),
+    "swin": _family("Swin", "swin"),
+    "pvt": _family("PVT", "pvt"),
+    "mixer": _family("MLP-Mixer", "mixer"),
+    "resnet": _family("ResNet", "resnet"),
+    "convnext": _family("ConvNeXt", "convnext"),
+    "efficientnet": _family("EfficientNet", "efficientnet"),
+    **{
+        f"attention_{kind}": _family(f"ViT, attention `{kind}`", "attention", attention_kind=kind)
+        for kind in ("performer", "linear", "linformer", "local", "talking_heads")
+    },
+    **{
+        f"positions_{kind}": _family(f"ViT, positions `{kind}`", "positions", positions=kind)
+        for kind in ("rotary", "relative", "learned2d_sum")
+    },
+}
+
+
+def train(name: str, workdir: Path, *options: str) -> None:
+    """Trains a variant as a user would; a run that is finished already stays as it is."""
+    variant = VARIANTS[name]
+    command = [sys.executable, "train.py", f"--config={variant.recipe}", f"--workdir={workdir}"]
+    command += [f"--config.{key}={value}" for key, value in variant.changes]
+    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+
+
+def accuracy(workdir: Path) -> float:
+    """Test accuracy of a finished run, from 0 to 1."""
+    (line,) = (line for line in _lines(workdir) if line["kind"] == RESULT)
+    return line["accuracy"]
+
+
+def row(name: str, workdir: Path) -> str:
+    """A line of the table, in Markdown."""
+    variant, model = VARIANTS[name], RunFolder(workdir).read_model().create_model()
+    counts = cost(model)
+    speed = statistics.median(
+        line["images_per_second"] for line in _lines(workdir) if line["kind"] == TRAIN
+    )
+    cells = (
+        variant.title,
+        f"`{Path(variant.recipe).name}`",
+        f"{100 * accuracy(workdir):.2f}",
+        f"{counts.parameters:,}",
+        f"{counts.macs / 1e6:.2f}",
+        f"{speed:,.0f}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _lines(workdir: Path) -> list[dict]:
+    text = (workdir / "metrics.jsonl").read_text("utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "family")
+    parser.add_argument("--table", action="store_true", help="train nothing")
+    options = parser.parse_args()
+
+    rows = []
+    for name in options.only:
+        workdir = (options.runs / name).resolve()
+        if not options.table:
+            start = time.perf_counter()
+            train(name, workdir)
+            seconds = time.perf_counter() - start
+            print(f"{name}: {100 * accuracy(workdir):.2f} %, {seconds:.0f} s", flush=True)
+        if (workdir / "metrics.jsonl").exists():
+            rows.append(row(name, workdir))
+    print("\n| model | recipe | accuracy, % | parameters | MMACs | images/s |")
+    print("|---|---|---:|---:|---:|---:|")
+    print("\n".join(rows))
+
+
+if __name__ == "__main__":
+    main()
