@@ -172,6 +172,7 @@ def check_fields(model: Any, *lists: str) -> None:
                 f"{name}: {field}={value!r} and {lists[0]}={getattr(model, lists[0])!r} must have "
                 "one number for each stage, and so be equally long."
             )
+        object.__setattr__(model, field, numbers)  # a linen module is not set up yet here
 
 
 def check_images(model: Any, images: Float[Array, "batch height width channels"]) -> None:
