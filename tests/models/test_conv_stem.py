@@ -202,7 +202,7 @@ def test_gradients_are_finite_and_reach_the_stem(trained):
 @pytest.mark.parametrize(
     "fields",
     [
-        {"scan_layers": True},
+        pytest.param({"scan_layers": True}, marks=pytest.mark.slow),
         pytest.param({"remat": "full"}, marks=pytest.mark.slow),
         pytest.param({"remat": "dots", "scan_layers": True}, marks=pytest.mark.slow),
     ],
