@@ -24,7 +24,7 @@ TINY = {
     "image_size": (20, 24),
     "patch_size": 4,
     "width": 24,
-    "depth": 2,
+    "depth": 1,
     "heads": 3,
     "num_classes": 5,
     "performer_features": 32,
@@ -115,15 +115,12 @@ def test_talking_heads_that_do_not_talk_are_softmax_attention():
 
 
 def test_a_new_model_whose_heads_may_talk_is_one_with_softmax():
-    model, _, images = tiny(attention_kind="talking_heads")
-    params = jax.jit(model.init)(jax.random.key(0), images)["params"]
-    params["head"]["kernel"] = jnp.ones_like(params["head"]["kernel"]) * jnp.arange(5.0)
-    without = jax.tree.map(lambda leaf: leaf, params)
-    for block in ("blocks_0", "blocks_1"):
-        del without[block]["attn"]["talk_before"], without[block]["attn"]["talk_after"]
-    ours = model.apply({"params": params}, images)
-    theirs = model.clone(attention_kind="softmax").apply({"params": without}, images)
-    np.testing.assert_allclose(ours, theirs, atol=2e-5)
+    x = np.random.default_rng(0).normal(size=(2, 9, 12)).astype(np.float32)
+    talking, silent = (Attention(3, kind=AttentionKind(k)) for k in ("talking_heads", "softmax"))
+    params = jax.jit(talking.init)(jax.random.key(0), x)["params"]
+    ours = talking.apply({"params": params}, x)
+    del params["talk_before"], params["talk_after"]
+    np.testing.assert_allclose(ours, silent.apply({"params": params}, x), atol=1e-6)
 
 
 # ------------------------------------------------------------------------------------ in the model
@@ -134,9 +131,16 @@ def summed(model, params, images, **options):
     return (jnp.sin(jnp.arange(logits.size)).reshape(logits.shape) * logits).sum()
 
 
-@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind if kind in ("local", "talking_heads") else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in OTHERS
+    ],
+)
 def test_loops_and_rematerialisation_change_no_number(kind):
-    model, params, images = tiny(attention_kind=kind)
+    """Of the kinds, one that wants the grid and one that learns something of its own."""
+    model, params, images = tiny(attention_kind=kind, depth=2)
     plain = jax.jit(jax.grad(lambda p: summed(model, p, images)))(params)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(plain))
     assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(plain))
@@ -146,21 +150,25 @@ def test_loops_and_rematerialisation_change_no_number(kind):
     assert max(np.abs(a - b).max() / max(1, np.abs(a).max()) for a, b in pairs) < 2e-5
 
 
+def attention_module(kind, **fields):
+    """The module alone, its parameters, and tokens of one class token and a grid of 3 x 4."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(2, 13, 24)).astype(np.float32)
+    module = Attention(3, kind=AttentionKind(kind, 32, 0, 6, 3), **fields)
+    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), x, grid=(3, 4)))["params"]
+    return module, jax.tree.map(lambda p: rng.normal(0, 0.3, p.shape).astype(np.float32), shapes), x
+
+
 @pytest.mark.parametrize("kind", ATTENTION_KINDS)
 def test_weights_are_what_multiplies_the_values(kind):
-    """With values alone learned, and identities around, the block's attention is the product."""
-    q, k, v = (x.astype(np.float32) for x in random_qkv(tokens=13))
-    x = np.random.default_rng(3).normal(size=(2, 13, 24)).astype(np.float32)
-    attention = Attention(3, kind=AttentionKind(kind, 32, 0, 6, 3))
-    params = jax.eval_shape(attention.init, jax.random.key(0), x, grid=(3, 4))["params"]
-    rng = np.random.default_rng(0)
-    params = jax.tree.map(lambda p: rng.normal(0, 0.3, p.shape).astype(np.float32), params)
+    """The result of the module, with and without weights, from the weights and its parameters."""
+    module, params, x = attention_module(kind)
 
     @jax.jit
     def both(params):
-        out = attention.apply({"params": params}, x, grid=(3, 4))
+        out = module.apply({"params": params}, x, grid=(3, 4))
         asked = {"grid": (3, 4), "attention_weights": True, "mutable": ["intermediates"]}
-        return out, attention.apply({"params": params}, x, **asked)
+        return out, module.apply({"params": params}, x, **asked)
 
     out, (with_weights, kept) = both(params)
     [weights] = kept["intermediates"]["weights"]
@@ -176,39 +184,50 @@ def test_weights_are_what_multiplies_the_values(kind):
     assert (np.abs(sums - 1).max() < 1e-5) == (kind in SUM_TO_1)
 
 
-@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("kind", ["performer", "local"])
 def test_a_model_gives_weights_on_request_and_the_same_every_time(kind):
     model, params, images = tiny(attention_kind=kind)
-    apply = jax.jit(model.apply, static_argnames=("attention_weights", "mutable"))
-    logits = apply({"params": params}, images)
-    np.testing.assert_array_equal(logits, jax.jit(model.clone().apply)({"params": params}, images))
-    again, kept = apply(
-        {"params": params}, images, attention_weights=True, mutable=("intermediates",)
-    )
+
+    def apply(params, **options):
+        return model.apply({"params": params}, images, **options)
+
+    logits = jax.jit(apply)(params)
+    jax.clear_caches()  # traced anew
+    np.testing.assert_array_equal(jax.jit(lambda p: apply(p))(params), logits)
+    asked = {"attention_weights": True, "mutable": ["intermediates"]}
+    again, kept = jax.jit(lambda p: apply(p, **asked))(params)
     np.testing.assert_allclose(again, logits, atol=2e-5)
-    first, second = read_blocks(kept["intermediates"], "attn/weights")
-    assert first.shape == second.shape == (2, 3, 31, 31)
+    [weights] = read_blocks(kept["intermediates"], "attn/weights")
+    assert weights.shape == (2, 3, 31, 31)
+    if kind == "local":  # the class token; a patch in a corner: itself, three others, the class
+        assert (np.asarray(weights[0, 0]) > 0).sum(axis=-1)[:2].tolist() == [31, 5]
 
 
 @pytest.mark.parametrize("kind", OTHERS)
 def test_bfloat16_is_close_to_float32(kind):
-    model, params, images = tiny(attention_kind=kind)
-    wide = np.asarray(jax.jit(model.apply)({"params": params}, images))
-    narrow = np.asarray(jax.jit(model.clone(dtype="bfloat16").apply)({"params": params}, images))
-    assert narrow.dtype == np.float32
-    assert np.abs(narrow - wide).max() < 0.05 * max(1.0, np.abs(wide).max())
+    wide, params, x = attention_module(kind)
+    narrow = wide.clone(dtype="bfloat16")
+
+    @jax.jit
+    def both(params):
+        return [one.apply({"params": params}, x, grid=(3, 4)) for one in (wide, narrow)]
+
+    expected, out = both(params)
+    assert out.dtype == jnp.bfloat16
+    out = np.asarray(out, np.float32)
+    assert np.abs(out - expected).max() < 0.03 * max(1.0, np.abs(expected).max())
 
 
 @pytest.mark.parametrize("kind", ATTENTION_KINDS)
 def test_the_order_of_patches_matters_only_where_it_must(kind):
     """Without positions: windows and projections of tokens know places, the others do not."""
-    model, params, images = tiny(attention_kind=kind, positions="none")
+    model, params, images = tiny(attention_kind=kind, positions="none", pool="mean")
     patches = images.reshape(2, 5, 4, 6, 4, 3).swapaxes(2, 3).reshape(2, 30, 4, 4, 3)
     patches = patches[:, np.random.default_rng(5).permutation(30)]
     mixed = patches.reshape(2, 5, 6, 4, 4, 3).swapaxes(2, 3).reshape(images.shape)
     apply = jax.jit(model.apply)
     difference = np.abs(apply({"params": params}, images) - apply({"params": params}, mixed)).max()
-    assert difference > 1e-3 if kind in ("local", "linformer") else difference < 2e-5
+    assert difference > 3e-4 if kind in ("local", "linformer") else difference < 2e-5
 
 
 @pytest.mark.parametrize("kind", ["local", "performer", "linear", "talking_heads"])
@@ -221,15 +240,20 @@ def test_other_picture_sizes_work(kind):
 
 @pytest.mark.parametrize("kind", ["linformer", "local", "talking_heads"])
 def test_attention_dropout_acts_in_training_only(kind):
-    without, params, images = tiny(attention_kind=kind)
-    model = without.clone(attention_dropout=0.5)
-    apply = jax.jit(model.apply, static_argnames="train")
-    still = jax.jit(without.apply)({"params": params}, images)
-    np.testing.assert_array_equal(apply({"params": params}, images), still)
-    moved = [
-        apply({"params": params}, images, train=True, rngs={"dropout": jax.random.key(key)})
-        for key in (3, 3, 4)
-    ]
+    without, params, x = attention_module(kind)
+    module = without.clone(attention_dropout=0.5)
+
+    @jax.jit
+    def results(params):
+        def apply(module, **options):
+            return module.apply({"params": params}, x, grid=(3, 4), **options)
+
+        keys = [jax.random.key(key) for key in (3, 3, 4)]
+        moved = [apply(module, train=True, rngs={"dropout": key}) for key in keys]
+        return apply(without), apply(module), moved
+
+    still, evaluated, moved = results(params)
+    np.testing.assert_array_equal(evaluated, still)
     np.testing.assert_array_equal(moved[0], moved[1])
     assert np.abs(moved[0] - still).max() > 1e-3 and np.abs(moved[0] - moved[2]).max() > 1e-3
 
@@ -293,15 +317,15 @@ def test_products_grow_as_promised(kind):
 
 
 def test_the_cost_of_a_model_grows_with_its_kind():
-    """Beside softmax's, which has two products of tokens x tokens in each block; see test_cost."""
+    """Beside softmax's, which has two products of tokens x tokens in its block; see test_cost."""
     sizes = {"image_size": 64, "patch_size": 4, "local_window": 7, "linformer_rank": 8}
     softmax, *others = (
         cost(tiny(attention_kind=kind, **sizes)[0]) for kind in ("softmax", "linear", "linformer")
     )
-    product = 2 * 257 * 257 * 24  # of one block: 257 tokens, 3 heads of 8
+    product = 2 * 257 * 257 * 24  # 257 tokens, 3 heads of 8
     for other, macs in zip(others, (257 * 24 * (2 * 8 + 1), 4 * 257 * 24 * 8), strict=True):
-        assert other.macs == softmax.macs + 2 * (macs - product)
-    assert others[1].parameters == softmax.parameters + 2 * 2 * 257 * 8
+        assert other.macs == softmax.macs + macs - product
+    assert others[1].parameters == softmax.parameters + 2 * 257 * 8
 
 
 # -------------------------------------------------------------------------------------- what fits

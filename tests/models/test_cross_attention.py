@@ -51,12 +51,12 @@ def test_agrees_with_the_formula_and_gives_weights_on_request():
     expected, weights = reference(wide, x.astype(np.float64), context.astype(np.float64))
     out = jax.jit(block.apply)({"params": params}, x, context)
     np.testing.assert_allclose(out, expected, atol=2e-5)
-    _, kept = block.apply(
-        {"params": params}, x, context, attention_weights=True, mutable=["intermediates"]
-    )
+    apply = jax.jit(block.apply, static_argnames=("attention_weights", "mutable"))
+    asked = {"mutable": "intermediates"}
+    _, kept = apply({"params": params}, x, context, attention_weights=True, **asked)
     np.testing.assert_allclose(kept["intermediates"]["attn"]["weights"][0], weights, atol=5e-6)
     np.testing.assert_allclose(kept["intermediates"]["out"][0], expected, atol=2e-5)
-    _, kept = block.apply({"params": params}, x, context, mutable=["intermediates"])
+    _, kept = apply({"params": params}, x, context, **asked)
     assert "attn" not in kept["intermediates"]
 
 
@@ -85,7 +85,7 @@ def test_zeroed_branches_give_the_queries():
     for path in (("attn", "out"), ("mlp", "fc2")):
         layer = params[path[0]][path[1]]
         params[path[0]][path[1]] = jax.tree.map(np.zeros_like, layer)
-    np.testing.assert_array_equal(block.apply({"params": params}, x, context), x)
+    np.testing.assert_array_equal(jax.jit(block.apply)({"params": params}, x, context), x)
 
 
 def test_queries_do_not_see_each_other_and_the_context_has_no_order():
@@ -119,10 +119,15 @@ def test_bfloat16_and_gradients():
 def test_rates_act_in_training_only(rate):
     without, params, x, context = block_and_inputs()
     block = CrossAttentionBlock(HEADS, 20, **{rate: 0.5})
-    still = without.apply({"params": params}, x, context)
-    np.testing.assert_array_equal(block.apply({"params": params}, x, context), still)
-    rngs = {"dropout": jax.random.key(1)}
-    moved = block.apply({"params": params}, x, context, train=True, rngs=rngs)
+
+    @jax.jit
+    def results(params):
+        inputs, rngs = ({"params": params}, x, context), {"dropout": jax.random.key(1)}
+        moved = block.apply(*inputs, train=True, rngs=rngs)
+        return without.apply(*inputs), block.apply(*inputs), moved
+
+    still, evaluated, moved = results(params)
+    np.testing.assert_array_equal(evaluated, still)
     assert np.abs(moved - still).max() > 1e-3
 
 
