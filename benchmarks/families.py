@@ -53,10 +53,16 @@ VARIANTS = {
         f"attention_{kind}": _family(f"ViT, attention `{kind}`", "attention", attention_kind=kind)
         for kind in ("performer", "linear", "linformer", "local", "talking_heads")
     },
-    **{
-        f"positions_{kind}": _family(f"ViT, positions `{kind}`", "positions", positions=kind)
-        for kind in ("rotary", "relative", "learned2d_sum")
-    },
+    "positions_rotary": _family("ViT, positions `rotary`", "positions"),
+    # The command of the recipe's docstring.
+    "positions_relative": Variant(
+        "ViT, positions `relative`",
+        "configs/family/positions.py",
+        (("model.positions", "relative"), ("optimizer.rates", '((".*relative_bias", 10),)')),
+    ),
+    "positions_learned2d_sum": _family(
+        "ViT, positions `learned2d_sum`", "positions", positions="learned2d_sum"
+    ),
 }
 
 
