@@ -3,7 +3,7 @@
     python train.py --config=configs/family/conv_stem.py --workdir=runs/conv_stem
 
 Reached by us: TODO
-Cost: PARAMS parameters, MACS MMACs a picture; TODO
+Cost: 109,178 parameters, 1.8 MMACs a picture; TODO
 """
 
 from vit_jax.config import default_config

@@ -1,6 +1,8 @@
 """Hybrids and ViTs with a stem of convolutions at full size, against timm and torchvision.
 
-As `test_parity.py`: random weights, float32 on both sides, every unit's and block's output.
+As `test_parity.py`: random weights, every unit's and block's output. Rounding grows through a
+ResNet: in its last stage timm's own float32 is 2e-5 away from its float64. So the truth is the
+library in float64, and we may be 2e-5 away from it, or twice as far as the library in float32.
 """
 
 import json
@@ -42,18 +44,30 @@ def randomise(torch, model):
     return model.eval()
 
 
-def answers_of(torch, model, parts, pictures):
-    seen = []
-    for part in parts:
-        part.register_forward_hook(lambda *call: seen.append(call[2].numpy()))
-    logits = model(torch.from_numpy(pictures).permute(0, 3, 1, 2))
-    seen = [x.transpose(0, 2, 3, 1) if x.ndim == 4 else x for x in seen]
-    return [*seen, logits.numpy()]
+def answers_of(torch, model, parts):
+    """What parts of a model and the model give: pairs of float64 and float32."""
+    both = []
+    for dtype in (torch.float32, torch.float64):
+        seen = []
+        model.to(dtype)
+        hooks = [
+            part.register_forward_hook(lambda *call, seen=seen: seen.append(call[2].numpy()))
+            for part in parts
+        ]
+        logits = model(torch.from_numpy(PICTURES).permute(0, 3, 1, 2).to(dtype))
+        for hook in hooks:
+            hook.remove()
+        seen = [x.transpose(0, 2, 3, 1) if x.ndim == 4 else x for x in seen]
+        both.append([*seen, logits.numpy()])
+    model.to(torch.float32)
+    rounded, exact = both
+    return list(zip(exact, rounded, strict=True))
 
 
 def assert_equal(ours, theirs):
-    for one, other in zip(ours, theirs, strict=True):
-        assert np.abs(one - other).max() <= TOLERANCE * max(1, np.abs(other).max())
+    for one, (exact, rounded) in zip(ours, theirs, strict=True):
+        allowed = max(TOLERANCE * max(1, np.abs(exact).max()), 2 * np.abs(rounded - exact).max())
+        assert np.abs(one - exact).max() <= allowed
 
 
 def run(record, variables, pictures):
@@ -80,7 +94,7 @@ def test_timms_hybrids_compute_the_same_and_timm_reads_what_is_written(torch, na
     record, variables = read_pretrained(tmp_path / "theirs")
     assert record.name == NAMES[name]
     units = [part for part in model.modules() if type(part).__name__ == "Bottleneck"]
-    theirs = answers_of(torch, model, [*units, *model.blocks], PICTURES)
+    theirs = answers_of(torch, model, [*units, *model.blocks])
     out, kept = run(record, variables, PICTURES)
     stages = kept.get("patch_embed", {})
     ours = [
@@ -106,6 +120,6 @@ def test_torchvisions_stem_of_convolutions_computes_the_same(torch, tmp_path):
     torch.save(model.state_dict(), tmp_path / "model.pth")
     record, variables = read_pretrained(tmp_path / "model.pth", Asked(heads=3))
     assert record.name == "ViTC-1GF"
-    theirs = answers_of(torch, model, [model.conv_proj, *model.encoder.layers], PICTURES)
+    theirs = answers_of(torch, model, [model.conv_proj, *model.encoder.layers])
     out, kept = run(record, variables, PICTURES)
     assert_equal([kept["patch_embed"]["out"][0], *read_blocks(kept, "out"), out], theirs)
