@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import pytest
 from flax import linen as nn
 
-from vit_jax.models import create_model, list_models
+from vit_jax.models import ViT, create_model, list_models
 from vit_jax.models.cost import _walk, cost, shape_walk, trace_cost
+from vit_jax.models.registry import get_preset
 
 # At 224 pixels with 1000 classes: tokens, parameters, and parameters with a representation layer as
 # wide as the model, with mean pooling and no class token, and without head; MACs.
