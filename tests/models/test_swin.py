@@ -34,6 +34,13 @@ def swin(**fields):
     return Swin(**{**TINY, **fields})
 
 
+def apply(model, variables, images, **asked):
+    """`model.apply` compiled; `asked` is static."""
+    key = jax.random.key(0, impl="rbg")  # compiles in a fraction of the time
+    rngs = {"rngs": {"dropout": key}} if asked.get("train") else {}
+    return jax.jit(lambda v, x: model.apply(v, x, **asked, **rngs))(variables, images)
+
+
 def pictures(*sides, batch=2):
     return np.random.RandomState(0).normal(size=(batch, *sides, 3)).astype(np.float32)
 
@@ -45,6 +52,14 @@ def variables():
     noise = np.random.RandomState(1)
     draw = lambda leaf: (0.3 * noise.normal(size=leaf.shape)).astype(np.float32)  # noqa: E731
     return {"params": jax.tree.map(draw, shapes)}
+
+
+@pytest.fixture(scope="module")
+def answers(variables):
+    """Features and logits of pictures of 16 x 16 pixels."""
+    model = swin()
+    both = lambda v, x: (model.apply(v, x, method="features"), model.apply(v, x))  # noqa: E731
+    return jax.jit(both)(variables, pictures(16, 16))
 
 
 # ------------------------------------------------------------------------------------------ counts
@@ -89,13 +104,17 @@ def test_the_count_of_a_small_model_by_hand():
 )
 def test_pictures_of_any_size_go_in(variables, sides, grids):
     model = swin()
-    features = model.apply(variables, pictures(*sides), method="features")
+    ask = lambda v: model.apply(v, pictures(*sides), method="features")  # noqa: E731
+    features = jax.eval_shape(ask, variables)
     shapes = [(2, *grid, 8 * 2**i) for i, grid in enumerate(grids)]
     assert [stage.shape for stage in features.stages] == shapes
     assert model.grids(sides) == grids and features.grid == grids[-1] and features.prefix == 0
     assert features.tokens.shape == (2, grids[-1][0] * grids[-1][1], 16)
+
+
+def test_the_pooled_vector_is_the_mean_of_the_tokens(answers):
+    features, logits = answers
     np.testing.assert_allclose(features.pooled, features.tokens.mean(axis=1), atol=1e-6)
-    logits = model.apply(variables, pictures(*sides))
     assert logits.shape == (2, 5) and logits.dtype == jnp.float32 and np.isfinite(logits).all()
 
 
@@ -112,7 +131,7 @@ def test_the_names_of_parameters_are_those_of_other_models(variables):
 def test_a_model_built_for_small_pictures_has_small_tables():
     model = swin(image_size=(4, 8), window=(4, 3))  # maps of 2 x 4 and 1 x 2 tokens
     assert model.built_windows == [(2, 3), (1, 2)]
-    params = model.init(jax.random.key(0), pictures(4, 8))["params"]
+    params = jax.eval_shape(model.init, jax.random.key(0), pictures(4, 8))["params"]
     shapes = [params[f"stages_{i}"]["blocks_0"]["attn"]["relative_bias"].shape for i in range(2)]
     assert shapes == [(3 * 5, 1), (1 * 3, 2)]
 
@@ -120,14 +139,15 @@ def test_a_model_built_for_small_pictures_has_small_tables():
 def test_padding_is_as_if_the_picture_were_padded(variables):
     images = pictures(15, 21)
     padded = np.pad(images, ((0, 0), (0, 1), (0, 1), (0, 0)))
-    model = swin()
-    np.testing.assert_array_equal(model.apply(variables, images), model.apply(variables, padded))
+    embedded = [apply(swin(), variables, x, method="embed") for x in (images, padded)]
+    np.testing.assert_array_equal(*embedded)
+    assert embedded[0].shape == (2, 8, 11, 8)
 
 
 def test_block_windows_are_those_that_the_blocks_have(variables):
     model, sides = swin(), (18, 32)
     asked = {"attention_weights": True, "mutable": ["intermediates"]}
-    _, kept = model.apply(variables, pictures(*sides), **asked)
+    _, kept = apply(model, variables, pictures(*sides), **asked)
     windows = model.block_windows(sides)
     assert [w.shift for w in windows.values()] == [(0, 0), (2, 2), (0, 0), (2, 2)]
     assert model.block_windows()["stages_1/blocks_1"].shift == (0, 0)  # one window covers 4 x 4
@@ -137,7 +157,9 @@ def test_block_windows_are_those_that_the_blocks_have(variables):
         assert len(weights) == 2 * len(of_block.places())
         np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
         assert flat[f"{path}/out"][0].shape[1:3] == of_block.grid
-    _, kept = model.apply(variables, pictures(*sides), mutable=["intermediates"])
+    _, kept = jax.eval_shape(
+        lambda v: model.apply(v, pictures(*sides), mutable=["intermediates"]), variables
+    )
     assert not any("weights" in path for path in flatten_dict(kept["intermediates"], sep="/"))
 
 
@@ -146,13 +168,13 @@ def test_merging_takes_neighbours_column_by_column_and_pads_odd_sides():
     x = pictures(3, 5, batch=1)
     params = merging.init(jax.random.key(0), x)["params"]
     padded = np.pad(x, ((0, 0), (0, 1), (0, 1), (0, 0)))
+    got = merging.apply({"params": params}, x)[0]
     for row, column in np.ndindex(2, 3):
         square = padded[0, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
         four = np.concatenate([square[0, 0], square[1, 0], square[0, 1], square[1, 1]])
         normal = (four - four.mean()) / np.sqrt(four.var() + 1e-5)
         expected = normal @ params["reduction"]["kernel"]
-        got = merging.apply({"params": params}, x)[0, row, column]
-        np.testing.assert_allclose(got, expected, atol=1e-5)
+        np.testing.assert_allclose(got[row, column], expected, atol=1e-5)
 
 
 def test_the_shape_walk_names_the_stages():
@@ -170,15 +192,14 @@ def test_without_its_branches_a_stage_is_what_came_in(variables):
         for path, leaf in flat.items()
     }
     zeroed = {"params": unflatten_dict(flat, sep="/")}
-    features = swin().apply(zeroed, pictures(18, 10), method="features")
-    came_in = swin().apply(zeroed, pictures(18, 10), method="embed")
+    features = apply(swin(), zeroed, pictures(18, 10), method="features")
+    came_in = apply(swin(), zeroed, pictures(18, 10), method="embed")
     np.testing.assert_array_equal(features.stages[0], came_in)
 
 
-def test_bfloat16_is_near_float32(variables):
-    images = pictures(18, 10)
-    exact = swin().apply(variables, images)
-    near = swin(dtype="bfloat16").apply(variables, images)
+def test_bfloat16_is_near_float32(variables, answers):
+    _, exact = answers
+    near = apply(swin(dtype="bfloat16"), variables, pictures(16, 16))
     assert near.dtype == jnp.float32 and np.isfinite(near).all()
     assert np.abs(near - exact).max() < 0.05 * np.abs(exact).max()
     assert not np.array_equal(near, exact)
@@ -211,16 +232,16 @@ def test_rematerialisation_changes_no_number(variables, remat):
         np.testing.assert_allclose(one, other, atol=1e-4 * max(1, np.abs(other).max()))
 
 
-@pytest.mark.parametrize(
-    "rate", ["drop_path", "attention_dropout", "projection_dropout", "mlp_dropout"]
-)
-def test_nothing_is_dropped_but_in_training(variables, rate):
-    model, images = swin(**{rate: 0.5}), pictures(16, 16)
-    expected = swin().apply(variables, images)
-    np.testing.assert_array_equal(model.apply(variables, images), expected)
-    dropped = model.apply(variables, images, train=True, rngs={"dropout": jax.random.key(0)})
-    assert not np.allclose(dropped, expected)
-    np.testing.assert_array_equal(swin().apply(variables, images, train=True), expected)
+RATES = ("drop_path", "attention_dropout", "projection_dropout", "mlp_dropout")
+
+
+def test_nothing_is_dropped_but_in_training(variables, answers):
+    images, (_, expected) = pictures(16, 16), answers
+    model = swin(**dict.fromkeys(RATES, 0.5))
+    np.testing.assert_allclose(apply(model, variables, images), expected, atol=1e-5)
+    for rate in RATES:
+        dropped = apply(swin(**{rate: 0.5}), variables, images, train=True)
+        assert np.abs(dropped - expected).max() > 1e-2, rate
 
 
 def test_drop_path_rises_linearly_over_all_blocks():
@@ -231,12 +252,10 @@ def test_drop_path_rises_linearly_over_all_blocks():
     ]
 
 
-def test_without_a_head_the_pooled_features_come_out(variables):
-    images = pictures(16, 16)
+def test_without_a_head_the_pooled_features_come_out(variables, answers):
     params = {name: tree for name, tree in variables["params"].items() if name != "head"}
-    pooled = swin(num_classes=0).apply({"params": params}, images)
-    features = swin().apply(variables, images, method="features")
-    np.testing.assert_array_equal(pooled, features.pooled)
+    pooled = apply(swin(num_classes=0), {"params": params}, pictures(16, 16))
+    np.testing.assert_allclose(pooled, answers[0].pooled, atol=1e-6)
 
 
 # --------------------------------------------------------------------------------------- mistakes

@@ -151,3 +151,46 @@ def test_low_rank_additions_begin_with_the_same_numbers_and_merge_into_the_kerne
     np.testing.assert_allclose(
         logits(plain, merged), after, atol=2e-5 * max(1, np.abs(after).max())
     )
+
+
+# ------------------------------------------------------------------------------ tables of a pyramid
+
+
+def swin(**fields):
+    sizes = {"image_size": 32, "width": 8, "depths": (2, 1), "heads": (2, 4), "num_classes": 5}
+    return create_model("Swin-T", **{**sizes, "window": 4, **fields})
+
+
+def test_tables_of_relative_positions_go_with_the_window_of_their_stage():
+    """Maps of 8 x 8 and 4 x 4; windows of 6 x 3 leave the second stage 4 x 3."""
+    model, target = swin(), swin(window=(6, 3))
+    params = trained_params(model)
+    adapted = adapt(params, model, target)
+    new, old = flatten_dict(adapted.params, sep="/"), flatten_dict(params, sep="/")
+    grids = {
+        "stages_0/blocks_0": (11, 5),
+        "stages_0/blocks_1": (11, 5),
+        "stages_1/blocks_0": (7, 5),
+    }
+    assert adapted.resized == tuple(f"{block}/attn/relative_bias" for block in grids)
+    for path, leaf in new.items():
+        if "relative_bias" not in path:
+            np.testing.assert_array_equal(leaf, old[path])
+    for block, grid in grids.items():
+        path = f"{block}/attn/relative_bias"
+        expected = resize_positions(old[path][None], (7, 7), grid, kernel="torch-bicubic")[0]
+        np.testing.assert_allclose(new[path], expected, atol=1e-6)
+
+
+def test_another_picture_size_leaves_the_tables_of_equal_windows():
+    model = swin()
+    params = trained_params(model)
+    adapted = adapt(params, model, swin(image_size=64))
+    assert adapted.resized == ()
+    jax.tree.map(np.testing.assert_array_equal, adapted.params, params)
+
+
+def test_a_table_whose_prefix_differs_is_not_resized(trained):
+    model, params = trained
+    with pytest.raises(UserError, match=r"pos_embed is \(1, 17, 16\) .*and \(1, 16, 16\)"):
+        adapt(params, model, vit(pos_on_cls=False))

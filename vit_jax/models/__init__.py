@@ -11,6 +11,7 @@ from vit_jax.models import (  # noqa: F401  (names are registered by importing)
 )
 from vit_jax.models.cross_attention import CrossAttentionBlock
 from vit_jax.models.registry import create_model, list_models, model_fields
+from vit_jax.models.swin import Swin
 from vit_jax.models.vit import DistilledLogits, Features, ViT
 
 __all__ = [
