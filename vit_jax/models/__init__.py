@@ -1,17 +1,19 @@
 """What the networks are: their parts, the architectures, their names and what they cost."""
 
-from vit_jax.models import (  # noqa: F401  (names are registered by importing)
+# Importing registers the names; those of ViTs come first in their list.
+from vit_jax.models import vit_names  # noqa: F401
+
+# isort: split
+from vit_jax.models import (  # noqa: F401
     conv_stem,
     convnext,
     efficientnet,
     hybrid,
     resnet,
     swin,
-    vit_names,
 )
 from vit_jax.models.cross_attention import CrossAttentionBlock
 from vit_jax.models.registry import create_model, list_models, model_fields
-from vit_jax.models.swin import Swin
 from vit_jax.models.vit import DistilledLogits, Features, ViT
 
 __all__ = [
