@@ -36,8 +36,7 @@ def swin(**fields):
 
 def apply(model, variables, images, **asked):
     """`model.apply` compiled; `asked` is static."""
-    key = jax.random.key(0, impl="rbg")  # compiles in a fraction of the time
-    rngs = {"rngs": {"dropout": key}} if asked.get("train") else {}
+    rngs = {"rngs": {"dropout": jax.random.key(0)}} if asked.get("train") else {}
     return jax.jit(lambda v, x: model.apply(v, x, **asked, **rngs))(variables, images)
 
 
@@ -216,8 +215,7 @@ def test_gradients_are_finite_and_reach_every_leaf_with_padding_too(variables):
         assert np.isfinite(leaf).all() and np.any(leaf), path
 
 
-@pytest.mark.parametrize("remat", ["full", "dots"])
-def test_rematerialisation_changes_no_number(variables, remat):
+def test_rematerialisation_changes_no_number(variables):
     images = pictures(16, 16)
 
     def loss(model):
@@ -226,7 +224,7 @@ def test_rematerialisation_changes_no_number(variables, remat):
         )
 
     expected, by_hand = loss(swin())(variables["params"])
-    got, by_remat = loss(swin(remat=remat))(variables["params"])
+    got, by_remat = loss(swin(remat="full"))(variables["params"])
     np.testing.assert_allclose(got, expected, rtol=1e-5)
     for one, other in zip(jax.tree.leaves(by_remat), jax.tree.leaves(by_hand), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4 * max(1, np.abs(other).max()))
@@ -235,13 +233,21 @@ def test_rematerialisation_changes_no_number(variables, remat):
 RATES = ("drop_path", "attention_dropout", "projection_dropout", "mlp_dropout")
 
 
-def test_nothing_is_dropped_but_in_training(variables, answers):
-    images, (_, expected) = pictures(16, 16), answers
-    model = swin(**dict.fromkeys(RATES, 0.5))
-    np.testing.assert_allclose(apply(model, variables, images), expected, atol=1e-5)
+def test_nothing_is_dropped_but_in_training(variables):
+    """One stage of two blocks is enough."""
+    one_stage = {"depths": (2,), "heads": (1,), "num_classes": 0, "image_size": 8}
+    params = {k: v for k, v in variables["params"].items() if k not in ("head", "stages_1")}
+    params["norm"] = params["pre_norm"]
+    images = pictures(8, 8)
+
+    def answer(**asked):
+        train = asked.pop("train", False)
+        return apply(swin(**one_stage, **asked), {"params": params}, images, train=train)
+
+    expected = answer()
+    np.testing.assert_allclose(answer(**dict.fromkeys(RATES, 0.5)), expected, atol=1e-5)
     for rate in RATES:
-        dropped = apply(swin(**{rate: 0.5}), variables, images, train=True)
-        assert np.abs(dropped - expected).max() > 1e-2, rate
+        assert np.abs(answer(**{rate: 0.5}, train=True) - expected).max() > 1e-2, rate
 
 
 def test_drop_path_rises_linearly_over_all_blocks():
