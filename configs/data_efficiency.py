@@ -8,12 +8,24 @@ Both see the digits at 16 pixels, with the same augmentation, for the same 1,000
 pictures whatever the number of different ones. `python -m benchmarks.data_efficiency` trains both
 on 5, 20 and 100 % of the data with three seeds each, and draws the curves.
 Reached by us: docs/results/data_efficiency.md.
-Cost: ViT 136,778 parameters, CNN TODO parameters, 2.2 MMACs a picture each; a minute on two cores.
+Cost: ViT 136,778 parameters, CNN 59,010 parameters, 2.2 MMACs a picture each; a minute on two cores.
 """
 
 from vit_jax.config import default_config
 
-MODELS = {"vit": {"name": "Digits-ViT-64/4"}, "cnn": {}}
+MODELS = {
+    "vit": {"name": "Digits-ViT-64/4"},
+    "cnn": {
+        "name": "ResNet",
+        "image_size": 16,
+        "in_channels": 1,
+        "block": "basic",
+        "depths": (1, 1, 1),
+        "widths": (14, 28, 56),
+        "stem_width": 8,
+        "small_stem": True,
+    },
+}
 
 
 def get_config(kind: str = "vit"):
