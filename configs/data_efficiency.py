@@ -8,7 +8,8 @@ Both see the digits at 16 pixels, with the same augmentation, for the same 1,000
 pictures whatever the number of different ones. `python -m benchmarks.data_efficiency` trains both
 on 5, 20 and 100 % of the data with three seeds each, and draws the curves.
 Reached by us: docs/results/data_efficiency.md.
-Cost: ViT 136,778 parameters, CNN 59,010 parameters, 2.2 MMACs a picture each; a minute on two cores.
+Cost: ViT 136,778 parameters, CNN 59,010 parameters, 2.2 MMACs a picture each; a minute on two
+cores.
 """
 
 from vit_jax.config import default_config
