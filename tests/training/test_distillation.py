@@ -472,9 +472,10 @@ def test_two_updates_of_the_recipe_change_every_leaf_of_a_taught_student(data_di
 
 def test_the_recipe_of_the_paper_wants_a_teacher(monkeypatch):
     monkeypatch.setattr(tfds_source, "PREPARED_HERE", {})
-    with tfds.testing.mock_data(num_examples=16):
-        with pytest.raises(UserError, match="distillation.teacher = 'TEACHER'"):
-            build(load_config(str(ROOT / "configs" / "deit.py"), [("model.depth", "1")]))
+    config = load_config(str(ROOT / "configs" / "deit.py"), [("model.depth", "1")])
+    sentence = "distillation.teacher = 'TEACHER'"
+    with tfds.testing.mock_data(num_examples=16), pytest.raises(UserError, match=sentence):
+        build(config)
 
 
 @pytest.mark.slow
