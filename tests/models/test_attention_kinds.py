@@ -241,7 +241,11 @@ def test_other_picture_sizes_work(kind):
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param("linformer", marks=pytest.mark.slow), "local", "talking_heads"],
+    [
+        pytest.param("linformer", marks=pytest.mark.slow),
+        pytest.param("local", marks=pytest.mark.slow),  # see also test_local_attention
+        "talking_heads",
+    ],
 )
 def test_attention_dropout_acts_in_training_only(kind):
     without, params, x = attention_module(kind)
