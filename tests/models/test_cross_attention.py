@@ -115,7 +115,14 @@ def test_bfloat16_and_gradients():
     assert all(np.isfinite(leaf).all() and leaf.any() for leaf in jax.tree.leaves(gradients))
 
 
-@pytest.mark.parametrize("rate", ["attention_dropout", "mlp_dropout", "drop_path"])
+@pytest.mark.parametrize(
+    "rate",
+    [
+        "drop_path",
+        pytest.param("attention_dropout", marks=pytest.mark.slow),
+        pytest.param("mlp_dropout", marks=pytest.mark.slow),
+    ],
+)
 def test_rates_act_in_training_only(rate):
     without, params, x, context = block_and_inputs()
     block = CrossAttentionBlock(HEADS, 20, **{rate: 0.5})
