@@ -1,6 +1,10 @@
 """What the networks are: their parts, the architectures, their names and what they cost."""
 
-from vit_jax.models import vit_names  # noqa: F401  (names are registered by importing)
+from vit_jax.models import (  # noqa: F401  (names are registered by importing)
+    mixer,
+    pvt,
+    vit_names,
+)
 from vit_jax.models.registry import create_model, list_models, model_fields
 from vit_jax.models.vit import DistilledLogits, Features, ViT
 

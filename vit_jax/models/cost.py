@@ -176,6 +176,8 @@ _PARTS = {
     "pos_embed": "positions",
     "attn": "attention",
     "mlp": "MLP",
+    "token_mlp": "token MLP",  # of a Mixer, across patches
+    "channel_mlp": "channel MLP",
     "norm": "norms",
     "pre_norm": "norms",
     "ls": "layer scale",
