@@ -222,7 +222,6 @@ def test_a_head_of_zeros_is_told():
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("MixerBlock_0/token_mixing/Dense_0/kernel", "MLP-Mixer"),
         ("conv_root/kernel", "a hybrid of ResNet and ViT"),
     ],
 )

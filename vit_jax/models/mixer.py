@@ -1,4 +1,4 @@
-"""MLP-Mixer: patches and two MLPs, one across the patches and one across the channels, no attention.
+"""MLP-Mixer: blocks of two MLPs, one across patches and one across channels; no attention.
 
 What is notable here:
 - The token MLP sees the patches as its input features, so that the picture size is part of the
@@ -117,8 +117,8 @@ class Mixer(nn.Module):
         height, width = legal.pair(self.image_size)
         if tuple(images.shape[1:3]) != (height, width):
             raise ValueError(
-                f"{type(self).__name__}: the token MLPs are made for pictures of {height} x {width} "
-                f"pixels (height x width) and take no others, got {images.shape[1]} x "
+                f"{type(self).__name__}: the token MLPs are made for pictures of {height} x "
+                f"{width} pixels (height x width) and take no others, got {images.shape[1]} x "
                 f"{images.shape[2]}; resize the pictures to {height} x {width}, or train a model "
                 "with another image_size."
             )

@@ -10,7 +10,8 @@ the heads of attention have an axis of their own. What differs between them:
 - Blocks. One by one, or stacked under `encoderblock` with a leading axis of depth.
 - A prefix, beside the state of an optimizer (`params/`) or a text tower (`params/img/`).
 
-Hybrids of ResNet and ViT, and MLP-Mixers, have names of their own and are not read here.
+Hybrids of ResNet and ViT, and MLP-Mixers, have names of their own and are not read here but in
+files of theirs.
 
 Sources: the repositories google-research/vision_transformer (Dosovitskiy et al. 2021; Steiner et
 al. 2022, "How to train your ViT?"; Chen et al. 2022, SAM) and google-research/big_vision (Beyer et

@@ -190,17 +190,17 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
         "registers": registers,
         "layer_scale": 1.0 if layer_scale else None,  # DINOv2's configuration class
         "qkv_bias": any(f"encoder.layer.0.attention.{q}.bias" in tensors for q in _QUERIES),
-        "activation": "gelu" if gated else _activation(config),
+        "activation": "gelu" if gated else activation_of(config),
         **origin.fields,
     }
     if kind == "dinov2_with_registers":
         fields |= _REGISTERS
     if "layer_norm_eps" in config:
-        fields["norm_eps"] = _positive(config, "layer_norm_eps")
+        fields["norm_eps"] = positive_of(config, "layer_norm_eps")
     preprocessing = dict(origin.preprocessing)
     preprocessing |= processors.read(config.get("preprocessor") or {}, tuple(patch))
     return Description(
-        fields, preprocessing, origin_name, _class_names(config) if classes else None
+        fields, preprocessing, origin_name, class_names_of(config) if classes else None
     )
 
 
@@ -281,7 +281,7 @@ def _check_config(config: Mapping[str, Any], **found: int) -> None:
             )
 
 
-def _activation(config: Mapping[str, Any]) -> str:
+def activation_of(config: Mapping[str, Any]) -> str:
     named = config.get("hidden_act", "gelu")
     if named not in ACTIVATIONS:
         raise UserError(
@@ -291,14 +291,14 @@ def _activation(config: Mapping[str, Any]) -> str:
     return ACTIVATIONS[named]
 
 
-def _positive(config: Mapping[str, Any], name: str) -> float:
+def positive_of(config: Mapping[str, Any], name: str) -> float:
     value = config[name]
     if type(value) not in (int, float) or not 0 < value < 1:
         raise UserError(f"config.json: {name} = {value!r} should be a number between 0 and 1")
     return float(value)
 
 
-def _class_names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
+def class_names_of(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     """The names in the order of their numbers; None where there are none but LABEL_0, LABEL_1."""
     named = config.get("id2label")
     if not named:

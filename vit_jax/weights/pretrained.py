@@ -21,12 +21,19 @@ from vit_jax.models.layout import unstack_blocks
 from vit_jax.models.legal import pair
 from vit_jax.models.registry import MODELS, model_fields
 from vit_jax.runs import ModelRecord, unnamed_classes
-from vit_jax.weights import files, google, hugging_face, timm, torchvision
+from vit_jax.weights import files, google, hugging_face, mixer, pvt, timm, torchvision
 from vit_jax.weights.adapt import variable_shapes
 from vit_jax.weights.ecosystem import Asked, Description, Ecosystem
 from vit_jax.weights.tables import Tensors, apart, joined, read_params, some, write_tensors
 
-ECOSYSTEMS = (timm.ECOSYSTEM, hugging_face.ECOSYSTEM, torchvision.ECOSYSTEM, google.ECOSYSTEM)
+ECOSYSTEMS = (
+    timm.ECOSYSTEM,
+    hugging_face.ECOSYSTEM,
+    torchvision.ECOSYSTEM,
+    google.ECOSYSTEM,
+    *mixer.ECOSYSTEMS,
+    *pvt.ECOSYSTEMS,
+)
 
 # What files of other architectures look like: a name that only they have.
 _OTHERS = {
@@ -36,8 +43,11 @@ _OTHERS = {
         r"rel_pos_bias\.relative_position_bias_table",
     ),
     "Swin": (r".*relative_position_bias_table",),
-    "PVT": (r"(.*\.)?patch_embed1\..*", r".*\.spatial_reduction\..*", r".*attn\.sr\..*"),
-    "MLP-Mixer": (r"(.*/)?MixerBlock_0/.*", r"blocks\.0\.mlp_tokens\..*"),
+    "PVT v2": (
+        r"stages\..*\.attn\.sr\..*",
+        r"block1\.0\.mlp\.dwconv\..*",
+        r".*\.spatial_reduction\..*",
+    ),
     "a hybrid of ResNet and ViT": (r"(.*/)?conv_root/kernel", r"patch_embed\.backbone\..*"),
     "a ViT with a stem of convolutions": (r"conv_proj\.conv_bn_relu_0\..*",),
     "CLIP or SigLIP of torch": (
@@ -118,12 +128,12 @@ def recognise(tensors: Tensors) -> Ecosystem:
         if any(re.fullmatch(pattern, name) for pattern in patterns for name in tensors):
             raise UserError(
                 f"the file looks like {looks_like}, which cannot be read yet; there are ViT, DeiT, "
-                "DeiT III, MAE, DINO and DINOv2"
+                "DeiT III, MAE, DINO, DINOv2, MLP-Mixer and PVT"
             )
     for ecosystem in ECOSYSTEMS:
         if ecosystem.recognises(ecosystem.tidy(tensors)):
             return ecosystem
-    known = ", ".join(ecosystem.name for ecosystem in ECOSYSTEMS)
+    known = ", ".join(dict.fromkeys(ecosystem.name for ecosystem in ECOSYSTEMS))
     raise UserError(
         f"its names ({some(list(tensors))}) are of no ecosystem that is known here ({known})"
     )
@@ -164,6 +174,7 @@ _FREE = (
     "pos_resize",
     "layer_scale",
     "norm_eps",
+    "embed_norm_eps",
     "activation",
 )
 _SIZES_OF_VIT = (
