@@ -218,19 +218,6 @@ def test_a_head_of_zeros_is_told():
     assert "head of 21843 outputs is all zeros" in note
 
 
-@pytest.mark.parametrize("prefix", ["", "params/"])
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("MixerBlock_0/token_mixing/Dense_0/kernel", "MLP-Mixer"),
-    ],
-)
-def test_other_architectures_are_named(name, said, prefix, read):
-    tensors = {**tensors_of("classic"), name: np.ones((4, 4), np.float32)}
-    with pytest.raises(UserError, match=f"looks like {said}"):
-        read({prefix + name: array for name, array in tensors.items()})
-
-
 def test_a_missing_tensor_is_named(read):
     tensors = tensors_of("classic")
     del tensors["Transformer/encoderblock_1/MlpBlock_3/Dense_0/kernel"]

@@ -9,6 +9,8 @@ from vit_jax.models import (  # noqa: F401
     convnext,
     efficientnet,
     hybrid,
+    mixer,
+    pvt,
     resnet,
     swin,
 )

@@ -177,6 +177,8 @@ _PARTS = {
     "downsample": "downsampling",
     "attn": "attention",
     "mlp": "MLP",
+    "token_mlp": "token MLP",  # of a Mixer, across patches
+    "channel_mlp": "channel MLP",
     "norm": "norms",
     "pre_norm": "norms",
     "ls": "layer scale",

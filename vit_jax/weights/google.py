@@ -10,7 +10,7 @@ the heads of attention have an axis of their own. What differs between them:
 - Blocks. One by one, or stacked under `encoderblock` with a leading axis of depth.
 - A prefix, beside the state of an optimizer (`params/`) or a text tower (`params/img/`).
 
-MLP-Mixers have names of their own and are not read here; `hybrid` adds those of a ResNet.
+MLP-Mixers have names of their own and are read in `mixer`; `hybrid` adds those of a ResNet.
 
 Sources: the repositories google-research/vision_transformer (Dosovitskiy et al. 2021; Steiner et
 al. 2022, "How to train your ViT?"; Chen et al. 2022, SAM) and google-research/big_vision (Beyer et

@@ -196,7 +196,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
     if kind == "dinov2_with_registers":
         fields |= _REGISTERS
     if "layer_norm_eps" in config:
-        fields["norm_eps"] = _positive(config, "layer_norm_eps")
+        fields["norm_eps"] = positive_of(config, "layer_norm_eps")
     preprocessing = dict(origin.preprocessing)
     preprocessing |= processors.read(config.get("preprocessor") or {}, tuple(patch))
     return Description(
@@ -291,7 +291,7 @@ def activation_of(config: Mapping[str, Any]) -> str:
     return ACTIVATIONS[named]
 
 
-def _positive(config: Mapping[str, Any], name: str) -> float:
+def positive_of(config: Mapping[str, Any], name: str) -> float:
     value = config[name]
     if type(value) not in (int, float) or not 0 < value < 1:
         raise UserError(f"config.json: {name} = {value!r} should be a number between 0 and 1")

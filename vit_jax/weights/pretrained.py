@@ -30,6 +30,8 @@ from vit_jax.weights import (
     google,
     hugging_face,
     hybrid,
+    mixer,
+    pvt,
     resnet,
     swin,
     timm,
@@ -51,6 +53,8 @@ ECOSYSTEMS = (
     *convnext.ECOSYSTEMS,
     *efficientnet.ECOSYSTEMS,
     *swin.ECOSYSTEMS,
+    *mixer.ECOSYSTEMS,
+    *pvt.ECOSYSTEMS,
 )
 
 # What files of other architectures look like: a name that only they have.
@@ -62,8 +66,11 @@ _OTHERS = {
     ),
     "Swin of torchvision": (r"features\..*\.relative_position_bias_table",),
     "Swin v2": (r".*\.cpb_mlp\..*", r".*\.continuous_position_bias_mlp\..*"),
-    "PVT": (r"(.*\.)?patch_embed1\..*", r".*\.spatial_reduction\..*", r".*attn\.sr\..*"),
-    "MLP-Mixer": (r"(.*/)?MixerBlock_0/.*", r"blocks\.0\.mlp_tokens\..*"),
+    "PVT v2": (
+        r"stages\..*\.attn\.sr\..*",
+        r"block1\.0\.mlp\.dwconv\..*",
+        r".*\.spatial_reduction\..*",
+    ),
     "a hybrid of ViT and another network than BiT's ResNet": (
         r"patch_embed\.backbone\.(conv1|layer1|\d+)\..*",
     ),
@@ -138,8 +145,9 @@ def recognise(tensors: Tensors) -> Ecosystem:
     for looks_like, patterns in _OTHERS.items():
         if any(re.fullmatch(pattern, name) for pattern in patterns for name in tensors):
             raise UserError(
-                f"the file looks like {looks_like}, which cannot be read yet; there are ViT, DeiT, "
-                "DeiT III, MAE, DINO, DINOv2 and Swin"
+                f"the file looks like {looks_like}, which cannot be read yet; there are ViT and "
+                "its hybrids, DeiT, DeiT III, MAE, DINO, DINOv2, Swin, PVT, MLP-Mixer, ResNet, "
+                "ConvNeXt and EfficientNet"
             )
     for ecosystem in ECOSYSTEMS:
         if ecosystem.recognises(ecosystem.tidy(tensors)):
@@ -185,6 +193,7 @@ _FREE = (
     "pos_resize",
     "layer_scale",
     "norm_eps",
+    "embed_norm_eps",
     "activation",
 )
 _SIZES_OF_VIT = (

@@ -233,6 +233,19 @@ LINEN_QKV_KERNEL = Layout(
 )
 LINEN_QKV_BIAS = Layout(lambda arrays, shape: np.stack(arrays), lambda x: [x[i] for i in range(3)])
 
+# q apart from k and v together, as timm's attention pooling and PVT keep them.
+Q_AND_KV_KERNEL = Layout(
+    lambda arrays, shape: np.concatenate(arrays).T.reshape(shape),
+    lambda x: [
+        x[:, :1].reshape(x.shape[0], -1).transpose(1, 0),
+        x[:, 1:].reshape(x.shape[0], -1).transpose(1, 0),
+    ],
+)
+Q_AND_KV_BIAS = Layout(
+    lambda arrays, shape: np.concatenate(arrays).reshape(shape),
+    lambda x: [x[:1].reshape(-1), x[1:].reshape(-1)],
+)
+
 
 def both(ours: str, theirs: str, kernel: Layout = LINEAR) -> tuple[Row, Row]:
     """The rows of a layer with a weight and a bias, as torch names them."""

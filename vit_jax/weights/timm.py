@@ -35,29 +35,17 @@ from vit_jax.weights.ecosystem import (
 from vit_jax.weights.tables import (
     CONV,
     OUT_KERNEL,
+    Q_AND_KV_BIAS,
+    Q_AND_KV_KERNEL,
     QKV_BIAS,
     QKV_KERNEL,
     SAME,
-    Layout,
     Row,
     Tensors,
     both,
     norm,
 )
 from vit_jax.weights.timm_writing import POOLS
-
-# q apart from k and v together, as timm's attention pooling keeps them.
-_Q_AND_KV_KERNEL = Layout(
-    lambda arrays, shape: np.concatenate(arrays).T.reshape(shape),
-    lambda x: [
-        x[:, :1].reshape(x.shape[0], -1).transpose(1, 0),
-        x[:, 1:].reshape(x.shape[0], -1).transpose(1, 0),
-    ],
-)
-_Q_AND_KV_BIAS = Layout(
-    lambda arrays, shape: np.concatenate(arrays).reshape(shape),
-    lambda x: [x[:1].reshape(-1), x[1:].reshape(-1)],
-)
 
 ROWS = (
     *both("patch_embed", "patch_embed.proj", CONV),
@@ -88,9 +76,9 @@ ROWS = (
     Row(
         "map_head/attn/qkv/kernel",
         ("attn_pool.q.weight", "attn_pool.kv.weight"),
-        _Q_AND_KV_KERNEL,
+        Q_AND_KV_KERNEL,
     ),
-    Row("map_head/attn/qkv/bias", ("attn_pool.q.bias", "attn_pool.kv.bias"), _Q_AND_KV_BIAS),
+    Row("map_head/attn/qkv/bias", ("attn_pool.q.bias", "attn_pool.kv.bias"), Q_AND_KV_BIAS),
     *both("map_head/attn/out", "attn_pool.proj", OUT_KERNEL),
     *norm("map_head/norm", "attn_pool.norm"),
     *both("map_head/mlp/fc1", "attn_pool.mlp.fc1"),

@@ -1,0 +1,183 @@
+"""MLP-Mixer: counts, the residual path, pictures of its size only, and what only training does.
+
+That it computes what timm and Google compute stands in `tests/weights/test_mixer_weights.py`.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vit_jax.models import create_model
+from vit_jax.models.cost import cost
+from vit_jax.models.mixer import Mixer, MixerBlock
+
+TINY = {
+    "num_classes": 5,
+    "image_size": (16, 24),
+    "patch_size": 4,
+    "width": 16,
+    "depth": 2,
+    "token_mlp_width": 12,
+    "channel_mlp_width": 32,
+}
+
+
+def random_images(*shape):
+    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
+
+
+def tiny(**fields):
+    """A small model and parameters that are all away from 0 and 1."""
+    model, rng = Mixer(**{**TINY, **fields}), np.random.default_rng(0)
+    shapes = jax.eval_shape(model.init, jax.random.key(0), random_images(1, 16, 24, 3))["params"]
+    return model, jax.tree.map(
+        lambda leaf: rng.normal(scale=0.3, size=leaf.shape).astype(np.float32), shapes
+    )
+
+
+# By the closed form of the paper's table 1: patches, two MLPs with biases, two norms, head.
+@pytest.mark.parametrize(
+    ("name", "parameters", "macs"),
+    [
+        ("Mixer-S/32", 19_104_624, 1_002_426_368),
+        ("Mixer-S/16", 18_528_264, 3_776_958_464),
+        ("Mixer-B/32", 60_293_428, 3_237_722_112),
+        ("Mixer-B/16", 59_880_472, 12_601_767_936),
+        ("Mixer-L/32", 206_939_264, 11_253_293_056),
+        ("Mixer-L/16", 208_196_168, 44_547_678_208),
+        ("Mixer-H/14", 432_350_952, 120_989_911_040),
+    ],
+)
+def test_counts_are_those_of_the_paper_sizes(name, parameters, macs):
+    counted = cost(create_model(name))
+    assert (counted.parameters, counted.macs) == (parameters, macs)
+
+
+def test_the_two_mlps_are_told_apart_in_the_table_of_costs():
+    parts = {part.name: part for part in cost(Mixer(**TINY)).parts}
+    # Two blocks, each with 24 -> 12 -> 24 for 16 channels and 16 -> 32 -> 16 for 24 tokens.
+    assert parts["token MLP"].macs == 2 * 16 * 2 * 24 * 12
+    assert parts["channel MLP"].macs == 2 * 24 * 2 * 16 * 32
+    assert parts["token MLP"].parameters == 2 * (2 * 24 * 12 + 12 + 24)
+
+
+def test_features_are_the_normed_tokens_and_their_mean():
+    model, params = tiny()
+    images = random_images(2, 16, 24, 3)
+    features = model.apply({"params": params}, images, method="features")
+    assert features.tokens.shape == (2, 24, 16) and features.pooled.shape == (2, 16)
+    assert (features.grid, features.prefix, features.stages) == ((4, 6), 0, None)
+    np.testing.assert_allclose(features.pooled, features.tokens.mean(1), atol=1e-6)
+    headless = model.clone(num_classes=0)
+    without = {name: tree for name, tree in params.items() if name != "head"}
+    np.testing.assert_array_equal(headless.apply({"params": without}, images), features.pooled)
+
+
+@pytest.mark.parametrize("silenced", [("token_mlp", "channel_mlp"), ("token_mlp",)])
+def test_a_block_with_silenced_branches_is_the_identity_or_mixes_no_tokens(silenced):
+    block = MixerBlock(6, 8)
+    x = random_images(2, 5, 4)
+    params = block.init(jax.random.key(0), x)["params"]
+    for name in silenced:
+        params[name]["fc2"] = jax.tree.map(jnp.zeros_like, params[name]["fc2"])
+    out = block.apply({"params": params}, x)
+    if len(silenced) == 2:
+        np.testing.assert_array_equal(out, x)
+    else:  # a token's output depends on that token alone
+        alone = block.apply({"params": params}, _only(x))
+        np.testing.assert_allclose(out[:, 0], alone[:, 0], atol=1e-6)
+        assert np.abs(out - x).max() > 0.01
+
+
+def _only(x):
+    first = x.copy()
+    first[:, 1:] = 0.0
+    return first
+
+
+def test_the_token_mlp_is_one_for_all_channels():
+    """Channels exchanged before it are exchanged after it, if the norm treats them alike."""
+    block = MixerBlock(6, 8)
+    x = random_images(1, 5, 4)
+    params = block.init(jax.random.key(0), x)["params"]
+    params["channel_mlp"]["fc2"] = jax.tree.map(jnp.zeros_like, params["channel_mlp"]["fc2"])
+    order = np.array([2, 0, 3, 1])
+    out = block.apply({"params": params}, x)
+    exchanged = block.apply({"params": params}, x[:, :, order])
+    np.testing.assert_allclose(out[:, :, order], exchanged, atol=1e-6)
+    tokens = np.array([1, 0, 2, 4, 3])  # the places of tokens do matter
+    moved = block.apply({"params": params}, x[:, tokens])
+    assert np.abs(moved - out[:, tokens]).max() > 0.01
+
+
+def test_bfloat16_is_close_and_logits_are_float32():
+    model, params = tiny()
+    images = random_images(2, 16, 24, 3)
+    expected = model.apply({"params": params}, images)
+    found = model.clone(dtype="bfloat16").apply({"params": params}, images)
+    assert found.dtype == jnp.float32
+    assert np.abs(found - expected).max() <= 0.05 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("remat", ["none", "dots", "full"])
+def test_gradients_are_finite_and_the_same_with_less_memory(remat):
+    model, params = tiny()
+    images = random_images(2, 16, 24, 3)
+
+    def gradients(model):
+        return jax.jit(jax.grad(lambda p: jnp.sin(model.apply({"params": p}, images)).sum()))(
+            params
+        )
+
+    found, expected = gradients(model.clone(remat=remat)), gradients(model)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert np.isfinite(one).all() and np.abs(one).max() > 0
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4 * np.abs(other).max())
+
+
+@pytest.mark.parametrize("field", ["mlp_dropout", "drop_path"])
+def test_what_drops_does_so_in_training_alone(field):
+    model, params = tiny(**{field: 0.5})
+    plain = model.clone(**{field: 0.0})
+    images = random_images(4, 16, 24, 3)
+    variables = {"params": params}
+    np.testing.assert_array_equal(model.apply(variables, images), plain.apply(variables, images))
+    one, other = (
+        model.apply(variables, images, train=True, rngs={"dropout": jax.random.key(i)})
+        for i in range(2)
+    )
+    assert np.abs(one - other).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("images", "sentence"),
+    [
+        ((1, 32, 24, 3), "made for pictures of 16 x 24 pixels .* got 32 x 24; resize .* 16 x 24"),
+        ((1, 24, 16, 3), "made for pictures of 16 x 24 pixels .* got 24 x 16"),
+        ((1, 16, 24, 1), "takes 3 channels in the last axis"),
+        ((16, 24, 3), r"images are \(batch, height, width, channels\)"),
+    ],
+)
+def test_other_pictures_are_refused_while_tracing(images, sentence):
+    model, params = tiny()
+    with pytest.raises(ValueError, match=sentence):
+        jax.eval_shape(
+            lambda x: model.apply({"params": params}, x), jax.ShapeDtypeStruct(images, jnp.float32)
+        )
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"image_size": 18}, "nearest legal heights are 16 and 20"),
+        ({"token_mlp_width": 0}, "token_mlp_width=0 must be a whole number of at least 1"),
+        ({"drop_path": 1.5}, "drop_path=1.5 is no rate"),
+        ({"activation": "silu"}, "unknown activation='silu'; it is one of 'gelu'"),
+        ({"remat": "some"}, "unknown remat='some'"),
+        ({"norm_eps": 0}, "norm_eps=0 must be a number above 0"),
+    ],
+)
+def test_fields_that_do_not_fit_are_refused_at_construction(fields, sentence):
+    with pytest.raises(ValueError, match=f"Mixer: .*{sentence}"):
+        Mixer(**{**TINY, **fields})
