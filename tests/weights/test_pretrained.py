@@ -262,7 +262,7 @@ def test_every_sentence_says_which_file(tmp_path):
 
 
 def test_names_of_no_library_are_shown_with_the_libraries_that_are_known():
-    expected = r"its names \(a, b\) are of no ecosystem .*timm, huggingface, torchvision, google"
+    expected = r"its names \(a, b\) are of no ecosystem .*timm, google, torchvision, huggingface"
     with pytest.raises(UserError, match=expected):
         recognise({"a": np.zeros(1), "b": np.zeros(1)})
 

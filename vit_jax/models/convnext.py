@@ -110,7 +110,7 @@ class ConvNeXt(nn.Module):
         self, images: Float[Array, "batch height width channels"], *, train: bool = False
     ) -> Features:
         """The outputs of all stages, and the mean of the last one, normed."""
-        convolutions.check_images(self, images)
+        legal.check_images(self, images)
         check_fit(self, *images.shape[1:3])
         x = self.pre_norm(self.patch_embed(images))
         stages = []

@@ -173,24 +173,3 @@ def check_fields(model: Any, *lists: str) -> None:
                 "one number for each stage, and so be equally long."
             )
         object.__setattr__(model, field, numbers)  # a linen module is not set up yet here
-
-
-def check_images(model: Any, images: Float[Array, "batch height width channels"]) -> None:
-    """Raises ValueError for pictures that a model cannot take, whatever their size."""
-    name = type(model).__name__
-    if images.ndim != 4:
-        raise ValueError(
-            f"{name}: images are (batch, height, width, channels), got the shape "
-            f"{tuple(images.shape)}; a single picture needs a batch axis in front: images[None]."
-        )
-    if images.shape[-1] != model.in_channels:
-        raise ValueError(
-            f"{name}: the model takes {model.in_channels} channels in the last axis, got images of "
-            f"shape {tuple(images.shape)}; convert the pictures, or build the model with "
-            f"in_channels={images.shape[-1]}."
-        )
-    if not jnp.issubdtype(images.dtype, jnp.floating):
-        raise ValueError(
-            f"{name}: images are float32 and already normalised, got {images.dtype}; "
-            "scale and normalise them first."
-        )

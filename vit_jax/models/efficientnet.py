@@ -131,7 +131,7 @@ class EfficientNet(nn.Module):
         self, images: Float[Array, "batch height width channels"], *, train: bool = False
     ) -> Features:
         """The outputs of all stages, and the mean of the last convolution's."""
-        convolutions.check_images(self, images)
+        legal.check_images(self, images)
         x = jax.nn.silu(self.stem(images, train=train))
         stages = []
         for stage in self.stages:

@@ -194,8 +194,8 @@ def check_attention_kind(model: "ViT") -> None:
         )
 
 
-def check_images(model: "ViT", images: Float[Array, "batch height width channels"]) -> None:
-    """Raises ValueError for pictures that a ViT cannot take, by shape and type alone."""
+def check_images(model: Any, images: Float[Array, "batch height width channels"]) -> None:
+    """Raises ValueError for pictures that a model cannot take, whatever their size."""
     name = type(model).__name__
     if images.ndim != 4:
         raise ValueError(
@@ -213,8 +213,12 @@ def check_images(model: "ViT", images: Float[Array, "batch height width channels
             f"{name}: images are float32 and already normalised, got {images.dtype}; "
             "scale and normalise them first."
         )
-    check_patches_fit(name, tuple(images.shape[1:3]), pair(model.patch_size))
-    built, given = pair(model.image_size), tuple(images.shape[1:3])
+
+
+def check_image_size(model: "ViT", given: tuple[int, int]) -> None:
+    """Raises ValueError for pictures of a size (height, width) that a ViT cannot take."""
+    name, built = type(model).__name__, pair(model.image_size)
+    check_patches_fit(name, given, pair(model.patch_size))
     if model.attention_kind == "linformer" and given != built:
         raise ValueError(
             f"{name}: attention_kind='linformer' has a parameter for every token, so it takes the "

@@ -137,6 +137,8 @@ class PVT(nn.Module):
     ) -> Features:
         """The maps that the stages give, before any norm; and the last stage's tokens past it."""
         legal.check_images(self, images)
+        size, stride = tuple(images.shape[1:3]), legal.pair(self.patch_size)
+        legal.check_patches_fit(type(self).__name__, size, stride)
         x, maps, tokens = images, [], None
         for stage in self.stages:
             x, tokens = stage(x, train=train, attention_weights=attention_weights)

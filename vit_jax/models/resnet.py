@@ -99,7 +99,7 @@ class ResNet(nn.Module):
         self, images: Float[Array, "batch height width channels"], *, train: bool = False
     ) -> Features:
         """The outputs of all stages, and the mean of the last one, in the computation's type."""
-        convolutions.check_images(self, images)
+        legal.check_images(self, images)
         x = jax.nn.relu(self.stem(images, train=train))
         if not self.small_stem:
             x = nn.max_pool(x, (3, 3), strides=(2, 2), padding=((1, 1), (1, 1)))

@@ -264,6 +264,7 @@ class ViT(nn.Module):
     ) -> tuple[Float[Array, "batch tokens width"], tuple[int, int]]:
         """Pictures to the tokens that enter the first block, and the grid of their patches."""
         legal.check_images(self, images)
+        legal.check_image_size(self, tuple(images.shape[1:3]))
         x = self._embed_patches(images, train=train)
         batch, *grid, channels = x.shape
         x = x.reshape(batch, -1, channels)
