@@ -10,6 +10,7 @@ import pytest
 
 from vit_jax.models import create_model
 from vit_jax.models.cost import cost
+from vit_jax.models.layout import read_blocks, stack_blocks
 from vit_jax.models.mixer import Mixer, MixerBlock
 
 TINY = {
@@ -181,3 +182,37 @@ def test_other_pictures_are_refused_while_tracing(images, sentence):
 def test_fields_that_do_not_fit_are_refused_at_construction(fields, sentence):
     with pytest.raises(ValueError, match=f"Mixer: .*{sentence}"):
         Mixer(**{**TINY, **fields})
+
+
+def test_a_large_picture_is_refused_with_the_only_legal_size():
+    """And not with the nearest sizes that patches fill, as of a model that takes several."""
+    model = create_model("Mixer-B/16")
+    pictures = jax.ShapeDtypeStruct((1, 230, 230, 3), jnp.float32)
+    with pytest.raises(ValueError, match="224 x 224 pixels .* got 230 x 230") as caught:
+        jax.eval_shape(model.init, jax.random.key(0), pictures)
+    assert "240" not in str(caught.value)
+
+
+def test_a_loop_over_blocks_changes_no_number_and_each_layer_has_its_rate():
+    """At rate 1 the last block is its input, and the first of two, at rate 0, is not touched."""
+    model, params = tiny(drop_path=1.0)
+    images = random_images(2, 16, 24, 3)
+
+    def answers(model, params):
+        def blocks(**kinds):
+            logits, kept = model.apply(
+                {"params": params}, images, mutable=["intermediates"], **kinds
+            )
+            return logits, read_blocks(kept["intermediates"], "out")
+
+        return blocks(), blocks(train=True, rngs={"dropout": jax.random.key(0)})
+
+    answers = jax.jit(answers, static_argnums=0)
+    (logits, _), (_, dropped) = answers(model, params)
+    looped = model.clone(scan_layers=True, remat="full")
+    (same, kept), (_, in_loop) = answers(looped, stack_blocks(params))
+    np.testing.assert_allclose(same, logits, atol=1e-5 * np.abs(logits).max())
+    for out in (dropped, in_loop):
+        np.testing.assert_array_equal(out[1], out[0])
+    np.testing.assert_allclose(in_loop[0], kept[0], atol=1e-5)
+    assert np.abs(kept[1] - kept[0]).max() > 0.1

@@ -12,16 +12,9 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models import legal
-from vit_jax.models.block import rematerialised
+from vit_jax.models.block import looped, rematerialised
 from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers import (
-    ACTIVATIONS,
-    DropPath,
-    LayerNorm,
-    Mlp,
-    PatchEmbed,
-    drop_path_rates,
-)
+from vit_jax.models.layers import DropPath, LayerNorm, Mlp, PatchEmbed, drop_path_rates
 from vit_jax.models.registry import register
 from vit_jax.models.vit import Features
 
@@ -43,9 +36,7 @@ class Mixer(nn.Module):
     """
 
     num_classes: int = 1000  # 0: no head, the pooled features come out
-    image_size: int | tuple[int, int] = (
-        224  # the only size that the token MLPs can take; (h, w) too
-    )
+    image_size: int | tuple[int, int] = 224  # the only one that token MLPs take; (h, w) too
     patch_size: int | tuple[int, int] = 16
     in_channels: int = 3
     width: int = 768  # of a token: C in the paper
@@ -59,6 +50,7 @@ class Mixer(nn.Module):
     init_scheme: str = "vit"  # as timm; the head begins at zero in Google's code too
     dtype: str = "float32"  # of the computation; parameters and logits are always float32
     remat: str = "none"  # the backward pass computes again "full" blocks, or all but "dots"
+    scan_layers: bool = False  # one traced block that runs `depth` times; parameters are stacked
 
     def __post_init__(self):
         _check_fields(self)
@@ -71,20 +63,21 @@ class Mixer(nn.Module):
             init_scheme=self.init_scheme,
             dtype=self.dtype,
         )
-        block = rematerialised(MixerBlock, self.remat, in_loop=False)
-        self.blocks = [
-            block(
-                self.token_mlp_width,
-                self.channel_mlp_width,
-                self.mlp_dropout,
-                rate,
-                self.activation,
-                self.norm_eps,
-                self.init_scheme,
-                self.dtype,
-            )
-            for rate in drop_path_rates(self.drop_path, self.depth)
-        ]
+        of_blocks = {
+            "token_mlp_width": self.token_mlp_width,
+            "channel_mlp_width": self.channel_mlp_width,
+            "mlp_dropout": self.mlp_dropout,
+            "activation": self.activation,
+            "norm_eps": self.norm_eps,
+            "init_scheme": self.init_scheme,
+            "dtype": self.dtype,
+        }
+        block = rematerialised(MixerBlock, self.remat, in_loop=self.scan_layers)
+        if self.scan_layers:
+            self.blocks = looped(block, self.depth)(drop_path=self.drop_path, **of_blocks)
+        else:
+            rates = drop_path_rates(self.drop_path, self.depth)
+            self.blocks = [block(drop_path=rate, **of_blocks) for rate in rates]
         self.norm = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype)
         # The head computes in float32 whatever the blocks do: logits are what losses are made of.
         if self.num_classes:
@@ -103,8 +96,12 @@ class Mixer(nn.Module):
     ) -> Features:
         """All tokens past the norm, and their mean, in the computation's type."""
         x, grid = self.embed(images)
-        for block in self.blocks:
-            x, _ = block.step(x, None, train, False)
+        if self.scan_layers:
+            rates = jnp.array(drop_path_rates(self.drop_path, self.depth))
+            x, _ = self.blocks.step(x, rates, train, False, grid)
+        else:
+            for block in self.blocks:
+                x, _ = block.step(x, None, train, False, grid)
         x = self.norm(x)
         pooled = x.mean(axis=1)  # sums in float32, also for bfloat16
         return Features(tokens=x, pooled=pooled, grid=grid)
@@ -150,7 +147,11 @@ class MixerBlock(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "batch tokens width"], *, train: bool = False
+        self,
+        x: Float[Array, "batch tokens width"],
+        *,
+        train: bool = False,
+        drop_path: Float[Array, ""] | None = None,  # in place of the field's, where it is traced
     ) -> Float[Array, "batch tokens width"]:
         def mlp(hidden: int, name: str) -> Mlp:
             return Mlp(
@@ -167,30 +168,29 @@ class MixerBlock(nn.Module):
 
         rows = norm1(x).swapaxes(1, 2)  # (batch, width, tokens): a row of patches per channel
         mixed = mlp(self.token_mlp_width, "token_mlp")(rows, train=train).swapaxes(1, 2)
-        x = x + DropPath(self.drop_path)(mixed, train=train)
+        x = x + DropPath(self.drop_path)(mixed, train=train, rate=drop_path)
         mixed = mlp(self.channel_mlp_width, "channel_mlp")(norm2(x), train=train)
-        x = x + DropPath(self.drop_path)(mixed, train=train)
+        x = x + DropPath(self.drop_path)(mixed, train=train, rate=drop_path)
         self.sow("intermediates", "out", x)
         return x
 
     def step(
-        self, x: Float[Array, "batch tokens width"], drop_path: None, train: bool, _: bool
+        self,
+        x: Float[Array, "batch tokens width"],
+        drop_path: Float[Array, ""] | None,
+        train: bool,
+        attention_weights: bool,  # of which there are none
+        grid: tuple[int, int],  # which token is where makes no difference here
     ) -> tuple[Float[Array, "batch tokens width"], None]:
-        """The call in the form that `rematerialised` wants of every block."""
-        return self(x, train=train), None
+        """The call in the form that `nn.scan` and `nn.remat` want of every block."""
+        return self(x, train=train, drop_path=drop_path), None
 
 
 def _check_fields(model: Mixer) -> None:
     """Raises ValueError for fields that are not legal or do not fit each other."""
     name = type(model).__name__
-    choices = {
-        "activation": tuple(ACTIVATIONS),
-        "init_scheme": tuple(INIT_SCHEMES),
-        "dtype": ("float32", "bfloat16", "float16"),
-        "remat": ("none", "dots", "full"),
-    }
-    for field, values in choices.items():
-        legal.check_choice(name, field, getattr(model, field), values)
+    legal.check_choices(model, ("activation", "init_scheme", "dtype", "remat"))
+    legal.check_choice(name, "scan_layers", model.scan_layers, (True, False))
     for field in ("in_channels", "width", "depth", "token_mlp_width", "channel_mlp_width"):
         legal.check_count(name, field, getattr(model, field))
     legal.check_count(name, "num_classes", model.num_classes, least=0)
