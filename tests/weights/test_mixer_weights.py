@@ -1,14 +1,21 @@
 """MLP-Mixers of timm and Google read whole: the numbers come out, and timm's are written back."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from tests.weights.stored import stored, write_files
+from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
+from vit_jax.models import create_model
+from vit_jax.runs import ModelRecord
+from vit_jax.weights import mixer
+from vit_jax.weights.adapt import variable_shapes
 from vit_jax.weights.ecosystem import Asked
 from vit_jax.weights.pretrained import read_pretrained, write_pretrained
+from vit_jax.weights.tables import joined, write_tensors
 
 TOLERANCE = 2e-5  # of the largest number, in float32
 
@@ -64,17 +71,47 @@ def test_the_model_is_told_by_names_shapes_and_configuration(tmp_path):
     assert (record.preprocessing.size, record.preprocessing.resize) == ((16, 24), "squash")
 
 
-def test_written_for_timm_the_tensors_are_its_own_bit_for_bit(tmp_path):
-    record, variables = read("mixer_timm", tmp_path / "theirs")
-    folder = write_pretrained(tmp_path / "ours", "timm", record, variables)
-    written, expected = load_file(folder / "model.safetensors"), stored("mixer_timm").tensors
+def test_the_tensors_written_for_timm_are_its_own_bit_for_bit(tmp_path):
+    _, variables = read("mixer_timm", tmp_path)
+    written = write_tensors(mixer.TIMM_ROWS, joined(variables))
+    expected = stored("mixer_timm").tensors
     assert written.keys() == expected.keys()
     for name, array in written.items():
         assert array.tobytes() == np.ascontiguousarray(expected[name]).tobytes(), name
+
+
+def mixer_s_of_few_parameters():
+    """The sizes that timm's `mixer_s16_224` fixes, and small ones where arguments say them."""
+    fields = {"num_classes": 2, "image_size": 32, "in_channels": 1, "width": 512, "depth": 8}
+    fields |= {"token_mlp_width": 7, "channel_mlp_width": 3}
+    model, rng = create_model("Mixer-S/16", **fields), np.random.default_rng(0)
+    variables = jax.tree.map(
+        lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), variable_shapes(model)
+    )
+    preprocessing = Preprocessing(size=(32, 32), channels=1, mean=(0.5,), std=(0.25,), crop=0.75)
+    return ModelRecord("Mixer-S/16", fields, preprocessing, ("cat", "dog"), "here"), variables
+
+
+def test_what_is_written_for_timm_is_read_again(tmp_path):
+    record, variables = mixer_s_of_few_parameters()
+    folder = write_pretrained(tmp_path, "timm", record, variables)
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architecture"] == "mixer_s16_224"
+    # The others are fixed by the name, and timm refuses to be given them.
+    assert config["model_args"].keys() == {"img_size", "in_chans", "mlp_ratio"}
+    # timm's own arithmetic for the two hidden widths.
+    assert [int(ratio * 512) for ratio in config["model_args"]["mlp_ratio"]] == [7, 3]
     again, same = read_pretrained(folder)
-    assert again == record
+    assert again.create_model() == record.create_model()
+    assert (again.preprocessing, again.class_names) == (record.preprocessing, record.class_names)
     for one, other in zip(jax.tree.leaves(same), jax.tree.leaves(variables), strict=True):
-        assert one.tobytes() == np.asarray(other).tobytes()
+        assert one.tobytes() == other.tobytes()
+
+
+def test_a_mixer_whose_sizes_have_no_name_in_timm_is_not_written_for_it(tmp_path):
+    record, variables = read("mixer_timm", tmp_path / "theirs")
+    with pytest.raises(UserError, match="no Mixer with patches of 4 x 4 and 2 blocks of width 16"):
+        write_pretrained(tmp_path / "ours", "timm", record, variables)
 
 
 def test_what_timm_cannot_say_is_refused(tmp_path):

@@ -18,6 +18,7 @@ from typing import Any
 
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
+from vit_jax.models.legal import pair
 from vit_jax.weights.ecosystem import (
     HALF,
     Asked,
@@ -175,7 +176,8 @@ def timm_config(
 ) -> dict[str, Any]:
     """The `config.json` with which timm makes the model: `timm.create_model("local-dir:FOLDER")`.
 
-    Raises UserError where timm's arguments cannot say a field.
+    Raises UserError where timm's arguments cannot say a field. Its names have fixed sizes of patch,
+    depth and width; the hidden widths of the MLPs and the picture size are arguments.
     """
     for name, value in {"activation": "gelu", "norm_eps": 1e-6}.items():
         if fields[name] != value:
@@ -183,15 +185,20 @@ def timm_config(
                 f"timm's config.json cannot say {name} = {fields[name]!r} of a Mixer: a model like "
                 f"this has {value!r} there and would compute something else; keep the run folder"
             )
+    sizes = (*pair(fields["patch_size"]), fields["depth"], fields["width"])
+    if sizes not in _TIMM_NAMES:
+        height, width, depth, channels = sizes
+        raise UserError(
+            f"timm has no Mixer with patches of {height} x {width} and {depth} blocks of width "
+            f"{channels}, and its names let none of these be changed; it has those of Mixer-S, B "
+            "and L with patches of 16 and 32; keep the run folder"
+        )
     return {
-        "architecture": "mixer_b16_224",
+        "architecture": _TIMM_NAMES[sizes],
         "num_classes": fields["num_classes"],
         "model_args": {
             "img_size": fields["image_size"],
-            "patch_size": fields["patch_size"],
             "in_chans": fields["in_channels"],
-            "num_blocks": fields["depth"],
-            "embed_dim": fields["width"],
             "mlp_ratio": [
                 _ratio(fields[f"{mlp}_mlp_width"], fields["width"]) for mlp in ("token", "channel")
             ],
@@ -213,6 +220,13 @@ def timm_config(
 
 
 # ----------------------------------------------------------------------------------------- inside
+
+# timm's models by the height and width of their patches, their depth and their width.
+_TIMM_NAMES = {
+    (patch, patch, depth, width): f"mixer_{size}{patch}_224"
+    for size, depth, width in (("s", 8, 512), ("b", 12, 768), ("l", 24, 1024))
+    for patch in (16, 32)
+}
 
 
 def _outputs(tensors: Tensors, name: str, axis: int) -> int:
