@@ -2,8 +2,8 @@
 
     make test-parity     installs torch, timm, transformers and torchvision, and runs these
 
-Weights are random, norms and biases too: nothing is fetched. Compared are the outputs of every block
-or stage and the logits, in float32 on both sides, to 2e-5 of the largest number.
+Weights are random, norms and biases too: nothing is fetched. Compared are the outputs of every
+block or stage and the logits, in float32 on both sides, to 2e-5 of the largest number.
 """
 
 import json
