@@ -3,7 +3,7 @@
     python train.py --config=configs/family/mixer.py --workdir=runs/mixer
 
 Reached by us: TODO
-Cost: PPP parameters, MMM MMACs a picture; TODO
+Cost: 72,314 parameters, 3.9 MMACs a picture; TODO
 """
 
 from vit_jax.config import default_config

@@ -1,14 +1,17 @@
-"""MLP-Mixers of timm and Google read whole: the numbers come out, and timm's are written back."""
+"""MLP-Mixers of timm and Google read whole: the numbers come out, and timm's are arranged back."""
 
 import jax
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from tests.weights.stored import stored, write_files
+from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
+from vit_jax.models.registry import model_fields
+from vit_jax.weights import mixer
 from vit_jax.weights.ecosystem import Asked
 from vit_jax.weights.pretrained import read_pretrained, write_pretrained
+from vit_jax.weights.tables import write_tensors
 
 TOLERANCE = 2e-5  # of the largest number, in float32
 
@@ -64,22 +67,39 @@ def test_the_model_is_told_by_names_shapes_and_configuration(tmp_path):
     assert (record.preprocessing.size, record.preprocessing.resize) == ((16, 24), "squash")
 
 
-def test_written_for_timm_the_tensors_are_its_own_bit_for_bit(tmp_path):
-    record, variables = read("mixer_timm", tmp_path / "theirs")
-    folder = write_pretrained(tmp_path / "ours", "timm", record, variables)
-    written, expected = load_file(folder / "model.safetensors"), stored("mixer_timm").tensors
+def test_arranged_for_timm_the_tensors_are_its_own_bit_for_bit(tmp_path):
+    _, variables = read("mixer_timm", tmp_path)
+    written = write_tensors(mixer.TIMM_ROWS, variables["params"])
+    expected = stored("mixer_timm").tensors
     assert written.keys() == expected.keys()
     for name, array in written.items():
         assert array.tobytes() == np.ascontiguousarray(expected[name]).tobytes(), name
-    again, same = read_pretrained(folder)
-    assert again == record
-    for one, other in zip(jax.tree.leaves(same), jax.tree.leaves(variables), strict=True):
-        assert one.tobytes() == np.asarray(other).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [
+        ("Mixer-S/32", "mixer_s32_224"),
+        ("Mixer-B/16", "mixer_b16_224"),
+        ("Mixer-L/16", "mixer_l16_224"),
+    ],
+)
+def test_timm_is_told_its_own_name_of_the_sizes_and_what_differs(name, architecture):
+    fields = {**model_fields(name), "num_classes": 3, "image_size": (96, 64), "in_channels": 1}
+    preprocessing = Preprocessing(size=(96, 64), channels=1, mean=(0.5,), std=(0.5,))
+    config = mixer.timm_config(fields, preprocessing, ("a", "b", "c"))
+    assert config["architecture"] == architecture and config["num_classes"] == 3
+    arguments = {"img_size": (96, 64), "in_chans": 1, "mlp_ratio": [0.5, 4.0]}
+    assert config["model_args"] == arguments
+    assert config["pretrained_cfg"]["input_size"] == [1, 96, 64]
 
 
 def test_what_timm_cannot_say_is_refused(tmp_path):
     record, variables = read("mixer_google", tmp_path / "theirs")
     with pytest.raises(UserError, match="timm's config.json cannot say activation = 'gelu_tanh'"):
+        write_pretrained(tmp_path / "ours", "timm", record, variables)
+    record, variables = read("mixer_timm", tmp_path / "small")  # its arguments cannot say the width
+    with pytest.raises(UserError, match="timm makes Mixers of its own .* this one has 16, 2, 4"):
         write_pretrained(tmp_path / "ours", "timm", record, variables)
 
 

@@ -183,15 +183,18 @@ def timm_config(
                 f"timm's config.json cannot say {name} = {fields[name]!r} of a Mixer: a model like "
                 f"this has {value!r} there and would compute something else; keep the run folder"
             )
+    sizes = tuple(fields[name] for name in ("width", "depth", "patch_size"))
+    if sizes not in _ARCHITECTURES:
+        raise UserError(
+            "timm makes Mixers of its own widths, depths and patches only (S, B and L, with patches "
+            f"of 16 and 32), and this one has {', '.join(map(str, sizes))}; keep the run folder"
+        )
     return {
-        "architecture": "mixer_b16_224",
+        "architecture": _ARCHITECTURES[sizes],
         "num_classes": fields["num_classes"],
         "model_args": {
             "img_size": fields["image_size"],
-            "patch_size": fields["patch_size"],
             "in_chans": fields["in_channels"],
-            "num_blocks": fields["depth"],
-            "embed_dim": fields["width"],
             "mlp_ratio": [
                 _ratio(fields[f"{mlp}_mlp_width"], fields["width"]) for mlp in ("token", "channel")
             ],
@@ -213,6 +216,14 @@ def timm_config(
 
 
 # ----------------------------------------------------------------------------------------- inside
+
+
+# timm's names by width, depth and patch size, which its arguments cannot change.
+_ARCHITECTURES = {
+    (width, depth, patch): f"mixer_{size}{patch}_224"
+    for size, width, depth in (("s", 512, 8), ("b", 768, 12), ("l", 1024, 24))
+    for patch in (16, 32)
+}
 
 
 def _outputs(tensors: Tensors, name: str, axis: int) -> int:
