@@ -186,8 +186,8 @@ def timm_config(
     sizes = tuple(fields[name] for name in ("width", "depth", "patch_size"))
     if sizes not in _ARCHITECTURES:
         raise UserError(
-            "timm makes Mixers of its own widths, depths and patches only (S, B and L, with patches "
-            f"of 16 and 32), and this one has {', '.join(map(str, sizes))}; keep the run folder"
+            "timm makes Mixers of its own widths, depths and patches only (S, B and L, with "
+            f"patches of 16 and 32), and this one has {', '.join(map(str, sizes))}; keep the run folder"
         )
     return {
         "architecture": _ARCHITECTURES[sizes],
