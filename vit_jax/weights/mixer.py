@@ -187,7 +187,8 @@ def timm_config(
     if sizes not in _ARCHITECTURES:
         raise UserError(
             "timm makes Mixers of its own widths, depths and patches only (S, B and L, with "
-            f"patches of 16 and 32), and this one has {', '.join(map(str, sizes))}; keep the run folder"
+            f"patches of 16 and 32), and this one has {', '.join(map(str, sizes))}; "
+            "keep the run folder"
         )
     return {
         "architecture": _ARCHITECTURES[sizes],
