@@ -3,7 +3,7 @@
     python train.py --config=configs/family/pvt.py --workdir=runs/pvt
 
 Reached by us: TODO
-Cost: PPP parameters, MMM MMACs a picture; TODO
+Cost: 275,370 parameters, 2.9 MMACs a picture; TODO
 """
 
 from vit_jax.config import default_config

@@ -3,6 +3,8 @@
 That it computes what timm and Google compute stands in `tests/weights/test_mixer_weights.py`.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -66,27 +68,36 @@ def test_the_two_mlps_are_told_apart_in_the_table_of_costs():
 def test_features_are_the_normed_tokens_and_their_mean():
     model, params = tiny()
     images = random_images(2, 16, 24, 3)
-    features = model.apply({"params": params}, images, method="features")
+    features = jax.jit(functools.partial(model.apply, method="features"))(
+        {"params": params}, images
+    )
     assert features.tokens.shape == (2, 24, 16) and features.pooled.shape == (2, 16)
     assert (features.grid, features.prefix, features.stages) == ((4, 6), 0, None)
     np.testing.assert_allclose(features.pooled, features.tokens.mean(1), atol=1e-6)
     headless = model.clone(num_classes=0)
     without = {name: tree for name, tree in params.items() if name != "head"}
-    np.testing.assert_array_equal(headless.apply({"params": without}, images), features.pooled)
+    pooled = jax.jit(headless.apply)({"params": without}, images)
+    np.testing.assert_allclose(pooled, features.pooled, atol=1e-6)
+
+
+def block_and_parameters():
+    """Parameters drawn by NumPy, so that nothing is compiled for it, and the block's function."""
+    block, x, rng = MixerBlock(6, 8), random_images(2, 5, 4), np.random.default_rng(0)
+    shapes = jax.eval_shape(block.init, jax.random.key(0), x)["params"]
+    draw = lambda leaf: rng.normal(scale=0.5, size=leaf.shape).astype(np.float32)  # noqa: E731
+    return jax.jit(block.apply), jax.tree.map(draw, shapes), x
 
 
 @pytest.mark.parametrize("silenced", [("token_mlp", "channel_mlp"), ("token_mlp",)])
 def test_a_block_with_silenced_branches_is_the_identity_or_mixes_no_tokens(silenced):
-    block = MixerBlock(6, 8)
-    x = random_images(2, 5, 4)
-    params = block.init(jax.random.key(0), x)["params"]
+    apply, params, x = block_and_parameters()
     for name in silenced:
-        params[name]["fc2"] = jax.tree.map(jnp.zeros_like, params[name]["fc2"])
-    out = block.apply({"params": params}, x)
+        params[name]["fc2"] = jax.tree.map(np.zeros_like, params[name]["fc2"])
+    out = apply({"params": params}, x)
     if len(silenced) == 2:
         np.testing.assert_array_equal(out, x)
     else:  # a token's output depends on that token alone
-        alone = block.apply({"params": params}, _only(x))
+        alone = apply({"params": params}, _only(x))
         np.testing.assert_allclose(out[:, 0], alone[:, 0], atol=1e-6)
         assert np.abs(out - x).max() > 0.01
 
@@ -99,29 +110,30 @@ def _only(x):
 
 def test_the_token_mlp_is_one_for_all_channels():
     """Channels exchanged before it are exchanged after it, if the norm treats them alike."""
-    block = MixerBlock(6, 8)
-    x = random_images(1, 5, 4)
-    params = block.init(jax.random.key(0), x)["params"]
-    params["channel_mlp"]["fc2"] = jax.tree.map(jnp.zeros_like, params["channel_mlp"]["fc2"])
+    apply, params, x = block_and_parameters()
+    for norm in params.values():
+        if "scale" in norm:
+            norm["scale"], norm["bias"] = np.ones(4, np.float32), np.zeros(4, np.float32)
+    params["channel_mlp"]["fc2"] = jax.tree.map(np.zeros_like, params["channel_mlp"]["fc2"])
     order = np.array([2, 0, 3, 1])
-    out = block.apply({"params": params}, x)
-    exchanged = block.apply({"params": params}, x[:, :, order])
+    out = apply({"params": params}, x)
+    exchanged = apply({"params": params}, x[:, :, order])
     np.testing.assert_allclose(out[:, :, order], exchanged, atol=1e-6)
     tokens = np.array([1, 0, 2, 4, 3])  # the places of tokens do matter
-    moved = block.apply({"params": params}, x[:, tokens])
+    moved = apply({"params": params}, x[:, tokens])
     assert np.abs(moved - out[:, tokens]).max() > 0.01
 
 
 def test_bfloat16_is_close_and_logits_are_float32():
     model, params = tiny()
     images = random_images(2, 16, 24, 3)
-    expected = model.apply({"params": params}, images)
-    found = model.clone(dtype="bfloat16").apply({"params": params}, images)
+    expected = jax.jit(model.apply)({"params": params}, images)
+    found = jax.jit(model.clone(dtype="bfloat16").apply)({"params": params}, images)
     assert found.dtype == jnp.float32
     assert np.abs(found - expected).max() <= 0.05 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("remat", ["none", "dots", "full"])
+@pytest.mark.parametrize("remat", ["full", pytest.param("dots", marks=pytest.mark.slow)])
 def test_gradients_are_finite_and_the_same_with_less_memory(remat):
     model, params = tiny()
     images = random_images(2, 16, 24, 3)
@@ -140,14 +152,18 @@ def test_gradients_are_finite_and_the_same_with_less_memory(remat):
 @pytest.mark.parametrize("field", ["mlp_dropout", "drop_path"])
 def test_what_drops_does_so_in_training_alone(field):
     model, params = tiny(**{field: 0.5})
-    plain = model.clone(**{field: 0.0})
-    images = random_images(4, 16, 24, 3)
-    variables = {"params": params}
-    np.testing.assert_array_equal(model.apply(variables, images), plain.apply(variables, images))
-    one, other = (
-        model.apply(variables, images, train=True, rngs={"dropout": jax.random.key(i)})
-        for i in range(2)
-    )
+    plain, variables, images = tiny()[0], {"params": params}, random_images(4, 16, 24, 3)
+
+    def answers(key):
+        rngs = {"dropout": key}
+        return plain.apply(variables, images), [
+            model.apply(variables, images, train=train, rngs=rngs) for train in (False, True)
+        ]
+
+    answers = jax.jit(answers)
+    expected, (in_evaluation, one) = answers(jax.random.key(0))
+    np.testing.assert_allclose(in_evaluation, expected, atol=1e-6)
+    _, (_, other) = answers(jax.random.key(1))
     assert np.abs(one - other).max() > 1e-3
 
 

@@ -4,6 +4,8 @@ That it computes what transformers and the authors compute stands in
 `tests/weights/test_pvt_weights.py`.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -84,7 +86,10 @@ def test_stages_are_maps_of_falling_size():
 @pytest.mark.parametrize("pool", ["cls", "mean"])
 def test_the_pooled_vector_is_the_class_token_or_the_mean_of_the_last_map(pool):
     model, params = tiny(pool=pool)
-    features = model.apply({"params": params}, random_images(2, 32, 48, 3), method="features")
+    images = random_images(2, 32, 48, 3)
+    features = jax.jit(functools.partial(model.apply, method="features"))(
+        {"params": params}, images
+    )
     assert features.prefix == (pool == "cls")
     assert features.tokens.shape == (2, 24 + features.prefix, 16)
     expected = features.tokens[:, 0] if pool == "cls" else features.tokens.mean(axis=1)
@@ -113,7 +118,7 @@ def test_a_block_with_silenced_branches_is_the_identity():
     block, params, x = block_and_parameters(2)
     for layer in (params["attn"]["out"], params["mlp"]["fc2"]):
         layer["kernel"], layer["bias"] = (np.zeros_like(layer[n]) for n in ("kernel", "bias"))
-    np.testing.assert_array_equal(block.apply({"params": params}, x), x)
+    np.testing.assert_array_equal(jax.jit(block.apply)({"params": params}, x), x)
 
 
 def test_keys_are_projected_squares_of_the_map():
@@ -129,8 +134,8 @@ def test_keys_are_projected_squares_of_the_map():
     normal = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
     context = (normal * params["sr_norm"]["scale"] + params["sr_norm"]["bias"])[None]
     plain = {"qkv": params["qkv"], "out": params["out"]}
-    expected = Attention(heads=2).apply({"params": plain}, x, context)
-    found = attn.apply({"params": params}, x)
+    expected = jax.jit(Attention(heads=2).apply)({"params": plain}, x, context)
+    found = jax.jit(attn.apply)({"params": params}, x)
     np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
 
 
@@ -138,23 +143,24 @@ def test_values_that_are_all_one_come_out_as_one():
     """The weights of each query sum to 1, whatever the logits."""
     x = random_images(1, 24, 8)
     attn = ReducedAttention(heads=2, reduction=2, grid=(4, 6))
-    params = attn.init(jax.random.key(0), x)["params"]
+    params = jax.jit(attn.init)(jax.random.key(0), x)["params"]
     kernel, bias = (np.array(params["qkv"][name]) for name in ("kernel", "bias"))
     kernel[:, 2], bias[2] = 0.0, 1.0
     out = {"kernel": np.eye(8, dtype=np.float32).reshape(2, 4, 8), "bias": np.zeros(8, np.float32)}
     params = {**params, "qkv": {"kernel": kernel, "bias": bias}, "out": out}
-    np.testing.assert_allclose(attn.apply({"params": params}, x), 1.0, atol=1e-6)
+    np.testing.assert_allclose(jax.jit(attn.apply)({"params": params}, x), 1.0, atol=1e-6)
+
+
+def weights_of(model, params):
+    asked = {"attention_weights": True, "mutable": ["intermediates"]}
+    apply = jax.jit(functools.partial(model.apply, **asked))
+    return apply({"params": params}, random_images(1, 32, 48, 3))[1]["intermediates"]
 
 
 def test_attention_weights_are_of_all_tokens_to_the_shrunken_map():
     model, params = tiny()
-    _, kept = model.apply(
-        {"params": params},
-        random_images(1, 32, 48, 3),
-        attention_weights=True,
-        mutable=["intermediates"],
-    )
-    first, second = (kept["intermediates"][f"stages_{i}"]["blocks_0"]["attn"] for i in range(2))
+    kept = weights_of(model, params)
+    first, second = (kept[f"stages_{i}"]["blocks_0"]["attn"] for i in range(2))
     assert first["weights"][0].shape == (1, 1, 96, 6)
     assert second["weights"][0].shape == (1, 2, 25, 6)  # the class token asks, and is not asked
     np.testing.assert_allclose(first["weights"][0].sum(-1), 1.0, atol=1e-5)
@@ -162,13 +168,8 @@ def test_attention_weights_are_of_all_tokens_to_the_shrunken_map():
 
 def test_a_class_token_is_a_key_where_nothing_is_reduced():
     model, params = tiny(reductions=(4, 1))
-    _, kept = model.apply(
-        {"params": params},
-        random_images(1, 32, 48, 3),
-        attention_weights=True,
-        mutable=["intermediates"],
-    )
-    weights = kept["intermediates"]["stages_1"]["blocks_0"]["attn"]["weights"][0]
+    kept = weights_of(model, params)
+    weights = kept["stages_1"]["blocks_0"]["attn"]["weights"][0]
     assert weights.shape == (1, 2, 25, 25)
     assert "sr" not in params["stages_1"]["blocks_0"]["attn"]
 
@@ -188,13 +189,13 @@ def test_every_table_is_named_with_its_grid():
 def test_bfloat16_is_close_and_logits_are_float32():
     model, params = tiny()
     images = random_images(2, 32, 48, 3)
-    expected = model.apply({"params": params}, images)
-    found = model.clone(dtype="bfloat16").apply({"params": params}, images)
+    expected = jax.jit(model.apply)({"params": params}, images)
+    found = jax.jit(model.clone(dtype="bfloat16").apply)({"params": params}, images)
     assert found.dtype == jnp.float32
     assert np.abs(found - expected).max() <= 0.05 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("remat", ["dots", "full"])
+@pytest.mark.parametrize("remat", ["full", pytest.param("dots", marks=pytest.mark.slow)])
 def test_gradients_are_finite_and_the_same_with_less_memory(remat):
     model, params = tiny()
     images = random_images(2, 32, 48, 3)
@@ -211,19 +212,31 @@ def test_gradients_are_finite_and_the_same_with_less_memory(remat):
 
 
 DROPS = ("attention_dropout", "projection_dropout", "mlp_dropout", "position_dropout", "drop_path")
+ONE_STAGE = {
+    "patch_sizes": (4,),
+    "widths": (8,),
+    "depths": (2,),
+    "heads": (2,),
+    "mlp_ratios": (2,),
+    "reductions": (2,),
+}
 
 
 @pytest.mark.parametrize("field", DROPS)
 def test_what_drops_does_so_in_training_alone(field):
-    model, params = tiny(**{field: 0.5})
-    plain = model.clone(**{field: 0.0})
-    images = random_images(4, 32, 48, 3)
-    variables = {"params": params}
-    np.testing.assert_array_equal(model.apply(variables, images), plain.apply(variables, images))
-    one, other = (
-        model.apply(variables, images, train=True, rngs={"dropout": jax.random.key(i)})
-        for i in range(2)
-    )
+    model, params = tiny(**ONE_STAGE, **{field: 0.5})
+    plain, variables, images = tiny(**ONE_STAGE)[0], {"params": params}, random_images(4, 32, 48, 3)
+
+    def answers(key):
+        rngs = {"dropout": key}
+        return plain.apply(variables, images), [
+            model.apply(variables, images, train=train, rngs=rngs) for train in (False, True)
+        ]
+
+    answers = jax.jit(answers)
+    expected, (in_evaluation, one) = answers(jax.random.key(0))
+    np.testing.assert_allclose(in_evaluation, expected, atol=1e-6)
+    _, (_, other) = answers(jax.random.key(1))
     assert np.abs(one - other).max() > 1e-3
 
 

@@ -347,10 +347,12 @@ def _heads(
             f"tokens are {list(widths)} wide, and published heads 64; say how many the first stage "
             "has, --heads=NUMBER"
         )
+    elif asked and widths[0] % asked:
+        heads = (asked,)
     else:
         each = widths[0] // asked if asked else 64
-        heads = tuple(max(width // max(each, 1), 1) for width in widths)
-    if len(heads) != len(widths) or any(w % h for w, h in zip(widths, heads, strict=True)):
+        heads = tuple(max(width // each, 1) for width in widths)
+    if len(heads) != len(widths) or any(w % h for w, h in zip(widths, heads, strict=False)):
         raise UserError(
             f"{list(heads)} heads do not divide the widths {list(widths)} of the stages"
         )

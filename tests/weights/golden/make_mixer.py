@@ -45,11 +45,10 @@ def mixer(size, **arguments):
 
 def of_timm():
     model = mixer((16, 16))
-    arguments = {"img_size": 16, "patch_size": PATCH, "embed_dim": WIDTH, "num_blocks": DEPTH}
     config = {
         "architecture": "mixer_b16_224",
         "num_classes": CLASSES,
-        "model_args": {**arguments, "mlp_ratio": [0.75, 2.0]},
+        "model_args": {"img_size": 16, "mlp_ratio": [0.75, 2.0]},
         "pretrained_cfg": {
             "input_size": [3, 16, 16],
             "mean": [0.1, 0.2, 0.3],

@@ -79,7 +79,7 @@ def of_transformers():
 
 
 def of_authors():
-    model = pvt(layer_norm_eps=1e-6, num_channels=1)
+    model = pvt(layer_norm_eps=1e-6)
     for name, module in model.named_modules():
         if re.search(r"patch_embeddings\.\d\.layer_norm$|attention\.self\.layer_norm$", name):
             module.eps = 1e-5
