@@ -51,8 +51,14 @@ VARIANTS = {
     "efficientnet": _family("EfficientNet", "efficientnet"),
     **{
         f"attention_{kind}": _family(f"ViT, attention `{kind}`", "attention", attention_kind=kind)
-        for kind in ("performer", "linear", "linformer", "local", "talking_heads")
+        for kind in ("performer", "linformer", "local", "talking_heads")
     },
+    # Slower to learn, and quicker to compute.
+    "attention_linear": Variant(
+        "ViT, attention `linear`",
+        "configs/family/attention.py",
+        (("model.attention_kind", "linear"), ("duration", "45 epochs")),
+    ),
     "positions_rotary": _family("ViT, positions `rotary`", "positions"),
     # The command of the recipe's docstring.
     "positions_relative": Variant(

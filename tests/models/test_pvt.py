@@ -14,7 +14,9 @@ import pytest
 from vit_jax.models import create_model
 from vit_jax.models.attention import Attention
 from vit_jax.models.cost import cost
+from vit_jax.models.positions import PositionTable
 from vit_jax.models.pvt import PVT, PVTBlock, ReducedAttention
+from vit_jax.weights.adapt import adapt
 
 TINY = {
     "num_classes": 5,
@@ -176,14 +178,26 @@ def test_a_class_token_is_a_key_where_nothing_is_reduced():
 
 def test_every_table_is_named_with_its_grid():
     model, params = tiny()
-    assert model.position_tables == (
-        ("stages_0/pos_embed", (8, 12), 0, "torch-bilinear"),
-        ("stages_1/pos_embed", (4, 6), 1, "torch-bilinear"),
-    )
-    for path, grid, prefix, _ in model.position_tables:
+    assert model.position_tables == {
+        "stages_0/pos_embed": PositionTable((8, 12), 0, "torch-bilinear"),
+        "stages_1/pos_embed": PositionTable((4, 6), 1, "torch-bilinear"),
+    }
+    for path, table in model.position_tables.items():
         stage, name = path.split("/")
-        assert params[stage][name].shape[1] == prefix + grid[0] * grid[1]
-    assert tiny(pool="mean")[0].position_tables[1][2] == 0
+        assert params[stage][name].shape[1] == table.prefix + table.grid[0] * table.grid[1]
+    assert tiny(pool="mean")[0].position_tables["stages_1/pos_embed"].prefix == 0
+
+
+def test_another_size_of_pictures_resizes_the_table_of_every_stage():
+    """On the way a picture of the other size gives what the resized tables give."""
+    model, params = tiny()
+    height, width = model.image_size
+    other = model.clone(image_size=(2 * height, width))
+    adapted = adapt(params, model, other)
+    assert set(adapted.resized) == {"stages_0/pos_embed", "stages_1/pos_embed"}
+    images = np.random.default_rng(0).normal(size=(1, 2 * height, width, 3)).astype(np.float32)
+    ours = other.apply({"params": adapted.params}, images)
+    np.testing.assert_allclose(ours, model.apply({"params": params}, images), atol=1e-5)
 
 
 def test_bfloat16_is_close_and_logits_are_float32():

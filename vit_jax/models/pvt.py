@@ -31,7 +31,7 @@ from vit_jax.models.layers import (
     PatchEmbed,
     drop_path_rates,
 )
-from vit_jax.models.positions import RESIZE_KERNELS, resize_positions
+from vit_jax.models.positions import RESIZE_KERNELS, PositionTable, resize_positions
 from vit_jax.models.registry import register
 from vit_jax.models.vit import Features
 
@@ -172,13 +172,15 @@ class PVT(nn.Module):
         return tuple(grids)
 
     @property
-    def position_tables(self) -> tuple[tuple[str, tuple[int, int], int, str], ...]:
-        """Of every position table its path, grid, rows in front of it, and kernel for resizing."""
+    def position_tables(self) -> dict[str, PositionTable]:
+        """The tables that can be resized to another grid, by their paths."""
         last = len(self.depths) - 1
-        return tuple(
-            (f"stages_{i}/pos_embed", grid, self.prefix if i == last else 0, self.pos_resize)
+        return {
+            f"stages_{i}/pos_embed": PositionTable(
+                grid, self.prefix if i == last else 0, self.pos_resize
+            )
             for i, grid in enumerate(self.built_grids)
-        )
+        }
 
 
 class Stage(nn.Module):
@@ -247,7 +249,7 @@ class Stage(nn.Module):
                 drop_path=drop_path,
                 **self.shared,
                 name=f"blocks_{j}",
-            ).step(x, None, train, attention_weights)
+            ).step(x, None, train, attention_weights, None)
         return x[:, prefix:].reshape(batch, *grid, width), x
 
 
@@ -317,6 +319,7 @@ class PVTBlock(nn.Module):
         drop_path: None,
         train: bool,
         attention_weights: bool,
+        grid: None,  # a field has it
     ) -> tuple[Float[Array, "batch tokens width"], None]:
         """The call in the form that `rematerialised` wants of every block."""
         return self(x, train=train, attention_weights=attention_weights), None

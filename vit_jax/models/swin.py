@@ -211,7 +211,7 @@ class Stage(nn.Module):
                 drop_path=drop_path,
                 **self.shared,
                 name=f"blocks_{j}",
-            ).step(x, None, train, attention_weights)
+            ).step(x, None, train, attention_weights, None)
         return x
 
 

@@ -79,8 +79,10 @@ class SwinBlock(nn.Module):
         self.sow("intermediates", "out", x)
         return x
 
-    def step(self, x: Array, _: None, train: bool, attention_weights: bool) -> tuple[Array, None]:
-        """The call in the form that `block.rematerialised` wants."""
+    def step(
+        self, x: Array, _: None, train: bool, attention_weights: bool, grid: None
+    ) -> tuple[Array, None]:
+        """The call in the form that `block.rematerialised` wants; the map has its grid itself."""
         return self(x, train=train, attention_weights=attention_weights), None
 
 
