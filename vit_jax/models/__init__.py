@@ -15,8 +15,9 @@ from vit_jax.models import (  # noqa: F401
     swin,
 )
 from vit_jax.models.cross_attention import CrossAttentionBlock
+from vit_jax.models.features import DistilledLogits, Features
 from vit_jax.models.registry import create_model, list_models, model_fields
-from vit_jax.models.vit import DistilledLogits, Features, ViT
+from vit_jax.models.vit import ViT
 
 __all__ = [
     "CrossAttentionBlock",

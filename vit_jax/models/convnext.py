@@ -16,9 +16,9 @@ from jaxtyping import Array, Float
 
 from vit_jax.models import convolutions, legal
 from vit_jax.models.convolutions import conv
+from vit_jax.models.features import Features
 from vit_jax.models.layers import DropPath, LayerNorm, LayerScale, Mlp, drop_path_rates
 from vit_jax.models.registry import register
-from vit_jax.models.vit import Features
 
 _normal02 = nn.initializers.normal(0.02)  # of every kernel, in the authors' repository
 

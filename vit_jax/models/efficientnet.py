@@ -24,9 +24,9 @@ from jaxtyping import Array, Float
 
 from vit_jax.models import convolutions, legal
 from vit_jax.models.convolutions import PADDINGS, ConvNorm
+from vit_jax.models.features import Features
 from vit_jax.models.layers import DropPath
 from vit_jax.models.registry import register
-from vit_jax.models.vit import Features
 
 
 class EfficientNet(nn.Module):

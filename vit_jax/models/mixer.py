@@ -13,10 +13,10 @@ from jaxtyping import Array, Float
 
 from vit_jax.models import legal
 from vit_jax.models.block import looped, rematerialised
+from vit_jax.models.features import Features
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import DropPath, LayerNorm, Mlp, PatchEmbed, drop_path_rates
 from vit_jax.models.registry import register
-from vit_jax.models.vit import Features
 
 
 class Mixer(nn.Module):

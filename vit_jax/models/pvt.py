@@ -22,6 +22,7 @@ from vit_jax.models import legal
 from vit_jax.models.attention import Attention
 from vit_jax.models.attention_kernels import IMPLEMENTATIONS
 from vit_jax.models.block import rematerialised
+from vit_jax.models.features import Features
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import (
     ACTIVATIONS,
@@ -33,7 +34,6 @@ from vit_jax.models.layers import (
 )
 from vit_jax.models.positions import RESIZE_KERNELS, PositionTable, resize_positions
 from vit_jax.models.registry import register
-from vit_jax.models.vit import Features
 
 
 class PVT(nn.Module):

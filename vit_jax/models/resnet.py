@@ -17,8 +17,8 @@ from jaxtyping import Array, Float
 
 from vit_jax.models import convolutions, legal
 from vit_jax.models.convolutions import BatchNorm, ConvNorm, conv, torch_linear
+from vit_jax.models.features import Features
 from vit_jax.models.registry import register
-from vit_jax.models.vit import Features
 
 # How much wider than its 3 x 3 convolution a block's output is.
 EXPANSIONS = {"bottleneck": 4, "basic": 1}

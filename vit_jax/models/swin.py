@@ -16,12 +16,12 @@ from jaxtyping import Array, Float
 
 from vit_jax.models import legal
 from vit_jax.models.block import rematerialised
+from vit_jax.models.features import Features
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import LayerNorm, PatchEmbed, drop_path_rates
 from vit_jax.models.positions import PositionTable
 from vit_jax.models.registry import register
 from vit_jax.models.swin_block import PatchMerging, SwinBlock
-from vit_jax.models.vit import Features
 from vit_jax.models.windows import Windows, fit_windows
 
 

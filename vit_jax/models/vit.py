@@ -15,19 +15,17 @@ What is notable here:
   parameters and intermediates alike; `layout` converts and reads both.
 """
 
-from typing import NamedTuple
-
 import jax.numpy as jnp
 from flax import linen as nn
-from flax import struct
 from jaxtyping import Array, Float
 
 from vit_jax.models import legal
-from vit_jax.models.attention import Attention
 from vit_jax.models.attention_kinds import AttentionKind
 from vit_jax.models.block import Block, looped, rematerialised
+from vit_jax.models.features import DistilledLogits, Features
 from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers import LayerNorm, Mlp, PatchEmbed, drop_path_rates
+from vit_jax.models.layers import LayerNorm, PatchEmbed, drop_path_rates
+from vit_jax.models.map_head import MapHead
 from vit_jax.models.position_kinds import (
     POSITION_KINDS,
     AttentionPositions,
@@ -36,43 +34,6 @@ from vit_jax.models.position_kinds import (
     fixed_table,
 )
 from vit_jax.models.positions import PositionTable, resize_positions
-
-
-@struct.dataclass
-class Features:
-    """What a network saw in a batch of pictures, before any classifier.
-
-    Attributes:
-        tokens: `(batch, prefix + height * width, width)`, prefix tokens, then patches in raster
-            order; past the final norm, unless the model norms what it has pooled.
-        pooled: `(batch, width)`; with `pool="none"` all tokens, `(batch, tokens, width)`. Of a
-            distilled model it is the class token; the distillation token is `tokens[:, 1]`.
-        grid: `(height, width)` of the picture in patches.
-        prefix: how many tokens come before the patches (class, distillation, registers).
-        stages: for pyramids, one `(batch, height, width, channels)` per stage; None for a ViT.
-    """
-
-    tokens: Float[Array, "batch tokens width"]
-    pooled: Float[Array, "batch width"]
-    grid: tuple[int, int] = struct.field(pytree_node=False)
-    prefix: int = struct.field(pytree_node=False, default=0)
-    stages: tuple[Float[Array, "batch height width channels"], ...] | None = None
-
-
-class DistilledLogits(NamedTuple):
-    """What the two heads of a distilled model give in training (DeiT, Touvron et al. 2021).
-
-    Attributes:
-        head: float32 `(batch, classes)`, of the class token, which learns from labels.
-        head_dist: the same of the distillation token, which learns from a teacher.
-    """
-
-    head: Float[Array, "batch classes"]
-    head_dist: Float[Array, "batch classes"]
-
-    def mean(self) -> Float[Array, "batch classes"]:
-        """The model's answer: the mean of the logits, not of probabilities (DeiT's `models.py`)."""
-        return (self.head + self.head_dist) / 2
 
 
 class ViT(nn.Module):
@@ -418,46 +379,3 @@ class ViT(nn.Module):
 
     def _layer_norm(self) -> LayerNorm:
         return LayerNorm(epsilon=self.norm_eps, dtype=self.dtype)
-
-
-class MapHead(nn.Module):
-    """Multi-head attention pooling: a learned probe asks all tokens, then comes a residual MLP.
-
-    Gives `(batch, width)`. Source: Lee et al. 2019, "Set Transformer", section 3.2, as in
-    big_vision and SigLIP; agrees with timm's `AttentionPoolLatent`.
-    """
-
-    heads: int
-    mlp_width: int
-    activation: str = "gelu"
-    norm_eps: float = 1e-6
-    init_scheme: str = "vit"
-    dtype: str = "float32"
-
-    @nn.compact
-    def __call__(
-        self,
-        tokens: Float[Array, "batch tokens width"],
-        *,
-        train: bool = False,
-        attention_weights: bool = False,
-    ) -> Float[Array, "batch width"]:
-        batch, _, width = tokens.shape
-        probe = self.param("probe", INIT_SCHEMES[self.init_scheme].probe, (1, 1, width))
-        probe = jnp.broadcast_to(probe, (batch, 1, width)).astype(tokens.dtype)
-        x = Attention(
-            self.heads,
-            norm_eps=self.norm_eps,
-            init_scheme=self.init_scheme,
-            dtype=self.dtype,
-            name="attn",
-        )(probe, tokens, train=train, attention_weights=attention_weights)
-        hidden = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm")(x)
-        mlp = Mlp(
-            self.mlp_width,
-            self.activation,
-            init_scheme=self.init_scheme,
-            dtype=self.dtype,
-            name="mlp",
-        )
-        return (x + mlp(hidden, train=train))[:, 0]

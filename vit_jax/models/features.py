@@ -1,0 +1,43 @@
+"""What networks give besides plain logits: their features, and the two answers of a distilled one."""
+
+from typing import NamedTuple
+
+from flax import struct
+from jaxtyping import Array, Float
+
+
+@struct.dataclass
+class Features:
+    """What a network saw in a batch of pictures, before any classifier.
+
+    Attributes:
+        tokens: `(batch, prefix + height * width, width)`, prefix tokens, then patches in raster
+            order; past the final norm, unless the model norms what it has pooled.
+        pooled: `(batch, width)`; with `pool="none"` all tokens, `(batch, tokens, width)`. Of a
+            distilled model it is the class token; the distillation token is `tokens[:, 1]`.
+        grid: `(height, width)` of the picture in patches.
+        prefix: how many tokens come before the patches (class, distillation, registers).
+        stages: for pyramids, one `(batch, height, width, channels)` per stage; None for a ViT.
+    """
+
+    tokens: Float[Array, "batch tokens width"]
+    pooled: Float[Array, "batch width"]
+    grid: tuple[int, int] = struct.field(pytree_node=False)
+    prefix: int = struct.field(pytree_node=False, default=0)
+    stages: tuple[Float[Array, "batch height width channels"], ...] | None = None
+
+
+class DistilledLogits(NamedTuple):
+    """What the two heads of a distilled model give in training (DeiT, Touvron et al. 2021).
+
+    Attributes:
+        head: float32 `(batch, classes)`, of the class token, which learns from labels.
+        head_dist: the same of the distillation token, which learns from a teacher.
+    """
+
+    head: Float[Array, "batch classes"]
+    head_dist: Float[Array, "batch classes"]
+
+    def mean(self) -> Float[Array, "batch classes"]:
+        """The model's answer: the mean of the logits, not of probabilities (DeiT's `models.py`)."""
+        return (self.head + self.head_dist) / 2
