@@ -1,4 +1,4 @@
-"""What networks give besides plain logits: their features, and the two answers of a distilled one."""
+"""What networks give: their features, and the two answers of a distilled one."""
 
 from typing import NamedTuple
 
