@@ -171,6 +171,47 @@ def test_tracing_every_block_gives_what_tracing_two_gives(name):
     assert trace_cost(model) == cost(model)
 
 
+# What XLA counted of Google's own modules at batch 1 and 224 pixels, elementwise work included.
+COMPILED_FLOPS = {
+    "ViT-Ti/16": 2_539_647_744,
+    "ViT-S/16": 9_262_287_872,
+    "ViT-B/16": 35_256_733_696,
+    "ViT-B/32": 8_846_877_696,
+    "ViT-L/16": 123_451_645_952,
+    "ViT-H/14": 335_337_095_168,
+    "Mixer-B/16": 25_334_294_528,
+}
+
+
+@pytest.mark.parametrize("name", COMPILED_FLOPS)
+def test_flops_are_within_two_percent_of_the_compilers(name):
+    flops = cost(create_model(name)).flops
+    assert 0.98 * COMPILED_FLOPS[name] < flops < COMPILED_FLOPS[name]
+
+
+# Convolutions by padding are counted here, and not by the compiler; EfficientNet's products are few
+# beside its elementwise work.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("Swin-T", 1.0, 1.02),
+        ("PVT-Small", 1.0, 1.02),
+        ("ConvNeXt-T", 1.0, 1.02),
+        ("R26+ViT-S/32", 1.0, 1.02),
+        ("ResNet-50", 0.97, 1.0),
+        ("EfficientNet-B0", 1.0, 1.07),
+    ],
+)
+def test_what_the_compiler_counts_of_other_families(name, least, most):
+    model = create_model(name)
+    images = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
+    variables = jax.eval_shape(model.init, jax.random.key(0), images)
+    variables.pop("intermediates", None)
+    program = jax.jit(lambda v, x: model.apply(v, x)).lower(variables, images)
+    assert least <= program.cost_analysis()["flops"] / cost(model).flops <= most
+
+
 def test_flops_are_twice_the_macs():
     assert cost(create_model("ViT-B/16")).flops == 35_127_656_448  # 2 x 17,563,828,224
 
