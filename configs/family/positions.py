@@ -9,7 +9,8 @@ sincos2d_big_vision, relative, rotary, none; `--config.model.pos_combine=concat`
 the patches. A table of relative positions is added to logits, where it takes numbers of 1 to 5 to
 look at one neighbour: in a run as short as this one it has to learn faster than the rest.
 
-Reached by us: 98.61 %, with seed 0 and rotary positions; 98.61 % with relative positions by the command above.
+Reached by us: 98.61 %, with seed 0 and rotary positions, and 98.61 % with relative ones by the
+second command.
 Cost: 102,282 parameters, 1.7 MMACs a picture, with rotary positions; half a minute on two
 cores.
 """
