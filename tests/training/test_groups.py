@@ -204,7 +204,10 @@ def test_a_mistake_is_one_sentence(rates, sentence):
 
 # ------------------------------------------------------------------------------- every model
 
-MIXED = {"rates": (("head/.*", 10.0), ("patch_embed/kernel|.*/norm1/.*", 0.0)), "layer_decay": 0.8}
+MIXED = {
+    "rates": (("head/.*", 10.0), ("(patch_embed|stem/conv)/kernel|.*/norm1/.*", 0.0)),
+    "layer_decay": 0.8,
+}
 
 
 @pytest.mark.parametrize("name", list_models())

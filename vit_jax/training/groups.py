@@ -38,7 +38,7 @@ _BLOCK = re.compile(r"(?:stages_(\d+)/)?blocks_(\d+)(?=/|$)")
 _STAGE = re.compile(r"stages_(\d+)/(\w+)")
 # The parameters outside the blocks, by their first name, or the first one within a stage.
 _BEFORE_BLOCKS = re.compile(r"patch_embed|pos_embed|pre_norm|\w+_tokens?|stem|stem_\w+|downsample")
-_AFTER_BLOCKS = re.compile(r"norm|fc_norm|map_head|pre_logits|head|heads|head_\w+|\w+_head")
+_AFTER_BLOCKS = re.compile(r"last|norm|fc_norm|map_head|pre_logits|head|heads|head_\w+|\w+_head")
 
 
 @dataclass(frozen=True)
