@@ -30,7 +30,7 @@ def test_every_recipe_is_trained():
 def test_a_recipe_opens_with_its_command_and_what_it_reaches(recipe):
     docstring = recipe.read_text().split('"""')[1]
     assert f"python train.py --config=configs/family/{recipe.name}" in docstring
-    assert re.search(r"X\d+ %", docstring), docstring
+    assert re.search(r"Reached by us: \d+\.\d+ %", docstring), docstring
     config = load_config(str(recipe))
     assert config.model.name in list_models()
     fields = {"num_classes": 10, **config.model.to_dict()}
