@@ -3,7 +3,7 @@
     python train.py --config=configs/family/efficientnet.py --workdir=runs/efficientnet
 
 Reached by us: 99.72 %, with seed 0.
-Cost: 55,002 parameters, 1.3 MMACs a picture; TODO
+Cost: 55,002 parameters, 1.3 MMACs a picture; two minutes on two cores.
 """
 
 from vit_jax.config import default_config

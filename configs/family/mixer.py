@@ -3,7 +3,7 @@
     python train.py --config=configs/family/mixer.py --workdir=runs/mixer
 
 Reached by us: 98.89 %, with seed 0.
-Cost: 72,314 parameters, 3.9 MMACs a picture; TODO
+Cost: 72,314 parameters, 3.9 MMACs a picture; a minute on two cores.
 """
 
 from vit_jax.config import default_config

@@ -3,7 +3,7 @@
     python train.py --config=configs/family/pvt.py --workdir=runs/pvt
 
 Reached by us: 99.72 %, with seed 0.
-Cost: 275,370 parameters, 2.9 MMACs a picture; TODO
+Cost: 275,370 parameters, 2.9 MMACs a picture; a minute on two cores.
 """
 
 from vit_jax.config import default_config

@@ -3,7 +3,7 @@
     python train.py --config=configs/family/swin.py --workdir=runs/swin
 
 Reached by us: 97.78 %, with seed 0.
-Cost: 94,070 parameters, 2.4 MMACs a picture; TODO
+Cost: 94,070 parameters, 2.4 MMACs a picture; a minute on two cores.
 """
 
 from vit_jax.config import default_config
