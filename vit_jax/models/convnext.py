@@ -16,8 +16,8 @@ from jaxtyping import Array, Float
 
 from vit_jax.models import convolutions, legal
 from vit_jax.models.convolutions import conv
-from vit_jax.models.features import Features
-from vit_jax.models.layers import DropPath, LayerNorm, LayerScale, Mlp, drop_path_rates
+from vit_jax.models.features import Features, features_of_map
+from vit_jax.models.layers import DropPath, LayerNorm, LayerScale, Mlp, stage_drop_path_rates
 from vit_jax.models.registry import register
 
 _normal02 = nn.initializers.normal(0.02)  # of every kernel, in the authors' repository
@@ -78,11 +78,10 @@ class ConvNeXt(nn.Module):
             dtype=self.dtype,
         )
         self.pre_norm = LayerNorm(self.norm_eps, self.dtype)
-        rates = drop_path_rates(self.drop_path, sum(self.depths))
-        firsts = [sum(self.depths[:number]) for number in range(len(self.depths))]
+        rates = stage_drop_path_rates(self.drop_path, self.depths)
         self.stages = [
             Stage(
-                tuple(rates[first : first + depth]),
+                of_stage,
                 width,
                 is_first=number == 0,
                 kernel_size=self.kernel_size,
@@ -91,9 +90,7 @@ class ConvNeXt(nn.Module):
                 norm_eps=self.norm_eps,
                 dtype=self.dtype,
             )
-            for number, (first, depth, width) in enumerate(
-                zip(firsts, self.depths, self.widths, strict=True)
-            )
+            for number, (of_stage, width) in enumerate(zip(rates, self.widths, strict=True))
         ]
         self.norm = LayerNorm(self.norm_eps, self.dtype)
         if self.num_classes:  # in float32 whatever the stages do: losses are made of logits
@@ -117,13 +114,7 @@ class ConvNeXt(nn.Module):
         for stage in self.stages:
             x = stage(x, train=train)
             stages.append(x)
-        batch, height, width, channels = x.shape
-        return Features(
-            tokens=x.reshape(batch, height * width, channels),
-            pooled=self.norm(x.mean(axis=(1, 2))),
-            grid=(height, width),
-            stages=tuple(stages),
-        )
+        return features_of_map(x, self.norm(x.mean(axis=(1, 2))), stages)
 
 
 class Stage(nn.Module):

@@ -158,7 +158,7 @@ def check_fields(model: Any, *lists: str) -> None:
     legal.check_count(name, "in_channels", model.in_channels)
     legal.check_size(name, "image_size", model.image_size)
     legal.check_positive(name, "norm_eps", model.norm_eps)
-    legal.check_choice(name, "dtype", model.dtype, ("float32", "bfloat16", "float16"))
+    legal.check_choices(model, ("dtype",))
     for field in lists:
         value = getattr(model, field)
         numbers = tuple(value) if isinstance(value, tuple | list) else ()

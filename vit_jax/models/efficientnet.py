@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 
 from vit_jax.models import convolutions, legal
 from vit_jax.models.convolutions import PADDINGS, ConvNorm
-from vit_jax.models.features import Features
+from vit_jax.models.features import Features, features_of_map
 from vit_jax.models.layers import DropPath
 from vit_jax.models.registry import register
 
@@ -138,13 +138,8 @@ class EfficientNet(nn.Module):
             x = stage(x, train=train)
             stages.append(x)
         x = jax.nn.silu(self.last(x, train=train))
-        batch, height, width, channels = x.shape
-        return Features(
-            tokens=x.reshape(batch, height * width, channels),
-            pooled=x.mean(axis=(1, 2)),  # sums in float32, also for bfloat16
-            grid=(height, width),
-            stages=tuple(stages),
-        )
+        pooled = x.mean(axis=(1, 2))  # sums in float32, also for bfloat16
+        return features_of_map(x, pooled, stages)
 
 
 class Stage(nn.Module):

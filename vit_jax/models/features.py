@@ -1,5 +1,6 @@
 """What networks give: their features, and the two answers of a distilled one."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from flax import struct
@@ -25,6 +26,17 @@ class Features:
     grid: tuple[int, int] = struct.field(pytree_node=False)
     prefix: int = struct.field(pytree_node=False, default=0)
     stages: tuple[Float[Array, "batch height width channels"], ...] | None = None
+
+
+def features_of_map(
+    x: Float[Array, "batch height width channels"],
+    pooled: Float[Array, "batch channels"],
+    stages: Sequence[Float[Array, "batch h w c"]],
+) -> Features:
+    """The features of a network that ends in a map, whose pixels are the tokens."""
+    batch, height, width, channels = x.shape
+    tokens = x.reshape(batch, height * width, channels)
+    return Features(tokens, pooled, (height, width), stages=tuple(stages))
 
 
 class DistilledLogits(NamedTuple):

@@ -11,8 +11,9 @@ What is notable here:
   a training step on a CPU.
 """
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -258,3 +259,9 @@ class DropPath(nn.Module):
 def drop_path_rates(rate: float, depth: int) -> list[float]:
     """The linear ramp of drop-path rates, from 0 in the first block to `rate` in the last."""
     return [rate * block / max(depth - 1, 1) for block in range(depth)]
+
+
+def stage_drop_path_rates(rate: float, depths: Sequence[int]) -> list[tuple[float, ...]]:
+    """The same ramp over all blocks of a pyramid, cut into its stages of `depths` blocks."""
+    rates = iter(drop_path_rates(rate, sum(depths)))
+    return [tuple(itertools.islice(rates, depth)) for depth in depths]

@@ -20,19 +20,17 @@ from jaxtyping import Array, Float
 
 from vit_jax.models import legal
 from vit_jax.models.attention import Attention
-from vit_jax.models.attention_kernels import IMPLEMENTATIONS
 from vit_jax.models.block import rematerialised
 from vit_jax.models.features import Features
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import (
-    ACTIVATIONS,
     DropPath,
     LayerNorm,
     Mlp,
     PatchEmbed,
-    drop_path_rates,
+    stage_drop_path_rates,
 )
-from vit_jax.models.positions import RESIZE_KERNELS, PositionTable, resize_positions
+from vit_jax.models.positions import PositionTable, resize_positions
 from vit_jax.models.registry import register
 
 
@@ -91,7 +89,7 @@ class PVT(nn.Module):
 
     def setup(self):
         shared = {name: getattr(self, name) for name in _OF_ALL_BLOCKS}
-        rates = iter(drop_path_rates(self.drop_path, sum(self.depths)))
+        rates = stage_drop_path_rates(self.drop_path, self.depths)
         last = len(self.depths) - 1
         self.stages = [
             Stage(
@@ -102,13 +100,13 @@ class PVT(nn.Module):
                 mlp_width=int(self.widths[i] * self.mlp_ratios[i]),
                 reduction=self.reductions[i],
                 class_token=i == last and self.pool == "cls",
-                drop_paths=tuple(next(rates) for _ in range(depth)),
+                drop_paths=rates[i],
                 position_dropout=self.position_dropout,
                 pos_resize=self.pos_resize,
                 remat=self.remat,
                 shared=shared,
             )
-            for i, depth in enumerate(self.depths)
+            for i in range(len(self.depths))
         ]
         self.norm = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype)
         # The head computes in float32 whatever the blocks do: logits are what losses are made of.
@@ -375,18 +373,11 @@ _OF_ALL_BLOCKS = (
 def _check_fields(model: PVT) -> None:
     """Raises ValueError for fields that are not legal or do not fit each other."""
     name = type(model).__name__
-    choices = {
-        "pool": ("cls", "mean"),
-        "qkv_bias": (True, False),
-        "activation": tuple(ACTIVATIONS),
-        "init_scheme": tuple(INIT_SCHEMES),
-        "pos_resize": tuple(RESIZE_KERNELS),
-        "dtype": ("float32", "bfloat16", "float16"),
-        "attention": ("auto", *IMPLEMENTATIONS),
-        "remat": ("none", "dots", "full"),
-    }
-    for field, values in choices.items():
-        legal.check_choice(name, field, getattr(model, field), values)
+    legal.check_choices(
+        model, ("activation", "init_scheme", "pos_resize", "dtype", "attention", "remat")
+    )
+    legal.check_choice(name, "pool", model.pool, ("cls", "mean"))
+    legal.check_choice(name, "qkv_bias", model.qkv_bias, (True, False))
     legal.check_count(name, "num_classes", model.num_classes, least=0)
     legal.check_count(name, "in_channels", model.in_channels)
     dropouts = ("attention_dropout", "projection_dropout", "mlp_dropout", "position_dropout")

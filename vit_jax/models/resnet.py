@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from vit_jax.models import convolutions, legal
 from vit_jax.models.convolutions import BatchNorm, ConvNorm, conv, torch_linear
-from vit_jax.models.features import Features
+from vit_jax.models.features import Features, features_of_map
 from vit_jax.models.registry import register
 
 # How much wider than its 3 x 3 convolution a block's output is.
@@ -107,13 +107,8 @@ class ResNet(nn.Module):
         for stage in self.stages:
             x = stage(x, train=train)
             stages.append(x)
-        batch, height, width, channels = x.shape
-        return Features(
-            tokens=x.reshape(batch, height * width, channels),
-            pooled=x.mean(axis=(1, 2)),  # sums in float32, also for bfloat16
-            grid=(height, width),
-            stages=tuple(stages),
-        )
+        pooled = x.mean(axis=(1, 2))  # sums in float32, also for bfloat16
+        return features_of_map(x, pooled, stages)
 
 
 class Stage(nn.Module):

@@ -18,7 +18,7 @@ from vit_jax.models import legal
 from vit_jax.models.block import rematerialised
 from vit_jax.models.features import Features
 from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers import LayerNorm, PatchEmbed, drop_path_rates
+from vit_jax.models.layers import LayerNorm, PatchEmbed, stage_drop_path_rates
 from vit_jax.models.positions import PositionTable
 from vit_jax.models.registry import register
 from vit_jax.models.swin_block import PatchMerging, SwinBlock
@@ -75,13 +75,13 @@ class Swin(nn.Module):
             dtype=self.dtype,
         )
         self.pre_norm = self._layer_norm()
-        rates = iter(drop_path_rates(self.drop_path, sum(self.depths)))
+        rates = stage_drop_path_rates(self.drop_path, self.depths)
         self.stages = [
             Stage(
                 heads=self.heads[i],
                 window=window,
                 mlp_ratio=self.mlp_ratio,
-                drop_paths=tuple(next(rates) for _ in range(self.depths[i])),
+                drop_paths=rates[i],
                 merges=i > 0,
                 remat=self.remat,
                 shared={name: getattr(self, name) for name in _OF_ALL_BLOCKS},
