@@ -27,6 +27,7 @@ from vit_jax.weights.ecosystem import (
     choose_origin,
     configured_section,
     count_blocks,
+    need,
 )
 from vit_jax.weights.tables import CONV, SAME, Row, Tensors, both, norm
 
@@ -178,7 +179,7 @@ def timm_describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
 
 def timm_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict:
     """timm's `config.json`; UserError for what its arguments cannot say."""
-    convolutions.need("timm's config.json", fields, {"mlp_ratio": 4})
+    need("timm's config.json", fields, {"mlp_ratio": 4})
     _need_four_stages("timm", fields)
     architectures = {
         ((3, 3, 9, 3), 96): "convnext_tiny",
@@ -316,7 +317,7 @@ def transformers_finish(
 def transformers_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names):
     """transformers' `config.json`; UserError for what it cannot say."""
     needed = {"mlp_ratio": 4, "kernel_size": 7, "norm_eps": 1e-6}
-    convolutions.need("transformers' config.json", fields, needed)
+    need("transformers' config.json", fields, needed)
     classes = ("ConvNextModel", "ConvNextForImageClassification")
     return {
         **convolutions.transformers_config("convnext", classes, fields, class_names),

@@ -7,7 +7,7 @@ import numpy as np
 
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
-from vit_jax.weights import hugging_face, processors, timm
+from vit_jax.weights import hugging_face, processors, timm, timm_writing
 from vit_jax.weights.ecosystem import (
     Asked,
     axes_of,
@@ -96,18 +96,9 @@ def timm_config(
         "architecture": architecture,
         "num_classes": fields["num_classes"],
         "model_args": {"in_chans": fields["in_channels"], **arguments},
-        "pretrained_cfg": {
-            "input_size": [fields["in_channels"], *preprocessing.size],
-            "mean": list(preprocessing.mean),
-            "std": list(preprocessing.std),
-            "crop_pct": preprocessing.crop,
-            "crop_mode": {"cover": "center", "squash": "squash"}[preprocessing.resize],
-            "interpolation": preprocessing.interpolation,
-            "num_classes": fields["num_classes"],
-            "label_names": list(class_names),
-            "first_conv": first,
-            "classifier": classifier,
-        },
+        "pretrained_cfg": timm_writing.pretrained_cfg(
+            fields, preprocessing, class_names, first=first, classifier=classifier
+        ),
     }
 
 
@@ -164,17 +155,7 @@ def with_prefix(
     }
 
 
-# ----------------------------------------------------------------------------------------- writing
-
-
-def need(library: str, fields: Mapping[str, Any], needed: Mapping[str, Any]) -> None:
-    """Raises UserError for a field in which a library's models are all alike, and ours is not."""
-    for name, value in needed.items():
-        if fields[name] != value:
-            raise UserError(
-                f"{library} cannot say {name} = {fields[name]!r}: a model like this has {value!r} "
-                "there and would compute something else; keep the run folder"
-            )
+# ----------------------------------------------------------------------------------------- inside
 
 
 def _share(value: Any) -> float:

@@ -266,3 +266,19 @@ def side_or_pair(sides: tuple[int, int]) -> int | tuple[int, int]:
 def all_zero(array: np.ndarray) -> bool:
     """Whether an array holds nothing but zeros, as the heads of some published files do."""
     return not np.any(array)
+
+
+# --------------------------------------------------------------------------------- for `config`
+
+
+def need(library: str, fields: Mapping[str, Any], needed: Mapping[str, Any], of: str = "") -> None:
+    """Raises UserError for a field in which a library's models are all alike, and ours is not.
+
+    of: of what it is a field, such as " of a Swin".
+    """
+    for name, value in needed.items():
+        if fields[name] != value:
+            raise UserError(
+                f"{library} cannot say {name} = {fields[name]!r}{of}: a model like this has "
+                f"{value!r} there and would compute something else; keep the run folder"
+            )

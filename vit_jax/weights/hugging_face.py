@@ -282,6 +282,7 @@ def _check_config(config: Mapping[str, Any], **found: int) -> None:
 
 
 def activation_of(config: Mapping[str, Any]) -> str:
+    """Our name of the activation in a configuration; UserError for one that is not here."""
     named = config.get("hidden_act", "gelu")
     if named not in ACTIVATIONS:
         raise UserError(
@@ -292,6 +293,7 @@ def activation_of(config: Mapping[str, Any]) -> str:
 
 
 def positive_of(config: Mapping[str, Any], name: str) -> float:
+    """A number of the configuration between 0 and 1, such as an epsilon; UserError for others."""
     value = config[name]
     if type(value) not in (int, float) or not 0 < value < 1:
         raise UserError(f"config.json: {name} = {value!r} should be a number between 0 and 1")

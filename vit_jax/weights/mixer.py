@@ -19,6 +19,7 @@ from typing import Any
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models.legal import pair
+from vit_jax.weights import timm, timm_writing
 from vit_jax.weights.ecosystem import (
     HALF,
     Asked,
@@ -31,6 +32,7 @@ from vit_jax.weights.ecosystem import (
     configured_section,
     configured_size,
     count_blocks,
+    need,
     side_or_pair,
 )
 from vit_jax.weights.tables import CONV, SAME, Row, Tensors, both, norm
@@ -113,7 +115,7 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
     tokens = axes_of(tensors, "blocks.0.mlp_tokens.fc1.weight", "out, in")[1]
     size = asked.image_size or configured_size(arguments, "img_size")
     if size is None:
-        size = configured_size({"input_size": _sides(pretrained)}, "input_size")
+        size = timm.input_size_of(pretrained)
     fields = {
         "num_classes": _outputs(tensors, "head.weight", 0),
         "image_size": side_or_pair(_image_size(tokens, tuple(patch), size)),
@@ -128,7 +130,7 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
     names = pretrained.get("label_names") if fields["num_classes"] else None
     return Description(
         fields,
-        {**origin.preprocessing, **_preprocessing(pretrained)},
+        {**origin.preprocessing, **timm.preprocessing_of({}, pretrained, tuple(patch))},
         origin_name,
         tuple(names) if names else None,
     )
@@ -179,12 +181,8 @@ def timm_config(
     Raises UserError where timm's arguments cannot say a field. Its names have fixed sizes of patch,
     depth and width; the hidden widths of the MLPs and the picture size are arguments.
     """
-    for name, value in {"activation": "gelu", "norm_eps": 1e-6}.items():
-        if fields[name] != value:
-            raise UserError(
-                f"timm's config.json cannot say {name} = {fields[name]!r} of a Mixer: a model like "
-                f"this has {value!r} there and would compute something else; keep the run folder"
-            )
+    needed = {"activation": "gelu", "norm_eps": 1e-6}
+    need("timm's config.json", fields, needed, " of a Mixer")
     sizes = (*pair(fields["patch_size"]), fields["depth"], fields["width"])
     if sizes not in _TIMM_NAMES:
         height, width, depth, channels = sizes
@@ -200,21 +198,15 @@ def timm_config(
             "img_size": fields["image_size"],
             "in_chans": fields["in_channels"],
             "mlp_ratio": [
-                _ratio(fields[f"{mlp}_mlp_width"], fields["width"]) for mlp in ("token", "channel")
+                timm_writing.mlp_ratio(fields[f"{mlp}_mlp_width"], fields["width"])
+                for mlp in ("token", "channel")
             ],
         },
         "pretrained_cfg": {
-            "input_size": [fields["in_channels"], *preprocessing.size],
+            **timm_writing.pretrained_cfg(
+                fields, preprocessing, class_names, first="stem.proj", classifier="head"
+            ),
             "fixed_input_size": True,
-            "mean": list(preprocessing.mean),
-            "std": list(preprocessing.std),
-            "crop_pct": preprocessing.crop,
-            "crop_mode": {"cover": "center", "squash": "squash"}[preprocessing.resize],
-            "interpolation": preprocessing.interpolation,
-            "num_classes": fields["num_classes"],
-            "label_names": list(class_names),
-            "first_conv": "stem.proj",
-            "classifier": "head",
         },
     }
 
@@ -254,30 +246,6 @@ def _image_size(
             "the model was trained with"
         )
     return grid[0] * patch[0], grid[1] * patch[1]
-
-
-def _sides(pretrained: Mapping[str, Any]) -> Any:
-    """Height and width of timm's input_size, channels first; what is no list is refused later."""
-    sides = pretrained.get("input_size")
-    return sides[1:] if isinstance(sides, list) else sides
-
-
-def _preprocessing(pretrained: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of Preprocessing that a `pretrained_cfg` names; the size is the model's."""
-    named = {
-        "mean": pretrained.get("mean"),
-        "std": pretrained.get("std"),
-        "crop": pretrained.get("crop_pct"),
-        "interpolation": pretrained.get("interpolation"),
-        "resize": {"center": "cover", "squash": "squash"}.get(pretrained.get("crop_mode")),
-    }
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in named.items() if v is not None}
-
-
-def _ratio(hidden: int, width: int) -> float:
-    """What timm computes the hidden width from, by cutting off digits."""
-    ratio = hidden / width
-    return ratio if int(width * ratio) == hidden else math.nextafter(ratio, math.inf)
 
 
 _TIMM = Ecosystem(

@@ -33,6 +33,7 @@ from vit_jax.weights.ecosystem import (
     choose_origin,
     configured_size,
     count_blocks,
+    need,
     position_grid,
     side_or_pair,
 )
@@ -219,12 +220,7 @@ def hugging_face_config(
     Raises UserError where transformers has no model for a field.
     """
     needed = {"pool": "cls", "embed_norm_eps": fields["norm_eps"]}
-    for name, value in needed.items():
-        if fields[name] != value:
-            raise UserError(
-                f"transformers cannot say {name} = {fields[name]!r} of a PVT: a model like this "
-                f"has {value!r} there and would compute something else; keep the run folder"
-            )
+    need("transformers", fields, needed, " of a PVT")
     if not isinstance(fields["image_size"], int) or fields["patch_sizes"] != (4, 2, 2, 2):
         raise UserError(
             "transformers has PVT for square pictures and patches of (4, 2, 2, 2) only, got "

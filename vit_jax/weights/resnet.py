@@ -27,6 +27,7 @@ from vit_jax.weights.ecosystem import (
     choose_origin,
     configured_section,
     count_blocks,
+    need,
 )
 from vit_jax.weights.tables import CONV, Row, Tensors, both
 
@@ -141,9 +142,7 @@ def _check_architecture(config: Mapping[str, Any]) -> None:
 
 def timm_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict:
     """timm's `config.json`; UserError for what its arguments cannot say."""
-    convolutions.need(
-        "timm's config.json", fields, {"small_stem": False, "stem_width": 64, "norm_eps": 1e-5}
-    )
+    need("timm's config.json", fields, {"small_stem": False, "stem_width": 64, "norm_eps": 1e-5})
     if len(fields["depths"]) != 4:
         raise UserError(f"timm's ResNets have 4 stages, and this one has {len(fields['depths'])}")
     usual = {"basic": "resnet18", "bottleneck": "resnet50"}[fields["block"]]
@@ -258,7 +257,7 @@ def transformers_finish(
 
 def transformers_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names):
     """transformers' `config.json`; UserError for what it cannot say."""
-    convolutions.need("transformers' config.json", fields, {"small_stem": False, "norm_eps": 1e-5})
+    need("transformers' config.json", fields, {"small_stem": False, "norm_eps": 1e-5})
     classes = ("ResNetModel", "ResNetForImageClassification")
     return {
         **convolutions.transformers_config("resnet", classes, fields, class_names),

@@ -25,7 +25,7 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models.legal import pair
 from vit_jax.models.registry import MODELS
-from vit_jax.weights import hugging_face, processors, timm
+from vit_jax.weights import hugging_face, processors, timm, timm_writing
 from vit_jax.weights.ecosystem import (
     IMAGENET,
     Asked,
@@ -37,6 +37,7 @@ from vit_jax.weights.ecosystem import (
     configured_section,
     configured_size,
     count_blocks,
+    need,
     side_or_pair,
 )
 from vit_jax.weights.hugging_face_writing import ACTIVATIONS
@@ -244,7 +245,7 @@ def timm_config(
 
     Raises UserError where timm has no argument for a field.
     """
-    _check_needed(fields, "timm", {"norm_eps": 1e-5, "activation": "gelu"})
+    need("timm", fields, {"norm_eps": 1e-5, "activation": "gelu"}, " of a Swin")
     arguments = {
         "img_size": fields["image_size"],
         "patch_size": fields["patch_size"],
@@ -262,18 +263,9 @@ def timm_config(
         "architecture": "swin_tiny_patch4_window7_224",
         "num_classes": fields["num_classes"],
         "model_args": arguments,
-        "pretrained_cfg": {
-            "input_size": [fields["in_channels"], *preprocessing.size],
-            "mean": list(preprocessing.mean),
-            "std": list(preprocessing.std),
-            "crop_pct": preprocessing.crop,
-            "crop_mode": {"cover": "center", "squash": "squash"}[preprocessing.resize],
-            "interpolation": preprocessing.interpolation,
-            "num_classes": fields["num_classes"],
-            "label_names": list(class_names),
-            "first_conv": "patch_embed.proj",
-            "classifier": "head.fc",
-        },
+        "pretrained_cfg": timm_writing.pretrained_cfg(
+            fields, preprocessing, class_names, first="patch_embed.proj", classifier="head.fc"
+        ),
     }
 
 
@@ -284,7 +276,7 @@ def hugging_face_config(
 
     Raises UserError where transformers has no model for a field.
     """
-    _check_needed(fields, "transformers", {"norm_eps": 1e-5})
+    need("transformers", fields, {"norm_eps": 1e-5}, " of a Swin")
     for field in ("window", "patch_size"):
         if len(set(pair(fields[field]))) > 1:
             raise UserError(f"transformers has no Swin with {field} = {fields[field]!r}, a square")
@@ -399,15 +391,6 @@ def _size_of_mask(tensors: Tensors) -> tuple[int, int] | None:
     patch = axes_of(tensors, "patch_embed.proj.weight", "out, in, height, width")[2:]
     side = math.isqrt(mask.shape[0]) * math.isqrt(mask.shape[1])
     return side * patch[0], side * patch[1]
-
-
-def _check_needed(fields: Mapping[str, Any], whose: str, needed: Mapping[str, Any]) -> None:
-    for name, value in needed.items():
-        if fields[name] != value:
-            raise UserError(
-                f"{whose} cannot say {name} = {fields[name]!r} of a Swin: a model like this has "
-                f"{value!r} there and would compute something else; keep the run folder"
-            )
 
 
 def _check_shifts(fields: Mapping[str, Any]) -> None:

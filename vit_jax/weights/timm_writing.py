@@ -50,19 +50,47 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
         "architecture": architecture,
         "num_classes": fields["num_classes"],
         "model_args": arguments,
-        "pretrained_cfg": {
-            "input_size": [fields["in_channels"], *preprocessing.size],
-            "mean": list(preprocessing.mean),
-            "std": list(preprocessing.std),
-            "crop_pct": preprocessing.crop,
-            "crop_mode": {"cover": "center", "squash": "squash"}[preprocessing.resize],
-            "interpolation": preprocessing.interpolation,
-            "num_classes": fields["num_classes"],
-            "label_names": list(class_names),
-            "first_conv": "patch_embed.proj",
-            "classifier": ["head", "head_dist"] if fields["distilled"] else "head",
-        },
+        "pretrained_cfg": pretrained_cfg(
+            fields,
+            preprocessing,
+            class_names,
+            first="patch_embed.proj",
+            classifier=["head", "head_dist"] if fields["distilled"] else "head",
+        ),
     }
+
+
+def pretrained_cfg(
+    fields: Mapping[str, Any],
+    preprocessing: Preprocessing,
+    class_names,
+    *,
+    first: str,
+    classifier: str | list[str],
+) -> dict[str, Any]:
+    """What timm's `config.json` says of pictures and classes, for any architecture.
+
+    Args:
+        first, classifier: timm's names of the first convolution and of the head.
+    """
+    return {
+        "input_size": [fields["in_channels"], *preprocessing.size],
+        "mean": list(preprocessing.mean),
+        "std": list(preprocessing.std),
+        "crop_pct": preprocessing.crop,
+        "crop_mode": {"cover": "center", "squash": "squash"}[preprocessing.resize],
+        "interpolation": preprocessing.interpolation,
+        "num_classes": fields["num_classes"],
+        "label_names": list(class_names),
+        "first_conv": first,
+        "classifier": classifier,
+    }
+
+
+def mlp_ratio(hidden: int, width: int) -> float:
+    """What timm computes the hidden width of an MLP from, by cutting off digits."""
+    ratio = hidden / width
+    return ratio if int(width * ratio) == hidden else math.nextafter(ratio, math.inf)
 
 
 # ----------------------------------------------------------------------------------------- inside
@@ -123,8 +151,5 @@ def _arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mlp_ratio(fields: Mapping[str, Any]) -> float:
-    """What timm computes the hidden width from; of a gated MLP that of both halves."""
-    width = fields["width"]
-    hidden = fields["mlp_width"] * (2 if fields["mlp"] == "swiglu" else 1)
-    ratio = hidden / width
-    return ratio if int(width * ratio) == hidden else math.nextafter(ratio, math.inf)
+    """That of a ViT; of a gated MLP that of both halves."""
+    return mlp_ratio(fields["mlp_width"] * (2 if fields["mlp"] == "swiglu" else 1), fields["width"])
