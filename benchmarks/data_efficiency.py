@@ -10,18 +10,15 @@ are finished are taken as they are.
 """
 
 import argparse
-import json
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from benchmarks.families import ROOT, accuracy, train_recipe
 from vit_jax.models.cost import Cost, cost
-from vit_jax.runs import RESULT, RunFolder
+from vit_jax.runs import RunFolder
 
-ROOT = Path(__file__).parents[1]
 TITLES = {"vit": "ViT", "cnn": "ResNet"}
 SHARES = (5, 20, 100)  # percent of 1,437 pictures
 STARTS = (0, 40, 80)  # percent; where the pictures of the seeds 0, 1, 2 begin
@@ -37,16 +34,14 @@ def pictures(share: int, seed: int) -> str:
 
 def train(kind: str, share: int, seed: int, workdir: Path, steps: int) -> float:
     """Test accuracy in percent of one run, trained if it is not there."""
-    command = [
-        *(sys.executable, "train.py", f"--config=configs/data_efficiency.py:{kind}"),
-        *(f"--workdir={workdir}", f"--config.seed={seed}", f"--config.duration={steps} steps"),
+    train_recipe(
+        f"configs/data_efficiency.py:{kind}",
+        workdir,
+        f"--config.seed={seed}",
+        f"--config.duration={steps} steps",
         f"--config.data.train={pictures(share, seed)}",
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
-    lines = map(json.loads, (workdir / "metrics.jsonl").read_text("utf-8").splitlines())
-    return next(100 * line["accuracy"] for line in lines if line["kind"] == RESULT)
+    )
+    return 100 * accuracy(workdir)
 
 
 def draw(accuracies: Accuracies) -> Figure:

@@ -10,7 +10,6 @@ is what this prints.
 """
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vit_jax.models.cost import cost
-from vit_jax.runs import RESULT, TRAIN, RunFolder
+from vit_jax.runs import TRAIN, RunFolder
 
 ROOT = Path(__file__).parents[1]
 FAMILY = ROOT / "configs" / "family"
@@ -75,25 +74,33 @@ VARIANTS = {
 def train(name: str, workdir: Path, *options: str) -> None:
     """Trains a variant as a user would; a run that is finished already stays as it is."""
     variant = VARIANTS[name]
-    command = [sys.executable, "train.py", f"--config={variant.recipe}", f"--workdir={workdir}"]
-    command += [f"--config.{key}={value}" for key, value in variant.changes]
-    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True)
+    train_recipe(
+        variant.recipe,
+        workdir,
+        *(f"--config.{key}={value}" for key, value in variant.changes),
+        *options,
+    )
+
+
+def train_recipe(recipe: str, workdir: Path, *options: str) -> None:
+    """Trains a recipe through the front door. Raises RuntimeError with what it said if it fails."""
+    command = [sys.executable, "train.py", f"--config={recipe}", f"--workdir={workdir}", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
 
 
 def accuracy(workdir: Path) -> float:
     """Test accuracy of a finished run, from 0 to 1."""
-    (line,) = (line for line in _lines(workdir) if line["kind"] == RESULT)
-    return line["accuracy"]
+    return RunFolder(workdir).result()["accuracy"]
 
 
 def row(name: str, workdir: Path) -> str:
     """A line of the table, in Markdown."""
-    variant, model = VARIANTS[name], RunFolder(workdir).read_model().create_model()
-    counts = cost(model)
+    variant, run = VARIANTS[name], RunFolder(workdir)
+    counts = cost(run.read_model().create_model())
     speed = statistics.median(
-        line["images_per_second"] for line in _lines(workdir) if line["kind"] == TRAIN
+        line["images_per_second"] for line in run.read_metrics() if line["kind"] == TRAIN
     )
     cells = (
         variant.title,
@@ -104,11 +111,6 @@ def row(name: str, workdir: Path) -> str:
         f"{speed:,.0f}",
     )
     return f"| {' | '.join(cells)} |"
-
-
-def _lines(workdir: Path) -> list[dict]:
-    text = (workdir / "metrics.jsonl").read_text("utf-8")
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def main() -> None:
