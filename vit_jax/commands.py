@@ -13,7 +13,17 @@ from typing import Annotated
 
 import typer
 
-from vit_jax import model_commands
+from vit_jax import analysis_commands, model_commands
+from vit_jax.command_options import (
+    AsJson,
+    Checkpoint,
+    Dataset,
+    Raw,
+    Run,
+    Split,
+    parse_checkpoint,
+    parse_sides,
+)
 from vit_jax.errors import (
     EXIT_INTERNAL_FAULT,
     EXIT_STOPPED,
@@ -131,16 +141,13 @@ def _recipes() -> str:
     return f", such as {', '.join(files)}" if files else ""
 
 
-_RAW = "The learned parameters, where the run keeps an average of them too."
-
-
 @app.command()
 def predict(
-    run: Annotated[str, typer.Argument(help="Run folder, such as runs/digits.")],
+    run: Run,
     pictures: Annotated[list[str], typer.Argument(help="Picture files.")],
     top: Annotated[int, typer.Option(min=1, help="Classes to show for each picture.")] = 3,
-    checkpoint: Annotated[str, typer.Option(help="last, best, or a step.")] = "last",
-    raw: Annotated[bool, typer.Option("--raw", help=_RAW)] = False,
+    checkpoint: Checkpoint = "last",
+    raw: Raw = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON line for each picture.")
     ] = False,
@@ -149,7 +156,7 @@ def predict(
     """Classify pictures with a trained model."""
     from vit_jax.deploy import load
 
-    classifier = load(run, _step(checkpoint), raw=raw)
+    classifier = load(run, parse_checkpoint(checkpoint), raw=raw)
     failed, rows = 0, []
     for picture in pictures:
         try:
@@ -178,50 +185,22 @@ def predict(
 
 @app.command()
 def evaluate(
-    run: Annotated[str, typer.Argument(help="Run folder, such as runs/digits.")],
-    split: Annotated[
-        str, typer.Option(help="train, validation or test, as the run names them.")
-    ] = "test",
-    dataset: Annotated[
-        str, typer.Option(help="Other data, such as folder:PATH; default: the run's own.")
-    ] = "",
-    checkpoint: Annotated[str, typer.Option(help="last, best, or a step.")] = "last",
-    raw: Annotated[bool, typer.Option("--raw", help=_RAW)] = False,
+    run: Run,
+    split: Split = "test",
+    dataset: Dataset = "",
+    checkpoint: Checkpoint = "last",
+    raw: Raw = False,
     per_class: Annotated[
         bool, typer.Option("--per-class", help="Recall and precision of every class.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON line.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Evaluate a trained model on the data of its own configuration, or on others."""
-    from vit_jax.config import default_config, restore_config
-    from vit_jax.runs import RunFolder
-    from vit_jax.training.experiment import build
+    from vit_jax.training.reopen import reopen
 
-    folder = RunFolder(run)
-    record = folder.read_model()
-    if folder.config_file.exists():
-        config = restore_config(folder.read_config())
-    elif dataset:
-        config = default_config()  # weights that were converted
-        config.dataset, config.data.test = dataset, split
-    else:
-        raise UserError(f"{run} was not trained here, so it has no data; say --dataset=DATASET")
-    # Any machine will do, not only the one it ran on.
-    config.distillation = default_config().distillation  # nor is a teacher wanted any more
-    config.device, config.mesh = "auto", {"data": -1, "fsdp": 1, "tensor": 1}
-    class_names = record.class_names if record.has_names() else None
-    experiment = build(config, class_names=class_names, split=folder.read_split(), record=record)
-    if len(experiment.record.class_names) != len(record.class_names):
-        raise UserError(
-            f"{run} tells {len(record.class_names):,} classes apart, whose names nobody has said, "
-            f"and {config.dataset} has {len(experiment.record.class_names):,}: they cannot be "
-            "matched. Write the names into class_names of model.json, in the order of the outputs"
-        )
-    if dataset:
-        source = _other_source(dataset, split, class_names)
-    elif (source := experiment.sources.get(split)) is None:
-        raise UserError(f"{run} has no split {split!r}; it has {', '.join(experiment.sources)}")
-    variables, step = folder.read_variables(_step(checkpoint), raw=raw)
+    reopened = reopen(run, dataset, split)
+    experiment, source = reopened.experiment, reopened.source(split)
+    variables, step = reopened.run.read_variables(parse_checkpoint(checkpoint), raw=raw)
     metrics, predictions = experiment.evaluate(experiment.eval_step(), variables, source)
     unreadable = experiment.bad_pictures.summary()
     rows = predictions.per_class(source.class_names) if per_class else []
@@ -235,53 +214,6 @@ def evaluate(
         print_per_class(rows)
     if unreadable:
         print(f"warning: {unreadable}", file=sys.stderr)
-
-
-@app.command()
-def report(
-    run: Annotated[str, typer.Argument(help="Run folder, such as runs/digits.")],
-) -> None:
-    """Write the report of a run anew: settings, results, curves and costs on one page."""
-    from vit_jax.analysis.report import write_report
-    from vit_jax.runs import RunFolder
-
-    print(f"The report is {write_report(RunFolder(run))}; open it in a browser.")
-
-
-@app.command()
-def attention(
-    run: Annotated[str, typer.Argument(help="Run folder, such as runs/digits.")],
-    picture: Annotated[str, typer.Argument(help="Picture file.")],
-    layer: Annotated[str, typer.Option(help="last, or a number from 0.")] = "last",
-    head: Annotated[
-        str, typer.Option(help="mean, all, a number from 0, rollout or relevance.")
-    ] = "mean",
-    output: Annotated[str, typer.Option("--output", "-o", help="File.")] = "attention.png",
-    checkpoint: Annotated[str, typer.Option(help="last, best, or a step.")] = "last",
-    raw: Annotated[bool, typer.Option("--raw", help=_RAW)] = False,
-) -> None:
-    """Draw where a model looks in a picture: what it sees, the map, and both together."""
-    from vit_jax.analysis.overlays import draw_attention
-    from vit_jax.deploy import load
-
-    number = -1 if layer == "last" else _layer(layer)
-    figure = draw_attention(load(run, _step(checkpoint), raw=raw), picture, number, head)
-    try:
-        figure.savefig(output, dpi=120)
-    except ValueError as error:  # an ending that stands for no kind of picture
-        raise UserError(f"--output={output} cannot be written: {error}") from error
-    print(f"The picture is {output}.")
-
-
-def _other_source(dataset: str, split: str, class_names):
-    """A split of data that a model was not trained on; all of it where it is not divided."""
-    from vit_jax.data import list_splits, open_source
-
-    splits = list_splits(dataset, holdout=0)
-    if split not in splits and list(splits) == ["train"]:
-        print(f"{dataset} has no split {split!r}: all its pictures are taken", file=sys.stderr)
-        split = "train"
-    return open_source(dataset, split, holdout=0, class_names=class_names)
 
 
 @app.command()
@@ -367,8 +299,8 @@ def convert(
     from vit_jax.deploy import convert as convert_weights
     from vit_jax.weights.ecosystem import Asked
 
-    asked = Asked(origin or None, heads or None, _sides("file-size", file_size))
-    size = _sides("image-size", image_size)
+    asked = Asked(origin or None, heads or None, parse_sides("file-size", file_size))
+    size = parse_sides("image-size", image_size)
     record = convert_weights(
         source,
         folder,
@@ -385,33 +317,9 @@ def convert(
         print(f"fine-tune python train.py --config=RECIPE.py --config.init_from={folder}")
 
 
+app.command()(analysis_commands.report)
+app.command()(analysis_commands.attention)
 app.command()(model_commands.models)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
     model_commands.summary
 )
-
-
-def _sides(option: str, text: str) -> tuple[int, int] | None:
-    """Height and width of `224x320` or `224`; None of an empty text."""
-    if not text:
-        return None
-    sides = text.lower().split("x")
-    if len(sides) > 2 or not all(side.isdecimal() and int(side) for side in sides):
-        raise UserError(f"--{option}={text} is not legal; write HEIGHTxWIDTH in pixels, or SIDE")
-    return int(sides[0]), int(sides[-1])
-
-
-def _layer(text: str) -> int:
-    """A layer as the person named it, by its number."""
-    if text.removeprefix("-").isdecimal():
-        return int(text)
-    raise UserError(f"--layer={text} is not legal; write last or the number of a layer, from 0")
-
-
-def _step(checkpoint: str) -> int | str:
-    """A checkpoint as the person named it: last, best, or a step."""
-    if checkpoint in ("last", "best"):
-        return checkpoint
-    if checkpoint.isdecimal():
-        return int(checkpoint)
-    raise UserError(f"--checkpoint={checkpoint} is not legal; write last, best or a step")

@@ -1,0 +1,87 @@
+"""A run opened again: its experiment as this machine can run it, and data to run it on.
+
+reopened = reopen("runs/digits")
+reopened.source("test")
+reopened.experiment.preprocessing
+"""
+
+import os
+import sys
+from dataclasses import dataclass
+
+from vit_jax.config import default_config, restore_config
+from vit_jax.data import Source, list_splits, open_source
+from vit_jax.errors import UserError
+from vit_jax.runs import RunFolder
+from vit_jax.training.experiment import Experiment, build
+
+
+@dataclass(frozen=True)
+class Reopened:
+    """What a run folder stands for.
+
+    run: the folder. experiment: as `build` makes it. dataset: other data than the run's own; "":
+    its own.
+    """
+
+    run: RunFolder
+    experiment: Experiment
+    dataset: str = ""
+
+    def source(self, split: str) -> Source:
+        """A split of the data, its labels numbered as the model has them.
+
+        Raises UserError for a split that is not there.
+        """
+        record = self.experiment.record
+        if self.dataset:
+            class_names = record.class_names if record.has_names() else None
+            return _other_source(self.dataset, split, class_names)
+        sources = self.experiment.sources
+        if split not in sources:
+            raise UserError(f"{self.run.path} has no split {split!r}; it has {', '.join(sources)}")
+        return sources[split]
+
+
+def reopen(path: str | os.PathLike, dataset: str = "", split: str = "test") -> Reopened:
+    """Opens a run folder again, on whatever devices there are.
+
+    Args:
+        path: a run folder, of a run or of weights that were converted.
+        dataset: other data than the run's own; weights that were converted have none.
+        split: of `dataset`, that is wanted.
+
+    Raises:
+        UserError: no such run, no data, or classes that cannot be matched.
+    """
+    folder = RunFolder(path)
+    record = folder.read_model()
+    if folder.config_file.exists():
+        config = restore_config(folder.read_config())
+    elif dataset:
+        config = default_config()  # weights that were converted
+        config.dataset, config.data.test = dataset, split
+    else:
+        raise UserError(f"{path} was not trained here, so it has no data; say --dataset=DATASET")
+    # Any machine will do, not only the one it ran on.
+    config.distillation = default_config().distillation  # nor is a teacher wanted any more
+    config.device, config.mesh = "auto", {"data": -1, "fsdp": 1, "tensor": 1}
+    class_names = record.class_names if record.has_names() else None
+    experiment = build(config, class_names=class_names, split=folder.read_split(), record=record)
+    found = experiment.record.class_names
+    if len(found) != len(record.class_names):
+        raise UserError(
+            f"{path} tells {len(record.class_names):,} classes apart, whose names nobody has said, "
+            f"and {config.dataset} has {len(found):,}: they cannot be matched. Write the names "
+            "into class_names of model.json, in the order of the outputs"
+        )
+    return Reopened(folder, experiment, dataset)
+
+
+def _other_source(dataset: str, split: str, class_names: tuple[str, ...] | None) -> Source:
+    """A split of data that a model was not trained on; all of it where it is not divided."""
+    splits = list_splits(dataset, holdout=0)
+    if split not in splits and list(splits) == ["train"]:
+        print(f"{dataset} has no split {split!r}: all its pictures are taken", file=sys.stderr)
+        split = "train"
+    return open_source(dataset, split, holdout=0, class_names=class_names)
