@@ -4,7 +4,8 @@
 share one instance, in two halves:
 
 - calling it, on the host: uint8 of any size -> uint8 of the model's size (batches travel as uint8);
-- `normalize`, on the device: uint8 -> float32. It is the only normaliser of the package.
+- `normalize`, on the device: uint8 -> float32. It is the only normaliser of the package; floats of
+  0 to 1, which can be differentiated, go through it by `normalize_unit`.
 
 Resizing is Pillow's with anti-aliasing. What becomes of the ratio of the sides is up to where the
 model is from: torchvision and timm keep it and cut out the centre, Google and most of Hugging Face
@@ -98,6 +99,13 @@ class Preprocessing:
         mean = jnp.asarray(255 * np.array(self.mean), jnp.float32)
         std = jnp.asarray(255 * np.array(self.std), jnp.float32)
         return (jnp.asarray(images).astype(jnp.float32) - mean) / std
+
+    def normalize_unit(self, images: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
+        """`normalize` for pixels that are floats on the scale 0 to 1, between whole steps too.
+
+        What changes pixels by gradients works on this scale; `normalize` has none.
+        """
+        return self.normalize(255 * jnp.asarray(images, jnp.float32))
 
     def for_pictures(self, size: tuple[int, int], channels: int) -> "Preprocessing":
         """The same for pictures of another size or number of channels.
