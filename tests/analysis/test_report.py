@@ -74,11 +74,39 @@ def test_the_page_needs_no_other_file(run):
     path = write_report(run)
     page = Page(path)
     sources = [attributes["src"] for tag, attributes in page.tags if tag == "img"]
-    assert len(sources) == 3
+    assert len(sources) == 4
     for source in sources:
         data = source.removeprefix("data:image/png;base64,")
         assert base64.b64decode(data, validate=True).startswith(b"\x89PNG")
     assert not re.search(r"<(script|link|iframe)", path.read_text())
+
+
+def test_every_picture_is_described_and_every_link_leads_to_a_section(run):
+    page = Page(write_report(run))
+    for tag, attributes in page.tags:
+        assert tag != "img" or len(attributes["alt"]) > 20
+    targets = {attributes["id"] for tag, attributes in page.tags if tag == "section"}
+    links = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
+    assert links and {link.removeprefix("#") for link in links} == targets
+    assert {"h1", "nav", "main", "figcaption"} <= {tag for tag, _ in page.tags}
+
+
+def test_calibration_is_that_of_the_kept_predictions(run):
+    """By hand: two right of three at 0.9, one right of one at 0.55."""
+    lines = ["index,picture,true,predicted,confidence,rank", "0,a,1,1,0.9,0", "1,b,2,2,0.9,0"]
+    lines += ["2,c,3,4,0.9,1", "3,d,5,5,0.55,0"]
+    (run.figures / "predictions.csv").write_text("\n".join(lines))
+    page = Page(write_report(run))
+    # 3/4 of 0.9 - 2/3 and 1/4 of 1 - 0.55; in sum 0.7 / 4 - 0.45 / 4 too sure
+    assert page.rows["expected calibration error"][0] == "28.75 %"
+    assert page.rows["largest gap of a bin"][0] == "45.00 %"
+    assert "the model is too sure, by 6.2 percentage points" in page.text
+
+
+def test_predictions_of_other_classes_are_one_sentence(run):
+    (run.figures / "predictions.csv").write_text("index,picture,true,predicted\n0,a,cat,cat\n")
+    with pytest.raises(UserError, match="predictions.csv does not hold the predictions of this"):
+        write_report(run)
 
 
 def test_what_comes_from_the_run_is_escaped(run):

@@ -74,7 +74,9 @@ def test_figures_and_record_are_there_at_the_end(finished_run):
         "curves.png",
         "confusion.png",
         "mistakes.png",
+        "calibration.png",
         "per_class.csv",
+        "predictions.csv",
         "report.html",
     }
     record = finished_run.read_model()

@@ -1,11 +1,20 @@
 """Metrics of predictions, against counts made by hand."""
 
 import csv
+import dataclasses
 
 import numpy as np
 import pytest
 
-from vit_jax.training.metrics import MultiLabelPredictions, Predictions, write_per_class
+from vit_jax.errors import UserError
+from vit_jax.training.metrics import (
+    MultiLabelPredictions,
+    Predictions,
+    read_per_class,
+    read_predictions,
+    write_per_class,
+    write_predictions,
+)
 
 # Six pictures of classes a, a, a, a, b, b; class c has none. Right: three of a, one of b.
 PREDICTIONS = Predictions(
@@ -39,6 +48,29 @@ def test_the_table_is_written_for_people_of_any_script(tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["name"] for row in rows] == ["ä,b", "猫", "c"]
     assert [row["recall"] for row in rows] == ["0.75", "0.5", ""]
+    assert read_per_class(tmp_path / "table.csv") == PREDICTIONS.per_class(["ä,b", "猫", "c"])
+
+
+class Source:
+    class_names = ("ä,b", "猫", "c")
+
+    def where(self, index):
+        return f"folder/{index}.png"
+
+
+def test_predictions_are_written_for_people_and_read_again(tmp_path):
+    path = tmp_path / "predictions.csv"
+    confidence = np.array([1 / 3, 1, 0.1, 1e-7, 0.7, 0.99999994], np.float32)
+    written = dataclasses.replace(PREDICTIONS, confidence=confidence, index=np.arange(6) * 2)
+    write_predictions(written, Source(), path)
+    with path.open(encoding="utf-8", newline="") as file:
+        row = list(csv.DictReader(file))[3]
+    assert (row["picture"], row["true"], row["predicted"]) == ("folder/6.png", "ä,b", "猫")
+    read = read_predictions(path, Source.class_names)
+    for field in dataclasses.fields(Predictions):
+        np.testing.assert_array_equal(getattr(read, field.name), getattr(written, field.name))
+    with pytest.raises(UserError, match="does not hold the predictions of this model"):
+        read_predictions(path, ("dog", "cat"))
 
 
 def test_one_class_alone_is_always_right():

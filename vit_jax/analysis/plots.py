@@ -1,20 +1,26 @@
-"""Pictures of a run for a person who was not there: curves, confusion, mistakes.
+"""Pictures of a run for a person who was not there: curves, confusion, mistakes, calibration.
 
 Figures are drawn off-screen on `Figure` objects, so nothing here touches a notebook's or a
 program's own matplotlib state.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
+from vit_jax.analysis.calibration import draw_reliability, reliability
 from vit_jax.data import Source
 from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunFolder
-from vit_jax.training.metrics import MultiLabelPredictions, Predictions, write_per_class
+from vit_jax.training.metrics import (
+    MultiLabelPredictions,
+    Predictions,
+    write_per_class,
+    write_predictions,
+)
 
 _MOST_MISTAKES = 24
 _MOST_NAMED_CLASSES = 40  # beyond that, names on an axis are a grey smear
@@ -26,10 +32,10 @@ def draw_figures(
     source: Source,
     predictions: Predictions | MultiLabelPredictions,
 ) -> None:
-    """Writes the figures of a run, and `per_class.csv`, to its `figures/`.
+    """Writes the figures of a run, and the tables behind them, to its `figures/`.
 
-    The figures are `curves.png` and, where pictures have one label, `confusion.png` and
-    `mistakes.png`.
+    These are `curves.png` and `per_class.csv`, and where pictures have one label `confusion.png`,
+    `mistakes.png`, `calibration.png` and `predictions.csv`.
 
     Args:
         lines: of the run's log, the result included.
@@ -41,8 +47,19 @@ def draw_figures(
     if isinstance(predictions, Predictions):
         figures["confusion"] = confusion(confusion_matrix(predictions, len(names)), names)
         figures["mistakes"] = mistakes(source, predictions)
+        if np.isfinite(predictions.confidence).all():
+            right = predictions.labels == predictions.predicted
+            figures["calibration"] = draw_reliability(reliability(right, predictions.confidence))
     run.figures.mkdir(parents=True, exist_ok=True)
+    if isinstance(predictions, Predictions):
+        write_predictions(predictions, source, run.figures / "predictions.csv")
     write_per_class(predictions.per_class(names), run.figures / "per_class.csv")
+    save_figures(run, figures)
+
+
+def save_figures(run: RunFolder, figures: Mapping[str, Figure]) -> None:
+    """Writes figures to `figures/` of a run, by their names."""
+    run.figures.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         # A script that the font lacks shows as boxes; the names are whole in per_class.csv.
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
@@ -99,10 +116,15 @@ def confusion(matrix: Int[np.ndarray, "true predicted"], names: Sequence[str]) -
     return figure
 
 
+def surest_mistakes(predictions: Predictions) -> Int[np.ndarray, " mistakes"]:
+    """The rows of the predictions that are wrong, the most confident first."""
+    wrong = np.flatnonzero(predictions.labels != predictions.predicted)
+    return wrong[np.argsort(-predictions.confidence[wrong], kind="stable")]
+
+
 def mistakes(source: Source, predictions: Predictions) -> Figure:
     """The mistakes that the model was most sure of, with what they are and what it said."""
-    wrong = np.flatnonzero(predictions.labels != predictions.predicted)
-    wrong = wrong[np.argsort(-predictions.confidence[wrong], kind="stable")]
+    wrong = surest_mistakes(predictions)
     shown = wrong[:_MOST_MISTAKES]
     columns = min(6, max(1, len(shown)))
     rows = max(1, -(-len(shown) // columns))

@@ -4,16 +4,16 @@ The page is a single HTML file with its pictures inside, so it can be sent by ma
 from the run (names of classes, paths, settings) is escaped.
 """
 
-import base64
-import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from html import escape
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from vit_jax.analysis.calibration import Reliability, reliability
+from vit_jax.analysis.class_sizes import is_balanced, read_class_sizes, shot_groups
+from vit_jax.analysis.page import Section, heading, note, page, paragraph, picture, table
 from vit_jax.analysis.plots import curves, draw_figures
 from vit_jax.config import default_config, flatten
 from vit_jax.data import Source
@@ -21,16 +21,15 @@ from vit_jax.errors import UserError
 from vit_jax.models.cost import cost
 from vit_jax.presets import PRESETS
 from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunFolder
-from vit_jax.training.metrics import SHARES, MultiLabelPredictions, Predictions
+from vit_jax.training.metrics import (
+    SHARES,
+    MultiLabelPredictions,
+    Predictions,
+    read_per_class,
+    read_predictions,
+)
 
 _MOST_CLASSES = 20  # rows of the table of the weakest classes
-
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; }
-table { border-collapse: collapse; } td, th { padding: .15em 1.2em .15em 0; text-align: left; }
-th { font-weight: 600; }
-img { max-width: 100%; }
-"""
 
 
 def draw_all(
@@ -58,19 +57,19 @@ def write_report(run: RunFolder, lines: Sequence[dict[str, Any]] | None = None) 
     if not lines:
         raise UserError(f"{run.path} has nothing to report yet: {run.metrics_file} has no line")
     name = run.path.resolve().name
-    page = [
-        f"<h1>{escape(name)}</h1>",
-        f"<p>{escape(_headline(run, config, lines))}</p>",
-        *_section("What was set", _settings(config)),
-        *_section("What came out", _results(lines), _curves(lines)),
-        *_section("Where it is wrong", *_figures(run), _weakest_classes(run)),
-        *_section("What it cost", _table(_cost(run, config, lines))),
-        *_section("What it ran on", _table(_versions(run))),
+    sections = [
+        Section("What was set", [_settings(config)]),
+        Section("What came out", [_results(lines), _curves(lines)]),
+        Section("Where it is wrong", list(_failures(run))),
+        Section("How sure it is", list(_calibration(run))),
+        Section("Classes by size", list(_class_sizes(run))),
+        Section("Where it looks", list(_attention(run))),
+        Section("What it cost", [table(_cost(run, config, lines))]),
+        Section("What it ran on", [table(_versions(run))]),
     ]
     run.figures.mkdir(parents=True, exist_ok=True)
     run.report_file.write_text(
-        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{escape(name)}</title>'
-        f"\n<style>{_STYLE}</style>\n" + "\n".join(page) + "\n</html>\n",
+        page(name, _headline(run, config, lines), sections),
         encoding="utf-8",
         errors="backslashreplace",  # a file name may hold bytes that are no text
     )
@@ -99,8 +98,8 @@ def _settings(config: dict[str, Any]) -> str:
         if _plain(value) != _plain(usual):
             rows.append((path, _shown(value), f"default: {_shown(usual)}"))
     if not rows:
-        return "<p>Everything is as by default.</p>"
-    return _table(rows)
+        return paragraph("Everything is as by default.")
+    return table(rows)
 
 
 def _results(lines: Sequence[dict[str, Any]]) -> str:
@@ -116,7 +115,7 @@ def _results(lines: Sequence[dict[str, Any]]) -> str:
             if name in SHARES or name == "loss"
         )
         rows.append((f"{line['split']}, {of}", f"step {line['step']:,}", numbers))
-    return _table(rows)
+    return table(rows)
 
 
 def _cost(
@@ -163,53 +162,151 @@ def _versions(run: RunFolder) -> list[tuple[str, str]]:
 
 
 def _curves(lines: Sequence[dict[str, Any]]) -> str:
-    picture = io.BytesIO()
-    curves(lines).savefig(picture, format="png", dpi=120)
-    return _image(picture.getvalue(), "curves")
-
-
-def _figures(run: RunFolder) -> list[str]:
-    """The pictures that were drawn at the end of the run, as far as they are there."""
-    files = [run.figures / f"{name}.png" for name in ("confusion", "mistakes")]
-    return [_image(path.read_bytes(), path.stem) for path in files if path.exists()]
-
-
-def _weakest_classes(run: RunFolder) -> str:
-    """The classes that are found least often, from `per_class.csv`."""
-    path = run.figures / "per_class.csv"
-    if not path.exists():
-        return ""
-    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["recall"]]
-    weakest = sorted(rows, key=lambda row: float(row["recall"]))[:_MOST_CLASSES]
-    cells = [
-        (row["name"], f"{100 * float(row['recall']):.2f} % found", f"of {row['examples']}")
-        for row in weakest
-    ]
-    return f"<p>The classes found least often:</p>{_table(cells)}" if cells else ""
-
-
-# --------------------------------------------------------------------------------- pieces of a page
-
-
-def _section(title: str, *parts: str) -> Iterable[str]:
-    """A heading and what stands below it; nothing where there is nothing."""
-    there = [part for part in parts if part]
-    return [f"<h2>{escape(title)}</h2>", *there] if there else []
-
-
-def _table(rows: Iterable[Sequence[str]]) -> str:
-    """Rows of a name and some texts."""
-    body = "".join(
-        f"<tr><th>{escape(name)}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
-        for name, *cells in rows
+    png = io.BytesIO()
+    curves(lines).savefig(png, format="png", dpi=120)
+    return picture(
+        png.getvalue(),
+        "Curves of loss, accuracy and learning rate over the epochs",
+        "Training, evaluation and learning rate over the epochs. Training that is far better than "
+        "evaluation means that the pictures are known by heart; both still getting better at the "
+        "end means that the run was too short. Augmentation and label smoothing touch the training "
+        "curve alone, and can turn the order round.",
+        wide=True,
     )
-    return f"<table>{body}</table>" if body else ""
 
 
-def _image(png: bytes, name: str) -> str:
-    data = base64.b64encode(png).decode()
-    return f'<p><img alt="{escape(name)}" src="data:image/png;base64,{data}"></p>'
+def _failures(run: RunFolder) -> Iterator[str]:
+    """Confusion, mistakes, what speaks for them, and the classes found least often."""
+    yield _stored(
+        run,
+        "confusion",
+        "Confusion matrix: true classes in rows, predicted classes in columns",
+        "How many pictures of each true class (rows) were taken for each class (columns); the "
+        "colour is the share of the row. A dark cell off the diagonal is a pair of classes that "
+        "the model mixes up, in that direction.",
+    )
+    yield _stored(
+        run,
+        "mistakes",
+        "The mistakes that the model was most sure of",
+        "The mistakes that the model was most sure of, with the true class, the class it said, and "
+        "the probability it gave that. Look for labels that are wrong, pictures that a person "
+        "would doubt too, and what several of them have in common.",
+        wide=True,
+    )
+    yield _stored(
+        run,
+        "saliency",
+        "What in the surest mistakes speaks for the wrong class and what for the true one",
+        "What decides between the wrong class and the true one. Gradient: where a small change of "
+        "the picture would shift the balance most. Integrated gradients: what of this picture, "
+        "compared with a black one, spoke for the class that was said (red) and for the true one "
+        "(blue); these numbers sum to the difference of the two logits.",
+        wide=True,
+    )
+    path = run.figures / "per_class.csv"
+    rows = [row for row in read_per_class(path) if row.recall is not None] if path.exists() else []
+    weakest = sorted(rows, key=lambda row: row.recall)[:_MOST_CLASSES]
+    if weakest:
+        yield heading("The classes found least often")
+        yield table(
+            (row.name, f"{100 * row.recall:.2f} % found", f"of {row.examples}") for row in weakest
+        )
+
+
+def _calibration(run: RunFolder) -> Iterator[str]:
+    """Reliability curve and calibration errors, of the predictions that are kept."""
+    path = run.figures / "predictions.csv"
+    if not path.exists() or not (run.figures / "calibration.png").exists():
+        return
+    predictions = read_predictions(path, run.read_model().class_names)
+    right = predictions.labels == predictions.predicted
+    found = reliability(right, predictions.confidence)
+    equal = reliability(right, predictions.confidence, equal_mass=True)
+    yield paragraph(_in_words(found))
+    yield table(
+        [
+            ("expected calibration error", _percent(found.expected_error), "bins of equal width"),
+            ("", _percent(equal.expected_error), "bins of equally many pictures"),
+            ("largest gap of a bin", _percent(found.largest_error), "bins of equal width"),
+            ("mean confidence", _percent(float(predictions.confidence.mean())), ""),
+            ("accuracy", _percent(float(right.mean())), f"of {len(right):,} pictures"),
+        ]
+    )
+    yield _stored(
+        run,
+        "calibration",
+        "Reliability curve: share of right answers over the probability given to the answer",
+        "Pictures in 15 bins of the probability that the model gives its answer. On the dashed "
+        "line it is as often right as it says; below it is too sure, above too modest. The "
+        "whiskers are 95 % intervals (Wilson), the numbers below how many pictures a bin has: a "
+        "gap in a bin of few pictures says little. Guo et al. 2017.",
+    )
+
+
+def _in_words(found: Reliability) -> str:
+    """The calibration in a sentence."""
+    points = 100 * abs(found.overconfidence)
+    if points < 0.5:
+        return "On average the model is as sure as it is right, within half a percentage point."
+    which = "too sure" if found.overconfidence > 0 else "not sure enough"
+    return f"On average the model is {which}, by {points:.1f} percentage points."
+
+
+def _class_sizes(run: RunFolder) -> Iterator[str]:
+    """Recall over the number of training pictures, and groups of classes where these differ."""
+    path = run.figures / "class_sizes.csv"
+    if not path.exists():
+        return
+    sizes = read_class_sizes(path)
+    yield _stored(
+        run,
+        "class_sizes",
+        "Recall of every class over its number of training pictures",
+        "The share of its test pictures that each class is found in, with 95 % intervals (Wilson). "
+        "Where classes differ in size, a curve that falls to the left says that small classes are "
+        "learned worse; where intervals overlap, the order of classes may be chance.",
+    )
+    if not is_balanced(sizes):
+        yield table(
+            (
+                f"{group.name}-shot",
+                f"{group.classes:,} classes",
+                f"{group.training:,} training pictures",
+                f"{_percent(group.recall)} found, mean over the classes",
+            )
+            for group in shot_groups(sizes)
+        )
+        yield note(
+            "Many-shot: over 100 training pictures; medium: 20 to 100; few: under 20 (Liu et al. "
+            "2019)."
+        )
+
+
+def _attention(run: RunFolder) -> Iterator[str]:
+    yield _stored(
+        run,
+        "attention",
+        "Test pictures with the attention of the last layer drawn over them",
+        "Test pictures, and the attention of the last layer, mean of the heads, over them: bright "
+        "is where the answer takes its information from. Attention on the background, or on one "
+        "corner in all pictures, is worth a second look; that a place is bright does not by itself "
+        "mean that the answer hangs on it.",
+        wide=True,
+    )
+
+
+# --------------------------------------------------------------------------------- pieces of text
+
+
+def _stored(run: RunFolder, name: str, alt: str, caption: str, wide: bool = False) -> str:
+    """A picture that was drawn before; empty where it is not there."""
+    path = run.figures / f"{name}.png"
+    return picture(path.read_bytes(), alt, caption, wide) if path.exists() else ""
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"
 
 
 def _words(metric: str) -> str:

@@ -5,12 +5,16 @@ cannot, because it looks at classes or at the order of all examples, is here.
 """
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+
+from vit_jax.data import Source
+from vit_jax.errors import UserError
 
 # Metrics that are shares, and shown in percent.
 SHARES = (
@@ -117,10 +121,79 @@ class ClassRow:
 
 def write_per_class(rows: Sequence[ClassRow], path: Path) -> None:
     """Writes the rows as CSV, UTF-8; None is left empty."""
+    _write_csv(path, list(asdict(rows[0])), map(asdict, rows))
+
+
+def read_per_class(path: Path) -> list[ClassRow]:
+    """The rows that `write_per_class` wrote."""
+    return [
+        ClassRow(
+            row["name"],
+            int(row["examples"]),
+            *(
+                float(row[share]) if row[share] else None
+                for share in ("recall", "precision", "average_precision")
+            ),
+        )
+        for row in _read_csv(path)
+    ]
+
+
+def write_predictions(predictions: Predictions, source: Source, path: Path) -> None:
+    """Writes what a model says of each picture of a source as CSV, UTF-8: one row a picture."""
+    names = source.class_names
+    columns = ("index", "labels", "predicted", "confidence", "rank")
+    values = zip(*(getattr(predictions, name).tolist() for name in columns), strict=True)
+    _write_csv(
+        path,
+        ["index", "picture", "true", "predicted", "confidence", "rank"],
+        (
+            {
+                "index": index,
+                "picture": source.where(index),
+                "true": names[true],
+                "predicted": names[predicted],
+                "confidence": f"{confidence:.8g}",
+                "rank": rank,
+            }
+            for index, true, predicted, confidence, rank in values
+        ),
+    )
+
+
+def read_predictions(path: Path, class_names: Sequence[str]) -> Predictions:
+    """What `write_predictions` wrote, of a model with these classes.
+
+    Raises UserError for a file that is not, or is of other classes.
+    """
+    numbers = {name: number for number, name in enumerate(class_names)}
+    try:
+        rows = [
+            (
+                *(numbers[row["true"]], numbers[row["predicted"]]),
+                *(float(row["confidence"]), int(row["rank"]), int(row["index"])),
+            )
+            for row in _read_csv(path)
+        ]
+        labels, predicted, confidence, rank, index = map(np.array, zip(*rows, strict=True))
+    except (KeyError, ValueError, TypeError) as error:
+        raise UserError(
+            f"{path} does not hold the predictions of this model ({error!r}); delete it, and "
+            "python -m vit_jax report RUN makes it anew"
+        ) from error
+    return Predictions(labels, predicted, confidence.astype(np.float32), rank, index)
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, asdict(rows[0]))
+        writer = csv.DictWriter(file, columns)
         writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
+        writer.writerows(rows)
+
+
+def _read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def _average_precision(

@@ -1,0 +1,112 @@
+"""The pieces of a page: what it looks like, sections, tables, pictures.
+
+Every text is escaped here, and every picture stands in the page itself, so that it is one file that
+asks for nothing else. The colours follow the reader's light or dark mode; pictures keep the white
+ground that they are drawn on.
+"""
+
+import base64
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import NamedTuple
+
+_STYLE = """
+:root { color-scheme: light dark; --text: #1c2127; --soft: #57606a; --ground: #fff;
+  --line: #d8dee4; --link: #0a58ca; }
+@media (prefers-color-scheme: dark) { :root { --text: #e6e8eb; --soft: #a3abb5; --ground: #16191d;
+  --line: #353b43; --link: #7db1ff; } }
+* { box-sizing: border-box; }
+body { font: 16px/1.55 system-ui, sans-serif; color: var(--text); background: var(--ground);
+  max-width: 64em; margin: 0 auto; padding: 1.5em 1em 4em; overflow-wrap: anywhere; }
+h1 { line-height: 1.2; margin: 0 0 .3em; }
+h2 { margin: 2.2em 0 .6em; padding-top: .6em; border-top: 1px solid var(--line); }
+h3 { margin: 1.6em 0 .4em; }
+a { color: var(--link); }
+nav ul { display: flex; flex-wrap: wrap; gap: .3em 1.3em; list-style: none; padding: 0; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
+th, td { padding: .25em 1.4em .25em 0; text-align: left; vertical-align: top;
+  border-bottom: 1px solid var(--line); }
+th { font-weight: 600; }
+figure { margin: 1em 0 1.8em; }
+figure img { display: block; max-width: 100%; height: auto; background: #fff; border-radius: 6px;
+  border: 1px solid var(--line); }
+figure.wide img { min-width: 44em; }
+figcaption, .note { color: var(--soft); max-width: 52em; margin-top: .5em; }
+@media print { nav { display: none; } h2 { break-after: avoid; } figure { break-inside: avoid; } }
+"""
+
+
+class Section(NamedTuple):
+    """A heading and the pieces of HTML below it."""
+
+    title: str
+    parts: Sequence[str]
+
+
+def page(title: str, summary: str, sections: Iterable[Section]) -> str:
+    """A whole page: title, a sentence, links to the sections, sections; empty ones are left out."""
+    there = [
+        Section(title, [part for part in parts if part]) for title, parts in sections if any(parts)
+    ]
+    links = "".join(
+        f'<li><a href="#{_anchor(one.title)}">{escape(one.title)}</a></li>' for one in there
+    )
+    body = "\n".join(
+        f'<section id="{_anchor(one.title)}">\n<h2>{escape(one.title)}</h2>\n'
+        + "\n".join(one.parts)
+        + "\n</section>"
+        for one in there
+    )
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f"<header>\n<h1>{escape(title)}</h1>\n{paragraph(summary)}\n"
+        f'<nav aria-label="Sections"><ul>{links}</ul></nav>\n</header>\n'
+        f"<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def heading(text: str) -> str:
+    """A heading inside a section."""
+    return f"<h3>{escape(text)}</h3>"
+
+
+def paragraph(text: str) -> str:
+    """A paragraph of plain text."""
+    return f"<p>{escape(text)}</p>"
+
+
+def note(text: str) -> str:
+    """A paragraph beside the matter, in a softer colour."""
+    return f'<p class="note">{escape(text)}</p>'
+
+
+def table(rows: Iterable[Sequence[str]]) -> str:
+    """Rows of a name and some texts; empty where there are none."""
+    body = "".join(
+        f'<tr><th scope="row">{escape(name)}</th>'
+        f"{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+        for name, *cells in rows
+    )
+    return f'<div class="scroll"><table>{body}</table></div>' if body else ""
+
+
+def picture(png: bytes, alt: str, caption: str, wide: bool = False) -> str:
+    """A picture with what it is (`alt`, read aloud) and what is to be seen (`caption`).
+
+    wide: it is scrolled sideways on a narrow screen, where it would be too small to read.
+    """
+    data = base64.b64encode(png).decode()
+    kind = ' class="wide"' if wide else ""
+    return (
+        f'<figure{kind}><div class="scroll"><img alt="{escape(alt)}" '
+        f'src="data:image/png;base64,{data}"></div>'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
