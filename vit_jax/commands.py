@@ -77,6 +77,7 @@ def train(
     folder = Path(workdir or Path("runs") / Path(config.rsplit(":", 1)[0]).stem)
 
     from vit_jax.analysis.report import draw_all
+    from vit_jax.analysis.watching import Watching
     from vit_jax.training import distributed, fit
     from vit_jax.training.compile_cache import use_compile_cache
 
@@ -84,7 +85,7 @@ def train(
     unwind_on_signals()
     try:
         distributed.initialize(coordinator, processes, process, timeout=timeout)
-        outcome = fit(settings, folder, draw=draw_all)
+        outcome = fit(settings, folder, draw=draw_all, watch=Watching)
     except (Exception, KeyboardInterrupt) as error:
         if not distributed.is_joined():
             raise

@@ -110,14 +110,18 @@ class Text:
 
 @dataclass(frozen=True)
 class Span:
-    """A duration; `zero` says whether none at all is legal too."""
+    """A duration; `zero` says whether none at all is legal too, `empty` whether never is."""
 
     zero: bool = False
+    empty: bool = False
 
     def describe(self) -> str:
-        return f"a duration: {FORMS}" + ("" if self.zero else ", more than 0")
+        never = "; empty: never" if self.empty else ""
+        return f"a duration: {FORMS}{'' if self.zero else ', more than 0'}{never}"
 
     def convert(self, value: Any) -> str:
+        if self.empty and value == "":
+            return ""
         duration = parse_duration(value)
         if duration.amount == 0 and not self.zero:
             raise ValueError
@@ -380,6 +384,11 @@ KEYS: dict[str, Key] = {
     "evaluate.every": Key("10%", "how often the model is evaluated", Span()),
     "evaluate.batch_size": Key(0, "pictures in one evaluation step; 0: batch_size", Integer()),
     "log.every": Key("1%", "how often training metrics are written", Span()),
+    "log.inside": Key(
+        "",
+        "how often attention, ranks and norms are looked at, such as 5%; docs/looking_inside.md",
+        Span(empty=True),
+    ),
     "log.wandb": Key("", "project of Weights & Biases to log to as well; empty: none", Text()),
     "profile": Key("", "START:STEPS, the steps to write a profiler trace of; empty: none", Text()),
 }

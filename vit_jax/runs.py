@@ -7,7 +7,7 @@
       checkpoints/N/   train state after N steps, with a small record beside it
       metrics.jsonl    one line per log or evaluation
       tensorboard/     the same, for TensorBoard
-      figures/         report.html, curves.png, confusion.png, mistakes.png
+      figures/         report.html, curves.png, confusion.png, mistakes.png; inside.png if watched
       hardware.json    the devices of the last process that trained
       profile/         traces of steps, where the configuration asks for some
       wandb_id.txt     which run of Weights & Biases this is, where it is one
@@ -40,6 +40,7 @@ FORMAT = 1
 TRAIN = "train"
 EVALUATE = "evaluate"
 RESULT = "result"
+INSIDE = "inside"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
 from vit_jax.analysis.calibration import draw_reliability, reliability
+from vit_jax.analysis.watching_plots import inside_figures
 from vit_jax.data import Source
 from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunFolder
 from vit_jax.training.metrics import (
@@ -35,7 +36,7 @@ def draw_figures(
     """Writes the figures of a run, and the tables behind them, to its `figures/`.
 
     These are `curves.png` and `per_class.csv`, and where pictures have one label `confusion.png`,
-    `mistakes.png`, `calibration.png` and `predictions.csv`.
+    `mistakes.png`, `calibration.png` and `predictions.csv`; `inside.png` of a run that was watched.
 
     Args:
         lines: of the run's log, the result included.
@@ -43,7 +44,7 @@ def draw_figures(
         predictions: what the trained model says of them.
     """
     names = source.class_names
-    figures = {"curves": curves(lines)}
+    figures = {"curves": curves(lines), **inside_figures(lines)}
     if isinstance(predictions, Predictions):
         figures["confusion"] = confusion(confusion_matrix(predictions, len(names)), names)
         figures["mistakes"] = mistakes(source, predictions)

@@ -60,6 +60,7 @@ def write_report(run: RunFolder, lines: Sequence[dict[str, Any]] | None = None) 
     sections = [
         Section("What was set", [_settings(config)]),
         Section("What came out", [_results(lines), _curves(lines)]),
+        Section("What happened inside", list(_inside(run))),
         Section("Where it is wrong", list(_failures(run))),
         Section("How sure it is", list(_calibration(run))),
         Section("Classes by size", list(_class_sizes(run))),
@@ -281,6 +282,19 @@ def _class_sizes(run: RunFolder) -> Iterator[str]:
             "Many-shot: over 100 training pictures; medium: 20 to 100; few: under 20 (Liu et al. "
             "2019)."
         )
+
+
+def _inside(run: RunFolder) -> Iterator[str]:
+    yield _stored(
+        run,
+        "inside",
+        "Attention, ranks, gradients and updates of every block over the steps",
+        "Every block over the steps. Entropy at 1 means attention to all places alike, at 0 to a "
+        "single one; bands reach over the heads, and crosses mark blocks all of whose heads are at "
+        "one of the two ends. A gradient that falls far below the others means a block that hardly "
+        "learns, and updates of a tenth of the parameters a learning rate that is too high.",
+        wide=True,
+    )
 
 
 def _attention(run: RunFolder) -> Iterator[str]:

@@ -47,7 +47,7 @@ from vit_jax.training.sharding import (
 )
 from vit_jax.training.start import inherited_fields, open_start
 from vit_jax.training.state import TrainState, random_keys, state_maker, zero_totals
-from vit_jax.training.step import make_eval_step, make_train_step
+from vit_jax.training.step import make_eval_step, make_gradient, make_train_step
 from vit_jax.training.teacher import Teacher, answers, open_teacher
 from vit_jax.weights.adapt import Adapted
 
@@ -140,9 +140,6 @@ class Experiment:
 
     def train_step(self):
         """The compiled training step."""
-        constants = getattr(self.objective, "constants", None)
-        if constants is not None:  # cut along the mesh as the state is
-            constants = jax.device_put(constants, shard_state(constants, self.mesh))
         return make_train_step(
             self.objective,
             self.optimizer,
@@ -152,8 +149,26 @@ class Experiment:
             accumulate=self.config.accumulate,
             ema=self.config.ema,
             trainable=self.trainable,
-            constants=constants,
+            constants=self.constants,
         )
+
+    def gradient(self):
+        """What the training step begins with, a function that is not compiled."""
+        return make_gradient(
+            self.objective,
+            self.preprocessing,
+            seed=self.config.seed,
+            accumulate=self.config.accumulate,
+            trainable=self.trainable,
+        )
+
+    @functools.cached_property
+    def constants(self) -> Any:
+        """Arrays of the objective that every step reads, on the devices; None: there are none."""
+        constants = getattr(self.objective, "constants", None)
+        if constants is None:
+            return None
+        return jax.device_put(constants, shard_state(constants, self.mesh))  # cut as the state is
 
     def eval_step(self):
         """The compiled evaluation step."""
@@ -273,7 +288,8 @@ def build(
 
     clock = Clock(len(train_source), config.batch_size)
     clock = Clock(clock.examples, clock.batch_size, checks.resolve_steps(config, "duration", clock))
-    for key in ("checkpoint.every", "evaluate.every", "log.every"):
+    inside = ("log.inside",) if config.log.inside else ()
+    for key in ("checkpoint.every", "evaluate.every", "log.every", *inside):
         checks.resolve_steps(config, key, clock)
     schedule = make_schedule(config, clock)
     metric_names, params_shapes = _trace(objective, model, preprocessing, train_source)

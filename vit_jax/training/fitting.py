@@ -21,7 +21,7 @@ from vit_jax.training.checkpoints import Checkpoints
 from vit_jax.training.checks import check_batch
 from vit_jax.training.experiment import Experiment, build
 from vit_jax.training.interrupts import StopFlag
-from vit_jax.training.loop import Drawing, Loop
+from vit_jax.training.loop import Drawing, Loop, Watch, Watcher
 from vit_jax.training.profiling import Profile, steps_to_profile
 from vit_jax.training.reporting import MetricsLog, Reporter
 from vit_jax.training.run_lock import run_lock
@@ -45,7 +45,13 @@ class Outcome:
     trained: bool
 
 
-def fit(config: ConfigDict, workdir: str | os.PathLike, *, draw: Drawing | None = None) -> Outcome:
+def fit(
+    config: ConfigDict,
+    workdir: str | os.PathLike,
+    *,
+    draw: Drawing | None = None,
+    watch: Watch | None = None,
+) -> Outcome:
     """Trains what `config` describes in `workdir`, or goes on with what stands there.
 
     Args:
@@ -53,6 +59,8 @@ def fit(config: ConfigDict, workdir: str | os.PathLike, *, draw: Drawing | None 
         workdir: the run folder; made if missing.
         draw: called at the end with the run folder, the lines of its log, the test data and the
             model's predictions on them.
+        watch: makes what looks inside the model while it trains, where `log.inside` says how often,
+            such as `vit_jax.analysis.watching.Watching`.
 
     Raises:
         UserError: for a mistake in the configuration or a run folder that cannot be used.
@@ -61,6 +69,11 @@ def fit(config: ConfigDict, workdir: str | os.PathLike, *, draw: Drawing | None 
     run = RunFolder(workdir)
     with contextlib.ExitStack() as held:
         with distributed.together():
+            if config.log.inside and watch is None:
+                raise UserError(
+                    f"log.inside = {config.log.inside!r} needs somebody who looks; write "
+                    "fit(..., watch=vit_jax.analysis.watching.Watching), or leave log.inside empty"
+                )
             goes_on = config.resume != "never" and run.config_file.exists()
             experiment = build(
                 config,
@@ -80,7 +93,9 @@ def fit(config: ConfigDict, workdir: str | os.PathLike, *, draw: Drawing | None 
                     run.write_split(split)
         _check_agreement(experiment, run)
         distributed.connect(experiment.mesh)
-        return _train_or_go_on(experiment, run, report, profiled_steps, draw if primary else None)
+        watcher = watch(experiment) if watch and config.log.inside else None
+        draw = draw if primary else None
+        return _train_or_go_on(experiment, run, report, profiled_steps, draw, watcher)
 
 
 def _train_or_go_on(
@@ -89,6 +104,7 @@ def _train_or_go_on(
     report: Reporter,
     profiled_steps: range,
     draw: Drawing | None,
+    watcher: Watcher | None,
 ) -> Outcome:
     """The part of `fit` that needs the run folder to itself."""
     config, primary = experiment.config, distributed.is_primary()
@@ -118,7 +134,9 @@ def _train_or_go_on(
         ):
             checkpoints.best = log.best_step()  # of the lines up to this step
             stop = distributed.SharedFlag(flag, experiment.mesh)
-            loop = Loop(experiment, run, report, checkpoints, log, profile, stop, step, state)
+            loop = Loop(
+                experiment, run, report, checkpoints, log, profile, stop, step, state, watcher
+            )
             result = log.result()
             if result is None and loop.train():
                 result = loop.finish(draw)

@@ -6,8 +6,9 @@ stopped and went on as in one that never stopped.
 """
 
 import contextlib
-from collections.abc import Callable
-from typing import Any
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -16,7 +17,7 @@ from ml_collections import ConfigDict
 from vit_jax.config import flatten
 from vit_jax.data import Source
 from vit_jax.errors import Diverged
-from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunFolder
+from vit_jax.runs import EVALUATE, INSIDE, RESULT, TRAIN, RunFolder
 from vit_jax.training import distributed, out_of_memory
 from vit_jax.training.checkpoints import Checkpoints
 from vit_jax.training.evaluate import Evaluation, Interrupted
@@ -24,6 +25,7 @@ from vit_jax.training.experiment import Experiment
 from vit_jax.training.groups import format_groups, parameter_groups
 from vit_jax.training.hardware import find_peak, training_flops
 from vit_jax.training.metrics import MultiLabelPredictions, Predictions
+from vit_jax.training.objectives import Batch
 from vit_jax.training.profiling import Profile
 from vit_jax.training.reporting import MetricsLog, Reporter
 from vit_jax.training.spikes import SpikeDetector
@@ -32,6 +34,22 @@ from vit_jax.training.state import TrainState
 Drawing = Callable[
     [RunFolder, list[dict[str, Any]], Source, Predictions | MultiLabelPredictions], None
 ]
+
+
+class Seen(NamedTuple):
+    """What a look inside the model has found.
+
+    numbers: finite ones, by name. warnings: sentences, by the layer that they are about.
+    """
+
+    numbers: dict[str, float]
+    warnings: dict[str, str]
+
+
+# Looks at a state and the batch that it is about to learn from, and changes neither. All processes
+# call it alike.
+Watcher = Callable[[int, TrainState, Batch], Seen]
+Watch = Callable[[Experiment], Watcher]
 
 # Steps between two looks at the bad ones, besides those of the log; each waits for the device.
 _CHECK_EVERY = 100
@@ -51,6 +69,7 @@ class Loop:
         stop: distributed.SharedFlag,
         step: int,
         state: TrainState,
+        watcher: Watcher | None = None,
     ):
         self.experiment = experiment
         self.run = run
@@ -62,12 +81,14 @@ class Loop:
         self.stop = stop
         self.step = step
         self.state = state
+        self.watcher = watcher
         self.total = experiment.total_steps
         # A run so short that it cannot have that many has diverged when half of it is lost.
         self.most_bad_steps = min(experiment.config.bad_steps, -(-self.total // 2))
         self.every = {
             kind: experiment.interval(f"{kind}.every") for kind in ("log", "evaluate", "checkpoint")
         }
+        self.look_every = experiment.interval("log.inside") if watcher else 0
         self.eval_step = experiment.eval_step()
 
     def train(self) -> bool:
@@ -80,7 +101,7 @@ class Loop:
         try:
             self._evaluate()  # if a signal cut it short where this run goes on
             with contextlib.closing(self.experiment.train_batches(self.step)) as batches:
-                for batch in self.report.timed(batches):
+                for batch in self.report.timed(self._watched(batches)):
                     self.state = train_step(self.state, batch)
                     self.step += 1
                     self.report.progress(self.step, wait_for=self.state)
@@ -143,6 +164,38 @@ class Loop:
         if warning := self.spikes.look(line):
             self.report.say(f"warning: {warning}")
         self.state = self.state.replace(totals=self.experiment.zero_totals())
+
+    def _watched(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The same batches; where a look inside is due, it comes before the step that takes one."""
+        while True:
+            looks = self.watcher is not None and self.step % self.look_every == 0
+            with self.report.paused(self.state) if looks else contextlib.nullcontext():
+                batch = next(batches, None)
+                if looks and batch is not None:
+                    self._look_inside(batch)
+            if batch is None:
+                return
+            yield batch
+
+    def _look_inside(self, batch: Batch) -> None:
+        """Writes what the watcher sees, and says what has gone wrong since it looked last."""
+        before = [line for line in self.log.lines if line["kind"] == INSIDE]
+        if before and before[-1]["step"] == self.step:
+            return  # seen already, before the run was stopped here
+        begun = time.perf_counter()
+        numbers, warnings = self.watcher(self.step, self.state, batch)
+        seconds = time.perf_counter() - begun
+        told = before[-1]["warned"] if before else ()
+        for layer, warning in warnings.items():
+            if layer not in told:
+                self.report.say(f"warning: {warning}")
+        if not before:
+            self.report.say(
+                f"looked inside in {seconds:.1f} s, compilation included; the next looks, every "
+                f"{self.look_every} steps, write how long they take (inside_seconds)"
+            )
+        line = self._line(INSIDE, **numbers, warned=sorted(warnings), inside_seconds=seconds)
+        self.log.write(line)
 
     def _skipped(self) -> dict[str, Any]:
         """What the log says of bad steps since its last line: nothing where there were none."""

@@ -27,7 +27,7 @@ from vit_jax.training.wandb_writer import WandbWriter
 # Fields of log lines that a clock or the machine decides: two equal runs differ in these alone.
 TIMINGS = (
     *("images_per_second", "step_seconds", "data_seconds", "device_seconds", "host_seconds"),
-    *("flops_utilisation", "memory_gib", "peak_memory_gib", "elapsed_seconds"),
+    *("flops_utilisation", "memory_gib", "peak_memory_gib", "elapsed_seconds", "inside_seconds"),
 )
 
 
@@ -96,7 +96,7 @@ class MetricsLog:
             self._wandb.close(failed=kind is not None)
 
     def _copy(self, line: dict[str, Any]) -> None:
-        group = line["kind"] if line["kind"] == TRAIN else f"{line['kind']}_{line['split']}"
+        group = f"{line['kind']}_{line['split']}" if "split" in line else line["kind"]
         scalars = {f"{group}/{n}": value for n, value in line.items() if isinstance(value, float)}
         for name, value in scalars.items():
             self._tensorboard.add_scalar(name, value, line["step"])

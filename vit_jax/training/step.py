@@ -47,14 +47,12 @@ def make_train_step(
             it, and be compiled and kept with it. None: it holds none.
     """
 
+    gradient_of = make_gradient(
+        objective, preprocessing, seed=seed, accumulate=accumulate, trainable=trainable
+    )
+
     def train_step(state: TrainState, batch: Batch, constants: Any = None) -> TrainState:
-        held = objective if constants is None else objective.holding(constants)
-        rng = jax.random.fold_in(random_keys(seed)[1], state.step)
-        gradient, sums, model_state = accumulated_gradient(
-            held, preprocessing, state, batch, rng, accumulate
-        )
-        if trainable is not None:
-            gradient = jax.tree.map(lambda g, mask: jnp.where(mask, g, 0), gradient, trainable)
+        gradient, sums, model_state = gradient_of(state, batch, constants)
         grad_norm = optax.global_norm(gradient)
         bad_steps = state.bad_steps.after(state.step + 1, sums["loss"], grad_norm)
         good = bad_steps.in_row == 0
@@ -80,6 +78,33 @@ def make_train_step(
 
     compiled = jax.jit(train_step, donate_argnums=0, out_shardings=shardings)
     return compiled if constants is None else functools.partial(compiled, constants=constants)
+
+
+def make_gradient(
+    objective: Objective,
+    preprocessing: Preprocessing,
+    *,
+    seed: int,
+    accumulate: int = 1,
+    trainable: Any = None,
+) -> Callable[..., tuple[Any, dict[str, Float[Array, ""]], dict[str, Any]]]:
+    """The first half of the training step, not compiled: what `accumulated_gradient` gives.
+
+    The function takes a state, a batch and the objective's constants; its random numbers are those
+    of the step that the state is before. For the arguments see `make_train_step`.
+    """
+
+    def gradient_of(state: TrainState, batch: Batch, constants: Any = None):
+        held = objective if constants is None else objective.holding(constants)
+        rng = jax.random.fold_in(random_keys(seed)[1], state.step)
+        gradient, sums, model_state = accumulated_gradient(
+            held, preprocessing, state, batch, rng, accumulate
+        )
+        if trainable is not None:
+            gradient = jax.tree.map(lambda g, mask: jnp.where(mask, g, 0), gradient, trainable)
+        return gradient, sums, model_state
+
+    return gradient_of
 
 
 def accumulated_gradient(

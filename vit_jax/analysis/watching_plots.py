@@ -1,0 +1,151 @@
+"""What was seen inside a model while it trained, in one picture: `figures/inside.png`.
+
+draw_inside(run.read_metrics())
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from vit_jax.errors import UserError
+from vit_jax.runs import INSIDE
+
+_MOST_NAMES = 14  # in the legend; of more blocks it names some
+# What a panel shows: the name in the log's lines, the title, and whether the scale is logarithmic.
+_PANELS = (
+    ("entropy", "attention entropy (uniform: 1)\nmean and range of the heads", False),
+    ("distance", "attention distance (pixels)\nmean and range of the heads", False),
+    ("rank", "effective rank of the tokens\nthat a block puts out", False),
+    ("gradient_norm", "gradient norm", True),
+    ("update_norm", "update norm", True),
+    ("update_ratio", "update norm / parameter norm", True),
+)
+_OUTSIDE = ("tab:orange", "tab:brown", "tab:pink", "tab:gray", "black", "tab:cyan")  # of blocks
+
+Curve = tuple[Float[np.ndarray, " looks"], Float[np.ndarray, " looks"]]
+
+
+def draw_inside(lines: Sequence[Mapping[str, Any]]) -> Figure:
+    """Curves over the steps, one for each block: attention, ranks, gradients and updates.
+
+    Bands reach from the head with the least to the one with the most. Crosses are where a layer's
+    attention has collapsed. What the model has no numbers of has no panel.
+
+    Args:
+        lines: of a run's log.
+
+    Raises:
+        UserError: nobody has looked inside that run.
+    """
+    looks = [line for line in lines if line["kind"] == INSIDE]
+    if not looks:
+        raise UserError(
+            "the log has no looks inside the model; train with --config.log.inside=5% "
+            "(or another interval)"
+        )
+    styles = _styles(_layers(looks))
+    panels = [panel for panel in _PANELS if any(_names(looks, panel[0]))]
+    rows, columns = -(-len(panels) // 3), min(3, len(panels))
+    figure = Figure(figsize=(4.0 * columns + 1.9, 3.1 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis, (name, title, logarithmic) in zip(axes, panels, strict=False):
+        axis.set(title=title, xlabel="step")
+        axis.grid(alpha=0.3)
+        for layer, style in styles.items():
+            _draw_layer(axis, looks, name, layer, style)
+        if name == "entropy":
+            axis.set_ylim(-0.03, 1.03)
+        if logarithmic:
+            axis.set_yscale("log")
+    for axis in axes[len(panels) :]:
+        axis.axis("off")
+    _legend(figure, styles, crossed=any(look.get("warned") for look in looks))
+    return figure
+
+
+def inside_figures(lines: Sequence[Mapping[str, Any]]) -> dict[str, Figure]:
+    """The figure under its name, for a run that was looked into; else nothing."""
+    return {"inside": draw_inside(lines)} if any(x["kind"] == INSIDE for x in lines) else {}
+
+
+def _draw_layer(
+    axis: Any, looks: Sequence[Mapping[str, Any]], name: str, layer: str, style: dict[str, Any]
+) -> None:
+    """One curve of a panel, with the band of its heads and the crosses of its collapses."""
+    steps, values = _curve(looks, name, layer)
+    if not len(steps):
+        return
+    axis.plot(steps, values, marker="." if len(steps) < 30 else "", linewidth=1.2, **style)
+    least, most = (_curve(looks, f"{name}_{end}", layer)[1] for end in ("min", "max"))
+    if len(least) == len(most) == len(steps):
+        axis.fill_between(steps, least, most, color=style["color"], alpha=0.12, linewidth=0)
+    if name in ("entropy", "distance"):
+        wrong = {look["step"] for look in looks if layer in look.get("warned", ())}
+        crossed = np.isin(steps, list(wrong))
+        axis.plot(steps[crossed], values[crossed], "x", color="crimson", markersize=7)
+
+
+def _curve(looks: Sequence[Mapping[str, Any]], name: str, layer: str) -> Curve:
+    """Steps and values of a number; entropies as shares of those of uniform attention."""
+    key, uniform = f"{name}/{layer}", f"entropy_uniform/{layer}"
+    there = [look for look in looks if key in look]
+    if name.startswith("entropy"):
+        there = [look for look in there if look.get(uniform, 0) > 0]
+    if name.endswith(("_norm", "_ratio")):  # a logarithmic scale has no zero
+        there = [look for look in there if look[key] > 0]
+    values = [look[key] / (look[uniform] if name.startswith("entropy") else 1.0) for look in there]
+    return np.array([look["step"] for look in there]), np.array(values, np.float64)
+
+
+def _names(looks: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+    """The layers that a number is known of, each once, in the order of the lines."""
+    found = (key.split("/", 1) for look in looks for key in look)
+    return list(dict.fromkeys(rest[0] for first, *rest in found if first == name and rest))
+
+
+def _layers(looks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """All layers: blocks as they follow each other, then the rest."""
+    layers = list(dict.fromkeys(layer for name, _, _ in _PANELS for layer in _names(looks, name)))
+    return sorted(filter(_is_block, layers), key=_numbers) + sorted(
+        (layer for layer in layers if not _is_block(layer)), key=_numbers
+    )
+
+
+def _styles(layers: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Blocks from dark to bright, in their order; what is outside of them dashed."""
+    blocks = [layer for layer in layers if _is_block(layer)]
+    shades = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.9, max(1, len(blocks))))
+    styles = {layer: {"color": shade} for layer, shade in zip(blocks, shades, strict=True)}
+    others = [layer for layer in layers if layer not in styles]
+    for i, layer in enumerate(others):
+        dashes = "--" if i < len(_OUTSIDE) else ":"
+        styles[layer] = {"color": _OUTSIDE[i % len(_OUTSIDE)], "linestyle": dashes}
+    return styles
+
+
+def _legend(figure: Figure, styles: Mapping[str, dict[str, Any]], crossed: bool) -> None:
+    """The names of the layers beside the panels; of many blocks the first, the last and some."""
+    blocks = [layer for layer in styles if _is_block(layer)]
+    others = [layer for layer in styles if layer not in blocks]
+    places = np.linspace(0, len(blocks) - 1, min(len(blocks), _MOST_NAMES)).round().astype(int)
+    named = [blocks[i] for i in places] + others[:_MOST_NAMES]
+    handles = [Line2D([], [], label=layer, **styles[layer]) for layer in named]
+    if crossed:
+        cross = {"marker": "x", "linestyle": "", "color": "crimson"}
+        handles.append(Line2D([], [], label="collapsed", **cross))
+    figure.legend(handles=handles, loc="outside right upper", fontsize=8, frameon=False)
+
+
+def _is_block(layer: str) -> bool:
+    return re.search(r"blocks_\d+$", layer) is not None
+
+
+def _numbers(layer: str) -> tuple:
+    """A key that sorts `blocks_10` behind `blocks_9`."""
+    return tuple(int(part) if part.isdigit() else part for part in re.split(r"(\d+)", layer))
