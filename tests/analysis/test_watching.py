@@ -199,9 +199,9 @@ def test_the_update_is_the_one_that_the_step_then_makes(vit):
     """By AdamW with clipping, dropped paths and MixUp, from a state that has taken steps."""
     experiment, watcher, _, batch = vit
     state, step = experiment.initial_state(), experiment.train_step()
-    for _ in range(2):
+    for _ in range(4):
         state = step(state, batch)
-    numbers, _ = watcher(2, state, batch)
+    numbers, _ = watcher(4, state, batch)
     before = jax.device_get(state.params)
     after = jax.device_get(step(state, batch).params)
     moved = as_floats(block_norms(jax.tree.map(np.subtract, after, before)))

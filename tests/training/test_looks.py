@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.comparing import assert_same_run, metrics_but_timings, whole_state
+from tests.training.test_reporting import tensorboard_scalars
 from vit_jax.analysis.watching import Watching
 from vit_jax.errors import UserError
 from vit_jax.training import fit
@@ -142,20 +143,18 @@ def test_a_warning_is_said_when_it_begins_and_again_when_it_comes_back(
     ]
 
 
-def test_tensorboard_and_the_figure_have_what_was_seen(tiny_config, tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
+def test_tensorboard_the_figure_and_the_report_have_what_was_seen(tiny_config, tmp_path):
     from vit_jax.analysis.report import draw_all
 
     config = tiny_config({"log.inside": "2"})
     run = fit(config, tmp_path / "run", watch=Watching, draw=draw_all).run
-    events = EventAccumulator(str(run.tensorboard)).Reload()
-    scalars = events.Scalars("inside/entropy/blocks_0")
-    assert [scalar.step for scalar in scalars] == [0, 2, 4]
-    assert [scalar.value for scalar in scalars] == pytest.approx(
-        [line["entropy/blocks_0"] for line in looks(run.path)]
-    )
+    scalars = tensorboard_scalars(run.tensorboard)
+    assert [x[1:] for x in scalars if x[0] == "inside/entropy/blocks_0"] == [
+        (line["step"], pytest.approx(line["entropy/blocks_0"], abs=1e-5))
+        for line in looks(run.path)
+    ]
     assert (run.figures / "inside.png").stat().st_size > 10_000
+    assert "What happened inside" in run.report_file.read_text(encoding="utf-8")
 
 
 def test_an_interval_without_somebody_who_looks_is_a_mistake(tiny_config, tmp_path):
