@@ -12,7 +12,10 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 # How many figures each notebook shows; a new notebook has to be entered here.
-FIGURES = {"01_train_and_look": 4}
+FIGURES = {"01_train_and_look": 4, "06_inside_a_training_run": 2}
+
+# Those that train models of their own, whatever run there is, and have a test of their own below.
+OWN_MODELS = {"06_inside_a_training_run"}
 
 TRAINS = "so a small model is trained"
 
@@ -41,7 +44,11 @@ def printed(outputs):
     return "".join(output.text for output in outputs if output.get("name") == "stdout")
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [path for path in NOTEBOOKS if path.stem not in OWN_MODELS],
+    ids=lambda path: path.stem,
+)
 def test_a_notebook_looks_at_a_run_that_is_there(path, execute, finished_run):
     outputs = execute(path, finished_run.path)
     assert TRAINS not in printed(outputs)
@@ -66,6 +73,17 @@ def test_without_a_run_the_first_notebook_trains_one_that_reads_digits(execute, 
     right, total = re.search(r"(\d+) of (\d+) pictures are right", printed(outputs)).groups()
     assert int(total) == 360
     assert int(right) > 300  # a linear classifier on the raw pixels is beyond that
+
+
+@pytest.mark.slow
+def test_the_notebook_of_a_training_run_provokes_a_collapse_that_the_log_names(execute):
+    outputs = execute(ROOT / "notebooks/06_inside_a_training_run.ipynb", "none")
+    assert count_figures(outputs) == FIGURES["06_inside_a_training_run"]
+    good, bad = map(float, re.findall(r"([\d.]+) % of the test digits are right", printed(outputs)))
+    assert good > 80 > 50 > bad
+    assert re.search(r"blocks_\d had collapsed in \d+ of \d+ looks", printed(outputs))
+    said = "".join(output.get("data", {}).get("text/plain", "") for output in outputs)
+    assert re.search(r"warning: the attention of blocks_\d has collapsed by step", said)
 
 
 def test_every_notebook_is_known_here():

@@ -95,11 +95,20 @@ def assert_same(workdir, other):
     for name in ("loss", "accuracy", "grad_norm", "examples"):
         got, wanted = ([line.get(name, 0) for line in run] for run in (lines, expected))
         np.testing.assert_allclose(got, wanted, rtol=1e-5, err_msg=name)
+    looks, others = (
+        [line for line in run if line["kind"] == "inside"] for run in (lines, expected)
+    )
+    for look, other in zip(looks, others, strict=True):
+        names = [name for name in other if "/" in name]
+        assert look.keys() == other.keys() and len(names) > 10
+        got, wanted = ([line[name] for name in names] for line in (look, other))
+        np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-6, err_msg=str(names))
 
 
 @pytest.mark.slow
 def test_two_processes_of_four_devices_train_and_count_as_one_of_eight(start, run_two, tmp_path):
     changes = {**RANDOM, "duration": "4 steps", "evaluate.every": "4", "checkpoint.every": "4"}
+    changes["log.inside"] = "2"  # all processes take part, and one of them writes
     alone = start(tmp_path / "one", changes, devices=8)
     _, errors = alone.communicate(timeout=PATIENCE)
     assert alone.returncode == 0, errors

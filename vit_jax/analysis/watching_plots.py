@@ -85,7 +85,7 @@ def _draw_layer(
     least, most = (_curve(looks, f"{name}_{end}", layer)[1] for end in ("min", "max"))
     if len(least) == len(most) == len(steps):
         axis.fill_between(steps, least, most, color=style["color"], alpha=0.12, linewidth=0)
-    if name in ("entropy", "distance"):
+    if name == "entropy":
         wrong = {look["step"] for look in looks if layer in look.get("warned", ())}
         crossed = np.isin(steps, list(wrong))
         axis.plot(steps[crossed], values[crossed], "x", color="crimson", markersize=7)
