@@ -3,12 +3,14 @@
 Each imports what it needs itself, so that help and mistakes do not wait for JAX.
 """
 
+import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit_jax.command_options import Checkpoint, Raw, Run, parse_checkpoint, parse_layer
+from vit_jax.command_options import AsJson, Checkpoint, Raw, Run, parse_checkpoint, parse_layer
 from vit_jax.errors import UserError
+from vit_jax.screens import print_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,9 +45,66 @@ def attention(
     print(f"The picture is {output}.")
 
 
+def probe(
+    run: Run,
+    dataset: Annotated[
+        str, typer.Option(help="Other data, of any classes; default: the run's own.")
+    ] = "",
+    split: Annotated[str, typer.Option(help="What the accuracy is of.")] = "test",
+    train_split: Annotated[str, typer.Option(help="What is learned from.")] = "train",
+    other: Annotated[
+        str, typer.Option("--with", help="Another run, to compare its layers with.")
+    ] = "",
+    pool: Annotated[
+        str, typer.Option(help="Of tokens: own, as the model does it, mean or cls.")
+    ] = "own",
+    pictures: Annotated[
+        int, typer.Option(min=0, help="The most of each split, at random; 0: all.")
+    ] = 2000,
+    neighbours: Annotated[int, typer.Option(min=1, help="That vote for a class.")] = 10,
+    output: Annotated[str, typer.Option("--output", "-o", help="File.")] = "probe.png",
+    as_csv: Annotated[str, typer.Option("--csv", help="A CSV file to write the results to.")] = "",
+    checkpoint: Checkpoint = "last",
+    raw: Raw = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what each layer knows of the classes, and how alike the layers are."""
+    from vit_jax.analysis.probe_report import probe_run, progress_bars
+
+    with progress_bars() as progress:
+        report = probe_run(
+            run,
+            other=other,
+            dataset=dataset,
+            split=split,
+            train_split=train_split,
+            pool=pool,
+            pictures=pictures,
+            neighbours=neighbours,
+            checkpoint=parse_checkpoint(checkpoint),
+            raw=raw,
+            progress=progress,
+        )
+    if as_csv:
+        report.write_csv(as_csv)
+    _save(report.figure(), output)
+    if as_json:
+        return print(json.dumps(report.to_dict(), ensure_ascii=False))
+    train, test = report.pictures
+    print(
+        f"Accuracy in % on {test:,} pictures of {split} of probes that learned from {train:,} of "
+        f"{train_split}, with intervals of 95 %: of linear probe and {neighbours} neighbours for "
+        "other test pictures (Wilson), of shots (pictures of each class) for other draws of the "
+        "pictures learned from (Student's t)."
+    )
+    for one in report.runs:
+        print_table(report.table(one))
+    print(f"The picture is {output}.")
+
+
 def _save(figure: "Figure", output: str) -> None:
-    """Writes a figure; raises UserError for an ending that stands for no kind of picture."""
+    """Writes a figure; raises UserError for a path that stands for no picture."""
     try:
         figure.savefig(output, dpi=120)
-    except ValueError as error:
+    except (ValueError, FileNotFoundError) as error:
         raise UserError(f"--output={output} cannot be written: {error}") from error

@@ -3,12 +3,25 @@
 import jax
 import numpy as np
 import pytest
+import scipy.stats
 from sklearn.linear_model import Ridge
+from sklearn.neighbors import KNeighborsClassifier
 
 from vit_jax import create_model
-from vit_jax.analysis.probe import Pooled, extract, few_shot, linear_probe, ridge
+from vit_jax.analysis.layers import Layers
+from vit_jax.analysis.probe import (
+    Pooled,
+    extract,
+    few_shot,
+    knn,
+    linear_probe,
+    probe_layers,
+    ridge,
+    t_interval,
+)
 from vit_jax.data import Preprocessing, open_source
 from vit_jax.deploy import Classifier
+from vit_jax.errors import UserError
 
 
 def clusters(pictures, classes=4, width=20, spread=0.3, seed=0):
@@ -73,3 +86,56 @@ def test_features_are_those_of_the_model_one_row_for_each_picture(data_dir):
         {"params": params}, preprocessing.normalize(images), method="features"
     ).pooled
     np.testing.assert_allclose(pooled.features, expected, atol=1e-5)
+
+
+def test_the_interval_over_draws_is_that_of_student():
+    """By hand for 0.7, 0.8, 0.9: mean 0.8, deviation 0.1, and t = 4.303 for 2 degrees."""
+    spread = 4.302653 * 0.1 / np.sqrt(3)
+    assert t_interval([0.7, 0.8, 0.9]) == pytest.approx((0.8 - spread, 1.0))  # cut at 1
+    values = np.random.default_rng(0).uniform(0.4, 0.6, size=10)
+    expected = scipy.stats.t.interval(0.95, 9, loc=values.mean(), scale=scipy.stats.sem(values))
+    assert t_interval(values) == pytest.approx(expected)
+    assert t_interval([0.5]) == (0, 1)
+
+
+def test_few_shot_gives_the_interval_of_its_draws():
+    train, test = clusters(100, spread=2.0), clusters(80, spread=2.0, seed=1)
+    [few] = few_shot(train, test, shots=(2,), draws=5, seed=3)
+    # n - 1 for the interval, n for the deviation that is shown.
+    half = scipy.stats.t.ppf(0.975, 4) * few.deviation / np.sqrt(4)
+    assert (few.low, few.high) == pytest.approx((few.accuracy - half, few.accuracy + half))
+
+
+def test_neighbours_of_many_pictures_are_those_of_scikit_learn():
+    train, test = clusters(300, spread=1.5), clusters(4100, spread=1.5, seed=1)
+    theirs = KNeighborsClassifier(1, metric="cosine").fit(*train).score(*test)
+    assert knn(train, test, neighbours=1) == pytest.approx(theirs)
+    assert 0.5 < theirs < 1
+
+
+def test_every_layer_gets_every_probe_with_an_interval():
+    train, test = clusters(80), clusters(40, seed=1)
+    noise = np.random.default_rng(5)
+    of_train = Layers({"a": noise.normal(size=(80, 6)), "b": train.features}, train.labels)
+    of_test = Layers({"a": noise.normal(size=(40, 6)), "b": test.features}, test.labels)
+    poor, good = probe_layers(of_train, of_test, neighbours=3, draws=4)
+    assert (poor.layer, poor.width, good.layer, good.width) == ("a", 6, "b", 20)
+    assert [few.shots for few in good.few_shot] == [1, 5, 10]
+    # Wilson's interval of 40 right answers of 40 ends at 40 / (40 + 1.96^2).
+    for one in (good.linear, good.knn):
+        assert one == pytest.approx((1, 40 / (40 + 1.96**2), 1))
+    assert poor.linear.high < 0.7 and poor.knn.high < 0.7  # who knows nothing reaches a quarter
+    assert poor.linear.accuracy == linear_probe(of_train.pooled("a"), of_test.pooled("a"))
+
+
+def test_what_cannot_be_probed_is_told():
+    one_class = clusters(40)._replace(labels=np.zeros(40, int))
+    layers = Layers({"a": one_class.features}, one_class.labels)
+    with pytest.raises(UserError, match="40 training pictures are all of one"):
+        probe_layers(layers, layers)
+    layers = Layers({"a": one_class.features}, np.arange(40) % 4)
+    with pytest.raises(UserError, match="50 neighbours cannot be found among 40"):
+        probe_layers(layers, layers, neighbours=50)
+    layers = Layers({"a": np.full((40, 3), np.nan)}, np.arange(40) % 4)
+    with pytest.raises(UserError, match="features of a are not finite"):
+        probe_layers(layers, layers)

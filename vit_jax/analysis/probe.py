@@ -1,66 +1,134 @@
-"""What a model's features are worth without training them: linear probe and few-shot regression.
+"""What a model's features are worth without training them: linear probe, neighbours, few-shot.
 
     train, test = (extract(classifier, source) for source in (train_source, test_source))
     linear_probe(train, test)                 # accuracy of logistic regression on the features
     few_shot(train, test, shots=(1, 5, 10))   # of ridge regression on a few pictures of each class
 
-Both take the pooled features as they are. Features are brought to mean 0 and deviation 1 by the
-pictures that are learned from.
+    train, test = (extract_layers(classifier, source) for source in (train_source, test_source))
+    probe_layers(train, test)                 # all of it for every layer, with intervals
+
+Probes take pooled features as they are. For the two regressions they are brought to mean 0 and
+deviation 1 by the pictures that are learned from; neighbours go by the angle between features.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from vit_jax.data import Source, eval_batches
+from vit_jax.analysis.layers import Layers, Pooled, real_rows
+from vit_jax.analysis.learned import confidence_interval, knn_accuracy
+from vit_jax.data import Source
 from vit_jax.deploy import Classifier
 from vit_jax.errors import UserError
 
+SHOTS = (1, 5, 10)
 
-class Pooled(NamedTuple):
-    """Features of pictures.
-
-    features: what a model has pooled. labels: class indices.
-    """
-
-    features: Float[np.ndarray, "pictures width"]
-    labels: Int[np.ndarray, " pictures"]
+_TEST_ROWS = 2048  # whose similarities with all training pictures are held at a time
 
 
 class FewShot(NamedTuple):
     """The result with some pictures of each class to learn from.
 
-    shots: how many. accuracy: mean over draws of the pictures. deviation: between the draws.
+    shots: how many. accuracy: mean over draws of the pictures. deviation: between the draws. low,
+    high: the interval that holds the mean over all possible draws with 95 % confidence, by
+    Student's t; it says nothing of other test pictures. From 0 to 1 of a single draw.
     """
 
     shots: int
     accuracy: float
     deviation: float
+    low: float = 0.0
+    high: float = 1.0
+
+
+class Measured(NamedTuple):
+    """An accuracy on test pictures, and the interval that holds the true one with 95 % confidence.
+
+    The interval is Wilson's: it stands for the choice of test pictures, not of training pictures.
+    """
+
+    accuracy: float
+    low: float
+    high: float
+
+
+class LayerProbe(NamedTuple):
+    """What the features of one layer are worth.
+
+    layer: its name. width: numbers in a feature. linear: by `linear_probe`. knn: by the nearest
+    neighbours. few_shot: for each number of shots that the training pictures allow.
+    """
+
+    layer: str
+    width: int
+    linear: Measured
+    knn: Measured
+    few_shot: tuple[FewShot, ...]
 
 
 def extract(classifier: Classifier, source: Source, batch_size: int = 64) -> Pooled:
     """Pooled features of every picture of a source that can be read, in float32.
 
-    Raises UserError where pictures have several labels.
+    Raises UserError where pictures have several labels, or none can be read.
     """
-    if source.multi_label:
-        raise UserError("probes are for pictures of one class each, and these have several labels")
 
-    @jax.jit
     def forward(variables, images):
-        images = classifier.preprocessing.normalize(images)
-        return classifier.model.apply(variables, images, method="features").pooled
+        return [classifier.model.apply(variables, images, method="features").pooled]
 
     features, labels = [], []
-    for batch in eval_batches(source, classifier.preprocessing, batch_size=batch_size):
-        real = batch["mask"] > 0
-        pooled = np.asarray(forward(classifier.variables, batch["image"]), np.float32)
-        features.append(pooled[real])
-        labels.append(batch["label"][real])
+    for [pooled], batch_labels in real_rows(
+        classifier, source, forward, classifier.variables, batch_size
+    ):
+        features.append(np.asarray(pooled, np.float32))
+        labels.append(batch_labels)
     return Pooled(np.concatenate(features), np.concatenate(labels))
+
+
+def probe_layers(
+    train: Layers,
+    test: Layers,
+    *,
+    shots: Sequence[int] = SHOTS,
+    draws: int = 10,
+    neighbours: int = 10,
+    l2: float = 1.0,
+    few_shot_l2: float = 10.0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[LayerProbe]:
+    """What the features of every layer are worth: linear probe, neighbours and few-shot.
+
+    Args:
+        train, test: features of the same layers.
+        shots, draws: of `few_shot`.
+        neighbours: that vote.
+        l2: of `linear_probe`. few_shot_l2: of `few_shot`; 10 is better than its default
+            for narrow layers, by far where pictures are few.
+        progress: is told how many of all layers are done.
+
+    Raises:
+        UserError: pictures of a single class, fewer of them than neighbours, or features that are
+            not finite.
+    """
+    check_labels(train.labels, neighbours)
+    probes = []
+    for number, layer in enumerate(train.features):
+        of_train, of_test = train.pooled(layer), test.pooled(layer)
+        for one in (of_train, of_test):
+            if not np.isfinite(one.features).all():
+                raise UserError(f"features of {layer} are not finite: the model has diverged")
+        probes.append(
+            LayerProbe(
+                layer,
+                of_train.features.shape[1],
+                _measured(linear_probe(of_train, of_test, l2=l2), of_test),
+                _measured(knn(of_train, of_test, neighbours), of_test),
+                tuple(few_shot(of_train, of_test, shots=shots, draws=draws, l2=few_shot_l2)),
+            )
+        )
+        progress(number + 1, len(train.features))
+    return probes
 
 
 def linear_probe(train: Pooled, test: Pooled, *, l2: float = 1.0) -> float:
@@ -114,8 +182,57 @@ def few_shot(
                 ]
             )
             accuracies.append(_ridge_accuracy(train, chosen, test, classes, l2))
-        results.append(FewShot(count, float(np.mean(accuracies)), float(np.std(accuracies))))
+        interval = t_interval(accuracies)
+        spread = float(np.std(accuracies))
+        results.append(FewShot(count, float(np.mean(accuracies)), spread, *interval))
     return results
+
+
+def knn(train: Pooled, test: Pooled, neighbours: int = 10) -> float:
+    """Accuracy on `test` of the class that most of the nearest pictures of `train` have.
+
+    Nearest by the cosine between features, as they are.
+    """
+    right = 0.0
+    for start in range(0, len(test.labels), _TEST_ROWS):
+        rows = slice(start, start + _TEST_ROWS)
+        labels = test.labels[rows]
+        one = knn_accuracy(train.features, train.labels, test.features[rows], labels, neighbours)
+        right += one * len(labels)
+    return right / len(test.labels)
+
+
+def t_interval(values: Iterable[float]) -> tuple[float, float]:
+    """The interval that holds the mean of shares with 95 % confidence (Student 1908).
+
+    Cut at 0 and 1, which are all that is known of a single value.
+    """
+    from scipy.stats import t  # slow to import
+
+    values = np.asarray(list(values), np.float64)
+    if len(values) < 2:
+        return 0.0, 1.0
+    spread = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    return float(max(0, values.mean() - spread)), float(min(1, values.mean() + spread))
+
+
+def _measured(accuracy: float, test: Pooled) -> Measured:
+    return Measured(accuracy, *confidence_interval(accuracy, len(test.labels)))
+
+
+def check_labels(labels: Int[np.ndarray, " pictures"], neighbours: int = 1) -> None:
+    """Raises UserError for training pictures of a single class, or fewer than neighbours."""
+    pictures, classes = len(labels), len(np.unique(labels))
+    if classes < 2:
+        raise UserError(
+            f"probes tell classes apart, and the {pictures:,} training pictures are all of one; "
+            "take a split that has several"
+        )
+    if pictures < neighbours:
+        raise UserError(
+            f"{neighbours} neighbours cannot be found among {pictures:,} training pictures; ask "
+            "for fewer neighbours, or take more pictures"
+        )
 
 
 def _ridge_accuracy(
