@@ -91,8 +91,8 @@ def test_the_last_block_of_a_stage_is_the_map_that_the_model_gives(name, source)
     seen = classifier.model.apply(classifier.variables, images, method="features")
     for stage, block in ((0, blocks[0]), (1, blocks[2])):
         expected = np.asarray(seen.stages[stage]).mean(axis=(1, 2))
-        np.testing.assert_allclose(layers.features[block], expected, atol=1e-5)
-    np.testing.assert_allclose(layers.features["pooled"], seen.pooled, atol=1e-5)
+        np.testing.assert_allclose(layers.features[block], expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(layers.features["pooled"], seen.pooled, rtol=1e-5, atol=1e-5)
 
 
 def layer_norm(x, parameters):
