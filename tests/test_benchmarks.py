@@ -85,3 +85,14 @@ def test_students_are_compared_alone_and_taught(tmp_path):
     assert [row[0] for row in rows] == ["all 1,437 training digits", "the first 144"]
     assert all(0 <= float(cell) <= 100 for row in rows for cell in row[1:])
     assert len(list(tmp_path.glob("*/model.json"))) == 7  # the teacher and six students
+
+
+@pytest.mark.slow
+def test_what_weights_cost_is_a_ratio_to_a_call_that_does_not_ask():
+    """That the plain call has no part of them is checked by the benchmark itself."""
+    lines = run_benchmark("attention_weights", "--pictures", "32", "--rounds", "2").splitlines()
+    (head,) = (at for at, line in enumerate(lines) if line.startswith("| tokens |"))
+    [row] = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[head + 2 :]]
+    assert row[0] == "5"
+    assert float(row[2]) > 0
+    assert float(row[5]) > 1  # 4 blocks x 3 heads of 5 x 5 weights are more to give back

@@ -12,10 +12,13 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 # How many figures each notebook shows; a new notebook has to be entered here.
-FIGURES = {"01_train_and_look": 4, "06_inside_a_training_run": 2}
+FIGURES = {"01_train_and_look": 4, "02_attention": 8, "06_inside_a_training_run": 2}
 
 # Those that train models of their own, whatever run there is, and have a test of their own below.
 OWN_MODELS = {"06_inside_a_training_run"}
+
+# Those that take more than 20 seconds even on a tiny run.
+SLOW = {"02_attention"}
 
 TRAINS = "so a small model is trained"
 
@@ -46,8 +49,11 @@ def printed(outputs):
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in NOTEBOOKS if path.stem not in OWN_MODELS],
-    ids=lambda path: path.stem,
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem in SLOW))
+        for path in NOTEBOOKS
+        if path.stem not in OWN_MODELS
+    ],
 )
 def test_a_notebook_looks_at_a_run_that_is_there(path, execute, finished_run):
     outputs = execute(path, finished_run.path)

@@ -26,23 +26,39 @@ def report(run: Run) -> None:
 
 def attention(
     run: Run,
-    picture: Annotated[str, typer.Argument(help="Picture file.")],
-    layer: Annotated[str, typer.Option(help="last, or a number from 0.")] = "last",
+    pictures: Annotated[list[str], typer.Argument(help="Picture files.", metavar="PICTURE...")],
+    layer: Annotated[
+        str, typer.Option(help="last, a number from 0, or pool: attention pooling.")
+    ] = "last",
     head: Annotated[
         str, typer.Option(help="mean, all, a number from 0, rollout or relevance.")
     ] = "mean",
+    query: Annotated[
+        str, typer.Option(help="The patch that asks, ROW,COLUMN from 0; default: the class token.")
+    ] = "",
+    distances: Annotated[
+        str,
+        typer.Option(
+            help="File: how far every head looks, and how widely, over all pictures; no overlay.",
+            metavar="FILE",
+        ),
+    ] = "",
     output: Annotated[str, typer.Option("--output", "-o", help="File.")] = "attention.png",
     checkpoint: Checkpoint = "last",
     raw: Raw = False,
 ) -> None:
-    """Draw where a model looks in a picture: what it sees, the map, and both together."""
+    """Draw where a model looks in pictures: what it sees, the map, and both together."""
+    number, asking = layer if layer == "pool" else parse_layer(layer), _parse_query(query)
+    from vit_jax.analysis.attention_plots import draw_distances, look_in_turn
     from vit_jax.analysis.overlays import draw_attention
     from vit_jax.deploy import load
 
-    number = parse_layer(layer)
-    figure = draw_attention(load(run, parse_checkpoint(checkpoint), raw=raw), picture, number, head)
-    _save(figure, output)
-    print(f"The picture is {output}.")
+    classifier = load(run, parse_checkpoint(checkpoint), raw=raw)
+    if distances:
+        _save(draw_distances(look_in_turn(classifier, pictures)), distances, "distances")
+    else:
+        _save(draw_attention(classifier, pictures, number, head, asking), output)
+    print(f"The picture is {distances or output}.")
 
 
 def probe(
@@ -102,9 +118,19 @@ def probe(
     print(f"The picture is {output}.")
 
 
-def _save(figure: "Figure", output: str) -> None:
+def _parse_query(text: str) -> int | tuple[int, int]:
+    """Row and column of a patch; 0 of an empty text, the token that asks by default."""
+    numbers = text.split(",")
+    if text and (len(numbers) != 2 or not all(number.strip().isdecimal() for number in numbers)):
+        raise UserError(
+            f"--query={text} is not legal; write ROW,COLUMN of a patch, each from 0, such as 0,2"
+        )
+    return (int(numbers[0]), int(numbers[1])) if text else 0
+
+
+def _save(figure: "Figure", output: str, option: str = "output") -> None:
     """Writes a figure; raises UserError for a path that stands for no picture."""
     try:
         figure.savefig(output, dpi=120)
     except (ValueError, FileNotFoundError) as error:
-        raise UserError(f"--output={output} cannot be written: {error}") from error
+        raise UserError(f"--{option}={output} cannot be written: {error}") from error

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
@@ -39,19 +38,12 @@ def test_weights_of_every_layer_and_head(name, tmp_path):
 def test_weights_of_the_last_block_of_every_stage(name, tmp_path):
     """Within windows, and to the keys of a reduced map; of PVT it is every block."""
     model, variables, images = read(name, tmp_path)
-    _, kept = jax.jit(
-        lambda v, x: model.apply(v, x, attention_weights=True, mutable=["intermediates"])
-    )(variables, images)
-    ours = {
-        (i, j): kept["intermediates"][f"stages_{i}"][f"blocks_{j}"]["attn"]["weights"][0]
-        for i, depth in enumerate(model.depths)
-        for j in range(depth)
-    }
+    seen = look(model, variables, images)
+    ours = [layer.weights for layer in seen.layers]
     theirs = expected(name)
     if name == "swin_hf":
-        ours = [ours[i, depth - 1] for i, depth in enumerate(model.depths)]
-    else:
-        ours = list(ours.values())
+        last = [seen.stage(first)[-1] for first in np.cumsum([0, *model.depths[:-1]])]
+        ours = [layer.weights for layer in last]
     assert len(ours) == len(theirs)
     for one, golden in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, golden, atol=TOLERANCE)
