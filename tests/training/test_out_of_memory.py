@@ -76,6 +76,11 @@ def test_what_is_done_already_is_not_proposed():
         assert done not in text
 
 
+def test_looks_inside_the_model_are_the_first_to_go():
+    assert "(1) no looks inside the model, --config.log.inside=;" in explain(log={"inside": "5%"})
+    assert "inside" not in explain(log={"inside": ""})
+
+
 def test_proposed_numbers_are_legal():
     text = explain(batch_size=60, devices=4)  # 15 on each: 7 of them, or three parts of 5
     assert "--config.batch_size=28" in text and "--config.accumulate=3" in text

@@ -86,6 +86,8 @@ def _remedies(
     devices = experiment.mesh.size
     if doing == EVALUATION and at_once > 1:
         yield f"fewer pictures at a time, --config.evaluate.batch_size={devices * (at_once // 2)}"
+    if doing == TRAINING and config.get("log.inside"):
+        yield "no looks inside the model, --config.log.inside="
     if doing == TRAINING and at_once > 1:
         yield f"a smaller batch, --config.batch_size={devices * parts * (at_once // 2)}"
         of_each = at_once * parts
