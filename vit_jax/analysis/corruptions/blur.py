@@ -20,7 +20,12 @@ def defocus_blur(
 
 
 def disk(radius: float, alias_blur: float) -> Float[np.ndarray, "side side"]:
-    """A disk of sum 1, its edge softened by a Gaussian of `alias_blur` pixels."""
+    """A disk of sum 1, its edge softened by a Gaussian of `alias_blur` pixels.
+
+    Where the disk touches the border of its array, softening mirrors it there and its sum is up to
+    1.013. It is in single precision, as the reference's: a sum just below 1 shows, since values
+    are cut off and not rounded.
+    """
     from scipy import ndimage
 
     reach, soft = (8, 1) if radius <= 8 else (int(radius), 2)
@@ -29,7 +34,7 @@ def disk(radius: float, alias_blur: float) -> Float[np.ndarray, "side side"]:
     gaussian = np.exp(-(np.arange(-soft, soft + 1) ** 2) / (2 * alias_blur**2))
     gaussian /= gaussian.sum()
     softened = ndimage.correlate1d(inside / inside.sum(), gaussian, axis=0, mode="mirror")
-    return ndimage.correlate1d(softened, gaussian, axis=1, mode="mirror")
+    return ndimage.correlate1d(softened, gaussian, axis=1, mode="mirror").astype(np.float32)
 
 
 def glass_blur(

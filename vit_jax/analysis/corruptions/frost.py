@@ -1,23 +1,106 @@
 """Pictures of frost, drawn: ferns of ice on cold glass.
 
 ImageNet-C lays photographs of frost over its pictures. Theirs are of unknown origin, so these are
-drawn instead, about as bright and as rich in contrast; whoever has the photographs may hand them to
+drawn instead, about as bright and as rich in contrast; whoever has the photographs hands them to
 `corrupt`.
 """
 
+import dataclasses
 import functools
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
+from PIL import Image, ImageDraw
 
 _HEIGHT, _WIDTH = 320, 480
+_FINER = 2  # drawn at twice the size and shrunk, which smooths the lines
+
+
+@dataclasses.dataclass(frozen=True)
+class _Look:
+    """What a picture of frost is like: its glass, and the ferns on it.
+
+    glass, ice: RGB colours from 0 to 255. ferns: how many. length: of a stem, in pixels. mist: how
+    much of the glass is misty.
+    """
+
+    glass: tuple[int, int, int]
+    ice: tuple[int, int, int]
+    ferns: int
+    length: float
+    mist: float
+
+
+# Means and spreads of brightness are near those of the photographs of ImageNet-C: a bluish one, two
+# white ones, and two of white ferns on darker glass.
+_LOOKS = (
+    _Look(glass=(25, 120, 140), ice=(150, 190, 205), ferns=130, length=60, mist=0.7),
+    _Look(glass=(145, 150, 158), ice=(255, 255, 255), ferns=300, length=70, mist=0.75),
+    _Look(glass=(145, 150, 158), ice=(255, 255, 255), ferns=600, length=40, mist=0.75),
+    _Look(glass=(65, 80, 92), ice=(225, 238, 250), ferns=450, length=30, mist=0.6),
+    _Look(glass=(30, 42, 55), ice=(240, 250, 255), ferns=200, length=55, mist=0.4),
+)
 
 
 @functools.cache
 def frost_textures() -> tuple[UInt8[np.ndarray, "320 480 3"], ...]:
     """Five pictures of frost, always the same."""
-    return tuple(_texture(np.random.default_rng(seed)) for seed in range(5))
+    return tuple(_texture(look, np.random.default_rng(i)) for i, look in enumerate(_LOOKS))
 
 
-def _texture(rng):
-    return rng.integers(100, 220, (_HEIGHT, _WIDTH, 3)).astype(np.uint8)
+def _texture(look: _Look, rng: np.random.Generator) -> UInt8[np.ndarray, "320 480 3"]:
+    """Ice in front of glass, as much as mist and ferns together have."""
+    ice = np.maximum(look.mist * _mist(rng), _ferns(look, rng))
+    ice = np.clip(ice + rng.normal(0, 0.03, ice.shape), 0, 1)[..., None]
+    picture = ice * np.array(look.ice) + (1 - ice) * np.array(look.glass)
+    return np.clip(picture, 0, 255).astype(np.uint8)
+
+
+def _mist(rng: np.random.Generator) -> Float[np.ndarray, "320 480"]:
+    """A soft cloud from 0 to 1: noise of four sizes, the large ones strongest."""
+    cloud = np.zeros((_HEIGHT, _WIDTH))
+    for cell in (160, 80, 40, 10):
+        noise = rng.random((_HEIGHT // cell + 1, _WIDTH // cell + 1)).astype(np.float32)
+        layer = Image.fromarray(noise).resize((_WIDTH, _HEIGHT), Image.Resampling.BICUBIC)
+        cloud += cell**0.5 * np.asarray(layer)
+    cloud -= cloud.min()
+    return cloud / cloud.max()
+
+
+def _ferns(look: _Look, rng: np.random.Generator) -> Float[np.ndarray, "320 480"]:
+    """Ferns that grow in clusters from random seeds, faint ones first; from 0 to 1."""
+    canvas = Image.new("L", (_WIDTH * _FINER, _HEIGHT * _FINER))
+    draw = ImageDraw.Draw(canvas)
+    for strength in np.sort(rng.uniform(0.2, 1, look.ferns)):
+        root = rng.uniform(0, canvas.size)
+        length = _FINER * look.length * rng.lognormal(0, 0.4)
+        for direction in rng.uniform(0, 2 * np.pi, rng.integers(1, 5)):
+            _draw_fern(draw, root, direction, length, 255 * strength, rng)
+    return np.asarray(canvas.resize((_WIDTH, _HEIGHT), Image.Resampling.BOX)) / 255
+
+
+def _draw_fern(
+    draw: ImageDraw.ImageDraw,
+    root: Float[np.ndarray, "2"],
+    direction: float,
+    length: float,
+    strength: float,
+    rng: np.random.Generator,
+) -> None:
+    """A bent stem, and needles at 60 degrees from it, shorter towards the tip, as ice grows."""
+    spacing = 2 * _FINER
+    steps = np.arange(length // spacing + 2)
+    directions = direction + rng.normal(0, 0.012) * steps
+    stem = root + spacing * np.cumsum(_unit(directions), axis=0)
+    reach = 0.3 * (length - spacing * steps).clip(0) * rng.uniform(0.4, 1, steps.size)
+    left, right = (stem + reach[:, None] * _unit(directions + a) for a in (-np.pi / 3, np.pi / 3))
+    leaf = np.concatenate([stem[:1], left, right[::-1]])
+    draw.polygon(leaf.ravel().tolist(), fill=int(rng.uniform(0.1, 0.7) * strength))
+    needles = np.stack([stem, left, stem, right, stem], axis=1)
+    draw.line(needles.ravel().tolist(), fill=int(0.8 * strength), width=1)
+    draw.line(stem.ravel().tolist(), fill=int(strength), width=_FINER)
+
+
+def _unit(directions: Float[np.ndarray, " steps"]) -> Float[np.ndarray, "steps 2"]:
+    """Vectors of length 1."""
+    return np.stack([np.cos(directions), np.sin(directions)], axis=-1)

@@ -9,7 +9,7 @@ from vit_jax.analysis.corruptions.blur import moved, zoomed
 from vit_jax.analysis.corruptions.frost import frost_textures
 from vit_jax.analysis.corruptions.noise import Corrupted, Picture
 
-_LUMA = np.array([0.299, 0.587, 0.114])  # of red, green and blue (ITU-R BT.601)
+_LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # of red, green and blue (ITU-R BT.601)
 
 
 def snow(
@@ -30,7 +30,7 @@ def snow(
     flakes = np.clip(np.where(flakes < threshold, 0, flakes), 0, 1)
     flakes = moved(flakes, radius, sigma, rng.uniform(-135, -45))
     flakes = (np.round(flakes * 255) / 255)[:height, :width, None]
-    picture = image / 255
+    picture = image.astype(np.float32) / 255  # as the reference, whose last bit shows
     whitened = np.maximum(picture, (picture @ _LUMA)[..., None] * 1.5 + 0.5)
     picture = kept * picture + (1 - kept) * whitened
     return np.clip(picture + flakes + flakes[::-1, ::-1], 0, 1) * 255
