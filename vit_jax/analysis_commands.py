@@ -16,12 +16,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def report(run: Run) -> None:
-    """Write the report of a run anew: settings, results, curves and costs on one page."""
+def report(
+    run: Run,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Only what is there already: no data and no model is loaded."),
+    ] = False,
+) -> None:
+    """Write the report of a run anew: settings, results, failures and costs on one page."""
+    from vit_jax.analysis.full_report import write_full_report
     from vit_jax.analysis.report import write_report
     from vit_jax.runs import RunFolder
 
-    print(f"The report is {write_report(RunFolder(run))}; open it in a browser.")
+    write = write_report if quick else write_full_report
+    print(f"The report is {write(RunFolder(run))}; open it in a browser.")
 
 
 def attention(

@@ -136,7 +136,7 @@ def _draw_over_size(sizes: Sequence[ClassSize]) -> Figure:
         for one, count, recall in zip(sizes, counts, recalls, strict=True):
             right = count > middle  # its name goes to the left, so that it stays in the picture
             panel.annotate(
-                _short(one.name),
+                _short(one.name, 14),
                 (count, recall),
                 xytext=(-5 if right else 5, 4),
                 textcoords="offset points",
@@ -151,9 +151,9 @@ def _draw_over_size(sizes: Sequence[ClassSize]) -> Figure:
     panel.plot([], [], color="tab:red", label="mean of many (> 100), medium, few (< 20)")
     panel.set(
         xlabel="training pictures of the class",
-        ylabel="share found, %",
+        ylabel="share found, %, with 95 % intervals",
         ylim=(-2, 104),
-        title="Classes by size, with 95 % intervals",
+        title="Classes by size",
     )
     panel.legend(loc="lower right")
     panel.grid(alpha=0.3)
@@ -180,10 +180,10 @@ def _draw_balanced(sizes: Sequence[ClassSize]) -> Figure:
     few, many = f"{min(counts):,}", f"{max(counts):,}"
     each = few if few == many else f"{few} to {many}"
     panel.set(
-        xlabel="share found, %",
+        xlabel="share found, %, with 95 % intervals",
         xlim=(-2, 104),
         ylabel="class (its training pictures)" if named else "place of the class, hardest first",
-        title=f"Classes of about one size ({each} training pictures), with 95 % intervals",
+        title=f"Classes of {each} training pictures",
     )
     panel.grid(alpha=0.3)
     return figure
@@ -195,5 +195,5 @@ def _whiskers(sizes: Sequence[ClassSize]) -> Float[np.ndarray, "2 classes"]:
     return 100 * np.maximum(ends, 0).T
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= 20 else f"{name[:19]}…"
+def _short(name: str, length: int = 20) -> str:
+    return name if len(name) <= length else f"{name[: length - 1]}…"

@@ -53,9 +53,8 @@ def write_report(run: RunFolder, lines: Sequence[dict[str, Any]] | None = None) 
     Raises:
         UserError: where the folder holds no run, or nothing of it is logged yet.
     """
-    config, lines = run.read_config(), run.read_metrics() if lines is None else lines
-    if not lines:
-        raise UserError(f"{run.path} has nothing to report yet: {run.metrics_file} has no line")
+    lines = check_reportable(run, lines)
+    config = run.read_config()
     name = run.path.resolve().name
     sections = [
         Section("What was set", [_settings(config)]),
@@ -75,6 +74,23 @@ def write_report(run: RunFolder, lines: Sequence[dict[str, Any]] | None = None) 
         errors="backslashreplace",  # a file name may hold bytes that are no text
     )
     return run.report_file
+
+
+def check_reportable(
+    run: RunFolder, lines: Sequence[dict[str, Any]] | None = None
+) -> Sequence[dict[str, Any]]:
+    """The lines of a run's log; raises UserError where there is nothing to report."""
+    if run.is_run() and not run.config_file.exists():
+        raise UserError(
+            f"{run.path} holds weights that were not trained here, so there is no run to report; "
+            f"python -m vit_jax evaluate {run.path} --dataset=DATASET says what they are worth, "
+            f"and --config.init_from={run.path} trains them further"
+        )
+    run.read_config()
+    lines = run.read_metrics() if lines is None else lines
+    if not lines:
+        raise UserError(f"{run.path} has nothing to report yet: {run.metrics_file} has no line")
+    return lines
 
 
 def _headline(run: RunFolder, config: dict[str, Any], lines: Sequence[dict[str, Any]]) -> str:
@@ -207,12 +223,20 @@ def _failures(run: RunFolder) -> Iterator[str]:
     )
     path = run.figures / "per_class.csv"
     rows = [row for row in read_per_class(path) if row.recall is not None] if path.exists() else []
-    weakest = sorted(rows, key=lambda row: row.recall)[:_MOST_CLASSES]
-    if weakest:
+    if any(row.average_precision is not None for row in rows):
+        yield note(
+            "Pictures here may have several labels, or none, so there is no confusion matrix, and "
+            "no single answer that could be a mistake."
+        )
+    missed = sorted((row for row in rows if row.recall < 1), key=lambda row: row.recall)
+    if missed:
         yield heading("The classes found least often")
         yield table(
-            (row.name, f"{100 * row.recall:.2f} % found", f"of {row.examples}") for row in weakest
+            (row.name, f"{100 * row.recall:.2f} % found", f"of {row.examples}")
+            for row in missed[:_MOST_CLASSES]
         )
+    elif rows:
+        yield note("Every test picture of every class is found.")
 
 
 def _calibration(run: RunFolder) -> Iterator[str]:
@@ -228,7 +252,7 @@ def _calibration(run: RunFolder) -> Iterator[str]:
     yield table(
         [
             ("expected calibration error", _percent(found.expected_error), "bins of equal width"),
-            ("", _percent(equal.expected_error), "bins of equally many pictures"),
+            ("- the same", _percent(equal.expected_error), "bins of equally many pictures"),
             ("largest gap of a bin", _percent(found.largest_error), "bins of equal width"),
             ("mean confidence", _percent(float(predictions.confidence.mean())), ""),
             ("accuracy", _percent(float(right.mean())), f"of {len(right):,} pictures"),
@@ -320,7 +344,7 @@ def _stored(run: RunFolder, name: str, alt: str, caption: str, wide: bool = Fals
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2f} %"
+    return f"{100 * share:.2f}\N{NO-BREAK SPACE}%"
 
 
 def _words(metric: str) -> str:

@@ -178,7 +178,7 @@ def read_predictions(path: Path, class_names: Sequence[str]) -> Predictions:
         labels, predicted, confidence, rank, index = map(np.array, zip(*rows, strict=True))
     except (KeyError, ValueError, TypeError) as error:
         raise UserError(
-            f"{path} does not hold the predictions of this model ({error!r}); delete it, and "
+            f"{path} does not hold the predictions of this model ({error!r}); "
             "python -m vit_jax report RUN makes it anew"
         ) from error
     return Predictions(labels, predicted, confidence.astype(np.float32), rank, index)

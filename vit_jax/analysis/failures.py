@@ -1,0 +1,178 @@
+"""Mistakes with what decided them, and pictures with where the model looked.
+
+    explain_mistakes(classifier, source, predictions)   # picture, gradients, attention
+    attention_samples(classifier, source)
+
+Both draw what the model sees: the picture after preprocessing.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, UInt8
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from vit_jax.analysis.attention import look, upsample
+from vit_jax.analysis.plots import surest_mistakes
+from vit_jax.analysis.saliency import Margin, input_gradient, integrated_gradients, strength
+from vit_jax.data import Source
+from vit_jax.deploy import Classifier
+from vit_jax.errors import UserError
+from vit_jax.training.metrics import Predictions
+
+MISTAKES = 5
+SAMPLES = 8
+
+
+def explain_mistakes(
+    classifier: Classifier,
+    source: Source,
+    predictions: Predictions,
+    count: int = MISTAKES,
+    steps: int = 32,
+) -> Figure:
+    """The surest mistakes, a row each: the picture, its gradient, what speaks for and against.
+
+    Gradients are of the logit of the class that was said less that of the true one: where a change
+    would move it most (`input_gradient`), and what it is made of compared with a black picture
+    (`integrated_gradients`). Where the model has attention, that of its last layer stands beside.
+
+    Args:
+        source, predictions: test data, and what the model says of them.
+        count: mistakes at most.
+        steps: of the integrated gradients.
+
+    Raises:
+        UserError: there is no mistake, or the predictions are of other data.
+    """
+    rows = surest_mistakes(predictions)[:count]
+    if not len(rows):
+        raise UserError("there is no mistake to explain")
+    examples = [_example(source, int(predictions.index[row])) for row in rows]
+    true, said = predictions.labels[rows], predictions.predicted[rows]
+    if any(example["label"] != label for example, label in zip(examples, true, strict=True)):
+        raise UserError(
+            f"{source.name} {source.split} is not what the predictions were made of: labels differ"
+        )
+    seen = np.stack([classifier.preprocessing(example["image"]) for example in examples])
+    images = classifier.preprocessing.normalize(seen)
+    margin = Margin(classifier.model, classifier.variables, said, true)
+    gradient = strength(input_gradient(margin, images))
+    black = classifier.preprocessing.normalize(np.zeros_like(seen[:1]))
+    parts = integrated_gradients(margin, images, black, steps).sum(axis=-1)
+    attended = attention_maps(classifier, seen)
+
+    titles = ["what the model sees", "gradient", "for (red), against (blue)"]
+    titles += [] if attended is None else ["attention"]
+    figure = Figure(figsize=(2.2 * len(titles), 0.4 + 2.45 * len(rows)), layout="constrained")
+    panels = figure.subplots(len(rows), len(titles), squeeze=False)
+    for panel, title in zip(panels[0], titles, strict=True):
+        panel.set_title(title, fontsize=10)
+    for row, line in enumerate(panels):
+        show_picture(line[0], seen[row])
+        show_picture(line[1], gradient[row], "magma")
+        largest = max(float(np.abs(parts[row]).max()), np.finfo(np.float32).tiny)
+        show_picture(line[2], parts[row], "RdBu_r", (-largest, largest))
+        if attended is not None:
+            show_overlay(line[3], seen[row], attended[row], attended[row].max())
+        said_name, true_name = (
+            _short(source.class_names[numbers[row]]) for numbers in (said, true)
+        )
+        confidence = 100 * predictions.confidence[rows[row]]
+        line[0].set_xlabel(
+            f"{true_name}, taken for\n{said_name} ({confidence:.0f} %)",
+            fontsize=9,
+            parse_math=False,  # a class may well be called $5_$
+        )
+    return figure
+
+
+def attention_samples(classifier: Classifier, source: Source, count: int = SAMPLES) -> Figure:
+    """Pictures from all over a source, above, and with the last layer's attention, below.
+
+    The attention is that of the class token (without one, the mean over the patches), mean of the
+    heads, in units of uniform attention.
+
+    Raises UserError for a model without attention from every token to every token.
+    """
+    places = np.unique(np.linspace(0, len(source) - 1, min(count, len(source))).round().astype(int))
+    examples = [_example(source, int(place)) for place in places]
+    seen = np.stack([classifier.preprocessing(example["image"]) for example in examples])
+    maps = attention_maps(classifier, seen)
+    if maps is None:
+        raise UserError(
+            f"{type(classifier.model).__name__} has no attention of every token to every token"
+        )
+    answers = classifier.predict(seen, top=1)
+    figure = Figure(figsize=(1.7 * len(seen) + 0.9, 3.9), layout="constrained")
+    panels = figure.subplots(2, len(seen), squeeze=False)
+    for column, (example, [answer]) in enumerate(zip(examples, answers, strict=True)):
+        show_picture(panels[0, column], seen[column])
+        shown = show_overlay(panels[1, column], seen[column], maps[column], maps.max())
+        true = _true_names(source, example["label"])
+        said = "" if true == answer.label else f"\nsaid {_short(answer.label)}"
+        panels[0, column].set_title(_short(true) + said, fontsize=9, parse_math=False)
+    figure.colorbar(shown, ax=panels[1, -1], label="times uniform", shrink=0.9)
+    return figure
+
+
+def attention_maps(
+    classifier: Classifier, seen: UInt8[np.ndarray, "batch height width channels"]
+) -> Float[np.ndarray, "batch height width"] | None:
+    """The last layer's attention to every pixel, in units of uniform attention; None: it has none.
+
+    Args:
+        seen: preprocessed pictures.
+    """
+    try:
+        images = classifier.preprocessing.normalize(seen)
+        maps = look(classifier.model, classifier.variables, images).class_map()
+    except UserError:
+        return None
+    return upsample(maps * maps[0].size, seen.shape[1:3])
+
+
+def show_picture(
+    panel: Axes,
+    picture: np.ndarray,
+    colours: str = "gray",
+    limits: tuple[float, float] | None = None,
+) -> None:
+    """A picture without axes; of one number a pixel in colours, from `limits` or its own ends."""
+    flat = picture.ndim == 2 or picture.shape[-1] == 1
+    lowest, highest = limits or (None, None)
+    panel.imshow(
+        picture.reshape(picture.shape[:2]) if flat else picture,
+        cmap=colours,
+        vmin=lowest,
+        vmax=highest,
+    )
+    panel.set(xticks=[], yticks=[])
+    panel.spines[:].set_visible(False)
+
+
+def show_overlay(panel: Axes, picture: np.ndarray, attention: np.ndarray, highest: float):
+    """A picture with a map of attention over it, from 0 to `highest`; what a colour bar takes."""
+    show_picture(panel, picture)
+    return panel.imshow(attention, cmap="inferno", alpha=0.6, vmin=0, vmax=highest)
+
+
+def _example(source: Source, index: int):
+    if index >= len(source):
+        raise UserError(
+            f"{source.name} {source.split} is not what the predictions were made of: it has "
+            f"{len(source):,} pictures, and one of them is picture {index:,}"
+        )
+    return source[index]
+
+
+def _true_names(source: Source, label: int | Sequence[int]) -> str:
+    """The name of a class; of several, all of them."""
+    if not isinstance(label, np.ndarray):
+        return source.class_names[label]
+    return ", ".join(source.class_names[number] for number in np.flatnonzero(label)) or "no class"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 20 else f"{name[:19]}…"
