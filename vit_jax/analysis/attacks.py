@@ -104,6 +104,7 @@ def pgd(
     return _ascend(model, normalise, norm, steps, variables, images, labels, start, eps, step_size)
 
 
+@functools.partial(jax.jit, static_argnums=(0, 3))
 def random_change(
     shape: tuple[int, int, int], seed: int, numbers: Int[np.ndarray, " batch"], norm: str
 ) -> Float[Array, "batch height width channels"]:
@@ -113,7 +114,6 @@ def random_change(
     length is uniform from 0 to 1.
     """
 
-    @functools.partial(jax.vmap, in_axes=0)
     def one(number):
         direction, length = jax.random.split(jax.random.fold_in(jax.random.key(seed), number))
         if norm == "linf":
@@ -121,7 +121,7 @@ def random_change(
         normal = jax.random.normal(direction, shape)
         return jax.random.uniform(length) * normal / jnp.linalg.norm(normal)
 
-    return one(jnp.asarray(numbers, jnp.uint32))
+    return jax.vmap(one)(jnp.asarray(numbers, jnp.uint32))
 
 
 def cross_entropy(
