@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from vit_jax import analysis_commands, model_commands
+from vit_jax import analysis_commands, model_commands, robustness_command
 from vit_jax.command_options import (
     AsJson,
     Checkpoint,
@@ -321,6 +321,7 @@ def convert(
 app.command()(analysis_commands.report)
 app.command()(analysis_commands.attention)
 app.command()(analysis_commands.probe)
+app.command()(robustness_command.robustness)
 app.command()(model_commands.models)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
     model_commands.summary

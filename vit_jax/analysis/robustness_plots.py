@@ -81,19 +81,24 @@ def occlusion_maps(results: Sequence[Result]) -> Figure | None:
             style = {"color": "white" if dark else "black", "fontsize": 8}
             panel.text(column, row, f"{accuracy:.0f}", ha="center", va="center", **style)
         panel.set(xticks=[], yticks=[])
+        square = test.axis.removeprefix("place of a square of ")
         panel.set_title(
-            f"{_short(result.name)}\nclean {100 * result.clean.accuracy:.1f} %",
-            fontsize=10,
+            f"{_short(result.name)}\nclean {100 * result.clean.accuracy:.1f} %, square {square}",
+            fontsize=9,
             parse_math=False,
         )
-        panel.set_xlabel(test.axis, fontsize=8)
     figure.colorbar(image, ax=list(panels), label="accuracy, %", shrink=0.8)
     figure.suptitle("accuracy by where the square hides the picture", fontsize=11)
     return figure
 
 
-def examples(picture: Picture, suite: Sequence[Perturbation], seed: int) -> Figure | None:
-    """A picture under each test that knows no model: a row for each, some of its amounts."""
+def examples(
+    picture: Picture, suite: Sequence[Perturbation], seed: int = 0, number: int = 0
+) -> Figure | None:
+    """A picture under each test that knows no model: a row for each, some of its amounts.
+
+    seed, number: of the random numbers and of the picture, as `Perturbation.apply` takes them.
+    """
     tests = [test for test in suite if test.change]
     if not tests:
         return None
@@ -105,7 +110,7 @@ def examples(picture: Picture, suite: Sequence[Perturbation], seed: int) -> Figu
         levels = [test.levels[i] for i in chosen.round().astype(int)]
         shown = [("as it is", picture)]
         shown += [
-            (level_name(test, level), test.apply(picture, level, seed, 0)) for level in levels
+            (level_name(test, level), test.apply(picture, level, seed, number)) for level in levels
         ]
         for panel, entry in itertools.zip_longest(row, shown):
             panel.axis("off")

@@ -1,0 +1,193 @@
+"""The command `robustness`: how much accuracy models keep when their pictures change."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vit_jax.command_options import AsJson, Checkpoint, Raw, Run, Split, parse_checkpoint
+from vit_jax.errors import UserError
+
+if TYPE_CHECKING:  # help does not wait for JAX
+    from matplotlib.figure import Figure
+
+    from vit_jax.analysis.contestants import Contestant
+    from vit_jax.analysis.robustness_suite import Perturbation
+    from vit_jax.analysis.shape_texture import Decisions
+
+
+def robustness(
+    run: Run,
+    dataset: Annotated[
+        str, typer.Argument(help="Data, such as folder:PATH; default: the run's own.")
+    ] = "",
+    split: Split = "test",
+    only: Annotated[
+        str,
+        typer.Option(
+            help="Tests, such as corruptions,pgd or fog; default: corruptions, patch_drop, "
+            "occlusion, shuffle, shift, rotation, fgsm and pgd."
+        ),
+    ] = "",
+    compare: Annotated[
+        list[str] | None, typer.Option(help="Another run, tested on the same; repeatable.")
+    ] = None,
+    pictures: Annotated[
+        int, typer.Option(min=0, help="How many pictures, drawn by the seed; 0: all.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of all random numbers.")] = 0,
+    among: Annotated[
+        str,
+        typer.Option(help="Classes to answer with: model, or data (only those that it has)."),
+    ] = "model",
+    fill: Annotated[str, typer.Option(help="Of what is hidden: black or mean.")] = "black",
+    padding: Annotated[
+        str, typer.Option(help="Of what comes in by shifts and rotations: edge or zero.")
+    ] = "edge",
+    grid: Annotated[
+        int, typer.Option(min=0, help="Patches along a side to drop; 0: 14, of 4 pixels at least.")
+    ] = 0,
+    steps: Annotated[int, typer.Option(min=1, help="Of PGD.")] = 10,
+    cue_conflict: Annotated[
+        str, typer.Option(help="Folder of pictures whose shape and texture disagree.")
+    ] = "",
+    categories: Annotated[
+        str, typer.Option(help="With --cue-conflict: JSON {category: [class names]}.")
+    ] = "",
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="Folder; default: robustness/ and the run's name.")
+    ] = "",
+    as_csv: Annotated[
+        str, typer.Option("--csv", help="CSV file; default: robustness.csv in that folder.")
+    ] = "",
+    as_json: AsJson = False,
+    batch_size: Annotated[int, typer.Option(min=1, help="Pictures at once.")] = 64,
+    checkpoint: Checkpoint = "last",
+    raw: Raw = False,
+) -> None:
+    """Test models under corruptions, occlusion, moves and attacks, and compare them."""
+    if among not in ("model", "data"):
+        raise UserError(f"--among={among} is not legal; write model or data")
+    if categories and not cue_conflict:
+        raise UserError("--categories is for --cue-conflict=FOLDER; name the folder")
+
+    from vit_jax.analysis import robustness_report as report
+    from vit_jax.analysis.contestants import enter
+    from vit_jax.analysis.robustness import measure
+    from vit_jax.analysis.robustness_suite import Options, make_suite
+    from vit_jax.screens import print_table
+
+    names = [name for name in only.split(",") if name]
+    options = Options(fill, padding, grid, steps, seed)
+    paths = [run, *(compare or [])]
+    loading = {"checkpoint": parse_checkpoint(checkpoint), "raw": raw}
+    results, drawn, decisions = [], {}, {}
+    told = {"dataset": dataset, "split": split, "seed": seed, "among": among}
+    if not cue_conflict or dataset or only:
+        contestants = [
+            enter(
+                path,
+                dataset,
+                split,
+                name=name,
+                only_classes_of_data=among == "data",
+                **loading,
+            )
+            for path, name in zip(paths, _names(paths), strict=True)
+        ]
+        # A mistake in what to test shows before the work.
+        suite = make_suite(contestants[0].looks.size, names, options)
+        told["dataset"] = contestants[0].source.name
+        print(_what(contestants[0], pictures), file=sys.stderr)
+        with report.watching("tested") as progress:
+            results = measure(
+                contestants,
+                only=names,
+                options=options,
+                count=pictures,
+                batch_size=batch_size,
+                progress=progress,
+            )
+        drawn = _examples(contestants[0], suite, pictures, seed)
+    if cue_conflict:
+        decisions = _decisions(paths, cue_conflict, categories, batch_size, loading)
+    folder = Path(output or Path("robustness") / Path(run).resolve().name)
+    told |= report.record(results, decisions)
+    csv_file = Path(as_csv or folder / "robustness.csv")
+    files = report.write(folder, told, results, decisions, drawn, csv_file)
+    if as_json:
+        return print(json.dumps(told, ensure_ascii=False))
+    for table in report.tables(results):
+        print_table(table)
+    if decisions:
+        print_table(report.shape_table(decisions))
+    for note in report.notes(results) if results else ():
+        print(note)
+    print(f"written: {', '.join(map(str, files))}")
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    """What results call the runs: their folders' names, or whole paths where two are alike."""
+    names = [Path(path).resolve().name for path in paths]
+    if len(set(paths)) < len(paths):
+        raise UserError("--compare names a run twice")
+    return names if len(set(names)) == len(names) else list(paths)
+
+
+def _what(contestant: "Contestant", count: int) -> str:
+    """What is going to be tested, in a line."""
+    import numpy as np
+
+    source, classes = contestant.source, len(contestant.classifier.class_names)
+    labels = source.labels[source.labels >= 0]
+    there = len(np.unique(labels))
+    taken = f"{count:,} of {len(labels):,}" if 0 < count < len(labels) else f"{len(labels):,}"
+    line = f"{source.name} {source.split}: {taken} pictures, {there:,} of the model's {classes:,}"
+    if contestant.among is not None:
+        return f"{line} classes, and answers are chosen among these {there:,}"
+    if there < classes:
+        return f"{line} classes; answers are chosen among all {classes:,} (--among=data: these)"
+    return f"{line} classes"
+
+
+def _examples(
+    contestant: "Contestant", suite: "Sequence[Perturbation]", count: int, seed: int
+) -> "dict[str, Figure | None]":
+    """The first picture that can be read under each test, corruptions apart."""
+    from vit_jax.analysis.contestants import choose_pictures
+    from vit_jax.analysis.robustness_plots import examples
+    from vit_jax.errors import BadPicture
+
+    corruptions = [test for test in suite if test.kind == "corruptions"]
+    others = [test for test in suite if test.kind != "corruptions"]
+    for number in choose_pictures(contestant.source, count, seed):
+        try:
+            picture = contestant.looks(contestant.source[int(number)]["image"])
+        except BadPicture:
+            continue
+        return {
+            "examples_corruptions": examples(picture, corruptions, seed, int(number)),
+            "examples": examples(picture, others, seed, int(number)),
+        }
+    return {}
+
+
+def _decisions(
+    paths: Sequence[str], folder: str, categories: str, batch_size: int, loading: dict
+) -> "dict[str, Decisions]":
+    """What each run decides where shape and texture disagree."""
+    from vit_jax.analysis.robustness_report import watching
+    from vit_jax.analysis.shape_texture import Categories, decide, list_pictures
+    from vit_jax.deploy import load
+
+    pictures, made = list_pictures(folder), {}
+    for path, name in zip(paths, _names(paths), strict=True):
+        classifier = load(path, **loading)
+        names = classifier.class_names
+        mapped = Categories.read(categories, names) if categories else Categories.named(names)
+        with watching(f"decided by {name}") as progress:
+            made[name] = decide(classifier, pictures, mapped, batch_size, progress)
+    return made
