@@ -12,10 +12,15 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 # How many figures each notebook shows; a new notebook has to be entered here.
-FIGURES = {"01_train_and_look": 4, "02_attention": 8, "06_inside_a_training_run": 2}
+FIGURES = {
+    "01_train_and_look": 4,
+    "02_attention": 8,
+    "04_positions": 5,
+    "06_inside_a_training_run": 2,
+}
 
 # Those that train models of their own, whatever run there is, and have a test of their own below.
-OWN_MODELS = {"06_inside_a_training_run"}
+OWN_MODELS = {"04_positions", "06_inside_a_training_run"}
 
 # Those that take more than 20 seconds even on a tiny run.
 SLOW = {"02_attention"}
@@ -90,6 +95,25 @@ def test_the_notebook_of_a_training_run_provokes_a_collapse_that_the_log_names(e
     assert re.search(r"blocks_\d had collapsed in \d+ of \d+ looks", printed(outputs))
     said = "".join(output.get("data", {}).get("text/plain", "") for output in outputs)
     assert re.search(r"warning: the attention of blocks_\d has collapsed by step", said)
+
+
+@pytest.mark.slow
+def test_only_a_model_without_positions_reads_shuffled_digits_as_others(execute, tmp_path):
+    outputs = execute(ROOT / "notebooks/04_positions.ipynb", tmp_path / "none")
+    assert count_figures(outputs) == FIGURES["04_positions"]
+    text = printed(outputs)
+    changes = {kind: float(x) for kind, x in re.findall(r"^(\w+) +(\d\.\de-\d\d)$", text, re.M)}
+    assert len(changes) == 9
+    assert changes.pop("none") < 1e-6  # a few times the rounding of float32
+    assert min(changes.values()) > 1e-4
+    rows = re.findall(r"^(\w+) +(as they are|patches shuffled) +(\d+\.\d+) %", text, re.M)
+    accuracy = {(kind, what): float(share) for kind, what, share in rows}
+    whole, shuffled = "as they are", "patches shuffled"
+    # Rounding may tip a picture or two between two classes that are equally probable.
+    assert abs(accuracy["none", whole] - accuracy["none", shuffled]) < 1
+    for kind in ("learned", "rotary"):
+        assert accuracy[kind, whole] > accuracy["none", whole]
+        assert accuracy[kind, shuffled] < accuracy[kind, whole] - 20
 
 
 def test_every_notebook_is_known_here():

@@ -1,14 +1,24 @@
-"""The commands that look inside a trained model: `report` and `attention`.
+"""The commands that look inside a trained model: reports, attention, probes, what is learned.
 
 Each imports what it needs itself, so that help and mistakes do not wait for JAX.
 """
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit_jax.command_options import AsJson, Checkpoint, Raw, Run, parse_checkpoint, parse_layer
+from vit_jax.command_options import (
+    AsJson,
+    Checkpoint,
+    Dataset,
+    Raw,
+    Run,
+    Split,
+    parse_checkpoint,
+    parse_layer,
+)
 from vit_jax.errors import UserError
 from vit_jax.screens import print_table
 
@@ -124,6 +134,50 @@ def probe(
     for one in report.runs:
         print_table(report.table(one))
     print(f"The picture is {output}.")
+
+
+def learned(
+    run: Run,
+    only: Annotated[
+        str,
+        typer.Option(help="Some of positions,filters,features,neighbours,receptive_fields."),
+    ] = "",
+    beside: Annotated[
+        str, typer.Option("--with", help="Another run, whose receptive fields stand beside.")
+    ] = "",
+    pictures: Annotated[int, typer.Option(min=4, help="How many pictures to take.")] = 500,
+    seed: Annotated[int, typer.Option(min=0, help="Of the choice of pictures.")] = 0,
+    split: Split = "test",
+    dataset: Dataset = "",
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="Folder; default: figures/learned of the run.")
+    ] = "",
+    checkpoint: Checkpoint = "last",
+    raw: Raw = False,
+) -> None:
+    """Draw what a model has learned: positions, filters, features, neighbours, receptive fields."""
+    from vit_jax.analysis.learned_pictures import NotThere, draw, open_subject, parts_of, read_parts
+    from vit_jax.runs import RunFolder
+
+    wanted, which = read_parts(only), parse_checkpoint(checkpoint)
+    subject = open_subject(
+        run, which, raw=raw, dataset=dataset, split=split, count=pictures, seed=seed, beside=beside
+    )
+    folder = Path(output) if output else RunFolder(run).figures / "learned"
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in wanted:
+        try:
+            figures, sentence = draw(part, subject)
+        except NotThere as error:
+            if only:
+                has = ", ".join(parts_of(subject))
+                raise UserError(f"--only={only}: {part}: {error}; {run} has {has}") from error
+            print(f"{part}: not drawn, {error}")
+            continue
+        files = [str(folder / f"{name}.png") for name in figures]
+        for file, figure in zip(files, figures.values(), strict=True):
+            _save(figure, file)
+        print(f"{part}: {sentence}; {', '.join(files)}")
 
 
 def _parse_query(text: str) -> int | tuple[int, int]:

@@ -322,6 +322,7 @@ app.command()(analysis_commands.report)
 app.command()(analysis_commands.attention)
 app.command()(analysis_commands.probe)
 app.command()(robustness_command.robustness)
+app.command()(analysis_commands.learned)
 app.command()(model_commands.models)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
     model_commands.summary

@@ -251,7 +251,7 @@ def test_axes_are_resized_apart_as_the_whole_table_would_be(kind):
 
 
 def embedded_positions(model, params, grid):
-    return model.apply({"params": params}, grid, method="_position_table")
+    return model.apply({"params": params}, grid, method="position_table")
 
 
 @pytest.mark.parametrize("kind", ["learned2d_sum", "learned2d_concat", "relative"])

@@ -107,6 +107,14 @@ def test_fields_survive_json_and_rebuild_the_same_model(name):
     assert type(create_model(name))(**fields) == create_model(name)
 
 
+def test_the_word_none_of_the_command_line_is_a_text_where_the_field_is_one():
+    """`--config.model.positions=none` reaches the model as None."""
+    model = create_model("ViT-Ti/16", positions=None, remat=None, layer_scale=None)
+    assert (model.positions, model.remat, model.layer_scale) == ("none", "none", None)
+    with pytest.raises(ValueError, match="activation='none'"):
+        create_model("ViT-Ti/16", activation=None)
+
+
 def test_model_fields_are_the_modules_own_with_the_presets_values():
     fields = model_fields("CIFAR-ViT-S/4")
     assert fields["width"] == 192 and fields["qkv_bias"] is True

@@ -1,16 +1,33 @@
 """What parameters and features of a trained network look like: positions, filters, neighbours.
 
-    position_similarity(params["pos_embed"], model.built_grid, prefix)   # the paper's figure 7
-    patch_filters(params["patch_embed"]["kernel"], count=28)
+    [table] = vector_tables(model, variables).values()
+    position_similarity(table.rows, table.grid, table.prefix)   # the paper's figure 7
+    patch_filters(first_kernel(params), count=28)
     cka(features_of_layer_3, features_of_layer_7)
 
-All of it is arithmetic on arrays, in float64.
+What looks a thing up takes a model; all else is arithmetic on arrays, in float64.
 """
 
-from typing import NamedTuple
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from flax import linen as nn
+from flax.traverse_util import flatten_dict
+from jaxtyping import Array, Float, Int
+
+from vit_jax.errors import UserError
+from vit_jax.models.layout import unstack_blocks
+
+# Where architectures keep the kernel that sees the picture; the first that is there.
+_FIRST_KERNELS = (
+    "stem/conv/kernel",  # ResNet, EfficientNet
+    "patch_embed/conv_root/kernel",  # hybrids
+    "patch_embed/conv_0/kernel",  # stems of convolutions
+    "stages_0/patch_embed/kernel",  # PVT
+    "patch_embed/kernel",
+)
 
 
 class Filters(NamedTuple):
@@ -32,6 +49,70 @@ class Neighbours(NamedTuple):
 
     numbers: Int[np.ndarray, "pictures count"]
     similarity: Float[np.ndarray, "pictures count"]
+
+
+class Table(NamedTuple):
+    """Positions of a model that belong to a grid.
+
+    rows: `(1, prefix + height * width, width)` of vectors for tokens, or of biases `(prefix +
+        height * width, heads)`, whose grid is that of offsets (query - key).
+    grid: `(height, width)`. prefix: rows in front that have no place.
+    """
+
+    rows: Float[np.ndarray, "*rows"]
+    grid: tuple[int, int]
+    prefix: int = 0
+
+
+class Projection(NamedTuple):
+    """Points in a few dimensions.
+
+    points: `(pictures, count)`. explained: the share of the variance along each axis; None where
+    that is not known.
+    """
+
+    points: Float[np.ndarray, "pictures count"]
+    explained: Float[np.ndarray, " count"] | None = None
+
+
+def vector_tables(model: nn.Module, variables: Mapping[str, Any]) -> dict[str, Table]:
+    """The vectors that say where tokens are, by name; none of a model that has no such.
+
+    A ViT has one, learned, put together from rows and columns, or fixed; a PVT one a stage.
+    """
+    if hasattr(model, "position_table"):
+        rows = model.apply(variables, method="position_table")
+        name = f"positions ({model.positions})"
+        front = model.positions_in_front
+        return {} if rows is None else {name: Table(np.asarray(rows), model.built_grid, front)}
+    return {
+        path: Table(np.asarray(leaf), table.grid, table.prefix)
+        for path, leaf, table in _position_leaves(model, variables)
+        if leaf.ndim == 3
+    }
+
+
+def bias_tables(model: nn.Module, variables: Mapping[str, Any]) -> dict[str, Table]:
+    """What attention adds for offsets between patches, by the block's name; often none."""
+    return {
+        path.removesuffix("/attn/relative_bias"): Table(np.asarray(leaf), table.grid, table.prefix)
+        for path, leaf, table in _position_leaves(model, variables)
+        if leaf.ndim == 2
+    }
+
+
+def first_kernel(params: Mapping[str, Any]) -> Float[np.ndarray, "height width channels out"]:
+    """The kernel of the convolution that sees the picture: patches, or the first of a stem.
+
+    Raises UserError where there is none under a name that this library gives.
+    """
+    flat = flatten_dict(dict(params), sep="/")
+    for name in _FIRST_KERNELS:
+        if name in flat and flat[name].ndim == 4:
+            return np.asarray(flat[name], np.float64)
+    raise UserError(
+        f"there is no first convolution; it would be one of {', '.join(_FIRST_KERNELS)}"
+    )
 
 
 def position_similarity(
@@ -75,6 +156,51 @@ def patch_filters(kernel: Float[np.ndarray, "height width channels out"], count:
     _, strengths, directions = np.linalg.svd(filters, full_matrices=False)
     variance = strengths**2
     return Filters(directions[:count].reshape(-1, *shape), (variance / variance.sum())[:count])
+
+
+def principal_components(
+    features: Float[np.ndarray, "pictures width"], count: int = 2
+) -> Projection:
+    """Features along the directions of most variance.
+
+    Raises UserError for fewer than two pictures, or features that are all the same.
+    """
+    centred = np.asarray(features, np.float64) - np.mean(features, axis=0, dtype=np.float64)
+    directions, strengths, _ = np.linalg.svd(centred, full_matrices=False)
+    variance = strengths**2
+    if len(features) < 2 or not variance.sum() > 0:
+        raise UserError("features that do not differ have no principal components")
+    return Projection((directions * strengths)[:, :count], (variance / variance.sum())[:count])
+
+
+def tsne(features: Float[np.ndarray, "pictures width"], seed: int = 0) -> Projection:
+    """Features in a plane by t-SNE (van der Maaten & Hinton 2008): neighbours stay neighbours.
+
+    Distances between groups and their sizes mean nothing. By scikit-learn, with a perplexity of 30,
+    or less where there are fewer than 91 pictures.
+
+    Raises UserError for fewer than four pictures.
+    """
+    from sklearn.manifold import TSNE  # slow to import
+
+    if len(features) < 4:
+        raise UserError(f"t-SNE needs at least 4 pictures, got {len(features)}")
+    perplexity = min(30.0, (len(features) - 1) / 3)
+    plane = TSNE(2, perplexity=perplexity, init="pca", random_state=seed)
+    return Projection(plane.fit_transform(np.asarray(features, np.float32)))
+
+
+def projections(
+    features: Float[np.ndarray, "pictures width"], seed: int = 0
+) -> dict[str, Projection]:
+    """Features in a plane in every way at hand: PCA, t-SNE, and UMAP where it is installed."""
+    ways = {"PCA": principal_components(features), "t-SNE": tsne(features, seed)}
+    try:
+        from umap import UMAP
+    except ImportError:
+        return ways
+    plane = UMAP(n_neighbors=min(15, len(features) - 1), random_state=seed)
+    return {**ways, "UMAP": Projection(np.asarray(plane.fit_transform(features)))}
 
 
 def nearest_neighbours(
@@ -139,6 +265,20 @@ def cka(
     one, other = (np.asarray(x, np.float64) - np.mean(x, axis=0) for x in (one, other))
     cross = np.linalg.norm(one.T @ other) ** 2
     return float(cross / (np.linalg.norm(one.T @ one) * np.linalg.norm(other.T @ other)))
+
+
+def _position_leaves(
+    model: nn.Module, variables: Mapping[str, Any]
+) -> list[tuple[str, Array, Any]]:
+    """Learned tables of positions with their paths and what the model says of them."""
+    flat = flatten_dict(unstack_blocks(dict(variables["params"])), sep="/")
+    found = [
+        (path, leaf, table)
+        for pattern, table in getattr(model, "position_tables", {}).items()
+        for path, leaf in flat.items()
+        if re.fullmatch(pattern, path)
+    ]
+    return sorted(found, key=lambda entry: [int(n) for n in re.findall(r"\d+", entry[0])])
 
 
 def _directions(features: Float[np.ndarray, "pictures width"]) -> Float[np.ndarray, "n width"]:

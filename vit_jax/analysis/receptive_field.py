@@ -54,6 +54,12 @@ def feature_maps(
     }
 
 
+def layer_names(model: nn.Module, variables: Mapping[str, Any], images: Array) -> list[str]:
+    """The names of all blocks, first block first; nothing is computed."""
+    shapes = jax.eval_shape(lambda v, x: feature_maps(model, v, x), variables, images)
+    return sorted(shapes, key=_order)  # JAX sorts by the letter
+
+
 def effective_receptive_fields(
     model: nn.Module,
     variables: Mapping[str, Any],
@@ -82,7 +88,7 @@ def effective_receptive_fields(
     Neural Networks", section 2; a random direction takes the place of their single channel.
     """
     shapes = jax.eval_shape(lambda v, x: feature_maps(model, v, x), variables, images)
-    blocks = sorted(shapes, key=_order)  # JAX sorts by the letter
+    blocks = sorted(shapes, key=_order)
     names = [find_layer(blocks, layer) for layer in (blocks if layers is None else layers)]
     units = {name: _find_unit(name, shapes[name].shape[1:3], unit) for name in names}
 

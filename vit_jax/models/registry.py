@@ -38,6 +38,8 @@ def create_model(name: str, **fields: Any) -> nn.Module:
 
     >>> create_model("ViT-B/16", num_classes=10, image_size=384)
 
+    None is "none" where a field is a text, which is what `--config.model.positions=none` means.
+
     Raises:
         ValueError: there is no such name, or no such field; the sentence names the nearest ones.
     """
@@ -49,7 +51,11 @@ def create_model(name: str, **fields: Any) -> nn.Module:
                 f"{name} has no field {field!r}{_nearest(field, known)}; "
                 f"its fields are {', '.join(known)}."
             )
-    return preset.architecture(**{**preset.fields, **fields})
+    meant = {
+        field: "none" if value is None and isinstance(known[field], str) else value
+        for field, value in fields.items()
+    }
+    return preset.architecture(**{**preset.fields, **meant})
 
 
 def list_models(pattern: str = "*") -> list[str]:

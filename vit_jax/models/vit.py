@@ -230,7 +230,7 @@ class ViT(nn.Module):
         batch, *grid, channels = x.shape
         x = x.reshape(batch, -1, channels)
 
-        positions = self._position_table(tuple(grid))
+        positions = self.position_table(tuple(grid))
         if positions is not None:
             x = combine(x, positions[:, self.positions_in_front :], self.pos_combine)
 
@@ -266,6 +266,35 @@ class ViT(nn.Module):
             patches = x[:, self.prefix :]
             return self.map_head(patches, train=train, attention_weights=attention_weights)
         return x
+
+    def position_table(
+        self, grid: tuple[int, int] | None = None
+    ) -> Float[Array, "1 rows width"] | None:
+        """The vectors of all tokens that have one, learned or not; None where no token has.
+
+        Rows of class and distillation token are in front, `positions_in_front` of them.
+
+        Args:
+            grid: `(height, width)` in patches; None: that of the built table.
+        """
+        grid = self.built_grid if grid is None else grid
+        if not POSITION_KINDS[self.positions].vectors:
+            return None
+        in_front, kernel = self.positions_in_front, self.pos_resize
+        if self.positions == "learned":
+            return resize_positions(
+                self.pos_embed, self.built_grid, grid, prefix=in_front, kernel=kernel
+            )
+        if self.positions in ("learned2d_sum", "learned2d_concat"):
+            return self.pos_embed(grid)
+        return fixed_table(
+            self.positions,
+            self.built_grid,
+            grid,
+            self.pos_channels,
+            in_front=in_front,
+            kernel=kernel,
+        )
 
     @property
     def has_class_token(self) -> bool:
@@ -333,26 +362,6 @@ class ViT(nn.Module):
     def _front_width(self) -> int:
         """Channels of the parameters of tokens that have positions."""
         return self.patch_channels if self.positions_in_front else self.width
-
-    def _position_table(self, grid: tuple[int, int]) -> Float[Array, "1 rows width"] | None:
-        """The vectors of all tokens that have one, for the grid at hand."""
-        if not POSITION_KINDS[self.positions].vectors:
-            return None
-        in_front, kernel = self.positions_in_front, self.pos_resize
-        if self.positions == "learned":
-            return resize_positions(
-                self.pos_embed, self.built_grid, grid, prefix=in_front, kernel=kernel
-            )
-        if self.positions in ("learned2d_sum", "learned2d_concat"):
-            return self.pos_embed(grid)
-        return fixed_table(
-            self.positions,
-            self.built_grid,
-            grid,
-            self.pos_channels,
-            in_front=in_front,
-            kernel=kernel,
-        )
 
     def _two_heads(self, tokens: Float[Array, "batch tokens width"]) -> DistilledLogits:
         both = DistilledLogits(*(tokens[:, i].astype(jnp.float32) for i in range(2)))
