@@ -4,6 +4,7 @@ Each imports what it needs itself, so that help and mistakes do not wait for JAX
 """
 
 import json
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,7 +45,7 @@ def report(
 
 def attention(
     run: Run,
-    pictures: Annotated[list[str], typer.Argument(help="Picture files.", metavar="PICTURE...")],
+    pictures: Annotated[list[str], typer.Argument(help="Picture files.", metavar="PICTURE")],
     layer: Annotated[
         str, typer.Option(help="last, a number from 0, or pool: attention pooling.")
     ] = "last",
@@ -193,6 +194,9 @@ def _parse_query(text: str) -> int | tuple[int, int]:
 def _save(figure: "Figure", output: str, option: str = "output") -> None:
     """Writes a figure; raises UserError for a path that stands for no picture."""
     try:
-        figure.savefig(output, dpi=120)
+        with warnings.catch_warnings():
+            # A script that the font lacks shows as boxes.
+            warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
+            figure.savefig(output, dpi=120)
     except (ValueError, FileNotFoundError) as error:
         raise UserError(f"--{option}={output} cannot be written: {error}") from error

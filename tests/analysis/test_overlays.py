@@ -41,7 +41,8 @@ def pyramid():
     """Makes a classifier of random parameters with long class names, for colour pictures."""
 
     def make(name, size=16, **fields):
-        model = create_model(name, num_classes=3, image_size=size, **SMALL[name], **fields)
+        fields = {**SMALL[name], **fields}
+        model = create_model(name, num_classes=3, image_size=size, **fields)
         images = np.zeros((1, *np.broadcast_to(size, 2), 3), np.float32)
         shapes = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
         rng = np.random.default_rng(0)
@@ -110,6 +111,19 @@ def test_a_pyramid_says_which_layers_and_keys_it_shows(pyramid, picture):
     assert "layer 0, mean of 1 heads\npatch 5,6 asks; 4 x 4 keys" in first
     assert "the class token asks" in texts(draw_attention(pvt, picture))
     assert "a class whose name is $ 0 and g… " in first  # cut, and not read as a formula
+
+
+def test_many_heads_go_on_below(pyramid, picture):
+    """Eight heads: six in a line, two below them, and nothing where there is no head."""
+    classifier = pyramid("PVT", widths=(8, 8), heads=(8, 2))
+    figure = draw_attention(classifier, [picture] * 2, layer=0, head="all")
+    titles = [panel.get_title().split("\n")[0] for panel in figure.axes if panel.get_visible()]
+    assert [f"layer 0, head {n}" for n in range(8)] * 2 == [
+        x for x in titles if x.startswith("layer")
+    ]
+    assert figure.get_size_inches()[0] == pytest.approx(3.2 * 8)
+    grid = [panel.get_subplotspec() for panel in figure.axes if "head 7" in panel.get_title()]
+    assert [(spec.rowspan.start, spec.colspan.start) for spec in grid] == [(1, 3), (3, 3)]
 
 
 def test_a_map_that_goes_beyond_the_picture_is_cut_off(pyramid, picture):

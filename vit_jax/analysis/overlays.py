@@ -24,6 +24,7 @@ from vit_jax.errors import UserError, nearest
 HEADS = ("mean", "all", "rollout", "relevance")
 POOL = "pool"  # in place of a layer: the attention pooling
 MOST_PICTURES = 16
+_MAPS_IN_LINE = 6  # more heads go on below
 _LONGEST_NAME = 32
 
 
@@ -71,17 +72,24 @@ def draw_attention(
     maps = _maps(classifier, seen, images, layer, head, query)
     guesses = _guesses(classifier, pictures)
 
-    columns = 2 + len(maps.by_title)
-    size = (3.2 * columns, 0.1 + 4.1 * len(pictures))
+    in_line = min(len(maps.by_title), _MAPS_IN_LINE)
+    lines = -(-len(maps.by_title) // in_line)
+    height, width = seen_by_model.shape[1:3]
+    line = 0.9 + 3.2 * min(height / width, 3)
+    size = (3.2 * (2 + in_line), 0.1 + line * lines * len(pictures))
     figure = Figure(figsize=size, layout="constrained")
-    rows = figure.subplots(len(pictures), columns, squeeze=False)
-    for number, panels in enumerate(rows):
+    rows = figure.subplots(lines * len(pictures), 2 + in_line, squeeze=False)
+    for number in range(len(pictures)):
+        of_picture = rows[number * lines : (number + 1) * lines]
+        panels = [*of_picture[0, :2], *of_picture[:, 2:].ravel()]
         one = {title: values[number] for title, values in maps.by_title.items()}
-        _draw_row(panels, seen_by_model[number], one, maps, query, guesses[number])
+        _draw_picture(panels, seen_by_model[number], one, maps, query, guesses[number])
+        for panel in (*of_picture[1:, :2].ravel(), *panels[2 + len(one) :]):
+            panel.set_visible(False)
     return figure
 
 
-def _draw_row(
+def _draw_picture(
     panels: Sequence[Axes],
     image: UInt8[np.ndarray, "height width channels"],
     by_title: dict[str, Float[np.ndarray, "key_rows key_columns"]],
@@ -105,15 +113,16 @@ def _draw_row(
     patches = [n * side for n, side in zip(layer.grid, layer.patch_size, strict=True)]
     if not all(patches):  # the probe of a pooling is nowhere
         patches = image.shape[:2]
-    for panel, (title, one) in zip(panels[2:], by_title.items(), strict=True):
-        _show(panel, image, f"{title}\n{maps.asked}")
+    grey = image.mean(axis=-1, keepdims=True)  # the colours are the map's
+    for panel, (title, one) in zip(panels[2:], by_title.items(), strict=False):
+        _show(panel, grey, f"{title}\n{maps.asked}")
         large = upsample(one[None], tuple(patches))[0, : image.shape[0], : image.shape[1]]
         bound = np.abs(one).max() if signed else None
         low = -bound if signed else 0
         panel.imshow(large, cmap="RdBu_r" if signed else "inferno", alpha=0.6, vmin=low, vmax=bound)
         panel.set_xlabel(f"largest: {one.max():.1f} times uniform", fontsize=9)
     if isinstance(query, tuple):
-        for panel in (panels[0], *panels[2:]):
+        for panel in (panels[0], *panels[2 : 2 + len(by_title)]):
             _outline(panel, query, layer.patch_size)
         _outline(
             panels[1], query, [k / n for k, n in zip(layer.keys_grid, layer.grid, strict=True)]
@@ -206,9 +215,11 @@ def _short(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
 
 
-def _show(panel: Axes, image: UInt8[np.ndarray, "height width channels"], title: str) -> None:
+def _show(panel: Axes, image: np.ndarray, title: str) -> None:
+    """A picture `(height, width, channels)` of values from 0 to 255; grey if it has one channel."""
     grey = image.shape[2] == 1
-    panel.imshow(image[:, :, 0] if grey else image, cmap="gray" if grey else None)
+    as_grey = {"cmap": "gray", "vmin": 0, "vmax": 255} if grey else {}
+    panel.imshow(image[:, :, 0] if grey else image, **as_grey)
     _title(panel, title)
 
 
