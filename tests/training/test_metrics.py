@@ -55,7 +55,7 @@ class Source:
     class_names = ("ä,b", "猫", "c")
 
     def where(self, index):
-        return f"folder/{index}.png"
+        return f"folder/\udcff{index}.png"  # a byte that is no text, as file names may hold
 
 
 def test_predictions_are_written_for_people_and_read_again(tmp_path):
@@ -63,9 +63,10 @@ def test_predictions_are_written_for_people_and_read_again(tmp_path):
     confidence = np.array([1 / 3, 1, 0.1, 1e-7, 0.7, 0.99999994], np.float32)
     written = dataclasses.replace(PREDICTIONS, confidence=confidence, index=np.arange(6) * 2)
     write_predictions(written, Source(), path)
-    with path.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         row = list(csv.DictReader(file))[3]
-    assert (row["picture"], row["true"], row["predicted"]) == ("folder/6.png", "ä,b", "猫")
+    assert row["picture"] == "folder/\udcff6.png"
+    assert (row["true"], row["predicted"]) == ("ä,b", "猫")
     read = read_predictions(path, Source.class_names)
     for field in dataclasses.fields(Predictions):
         np.testing.assert_array_equal(getattr(read, field.name), getattr(written, field.name))

@@ -185,7 +185,7 @@ def read_predictions(path: Path, class_names: Sequence[str]) -> Predictions:
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(rows)
