@@ -16,11 +16,12 @@ FIGURES = {
     "01_train_and_look": 4,
     "02_attention": 8,
     "04_positions": 5,
+    "05_vit_versus_cnn": 4,
     "06_inside_a_training_run": 2,
 }
 
 # Those that train models of their own, whatever run there is, and have a test of their own below.
-OWN_MODELS = {"04_positions", "06_inside_a_training_run"}
+OWN_MODELS = {"04_positions", "05_vit_versus_cnn", "06_inside_a_training_run"}
 
 # Those that take more than 20 seconds even on a tiny run.
 SLOW = {"02_attention"}
@@ -84,6 +85,16 @@ def test_without_a_run_the_first_notebook_trains_one_that_reads_digits(execute, 
     right, total = re.search(r"(\d+) of (\d+) pictures are right", printed(outputs)).groups()
     assert int(total) == 360
     assert int(right) > 300  # a linear classifier on the raw pixels is beyond that
+
+
+@pytest.mark.slow
+def test_the_notebook_of_two_architectures_finds_the_resnet_ahead_on_little_data(execute):
+    outputs = execute(ROOT / "notebooks/05_vit_versus_cnn.ipynb", "none")
+    assert count_figures(outputs) == FIGURES["05_vit_versus_cnn"]
+    rows = re.findall(r"(ViT|ResNet) +(\d+) % of the data: .*interval +([\d.]+)", printed(outputs))
+    accuracy = {(name, int(share)): float(percent) for name, share, percent in rows}
+    assert accuracy["ResNet", 5] > accuracy["ViT", 5] + 5  # as in docs/results/data_efficiency.md
+    assert accuracy["ResNet", 100] > 95 and accuracy["ViT", 100] > 85
 
 
 @pytest.mark.slow

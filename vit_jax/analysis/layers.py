@@ -15,6 +15,7 @@ What is notable here:
 """
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, UInt8
 
 from vit_jax.data import Source, eval_batches
 from vit_jax.data.examples import EncodedExamples, Example, Labels
@@ -90,19 +91,10 @@ def extract_layers(
     """
     if pool not in POOLS:
         raise UserError(f"pool={pool!r} is not legal; write {', '.join(POOLS)}")
-    model, variables = _unrolled(classifier.model, classifier.variables)
-    names: list[str] = []
-
-    def forward(variables, images):
-        features, kept = model.apply(
-            variables, images, method="features", mutable=["intermediates"]
-        )
-        layers = _pooled_layers(model, features, kept["intermediates"], pool)
-        if pool != "cls":
-            layers = {PIXELS: _small(images), **layers}
-        names[:] = layers  # when it is traced; as a dictionary JAX would sort them
-        return [x.astype(jnp.float32) for x in layers.values()]
-
+    variables = classifier.variables
+    if _is_stacked(classifier.model):
+        variables = unstack_blocks(variables)
+    forward, names = _forward(classifier, pool)
     collected, labels = [], []
     for outputs, batch_labels in real_rows(
         classifier, source, forward, variables, batch_size, progress
@@ -116,14 +108,14 @@ def extract_layers(
 def real_rows(
     classifier: Classifier,
     source: Source,
-    forward: Callable[[Any, Float[Array, "batch h w c"]], list[Array]],
+    forward: Callable[[Any, UInt8[np.ndarray, "batch h w c"]], list[Array]],
     variables: Mapping[str, Any],
     batch_size: int,
     progress: Progress = lambda done, total: None,
 ) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
     """What `forward(variables, images)` gives for the pictures of a source, and their labels.
 
-    Images come normalised. Padding and pictures that cannot be read are left out.
+    Images come preprocessed. Padding and pictures that cannot be read are left out.
 
     Raises:
         UserError: pictures with several labels, or none that can be read.
@@ -131,14 +123,10 @@ def real_rows(
     if source.multi_label:
         raise UserError("probes are for pictures of one class each, and these have several labels")
 
-    @jax.jit
-    def compiled(variables, images):
-        return forward(variables, classifier.preprocessing.normalize(images))
-
     seen = found = 0
     for batch in eval_batches(source, classifier.preprocessing, batch_size=batch_size):
         real = batch["mask"] > 0
-        outputs = compiled(variables, batch["image"])
+        outputs = forward(variables, batch["image"])
         yield [np.asarray(x)[real] for x in outputs], batch["label"][real]
         found += int(real.sum())
         seen = min(len(source), seen + batch_size)
@@ -185,11 +173,38 @@ class _Chosen(EncodedExamples):
         return self.source.where(int(self.numbers[index]))
 
 
-def _unrolled(model: nn.Module, variables: Mapping[str, Any]) -> tuple[nn.Module, Any]:
-    """The model with its blocks apart: a loop over stacked blocks would keep all their tokens."""
-    if not getattr(model, "scan_layers", False):
-        return model, variables
-    return model.clone(scan_layers=False), unstack_blocks(variables)
+# One program for all sources that a classifier sees.
+_forwards = weakref.WeakKeyDictionary[Classifier, dict[str, tuple[Callable, list[str]]]]()
+
+
+def _forward(classifier: Classifier, pool: str) -> tuple[Callable, list[str]]:
+    """A function of variables and pictures that gives all layers; once it has run, their names."""
+    known = _forwards.setdefault(classifier, {})
+    if pool in known:
+        return known[pool]
+    model, preprocessing = classifier.model, classifier.preprocessing
+    if _is_stacked(model):  # a loop over stacked blocks would keep the tokens of all of them
+        model = model.clone(scan_layers=False)
+    names: list[str] = []
+
+    @jax.jit
+    def forward(variables, images):
+        images = preprocessing.normalize(images)
+        features, kept = model.apply(
+            variables, images, method="features", mutable=["intermediates"]
+        )
+        layers = _pooled_layers(model, features, kept["intermediates"], pool)
+        if pool != "cls":
+            layers = {PIXELS: _small(images), **layers}
+        names[:] = layers  # when it is traced; as a dictionary JAX would sort them
+        return [x.astype(jnp.float32) for x in layers.values()]
+
+    known[pool] = forward, names
+    return known[pool]
+
+
+def _is_stacked(model: nn.Module) -> bool:
+    return getattr(model, "scan_layers", False)
 
 
 def _pooled_layers(

@@ -14,6 +14,7 @@ deviation 1 by the pictures that are learned from; neighbours go by the angle be
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -74,7 +75,9 @@ def extract(classifier: Classifier, source: Source, batch_size: int = 64) -> Poo
     Raises UserError where pictures have several labels, or none can be read.
     """
 
+    @jax.jit
     def forward(variables, images):
+        images = classifier.preprocessing.normalize(images)
         return [classifier.model.apply(variables, images, method="features").pooled]
 
     features, labels = [], []
