@@ -15,6 +15,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 FIGURES = {
     "01_train_and_look": 4,
     "02_attention": 8,
+    "03_fine_tune_your_own_pictures": 6,
     "04_positions": 5,
     "05_vit_versus_cnn": 4,
     "06_inside_a_training_run": 2,
@@ -24,7 +25,7 @@ FIGURES = {
 OWN_MODELS = {"04_positions", "05_vit_versus_cnn", "06_inside_a_training_run"}
 
 # Those that take more than 20 seconds even on a tiny run.
-SLOW = {"02_attention"}
+SLOW = {"02_attention", "03_fine_tune_your_own_pictures"}
 
 TRAINS = "so a small model is trained"
 
@@ -88,6 +89,7 @@ def test_without_a_run_the_first_notebook_trains_one_that_reads_digits(execute, 
 
 
 @pytest.mark.slow
+<<<<<<< HEAD
 def test_the_notebook_of_two_architectures_finds_the_resnet_ahead_on_little_data(execute):
     outputs = execute(ROOT / "notebooks/05_vit_versus_cnn.ipynb", "none")
     assert count_figures(outputs) == FIGURES["05_vit_versus_cnn"]
@@ -95,6 +97,15 @@ def test_the_notebook_of_two_architectures_finds_the_resnet_ahead_on_little_data
     accuracy = {(name, int(share)): float(percent) for name, share, percent in rows}
     assert accuracy["ResNet", 5] > accuracy["ViT", 5] + 5  # as in docs/results/data_efficiency.md
     assert accuracy["ResNet", 100] > 95 and accuracy["ViT", 100] > 85
+=======
+def test_pictures_of_ones_own_are_told_apart_better_from_a_start_than_from_random_weights(execute):
+    outputs = execute(ROOT / "notebooks/03_fine_tune_your_own_pictures.ipynb", "none")
+    assert count_figures(outputs) == FIGURES["03_fine_tune_your_own_pictures"]
+    # 537 scans of a three, an eight or a nine, 36 of which are learned from.
+    tuned, random = re.findall(r"([\d.]+) % of 501 pictures", printed(outputs))
+    assert float(tuned) > 75
+    assert float(tuned) > float(random) + 3
+>>>>>>> 5411733 (A notebook fine-tunes on a folder of one's own pictures, and looks at its mistakes and how sure it is)
 
 
 @pytest.mark.slow
