@@ -89,15 +89,6 @@ def test_without_a_run_the_first_notebook_trains_one_that_reads_digits(execute, 
 
 
 @pytest.mark.slow
-<<<<<<< HEAD
-def test_the_notebook_of_two_architectures_finds_the_resnet_ahead_on_little_data(execute):
-    outputs = execute(ROOT / "notebooks/05_vit_versus_cnn.ipynb", "none")
-    assert count_figures(outputs) == FIGURES["05_vit_versus_cnn"]
-    rows = re.findall(r"(ViT|ResNet) +(\d+) % of the data: .*interval +([\d.]+)", printed(outputs))
-    accuracy = {(name, int(share)): float(percent) for name, share, percent in rows}
-    assert accuracy["ResNet", 5] > accuracy["ViT", 5] + 5  # as in docs/results/data_efficiency.md
-    assert accuracy["ResNet", 100] > 95 and accuracy["ViT", 100] > 85
-=======
 def test_pictures_of_ones_own_are_told_apart_better_from_a_start_than_from_random_weights(execute):
     outputs = execute(ROOT / "notebooks/03_fine_tune_your_own_pictures.ipynb", "none")
     assert count_figures(outputs) == FIGURES["03_fine_tune_your_own_pictures"]
@@ -105,7 +96,16 @@ def test_pictures_of_ones_own_are_told_apart_better_from_a_start_than_from_rando
     tuned, random = re.findall(r"([\d.]+) % of 501 pictures", printed(outputs))
     assert float(tuned) > 75
     assert float(tuned) > float(random) + 3
->>>>>>> 5411733 (A notebook fine-tunes on a folder of one's own pictures, and looks at its mistakes and how sure it is)
+
+
+@pytest.mark.slow
+def test_the_notebook_of_two_architectures_finds_the_resnet_ahead_on_little_data(execute):
+    outputs = execute(ROOT / "notebooks/05_vit_versus_cnn.ipynb", "none")
+    assert count_figures(outputs) == FIGURES["05_vit_versus_cnn"]
+    rows = re.findall(r"(ViT|ResNet) +(\d+) % of the data: .*interval +([\d.]+)", printed(outputs))
+    accuracy = {(name, int(share)): float(percent) for name, share, percent in rows}
+    assert accuracy["ResNet", 5] > accuracy["ViT", 5] + 5  # as in docs/results/data_efficiency.md
+    assert accuracy["ResNet", 100] > 95 and accuracy["ViT", 100] > 85
 
 
 @pytest.mark.slow
