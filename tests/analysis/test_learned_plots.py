@@ -96,14 +96,23 @@ def test_points_have_the_colours_of_their_classes_and_odd_names_are_drawn():
 
 
 def test_of_many_classes_the_fullest_are_named_and_the_others_grey():
-    labels = np.concatenate([np.arange(50), np.repeat(np.arange(30, 49), 2)])
+    labels = np.concatenate([np.arange(50), np.repeat(np.arange(30, 47), 2)])
     plane = {"t-SNE": Projection(RNG.normal(size=(len(labels), 2)))}
     figure = drawn(draw_features(plane, labels, [f"class {n}" for n in range(50)]))
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert len(names) == MOST_NAMED_CLASSES
-    assert names[:-1] == [f"class {n}" for n in range(30, 49)]
-    assert names[-1] == "31 other classes"
+    assert names[:-1] == [f"class {n}" for n in range(30, 47)]
+    assert names[-1] == "33 other classes"
+    colours = {tuple(c.get_facecolor()[0][:3]) for c in figure.axes[0].collections}
+    assert len(colours) == len(names)
+    greys = [c for c in colours if len(set(c)) == 1]
+    assert greys == [to_rgb("lightgray")]
     assert sum(len(c.get_offsets()) for c in figure.axes[0].collections) == len(labels)
+
+
+def test_a_long_name_keeps_its_beginning_and_its_end():
+    assert cut_name("Labrador retriever, a dog (208)") == "Labrador r…dog (208)"
+    assert cut_name("x" * 20) == "x" * 20
 
 
 @pytest.mark.parametrize("channels", [1, 3])

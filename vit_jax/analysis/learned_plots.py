@@ -26,7 +26,7 @@ from vit_jax.analysis.learned import (
 )
 from vit_jax.analysis.receptive_field import extent
 
-MOST_NAMED_CLASSES = 20  # more colours than that nobody tells apart
+MOST_NAMED_CLASSES = 18  # more colours than that nobody tells apart
 _MOST_MAPS = 8  # along a side of the grid of similarities
 _MOST_LAYERS = 6  # side by side
 _MOST_HEADS = 12
@@ -51,7 +51,7 @@ def draw_positions(table: Table, title: str) -> Figure:
     figure.suptitle(f"{title}, {height} x {width} patches", parse_math=False)
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
     maps = [similar[row, column] for row in rows for column in columns]
-    shown = left.imshow(_mosaic(maps, len(columns)), vmin=-1, vmax=1, interpolation="nearest")
+    shown = left.imshow(_mosaic(maps, len(columns)), vmax=1, interpolation="nearest")
     left.set_xticks(np.arange(len(columns)) * (width + 1) + (width - 1) / 2, columns)
     left.set_yticks(np.arange(len(rows)) * (height + 1) + (height - 1) / 2, rows)
     left.set(xlabel="column of the patch", ylabel="row of the patch", title="similarity to all")
@@ -150,7 +150,7 @@ def draw_filters(
     right.bar(numbers[:count], share[:count], color="tab:blue", label="each")
     right.plot(numbers[:count], share.cumsum()[:count], "k.-", label="all so far")
     right.set(xlabel="principal component", ylabel="variance of the filters (%)", ylim=(0, 103))
-    right.xaxis.set_major_locator(MaxNLocator(integer=True))
+    right.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     right.grid(alpha=0.3)
     right.legend(loc="center right")
     return figure
@@ -164,14 +164,14 @@ def draw_features(
 ) -> Figure:
     """Pictures as points, coloured by class: one panel for each way to lay them in a plane.
 
-    Of more than 20 classes those with the most pictures have a colour and a name, all others are
+    Of more than 18 classes those with the most pictures have a colour and a name, all others are
     grey.
     """
     classes, counts = np.unique(labels, return_counts=True)
     most = classes[np.argsort(-counts, kind="stable")]
     many = len(most) > MOST_NAMED_CLASSES
     named = np.sort(most[: MOST_NAMED_CLASSES - 1] if many else most)
-    palette = colormaps["tab10" if len(named) <= 10 else "tab20"].colors
+    palette = _colours(len(named))
     figure = Figure(figsize=(4.6 * len(planes) + 2.6, 4.9), layout="constrained")
     figure.suptitle(title, parse_math=False)
     panels = figure.subplots(1, len(planes), squeeze=False)[0]
@@ -275,8 +275,9 @@ def some_of(items: Sequence, most: int) -> list:
 
 
 def cut_name(name: str, longest: int = _LONGEST_NAME) -> str:
-    """A name that fits beside a picture."""
-    return name if len(name) <= longest else f"{name[: longest - 1]}…"
+    """A name that fits beside a picture; of a long one the beginning and the end."""
+    begin = (longest - 1) // 2
+    return name if len(name) <= longest else f"{name[: longest - 1 - begin]}…{name[-begin:]}"
 
 
 def _mosaic(
@@ -293,10 +294,18 @@ def _mosaic(
     return whole
 
 
+def _colours(count: int) -> Sequence[tuple[float, float, float]]:
+    """Colours that can be told apart, and from grey where there are more than ten."""
+    if count <= 10:
+        return colormaps["tab10"].colors
+    twenty = colormaps["tab20"].colors
+    return (*twenty[:14], *twenty[16:])
+
+
 def _whole_numbers(panel: Axes) -> None:
     """Ticks at whole numbers only."""
     for axis in (panel.xaxis, panel.yaxis):
-        axis.set_major_locator(MaxNLocator(integer=True))
+        axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def _as_picture(filter_: Float[np.ndarray, "height width channels"]) -> np.ndarray:
