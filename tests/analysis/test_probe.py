@@ -128,6 +128,16 @@ def test_every_layer_gets_every_probe_with_an_interval():
     assert poor.linear.accuracy == linear_probe(of_train.pooled("a"), of_test.pooled("a"))
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_layer_that_is_dead_knows_nothing_and_does_no_harm():
+    labels = np.arange(40) % 4
+    dead = Layers({"a": np.zeros((40, 3), np.float32)}, labels)
+    [probe] = probe_layers(dead, dead)
+    # Every picture gets the same class, which is right in a quarter.
+    for one in (probe.linear, probe.knn, *probe.few_shot):
+        assert one.accuracy == 0.25
+
+
 def test_what_cannot_be_probed_is_told():
     one_class = clusters(40)._replace(labels=np.zeros(40, int))
     layers = Layers({"a": one_class.features}, one_class.labels)

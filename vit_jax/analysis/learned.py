@@ -283,4 +283,5 @@ def _position_leaves(
 
 def _directions(features: Float[np.ndarray, "pictures width"]) -> Float[np.ndarray, "n width"]:
     features = np.asarray(features, np.float64)
-    return features / np.linalg.norm(features, axis=1, keepdims=True)
+    lengths = np.linalg.norm(features, axis=1, keepdims=True)
+    return features / np.maximum(lengths, np.finfo(np.float64).tiny)  # 0 is at a right angle to all
