@@ -60,6 +60,27 @@ def test_attention_is_in_units_of_uniform_attention(classifier, source):
     np.testing.assert_allclose(maps.mean(axis=(1, 2)), 1, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("ViT-Ti/16", {"pool": "map", "patch_size": 4, "width": 8, "depth": 1, "heads": 2}),
+        ("Swin", {"patch_size": 2, "width": 8, "depths": (2,), "heads": (2,), "window": 4}),
+    ],
+)
+def test_pooling_and_windows_have_maps_too(name, fields):
+    """What every pixel gets is on average what it would get if all got alike."""
+    import jax
+
+    model = create_model(name, **fields, num_classes=2, image_size=16)
+    params = model.init(jax.random.key(0), np.zeros((1, 16, 16, 3), np.float32))["params"]
+    classifier = Classifier(model, params, ("a", "b"), Preprocessing((16, 16), 3))
+    seen = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3), np.uint8)
+    maps = attention_maps(classifier, seen)
+    assert maps.shape == (2, 16, 16)
+    np.testing.assert_allclose(maps.mean(axis=(1, 2)), 1, atol=1e-3)
+    assert maps.min() >= 0
+
+
 def test_samples_come_from_all_over_the_data_with_their_classes(classifier, source):
     figure = attention_samples(classifier, source, count=3)
     titles = [panel.get_title() for panel in figure.axes if panel.get_title()]

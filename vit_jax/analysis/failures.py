@@ -61,7 +61,10 @@ def explain_mistakes(
     gradient = strength(input_gradient(margin, images))
     black = classifier.preprocessing.normalize(np.zeros_like(seen[:1]))
     parts = integrated_gradients(margin, images, black, steps).sum(axis=-1)
-    attended = attention_maps(classifier, seen)
+    try:
+        attended = attention_maps(classifier, seen)
+    except UserError:  # a model without
+        attended = None
 
     titles = ["what the model sees", "gradient", "for (red), against (blue)"]
     titles += [] if attended is None else ["attention"]
@@ -92,18 +95,12 @@ def attention_samples(classifier: Classifier, source: Source, count: int = SAMPL
     """Pictures from all over a source, above, and with the last layer's attention, below.
 
     The attention is that of the class token (without one, the mean over the patches), mean of the
-    heads, in units of uniform attention.
-
-    Raises UserError for a model without attention from every token to every token.
+    heads, in units of uniform attention. Raises UserError for a model without attention.
     """
     places = np.unique(np.linspace(0, len(source) - 1, min(count, len(source))).round().astype(int))
     examples = [_example(source, int(place)) for place in places]
     seen = np.stack([classifier.preprocessing(example["image"]) for example in examples])
     maps = attention_maps(classifier, seen)
-    if maps is None:
-        raise UserError(
-            f"{type(classifier.model).__name__} has no attention of every token to every token"
-        )
     answers = classifier.predict(seen, top=1)
     figure = Figure(figsize=(1.7 * len(seen) + 0.9, 3.9), layout="constrained")
     panels = figure.subplots(2, len(seen), squeeze=False)
@@ -119,18 +116,24 @@ def attention_samples(classifier: Classifier, source: Source, count: int = SAMPL
 
 def attention_maps(
     classifier: Classifier, seen: UInt8[np.ndarray, "batch height width channels"]
-) -> Float[np.ndarray, "batch height width"] | None:
-    """The last layer's attention to every pixel, in units of uniform attention; None: it has none.
+) -> Float[np.ndarray, "batch height width"]:
+    """The attention to every pixel, mean of the heads, in units of uniform attention.
+
+    It is that of the last layer; of a model that pools by attention, that of the pooling.
 
     Args:
         seen: preprocessed pictures.
+
+    Raises:
+        UserError: the model has no attention.
     """
-    try:
-        images = classifier.preprocessing.normalize(seen)
-        maps = look(classifier.model, classifier.variables, images).class_map()
-    except UserError:
-        return None
-    return upsample(maps * maps[0].size, seen.shape[1:3])
+    found = look(classifier.model, classifier.variables, classifier.preprocessing.normalize(seen))
+    last = found.layers[-1]
+    asks = found.pooling or last
+    # Patches may go beyond the picture, which then is padded.
+    whole = tuple(n * side for n, side in zip(last.grid, last.patch_size, strict=True))
+    maps = upsample(asks.keys * asks.map(), whole)
+    return maps[:, : seen.shape[1], : seen.shape[2]]
 
 
 def show_picture(
@@ -141,7 +144,7 @@ def show_picture(
 ) -> None:
     """A picture without axes; of one number a pixel in colours, from `limits` or its own ends."""
     flat = picture.ndim == 2 or picture.shape[-1] == 1
-    lowest, highest = limits or (None, None)
+    lowest, highest = limits or ((0, 255) if picture.dtype == np.uint8 else (None, None))
     panel.imshow(
         picture.reshape(picture.shape[:2]) if flat else picture,
         cmap=colours,
@@ -154,7 +157,7 @@ def show_picture(
 
 def show_overlay(panel: Axes, picture: np.ndarray, attention: np.ndarray, highest: float):
     """A picture with a map of attention over it, from 0 to `highest`; what a colour bar takes."""
-    show_picture(panel, picture)
+    show_picture(panel, picture.mean(axis=-1), limits=(0, 255))  # the colours are the map's
     return panel.imshow(attention, cmap="inferno", alpha=0.6, vmin=0, vmax=highest)
 
 
