@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import ndimage
 
 from vit_jax.analysis.corruptions import CORRUPTIONS, GROUPS, SEVERITIES, blur, corrupt
 from vit_jax.analysis.corruptions.frost import frost_textures
@@ -129,6 +130,17 @@ def test_motion_that_leaves_a_larger_picture_breaks_off_and_darkens_it():
     moved = blur.moved(np.ones((32, 40)), radius=20, sigma=15, angle=90)  # upwards
     half_gaussian = np.exp(-(np.arange(41) ** 2) / (2 * 15**2))
     np.testing.assert_allclose(moved, half_gaussian[:32].sum() / half_gaussian.sum())
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.01, 1.3, 4.5])
+@pytest.mark.parametrize("shape", [(16, 9, 3), (33, 40), (1, 5, 1)])
+def test_zooming_equals_scipys_of_the_middle(shape, factor):
+    image = np.random.default_rng(0).random(shape)
+    kept = [int(np.ceil(side / factor)) for side in shape[:2]]
+    top, left = ((side - part) // 2 for side, part in zip(shape[:2], kept, strict=True))
+    middle = image[top : top + kept[0], left : left + kept[1]]
+    expected = ndimage.zoom(middle, (factor, factor, 1)[: image.ndim], order=1)
+    np.testing.assert_allclose(blur.zoomed(image, factor), expected, atol=1e-12)
 
 
 def test_a_disk_is_even_inside_and_of_sum_1():

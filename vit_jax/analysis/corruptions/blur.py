@@ -133,13 +133,19 @@ def zoom_blur(image: Picture, rng: np.random.Generator, *, most: float, step: fl
 
 def zoomed(
     image: Float[np.ndarray, "height width *channels"], factor: float
-) -> Float[np.ndarray, "height width *channels"]:
-    """The middle of a picture, enlarged by `factor` to the picture's size or a pixel more."""
-    from scipy import ndimage
+) -> Float[np.ndarray, "zoomed_height zoomed_width *channels"]:
+    """The middle of a picture, enlarged by `factor` to the picture's size or a pixel more.
 
-    middle = []
-    for side in image.shape[:2]:
+    It is what `scipy.ndimage.zoom` does with `order=1`, which takes several times as long.
+    """
+    enlarged = image
+    for axis, side in enumerate(image.shape[:2]):
         kept = int(np.ceil(side / factor))
-        middle.append(slice((side - kept) // 2, (side - kept) // 2 + kept))
-    factors = (factor, factor) + (1,) * (image.ndim - 2)
-    return ndimage.zoom(image[tuple(middle)], factors, order=1)
+        new = round(kept * factor)
+        at = np.arange(new) * ((kept - 1) / max(1, new - 1))  # corners stay corners
+        before = at.astype(int)
+        share = np.expand_dims(at - before, tuple(range(1, image.ndim - axis)))
+        first = (side - kept) // 2 + before
+        last = np.minimum(first + 1, (side - kept) // 2 + kept - 1)
+        enlarged = (1 - share) * enlarged.take(first, axis) + share * enlarged.take(last, axis)
+    return enlarged.astype(image.dtype)

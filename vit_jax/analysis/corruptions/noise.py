@@ -25,4 +25,4 @@ def impulse_noise(image: Picture, rng: np.random.Generator, *, amount: float) ->
     """Sets a share `amount` of the values, each channel by itself, to black or white."""
     hit = rng.random(image.shape) <= amount
     white = rng.random(image.shape) <= 0.5
-    return np.where(hit, np.where(white, 255, 0), image / 255 * 255)
+    return np.where(hit, np.where(white, 255, 0), image)

@@ -55,14 +55,18 @@ def frost(
     factor = 1.1 * max(1, *(side / old for old, side in sides))
     enlarged = [int(np.ceil(old * factor)) for old, _ in sides]
     starts = [rng.integers(new - side) for new, (_, side) in zip(enlarged, sides, strict=True)]
-    piece = texture.astype(float)
+    piece = texture
     for axis, ((_, side), start, new) in enumerate(zip(sides, starts, enlarged, strict=True)):
         piece = _piece_of_resized(piece, axis, new, start, side)
-    return np.clip(kept * image.astype(float) + added * np.clip(np.rint(piece), 0, 255), 0, 255)
+    return np.clip(kept * image + added * np.clip(np.rint(piece), 0, 255), 0, 255)
 
 
 def _piece_of_resized(
-    values: Float[np.ndarray, "_ _ 3"], axis: int, new: int, start: int, count: int
+    values: Float[np.ndarray, "_ _ 3"] | UInt8[np.ndarray, "_ _ 3"],
+    axis: int,
+    new: int,
+    start: int,
+    count: int,
 ) -> Float[np.ndarray, "_ _ 3"]:
     """`count` rows or columns from `start` of a picture resized to `new`, by cubic convolution.
 
