@@ -6,9 +6,10 @@ Michaelis et al. (2019), https://arxiv.org/abs/1907.07484, which does without Im
 pictures of any shape: given the same random numbers and pictures of frost, results differ by one
 grey level at most, and mostly not at all (tests/analysis/golden/make_corruptions.py).
 
-The published pictures of ImageNet-C differ from both: their motion blur and snow are ImageMagick's,
-their elastic transform also warps the picture, and they are kept as JPEG files of quality 85. Error
-rates on one are no error rates on the other.
+The published pictures of ImageNet-C differ from both: motion blur and snow are ImageMagick's,
+elastic transform also warps the picture, enlargements of zoom blur are cut from their middle, frost
+is not enlarged, and all are kept as JPEG files of quality 85. Error rates on one are no error rates
+on the other.
 """
 
 from vit_jax.analysis.corruptions.registry import CORRUPTIONS, GROUPS, SEVERITIES, corrupt
