@@ -96,21 +96,21 @@ def test_zeros_and_what_is_not_finite_have_no_effective_rank():
 def test_attention_that_is_uniform_in_every_head_has_collapsed():
     uniform = entropy(np.full((2, 3, 50, 50), 1 / 50))
     np.testing.assert_allclose(uniform, np.log(50))
-    assert collapse(uniform, 50) == "uniform"
+    assert collapse(uniform, np.log(50)) == "uniform"
 
 
 def test_attention_to_a_single_key_in_every_head_has_collapsed():
-    assert collapse(entropy(np.tile(np.eye(50), (2, 3, 1, 1))), 50) == "single"
+    assert collapse(entropy(np.tile(np.eye(50), (2, 3, 1, 1))), np.log(50)) == "single"
 
 
 def test_one_head_that_is_well_keeps_its_layer_well():
-    assert collapse(np.array([0.0, 0.5 * np.log(50)]), 50) is None
-    assert collapse(np.array([np.log(50), 0.5 * np.log(50)]), 50) is None
-    assert collapse(np.array([np.log(50), 0.0]), 50) is None
+    assert collapse(np.array([0.0, 0.5 * np.log(50)]), np.log(50)) is None
+    assert collapse(np.array([np.log(50), 0.5 * np.log(50)]), np.log(50)) is None
+    assert collapse(np.array([np.log(50), 0.0]), np.log(50)) is None
 
 
 def test_a_query_of_a_single_key_has_no_choice_and_is_not_told():
-    assert collapse(np.array([0.0, 0.0]), 1) is None
+    assert collapse(np.array([0.0, 0.0]), np.log(1)) is None
 
 
 @pytest.mark.parametrize(("factor", "kind"), [(0.0, "every key the same"), (300.0, "single key")])
@@ -245,6 +245,11 @@ SWIN = {
     **{"model.name": "Swin", "model.width": "8", "model.depths": "(1, 1)", "model.heads": "(2, 2)"},
     **{"model.window": "2", "model.patch_size": "4", "model.image_size": "16"},
 }
+PVT = {
+    **{"model.name": "PVT", "model.widths": "(4, 8)", "model.depths": "(1, 1)"},
+    **{"model.patch_sizes": "(4, 2)", "model.reductions": "(2, 1)", "model.heads": "(1, 2)"},
+    **{"model.mlp_ratios": "(2, 2)", "model.image_size": "16"},
+}
 RESNET = {
     **{"model.name": "ResNet", "model.depths": "(1, 1)", "model.widths": "(4, 8)"},
     **{"model.stem_width": "4", "model.image_size": "16"},
@@ -257,15 +262,25 @@ def of_family(overrides, changes):
     return load_config("configs/digits.py", [*kept, *changes.items(), ("model.in_channels", "1")])
 
 
-def test_windows_have_an_entropy_and_no_distance(overrides):
-    _, watcher, state, batch = start(of_family(overrides, SWIN))
+@pytest.mark.parametrize("family", [SWIN, PVT], ids=["swin", "pvt"])
+def test_windows_and_reduced_keys_have_their_own_distances(overrides, family):
+    """As `Layer` computes them in float64, on the host, from all weights."""
+    experiment, watcher, state, batch = start(of_family(overrides, family))
     numbers, warnings = watcher(0, state, batch)
-    blocks = {"stages_0/blocks_0", "stages_1/blocks_0"}
-    assert of_layers(numbers, "entropy").keys() == of_layers(numbers, "rank").keys() == blocks
-    assert numbers["entropy_uniform/stages_0/blocks_0"] == pytest.approx(np.log(4))
-    assert 0 < numbers["entropy/stages_0/blocks_0"] <= np.log(4) + 1e-6
-    assert not any(name.startswith("distance") for name in numbers)
-    assert blocks < of_layers(numbers, "gradient_norm").keys() and warnings == {}
+    images = experiment.preprocessing.normalize(batch["image"][:PICTURES])
+    blocks = ["stages_0/blocks_0", "stages_1/blocks_0"]
+    assert sorted(of_layers(numbers, "entropy")) == sorted(of_layers(numbers, "rank")) == blocks
+    for block, layer in zip(
+        blocks, look(experiment.model, state.variables(), images).layers, strict=True
+    ):
+        expected = {
+            "entropy": layer.entropy().mean(),
+            "distance": layer.mean_distance().mean(),
+            "entropy_uniform": layer.uniform().entropy().mean(),
+        }
+        for name, number in expected.items():
+            assert numbers[f"{name}/{block}"] == pytest.approx(number, rel=1e-5), name
+    assert set(blocks) < of_layers(numbers, "gradient_norm").keys() and warnings == {}
 
 
 def test_a_network_without_attention_has_ranks_and_norms(overrides):

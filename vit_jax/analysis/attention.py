@@ -165,7 +165,7 @@ def look(
     Raises:
         UserError: the model has no attention.
     """
-    geometry = _geometry(model, tuple(images.shape[1:3]))
+    geometry = layer_geometry(model, tuple(images.shape[1:3]))
     logits, kept = _forward(model, variables, images)
     weights = {
         path: np.asarray(leaf[0], np.float32)
@@ -299,7 +299,7 @@ def upsample(
     return np.asarray(jax.image.resize(jnp.asarray(maps), (len(maps), *size), "linear"))
 
 
-def _geometry(model: nn.Module, size: Sides) -> dict[str, dict[str, Any]]:
+def layer_geometry(model: nn.Module, size: Sides) -> dict[str, dict[str, Any]]:
     """What a `Layer` has to know, for the path of every block, at a size of pictures in pixels.
 
     Raises UserError for a model without attention.

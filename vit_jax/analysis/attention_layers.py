@@ -127,7 +127,7 @@ class Layer:
         if self.windows is None:
             return self.weights
         places = self.windows.places()
-        weights = self._by_window()
+        weights = self.by_window()
         tokens = self.grid[0] * self.grid[1]
         whole = np.zeros((len(weights), self.heads, tokens, tokens), np.float32)
         for window, at in enumerate(places):
@@ -143,15 +143,20 @@ class Layer:
             UserError: the weights are no shares of a whole, or no patch asks.
         """
         check_shares(self.weights, "the mean distance", self.name)
-        queries, keys = self._centres()
-        asks = ~np.isnan(queries[..., 0])  # (windows, queries)
+        distances = self.distances()[:, None]
+        between = ~np.isnan(distances)
+        asks = between.any(axis=(1, 3))  # (windows, queries)
         if not asks.any():
             raise UserError(f"the mean distance is between patches, and none asks in {self.name}")
-        distances = np.linalg.norm(queries[:, :, None] - keys[:, None], axis=-1)[:, None]
-        among = np.where(np.isnan(distances), 0, self._by_window().astype(np.float64))
+        among = np.where(between, self.by_window().astype(np.float64), 0)
         total = np.maximum(among.sum(axis=-1), np.finfo(np.float64).tiny)
         far = (among * np.nan_to_num(distances)).sum(axis=-1) / total
         return far.swapaxes(1, 2)[:, :, asks].mean(axis=(0, 2))
+
+    def distances(self) -> Float[np.ndarray, "windows queries keys"]:
+        """From each patch to each, in pixels; nan with a token in front or padding."""
+        queries, keys = self._centres()
+        return np.linalg.norm(queries[:, :, None] - keys[:, None], axis=-1)
 
     def entropy(self) -> Float[np.ndarray, " heads"]:
         """The mean entropy of the rows, in nats; see the function `entropy`."""
@@ -160,31 +165,34 @@ class Layer:
 
     def rows(self) -> Float[np.ndarray, "heads rows keys"]:
         """The rows of all queries of all pictures, those of padding left out."""
-        weights = np.moveaxis(self._by_window(), 2, 0)  # heads, batch, windows, queries, keys
-        asks = np.ones(weights.shape[2:4], bool)
-        if self.windows is not None:
-            asks = self.windows.places() >= 0
-        return weights[:, :, asks].reshape(self.heads, -1, weights.shape[-1])
+        weights = np.moveaxis(self.by_window(), 2, 0)  # heads, batch, windows, queries, keys
+        return weights[:, :, self.real_queries()].reshape(self.heads, -1, weights.shape[-1])
+
+    def real_queries(self) -> Bool[np.ndarray, "windows queries"]:
+        """Which queries are of the picture, or in front of it, and not of padding."""
+        if self.windows is None:
+            return np.ones((1, self.weights.shape[2]), bool)
+        return self.windows.places() >= 0
+
+    def by_window(self) -> Float[np.ndarray, "batch windows heads queries keys"]:
+        """The weights with an axis of windows; of one, where there are none."""
+        windows = 1 if self.windows is None else int(np.prod(self.windows.counts))
+        return self.weights.reshape(-1, windows, *self.weights.shape[1:])
 
     def uniform(self) -> "Layer":
         """The layer as it would be if every query gave all that it sees alike; one head."""
-        shape = self._by_window().shape[1:]  # windows, heads, queries, keys
+        shape = self.by_window().shape[1:]  # windows, heads, queries, keys
         visible = np.ones((shape[0], *shape[2:]), bool)
         if self.visible is not None:
             visible = self.visible.reshape(visible.shape)
         weights = visible / visible.sum(axis=-1, keepdims=True)
         return dataclasses.replace(self, weights=weights[:, None].astype(np.float32))
 
-    def _by_window(self) -> Float[np.ndarray, "batch windows heads queries keys"]:
-        """The weights with an axis of windows; of one, where there are none."""
-        windows = 1 if self.windows is None else int(np.prod(self.windows.counts))
-        return self.weights.reshape(-1, windows, *self.weights.shape[1:])
-
     def _mean_of_windows(self) -> Float[np.ndarray, "batch heads height width"]:
         """The mean over all patches' queries of what they give each patch."""
         places = self.windows.places()
         real = places >= 0
-        weights = np.where(real[:, None, :, None], self._by_window(), 0)
+        weights = np.where(real[:, None, :, None], self.by_window(), 0)
         given = weights.sum(axis=3).swapaxes(1, 2) / real.sum()  # batch, heads, windows, keys
         on_map = np.zeros((*given.shape[:2], real.sum()), given.dtype)
         on_map[:, :, places[real]] = given[:, :, real]

@@ -23,7 +23,6 @@ What is notable here:
 """
 
 import functools
-import inspect
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -33,10 +32,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
+from vit_jax.analysis.attention import layer_geometry
+from vit_jax.analysis.attention_layers import Layer
+from vit_jax.errors import UserError
 from vit_jax.models.layout import unstack_blocks
-from vit_jax.models.legal import pair
 from vit_jax.training.experiment import Experiment
 from vit_jax.training.loop import Seen
 from vit_jax.training.objectives import Batch
@@ -54,11 +55,11 @@ _BLOCK = re.compile(r"(?:stages_\d+/)?blocks_\d+")
 
 
 class Heads(NamedTuple):
-    """Attention of a layer: one number for each head, and how many keys a query has."""
+    """Attention of a layer: one number for each head, and the entropy of uniform rows."""
 
     entropy: Float[np.ndarray, " heads"]
     distance: Float[np.ndarray, " heads"] | None
-    keys: int
+    uniform: float
 
 
 class Watching:
@@ -80,8 +81,9 @@ class Watching:
         seen = jax.device_get(self._inside(state.variables(raw=True), batch["image"]))
         norms = jax.device_get(self._learning(state, batch, self._experiment.constants))
         heads = {
-            layer: Heads(found["entropy"], found.get("distance"), int(found["keys"]))
+            layer: Heads(found["entropy"], found.get("distance"), float(found["uniform"]))
             for layer, found in seen["attention"].items()
+            if found["are_shares"]
         }
         ranks = {layer: effective_rank(tokens) for layer, tokens in seen["features"].items()}
         numbers = {**_attention_numbers(heads), **_by_layer("rank", ranks), **_ratios(norms)}
@@ -92,7 +94,7 @@ class Watching:
         """Sentences on layers whose attention has collapsed."""
         model, found = self._experiment.model, {}
         for layer, of_layer in heads.items():
-            kind = collapse(of_layer.entropy, of_layer.keys)
+            kind = collapse(of_layer.entropy, of_layer.uniform)
             if kind == "uniform" and step < self._settled_at:
                 continue  # attention begins like that
             if kind:
@@ -100,7 +102,7 @@ class Watching:
         return found
 
 
-def collapse(entropy: Float[np.ndarray, " heads"], keys: int) -> str | None:
+def collapse(entropy: Float[np.ndarray, " heads"], uniform: float) -> str | None:
     """How the attention of a layer has collapsed, judged by the mean entropy of each head.
 
     "single": every head gives nearly all to one key (below 5 % of the entropy of uniform rows), as
@@ -110,11 +112,11 @@ def collapse(entropy: Float[np.ndarray, " heads"], keys: int) -> str | None:
 
     Args:
         entropy: in nats.
-        keys: of each query.
+        uniform: the entropy of uniform rows, the logarithm of the number of keys.
     """
-    if keys < 2 or not np.isfinite(entropy).all():
+    if uniform <= 0 or not np.isfinite(entropy).all():
         return None  # a single key leaves nothing to choose
-    shares = np.asarray(entropy) / np.log(keys)
+    shares = np.asarray(entropy) / uniform
     if (shares < LEAST).all():
         return "single"
     return "uniform" if (shares > MOST).all() else None
@@ -167,64 +169,65 @@ def _learning(
 def _inside(
     experiment: Experiment, variables: dict[str, Any], images: Array
 ) -> dict[str, dict[str, Any]]:
-    """Of some pictures, by layer: attention's entropy and distance for each head, and tokens."""
+    """Of some pictures, by layer: entropy and distance of each head of attention, and tokens."""
     model = experiment.model
     images = experiment.preprocessing.normalize(images[:PICTURES])
-    asks = "attention_weights" in inspect.signature(type(model).__call__).parameters
-    _, kept = model.apply(
-        variables,
-        images,
-        train=False,
-        mutable=["intermediates"],
-        **({"attention_weights": True} if asks else {}),
-    )
+    try:
+        geometry = layer_geometry(model, tuple(images.shape[1:3]))
+    except UserError:  # there is no attention to look at
+        geometry = {}
+    asked = {"attention_weights": True} if geometry else {}
+    _, kept = model.apply(variables, images, train=False, mutable=["intermediates"], **asked)
     sown = flatten_dict(unstack_blocks(kept["intermediates"]), sep="/")
-    distances = _patch_distances(model, images)
-    attention, features = {}, {}
+    attention = {
+        block: _of_heads(sown[f"{block}/attn/weights"][0], fields)
+        for block, fields in geometry.items()
+    }
+    features = {}
     for path, (values, *_) in sown.items():
         block = _BLOCK.match(path)
-        if block and path == f"{block[0]}/attn/weights":
-            attention[block[0]] = _of_heads(values, distances)
-        elif block and path == f"{block[0]}/out":
+        if block and path == f"{block[0]}/out":
             rows = values.reshape(-1, values.shape[-1])
             features[block[0]] = rows[:: -(-len(rows) // _ROWS)].astype(jnp.float32)
     return {"attention": attention, "features": features}
 
 
 def _of_heads(
-    weights: Float[Array, "batch heads queries keys"],
-    distances: Float[np.ndarray, "patches patches"] | None,
+    weights: Float[Array, "batch heads queries keys"], fields: Mapping[str, Any]
 ) -> dict[str, Array]:
-    """The numbers of `attention.entropy` and `attention.mean_distance`, on the device.
+    """The numbers of `attention_layers.Layer`, on the device.
 
     The weights of a large model are gigabytes, and their means a few numbers.
+
+    Args:
+        fields: of that class, of which a layer of no pictures is made here for its places.
     """
-    weights = weights.astype(jnp.float32)
+    layer = Layer(np.zeros((0, *weights.shape[1:]), np.float32), **fields)
+    real, distances = layer.real_queries(), layer.distances()
+    weights = weights.astype(jnp.float32).reshape(-1, len(real), *weights.shape[1:])
     terms = -weights * jnp.log(jnp.where(weights > 0, weights, 1.0))
+    shares = jnp.where(real[:, None], abs(weights.sum(-1) - 1) < 0.02, True)
     numbers = {
-        "entropy": terms.sum(-1).mean((0, 2)),
-        "keys": jnp.int32(weights.shape[-1]),
+        "entropy": _mean_of_heads(terms.sum(-1), real),
+        "uniform": jnp.float32(layer.uniform().entropy()[0]),
+        "are_shares": (weights.min() > -1e-6) & shares.all(),
     }
-    queries, keys = weights.shape[-2:]
-    if distances is not None and queries == keys and keys >= len(distances):
-        prefix = keys - len(distances)
-        among = weights[:, :, prefix:, prefix:]
-        among = among / jnp.maximum(among.sum(-1, keepdims=True), jnp.finfo(jnp.float32).tiny)
-        numbers["distance"] = (among * distances).sum(-1).mean((0, 2))
+    between = ~np.isnan(distances)[:, None]
+    if between.any():
+        among = jnp.where(between, weights, 0.0)
+        total = jnp.maximum(among.sum(-1), jnp.finfo(jnp.float32).tiny)
+        far = (among * np.nan_to_num(distances)[:, None]).sum(-1) / total
+        numbers["distance"] = _mean_of_heads(far, between.any(axis=(1, 3)))
     return numbers
 
 
-def _patch_distances(
-    model: nn.Module, images: Float[Array, "batch height width channels"]
-) -> Float[np.ndarray, "patches patches"] | None:
-    """Pixels between the centres of patches; None where tokens are not one for each patch."""
-    if not all(hasattr(model, field) for field in ("patch_size", "prefix")):
-        return None
-    sides = pair(model.patch_size)
-    grid = [length // side for length, side in zip(images.shape[1:3], sides, strict=True)]
-    places = [axis.ravel() * side for axis, side in zip(np.indices(grid), sides, strict=True)]
-    places = np.stack(places, axis=-1).astype(np.float32)
-    return np.linalg.norm(places[:, None] - places[None], axis=-1)
+def _mean_of_heads(
+    values: Float[Array, "batch windows heads queries"],
+    counted: Bool[np.ndarray, "windows queries"],
+) -> Float[Array, " heads"]:
+    """The mean of each head over pictures and the queries that count."""
+    kept = jnp.where(counted[:, None], values, 0.0)
+    return kept.sum((0, 1, 3)) / (len(values) * counted.sum())
 
 
 # ------------------------------------------------------------------------------- numbers and words
@@ -249,7 +252,7 @@ def _attention_numbers(heads: Mapping[str, Heads]) -> dict[str, float]:
         values = {k: getattr(v, name) for k, v in heads.items() if getattr(v, name) is not None}
         for suffix, reduce in (("", np.mean), ("_min", np.min), ("_max", np.max)):
             numbers |= _by_layer(f"{name}{suffix}", {k: reduce(v) for k, v in values.items()})
-    uniform = {layer: np.log(of_layer.keys) for layer, of_layer in heads.items()}
+    uniform = {layer: of_layer.uniform for layer, of_layer in heads.items()}
     return {**numbers, **_by_layer("entropy_uniform", uniform)}
 
 
@@ -266,7 +269,7 @@ def _ratios(norms: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
 
 def _explain(kind: str, layer: str, heads: Heads, step: int, model: nn.Module) -> str:
     """A sentence with the numbers, and what can be done."""
-    least, most, uniform = heads.entropy.min(), heads.entropy.max(), np.log(heads.keys)
+    least, most = heads.entropy.min(), heads.entropy.max()
     count = len(heads.entropy)
     all_heads = "its only head gives" if count == 1 else f"all its {count} heads give"
     doing = {
@@ -281,6 +284,6 @@ def _explain(kind: str, layer: str, heads: Heads, step: int, model: nn.Module) -
     }[kind]
     return (
         f"the attention of {layer} has collapsed by step {step}: {doing} (entropy {least:.3f} to "
-        f"{most:.3f} nats, where {heads.keys} keys allow 0 to {uniform:.3f}); "
+        f"{most:.3f} nats, where uniform attention has {heads.uniform:.3f}); "
         f"{', '.join(steps[:-1])} or {steps[-1]}, in another --workdir"
     )
