@@ -103,6 +103,15 @@ def test_calibration_is_that_of_the_kept_predictions(run):
     assert "the model is too sure, by 6.2 percentage points" in page.text
 
 
+def test_a_run_without_mistakes_says_so_and_shows_no_empty_picture(run):
+    table = run.figures / "per_class.csv"
+    table.write_text("name,examples,recall,precision,average_precision\ncat,3,1.0,1.0,\n")
+    page = Page(write_report(run))
+    assert "Every test picture of every class is found." in page.text
+    described = [attributes["alt"] for tag, attributes in page.tags if tag == "img"]
+    assert len(described) == 3 and not any("mistakes" in text for text in described)
+
+
 def test_predictions_of_other_classes_are_one_sentence(run):
     (run.figures / "predictions.csv").write_text("index,picture,true,predicted\n0,a,cat,cat\n")
     with pytest.raises(UserError, match="predictions.csv does not hold the predictions of this"):

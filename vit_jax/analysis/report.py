@@ -194,6 +194,14 @@ def _curves(lines: Sequence[dict[str, Any]]) -> str:
 
 def _failures(run: RunFolder) -> Iterator[str]:
     """Confusion, mistakes, what speaks for them, and the classes found least often."""
+    path = run.figures / "per_class.csv"
+    rows = [row for row in read_per_class(path) if row.recall is not None] if path.exists() else []
+    missed = sorted((row for row in rows if row.recall < 1), key=lambda row: row.recall)
+    if any(row.average_precision is not None for row in rows):
+        yield note(
+            "Pictures here may have several labels, or none, so there is no confusion matrix, and "
+            "no single answer that could be a mistake."
+        )
     yield _stored(
         run,
         "confusion",
@@ -202,15 +210,16 @@ def _failures(run: RunFolder) -> Iterator[str]:
         "colour is the share of the row. A dark cell off the diagonal is a pair of classes that "
         "the model mixes up, in that direction.",
     )
-    yield _stored(
-        run,
-        "mistakes",
-        "The mistakes that the model was most sure of",
-        "The mistakes that the model was most sure of, with the true class, the class it said, and "
-        "the probability it gave that. Look for labels that are wrong, pictures that a person "
-        "would doubt too, and what several of them have in common.",
-        wide=True,
-    )
+    if missed:  # or the picture is empty
+        yield _stored(
+            run,
+            "mistakes",
+            "The mistakes that the model was most sure of",
+            "The mistakes that the model was most sure of, with the true class, the class it said, "
+            "and the probability it gave that. Look for labels that are wrong, pictures that a "
+            "person would doubt too, and what several of them have in common.",
+            wide=True,
+        )
     yield _stored(
         run,
         "saliency",
@@ -218,17 +227,9 @@ def _failures(run: RunFolder) -> Iterator[str]:
         "What decides between the wrong class and the true one. Gradient: where a small change of "
         "the picture would shift the balance most. Integrated gradients: what of this picture, "
         "compared with a black one, spoke for the class that was said (red) and for the true one "
-        "(blue); these numbers sum to the difference of the two logits.",
+        "(blue); they sum to how much further apart the two logits are than for the black one.",
         wide=True,
     )
-    path = run.figures / "per_class.csv"
-    rows = [row for row in read_per_class(path) if row.recall is not None] if path.exists() else []
-    if any(row.average_precision is not None for row in rows):
-        yield note(
-            "Pictures here may have several labels, or none, so there is no confusion matrix, and "
-            "no single answer that could be a mistake."
-        )
-    missed = sorted((row for row in rows if row.recall < 1), key=lambda row: row.recall)
     if missed:
         yield heading("The classes found least often")
         yield table(
