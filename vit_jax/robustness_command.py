@@ -29,7 +29,7 @@ def robustness(
         str,
         typer.Option(
             help="Tests, such as corruptions,pgd or fog; default: corruptions, patch_drop, "
-            "occlusion, shuffle, shift, rotation, fgsm and pgd."
+            "occlusion, shuffle, shift, rotation, fgsm and pgd; clean: none of them."
         ),
     ] = "",
     compare: Annotated[

@@ -26,12 +26,11 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 from vit_jax.analysis.contestants import Contestant, Judge, Score, check_same, choose_pictures
-from vit_jax.analysis.robustness_suite import Options, Perturbation, make_suite
+from vit_jax.analysis.robustness_suite import CLEAN, Options, Perturbation, make_suite
 from vit_jax.data import BadPictures, Preprocessing, Source
 from vit_jax.errors import BadPicture, UserError
 
 Progress = Callable[[int, int], None]
-CLEAN = "clean"
 
 
 @dataclasses.dataclass(frozen=True)

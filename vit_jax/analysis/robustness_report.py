@@ -67,7 +67,7 @@ def tables(results: Sequence[Result]) -> Iterator[Table]:
             known.append(test)
     for axis, tests in groups.items():
         yield _map_table(results) if axis == "places" else _level_table(axis, tests, results)
-    if any(corruption_errors(result) for result in results):
+    if results:
         yield _summary(results)
 
 
@@ -119,17 +119,20 @@ def _map_table(results: Sequence[Result]) -> Table:
 
 
 def _summary(results: Sequence[Result]) -> Table:
-    table = Table("errors under corruption, %", title="summary", title_justify="left")
-    headings = ["clean error", "mean error", "rise over clean"]
+    """The accuracy on pictures as they are, and the errors under corruption."""
     several = len(results) > 1
-    if several:
-        headings += [f"mCE, {_short(results[0].name)} = 100", "relative mCE"]
+    table = Table("run", title="summary, %", title_justify="left")
+    headings = ["clean accuracy"]
+    if any(corruption_errors(result) for result in results):
+        headings += ["error under corruption", "rise over clean"]
+        headings += [f"mCE, {_short(results[0].name)} = 100", "relative mCE"] if several else []
     for heading in headings:
         table.add_column(heading, justify="right")
     for result in results:
-        errors = corruption_errors(result, results[0] if several else None)
-        numbers = [result.clean.error, errors.mean_error, errors.mean_rise]
-        numbers += [errors.mce, errors.relative_mce] if several else []
+        numbers = [result.clean.accuracy]
+        if errors := corruption_errors(result, results[0] if several else None):
+            numbers += [errors.mean_error, errors.mean_rise]
+            numbers += [errors.mce, errors.relative_mce] if several else []
         cells = ("-" if number is None else f"{100 * number:.1f}" for number in numbers)
         table.add_row(escape(result.name), *cells)
     return table

@@ -22,6 +22,7 @@ from vit_jax.errors import UserError, nearest
 
 Change = Callable[[Picture, float, np.random.Generator], Picture]
 
+CLEAN = "clean"  # pictures as they are
 RATIOS = tuple(round(0.1 * tenths, 1) for tenths in range(1, 10))
 SHARES = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75)
 PIECES = (2, 4, 8, 14)
@@ -103,7 +104,8 @@ def make_suite(
 
     Args:
         size: `(height, width)` that the model sees.
-        only: kinds of tests, or names of single ones; empty: all.
+        only: kinds of tests, or names of single ones; empty: all; "clean": none, since pictures as
+            they are are always looked at.
         options: how they are done.
 
     Raises:
@@ -116,12 +118,12 @@ def make_suite(
             f"{size[0]} x {size[1]} pixels; --grid is at most {min(size)}"
         )
     tests = [test for make in KINDS.values() for test in make(size, options)]
-    known = [*KINDS, *(test.name for test in tests)]
+    known = [CLEAN, *KINDS, *(test.name for test in tests)]
     for name in only:
         if name not in known:
             raise UserError(
                 f"there is no robustness test {name!r}{nearest(name, known)}; there are "
-                f"{', '.join(KINDS)}, and single ones such as {CORRUPTIONS[0]}"
+                f"{', '.join([CLEAN, *KINDS])}, and single ones such as {CORRUPTIONS[0]}"
             )
     return tuple(test for test in tests if not only or {test.kind, test.name} & set(only))
 
@@ -144,7 +146,7 @@ def _patch_drop(size: tuple[int, int], options: Options) -> list[Perturbation]:
             image, level, cells, rng, order, options.fill
         )
 
-    axis = f"share of {cells} x {cells} patches dropped"
+    axis = f"share of {cells} x {cells} patches"
     return [
         Perturbation(f"patch_drop_{order}", "patch_drop", RATIOS, axis, change(order))
         for order in perturbations.DROP_ORDERS
@@ -180,7 +182,7 @@ def _shuffle(size: tuple[int, int], options: Options) -> list[Perturbation]:
         return perturbations.shuffle_cells(image, int(level), rng)
 
     levels = tuple(pieces for pieces in PIECES if min(size) // pieces >= 2)
-    return [Perturbation("shuffle", "shuffle", levels, "pieces along a side, shuffled", change)]
+    return [Perturbation("shuffle", "shuffle", levels, "pieces along a side", change)]
 
 
 def _shift(size: tuple[int, int], options: Options) -> list[Perturbation]:
@@ -190,14 +192,14 @@ def _shift(size: tuple[int, int], options: Options) -> list[Perturbation]:
         return perturbations.shift(image, pixels * down, pixels * right, options.padding)
 
     levels = tuple(pixels for pixels in PIXELS if pixels <= min(size) // 4)
-    return [Perturbation("shift", "shift", levels, "pixels moved, in one of 4 directions", change)]
+    return [Perturbation("shift", "shift", levels, "pixels, in one of 4 directions", change)]
 
 
 def _rotation(size: tuple[int, int], options: Options) -> list[Perturbation]:
     def change(image: Picture, level: float, rng: np.random.Generator) -> Picture:
         return perturbations.rotate(image, level * rng.choice((-1, 1)), options.padding)
 
-    return [Perturbation("rotation", "rotation", DEGREES, "degrees turned, either way", change)]
+    return [Perturbation("rotation", "rotation", DEGREES, "degrees, either way", change)]
 
 
 def _attacks(name: str) -> Callable[[tuple[int, int], Options], list[Perturbation]]:
