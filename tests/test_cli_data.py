@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import vit_jax.data_report
+import vit_jax.commands.data_report
 from vit_jax.cli import main
+from vit_jax.commands.data_report import safe_name
 from vit_jax.data import Source, decode
-from vit_jax.data_report import safe_name
 
 
 @pytest.fixture
@@ -63,8 +63,8 @@ def pets(tmp_path, monkeypatch):
     def list_splits(dataset, **options):
         return {"train": 4, "validation": 0, "test": 3}
 
-    monkeypatch.setattr(vit_jax.data_report, "open_source", open_source)
-    monkeypatch.setattr(vit_jax.data_report, "list_splits", list_splits)
+    monkeypatch.setattr(vit_jax.commands.data_report, "open_source", open_source)
+    monkeypatch.setattr(vit_jax.commands.data_report, "list_splits", list_splits)
     open_source.asked = asked
     return open_source
 
@@ -126,7 +126,7 @@ def test_of_many_classes_the_largest_and_the_smallest_are_shown(
     def many(dataset, split, **options):
         return pets(dataset, split, classes=30, **options)
 
-    monkeypatch.setattr(vit_jax.data_report, "open_source", many)
+    monkeypatch.setattr(vit_jax.commands.data_report, "open_source", many)
     assert main(["data", "pets", f"--output={tmp_path / 'report'}"]) == 0
     shown = capsys.readouterr().out
     names = re.findall(r"│ \[red\]class (\d+) ", shown)

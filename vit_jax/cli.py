@@ -1,4 +1,4 @@
-"""The command line: python -m vit_jax COMMAND. The commands themselves are in `commands.py`.
+"""The command line: python -m vit_jax COMMAND. The commands themselves are in `commands/`.
 
 What a person can get wrong ends in one sentence and exit code 2; an internal fault keeps its
 traceback. See `vit_jax/errors.py` for the codes.

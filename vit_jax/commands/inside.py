@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit_jax.command_options import (
+from vit_jax.commands.options import (
     AsJson,
     Checkpoint,
     Dataset,
@@ -20,8 +20,8 @@ from vit_jax.command_options import (
     parse_checkpoint,
     parse_layer,
 )
+from vit_jax.commands.screens import print_table
 from vit_jax.errors import UserError
-from vit_jax.screens import print_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

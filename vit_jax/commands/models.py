@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from vit_jax.commands.screens import print_published, print_table
 from vit_jax.errors import UserError, nearest
-from vit_jax.screens import print_published, print_table
 
 if TYPE_CHECKING:  # help does not wait for JAX
     from flax import linen as nn

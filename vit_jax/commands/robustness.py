@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit_jax.command_options import AsJson, Checkpoint, Raw, Run, Split, parse_checkpoint
+from vit_jax.commands.options import AsJson, Checkpoint, Raw, Run, Split, parse_checkpoint
 from vit_jax.errors import UserError
 
 if TYPE_CHECKING:  # help does not wait for JAX
@@ -78,7 +78,7 @@ def robustness(
     from vit_jax.analysis.contestants import enter
     from vit_jax.analysis.robustness import measure
     from vit_jax.analysis.robustness_suite import Options, make_suite
-    from vit_jax.screens import print_table
+    from vit_jax.commands.screens import print_table
 
     names = [name for name in only.split(",") if name]
     options = Options(fill, padding, grid, steps, seed)

@@ -1,0 +1,56 @@
+"""The command `data`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vit_jax.commands.screens import print_table
+
+
+def data(
+    dataset: Annotated[str, typer.Argument(help="Such as digits, folder:PATH or tfds:NAME.")],
+    split: Annotated[str, typer.Option(help="all, or one, such as train or test[:100].")] = "all",
+    data_dir: Annotated[str, typer.Option(help="Where TFDS keeps prepared data.")] = "",
+    manual_dir: Annotated[str, typer.Option(help="Where TFDS finds what you downloaded.")] = "",
+    output: Annotated[
+        str, typer.Option(help="Folder of the report; default: data_report/ and the name.")
+    ] = "",
+    augment: Annotated[
+        str, typer.Option(help="Preset of augmentation to draw, such as light.")
+    ] = "",
+    size: Annotated[
+        int, typer.Option(min=0, help="Side of the model's input; 0: that of most pictures.")
+    ] = 0,
+    full: Annotated[
+        bool, typer.Option("--full", help="Every picture, however many there are.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The report as JSON.")] = False,
+) -> None:
+    """Look at a dataset before training: counts, sizes, damage, duplicates, a contact sheet."""
+    from vit_jax.commands.data_report import (
+        lines,
+        open_splits,
+        preset_options,
+        progress_bars,
+        safe_name,
+        tables,
+        write,
+    )
+    from vit_jax.data.doctor import LIMIT, examine
+
+    preset = preset_options(augment) if augment else None  # a mistake shows before the work
+    options = {"data_dir": data_dir or None, **({"manual_dir": manual_dir} if manual_dir else {})}
+    sources = open_splits(dataset, split, options)
+    folder = Path(output or Path("data_report") / safe_name(dataset))
+    folder.mkdir(parents=True, exist_ok=True)
+    with progress_bars() as progress:
+        report = examine(sources, limit=None if full else LIMIT, progress=progress)
+    files = write(folder, dataset, report, next(iter(sources.values())), preset, size)
+    if as_json:
+        return print(json.dumps({"dataset": dataset, **report.to_dict()}, ensure_ascii=False))
+    for table in tables(report):
+        print_table(table)
+    for line in lines(report, files):
+        print(line)

@@ -1,0 +1,111 @@
+"""The command `train`, which `train.py` is too."""
+
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vit_jax.commands.screens import print_keys, print_last_screen
+from vit_jax.errors import (
+    EXIT_INTERNAL_FAULT,
+    EXIT_STOPPED,
+    UserError,
+    explained,
+    nearest,
+)
+from vit_jax.startup import STOPPED, ignore_signals, unwind_on_signals
+
+
+def train(
+    context: typer.Context,
+    config: Annotated[str, typer.Option(help="Recipe file, such as configs/digits.py.")] = "",
+    workdir: Annotated[
+        str, typer.Option(help="Run folder; default: runs/ and the recipe's name.")
+    ] = "",
+    coordinator: Annotated[
+        str, typer.Option(help="Of several processes: HOST:PORT of process 0.")
+    ] = "",
+    processes: Annotated[int | None, typer.Option(help="How many processes there are.")] = None,
+    process: Annotated[int | None, typer.Option(help="Which of them this is, from 0.")] = None,
+    timeout: Annotated[
+        int, typer.Option(help="Seconds that processes wait for each other's sign of life.")
+    ] = 100,
+    keys: Annotated[bool, typer.Option("--keys", help="List every --config.KEY and stop.")] = False,
+) -> None:
+    """Train a model, or go on with a run. --config.KEY=VALUE changes a key of the recipe."""
+    from vit_jax.config import load_config
+
+    if keys:
+        return print_keys()
+    overrides = _overrides(context.args)
+    if not config:
+        raise UserError(f"--config is missing; write --config=RECIPE.py{_recipes()}")
+    settings = load_config(config, overrides)
+    folder = Path(workdir or Path("runs") / Path(config.rsplit(":", 1)[0]).stem)
+
+    from vit_jax.analysis.report import draw_all
+    from vit_jax.analysis.watching import Watching
+    from vit_jax.training import distributed, fit
+    from vit_jax.training.compile_cache import use_compile_cache
+
+    use_compile_cache(settings.compile_cache, folder)
+    unwind_on_signals()
+    try:
+        distributed.initialize(coordinator, processes, process, timeout=timeout)
+        outcome = fit(settings, folder, draw=draw_all, watch=Watching)
+    except (Exception, KeyboardInterrupt) as error:
+        if not distributed.is_joined():
+            raise
+        if isinstance(error, KeyboardInterrupt):  # before there was anything to save
+            print(STOPPED, file=sys.stderr)
+            distributed.leave(EXIT_STOPPED)
+        code = explained(error)
+        if code == EXIT_INTERNAL_FAULT:
+            traceback.print_exc()
+            print(
+                "error: if this came from a connection, another process has ended: its output says "
+                "why. Run the same commands again to go on from the last checkpoint",
+                file=sys.stderr,
+            )
+        distributed.leave(code)
+    ignore_signals()
+    primary = distributed.is_primary()
+    if outcome.result is None:
+        fresh = " (without --config.resume=never)" if settings.resume == "never" else ""
+        if primary:
+            print(
+                f"Stopped at step {outcome.step} of {outcome.total_steps}; everything is saved in "
+                f"{folder}. Run the same command again to go on{fresh}."
+            )
+        raise typer.Exit(EXIT_STOPPED)
+    if not primary:
+        return
+    if not outcome.trained:
+        print(f"The run in {folder} is finished; nothing was trained.")
+    print_last_screen(outcome.run, outcome.result)
+
+
+def _overrides(arguments: list[str]) -> list[tuple[str, str]]:
+    """Pairs of key and text of `--config.KEY=VALUE` or `--config.KEY VALUE`."""
+    flags = ["--config", "--workdir", "--coordinator", "--processes", "--process", "--timeout"]
+    flags += ["--keys", "--help"]
+    pairs, rest = [], list(arguments)
+    while rest:
+        flag, equals, text = rest.pop(0).partition("=")
+        if not flag.startswith("--config."):
+            hint = nearest(flag, flags) or f"; there are {', '.join(flags)} and --config.KEY=VALUE"
+            raise UserError(f"train has no argument {flag}{hint}")
+        if not equals:
+            if not rest or rest[0].startswith("--"):
+                raise UserError(f"{flag} needs a value: {flag}=VALUE")
+            text = rest.pop(0)
+        pairs.append((flag.removeprefix("--config."), text))
+    return pairs
+
+
+def _recipes() -> str:
+    """The recipes at hand, if any."""
+    files = sorted(str(path) for path in Path("configs").glob("*.py"))
+    return f", such as {', '.join(files)}" if files else ""
