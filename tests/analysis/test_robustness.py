@@ -281,6 +281,26 @@ def test_data_may_have_some_of_the_classes(finished_run, some_digits, tmp_path, 
     assert among_two >= among_all and among_two > 0.5
 
 
+def test_weights_that_were_not_trained_here_need_data_and_nothing_else(
+    finished_run, some_digits, tmp_path, capsys
+):
+    converted = tmp_path / "converted"
+    shutil.copytree(finished_run.path, converted)
+    (converted / "config.json").unlink()
+    for split in ("train", "test"):  # neither is there: the folder is not divided
+        options = [f"folder:{some_digits}", f"--split={split}", "--only=clean"]
+        assert main(["robustness", str(converted), *options, f"--output={tmp_path / split}"]) == 0
+    assert rows_of(tmp_path / "train") == rows_of(tmp_path / "test")
+    # As with the run's own configuration at hand, by another way.
+    options = [f"--dataset=folder:{some_digits}", "--json"]
+    assert main(["evaluate", str(converted), *options]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    [row] = rows_of(tmp_path / "test")
+    assert told["accuracy"] == pytest.approx(float(row["accuracy"]))
+    assert main(["robustness", str(converted)]) == 2
+    assert "has no data; name some after it" in capsys.readouterr().err
+
+
 def test_shape_and_texture_by_the_command(finished_run, some_digits, tmp_path, capsys):
     cues, categories = tmp_path / "cues", {"three": ["3"], "seven": ["7"]}
     for shape, texture in (("three", "seven"), ("seven", "three"), ("three", "three")):

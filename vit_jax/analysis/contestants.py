@@ -18,7 +18,8 @@ from vit_jax.analysis.robustness_suite import Attack
 from vit_jax.data import Preprocessing, Source
 from vit_jax.deploy import Classifier, load
 from vit_jax.errors import UserError
-from vit_jax.training.reopen import reopen
+from vit_jax.runs import RunFolder
+from vit_jax.training.reopen import open_other, reopen
 
 
 class Score(NamedTuple):
@@ -85,8 +86,10 @@ def enter(
     Raises:
         UserError: no such run, data or class, or pictures with several labels.
     """
-    reopened = reopen(path, dataset, split)
-    source = reopened.source(split)
+    folder = RunFolder(path)
+    if not dataset and folder.is_run() and not folder.config_file.exists():
+        raise UserError(f"{path} was not trained here, so it has no data; name some after it")
+    source = open_other(path, dataset, split) if dataset else reopen(path).source(split)
     if source.multi_label:
         raise UserError(
             f"robustness is about pictures of one class each, and those of {source.name} have "
@@ -97,7 +100,7 @@ def enter(
     among = None
     if only_classes_of_data:
         among = tuple(np.unique(source.labels[source.labels >= 0]).tolist())
-    name = name or reopened.run.path.resolve().name
+    name = name or folder.path.resolve().name
     return Contestant(name, load(path, checkpoint, raw=raw), source, among)
 
 

@@ -59,7 +59,7 @@ def reopen(path: str | os.PathLike, dataset: str = "", split: str = "test") -> R
     if folder.config_file.exists():
         config = restore_config(folder.read_config())
     elif dataset:
-        config = default_config()  # weights that were converted
+        config = restore_config(default_config())  # weights that were converted
         config.dataset, config.data.test = dataset, split
     else:
         raise UserError(f"{path} was not trained here, so it has no data; say --dataset=DATASET")
@@ -68,14 +68,34 @@ def reopen(path: str | os.PathLike, dataset: str = "", split: str = "test") -> R
     config.device, config.mesh = "auto", {"data": -1, "fsdp": 1, "tensor": 1}
     class_names = record.class_names if record.has_names() else None
     experiment = build(config, class_names=class_names, split=folder.read_split(), record=record)
-    found = experiment.record.class_names
-    if len(found) != len(record.class_names):
+    _check_classes(folder, config.dataset, experiment.record.class_names)
+    return Reopened(folder, experiment, dataset)
+
+
+def open_other(path: str | os.PathLike, dataset: str, split: str) -> Source:
+    """A split of data that a model was not trained on, its labels numbered as the model has them.
+
+    Needs nothing of the run but its record: neither its data nor its configuration.
+
+    Raises:
+        UserError: no such run or data, or classes that cannot be matched.
+    """
+    folder = RunFolder(path)
+    record = folder.read_model()
+    source = _other_source(dataset, split, record.class_names if record.has_names() else None)
+    _check_classes(folder, dataset, source.class_names)
+    return source
+
+
+def _check_classes(folder: RunFolder, dataset: str, found: tuple[str, ...]) -> None:
+    """Raises UserError where the classes of a model without names are not as many as the data's."""
+    classes = len(folder.read_model().class_names)
+    if len(found) != classes:
         raise UserError(
-            f"{path} tells {len(record.class_names):,} classes apart, whose names nobody has said, "
-            f"and {config.dataset} has {len(found):,}: they cannot be matched. Write the names "
+            f"{folder.path} tells {classes:,} classes apart, whose names nobody has said, "
+            f"and {dataset} has {len(found):,}: they cannot be matched. Write the names "
             "into class_names of model.json, in the order of the outputs"
         )
-    return Reopened(folder, experiment, dataset)
 
 
 def _other_source(dataset: str, split: str, class_names: tuple[str, ...] | None) -> Source:
