@@ -235,6 +235,7 @@ def build(
     class_names: Sequence[str] | None = None,
     split: Mapping[str, Sequence[str]] | None = None,
     record: ModelRecord | None = None,
+    only: Source | None = None,
 ) -> Experiment:
     """Builds and checks what a configuration stands for; raises UserError for any mistake in it.
 
@@ -243,24 +244,11 @@ def build(
         class_names: of a model that is trained already; by default those of the data.
         split: which files its run has in which split (`RunFolder.read_split`).
         record: of a model that is trained already, in place of the one in `init_from`.
+        only: stands for all splits, where nothing is going to be trained.
     """
     mesh = make_mesh(find_devices(config.device), **config.mesh)
 
-    sources = {
-        name: open_source(
-            config.dataset,
-            config.data[name],
-            data_dir=config.data.dir or None,
-            manual_dir=config.data.manual_dir or None,
-            holdout=config.data.holdout,
-            seed=config.seed,
-            class_names=class_names,
-            saved=split,
-        )
-        for name in ("train", "validation", "test")
-        if config.data[name] or name != "validation"
-    }
-    checks.check_splits(config, sources)
+    sources = {"train": only, "test": only} if only else _open_sources(config, class_names, split)
     train_source = sources["train"]
 
     start = open_start(config.init_from) if config.init_from and record is None else None
@@ -321,6 +309,30 @@ def build(
         bad_pictures=BadPictures(strict=config.data.strict),
         teacher=teacher,
     )
+
+
+def _open_sources(
+    config: ConfigDict,
+    class_names: Sequence[str] | None,
+    split: Mapping[str, Sequence[str]] | None,
+) -> dict[str, Source]:
+    """The splits that a configuration names, which share no pictures."""
+    sources = {
+        name: open_source(
+            config.dataset,
+            config.data[name],
+            data_dir=config.data.dir or None,
+            manual_dir=config.data.manual_dir or None,
+            holdout=config.data.holdout,
+            seed=config.seed,
+            class_names=class_names,
+            saved=split,
+        )
+        for name in ("train", "validation", "test")
+        if config.data[name] or name != "validation"
+    }
+    checks.check_splits(config, sources)
+    return sources
 
 
 def _preprocessing(

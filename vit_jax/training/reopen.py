@@ -20,23 +20,21 @@ from vit_jax.training.experiment import Experiment, build
 class Reopened:
     """What a run folder stands for.
 
-    run: the folder. experiment: as `build` makes it. dataset: other data than the run's own; "":
-    its own.
+    run: the folder. experiment: as `build` makes it. other: what was asked for of other data than
+    the run's own; None: its own are.
     """
 
     run: RunFolder
     experiment: Experiment
-    dataset: str = ""
+    other: Source | None = None
 
     def source(self, split: str) -> Source:
-        """A split of the data, its labels numbered as the model has them.
+        """A split of the data, or the other data; labels are numbered as the model has them.
 
         Raises UserError for a split that is not there.
         """
-        record = self.experiment.record
-        if self.dataset:
-            class_names = record.class_names if record.has_names() else None
-            return _other_source(self.dataset, split, class_names)
+        if self.other is not None:
+            return self.other
         sources = self.experiment.sources
         if split not in sources:
             raise UserError(f"{self.run.path} has no split {split!r}; it has {', '.join(sources)}")
@@ -56,20 +54,24 @@ def reopen(path: str | os.PathLike, dataset: str = "", split: str = "test") -> R
     """
     folder = RunFolder(path)
     record = folder.read_model()
+    other = open_other(path, dataset, split) if dataset else None
     if folder.config_file.exists():
-        config = restore_config(folder.read_config())
-    elif dataset:
-        config = restore_config(default_config())  # weights that were converted
-        config.dataset, config.data.test = dataset, split
+        config, only = restore_config(folder.read_config()), None
+    elif dataset:  # weights that were converted
+        config, only = restore_config(default_config()), other
+        config.dataset = dataset
+        config.schedule.warmup = "0"  # which a few pictures would be too few for
     else:
         raise UserError(f"{path} was not trained here, so it has no data; say --dataset=DATASET")
     # Any machine will do, not only the one it ran on.
     config.distillation = default_config().distillation  # nor is a teacher wanted any more
     config.device, config.mesh = "auto", {"data": -1, "fsdp": 1, "tensor": 1}
     class_names = record.class_names if record.has_names() else None
-    experiment = build(config, class_names=class_names, split=folder.read_split(), record=record)
+    experiment = build(
+        config, class_names=class_names, split=folder.read_split(), record=record, only=only
+    )
     _check_classes(folder, config.dataset, experiment.record.class_names)
-    return Reopened(folder, experiment, dataset)
+    return Reopened(folder, experiment, other)
 
 
 def open_other(path: str | os.PathLike, dataset: str, split: str) -> Source:
