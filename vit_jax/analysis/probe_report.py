@@ -6,8 +6,6 @@ report.figure().savefig("probe.png")
 
 import csv
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +13,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
-from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from vit_jax.analysis.layers import POOLS, Layers, extract_layers, sample
@@ -26,9 +22,8 @@ from vit_jax.analysis.similarity import LEAST_PICTURES, cka_matrix
 from vit_jax.data import Source, open_source
 from vit_jax.deploy import Classifier, load
 from vit_jax.errors import UserError, nearest
+from vit_jax.progress import Show
 from vit_jax.training.reopen import reopen
-
-Report = Callable[[str, int, int], None]  # what is done, how much of it, of how much
 
 
 @dataclass(frozen=True)
@@ -151,7 +146,7 @@ def probe_run(
     neighbours: int = 10,
     checkpoint: int | str = "last",
     raw: bool = False,
-    progress: Report = lambda what, done, total: None,
+    progress: Show = lambda what, done, total: None,
 ) -> ProbeReport:
     """Probes every layer of a run, and compares its layers with each other or with another run's.
 
@@ -194,21 +189,6 @@ def probe_run(
     return ProbeReport(tuple(probed), similarity, (len(here.labels), len(there.labels)), pool)
 
 
-@contextmanager
-def progress_bars() -> Iterator[Report]:
-    """Bars on the terminal; nothing where nobody watches."""
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
-        tasks = {}
-
-        def show(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done)
-
-        yield show
-
-
 def _sources(run: str, dataset: str, train_split: str, split: str) -> tuple[Source, Source]:
     """What is learned from, and what is tested on."""
     if dataset:  # a probe learns its classes anew, so they need not be the model's
@@ -229,7 +209,7 @@ def _extract(
     sources: tuple[Source, Source],
     pool: str,
     path: str,
-    progress: Report,
+    progress: Show,
 ) -> list[Layers]:
     return [
         extract_layers(

@@ -3,20 +3,17 @@
 The measuring is in `robustness.py`, the drawing in `robustness_plots.py`.
 """
 
-import contextlib
 import csv
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from vit_jax.analysis.robustness import Result, corruption_errors
@@ -29,31 +26,6 @@ from vit_jax.analysis.robustness_plots import (
 )
 from vit_jax.analysis.robustness_suite import Perturbation
 from vit_jax.analysis.shape_texture import Decisions
-
-_TENTHS = 10  # how often plain lines tell of progress
-
-
-@contextlib.contextmanager
-def watching(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Progress on the standard error: a bar on a terminal, otherwise a line at every tenth."""
-    console = Console(stderr=True, highlight=False)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(
-        *columns, TimeRemainingColumn(), console=console, transient=True, disable=True
-    ) as bar:
-        bar.disable = not console.is_terminal
-        task = bar.add_task(what, total=None)
-        told = 0
-
-        def show(done: int, total: int) -> None:
-            nonlocal told
-            bar.update(task, completed=done, total=total)
-            if bar.disable and done and done * _TENTHS // total > told:
-                told = done * _TENTHS // total
-                console.print(f"{what}: {done:,} of {total:,} pictures", soft_wrap=True)
-
-        yield show
-
 
 # --------------------------------------------------------------------------------------- the screen
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from vit_jax.commands.screens import print_table
+from vit_jax.progress import progress_bars
 
 
 def data(
@@ -33,7 +34,6 @@ def data(
         lines,
         open_splits,
         preset_options,
-        progress_bars,
         safe_name,
         tables,
         write,
@@ -45,7 +45,11 @@ def data(
     sources = open_splits(dataset, split, options)
     folder = Path(output or Path("data_report") / safe_name(dataset))
     folder.mkdir(parents=True, exist_ok=True)
-    with progress_bars() as progress:
+    with progress_bars() as show:
+
+        def progress(split: str, done: int, total: int) -> None:
+            show(f"looking at {split}", done, total)
+
         report = examine(sources, limit=None if full else LIMIT, progress=progress)
     files = write(folder, dataset, report, next(iter(sources.values())), preset, size)
     if as_json:

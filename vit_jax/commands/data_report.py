@@ -3,7 +3,6 @@
 The looking itself is in `vit_jax/data/doctor.py`, the drawing in `vit_jax/data/sheets.py`.
 """
 
-import contextlib
 import csv
 import itertools
 import json
@@ -12,9 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
 from rich.table import Table
 
 from vit_jax.data import Augment, Preprocessing, Source, list_splits, open_source
@@ -61,21 +58,6 @@ def preset_options(name: str) -> dict[str, Any]:
 def safe_name(dataset: str) -> str:
     """A dataset's name as the name of a folder."""
     return re.sub(r"[^\w.-]+", "_", dataset).strip("._") or "data"
-
-
-@contextlib.contextmanager
-def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each split on the terminal; nothing where nobody watches."""
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
-        tasks = {}
-
-        def show(split: str, done: int, total: int) -> None:
-            if split not in tasks:
-                tasks[split] = bars.add_task(f"looking at {split}", total=total)
-            bars.update(tasks[split], completed=done)
-
-        yield show
 
 
 # ---------------------------------------------------------------------------------------- the files

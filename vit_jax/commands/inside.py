@@ -22,6 +22,7 @@ from vit_jax.commands.options import (
 )
 from vit_jax.commands.screens import print_table
 from vit_jax.errors import UserError
+from vit_jax.progress import progress_bars
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,7 +105,7 @@ def probe(
     as_json: AsJson = False,
 ) -> None:
     """Measure what each layer knows of the classes, and how alike the layers are."""
-    from vit_jax.analysis.probe_report import probe_run, progress_bars
+    from vit_jax.analysis.probe_report import probe_run
 
     with progress_bars() as progress:
         report = probe_run(

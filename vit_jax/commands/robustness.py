@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from vit_jax.commands.options import AsJson, Checkpoint, Raw, Run, Split, parse_checkpoint
 from vit_jax.errors import UserError
+from vit_jax.progress import progress_bars
 
 if TYPE_CHECKING:  # help does not wait for JAX
     from matplotlib.figure import Figure
@@ -102,14 +104,14 @@ def robustness(
         suite = make_suite(contestants[0].looks.size, names, options)
         told["dataset"] = contestants[0].source.name
         print(_what(contestants[0], pictures), file=sys.stderr)
-        with report.watching("tested") as progress:
+        with progress_bars() as show:
             results = measure(
                 contestants,
                 only=names,
                 options=options,
                 count=pictures,
                 batch_size=batch_size,
-                progress=progress,
+                progress=partial(show, "tested"),
             )
         drawn = _examples(contestants[0], suite, pictures, seed)
     if cue_conflict:
@@ -179,7 +181,6 @@ def _decisions(
     paths: Sequence[str], folder: str, categories: str, batch_size: int, loading: dict
 ) -> "dict[str, Decisions]":
     """What each run decides where shape and texture disagree."""
-    from vit_jax.analysis.robustness_report import watching
     from vit_jax.analysis.shape_texture import Categories, decide, list_pictures
     from vit_jax.deploy import load
 
@@ -188,6 +189,7 @@ def _decisions(
         classifier = load(path, **loading)
         names = classifier.class_names
         mapped = Categories.read(categories, names) if categories else Categories.named(names)
-        with watching(f"decided by {name}") as progress:
+        with progress_bars() as show:
+            progress = partial(show, f"decided by {name}")
             made[name] = decide(classifier, pictures, mapped, batch_size, progress)
     return made
