@@ -73,7 +73,7 @@ def vit():
     model = create_model(
         "Digits-ViT-64/4", num_classes=5, patch_size=8, width=16, depth=1, heads=2, in_channels=3
     )
-    variables = model.init(jax.random.key(0), np.zeros((1, 16, 16, 3)))
+    variables = jax.jit(model.init)(jax.random.key(0), np.zeros((1, 16, 16, 3)))
     head = 0.5 * jax.random.normal(jax.random.key(1), (16, 5))
     variables = {"params": {**variables["params"], "head": {"kernel": head, "bias": np.zeros(5)}}}
     rng = np.random.default_rng(0)

@@ -55,7 +55,7 @@ def test_rows_sum_to_one_in_every_layer_and_head(fields):
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
         assert weights.std() > 0.01
     assert (seen.grid, seen.prefix, seen.patch_size) == ((2, 3), model.prefix, (4, 4))
-    np.testing.assert_allclose(seen.logits, model.apply(variables, IMAGES), atol=1e-6)
+    np.testing.assert_allclose(seen.logits, jax.jit(model.apply)(variables, IMAGES), atol=1e-6)
 
 
 def test_scanned_layers_have_the_same_weights():

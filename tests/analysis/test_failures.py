@@ -72,7 +72,7 @@ def test_pooling_and_windows_have_maps_too(name, fields):
     import jax
 
     model = create_model(name, **fields, num_classes=2, image_size=16)
-    params = model.init(jax.random.key(0), np.zeros((1, 16, 16, 3), np.float32))["params"]
+    params = jax.jit(model.init)(jax.random.key(0), np.zeros((1, 16, 16, 3), np.float32))["params"]
     classifier = Classifier(model, params, ("a", "b"), Preprocessing((16, 16), 3))
     seen = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3), np.uint8)
     maps = attention_maps(classifier, seen)
@@ -124,7 +124,7 @@ def test_colour_pictures_and_long_names_and_no_attention(tmp_path):
             return {"image": picture, "label": index}
 
     model = create_model("Mixer-S/16", patch_size=4, width=8, depth=1, num_classes=2, image_size=8)
-    params = model.init(jax.random.key(0), np.zeros((1, 8, 8, 3), np.float32))["params"]
+    params = jax.jit(model.init)(jax.random.key(0), np.zeros((1, 8, 8, 3), np.float32))["params"]
     classifier = Classifier(model, params, names, Preprocessing((8, 8), 3))
     wrong = Predictions(
         np.array([0, 1]), np.array([1, 1]), np.array([0.9, 0.8]), np.ones(2, int), np.arange(2)

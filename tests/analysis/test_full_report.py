@@ -121,6 +121,7 @@ def test_weights_that_were_converted_have_no_report(run, capsys):
     assert "--dataset=DATASET" in message and "Traceback" not in message
 
 
+@pytest.mark.slow
 def test_several_labels_have_a_page_too(tmp_path, capsys):
     from vit_jax.analysis.report import draw_all
     from vit_jax.config import load_config

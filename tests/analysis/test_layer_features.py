@@ -71,6 +71,18 @@ def images_of(source, preprocessing):
     return preprocessing.normalize(images)
 
 
+def features_and_sown(classifier, images):
+    """What the model itself gives, and what its blocks sow."""
+
+    @jax.jit
+    def forward(variables, images):
+        return classifier.model.apply(
+            variables, images, method="features", mutable=["intermediates"]
+        )
+
+    return forward(classifier.variables, images)
+
+
 def is_in(tree, path):
     for part in path.split("/"):
         if part not in tree:
@@ -88,7 +100,7 @@ def test_the_last_block_of_a_stage_is_the_map_that_the_model_gives(name, source)
     assert all(is_in(classifier.params, block) for block in blocks)
     assert layers.labels.tolist() == [source[i]["label"] for i in range(10)]
     images = images_of(source, classifier.preprocessing)
-    seen = classifier.model.apply(classifier.variables, images, method="features")
+    seen, _ = features_and_sown(classifier, images)
     for stage, block in ((0, blocks[0]), (1, blocks[2])):
         expected = np.asarray(seen.stages[stage]).mean(axis=(1, 2))
         np.testing.assert_allclose(layers.features[block], expected, rtol=1e-5, atol=1e-5)
@@ -134,7 +146,7 @@ def test_prefix_tokens_take_no_part_in_the_mean(source):
     classifier = classifier_of("ViT", **VIT, pool="cls", distilled=True, registers=2)
     layers = extract_layers(classifier, source, pool="mean")
     images = images_of(source, classifier.preprocessing)
-    _, kept = classifier.model.apply(classifier.variables, images, mutable=["intermediates"])
+    _, kept = features_and_sown(classifier, images)
     for number, tokens in enumerate(read_blocks(kept["intermediates"], "out")):
         assert tokens.shape == (10, 1 + 1 + 2 + 4, 8)
         expected = np.asarray(tokens)[:, 4:].mean(axis=1)
@@ -148,7 +160,7 @@ def test_stacked_blocks_have_the_names_and_order_of_blocks_apart(source):
     names = [f"blocks_{number}" for number in range(11)]
     assert list(layers.features) == ["pixels", *names, "pooled"]
     images = images_of(source, classifier.preprocessing)
-    _, kept = classifier.model.apply(classifier.variables, images, mutable=["intermediates"])
+    _, kept = features_and_sown(classifier, images)
     stacked = np.asarray(kept["intermediates"]["blocks"]["out"][0])  # (depth, batch, tokens, width)
     for name, tokens in zip(names, stacked, strict=True):
         np.testing.assert_allclose(layers.features[name], tokens.mean(axis=1), rtol=1e-4, atol=1e-4)
@@ -159,7 +171,7 @@ def test_a_mixer_has_the_mean_of_its_patches(source):
     classifier = classifier_of("Mixer", **fields, token_mlp_width=4, channel_mlp_width=8)
     layers = extract_layers(classifier, source)
     images = images_of(source, classifier.preprocessing)
-    _, kept = classifier.model.apply(classifier.variables, images, mutable=["intermediates"])
+    _, kept = features_and_sown(classifier, images)
     for number, tokens in enumerate(read_blocks(kept["intermediates"], "out")):
         expected = np.asarray(tokens).mean(axis=1)
         np.testing.assert_allclose(layers.features[f"blocks_{number}"], expected, atol=1e-5)

@@ -1,5 +1,7 @@
 """Linear probes and few-shot regression, against scikit-learn and by construction."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -74,7 +76,7 @@ def test_a_class_with_too_few_pictures_leaves_out_the_larger_numbers():
 
 def test_features_are_those_of_the_model_one_row_for_each_picture(data_dir):
     model = create_model("Digits-ViT-64/4", num_classes=10, depth=1)
-    params = model.init(jax.random.key(0), np.zeros((1, 16, 16, 1)))["params"]
+    params = jax.jit(model.init)(jax.random.key(0), np.zeros((1, 16, 16, 1)))["params"]
     preprocessing = Preprocessing((16, 16), channels=1)
     classifier = Classifier(model, params, [str(i) for i in range(10)], preprocessing)
     source = open_source("digits", "test[:70]", data_dir=data_dir)
@@ -82,9 +84,8 @@ def test_features_are_those_of_the_model_one_row_for_each_picture(data_dir):
     assert pooled.features.shape == (70, 64)
     assert pooled.labels.tolist() == [source[i]["label"] for i in range(70)]
     images = np.stack([preprocessing(source[i]["image"]) for i in range(70)])
-    expected = model.apply(
-        {"params": params}, preprocessing.normalize(images), method="features"
-    ).pooled
+    features = jax.jit(functools.partial(model.apply, method="features"))
+    expected = features({"params": params}, preprocessing.normalize(images)).pooled
     np.testing.assert_allclose(pooled.features, expected, atol=1e-5)
 
 

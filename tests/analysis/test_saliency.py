@@ -39,7 +39,7 @@ class Square(nn.Module):
 
 def linear(classes=3):
     model = Linear(classes)
-    variables = model.init(jax.random.key(0), jnp.asarray(IMAGES))
+    variables = jax.jit(model.init)(jax.random.key(0), jnp.asarray(IMAGES))
     kernel = np.asarray(variables["params"]["Dense_0"]["kernel"]).reshape(8, 8, 3, classes)
     return model, variables, kernel
 
@@ -91,7 +91,7 @@ def test_integrated_gradients_are_complete_for_any_architecture(name, fields):
     """Sundararajan et al. 2017, proposition 1: the sum is the difference of the margins."""
     model = create_model(name, **fields, num_classes=4, image_size=16, in_channels=1)
     images = RNG.standard_normal((2, 16, 16, 1)).astype(np.float32)
-    variables = model.init(jax.random.key(1), images, train=False)
+    variables = jax.jit(model.init)(jax.random.key(1), images)
     leaves, structure = jax.tree.flatten(variables["params"])
     noisy = [leaf + 0.1 * RNG.standard_normal(leaf.shape) for leaf in leaves]  # no head of zeros
     variables = {**variables, "params": jax.tree.unflatten(structure, noisy)}

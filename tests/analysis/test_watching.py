@@ -161,7 +161,9 @@ def test_entropy_and_distance_are_those_of_the_whole_weights(vit):
 def test_ranks_are_of_what_the_blocks_put_out(vit):
     experiment, watcher, state, batch = vit
     images = experiment.preprocessing.normalize(batch["image"][:PICTURES])
-    _, kept = experiment.model.apply(state.variables(), images, mutable=["intermediates"])
+    _, kept = jax.jit(lambda v, x: experiment.model.apply(v, x, mutable=["intermediates"]))(
+        state.variables(), images
+    )
     [tokens] = kept["intermediates"]["blocks_0"]["out"]
     values = np.linalg.svd(tokens.reshape(-1, 8), compute_uv=False)
     shares = values / values.sum()
@@ -217,7 +219,7 @@ STACKED = {
 }
 
 
-@pytest.mark.parametrize("kind", ["stacked", "distillation"])
+@pytest.mark.parametrize("kind", [pytest.param("stacked", marks=pytest.mark.slow), "distillation"])
 def test_gradients_are_those_of_the_step_that_follows(tiny_config, finished_run, kind):
     """The step counts the norm of the whole; plain descent goes the rate times that."""
     teacher = {"distillation.teacher": finished_run.path, "distillation.kind": "soft"}
@@ -262,7 +264,9 @@ def of_family(overrides, changes):
     return load_config("configs/digits.py", [*kept, *changes.items(), ("model.in_channels", "1")])
 
 
-@pytest.mark.parametrize("family", [SWIN, PVT], ids=["swin", "pvt"])
+@pytest.mark.parametrize(
+    "family", [pytest.param(SWIN, id="swin"), pytest.param(PVT, id="pvt", marks=pytest.mark.slow)]
+)
 def test_windows_and_reduced_keys_have_their_own_distances(overrides, family):
     """As `Layer` computes them in float64, on the host, from all weights."""
     experiment, watcher, state, batch = start(of_family(overrides, family))
@@ -283,6 +287,7 @@ def test_windows_and_reduced_keys_have_their_own_distances(overrides, family):
     assert set(blocks) < of_layers(numbers, "gradient_norm").keys() and warnings == {}
 
 
+@pytest.mark.slow
 def test_a_network_without_attention_has_ranks_and_norms(overrides):
     """With running statistics, which a look leaves as they are."""
     _, watcher, state, batch = start(of_family(overrides, RESNET))

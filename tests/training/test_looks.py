@@ -77,7 +77,7 @@ def test_looks_come_before_the_step_that_takes_the_batch_and_at_its_interval(tin
     ]
 
 
-@pytest.mark.parametrize("ended_at", [3, 4])
+@pytest.mark.parametrize("ended_at", [pytest.param(3, marks=pytest.mark.slow), 4])
 def test_a_run_that_was_stopped_has_the_looks_of_one_that_was_not(tiny_config, tmp_path, ended_at):
     """The signal comes with a look, and the step that follows it is the last."""
     changes = {"log.inside": "2", "duration": "8 steps", "evaluate.every": "8"}
