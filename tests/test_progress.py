@@ -1,14 +1,25 @@
-"""Progress in a file: a line at every tenth of each kind of work."""
+"""Progress in a file: a line now and then, of work that takes long."""
 
-from vit_jax.progress import progress_bars
+from vit_jax import progress
 
 
-def test_lines_come_at_every_tenth(capsys):
-    with progress_bars() as show:
-        for done in range(0, 1201, 12):
+def work():
+    with progress.progress_bars() as show:
+        for done in (600, 1200):
             show("looking", done, 1200)
-        show("reading", 3, 3)
-        show("nothing", 0, 0)
-    told = capsys.readouterr().err.splitlines()
-    assert told[0] == "looking: 120 of 1,200 pictures"
-    assert told[9:] == ["looking: 1,200 of 1,200 pictures", "reading: 3 of 3 pictures"]
+        show("reading", 0, 0)
+
+
+def test_lines_tell_what_is_done_of_how_much(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_SECONDS", 0.0)
+    work()
+    assert capsys.readouterr().err.splitlines() == [
+        "looking: 600 of 1,200 pictures",
+        "looking: 1,200 of 1,200 pictures",
+        "reading: 0 of 0 pictures",
+    ]
+
+
+def test_short_work_has_no_lines(capsys):
+    work()
+    assert capsys.readouterr().err == ""

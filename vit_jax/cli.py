@@ -11,7 +11,7 @@ import logging
 import sys
 import warnings
 
-from vit_jax.commands import app
+from vit_jax.commands.app import app
 from vit_jax.errors import (
     EXIT_DONE,
     EXIT_INTERNAL_FAULT,

@@ -1,9 +1,10 @@
-"""Progress of long work: bars on a terminal, and otherwise a line at every tenth.
+"""Progress of long work: bars on a terminal, and otherwise a line every ten seconds.
 
 with progress_bars() as show:
     show("looking at train", 300, 1437)
 """
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -12,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 Show = Callable[[str, int, int], None]  # what is done, pictures done, of how many
 
-_TENTHS = 10
+_SECONDS = 10.0  # between two lines
 
 
 @contextmanager
@@ -20,7 +21,7 @@ def progress_bars() -> Iterator[Show]:
     """Shows progress on the standard error; each kind of work has a bar of its own."""
     console = Console(stderr=True, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    tasks, told = {}, {}
+    tasks, told = {}, time.monotonic()
     with Progress(
         *columns,
         TimeRemainingColumn(),
@@ -30,12 +31,12 @@ def progress_bars() -> Iterator[Show]:
     ) as bars:
 
         def show(what: str, done: int, total: int) -> None:
+            nonlocal told
             if what not in tasks:
                 tasks[what] = bars.add_task(what, total=total)
             bars.update(tasks[what], completed=done, total=total)
-            tenth = done * _TENTHS // max(1, total)
-            if not console.is_terminal and tenth > told.get(what, 0):
-                told[what] = tenth
+            if not console.is_terminal and time.monotonic() - told >= _SECONDS:
+                told = time.monotonic()
                 console.print(f"{what}: {done:,} of {total:,} pictures", soft_wrap=True)
 
         yield show

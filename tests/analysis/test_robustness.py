@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vit_jax import progress
 from vit_jax.analysis.contestants import Contestant, Score, choose_pictures
 from vit_jax.analysis.robustness import Result, corruption_errors, measure
 from vit_jax.analysis.robustness_suite import KINDS, Options, Perturbation, make_suite, usual_cells
@@ -216,7 +217,8 @@ def rows_of(folder):
         return list(csv.DictReader(file))
 
 
-def test_the_command_writes_tables_and_pictures(finished_run, tmp_path, capsys):
+def test_the_command_writes_tables_and_pictures(finished_run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_SECONDS", 0.0)  # else only long work is told of
     options = ["--only=fog,zoom_blur,shift,occlusion_map,fgsm_linf", f"--output={tmp_path}"]
     assert main(["robustness", str(finished_run.path), *options]) == 0
     shown = capsys.readouterr()

@@ -24,7 +24,8 @@ from vit_jax.startup import leave_on_signals
 
 leave_on_signals()
 
-from vit_jax import cli, commands  # noqa: E402
+from vit_jax import cli  # noqa: E402
+from vit_jax.commands import train  # noqa: E402
 from vit_jax.training import checkpoints, experiment, reporting  # noqa: E402
 
 name, places, stop_at = sys.argv[1], sys.argv[2].split("+"), int(sys.argv[3])
@@ -41,7 +42,7 @@ made = experiment.Experiment.train_step
 shown = reporting.Reporter.progress
 batches = experiment.Experiment.eval_batches
 saved = checkpoints.Checkpoints.save
-ignored = commands.ignore_signals
+ignored = train.ignore_signals
 
 
 def open_source(*arguments, **options):
@@ -88,7 +89,7 @@ experiment.Experiment.train_step = train_step
 experiment.Experiment.eval_batches = eval_batches
 reporting.Reporter.progress = progress
 checkpoints.Checkpoints.save = save
-commands.ignore_signals = ignore_signals
+train.ignore_signals = ignore_signals
 
 if __name__ == "__main__":
     sys.exit(cli.main(["train", *sys.argv[4:]]))

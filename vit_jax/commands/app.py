@@ -1,0 +1,25 @@
+"""All commands, put together; `vit_jax/cli.py` runs them."""
+
+import typer
+
+from vit_jax.commands.data import data
+from vit_jax.commands.inside import attention, learned, probe, report
+from vit_jax.commands.models import models, summary
+from vit_jax.commands.robustness import robustness
+from vit_jax.commands.train import train
+from vit_jax.commands.using import convert, evaluate, predict
+
+app = typer.Typer(
+    help="Vision Transformers in JAX: train, evaluate, predict, and look at the models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+_TAKES_KEYS = {"allow_extra_args": True, "ignore_unknown_options": True}  # --config.KEY=VALUE
+
+app.command(context_settings=_TAKES_KEYS)(train)
+for _command in (predict, evaluate, data, convert, report, attention, learned, probe, robustness):
+    app.command()(_command)
+app.command()(models)
+app.command(context_settings=_TAKES_KEYS)(summary)
