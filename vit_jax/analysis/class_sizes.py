@@ -5,7 +5,6 @@ shot_groups(sizes)       # many, medium and few, as in Liu et al. 2019
 draw_class_sizes(sizes)
 """
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from vit_jax.analysis.learned import confidence_interval
+from vit_jax.csv_files import read_csv, write_csv
 from vit_jax.data.examples import Labels
 from vit_jax.training.metrics import ClassRow
 
@@ -101,17 +101,17 @@ def is_balanced(sizes: Sequence[ClassSize]) -> bool:
 
 
 def write_class_sizes(sizes: Sequence[ClassSize], path: Path) -> None:
-    """Writes them as CSV, UTF-8."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([ClassSize._fields, *sizes])
+    """Writes them as CSV."""
+    write_csv(path, ClassSize._fields, sizes)
 
 
 def read_class_sizes(path: Path) -> list[ClassSize]:
     """What `write_class_sizes` wrote."""
     kinds = ClassSize.__annotations__.values()
-    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        _, *rows = csv.reader(file)
-    return [ClassSize(*(kind(text) for kind, text in zip(kinds, row, strict=True))) for row in rows]
+    return [
+        ClassSize(*(kind(text) for kind, text in zip(kinds, row.values(), strict=True)))
+        for row in read_csv(path)
+    ]
 
 
 def draw_class_sizes(sizes: Sequence[ClassSize]) -> Figure:

@@ -4,7 +4,6 @@ report = probe_run("runs/vit", other="runs/resnet")
 report.figure().savefig("probe.png")
 """
 
-import csv
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from vit_jax.analysis.layers import POOLS, Layers, extract_layers, sample
 from vit_jax.analysis.probe import SHOTS, LayerProbe, check_labels, probe_layers
 from vit_jax.analysis.probe_plots import draw_probes
 from vit_jax.analysis.similarity import LEAST_PICTURES, cka_matrix
+from vit_jax.csv_files import write_csv
 from vit_jax.data import Source, open_source
 from vit_jax.deploy import Classifier, load
 from vit_jax.errors import UserError, nearest
@@ -103,10 +103,7 @@ class ProbeReport:
         """Writes `rows` to a file."""
         rows = self.rows()
         try:
-            with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-                writer = csv.DictWriter(file, list(rows[0]))
-                writer.writeheader()
-                writer.writerows(rows)
+            write_csv(path, list(rows[0]), (row.values() for row in rows))
         except FileNotFoundError as error:
             raise UserError(f"--csv={path} cannot be written: there is no such folder") from error
 

@@ -3,7 +3,6 @@
 The measuring is in `robustness.py`, the drawing in `robustness_plots.py`.
 """
 
-import csv
 import json
 import math
 import warnings
@@ -26,6 +25,7 @@ from vit_jax.analysis.robustness_plots import (
 )
 from vit_jax.analysis.robustness_suite import Perturbation
 from vit_jax.analysis.shape_texture import Decisions
+from vit_jax.csv_files import write_csv
 
 # --------------------------------------------------------------------------------------- the screen
 
@@ -186,20 +186,19 @@ def record(results: Sequence[Result], decisions: Mapping[str, Decisions]) -> dic
     return {**({"runs": runs} if runs else {}), **({"cue_conflict": shapes} if shapes else {})}
 
 
-def write_csv(results: Sequence[Result], path: Path) -> None:
+def write_scores(results: Sequence[Result], path: Path) -> None:
     """A line for each model, test and amount; pictures as they are count as the test `clean`."""
-    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("run", "kind", "test", "level", "pictures", "right", "accuracy", "loss"))
-        for result in results:
-            rows = [("clean", "clean", 0, result.clean)]
-            for test in result.tests:
-                scores = zip(test.levels, result.scores[test.name], strict=True)
-                rows += [(test.kind, test.name, level, score) for level, score in scores]
-            for kind, name, level, score in rows:
-                loss = score.loss / score.pictures
-                numbers = (score.pictures, score.right, score.accuracy, loss)
-                writer.writerow((result.name, kind, name, level, *numbers))
+    rows = []
+    for result in results:
+        scores = [("clean", "clean", 0, result.clean)]
+        for test in result.tests:
+            of_levels = zip(test.levels, result.scores[test.name], strict=True)
+            scores += [(test.kind, test.name, level, score) for level, score in of_levels]
+        for *which, score in scores:
+            loss = score.loss / score.pictures
+            rows.append((result.name, *which, score.pictures, score.right, score.accuracy, loss))
+    columns = ("run", "kind", "test", "level", "pictures", "right", "accuracy", "loss")
+    write_csv(path, columns, rows)
 
 
 def write(
@@ -224,7 +223,7 @@ def write(
     figures: dict[str, Figure | None] = {}
     if results:
         csv_file.parent.mkdir(parents=True, exist_ok=True)
-        write_csv(results, csv_file)
+        write_scores(results, csv_file)
         files.append(csv_file)
         figures["corruptions"] = corruption_curves(results)
         figures["curves"] = curves(results)

@@ -1,6 +1,5 @@
 """The commands that use a trained model: `predict`, `evaluate` and `convert`."""
 
-import csv
 import dataclasses
 import json
 import sys
@@ -19,6 +18,7 @@ from vit_jax.commands.options import (
     parse_sides,
 )
 from vit_jax.commands.screens import in_words, print_per_class
+from vit_jax.csv_files import write_csv
 from vit_jax.errors import UserError
 
 
@@ -57,8 +57,7 @@ def predict(
             )
             print(f"{picture}: {shown}")
     if as_csv:
-        with open(as_csv, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-            csv.writer(file).writerows([("picture", "place", "label", "probability"), *rows])
+        write_csv(as_csv, ("picture", "place", "label", "probability"), rows)
     if failed:
         raise UserError(f"{failed} of {len(pictures)} pictures could not be classified")
 

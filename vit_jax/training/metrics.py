@@ -4,15 +4,14 @@ What can be added up batch by batch (loss, accuracy) the objective adds up on th
 cannot, because it looks at classes or at the order of all examples, is here.
 """
 
-import csv
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from vit_jax.csv_files import read_csv, write_csv
 from vit_jax.data import Source
 from vit_jax.errors import UserError
 
@@ -121,7 +120,7 @@ class ClassRow:
 
 def write_per_class(rows: Sequence[ClassRow], path: Path) -> None:
     """Writes the rows as CSV, UTF-8; None is left empty."""
-    _write_csv(path, list(asdict(rows[0])), map(asdict, rows))
+    write_csv(path, list(asdict(rows[0])), map(astuple, rows))
 
 
 def read_per_class(path: Path) -> list[ClassRow]:
@@ -135,7 +134,7 @@ def read_per_class(path: Path) -> list[ClassRow]:
                 for share in ("recall", "precision", "average_precision")
             ),
         )
-        for row in _read_csv(path)
+        for row in read_csv(path)
     ]
 
 
@@ -144,21 +143,11 @@ def write_predictions(predictions: Predictions, source: Source, path: Path) -> N
     names = source.class_names
     columns = ("index", "labels", "predicted", "confidence", "rank")
     values = zip(*(getattr(predictions, name).tolist() for name in columns), strict=True)
-    _write_csv(
-        path,
-        ["index", "picture", "true", "predicted", "confidence", "rank"],
-        (
-            {
-                "index": index,
-                "picture": source.where(index),
-                "true": names[true],
-                "predicted": names[predicted],
-                "confidence": f"{confidence:.8g}",
-                "rank": rank,
-            }
-            for index, true, predicted, confidence, rank in values
-        ),
+    rows = (
+        (index, source.where(index), names[true], names[predicted], f"{confidence:.8g}", rank)
+        for index, true, predicted, confidence, rank in values
     )
+    write_csv(path, ("index", "picture", "true", "predicted", "confidence", "rank"), rows)
 
 
 def read_predictions(path: Path, class_names: Sequence[str]) -> Predictions:
@@ -173,7 +162,7 @@ def read_predictions(path: Path, class_names: Sequence[str]) -> Predictions:
                 *(numbers[row["true"]], numbers[row["predicted"]]),
                 *(float(row["confidence"]), int(row["rank"]), int(row["index"])),
             )
-            for row in _read_csv(path)
+            for row in read_csv(path)
         ]
         labels, predicted, confidence, rank, index = map(np.array, zip(*rows, strict=True))
     except (KeyError, ValueError, TypeError) as error:
@@ -182,18 +171,6 @@ def read_predictions(path: Path, class_names: Sequence[str]) -> Predictions:
             "python -m vit_jax report RUN makes it anew"
         ) from error
     return Predictions(labels, predicted, confidence.astype(np.float32), rank, index)
-
-
-def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> None:
-    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def _read_csv(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def _average_precision(
