@@ -8,6 +8,7 @@ layers, probe, probe_*           features of every layer, and what they are wort
 similarity                       how alike two layers are
 failures, saliency               mistakes, and what decided them
 calibration, class_sizes         whether confidence is right, and what rare classes suffer
+panels                           pieces of figures
 plots, report, full_report, page the pictures of a run, and all of it on one page
 robustness, robustness_*         accuracy on changed pictures
 corruptions, perturbations,      the changes

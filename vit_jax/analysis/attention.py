@@ -51,6 +51,7 @@ __all__ = [
     "head_similarity",
     "look",
     "mean_distance",
+    "over_picture",
     "relevance",
     "rollout",
     "upsample",
@@ -297,6 +298,18 @@ def upsample(
 ) -> Float[np.ndarray, "batch pixel_height pixel_width"]:
     """Maps on the grid of patches enlarged to the picture, linearly between centres of patches."""
     return np.asarray(jax.image.resize(jnp.asarray(maps), (len(maps), *size), "linear"))
+
+
+def over_picture(
+    maps: Float[np.ndarray, "batch height width"], layer: Layer, size: Sides
+) -> Float[np.ndarray, "batch pixel_height pixel_width"]:
+    """Maps on the grid of a layer's keys, enlarged to pictures of a size in pixels.
+
+    Patches may go beyond the picture, which the model then pads; what lies there is cut off.
+    """
+    patches = tuple(n * side for n, side in zip(layer.grid, layer.patch_size, strict=True))
+    whole = patches if all(patches) else tuple(size)  # the probe of a pooling is nowhere
+    return upsample(maps, whole)[:, : size[0], : size[1]]
 
 
 def layer_geometry(model: nn.Module, size: Sides) -> dict[str, dict[str, Any]]:

@@ -15,13 +15,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from vit_jax.analysis.learned import confidence_interval
+from vit_jax.analysis.panels import MOST_NAMED_CLASSES, short_name
 from vit_jax.csv_files import read_csv, write_csv
 from vit_jax.data.examples import Labels
 from vit_jax.training.metrics import ClassRow
 
 # Classes of nearly one size have no curve over it: the largest has at most this times the smallest.
 _BALANCED = 1.5
-_MOST_NAMED_CLASSES = 40
 _MOST_NAMED_POINTS = 15  # which lie anywhere, so that more names hide each other
 
 # Training pictures of a class, from and to (Liu et al. 2019, "Large-scale long-tailed recognition
@@ -136,7 +136,7 @@ def _draw_over_size(sizes: Sequence[ClassSize]) -> Figure:
         for one, count, recall in zip(sizes, counts, recalls, strict=True):
             right = count > middle  # its name goes to the left, so that it stays in the picture
             panel.annotate(
-                _short(one.name, 14),
+                short_name(one.name, 14),
                 (count, recall),
                 xytext=(-5 if right else 5, 4),
                 textcoords="offset points",
@@ -162,14 +162,14 @@ def _draw_over_size(sizes: Sequence[ClassSize]) -> Figure:
 
 def _draw_balanced(sizes: Sequence[ClassSize]) -> Figure:
     ordered = sorted(sizes, key=lambda one: (one.recall, one.name))
-    named = len(ordered) <= _MOST_NAMED_CLASSES
+    named = len(ordered) <= MOST_NAMED_CLASSES
     figure = Figure(figsize=(8, 1.8 + 0.27 * len(ordered) if named else 5), layout="constrained")
     panel = figure.subplots()
     places = np.arange(len(ordered))
     recalls = 100 * np.array([one.recall for one in ordered])
     if named:
         panel.errorbar(recalls, places, xerr=_whiskers(ordered), fmt="o", capsize=3)
-        labels = [f"{_short(one.name)} ({one.training:,})" for one in ordered]
+        labels = [f"{short_name(one.name)} ({one.training:,})" for one in ordered]
         panel.set_yticks(places, labels, parse_math=False)
     else:
         below, above = _whiskers(ordered)
@@ -193,7 +193,3 @@ def _whiskers(sizes: Sequence[ClassSize]) -> Float[np.ndarray, "2 classes"]:
     """Lengths of the intervals below and above the recalls, in percent."""
     ends = np.array([(one.recall - one.lower, one.upper - one.recall) for one in sizes])
     return 100 * np.maximum(ends, 0).T
-
-
-def _short(name: str, length: int = 20) -> str:
-    return name if len(name) <= length else f"{name[: length - 1]}…"

@@ -13,7 +13,8 @@ from jaxtyping import Float, UInt8
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vit_jax.analysis.attention import look, upsample
+from vit_jax.analysis.attention import look, over_picture
+from vit_jax.analysis.panels import short_name, show_picture
 from vit_jax.analysis.plots import surest_mistakes
 from vit_jax.analysis.saliency import Margin, input_gradient, integrated_gradients, strength
 from vit_jax.data import Source
@@ -73,14 +74,14 @@ def explain_mistakes(
     for panel, title in zip(panels[0], titles, strict=True):
         panel.set_title(title, fontsize=10)
     for row, line in enumerate(panels):
-        show_picture(line[0], seen[row])
-        show_picture(line[1], gradient[row], "magma")
+        _show(line[0], seen[row])
+        _show(line[1], gradient[row], "magma")
         largest = max(float(np.abs(parts[row]).max()), np.finfo(np.float32).tiny)
-        show_picture(line[2], parts[row], "RdBu_r", (-largest, largest))
+        _show(line[2], parts[row], "RdBu_r", (-largest, largest))
         if attended is not None:
-            show_overlay(line[3], seen[row], attended[row], attended[row].max())
+            _show_overlay(line[3], seen[row], attended[row], attended[row].max())
         said_name, true_name = (
-            _short(source.class_names[numbers[row]]) for numbers in (said, true)
+            short_name(source.class_names[numbers[row]]) for numbers in (said, true)
         )
         confidence = 100 * predictions.confidence[rows[row]]
         line[0].set_xlabel(
@@ -105,11 +106,11 @@ def attention_samples(classifier: Classifier, source: Source, count: int = SAMPL
     figure = Figure(figsize=(1.7 * len(seen) + 0.9, 3.9), layout="constrained")
     panels = figure.subplots(2, len(seen), squeeze=False)
     for column, (example, [answer]) in enumerate(zip(examples, answers, strict=True)):
-        show_picture(panels[0, column], seen[column])
-        shown = show_overlay(panels[1, column], seen[column], maps[column], maps.max())
+        _show(panels[0, column], seen[column])
+        shown = _show_overlay(panels[1, column], seen[column], maps[column], maps.max())
         true = _true_names(source, example["label"])
-        said = "" if true == answer.label else f"\nsaid {_short(answer.label)}"
-        panels[0, column].set_title(_short(true) + said, fontsize=9, parse_math=False)
+        said = "" if true == answer.label else f"\nsaid {short_name(answer.label)}"
+        panels[0, column].set_title(short_name(true) + said, fontsize=9, parse_math=False)
     figure.colorbar(shown, ax=panels[1, -1], label="times uniform", shrink=0.9)
     return figure
 
@@ -128,36 +129,18 @@ def attention_maps(
         UserError: the model has no attention.
     """
     found = look(classifier.model, classifier.variables, classifier.preprocessing.normalize(seen))
-    last = found.layers[-1]
-    asks = found.pooling or last
-    # Patches may go beyond the picture, which then is padded.
-    whole = tuple(n * side for n, side in zip(last.grid, last.patch_size, strict=True))
-    maps = upsample(asks.keys * asks.map(), whole)
-    return maps[:, : seen.shape[1], : seen.shape[2]]
+    asks = found.pooling or found.layers[-1]
+    return over_picture(asks.keys * asks.map(), asks, seen.shape[1:3])
 
 
-def show_picture(
-    panel: Axes,
-    picture: np.ndarray,
-    colours: str = "gray",
-    limits: tuple[float, float] | None = None,
-) -> None:
-    """A picture without axes; of one number a pixel in colours, from `limits` or its own ends."""
-    flat = picture.ndim == 2 or picture.shape[-1] == 1
-    lowest, highest = limits or ((0, 255) if picture.dtype == np.uint8 else (None, None))
-    panel.imshow(
-        picture.reshape(picture.shape[:2]) if flat else picture,
-        cmap=colours,
-        vmin=lowest,
-        vmax=highest,
-    )
-    panel.set(xticks=[], yticks=[])
+def _show(panel: Axes, picture: np.ndarray, *colours_and_limits) -> None:
+    show_picture(panel, picture, *colours_and_limits)
     panel.spines[:].set_visible(False)
 
 
-def show_overlay(panel: Axes, picture: np.ndarray, attention: np.ndarray, highest: float):
+def _show_overlay(panel: Axes, picture: np.ndarray, attention: np.ndarray, highest: float):
     """A picture with a map of attention over it, from 0 to `highest`; what a colour bar takes."""
-    show_picture(panel, picture.mean(axis=-1), limits=(0, 255))  # the colours are the map's
+    _show(panel, picture.mean(axis=-1), "gray", (0, 255))  # the colours are the map's
     return panel.imshow(attention, cmap="inferno", alpha=0.6, vmin=0, vmax=highest)
 
 
@@ -175,7 +158,3 @@ def _true_names(source: Source, label: int | Sequence[int]) -> str:
     if not isinstance(label, np.ndarray):
         return source.class_names[label]
     return ", ".join(source.class_names[number] for number in np.flatnonzero(label)) or "no class"
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 20 else f"{name[:19]}…"

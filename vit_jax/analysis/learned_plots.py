@@ -24,6 +24,7 @@ from vit_jax.analysis.learned import (
     position_similarity,
     position_spectrum,
 )
+from vit_jax.analysis.panels import show_picture
 from vit_jax.analysis.receptive_field import extent
 
 MOST_NAMED_CLASSES = 18  # more colours than that nobody tells apart
@@ -321,10 +322,8 @@ def _two(plane: Projection) -> tuple[float, float]:
 
 
 def _show(panel: Axes, image: np.ndarray, title: str, color: str, frame: bool = False) -> None:
-    grey = image.shape[-1] == 1
-    panel.imshow(image[..., 0] if grey else image, cmap="gray" if grey else None, vmin=0, vmax=255)
+    show_picture(panel, image, limits=(0, 255))
     panel.set_title(title, fontsize=8, color=color, parse_math=False)
-    panel.set(xticks=[], yticks=[])
     for side in panel.spines.values():
         side.set(visible=frame, color=color, linewidth=2.5)
 

@@ -14,8 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from vit_jax.analysis.attention import Attention, Layer, look, relevance, rollout, upsample
+from vit_jax.analysis.attention import Attention, Layer, look, over_picture, relevance, rollout
 from vit_jax.analysis.attention_layers import Query
+from vit_jax.analysis.panels import short_name, show_picture
 from vit_jax.data import decode
 from vit_jax.data.decode import Picture
 from vit_jax.deploy import Classifier
@@ -109,14 +110,10 @@ def _draw_picture(
     unit = "times uniform attention"
     _title(panels[1], unit if len(by_title) == 1 else f"{unit}, mean of the heads")
     panels[1].figure.colorbar(shown, ax=panels[1], shrink=0.8)
-    # Patches may go beyond the picture, which then is padded.
-    patches = [n * side for n, side in zip(layer.grid, layer.patch_size, strict=True)]
-    if not all(patches):  # the probe of a pooling is nowhere
-        patches = image.shape[:2]
     grey = image.mean(axis=-1, keepdims=True)  # the colours are the map's
     for panel, (title, one) in zip(panels[2:], by_title.items(), strict=False):
         _show(panel, grey, f"{title}\n{maps.asked}")
-        large = upsample(one[None], tuple(patches))[0, : image.shape[0], : image.shape[1]]
+        large = over_picture(one[None], layer, image.shape[:2])[0]
         bound = np.abs(one).max() if signed else None
         low = -bound if signed else 0
         panel.imshow(large, cmap="RdBu_r" if signed else "inferno", alpha=0.6, vmin=low, vmax=bound)
@@ -206,20 +203,17 @@ def _guesses(classifier: Classifier, pictures: list[Picture]) -> list[str]:
     if not getattr(classifier.model, "num_classes", 1):
         return [""] * len(pictures)
     return [
-        "\n".join(f"{_short(guess.label)} {100 * guess.probability:.1f} %" for guess in guesses)
+        "\n".join(
+            f"{short_name(guess.label, _LONGEST_NAME)} {100 * guess.probability:.1f} %"
+            for guess in guesses
+        )
         for guesses in classifier.predict(pictures, top=3)
     ]
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
-
-
 def _show(panel: Axes, image: np.ndarray, title: str) -> None:
     """A picture `(height, width, channels)` of values from 0 to 255; grey if it has one channel."""
-    grey = image.shape[2] == 1
-    as_grey = {"cmap": "gray", "vmin": 0, "vmax": 255} if grey else {}
-    panel.imshow(image[:, :, 0] if grey else image, **as_grey)
+    show_picture(panel, image, limits=(0, 255))
     _title(panel, title)
 
 

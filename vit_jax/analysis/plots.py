@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
 from vit_jax.analysis.calibration import draw_reliability, reliability
+from vit_jax.analysis.panels import MOST_NAMED_CLASSES, short_name
 from vit_jax.analysis.watching_plots import inside_figures
 from vit_jax.data import Source
 from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunFolder
@@ -24,7 +25,6 @@ from vit_jax.training.metrics import (
 )
 
 _MOST_MISTAKES = 24
-_MOST_NAMED_CLASSES = 40  # beyond that, names on an axis are a grey smear
 
 
 def draw_figures(
@@ -106,8 +106,8 @@ def confusion(matrix: Int[np.ndarray, "true predicted"], names: Sequence[str]) -
     panel.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     accuracy = np.trace(matrix) / max(1, matrix.sum())
     panel.set(xlabel="predicted", ylabel="true", title=f"accuracy {100 * accuracy:.2f} %")
-    if classes <= _MOST_NAMED_CLASSES:
-        labels = [name if len(name) <= 20 else f"{name[:19]}…" for name in names]
+    if classes <= MOST_NAMED_CLASSES:
+        labels = [short_name(name) for name in names]
         upright = 90 if max(map(len, labels)) > 2 else 0
         panel.set_xticks(range(classes), labels, rotation=upright, parse_math=False)
         panel.set_yticks(range(classes), labels, parse_math=False)

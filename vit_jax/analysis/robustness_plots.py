@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from vit_jax.analysis.panels import short_name
 from vit_jax.analysis.perturbations import Picture
 from vit_jax.analysis.robustness import Result
 from vit_jax.analysis.robustness_suite import Perturbation
@@ -83,7 +84,8 @@ def occlusion_maps(results: Sequence[Result]) -> Figure | None:
         panel.set(xticks=[], yticks=[])
         square = test.axis.removeprefix("place of a square of ")
         panel.set_title(
-            f"{_short(result.name)}\nclean {100 * result.clean.accuracy:.1f} %, square {square}",
+            f"{short_name(result.name, _LONGEST_NAME)}\n"
+            f"clean {100 * result.clean.accuracy:.1f} %, square {square}",
             fontsize=9,
             parse_math=False,
         )
@@ -143,11 +145,13 @@ def shape_plot(decisions: Mapping[str, Decisions]) -> Figure:
             [100 * biases[row] for row in there],
             there,
             **{"linestyle": "", "marker": marker, "color": colour},
-            label=f"{_short(name)} ({whole})",
+            label=f"{short_name(name, _LONGEST_NAME)} ({whole})",
         )
         if made.shape_bias is not None:
             panel.axvline(100 * made.shape_bias, color=colour, linewidth=1)
-    panel.set_yticks(range(len(shown)), [_short(c) for c in shown], parse_math=False)
+    panel.set_yticks(
+        range(len(shown)), [short_name(c, _LONGEST_NAME) for c in shown], parse_math=False
+    )
     panel.set(xlim=(-3, 103), ylim=(len(shown) - 0.5, -0.5))
     panel.set_xlabel("shape bias, %: 0 always texture, 100 always shape")
     panel.set_title("decisions for shape among those for shape or texture", fontsize=11)
@@ -192,7 +196,7 @@ def _styled(results: Sequence[Result]):
         yield (
             result,
             {
-                "label": _short(result.name),
+                "label": short_name(result.name, _LONGEST_NAME),
                 "color": _COLOURS[place % 6],
                 "marker": _MARKERS[place % 6],
                 "markersize": 3.5,
@@ -218,10 +222,6 @@ def _legend(figure: Figure, panel: Axes, entries: int) -> None:
     legend = figure.legend(handles, labels, loc="outside upper center", ncols=columns, fontsize=9)
     for text in legend.get_texts():
         text.set_parse_math(False)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
 
 
 def _words(name: str) -> str:

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from rich.markup import escape
 from rich.table import Table
 
+from vit_jax.analysis.panels import short_name
 from vit_jax.analysis.robustness import Result, corruption_errors
 from vit_jax.analysis.robustness_plots import (
     corruption_curves,
@@ -97,7 +98,9 @@ def _summary(results: Sequence[Result]) -> Table:
     headings = ["clean accuracy"]
     if any(corruption_errors(result) for result in results):
         headings += ["error under corruption", "rise over clean"]
-        headings += [f"mCE, {_short(results[0].name)} = 100", "relative mCE"] if several else []
+        headings += (
+            [f"mCE, {short_name(results[0].name, 16)} = 100", "relative mCE"] if several else []
+        )
     for heading in headings:
         table.add_column(heading, justify="right")
     for result in results:
@@ -238,7 +241,3 @@ def write(
                 figure.savefig(folder / f"{name}.png", dpi=110)
                 files.append(folder / f"{name}.png")
     return files
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 16 else f"{name[:15]}…"
