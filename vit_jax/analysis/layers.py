@@ -30,7 +30,7 @@ from vit_jax.data.examples import EncodedExamples, Example, Labels
 from vit_jax.deploy import Classifier
 from vit_jax.errors import UserError, nearest
 from vit_jax.models.features import Features
-from vit_jax.models.layout import unstack_blocks
+from vit_jax.models.layout import read_outputs, unstack_blocks
 
 PIXELS, POOLED = "pixels", "pooled"
 POOLS = ("own", "mean", "cls")
@@ -227,22 +227,13 @@ def _pooled_layers(
         return None if pool == "cls" else x[:, prefix:].astype(jnp.float32).mean(axis=1)
 
     layers = {}
-    for name, x in _sown(intermediates):
+    for name, x in read_outputs(intermediates).items():
         is_full = x.ndim == 3 and x.shape[1] == tokens
         layers[name] = pooled(x, features.prefix if is_full else 0)
     layers[POOLED] = features.pooled
     if features.pooled.ndim == 3:  # pool="none"
         layers[POOLED] = pooled(features.pooled, features.prefix)
     return {name: x for name, x in layers.items() if x is not None}
-
-
-def _sown(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, Array]]:
-    """Paths and outputs of the blocks; linen keeps them in the order in which they were sown."""
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _sown(value, (*path, name))
-        elif name == "out":  # linen sows into a tuple
-            yield "/".join(path), value[0]
 
 
 def _small(images: Float[Array, "batch height width channels"]) -> Float[Array, "batch numbers"]:

@@ -6,6 +6,7 @@
 A part which a model has not, or for which there are no pictures, raises `NotThere` with the reason.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,6 +84,11 @@ class Subject:
     why_none: str = "there are no pictures"
     seed: int = 0
     beside: dict[str, tuple[Classifier, Pictures]] = field(default_factory=dict)
+
+    @functools.cached_property
+    def features(self) -> Float[np.ndarray, "pictures width"]:
+        """The pooled features of the pictures. Raises NotThere where there are none."""
+        return pooled_features(self.classifier, self.need_pictures().images)
 
     def need_pictures(self) -> Pictures:
         """The pictures. Raises NotThere where there are none."""
@@ -244,8 +250,7 @@ def _draw_filters(subject: Subject) -> Drawn:
 
 def _draw_features(subject: Subject) -> Drawn:
     pictures, labels = _labelled(subject)
-    features = pooled_features(subject.classifier, pictures.images)
-    planes = projections(features, subject.seed)
+    planes = projections(subject.features, subject.seed)
     title = f"{subject.name}: pooled features of {len(labels):,} of {pictures.total:,} pictures"
     shares = " and ".join(f"{100 * share:.1f} %" for share in planes["PCA"].explained)
     return Drawn(
@@ -258,8 +263,7 @@ def _draw_neighbours(subject: Subject) -> Drawn:
     pictures, labels = _labelled(subject)
     if len(labels) < 2:
         raise NotThere("a single picture has no neighbours")
-    features = pooled_features(subject.classifier, pictures.images)
-    found = nearest_neighbours(features, count=min(_NEIGHBOURS, len(labels) - 1))
+    found = nearest_neighbours(subject.features, count=min(_NEIGHBOURS, len(labels) - 1))
     same = 100 * (labels[found.numbers[:, 0]] == labels).mean()
     queries = _of_different_classes(labels, subject.seed)[:_QUERIES]
     sentence = (

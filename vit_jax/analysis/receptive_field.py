@@ -23,17 +23,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from flax.traverse_util import flatten_dict
 from jaxtyping import Array, Float
 
 from vit_jax.analysis.layer_steps import Convolution, layer_steps
 from vit_jax.errors import UserError, nearest
 from vit_jax.models import legal
 from vit_jax.models.features import Features
-from vit_jax.models.layout import unstack_blocks
+from vit_jax.models.layout import read_outputs
 
-# Where blocks keep their outputs; the units of a hybrid's ResNet lie in its patch embedding.
-_KEPT = re.compile(r"((patch_embed/)?(stages_\d+/)?(blocks|units)_\d+)/out")
+# Blocks by their paths; the units of a hybrid's ResNet lie in its patch embedding.
+_BLOCK = re.compile(r"(patch_embed/)?(stages_\d+/)?(blocks|units)_\d+")
 
 
 # ---------------------------------------------------------------------------- measured by gradients
@@ -46,11 +45,10 @@ def feature_maps(
 ) -> dict[str, Float[Array, "batch map_height map_width map_channels"]]:
     """The output of every block as a map, first block first; tokens in front are left out."""
     features, kept = model.apply(variables, images, method="features", mutable=["intermediates"])
-    flat = flatten_dict(unstack_blocks(dict(kept.get("intermediates", {}))), sep="/")
-    names = {match[1]: path for path in flat if (match := _KEPT.fullmatch(path))}
+    outputs = read_outputs(kept.get("intermediates", {}))
     return {
-        name: _as_map(name, flat[names[name]][0].astype(jnp.float32), features)
-        for name in sorted(names, key=_order)
+        name: _as_map(name, outputs[name].astype(jnp.float32), features)
+        for name in sorted(filter(_BLOCK.fullmatch, outputs), key=_order)
     }
 
 

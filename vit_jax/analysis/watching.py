@@ -37,7 +37,7 @@ from jaxtyping import Array, Bool, Float
 from vit_jax.analysis.attention import layer_geometry
 from vit_jax.analysis.attention_layers import Layer
 from vit_jax.errors import UserError
-from vit_jax.models.layout import unstack_blocks
+from vit_jax.models.layout import read_outputs, unstack_blocks
 from vit_jax.training.experiment import Experiment
 from vit_jax.training.loop import Seen
 from vit_jax.training.objectives import Batch
@@ -184,11 +184,10 @@ def _inside(
         for block, fields in geometry.items()
     }
     features = {}
-    for path, (values, *_) in sown.items():
-        block = _BLOCK.match(path)
-        if block and path == f"{block[0]}/out":
+    for block, values in read_outputs(kept["intermediates"]).items():
+        if _BLOCK.fullmatch(block):
             rows = values.reshape(-1, values.shape[-1])
-            features[block[0]] = rows[:: -(-len(rows) // _ROWS)].astype(jnp.float32)
+            features[block] = rows[:: -(-len(rows) // _ROWS)].astype(jnp.float32)
     return {"attention": attention, "features": features}
 
 

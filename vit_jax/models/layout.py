@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import flatten_dict
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
@@ -81,6 +82,22 @@ def read_blocks(intermediates: Mapping[str, Any], name: str) -> list[Float[Array
             entry = entry[part]
         values.append(entry[0])  # linen sows into a tuple
     return values
+
+
+def read_outputs(intermediates: Mapping[str, Any]) -> dict[str, Float[Array, "..."]]:
+    """What the blocks of any architecture put out, by their paths, in either layout.
+
+    >>> list(read_outputs(kept["intermediates"]))  # as in the tree of parameters
+    ['stages_0/blocks_0', 'stages_1/blocks_0']
+
+    They come in the order of `intermediates`: inside a compiled function that in which they ran.
+    """
+    flat = flatten_dict(unstack_blocks(dict(intermediates)), sep="/")
+    return {
+        path.removesuffix("/out"): values[0]  # linen sows into a tuple
+        for path, values in flat.items()
+        if path.endswith("/out")
+    }
 
 
 def _convert(tree: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from vit_jax.config import default_config, restore_config
 from vit_jax.data import Source, list_splits, open_source
 from vit_jax.errors import UserError
-from vit_jax.runs import RunFolder
+from vit_jax.runs import ModelRecord, RunFolder
 from vit_jax.training.experiment import Experiment, build
 
 
@@ -54,7 +54,7 @@ def reopen(path: str | os.PathLike, dataset: str = "", split: str = "test") -> R
     """
     folder = RunFolder(path)
     record = folder.read_model()
-    other = open_other(path, dataset, split) if dataset else None
+    other = _open_other(folder, record, dataset, split) if dataset else None
     if folder.config_file.exists():
         config, only = restore_config(folder.read_config()), None
     elif dataset:  # weights that were converted
@@ -70,7 +70,7 @@ def reopen(path: str | os.PathLike, dataset: str = "", split: str = "test") -> R
     experiment = build(
         config, class_names=class_names, split=folder.read_split(), record=record, only=only
     )
-    _check_classes(folder, config.dataset, experiment.record.class_names)
+    _check_classes(folder, record, config.dataset, experiment.record.class_names)
     return Reopened(folder, experiment, other)
 
 
@@ -83,15 +83,20 @@ def open_other(path: str | os.PathLike, dataset: str, split: str) -> Source:
         UserError: no such run or data, or classes that cannot be matched.
     """
     folder = RunFolder(path)
-    record = folder.read_model()
+    return _open_other(folder, folder.read_model(), dataset, split)
+
+
+def _open_other(folder: RunFolder, record: ModelRecord, dataset: str, split: str) -> Source:
     source = _other_source(dataset, split, record.class_names if record.has_names() else None)
-    _check_classes(folder, dataset, source.class_names)
+    _check_classes(folder, record, dataset, source.class_names)
     return source
 
 
-def _check_classes(folder: RunFolder, dataset: str, found: tuple[str, ...]) -> None:
+def _check_classes(
+    folder: RunFolder, record: ModelRecord, dataset: str, found: tuple[str, ...]
+) -> None:
     """Raises UserError where the classes of a model without names are not as many as the data's."""
-    classes = len(folder.read_model().class_names)
+    classes = len(record.class_names)
     if len(found) != classes:
         raise UserError(
             f"{folder.path} tells {classes:,} classes apart, whose names nobody has said, "
