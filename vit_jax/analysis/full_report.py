@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 
 from vit_jax.analysis.class_sizes import (
     class_sizes,
@@ -24,6 +22,7 @@ from vit_jax.analysis.report import check_reportable, write_report
 from vit_jax.data import Source
 from vit_jax.deploy import Classifier, load
 from vit_jax.errors import UserError
+from vit_jax.progress import progress_bars
 from vit_jax.runs import RunFolder
 from vit_jax.training.evaluate import evaluate
 from vit_jax.training.metrics import (
@@ -130,19 +129,18 @@ def _evaluated(reopened: Reopened, source: Source) -> Predictions | MultiLabelPr
     experiment = reopened.experiment
     variables, _ = reopened.run.read_variables()
     size = experiment.config.evaluate.batch_size or experiment.config.batch_size
-    batches = _watched(experiment.eval_batches(source), -(-len(source) // size))
     classes = len(experiment.record.class_names)
-    return evaluate(
-        experiment.eval_step(), variables, batches, experiment.mesh, classes
-    ).predictions
+    with progress_bars() as show:
 
+        def shown(batches: Iterable) -> Iterator:
+            for number, batch in enumerate(batches, start=1):
+                yield batch
+                show("evaluating", min(number * size, len(source)), len(source))
 
-def _watched(batches: Iterable, total: int) -> Iterable:
-    console = Console(stderr=True)
-    return track(
-        *(batches, "evaluating", total),
-        **{"console": console, "transient": True, "disable": not console.is_terminal},
-    )
+        batches = shown(experiment.eval_batches(source))
+        return evaluate(
+            experiment.eval_step(), variables, batches, experiment.mesh, classes
+        ).predictions
 
 
 def _per_class(run: RunFolder) -> Path:
