@@ -338,10 +338,32 @@ def test_a_mistake_is_one_sentence(options, told, finished_run, tmp_path, capsys
     assert told in said and "Traceback" not in said
 
 
-def test_a_run_named_twice_is_one_sentence(finished_run, capsys):
+@pytest.mark.parametrize("ending", ["", "/", "/../tiny"])
+def test_a_run_named_twice_is_one_sentence(ending, finished_run, capsys):
     path = str(finished_run.path)
-    assert main(["robustness", path, f"--compare={path}"]) == 2
+    assert main(["robustness", path, f"--compare={path}{ending}"]) == 2
     assert "names a run twice" in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_work(finished_run, tmp_path, capsys):
+    file = tmp_path / "file"
+    file.touch()
+    for options, told in (
+        ([f"--output={file}"], f"--output: {file} is a file"),
+        ([f"--output={file}/deeper"], f"--output: {file} is a file"),
+        ([f"--output={tmp_path}", f"--csv={file}/x.csv"], f"--csv: {file} is a file"),
+        ([f"--output={tmp_path}", f"--csv={tmp_path}"], "is a folder; name a file"),
+    ):
+        assert main(["robustness", str(finished_run.path), "--only=clean", *options]) == 2
+        said = capsys.readouterr().err
+        assert told in said and "pictures" not in said
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_names_of_tests_may_have_spaces_between_them(finished_run, tmp_path):
+    options = ["--only=fog, contrast", "--pictures=8", f"--output={tmp_path}"]
+    assert main(["robustness", str(finished_run.path), *options]) == 0
+    assert {row["test"] for row in rows_of(tmp_path)} == {"clean", "fog", "contrast"}
 
 
 def test_runs_with_different_data_are_not_compared(quadrants):

@@ -5,6 +5,7 @@ The measuring is in `robustness.py`, the drawing in `robustness_plots.py`.
 
 import json
 import math
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from vit_jax.analysis.robustness_plots import (
 from vit_jax.analysis.robustness_suite import Perturbation
 from vit_jax.analysis.shape_texture import Decisions
 from vit_jax.csv_files import write_csv
+from vit_jax.errors import UserError
 
 # --------------------------------------------------------------------------------------- the screen
 
@@ -187,6 +189,18 @@ def record(results: Sequence[Result], decisions: Mapping[str, Decisions]) -> dic
         for name, made in decisions.items()
     ]
     return {**({"runs": runs} if runs else {}), **({"cue_conflict": shapes} if shapes else {})}
+
+
+def check_places(folder: Path, csv_file: Path) -> None:
+    """Raises UserError where `write` would find no room, before there is anything to write."""
+    if csv_file.is_dir():
+        raise UserError(f"--csv={csv_file} is a folder; name a file")
+    for option, wanted in (("--output", folder), ("--csv", csv_file.parent)):
+        there = next(path for path in (wanted, *wanted.parents) if path.exists())
+        if not there.is_dir():
+            raise UserError(f"{option}: {there} is a file; name a folder, or a path in one")
+        if not os.access(there, os.W_OK):
+            raise UserError(f"{option}: {there} may not be written to; name another path")
 
 
 def write_scores(results: Sequence[Result], path: Path) -> None:

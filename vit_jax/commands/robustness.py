@@ -57,7 +57,7 @@ def robustness(
         str, typer.Option(help="Folder of pictures whose shape and texture disagree.")
     ] = "",
     categories: Annotated[
-        str, typer.Option(help="With --cue-conflict: JSON {category: [class names]}.")
+        str, typer.Option(help="With --cue-conflict: JSON file of class names by category.")
     ] = "",
     output: Annotated[
         str, typer.Option("--output", "-o", help="Folder; default: robustness/ and the run's name.")
@@ -82,9 +82,13 @@ def robustness(
     from vit_jax.analysis.robustness_suite import Options, make_suite
     from vit_jax.commands.screens import print_table
 
-    names = [name for name in only.split(",") if name]
+    names = [name.strip() for name in only.split(",") if name.strip()]
     options = Options(fill, padding, grid, steps, seed)
     paths = [run, *(compare or [])]
+    folder = Path(output or Path("robustness") / Path(run).resolve().name)
+    csv_file = Path(as_csv or folder / "robustness.csv")
+    # Mistakes in where to write and in what to test show before the work.
+    report.check_places(folder, csv_file)
     loading = {"checkpoint": parse_checkpoint(checkpoint), "raw": raw}
     results, drawn, decisions = [], {}, {}
     told = {"dataset": dataset, "split": split, "seed": seed, "among": among}
@@ -100,7 +104,6 @@ def robustness(
             )
             for path, name in zip(paths, _names(paths), strict=True)
         ]
-        # A mistake in what to test shows before the work.
         suite = make_suite(contestants[0].looks.size, names, options)
         told["dataset"] = contestants[0].source.name
         print(_what(contestants[0], pictures), file=sys.stderr)
@@ -116,9 +119,7 @@ def robustness(
         drawn = _examples(contestants[0], suite, pictures, seed)
     if cue_conflict:
         decisions = _decisions(paths, cue_conflict, categories, batch_size, loading)
-    folder = Path(output or Path("robustness") / Path(run).resolve().name)
     told |= report.record(results, decisions)
-    csv_file = Path(as_csv or folder / "robustness.csv")
     files = report.write(folder, told, results, decisions, drawn, csv_file)
     if as_json:
         return print(json.dumps(told, ensure_ascii=False))
@@ -133,8 +134,9 @@ def robustness(
 
 def _names(paths: Sequence[str]) -> list[str]:
     """What results call the runs: their folders' names, or whole paths where two are alike."""
-    names = [Path(path).resolve().name for path in paths]
-    if len(set(paths)) < len(paths):
+    folders = [Path(path).expanduser().resolve() for path in paths]
+    names = [folder.name for folder in folders]
+    if len(set(folders)) < len(folders):
         raise UserError("--compare names a run twice")
     return names if len(set(names)) == len(names) else list(paths)
 
