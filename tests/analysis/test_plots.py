@@ -46,9 +46,9 @@ def test_mistakes_are_shown_surest_first():
     figure = mistakes(Source(), PREDICTIONS)
     titles = [panel.get_title() for panel in figure.axes if panel.get_title()]
     assert titles == [
-        "cow, taken for cat\n(95 % sure)",
-        "dog, taken for cat\n(70 % sure)",
-        "cat, taken for dog\n(60 % sure)",
+        "cow, taken for\ncat (95 % sure)",
+        "dog, taken for\ncat (70 % sure)",
+        "cat, taken for\ndog (60 % sure)",
     ]
     assert figure.axes[0].images[0].get_array()[0, 0, 0] == 5  # the last picture
 

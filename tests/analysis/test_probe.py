@@ -150,3 +150,14 @@ def test_what_cannot_be_probed_is_told():
     layers = Layers({"a": np.full((40, 3), np.nan)}, np.arange(40) % 4)
     with pytest.raises(UserError, match="features of a are not finite"):
         probe_layers(layers, layers)
+
+
+def test_features_of_any_size_are_brought_to_deviation_1():
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 2
+    features = 1e25 * (labels[:, None] + 0.1 * rng.standard_normal((60, 4)))
+    train = Pooled(features.astype(np.float32), labels)  # whose squares are beyond float32
+    with np.errstate(over="raise"):
+        assert linear_probe(train, train) == 1
+        [result] = few_shot(train, train, shots=[5])
+    assert result.accuracy == 1

@@ -344,3 +344,12 @@ def test_it_travels_to_worker_processes(make):
     travelled = pickle.loads(pickle.dumps(source))
     np.testing.assert_array_equal(travelled.read(1, fast=True)["image"], source[1]["image"])
     assert travelled.where(0) == source.where(0) and travelled.class_names == ("a", "b")
+
+
+def test_a_single_split_numbers_its_own_classes(make):
+    root = make("val/b/1.png", "val/a/1.png")
+    source = open_source(f"folder:{root}", "validation")
+    assert source.class_names == ("a", "b") and len(source) == 2
+    assert list_splits(f"folder:{root}") == {"validation": 2}
+    with pytest.raises(UserError, match="'train'"):
+        open_source(f"folder:{root}", "train")

@@ -41,6 +41,15 @@ def test_converted_weights_are_evaluated_on_a_folder_that_is_not_divided(convert
     assert reopened.experiment.record.class_names == NAMES
 
 
+def test_converted_weights_are_evaluated_on_a_folder_with_val_alone(converted, folder, tmp_path):
+    (tmp_path / "pictures").rename(tmp_path / "val")
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "val").rename(tmp_path / "pictures" / "val")
+    source = reopen(converted, folder, "test").source("test")
+    assert source.class_names == NAMES
+    assert sorted(source[i]["label"] for i in range(len(source))) == [1, 3, 3]
+
+
 def test_a_run_has_its_own_splits_and_takes_other_data(finished_run, tmp_path):
     reopened = reopen(finished_run.path)
     assert [len(reopened.source(name)) for name in ("train", "validation", "test")] == [

@@ -138,8 +138,8 @@ def mistakes(source: Source, predictions: Predictions) -> Figure:
         image = source[int(predictions.index[row])]["image"]
         panel.imshow(image.squeeze(), cmap="gray" if image.shape[-1] == 1 else None)
         panel.set_title(
-            f"{source.class_names[predictions.labels[row]]}, taken for "
-            f"{source.class_names[predictions.predicted[row]]}\n"
+            f"{short_name(source.class_names[predictions.labels[row]])}, taken for\n"
+            f"{short_name(source.class_names[predictions.predicted[row]])} "
             f"({100 * predictions.confidence[row]:.0f} % sure)",
             fontsize=9,
             parse_math=False,  # a class may well be called $5_$

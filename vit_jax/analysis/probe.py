@@ -264,6 +264,7 @@ def ridge(
 
 def _normed(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Both by mean and deviation of the first; what never changes there is 0."""
-    mean, deviation = train.mean(0), train.std(0)
+    # In float64: squares of what a diverged model gives overflow float32.
+    mean, deviation = (of(0, dtype=np.float64) for of in (train.mean, train.std))
     scale = np.where(deviation > 1e-6, deviation, np.inf)
-    return (train - mean) / scale, (test - mean) / scale
+    return tuple(((one - mean) / scale).astype(np.float32) for one in (train, test))

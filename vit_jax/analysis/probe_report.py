@@ -102,10 +102,7 @@ class ProbeReport:
     def write_csv(self, path: str | os.PathLike) -> None:
         """Writes `rows` to a file."""
         rows = self.rows()
-        try:
-            write_csv(path, list(rows[0]), (row.values() for row in rows))
-        except FileNotFoundError as error:
-            raise UserError(f"--csv={path} cannot be written: there is no such folder") from error
+        write_csv(path, list(rows[0]), (row.values() for row in rows))
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values that JSON can hold; what is not a number is None."""
@@ -169,9 +166,10 @@ def probe_run(
         raise UserError(f"{split} has {len(test)} pictures; probes need 4 at least to test on")
     if not train.multi_label:  # a mistake shows before the work
         check_labels(train.labels, neighbours)
+    classifiers = {path: load(path, checkpoint, raw=raw) for path in (run, other) if path}
     probed, of_test = [], []
     for path in (run, *([other] if other else [])):
-        classifier = load(path, checkpoint, raw=raw)
+        classifier = classifiers[path]
         here, there = _extract(classifier, (train, test), pool, path, progress)
         probes = probe_layers(
             here,

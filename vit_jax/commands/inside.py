@@ -17,6 +17,7 @@ from vit_jax.commands.options import (
     Raw,
     Run,
     Split,
+    check_file,
     parse_checkpoint,
     parse_layer,
 )
@@ -68,6 +69,10 @@ def attention(
     raw: Raw = False,
 ) -> None:
     """Draw where a model looks in pictures: what it sees, the map, and both together."""
+    if distances:
+        check_file("distances", distances, picture=True)
+    else:
+        check_file("output", output, picture=True)
     number, asking = layer if layer == "pool" else parse_layer(layer), _parse_query(query)
     from vit_jax.analysis.attention_plots import draw_distances, look_in_turn
     from vit_jax.analysis.overlays import draw_attention
@@ -75,7 +80,7 @@ def attention(
 
     classifier = load(run, parse_checkpoint(checkpoint), raw=raw)
     if distances:
-        _save(draw_distances(look_in_turn(classifier, pictures)), distances, "distances")
+        _save(draw_distances(look_in_turn(classifier, pictures)), distances)
     else:
         _save(draw_attention(classifier, pictures, number, head, asking), output)
     print(f"The picture is {distances or output}.")
@@ -105,6 +110,9 @@ def probe(
     as_json: AsJson = False,
 ) -> None:
     """Measure what each layer knows of the classes, and how alike the layers are."""
+    check_file("output", output, picture=True)
+    if as_csv:
+        check_file("csv", as_csv)
     from vit_jax.analysis.probe_report import probe_run
 
     with progress_bars() as progress:
@@ -192,12 +200,8 @@ def _parse_query(text: str) -> int | tuple[int, int]:
     return (int(numbers[0]), int(numbers[1])) if text else 0
 
 
-def _save(figure: "Figure", output: str, option: str = "output") -> None:
-    """Writes a figure; raises UserError for a path that stands for no picture."""
-    try:
-        with warnings.catch_warnings():
-            # A script that the font lacks shows as boxes.
-            warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
-            figure.savefig(output, dpi=120)
-    except (ValueError, FileNotFoundError) as error:
-        raise UserError(f"--{option}={output} cannot be written: {error}") from error
+def _save(figure: "Figure", output: str) -> None:
+    with warnings.catch_warnings():
+        # A script that the font lacks shows as boxes.
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
+        figure.savefig(output, dpi=120)

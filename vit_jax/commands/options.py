@@ -1,5 +1,6 @@
 """What several commands take, and how it is read: runs, checkpoints, layers, sizes."""
 
+import os
 from typing import Annotated
 
 import typer
@@ -47,3 +48,31 @@ def parse_sides(option: str, text: str) -> tuple[int, int] | None:
     if len(sides) > 2 or not all(side.isdecimal() and int(side) for side in sides):
         raise UserError(f"--{option}={text} is not legal; write HEIGHTxWIDTH in pixels, or SIDE")
     return int(sides[0]), int(sides[-1])
+
+
+def check_file(option: str, path: str, picture: bool = False) -> None:
+    """Raises UserError, before long work, for a file that could not be written after it.
+
+    picture: whether its ending must be that of a kind of picture that Matplotlib writes.
+    """
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path):
+        why = "that is a folder; name a file in it"
+    elif not os.path.isdir(folder):
+        why = f"there is no such folder as {folder}; make it, or name another"
+    elif not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        why = f"writing there is not allowed; mend the rights of {folder}, or name another"
+    elif picture and (unknown := _unknown_ending(path)):
+        why = unknown
+    else:
+        return
+    raise UserError(f"--{option}={path} cannot be written: {why}")
+
+
+def _unknown_ending(path: str) -> str:
+    """What is wrong with the ending of a picture's name; empty if nothing is."""
+    from matplotlib.backend_bases import FigureCanvasBase  # slow to import
+
+    known = FigureCanvasBase.get_supported_filetypes()
+    ending = os.path.splitext(path)[1].removeprefix(".").lower()
+    return "" if ending in known else f"its ending must be one of {', '.join(sorted(known))}"

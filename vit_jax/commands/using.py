@@ -14,6 +14,7 @@ from vit_jax.commands.options import (
     Raw,
     Run,
     Split,
+    check_file,
     parse_checkpoint,
     parse_sides,
 )
@@ -34,6 +35,8 @@ def predict(
     as_csv: Annotated[str, typer.Option("--csv", help="A CSV file to write the classes to.")] = "",
 ) -> None:
     """Classify pictures with a trained model."""
+    if as_csv:
+        check_file("csv", as_csv)
     from vit_jax.deploy import load
 
     classifier = load(run, parse_checkpoint(checkpoint), raw=raw)

@@ -5,7 +5,8 @@
     pets/val/cat/2.jpg
 
 - A class is a folder of the first level, however deep its pictures lie; classes are numbered in the
-  code-point order of their names (1, 10, 2), those of `train/` for all splits.
+  code-point order of their names (1, 10, 2), those of `train/` for all splits, or of the only split
+  there is.
 - Links are followed, and each directory is read once per class, so that loops end.
 - Hidden and system files and folders are not data. Whatever else is left out is in the notes.
 """
@@ -51,8 +52,9 @@ def list_folder(dataset: str, root: str, class_names: Sequence[str] | None = Non
         if others := [as_text(name) for name in folders if name not in SPLIT_NAMES]:
             notes.append(f"folders beside train/ in {as_text(root)}, left out: {some_of(others)}")
 
-    if "train" in split_folders:
-        classes = _class_folders(dataset, root, split_folders["train"])
+    if "train" in split_folders or len(split_folders) == 1:
+        numbering = "train" if "train" in split_folders else min(split_folders)
+        classes = _class_folders(dataset, root, split_folders[numbering])
         class_names = sorted(map(as_text, classes))
     elif class_names is None:
         raise UserError(

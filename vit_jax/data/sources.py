@@ -151,13 +151,14 @@ def list_splits(
     manual_dir: str | os.PathLike | None = None,
     holdout: float = 0.2,
     seed: int = 0,
+    class_names: Sequence[str] | None = None,
 ) -> dict[str, int]:
     """The splits of a dataset and how many examples each has; the arguments of `open_source`.
 
     Raises:
       UserError: there is no such dataset, or it is not prepared and cannot be prepared here.
     """
-    listing = _listing(dataset, None)
+    listing = _listing(dataset, class_names)
     if listing is not None:
         return split_sizes(listing, holdout, seed)
     builder = _builder(dataset, data_dir, manual_dir)

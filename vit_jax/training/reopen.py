@@ -106,9 +106,9 @@ def _check_classes(
 
 
 def _other_source(dataset: str, split: str, class_names: tuple[str, ...] | None) -> Source:
-    """A split of data that a model was not trained on; all of it where it is not divided."""
-    splits = list_splits(dataset, holdout=0)
-    if split not in splits and list(splits) == ["train"]:
+    """A split of data that a model was not trained on; the only one where there is no choice."""
+    splits = list_splits(dataset, holdout=0, class_names=class_names)
+    if split not in splits and len(splits) == 1:
         print(f"{dataset} has no split {split!r}: all its pictures are taken", file=sys.stderr)
-        split = "train"
+        [split] = splits
     return open_source(dataset, split, holdout=0, class_names=class_names)
