@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from vit_jax.analysis.corruptions import CORRUPTIONS, GROUPS, SEVERITIES, blur, corrupt
+from vit_jax.analysis.corruptions import CORRUPTIONS, GROUPS, SEVERITIES, blur, corrupt, digital
 from vit_jax.analysis.corruptions.frost import frost_textures
 from vit_jax.analysis.corruptions.sheet import draw_corruptions
 from vit_jax.errors import UserError
@@ -201,6 +201,34 @@ def test_drawn_frost_is_about_as_bright_as_the_photographs_of_imagenet_c():
 def test_an_unknown_corruption_is_answered_with_the_nearest():
     with pytest.raises(UserError, match="no corruption 'motion_blurr'; did you mean 'motion_blur'"):
         corrupt(GREY, "motion_blurr", 1, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_constants_of_cifar_spare_small_pictures_and_take_any_size(name):
+    picture = np.ascontiguousarray(GOLDEN["picture"][:32, :32])
+
+    def change(constants, image=picture):
+        return corrupt(image, name, 3, np.random.default_rng(0), constants=constants)
+
+    mild, harsh = (abs(change(c).astype(int) - picture).mean() for c in ("cifar", "imagenet"))
+    assert 0 < mild < harsh or name == "elastic_transform"  # which turns and moves the picture too
+    for shape in ((1, 1, 3), (3, 2, 1), (8, 40, 3)):
+        assert change("cifar", np.full(shape, 90, np.uint8)).shape == shape
+
+
+def test_noise_and_contrast_of_cifar_are_those_published():
+    noisy = corrupt(GREY, "gaussian_noise", 5, np.random.default_rng(0), constants="cifar") / 255
+    assert noisy.std() == pytest.approx(0.1, rel=0.01)
+    image = np.array([[[0] * 3, [255] * 3]], np.uint8)
+    pale = corrupt(image, "contrast", 2, np.random.default_rng(0), constants="cifar")
+    assert pale[0, :, 0].tolist() == [63, 191]  # half of the distance to 127.5
+
+
+def test_an_affine_map_takes_moved_points_back():
+    matrix, offset = digital._affine(32, 32, 2.56, np.random.default_rng(0))
+    moved = np.random.default_rng(0).uniform(-2.56, 2.56, (3, 2))
+    points = np.array([[26, 26], [6, 26], [6, 6]])  # 16 and a third of 32 about it
+    np.testing.assert_allclose((points + moved) @ matrix.T + offset, points)
 
 
 @pytest.mark.parametrize("severity", [0, 6, 2.5, "3", None])

@@ -325,6 +325,7 @@ def test_shape_and_texture_by_the_command(finished_run, some_digits, tmp_path, c
         (["--only=fogs"], "no robustness test 'fogs'"),
         (["--among=all"], "--among=all is not legal; write model or data"),
         (["--fill=white"], "fill=white is not legal; write one of black, mean"),
+        (["--constants=x"], "constants=x is not legal; write one of imagenet, cifar"),
         (["--grid=17"], "17 x 17 patches does not fit pictures of 16 x 16 pixels"),
         (["--split=val"], "has no split 'val'"),
         (["--categories=x.json"], "--categories is for --cue-conflict"),

@@ -17,6 +17,7 @@ import numpy as np
 from vit_jax.analysis import perturbations
 from vit_jax.analysis.attacks import NORMS
 from vit_jax.analysis.corruptions import CORRUPTIONS, SEVERITIES, corrupt
+from vit_jax.analysis.corruptions.constants import CONSTANTS
 from vit_jax.analysis.perturbations import Picture
 from vit_jax.errors import UserError, nearest
 
@@ -76,6 +77,7 @@ class Options:
     fill: of what is hidden, "black" or "mean". padding: of what comes in, "edge" or "zero".
     cells: patches along a side that are dropped; 0: `usual_cells`.
     steps: of PGD. seed: of all random numbers.
+    constants: of corruptions, "imagenet" or "cifar".
     """
 
     fill: str = "black"
@@ -83,9 +85,14 @@ class Options:
     cells: int = 0
     steps: int = 10
     seed: int = 0
+    constants: str = "imagenet"
 
     def __post_init__(self):
-        for name, legal in (("fill", perturbations.FILLS), ("padding", perturbations.PADDINGS)):
+        for name, legal in (
+            ("fill", perturbations.FILLS),
+            ("padding", perturbations.PADDINGS),
+            ("constants", tuple(CONSTANTS)),
+        ):
             if getattr(self, name) not in legal:
                 raise UserError(
                     f"{name}={getattr(self, name)} is not legal; write one of {', '.join(legal)}"
@@ -130,7 +137,9 @@ def make_suite(
 
 def _corruptions(size: tuple[int, int], options: Options) -> list[Perturbation]:
     def change(name: str) -> Change:
-        return lambda image, level, rng: corrupt(image, name, int(level), rng)
+        return lambda image, level, rng: corrupt(
+            image, name, int(level), rng, constants=options.constants
+        )
 
     return [
         Perturbation(name, "corruptions", SEVERITIES, "severity", change(name))

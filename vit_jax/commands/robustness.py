@@ -45,6 +45,10 @@ def robustness(
         str,
         typer.Option(help="Classes to answer with: model, or data (only those that it has)."),
     ] = "model",
+    constants: Annotated[
+        str,
+        typer.Option(help="Of corruptions: imagenet, or cifar for some 32 pixels a side."),
+    ] = "imagenet",
     fill: Annotated[str, typer.Option(help="Of what is hidden: black or mean.")] = "black",
     padding: Annotated[
         str, typer.Option(help="Of what comes in by shifts and rotations: edge or zero.")
@@ -83,7 +87,7 @@ def robustness(
     from vit_jax.commands.screens import print_table
 
     names = [name.strip() for name in only.split(",") if name.strip()]
-    options = Options(fill, padding, grid, steps, seed)
+    options = Options(fill, padding, grid, steps, seed, constants)
     paths = [run, *(compare or [])]
     folder = Path(output or Path("robustness") / Path(run).resolve().name)
     csv_file = Path(as_csv or folder / "robustness.csv")
@@ -92,6 +96,7 @@ def robustness(
     loading = {"checkpoint": parse_checkpoint(checkpoint), "raw": raw}
     results, drawn, decisions = [], {}, {}
     told = {"dataset": dataset, "split": split, "seed": seed, "among": among}
+    told["constants"] = constants
     if not cue_conflict or dataset or only:
         contestants = [
             enter(

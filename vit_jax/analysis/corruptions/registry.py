@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from vit_jax.analysis.corruptions import blur, digital, noise, weather
-from vit_jax.analysis.corruptions.constants import IMAGENET_C
+from vit_jax.analysis.corruptions.constants import CONSTANTS
 from vit_jax.errors import UserError, nearest
 
 _FUNCTIONS: dict[str, dict[str, Callable]] = {
@@ -48,18 +48,21 @@ def corrupt(
     rng: np.random.Generator,
     *,
     frost: Sequence[UInt8[np.ndarray, "_ _ 3"]] | None = None,
+    constants: str = "imagenet",
 ) -> UInt8[np.ndarray, "height width channels"]:
     """A picture under one of the `CORRUPTIONS`, at a severity from 1 to 5.
 
     A picture of one channel is corrupted as a colour picture of three equal channels, of which the
     green one is returned: a mean of the three would weaken noise that is independent in each.
     Severities are in pixels of pictures of 224 x 224 and do not shrink with the picture, so that
-    blurs of large severities leave little of a picture of 32 pixels or less.
+    blurs of large severities leave little of a picture of 32 pixels or less; for those there are
+    the constants of CIFAR-10-C.
 
     Args:
         image: of any size, with 1 or 3 channels.
         rng: the same state gives the same result. Kinds of noise, frost and so on draw from it.
         frost: pictures for `frost` to lay over; by default five drawn ones, see `frost.py`.
+        constants: "imagenet", those of ImageNet-C, or "cifar", those of CIFAR-10-C.
 
     Raises:
         UserError: for an unknown name, a severity other than 1 to 5, or what is not a picture.
@@ -72,7 +75,9 @@ def corrupt(
     if severity not in SEVERITIES:
         raise UserError(f"severity {severity!r} is not one of 1 (slight) to 5 (severe)")
     _check_picture(image, "a picture to corrupt", channels=(1, 3))
-    function = _function(name, int(severity))
+    if constants not in CONSTANTS:
+        raise UserError(f"constants={constants} is not legal; write one of {', '.join(CONSTANTS)}")
+    function = _function(name, int(severity), constants)
     if name == "frost" and frost is not None:
         if not len(frost):
             raise UserError(
@@ -86,11 +91,11 @@ def corrupt(
     return corrupted[..., 1:2] if image.shape[-1] == 1 else corrupted
 
 
-def _function(name: str, severity: int) -> Callable:
+def _function(name: str, severity: int, constants: str) -> Callable:
     """The function of a corruption, with the constants of a severity."""
     function = next(names[name] for names in _FUNCTIONS.values() if name in names)
-    constants = {key: values[severity - 1] for key, values in IMAGENET_C[name].items()}
-    return functools.partial(function, **constants)
+    values = {key: column[severity - 1] for key, column in CONSTANTS[constants][name].items()}
+    return functools.partial(function, **values)
 
 
 def _check_picture(image: np.ndarray, what: str, channels: Sequence[int]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, UInt8
+from PIL import Image
 
 from vit_jax.analysis.corruptions.blur import moved, zoomed
 from vit_jax.analysis.corruptions.frost import frost_textures
@@ -42,15 +43,19 @@ def frost(
     *,
     kept: float,
     added: float,
+    shrunk: float = 1,
     textures: Sequence[UInt8[np.ndarray, "_ _ 3"]] | None = None,
 ) -> Corrupted:
     """Lays a random piece of one of the `textures`, pictures of frost, over the picture.
 
     Without textures, those of `frost.py` are taken. The texture is enlarged by 1.1 and, where it is
-    smaller than the picture, to the picture's size before.
+    smaller than the picture, to the picture's size before. It is `shrunk` first, smoothly.
     """
     textures = frost_textures() if textures is None else textures
     texture = textures[rng.integers(len(textures))]
+    if shrunk != 1:
+        size = [max(1, int(side * shrunk)) for side in texture.shape[1::-1]]
+        texture = np.asarray(Image.fromarray(texture).resize(size, Image.Resampling.BILINEAR))
     sides = list(zip(texture.shape[:2], image.shape[:2], strict=True))
     factor = 1.1 * max(1, *(side / old for old, side in sides))
     enlarged = [int(np.ceil(old * factor)) for old, _ in sides]
