@@ -251,7 +251,8 @@ def relevance(
     if isinstance(model, Swin | PVT):
         raise UserError(
             f"relevance follows the same tokens through all layers, and {type(model).__name__} "
-            "merges them between its stages; look at one layer, or at rollout within a stage"
+            "merges them between its stages; look at one layer, or at rollout within a stage; "
+            "input_gradient of vit_jax.analysis.saliency shows what decides in any classifier"
         )
     seen = look(model, variables, images)
     if model.num_classes == 0 or seen.logits.ndim != 2:
@@ -324,7 +325,8 @@ def layer_geometry(model: nn.Module, size: Sides) -> dict[str, dict[str, Any]]:
     if not all(hasattr(model, field) for field in ("heads", "depth", "patch_size", "prefix")):
         raise UserError(
             f"{type(model).__name__} has no attention to look at; a ViT and its kin (DeiT, DINOv2, "
-            "hybrids) have, and so have Swin and PVT"
+            "hybrids) have, and so have Swin and PVT; input_gradient of vit_jax.analysis.saliency "
+            "shows what decides in any classifier"
         )
     patch = pair(model.patch_size)
     grid = (size[0] // patch[0], size[1] // patch[1])

@@ -174,7 +174,10 @@ def learned(
         run, which, raw=raw, dataset=dataset, split=split, count=pictures, seed=seed, beside=beside
     )
     folder = Path(output) if output else RunFolder(run).figures / "learned"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--output={folder} cannot be a folder: {error.strerror}") from error
     for part in wanted:
         try:
             figures, sentence = draw(part, subject)
