@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.processes import on_devices
 from vit_jax.cli import main
 from vit_jax.runs import RunFolder
 
@@ -159,7 +160,7 @@ def test_a_second_make_installs_nothing():
 def test_evaluate_runs_on_other_devices_than_training(finished_run, tmp_path):
     """Trained on one device with batches of 32; three devices evaluate it all the same."""
     command = [sys.executable, "-m", "vit_jax", "evaluate", str(finished_run.path), "--json"]
-    process = run(command, XLA_FLAGS="--xla_force_host_platform_device_count=3")
+    process = run(command, **on_devices(3))
     assert process.returncode == 0, process.stderr
     told, result = json.loads(process.stdout), finished_run.result()
     assert (told["accuracy"], told["examples"]) == (result["accuracy"], result["examples"])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.families import FAMILY, VARIANTS, accuracy, train
+from tests.processes import compiled_for_speed
 from vit_jax.config import load_config
 from vit_jax.models import create_model, list_models
 from vit_jax.models.cost import cost
@@ -15,7 +16,8 @@ RECIPES = sorted(FAMILY.glob("*.py"))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != "vit"])
-def test_every_family_reaches_95_percent_on_the_digits(name, data_dir, tmp_path):
+def test_every_family_reaches_95_percent_on_the_digits(name, data_dir, tmp_path, monkeypatch):
+    compiled_for_speed(monkeypatch)
     train(name, tmp_path, f"--config.data.dir={data_dir}")
     assert accuracy(tmp_path) >= 0.95
 

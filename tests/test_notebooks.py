@@ -8,6 +8,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.processes import compiled_for_speed
+
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -37,6 +39,7 @@ def execute(data_dir, monkeypatch):
     def run(path, run_folder):
         monkeypatch.setenv("TFDS_DATA_DIR", data_dir)
         monkeypatch.setenv("VIT_JAX_RUN", str(run_folder))
+        compiled_for_speed(monkeypatch)
         monkeypatch.delenv("MPLBACKEND", raising=False)  # figures go where the kernel shows them
         notebook = nbformat.read(path, as_version=4)
         where = {"metadata": {"path": str(ROOT)}}

@@ -1,13 +1,14 @@
 """BatchNorm's statistics are those of the global batch, however many devices it lies on."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.processes import on_devices
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,11 +76,9 @@ for devices in (1, 8):
 
 
 def on_one_and_on_eight(script, *arguments):
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    environment["PYTHONPATH"] = str(ROOT)
     process = subprocess.run(
         [sys.executable, "-c", script, *arguments],
-        capture_output=True, text=True, env=environment, cwd=ROOT,
+        capture_output=True, text=True, env=on_devices(8), cwd=ROOT,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     one, eight = (json.loads(line) for line in process.stdout.splitlines())

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import tensorflow_datasets as tfds
 from flax.traverse_util import flatten_dict
 from typer.testing import CliRunner
 
+from tests.processes import on_devices
 from tests.training.comparing import whole_state
 from vit_jax.cli import app
 from vit_jax.config import load_config
@@ -346,11 +346,9 @@ def test_four_devices_take_the_steps_of_one(overrides, finished_run):
     """The teacher lies on them as the student does: whole, or in pieces."""
     changes = overrides({**STUDENTS, "augment.mixup": "0.8", "duration": "3 steps"})
     changes += [("distillation.teacher", str(finished_run.path)), ("distillation.kind", "soft")]
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    environment["PYTHONPATH"] = str(ROOT)
     process = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(changes)],
-        capture_output=True, text=True, env=environment, cwd=ROOT,
+        capture_output=True, text=True, env=on_devices(4), cwd=ROOT,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     one, whole, pieces = (json.loads(line) for line in process.stdout.splitlines())

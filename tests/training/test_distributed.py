@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.processes import on_devices
 from vit_jax.errors import UserError
 from vit_jax.runs import RunFolder
 from vit_jax.training import distributed
@@ -49,12 +50,10 @@ def start(overrides):
             command = [sys.executable, *script, "--config=configs/digits.py"]
             command += [f"--workdir={workdir}", *flags]
             command += [f"--config.{key}={value}" for key, value in overrides(changes)]
-            environ = {**os.environ, "JAX_PLATFORMS": "cpu"}
-            environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
             process = subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env=environ,
+                env={**on_devices(devices), "JAX_PLATFORMS": "cpu"},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

@@ -1,11 +1,12 @@
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.processes import on_devices
 
 RAGGED = Path(__file__).parent / "data/ragged_eval_N10_K3.json"
 
@@ -47,10 +48,11 @@ for devices in (1, 2, 4):
 
 
 def test_every_example_counts_once_on_any_batch_size_and_device_count():
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
     process = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(RAGGED)], capture_output=True, text=True, env=environment
+        [sys.executable, "-c", SCRIPT, str(RAGGED)],
+        capture_output=True,
+        text=True,
+        env=on_devices(4),
     )
     assert process.returncode == 0, process.stderr
     results = [json.loads(line) for line in process.stdout.splitlines()]

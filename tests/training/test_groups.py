@@ -210,7 +210,14 @@ MIXED = {
 }
 
 
-@pytest.mark.parametrize("name", list_models())
+# The first model of each architecture, and the others where there is time.
+FIRST = {type(create_model(name)): name for name in reversed(list_models())}.values()
+MODELS = [
+    pytest.param(name, marks=[] if name in FIRST else pytest.mark.slow) for name in list_models()
+]
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_every_parameter_of_every_model_is_in_exactly_one_group(name):
     fewer = {"depth": 3} if "depth" in model_fields(name) else {}
     shapes = shapes_of(name, **fewer, num_classes=10)

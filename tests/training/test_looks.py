@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import on_devices
 from tests.training.comparing import assert_same_run, metrics_but_timings, whole_state
 from tests.training.test_reporting import tensorboard_scalars
 from vit_jax.analysis.watching import Watching
@@ -193,7 +194,7 @@ def test_what_is_seen_does_not_hang_on_the_devices(overrides):
     process = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(overrides(changes))],
         cwd=ROOT,
-        env={**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"},
+        env=on_devices(2),
         capture_output=True,
         text=True,
     )

@@ -42,6 +42,7 @@ THIRTY = {
 }
 
 
+@pytest.mark.slow
 def test_thirty_steps_in_two_processes_equal_thirty_in_one(run_process, tmp_path):
     """The first one gets further signals as it saves and as it ends, which change nothing."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"

@@ -1,7 +1,6 @@
 """The mesh changes where arrays lie, and nothing else."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
+from tests.processes import on_devices
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
 from vit_jax.training.sharding import AXES, RULES, make_mesh, partition
@@ -90,13 +90,11 @@ def report(data_dir, tmp_path_factory):
         # noise, another on each mesh, would be blown up to whole steps.
         "optimizer.eps": "1e-4",
     }  # fmt: skip
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    environment["PYTHONPATH"] = str(ROOT)
     folder = str(tmp_path_factory.mktemp("sharded"))
     arguments = json.dumps([list(changes.items()), MESHES, folder])
     process = subprocess.run(
         [sys.executable, "-c", SCRIPT, arguments],
-        capture_output=True, text=True, env=environment, cwd=ROOT,
+        capture_output=True, text=True, env=on_devices(8), cwd=ROOT,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     return json.loads(process.stdout.splitlines()[-1])

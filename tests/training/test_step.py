@@ -1,7 +1,6 @@
 """The compiled step: no waiting for the host, fresh dropout each step, the same on many devices."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import optax
 import pytest
 
+from tests.processes import on_devices
 from vit_jax.training.experiment import build
 from vit_jax.training.state import BadSteps, TrainState, zero_totals
 from vit_jax.training.step import accumulated_gradient, make_train_step
@@ -86,14 +86,12 @@ def test_the_totals_count_steps_pictures_and_loss(experiment):
 
 
 def test_four_devices_take_the_steps_of_one(overrides):
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    environment["PYTHONPATH"] = str(ROOT)
     changes = {"model.mlp_dropout": "0.1", "optimizer.learning_rate": "0.01"}
     # Mixing takes a picture's partner from the whole batch, whatever device it lies on.
     changes = overrides({**changes, "augment.mixup": "0.8", "augment.cutmix": "1.0"})
     process = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(changes)],
-        capture_output=True, text=True, env=environment, cwd=ROOT,
+        capture_output=True, text=True, env=on_devices(4), cwd=ROOT,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     one, four = (json.loads(line) for line in process.stdout.splitlines())
@@ -102,10 +100,9 @@ def test_four_devices_take_the_steps_of_one(overrides):
 
 
 def test_a_batch_that_does_not_divide_is_refused_with_the_nearest_sizes(overrides):
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     command = [sys.executable, "train.py", "--config=configs/digits.py"]
     command += [f"--config.{key}={value}" for key, value in overrides({"batch_size": "10"})]
-    process = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
+    process = subprocess.run(command, capture_output=True, text=True, env=on_devices(4), cwd=ROOT)
     assert process.returncode == 2
     assert "batch_size = 10 does not divide over 4 devices" in process.stderr
     assert "8 or 12" in process.stderr and "Traceback" not in process.stderr

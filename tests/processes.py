@@ -1,0 +1,17 @@
+"""What tests hand to the processes that they start."""
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def on_devices(count: int) -> dict[str, str]:
+    """The environment of a process that sees `count` devices and imports the package from here."""
+    flags = [os.environ.get("XLA_FLAGS", ""), f"--xla_force_host_platform_device_count={count}"]
+    return {**os.environ, "XLA_FLAGS": " ".join(flags).strip(), "PYTHONPATH": str(ROOT)}
+
+
+def compiled_for_speed(monkeypatch) -> None:
+    """What this test starts from here on trains in earnest: fast programs, not fast to build."""
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
