@@ -20,6 +20,13 @@ def test_lines_tell_what_is_done_of_how_much(capsys, monkeypatch):
     ]
 
 
+def test_what_is_counted_need_not_be_pictures(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_SECONDS", 0.0)
+    with progress.progress_bars("models") as show:
+        show("tracing", 3, 92)
+    assert capsys.readouterr().err == "tracing: 3 of 92 models\n"
+
+
 def test_short_work_has_no_lines(capsys):
     work()
     assert capsys.readouterr().err == ""

@@ -11,14 +11,18 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-Show = Callable[[str, int, int], None]  # what is done, pictures done, of how many
+Show = Callable[[str, int, int], None]  # what is done, how much of it, of how much
 
 _SECONDS = 10.0  # between two lines
 
 
 @contextmanager
-def progress_bars() -> Iterator[Show]:
-    """Shows progress on the standard error; each kind of work has a bar of its own."""
+def progress_bars(unit: str = "pictures") -> Iterator[Show]:
+    """Shows progress on the standard error; each kind of work has a bar of its own.
+
+    Args:
+        unit: what is counted.
+    """
     console = Console(stderr=True, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     tasks, told = {}, time.monotonic()
@@ -37,6 +41,6 @@ def progress_bars() -> Iterator[Show]:
             bars.update(tasks[what], completed=done, total=total)
             if not console.is_terminal and time.monotonic() - told >= _SECONDS:
                 told = time.monotonic()
-                console.print(f"{what}: {done:,} of {total:,} pictures", soft_wrap=True)
+                console.print(f"{what}: {done:,} of {total:,} {unit}", soft_wrap=True)
 
         yield show

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from vit_jax.commands.screens import print_published, print_table
 from vit_jax.errors import UserError, nearest
+from vit_jax.progress import progress_bars
 
 if TYPE_CHECKING:  # help does not wait for JAX
     from flax import linen as nn
@@ -108,12 +109,12 @@ def _table(first: str, *numbers: str) -> Table:
 
 def _listed(names: list[str]) -> Table:
     from vit_jax.models import create_model
-    from vit_jax.models.cost import cost
+    from vit_jax.models.counts import counts
 
     table = _table("model", "image", "classes", "tokens", "parameters", "MACs")
     for name in names:
         model = create_model(name)
-        numbers = cost(model)
+        numbers = counts(name)
         table.add_row(
             name,
             str(model.image_size),
@@ -130,18 +131,21 @@ def _compared(names: list[str]) -> Table:
     from vit_jax.models import create_model
     from vit_jax.models.cost import cost
     from vit_jax.models.memory import memory
-    from vit_jax.models.reported import REPORTED
 
     table = _table("model", "image", "parameters", "MACs", "FLOPs", "memory MB", "top-1")
     table.add_column("pre-trained on", overflow="fold")
     table.add_column("reported by", overflow="fold")
-    for name in names:
-        model = create_model(name)
-        rows = [one for one in REPORTED if one.model == name] or [None]
-        for reported in rows:
+    rows = [(name, one) for name in names for one in _reported(name) or [None]]
+    traced = {}  # by name and size, which several rows share
+    with progress_bars("rows") as show:
+        for done, (name, reported) in enumerate(rows):
+            show("tracing", done, len(rows))
+            model = create_model(name)
             size = reported.image_size if reported else model.image_size
-            sized = model.clone(image_size=size)
-            numbers, bytes_ = cost(sized), memory(sized, 32, train=True)
+            if (name, size) not in traced:
+                sized = model.clone(image_size=size)
+                traced[name, size] = cost(sized), memory(sized, 32, train=True)
+            numbers, bytes_ = traced[name, size]
             table.add_row(
                 name,
                 str(size),
@@ -154,6 +158,13 @@ def _compared(names: list[str]) -> Table:
                 reported.source if reported else "",
             )
     return table
+
+
+def _reported(name: str) -> list:
+    """What was reported of a model."""
+    from vit_jax.models.reported import REPORTED
+
+    return [one for one in REPORTED if one.model == name]
 
 
 def _parts(model: "nn.Module") -> Table:
@@ -173,8 +184,13 @@ def _costs(name: str, model: "nn.Module", batch: int) -> Table:
     from vit_jax.models.cost import cost
     from vit_jax.models.memory import memory
 
-    numbers = cost(model)
-    inference, training = (memory(model, batch, train=train) for train in (False, True))
+    with progress_bars("programs") as show:
+        show("tracing", 0, 3)
+        numbers = cost(model)
+        show("tracing", 1, 3)
+        inference = memory(model, batch, train=False)
+        show("tracing", 2, 3)
+        training = memory(model, batch, train=True)
     table = _table(f"{name}, batch {batch}", "inference", "training step")
     # The backward pass takes two products for each one of the forward pass.
     for heading, count in (("MACs", numbers.macs), ("FLOPs", numbers.flops)):
