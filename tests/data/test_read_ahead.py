@@ -96,7 +96,10 @@ def test_a_script_without_a_guard_is_told_so(tmp_path):
     assert 'if __name__ == "__main__":' in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("code", [0, 1, 2, 75])
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize("code", [0, pytest.param(1, marks=slow), pytest.param(2, marks=slow), 75])
 def test_a_worker_that_ends_as_it_starts_is_an_error(tmp_path, code):
     script = tmp_path / "script.py"
     script.write_text(

@@ -59,10 +59,15 @@ def summary(
         print("One MAC, a multiplication and an addition, is two FLOPs; papers often print MACs.")
         return
     walk = Table("stage", "shape", title=name)
-    for stage, shape in shape_walk(model):
+    with progress_bars("programs") as show:
+        show("tracing", 0, 2)
+        stages = shape_walk(model)
+        show("tracing", 1, 2)
+        parts = _parts(model)
+    for stage, shape in stages:
         walk.add_row(stage, " x ".join(map(str, shape)))
     print_table(walk)
-    print_table(_parts(model))
+    print_table(parts)
 
 
 # ----------------------------------------------------------------------------------------- inside
