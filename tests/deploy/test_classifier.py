@@ -12,6 +12,7 @@ from PIL import Image
 
 import vit_jax
 from vit_jax.config import restore_config
+from vit_jax.deploy import convert
 from vit_jax.errors import UserError
 from vit_jax.training.experiment import build
 
@@ -128,3 +129,10 @@ def test_a_picture_that_cannot_be_read_is_named(classifier, tmp_path):
     (tmp_path / "text.png").write_text("not a picture")
     with pytest.raises(UserError, match=r"text\.png"):
         classifier.predict(tmp_path / "text.png")
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(finished_run, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    for to in ("run", "timm"):
+        with pytest.raises(UserError, match=r"file/x cannot be written: .*; choose another folder"):
+            convert(finished_run.path, tmp_path / "file" / "x", to)

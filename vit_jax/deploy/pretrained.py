@@ -90,7 +90,12 @@ def convert(
 
     Returns:
         The record of the model that was written.
+
+    Raises:
+        UserError: the weights cannot be read, or the folder cannot be written.
     """
+    if Path(folder).is_dir() and any(Path(folder).iterdir()):  # before weights are fetched
+        raise UserError(f"{folder} is not empty; choose another folder to write to")
     record, variables = open_weights(source, asked, part=part)
     if record.fields.get("lora_rank"):
         variables = {**variables, "params": merge_lora(variables["params"])}
@@ -100,8 +105,12 @@ def convert(
         names, outputs = read_class_names(class_names), len(record.class_names)
         names = names_of_outputs(names, outputs, background_first=background_first)
         record = dataclasses.replace(record, class_names=names)
-    if Path(folder).is_dir() and any(Path(folder).iterdir()):
-        raise UserError(f"{folder} is not empty; choose another folder to write to")
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{folder} cannot be written: {error.strerror}; choose another folder to write to"
+        ) from error
     if to == RUN:
         run = RunFolder(folder)
         run.write_variables(variables)
