@@ -349,18 +349,13 @@ def result(lines: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 def _read_variables(state: Path, raw: bool) -> dict[str, Any]:
     """Parameters and model state of one saved train state, as numpy arrays on the host."""
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-        metadata = checkpointer.metadata(str(state.resolve())).item_metadata
-        if metadata is None:
-            raise ValueError("its list of arrays is missing")
-        tree = metadata.tree
-        params = "params" if raw or not tree.get("ema_params") else "ema_params"
-        wanted = {name: tree[name] for name in (params, "model_state") if tree.get(name)}
-        restore_args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
-        restored = checkpointer.restore(
-            str(state.resolve()),
-            args=ocp.args.PyTreeRestore(
-                item=wanted, restore_args=restore_args, partial_restore=True
-            ),
-        )
+    # A handler, not a Checkpointer, which warns that one item of a checkpoint is no whole one.
+    folder, handler = state.resolve(), ocp.PyTreeCheckpointHandler()
+    tree = handler.metadata(folder).tree
+    params = "params" if raw or not tree.get("ema_params") else "ema_params"
+    wanted = {name: tree[name] for name in (params, "model_state") if tree.get(name)}
+    restore_args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
+    asked = ocp.args.PyTreeRestore(item=wanted, restore_args=restore_args, partial_restore=True)
+    restored = handler.restore(folder, args=asked)
+    handler.close()
     return {"params": restored[params], **restored.get("model_state", {})}
