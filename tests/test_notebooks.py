@@ -27,7 +27,7 @@ FIGURES = {
 OWN_MODELS = {"04_positions", "05_vit_versus_cnn", "06_inside_a_training_run"}
 
 # Those that take more than 20 seconds even on a tiny run.
-SLOW = {"02_attention", "03_fine_tune_your_own_pictures"}
+SLOW = {"01_train_and_look", "02_attention", "03_fine_tune_your_own_pictures"}
 
 TRAINS = "so a small model is trained"
 

@@ -178,7 +178,12 @@ SWIN = {"num_classes": 4, "width": 8, "depths": (2, 2), "heads": (2, 4), "mlp_ra
 
 
 @pytest.mark.parametrize(
-    ("image_size", "window"), [((16, 16), 4), ((20, 28), (4, 3)), ((18, 10), 4)]
+    ("image_size", "window"),
+    [
+        ((20, 28), (4, 3)),
+        pytest.param((16, 16), 4, marks=pytest.mark.slow),
+        pytest.param((18, 10), 4, marks=pytest.mark.slow),
+    ],
 )
 def test_windows_put_back_are_masked_attention_over_the_whole_map(image_size, window):
     """The second block of Swin, shifted, from its input and parameters, without any window.

@@ -97,6 +97,7 @@ def test_preparing_twice_leaves_the_files_alone(tmp_path):
     assert {file: file.stat().st_mtime_ns for file in directory.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_processes_that_prepare_at_once_all_get_the_dataset(tmp_path):
     code = f"from vit_jax.data import digits; digits.prepare({str(tmp_path)!r})"
     processes = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]

@@ -92,6 +92,7 @@ def test_without_pictures_to_hold_out_the_error_names_the_folders_expected():
         open_source(f"folder:{CASES / 'no_val'}", "validation")
 
 
+@pytest.mark.slow
 def test_names_in_any_script_are_the_same_under_every_locale(tmp_path):
     folder = CASES / "unicode"
     expected = [open_source(f"folder:{folder}", split).fingerprint for split in ("train", "val")]

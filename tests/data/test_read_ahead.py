@@ -71,11 +71,13 @@ def test_signals_pass_workers_by_and_a_killed_worker_is_an_error():
     assert "Traceback" not in done.stderr and "KeyboardInterrupt" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_worker_killed_with_a_lock_in_its_hand_is_an_error_too():
     error, soon = program("locked").stdout.splitlines()
     assert "exit code -9" in error and soon == "soon"
 
 
+@pytest.mark.slow
 def test_a_program_that_leaves_its_batches_open_ends_without_noise():
     done = program("leave")
     assert (done.returncode, done.stdout, done.stderr) == (0, "(10, 8, 8, 1)\n", "")
@@ -87,6 +89,7 @@ def run_script(path):
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_is_told_so(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("from tests.data.stopped_workers import batches\nnext(batches())\n")
@@ -112,6 +115,7 @@ def test_a_worker_that_ends_as_it_starts_is_an_error(tmp_path, code):
     assert 'if __name__ == "__main__":' in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_workers_end_with_a_program_that_was_killed():
     done = program("orphan")
     assert done.returncode == -9

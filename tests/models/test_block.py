@@ -56,8 +56,15 @@ DROPS = {
 }
 
 
-@pytest.mark.parametrize("remat", ["dots", "full"])
-@pytest.mark.parametrize("scan_layers", [False, True])
+@pytest.mark.parametrize(
+    ("remat", "scan_layers"),
+    [
+        ("dots", False),
+        ("full", True),
+        pytest.param("dots", True, marks=pytest.mark.slow),
+        pytest.param("full", False, marks=pytest.mark.slow),
+    ],
+)
 def test_remat_changes_neither_outputs_nor_gradients_nor_dropout(remat, scan_layers):
     plain, params = tiny(scan_layers=scan_layers, depth=2, layer_scale=0.5, **DROPS)
     images = random_images(4, 16, 16, 3)

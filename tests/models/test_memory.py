@@ -48,7 +48,13 @@ def compiled_bytes(model, batch, train):
     return found.argument_size_in_bytes + of_results + found.temp_size_in_bytes
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("ViT", "dropout") else pytest.mark.slow)
+        for name in CASES
+    ],
+)
 def test_a_training_step_takes_about_what_the_compiled_one_takes(name):
     model_name, fields, batch = CASES[name]
     model = create_model(model_name, **fields)

@@ -326,7 +326,13 @@ def stack(params):
     return {**others, "blocks": jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)}
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "rule",
+    [
+        pytest.param(rule, marks=[] if rule in ("adamw", "adafactor") else pytest.mark.slow)
+        for rule in RULES
+    ],
+)
 def test_stacked_blocks_learn_as_they_would_apart(rule):
     # 64 wide, or there would be nothing for Adafactor to factor.
     params = small_params(width=64, heads=1)

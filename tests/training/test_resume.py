@@ -86,7 +86,7 @@ def test_any_signal_anywhere_loses_nothing(run_process, tmp_path):
     assert RunFolder(parts).find_step("best") == RunFolder(whole).best_step()
 
 
-@pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("signal", ["SIGINT", pytest.param("SIGTERM", marks=pytest.mark.slow)])
 def test_a_signal_before_the_run_folder_is_touched_is_one_sentence(run_process, tmp_path, signal):
     process = run_process(tmp_path / "run", {}, 0, signal, "data")
     assert (process.returncode, process.stderr) == (75, f"{STOPPED}\n")
