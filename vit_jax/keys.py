@@ -203,6 +203,9 @@ KEYS: dict[str, Key] = {
     "data.holdout": Key(
         0.2, "share of each class held out as test where a dataset has no such split", Number(0, 1)
     ),
+    "data.split_seed": Key(
+        0, "chooses which images are held out as test; the same for every `seed`", Integer()
+    ),
     "data.sampling": Key(
         "natural",
         "natural: every picture once an epoch; balanced: every class equally often",

@@ -52,7 +52,7 @@ def test_a_class_that_cannot_be_tested_is_named(pets):
 
 def test_the_same_files_and_seed_give_the_same_split_and_another_seed_another(pets):
     first, again, other = (
-        open_source(pets, "test", holdout=0.5, seed=seed).files for seed in (1, 1, 2)
+        open_source(pets, "test", holdout=0.5, split_seed=seed).files for seed in (1, 1, 2)
     )
     assert first == again
     assert set(first) != set(other)
@@ -68,7 +68,7 @@ def test_a_file_stands_where_the_hash_of_its_path_puts_it(pets):
     held_out = min(
         bees, key=lambda path: hashlib.blake2b(path.encode(), digest_size=16, key=b"3").digest()
     )
-    assert held_out in open_source(pets, "test", seed=3).files
+    assert held_out in open_source(pets, "test", split_seed=3).files
 
 
 def test_a_new_file_leaves_the_others_in_their_order(tmp_path):
@@ -133,14 +133,14 @@ def test_a_saved_split_comes_back_whatever_has_been_added_since(tmp_path):
         for i in range(10):
             Image.new("RGB", (2, 2)).save(tmp_path / name / f"{i}.png")
     sources = {
-        "train": open_source(folder, "train[:90%]", seed=5),
-        "test": open_source(folder, "test", seed=5),
+        "train": open_source(folder, "train[:90%]", split_seed=5),
+        "test": open_source(folder, "test", split_seed=5),
     }
     saved = json.loads(json.dumps(split_record(sources)))
     assert set(saved) == {"train[:90%]", "test"}
     for i in range(50):
         Image.new("RGB", (2, 2)).save(tmp_path / "a" / f"new{i}.png")
-    assert open_source(folder, "test", seed=5).files != sources["test"].files
+    assert open_source(folder, "test", split_seed=5).files != sources["test"].files
     for source in sources.values():
         again = open_source(folder, source.split, saved=saved)
         assert again.files == source.files and again.fingerprint == source.fingerprint

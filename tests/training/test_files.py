@@ -14,7 +14,7 @@ from vit_jax.config import load_config
 from vit_jax.deploy import load
 from vit_jax.errors import BadPicture, Diverged, UserError
 from vit_jax.training import fit
-from vit_jax.training.experiment import build
+from vit_jax.training.experiment import _open_sources, build
 
 BRIGHTNESS = {"dark": 20, "día": 120, "明": 230}
 
@@ -229,3 +229,12 @@ def test_skewed_data_can_weigh_their_classes(config, pictures):
         (pictures / "dark" / f"{number}.png").unlink()  # 4 of 5 learn, 8 of 10
     weights = build(config({"objective.class_weights": "balanced"})).objective.class_weights
     np.testing.assert_allclose(weights, [20 / 12, 20 / 24, 20 / 24])
+
+
+def test_the_test_images_are_the_same_for_every_seed(config):
+    def test_files(**changes):
+        changed = config({key.replace("__", "."): value for key, value in changes.items()})
+        return _open_sources(changed, None, None)["test"].files
+
+    assert test_files(seed="1") == test_files(seed="0")
+    assert set(test_files(data__split_seed="1")) != set(test_files(seed="1"))

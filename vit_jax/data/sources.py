@@ -111,7 +111,7 @@ def open_source(
     data_dir: str | os.PathLike | None = None,
     manual_dir: str | os.PathLike | None = None,
     holdout: float = 0.2,
-    seed: int = 0,
+    split_seed: int = 0,
     class_names: Sequence[str] | None = None,
     saved: Mapping[str, Sequence[str]] | None = None,
 ) -> Source:
@@ -126,7 +126,7 @@ def open_source(
       manual_dir: directory with files that the user fetched, for preparing a TFDS dataset.
       holdout: share of every class that makes the `test` split of a folder or file of labels that
         has neither `test` nor `validation`.
-      seed: chooses which pictures are held out.
+      split_seed: chooses which images are held out.
       class_names: those of a trained model, which number the labels; the dataset's classes are
         found among them by name.
       saved: the files of splits as `split_record` gave them; a split that is not in it is made.
@@ -140,7 +140,7 @@ def open_source(
     listing = _listing(dataset, class_names)
     if listing is not None:
         saved_paths = saved.get(split) if saved else None
-        return _open_files(listing, split, holdout, seed, class_names, saved_paths)
+        return _open_files(listing, split, holdout, split_seed, class_names, saved_paths)
     return _open_builder(_builder(dataset, data_dir, manual_dir), dataset, split, class_names)
 
 
@@ -150,7 +150,7 @@ def list_splits(
     data_dir: str | os.PathLike | None = None,
     manual_dir: str | os.PathLike | None = None,
     holdout: float = 0.2,
-    seed: int = 0,
+    split_seed: int = 0,
     class_names: Sequence[str] | None = None,
 ) -> dict[str, int]:
     """The splits of a dataset and how many examples each has; the arguments of `open_source`.
@@ -160,7 +160,7 @@ def list_splits(
     """
     listing = _listing(dataset, class_names)
     if listing is not None:
-        return split_sizes(listing, holdout, seed)
+        return split_sizes(listing, holdout, split_seed)
     builder = _builder(dataset, data_dir, manual_dir)
     if not builder.info.splits:
         tfds_source.open_records(builder, dataset, "train", "image")  # says what is missing
@@ -218,11 +218,11 @@ def _open_files(
     listing: Listing,
     split: str,
     holdout: float,
-    seed: int,
+    split_seed: int,
     class_names: Sequence[str] | None,
     saved_paths: Sequence[str] | None,
 ) -> Source:
-    paths, files = divide(listing, split, holdout, seed, saved_paths)
+    paths, files = divide(listing, split, holdout, split_seed, saved_paths)
     used = {name for path in paths for name in files[path]}
     numbers = _numbers_of_files(sorted(used), class_names, listing, split)
     names = tuple(class_names or listing.class_names)

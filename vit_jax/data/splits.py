@@ -1,4 +1,4 @@
-"""Which files of a dataset make up a split: held out by seed, or sliced as TFDS slices.
+"""Which files of a dataset make up a split: held out by `split_seed`, or sliced as TFDS slices.
 
     train, train[:90%], train[100:200], train+validation, test
 
@@ -65,7 +65,7 @@ def divide(
     listing: Listing,
     split: str,
     holdout: float,
-    seed: int,
+    split_seed: int,
     saved: Sequence[str] | None = None,
 ) -> tuple[list[str], Files]:
     """The paths of a split, in order, and the files among which they stand.
@@ -75,7 +75,7 @@ def divide(
       split: in the slicing language of TFDS, with `val` and `valid` for `validation`.
       holdout: the share of every class that is held out as `test`, where the dataset has neither
         `test` nor `validation`; every class keeps at least one picture to train on.
-      seed: chooses what is held out.
+      split_seed: chooses what is held out.
       saved: the texts of the paths that the split consists of, where that is settled already.
 
     Raises:
@@ -103,17 +103,17 @@ def divide(
     if saved is not None:
         return _found_again(listing, split, saved, files), files
 
-    members = _members(listing, listed, holdout, seed)
+    members = _members(listing, listed, holdout, split_seed)
     if "test" in mentioned and members.get("test") == []:
         raise UserError(_nothing_to_test(listing, holdout))
     spec = re.sub(_NAME, lambda match: roles.get(match[1], match[1]), split)
     return _sliced(listing.dataset, split, spec, members), files
 
 
-def split_sizes(listing: Listing, holdout: float, seed: int) -> dict[str, int]:
+def split_sizes(listing: Listing, holdout: float, split_seed: int) -> dict[str, int]:
     """The splits of a listing and the number of files in each; those without any are left out."""
     listed = {name: list_files() for name, list_files in listing.splits.items()}
-    members = _members(listing, listed, holdout, seed)
+    members = _members(listing, listed, holdout, split_seed)
     return {name: len(paths) for name, paths in members.items() if paths}
 
 
@@ -135,12 +135,12 @@ def _is_undivided(listing: Listing) -> bool:
 
 
 def _members(
-    listing: Listing, listed: Mapping[str, Files], holdout: float, seed: int
+    listing: Listing, listed: Mapping[str, Files], holdout: float, split_seed: int
 ) -> dict[str, list[str]]:
     """The paths of every split, in order; of those that were not listed, none."""
     members = {name: sorted(listed.get(name, ()), key=_place) for name in listing.splits}
     if _is_undivided(listing):
-        members |= _hold_out(listing, members["train"], listed["train"], holdout, seed)
+        members |= _hold_out(listing, members["train"], listed["train"], holdout, split_seed)
     return members
 
 
@@ -157,7 +157,7 @@ def _found_again(listing: Listing, split: str, saved: Sequence[str], files: File
 
 
 def _hold_out(
-    listing: Listing, paths: list[str], files: Files, share: float, seed: int
+    listing: Listing, paths: list[str], files: Files, share: float, split_seed: int
 ) -> dict[str, list[str]]:
     """Training and test paths: of every class, those with the lowest keyed hash are held out.
 
@@ -170,7 +170,7 @@ def _hold_out(
     alone = []
     for names, members in classes.items():
         wanted = max(1, math.floor(len(members) * share + 0.5)) if share else 0
-        ranked = sorted(members, key=lambda path: _place(path, key=str(seed).encode()))
+        ranked = sorted(members, key=lambda path: _place(path, key=str(split_seed).encode()))
         held_out.update(ranked[: min(wanted, len(members) - 1)])
         if share and len(members) == 1:
             alone.extend(names)

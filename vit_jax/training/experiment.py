@@ -324,7 +324,7 @@ def _open_sources(
             data_dir=config.data.dir or None,
             manual_dir=config.data.manual_dir or None,
             holdout=config.data.holdout,
-            seed=config.seed,
+            split_seed=config.data.split_seed,
             class_names=class_names,
             saved=split,
         )
