@@ -71,6 +71,17 @@ def is_disk_full(error: BaseException | None) -> bool:
     return False
 
 
+def shown(value: object, length: int = 120) -> str:
+    """A value as a sentence shows it: its `repr`, cut where it is long."""
+    try:
+        if isinstance(value, int) and value.bit_length() > 400:
+            return f"a whole number of {value.bit_length():,} bits"
+        text = repr(value)
+    except Exception:  # a value that cannot even be shown; its kind says enough
+        return f"a {type(value).__name__}"
+    return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
 def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
     """A hint such as `; did you mean 'ViT-B/16' or 'ViT-B/32'?`, or nothing when none is near."""
     known = list(known)

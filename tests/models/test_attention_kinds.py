@@ -391,6 +391,10 @@ def test_positions_that_enter_attention_want_a_kind_that_takes_them(positions, a
     fields = dict.fromkeys(("attention_dropout",), 0.0)
     for kind in ATTENTION_KINDS:
         model = types.SimpleNamespace(
+            width=8,
+            heads=2,
+            head_dim=None,
+            performer_features=16,
             attention_kind=kind,
             positions=positions,
             attention="auto",

@@ -266,7 +266,7 @@ def test_weights_are_adapted_to_another_picture_size_and_other_classes(tiny):
         ({"patch_size": 12}, "patch_size=12 is not a multiple of .*, 8; .* are 8 and 16"),
         ({"patch_size": 4}, "nearest legal values are 8"),
         ({"stem_units": (1, 0)}, r"stem_units=\(1, 0\) must be numbers of units"),
-        ({"stem_units": 3}, "stem_units=3 must be numbers of units"),
+        ({"stem_units": 3}, "stem_units=3 must be a tuple of whole numbers"),
         ({"stem_groups": 3}, "stem_width=4 is not a multiple of stem_groups, 3"),
         ({"stem_norm_eps": 0.0}, "stem_norm_eps=0.0 must be a number above 0"),
         ({"stem_std_eps": -1.0}, "stem_std_eps=-1.0 must be a number above 0"),

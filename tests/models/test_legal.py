@@ -8,7 +8,7 @@ from vit_jax.models import ViT
 from vit_jax.models.legal import nearest_multiples
 
 MISTAKES = {
-    "layer_scale": ({"layer_scale": "x"}, "layer_scale='x' must be a number above 0"),
+    "layer_scale": ({"layer_scale": "x"}, "layer_scale='x' must be a finite number or None"),
     "class_token": ({"class_token": "maybe"}, "unknown class_token='maybe'; .* True, False, None"),
     "a width that is a truth value": ({"width": True}, "width=True must be a whole number"),
     "image_size": ({"image_size": 230}, "230 x 230 pixels .*16 x 16.* 224 and 240"),

@@ -282,7 +282,7 @@ def test_other_pictures_are_refused_while_tracing(images, sentence):
         ({"image_size": 40}, "nearest legal heights are 32 and 48"),
         ({"widths": (8, 15)}, r"widths\[1\]=15 is not a multiple of heads\[1\], 2"),
         ({"heads": (1, 2, 4)}, r"heads=\(1, 2, 4\) must have one number for each stage.* has 2"),
-        ({"depths": 3}, "must have one number for each stage"),
+        ({"depths": 3}, "depths=3 must be a tuple of whole numbers"),
         ({"reductions": (0, 1)}, r"reductions\[0\]=0 must be a whole number of at least 1"),
         ({"mlp_ratios": (4, -1)}, r"mlp_ratios\[1\]=-1 must be a number above 0"),
         ({"pool": "map"}, "unknown pool='map'; it is one of 'cls', 'mean'"),

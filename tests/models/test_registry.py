@@ -169,3 +169,10 @@ def test_the_cifar_models_have_the_dropout_and_initialisation_of_their_notes():
         assert (model.projection_dropout, model.init_scheme) == (0.0, "normal02")
     minimal = create_model("Minimal-ViT-128/8")
     assert (minimal.norm_order, minimal.activation, minimal.norm_eps) == ("post", "relu", 1e-5)
+
+
+def test_a_ratio_that_somebody_gives_beats_the_hidden_width_of_a_name():
+    """ViT-B/16's name says 3,072; twice its width of 768 is 1,536."""
+    assert create_model("ViT-B/16", mlp_ratio=2.0).mlp_width is None
+    assert create_model("ViT-B/16", mlp_ratio=2.0, mlp_width=512).mlp_width == 512
+    assert create_model("ViT-B/16").mlp_width == 3072

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from vit_jax.models import attention_kernels as kernels
 from vit_jax.models.attention_kinds import AttentionKind, mix_tokens
+from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import LayerNorm, LowRank, flat_dot_general
 from vit_jax.models.legal import check_choice, check_multiple
@@ -92,7 +93,7 @@ def attention(
     return (out, weights) if return_weights else out
 
 
-class Attention(nn.Module):
+class Attention(Checked):
     """Multi-head attention of tokens to themselves, or to a `context` (ViT paper, appendix A).
 
     Parameters: `qkv/{kernel (width, 3, heads, head_dim), bias (3, heads, head_dim)}`,
@@ -203,7 +204,7 @@ class Attention(nn.Module):
         return nn.Dropout(self.projection_dropout)(out, deterministic=not train)
 
 
-class QueryKeyValue(nn.Module):
+class QueryKeyValue(Checked):
     """Projects tokens to queries, keys and values with one kernel.
 
     Keys and values come from the `context` where there is one, else from the tokens themselves.

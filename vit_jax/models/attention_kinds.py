@@ -27,6 +27,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models.attention_kernels import drop_weights, xla_attention
+from vit_jax.models.fields import check_types
 from vit_jax.models.kernel_attention import (
     linear_attention,
     orthogonal_features,
@@ -54,6 +55,9 @@ class AttentionKind:
     performer_seed: int = 0
     linformer_rank: int = 64
     local_window: int = 7
+
+    def __post_init__(self):
+        check_types(self)
 
 
 def mix_tokens(

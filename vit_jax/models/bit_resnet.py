@@ -17,10 +17,11 @@ from flax import linen as nn
 from flax.typing import Dtype
 from jaxtyping import Array, Float
 
+from vit_jax.models.fields import Checked
 from vit_jax.models.layers import PatchEmbed
 
 
-class StdConv(nn.Module):
+class StdConv(Checked):
     """A convolution whose kernel is standardised for each output, without bias, padded "SAME".
 
     The `kernel (height, width, in, out)` is divided by `sqrt(variance + var_eps) + std_eps`, its
@@ -60,7 +61,7 @@ def standardise(
     return centred / (jnp.sqrt(variance + var_eps) + std_eps)
 
 
-class BottleneckUnit(nn.Module):
+class BottleneckUnit(Checked):
     """1 x 1, 3 x 3 and 1 x 1 convolutions on a residual branch, four times as wide outside.
 
     Parameters: `conv1`, `conv2`, `conv3` (`kernel`), `norm1`, `norm2`, `norm3` (`scale`, `bias`),
@@ -101,7 +102,7 @@ class BottleneckUnit(nn.Module):
         return x
 
 
-class Stage(nn.Module):
+class Stage(Checked):
     """Units of one width, `units_{j}`; the first has the stride."""
 
     units: int

@@ -13,11 +13,12 @@ from jaxtyping import Array, Float
 
 from vit_jax.models.attention import Attention
 from vit_jax.models.attention_kinds import AttentionKind
+from vit_jax.models.fields import Checked
 from vit_jax.models.layers import DropPath, LayerNorm, LayerScale, Mlp
 from vit_jax.models.position_kinds import AttentionPositions
 
 
-class Block(nn.Module):
+class Block(Checked):
     """One transformer block: attention, then MLP, each on a residual branch; shape kept.
 
     With `norm_order="pre"` a norm begins each branch, `x + f(norm(x))` (ViT paper, eq. 2 and 3);

@@ -17,6 +17,7 @@ import jax
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from vit_jax.errors import shown
 from vit_jax.models import legal
 from vit_jax.models.layers import PatchEmbed
 from vit_jax.models.registry import register
@@ -100,10 +101,9 @@ class ConvStemViT(ViT):
 
     def __post_init__(self):
         name = type(self).__name__
+        legal.check_types_and_choices(self)
         for field in ("stem_channels", "stem_strides"):
-            value = getattr(self, field)
-            if value is not None:
-                object.__setattr__(self, field, _whole_numbers(name, field, value))
+            _check_numbers(name, field, getattr(self, field))
         legal.check_count(name, "stem_kernel", self.stem_kernel)
         if self.stem_kernel % 2 == 0:
             raise ValueError(
@@ -161,12 +161,20 @@ class ConvStemViT(ViT):
         return self.patch_embed(images, train=train)
 
 
-def _whole_numbers(where: str, field: str, values) -> tuple[int, ...]:
-    """The values as a tuple. Raises ValueError where they are no whole numbers above 0."""
-    fit = isinstance(values, tuple | list) and values
-    if not fit or any(type(value) is not int or value < 1 for value in values):
-        raise ValueError(f"{where}: {field}={values!r} must be whole numbers of at least 1.")
-    return tuple(values)
+def _check_numbers(where: str, field: str, values: tuple[int, ...] | None) -> None:
+    """Raises ValueError for numbers of a stem that are none of convolutions."""
+    if values is None:
+        return
+    if not 1 <= len(values) <= _MOST_CONVOLUTIONS:
+        raise ValueError(
+            f"{where}: {field}={shown(values)} must be whole numbers of at least 1, for at least "
+            f"1 and at most {_MOST_CONVOLUTIONS} convolutions."
+        )
+    for i, value in enumerate(values):
+        legal.check_count(where, f"{field}[{i}]", value)
+
+
+_MOST_CONVOLUTIONS = 64
 
 
 # Channels of the stem, width, blocks, heads, MLP width: the paper's table of model definitions.

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from vit_jax.models import convolutions, legal
 from vit_jax.models.convolutions import conv
 from vit_jax.models.features import Features, features_of_map
+from vit_jax.models.fields import Checked
 from vit_jax.models.layers import DropPath, LayerNorm, LayerScale, Mlp, stage_drop_path_rates
 from vit_jax.models.registry import register
 
@@ -57,12 +58,12 @@ class ConvNeXt(nn.Module):
         convolutions.check_fields(self, "depths", "widths")
         for field in ("patch_size", "kernel_size", "mlp_ratio"):
             legal.check_count("ConvNeXt", field, getattr(self, field))
+        legal.check_hidden("ConvNeXt", "mlp_ratio", self.mlp_ratio, max(self.widths))
         if self.kernel_size % 2 == 0:
             raise ValueError(
                 f"ConvNeXt: kernel_size={self.kernel_size} must be odd, or the picture would "
                 f"shift; take {self.kernel_size - 1} or {self.kernel_size + 1}."
             )
-        legal.check_rate("ConvNeXt", "drop_path", self.drop_path)
         if self.layer_scale is not None:
             legal.check_positive("ConvNeXt", "layer_scale", self.layer_scale)
         check_fit(self, *legal.pair(self.image_size))
@@ -117,7 +118,7 @@ class ConvNeXt(nn.Module):
         return features_of_map(x, self.norm(x.mean(axis=(1, 2))), stages)
 
 
-class Stage(nn.Module):
+class Stage(Checked):
     """Halves both sides, but for the first stage, and runs blocks of one width, one per rate."""
 
     drop_paths: tuple[float, ...]
@@ -148,7 +149,7 @@ class Stage(nn.Module):
         return x
 
 
-class Downsample(nn.Module):
+class Downsample(Checked):
     """A norm, and a convolution of 2 x 2 pixels that do not overlap (section 2.6)."""
 
     width: int
@@ -171,7 +172,7 @@ class Downsample(nn.Module):
         )(x)
 
 
-class Block(nn.Module):
+class Block(Checked):
     """`x + scale * mlp(norm(conv(x)))`, the convolution of each channel alone; shape kept.
 
     The output is sown as `intermediates/.../out`.

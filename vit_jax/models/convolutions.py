@@ -20,7 +20,9 @@ from flax.linen.initializers import Initializer
 from flax.typing import Dtype
 from jaxtyping import Array, Float
 
+from vit_jax.errors import shown
 from vit_jax.models import legal
+from vit_jax.models.fields import Checked
 
 # He et al. 2015, "Delving Deep into Rectifiers", with the fans of what goes out: torch's
 # kaiming_normal_(mode="fan_out"), which torchvision and timm give the convolutions of ResNets.
@@ -66,7 +68,7 @@ def conv(
     )
 
 
-class BatchNorm(nn.Module):
+class BatchNorm(Checked):
     """Normalises every channel over the batch and all pixels (Ioffe & Szegedy 2015).
 
     Parameters `scale` and `bias`; collection `batch_stats` with `mean` and `var`, which move by
@@ -111,7 +113,7 @@ class BatchNorm(nn.Module):
         return (normal * scale + bias).astype(self.dtype)
 
 
-class ConvNorm(nn.Module):
+class ConvNorm(Checked):
     """A convolution without bias and its BatchNorm, under `conv` and `norm`; no activation."""
 
     features: int
@@ -150,26 +152,25 @@ def check_fields(model: Any, *lists: str) -> None:
     """Raises ValueError for a field that all convolutional networks have and that is not legal.
 
     Args:
-        lists: names of fields that are one whole number for each stage; they become tuples, so that
-            what JSON made a list is one again.
+        lists: names of fields that are one whole number for each stage, depths first.
     """
     name = type(model).__name__
-    legal.check_count(name, "num_classes", model.num_classes, least=0)
+    legal.check_types_and_choices(model)
+    legal.check_classes(model)
     legal.check_count(name, "in_channels", model.in_channels)
     legal.check_size(name, "image_size", model.image_size)
     legal.check_positive(name, "norm_eps", model.norm_eps)
-    legal.check_choices(model, ("dtype",))
     for field in lists:
-        value = getattr(model, field)
-        numbers = tuple(value) if isinstance(value, tuple | list) else ()
-        if not numbers or any(type(number) is not int or number < 1 for number in numbers):
+        numbers = getattr(model, field)
+        if not numbers or any(not 1 <= number <= legal.LARGEST_COUNT for number in numbers):
             raise ValueError(
-                f"{name}: {field}={value!r} must be whole numbers of at least 1, one for each "
-                "stage, such as (2, 2, 2)."
+                f"{name}: {field}={shown(numbers)} must be whole numbers of at least 1 and at most "
+                f"{legal.LARGEST_COUNT:,}, one for each stage, such as (2, 2, 2)."
             )
         if len(numbers) != len(getattr(model, lists[0])):
             raise ValueError(
-                f"{name}: {field}={value!r} and {lists[0]}={getattr(model, lists[0])!r} must have "
-                "one number for each stage, and so be equally long."
+                f"{name}: {field}={shown(numbers)} and {lists[0]}="
+                f"{shown(getattr(model, lists[0]))} must have one number for each stage, and so be "
+                "equally long."
             )
-        object.__setattr__(model, field, numbers)  # a linen module is not set up yet here
+    legal.check_blocks(name, lists[0], getattr(model, lists[0]))

@@ -4,10 +4,11 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models.attention import Attention
+from vit_jax.models.fields import Checked
 from vit_jax.models.layers import DropPath, LayerNorm, LayerScale, Mlp
 
 
-class CrossAttentionBlock(nn.Module):
+class CrossAttentionBlock(Checked):
     """Attention of tokens to a context, then an MLP, each on a residual branch; shape kept.
 
     `x + attn(norm1(x), norm_context(context))`, then `x + mlp(norm2(x))`. The context may have any

@@ -25,8 +25,11 @@ from jaxtyping import Array, Float
 from vit_jax.models import convolutions, legal
 from vit_jax.models.convolutions import PADDINGS, ConvNorm
 from vit_jax.models.features import Features, features_of_map
+from vit_jax.models.fields import Checked
 from vit_jax.models.layers import DropPath
 from vit_jax.models.registry import register
+
+_LARGEST_SQUEEZE = 16  # and no published one is above 1
 
 
 class EfficientNet(nn.Module):
@@ -72,9 +75,15 @@ class EfficientNet(nn.Module):
         for kernel in self.kernels:
             if kernel % 2 == 0:
                 raise ValueError(f"EfficientNet: kernels={self.kernels} must all be odd numbers.")
-        for field in ("dropout", "drop_path", "norm_momentum"):
-            legal.check_rate("EfficientNet", field, getattr(self, field))
+        legal.check_rate("EfficientNet", "norm_momentum", self.norm_momentum)
+        for width, expansion in zip((self.stem_width, *self.widths), self.expansions, strict=False):
+            legal.check_hidden("EfficientNet", "expansions", expansion, width)
         legal.check_positive("EfficientNet", "squeeze", self.squeeze)
+        if self.squeeze > _LARGEST_SQUEEZE:
+            raise ValueError(
+                f"EfficientNet: squeeze={self.squeeze} is a part of a block's input channels; "
+                f"write at most {_LARGEST_SQUEEZE}."
+            )
         legal.check_choice("EfficientNet", "padding", self.padding, PADDINGS)
         super().__post_init__()
 
@@ -142,7 +151,7 @@ class EfficientNet(nn.Module):
         return features_of_map(x, pooled, stages)
 
 
-class Stage(nn.Module):
+class Stage(Checked):
     """Blocks of one width, one for each rate; the first has the stride."""
 
     drop_paths: tuple[float, ...]
@@ -177,7 +186,7 @@ class Stage(nn.Module):
         return x
 
 
-class Block(nn.Module):
+class Block(Checked):
     """MBConv: widen, look around in each channel alone, weigh the channels, narrow again.
 
     A residual branch where it gives the shape it takes, else that branch alone; nothing is
@@ -232,7 +241,7 @@ class Block(nn.Module):
         return branch
 
 
-class SqueezeExcitation(nn.Module):
+class SqueezeExcitation(Checked):
     """Weighs every channel by what all channels are on average (Hu et al. 2018); shape kept.
 
     Parameters of two dense layers, `reduce` and `expand`.

@@ -12,6 +12,7 @@ What is notable here:
 
 from flax import linen as nn
 
+from vit_jax.errors import shown
 from vit_jax.models import legal
 from vit_jax.models.bit_resnet import ResNetPatchEmbed, stride_of
 from vit_jax.models.registry import register
@@ -42,13 +43,14 @@ class HybridViT(ViT):
 
     def __post_init__(self):
         name = type(self).__name__
-        units = self.stem_units
-        if not isinstance(units, tuple | list) or any(type(n) is not int or n < 1 for n in units):
+        legal.check_types_and_choices(self)
+        if any(number < 1 for number in self.stem_units):
             raise ValueError(
-                f"{name}: stem_units={units!r} must be numbers of units, one of at least 1 for "
-                "each stage; () for a root without any."
+                f"{name}: stem_units={shown(self.stem_units)} must be numbers of units, one of at "
+                "least 1 for each stage; () for a root without any."
             )
-        object.__setattr__(self, "stem_units", tuple(units))
+        if self.stem_units:
+            legal.check_blocks(name, "stem_units", self.stem_units)
         for field in ("stem_width", "stem_groups"):
             legal.check_count(name, field, getattr(self, field))
         width = self.stem_width

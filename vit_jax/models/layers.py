@@ -22,6 +22,7 @@ from flax import linen as nn
 from flax.typing import Dtype
 from jaxtyping import Array, Float
 
+from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
 
 
@@ -44,7 +45,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-class PatchEmbed(nn.Module):
+class PatchEmbed(Checked):
     """Cuts pictures into patches and projects each one linearly (ViT paper, section 3.1, eq. 1).
 
     Parameters: `kernel (patch_height, patch_width, channels, width)` and `bias (width,)`.
@@ -124,7 +125,7 @@ def flat_dot_general(
     return flat.reshape(*leading, *features)
 
 
-class LowRank(nn.Module):
+class LowRank(Checked):
     """An addition of low rank to a linear layer (LoRA, Hu et al. 2022, section 4.1).
 
     Parameters `down (width, rank)` and `up (rank, *features)`, whose product is added to the
@@ -145,7 +146,7 @@ class LowRank(nn.Module):
         return flat_dot_general(x, up.astype(self.dtype))
 
 
-class Mlp(nn.Module):
+class Mlp(Checked):
     """The per-token network of a block: `fc1`, activation, dropout, `fc2`, dropout; shape kept.
 
     With `kind="swiglu"` (Shazeer 2020, "GLU Variants Improve Transformer"; DINOv2's giant), `fc1`
@@ -191,7 +192,7 @@ class Mlp(nn.Module):
         return nn.Dropout(self.dropout)(out, deterministic=not train)
 
 
-class LayerNorm(nn.Module):
+class LayerNorm(Checked):
     """Layer normalisation with statistics in float32 and the variance in two passes.
 
     Parameters `scale` and `bias`; epsilon is 1e-6 as in JAX's ViTs (torch's own default is 1e-5).
@@ -215,7 +216,7 @@ class LayerNorm(nn.Module):
         return (normal * scale + bias).astype(self.dtype)
 
 
-class LayerScale(nn.Module):
+class LayerScale(Checked):
     """A learned factor per channel on a residual branch (CaiT, Touvron et al. 2021, section 2)."""
 
     initial: float = 1e-5
@@ -227,7 +228,7 @@ class LayerScale(nn.Module):
         return x * self.param("gamma", initializer, x.shape[-1:]).astype(self.dtype)
 
 
-class DropPath(nn.Module):
+class DropPath(Checked):
     """Drops a whole residual branch per sample (stochastic depth, Huang et al. 2016).
 
     With probability `rate` a sample's branch is zero, else it is divided by `1 - rate`, so that the

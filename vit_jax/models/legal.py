@@ -6,14 +6,26 @@ Everything here runs on static numbers, at construction of a model or while it i
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from vit_jax.errors import shown
 from vit_jax.models.attention_kernels import IMPLEMENTATIONS
 from vit_jax.models.attention_kinds import ATTENTION_KINDS, KINDS_WITHOUT_WEIGHTS
+from vit_jax.models.fields import (
+    LARGEST_WHOLE,
+    check_choice,
+    check_rate,
+    check_types,
+    is_number,
+    is_whole,
+)
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import ACTIVATIONS
 from vit_jax.models.position_kinds import POSITION_KINDS
 from vit_jax.models.positions import RESIZE_KERNELS
+
+__all__ = ["check_choice", "check_rate"]  # of `fields`, for those who check models by this module
 
 if TYPE_CHECKING:
     from vit_jax.models.vit import ViT
@@ -34,21 +46,9 @@ _CHOICES = {
     "attention_kind": ATTENTION_KINDS,
     "remat": ("none", "dots", "full"),
 }
-_RATES = ("attention_dropout", "projection_dropout", "mlp_dropout", "position_dropout", "drop_path")
-_FLAGS = (
-    "class_token",
-    "distilled",
-    "qkv_bias",
-    "qk_norm",
-    "pos_on_cls",
-    "embed_norm",
-    "patch_bias",
-    "scan_layers",
-)
 _COUNTS = (
     "in_channels",
     "width",
-    "depth",
     "heads",
     "performer_features",
     "linformer_rank",
@@ -62,6 +62,19 @@ _KINDS_FOR_POSITIONS = {
 }
 
 
+# What no model comes near, and what takes seconds or gigabytes merely to be looked at.
+MOST_BLOCKS = 1_000
+MOST_STAGES = 16
+LARGEST_COUNT = 2**16  # of channels, heads, tokens in front and the like, and pixels of a side
+WIDEST_HIDDEN = 2**20  # layer of an MLP
+MOST_TOKENS = 2**20
+_MOST_TOKENS_IN_PAIRS = 2**13  # where a number is kept for every pair of them
+_SMALLEST_NUMBER = float(np.finfo(np.float32).tiny)
+_LARGEST_ORTHOGONAL = 2**10  # side of a matrix that is made orthogonal
+_MOST_FEATURES = 2**22  # random numbers
+_LARGEST_TABLE = 2**27  # numbers of positions that are computed rather than learned
+
+
 def pair(size: int | tuple[int, int]) -> tuple[int, int]:
     """`(height, width)` of a size that may be one number for both."""
     return (size, size) if isinstance(size, int) else tuple(size)
@@ -70,27 +83,29 @@ def pair(size: int | tuple[int, int]) -> tuple[int, int]:
 def check_fields(model: "ViT") -> None:
     """Raises ValueError for fields of a ViT that are not legal or do not fit each other."""
     name = type(model).__name__
-    for field, legal in _CHOICES.items():
-        check_choice(name, field, getattr(model, field), legal)
-    for field in _RATES:
-        check_rate(name, field, getattr(model, field))
+    check_types_and_choices(model)
     for field in _COUNTS:
         check_count(name, field, getattr(model, field))
-    for field in ("num_classes", "registers", "lora_rank", "performer_seed"):
+    for field in ("registers", "lora_rank"):
         check_count(name, field, getattr(model, field), least=0)
-    for field in ("head_dim", "mlp_width", "representation_size"):
+    for field in ("num_classes", "performer_seed"):
+        check_count(name, field, getattr(model, field), least=0, most=LARGEST_WHOLE)
+    for field in ("head_dim", "representation_size"):
         if getattr(model, field) is not None:
             check_count(name, field, getattr(model, field))
+    if model.mlp_width is None:
+        check_hidden(name, "mlp_ratio", model.mlp_ratio, model.width)
+    else:
+        check_count(name, "mlp_width", model.mlp_width, most=WIDEST_HIDDEN)
     for field in ("mlp_ratio", "norm_eps", "rotary_base"):
         check_positive(name, field, getattr(model, field))
-    for field in _FLAGS:
-        legal = (True, False, None) if field == "class_token" else (True, False)
-        check_choice(name, field, getattr(model, field), legal)
+    check_blocks(name, "depth", model.depth)
     if model.layer_scale is not None:
         check_positive(name, "layer_scale", model.layer_scale)
     for field in ("image_size", "patch_size"):
         check_size(name, field, getattr(model, field))
     check_patches_fit(name, pair(model.image_size), pair(model.patch_size))
+    check_tokens(name, model.built_grid)
 
     if model.head_dim is None or model.pool == "map":
         check_multiple(name, "width", model.width, "heads", model.heads)
@@ -111,10 +126,34 @@ def check_fields(model: "ViT") -> None:
         check_attention_kind(model)
 
 
+def check_types_and_choices(model: Any) -> None:
+    """Raises ValueError for fields of another type than annotated, and for words without meaning.
+
+    Words mean in all models what they mean in a ViT. What is as it should be becomes plain Python.
+    """
+    check_types(model, _CHOICES)
+    for field, legal in _CHOICES.items():
+        if hasattr(model, field):
+            check_choice(type(model).__name__, field, getattr(model, field), legal)
+
+
 def check_positions(model: "ViT") -> None:
-    """Raises ValueError for widths that a kind of positions cannot have."""
+    """Raises ValueError for widths and grids that a kind of positions cannot have."""
     name, kind = type(model).__name__, POSITION_KINDS[model.positions]
     field, width = "width", model.width
+    height, columns = model.built_grid
+    if model.positions == "relative" and height * columns > _MOST_TOKENS_IN_PAIRS:
+        raise ValueError(
+            f"{name}: positions='relative' keep a number for every pair of tokens, and a grid of "
+            f"{height} x {columns} patches has more than {_MOST_TOKENS_IN_PAIRS:,} of them; take "
+            "larger patches, smaller images, or positions 'rotary'."
+        )
+    if model.positions.startswith("sincos") and height * columns * width > _LARGEST_TABLE:
+        raise ValueError(
+            f"{name}: the table of positions={model.positions!r} would be {height} x {columns} x "
+            f"{width} numbers, more than {_LARGEST_TABLE:,}; take larger patches, smaller images, "
+            "or positions 'rotary'."
+        )
     if model.pos_combine == "concat":
         if not kind.vectors:
             vectors = ", ".join(repr(other) for other, k in POSITION_KINDS.items() if k.vectors)
@@ -179,6 +218,15 @@ def check_attention_kind(model: "ViT") -> None:
             f"attention_kind={kind!r} never has them; write attention_dropout=0.0, or use "
             "projection_dropout."
         )
+    if kind == "performer":
+        head_dim = model.head_dim or model.width // model.heads
+        check_count(name, "head_dim of performer", head_dim, most=_LARGEST_ORTHOGONAL)
+        check_count(
+            name,
+            "performer_features x head_dim",
+            model.performer_features * head_dim,
+            most=_MOST_FEATURES,
+        )
     if kind == "local" and model.local_window % 2 == 0:
         window = model.local_window
         raise ValueError(
@@ -228,44 +276,77 @@ def check_image_size(model: "ViT", given: tuple[int, int]) -> None:
         )
 
 
-def check_choices(model: Any, fields: tuple[str, ...]) -> None:
-    """Raises ValueError for fields that mean what they mean in a ViT and have no such value."""
-    for field in fields:
-        check_choice(type(model).__name__, field, getattr(model, field), _CHOICES[field])
-
-
-def check_choice(where: str, field: str, value: Any, legal: tuple[Any, ...]) -> None:
-    """Raises ValueError for a value that is none of the legal ones."""
-    if value not in legal:
-        choices = ", ".join(map(repr, legal))
-        raise ValueError(f"{where}: unknown {field}={value!r}; it is one of {choices}.")
-
-
-def check_rate(where: str, field: str, value: float) -> None:
-    """Raises ValueError for a probability outside 0 to 1."""
-    if not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
-        raise ValueError(f"{where}: {field}={value!r} is no rate; it lies between 0 (off) and 1.")
-
-
 def check_positive(where: str, field: str, value: float) -> None:
-    """Raises ValueError for anything but a number above 0."""
-    if not isinstance(value, int | float) or not value > 0:
-        raise ValueError(f"{where}: {field}={value!r} must be a number above 0.")
+    """Raises ValueError for anything but a number above 0 that float32 can hold."""
+    if not is_number(value) or not value >= _SMALLEST_NUMBER:
+        raise ValueError(
+            f"{where}: {field}={shown(value)} must be a number above 0, and in the range of "
+            "float32 (1e-38 to 3e38)."
+        )
 
 
-def check_count(where: str, field: str, value: int, least: int = 1) -> None:
-    """Raises ValueError for anything but a whole number of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{where}: {field}={value!r} must be a whole number of at least {least}.")
+def check_count(
+    where: str, field: str, value: int, least: int = 1, most: int = LARGEST_COUNT
+) -> None:
+    """Raises ValueError for anything but a whole number of at least `least` and at most `most`."""
+    if not is_whole(value) or not least <= value <= most:
+        raise ValueError(
+            f"{where}: {field}={shown(value)} must be a whole number of at least {least} and at "
+            f"most {most:,}."
+        )
+
+
+def check_blocks(where: str, field: str, depth: int | tuple[int, ...]) -> None:
+    """Raises ValueError for a depth, or depths of stages, that no model has."""
+    depths = depth if isinstance(depth, tuple) else (depth,)
+    if not 1 <= len(depths) <= MOST_STAGES:
+        raise ValueError(
+            f"{where}: {field}={shown(depths)} has {len(depths):,} stages; there are at least 1 "
+            f"and at most {MOST_STAGES}."
+        )
+    for i, number in enumerate(depths):
+        name = f"{field}[{i}]" if isinstance(depth, tuple) else field
+        check_count(where, name, number, most=MOST_BLOCKS)
+    if sum(depths) > MOST_BLOCKS:
+        raise ValueError(
+            f"{where}: {field}={shown(depths)} are {sum(depths):,} blocks; there may be "
+            f"{MOST_BLOCKS:,}."
+        )
+
+
+def check_classes(model: Any) -> None:
+    """Raises ValueError for a number of classes that is no whole number of at least 0."""
+    name = type(model).__name__
+    check_count(name, "num_classes", model.num_classes, least=0, most=LARGEST_WHOLE)
+
+
+def check_hidden(where: str, field: str, ratio: float, width: int) -> None:
+    """Raises ValueError for a ratio that makes no hidden layer of a width, or one beyond use."""
+    check_positive(where, field, ratio)
+    if not 1 <= ratio * width < WIDEST_HIDDEN + 1:
+        raise ValueError(
+            f"{where}: {field}={shown(ratio)} times the width {width} is {ratio * width:.3g} "
+            f"hidden units, which must be at least 1 and at most {WIDEST_HIDDEN:,}."
+        )
 
 
 def check_size(where: str, field: str, value: int | tuple[int, int]) -> None:
     """Raises ValueError for a size in pixels that is neither one whole number nor two."""
     sides = pair(value) if isinstance(value, int | tuple | list) else ()
-    whole = all(isinstance(side, int) and not isinstance(side, bool) for side in sides)
-    if len(sides) != 2 or not whole or min(sides) < 1:
+    whole = all(is_whole(side) and 1 <= side <= LARGEST_COUNT for side in sides)
+    if len(sides) != 2 or not whole:
         raise ValueError(
-            f"{where}: {field}={value!r} must be a positive whole number, or two: (height, width)."
+            f"{where}: {field}={shown(value)} must be a positive whole number, or two: (height, "
+            f"width), of at most {LARGEST_COUNT:,}."
+        )
+
+
+def check_tokens(where: str, grid: tuple[int, int]) -> None:
+    """Raises ValueError for a grid of more tokens than any computer attends to."""
+    if grid[0] * grid[1] > MOST_TOKENS:
+        raise ValueError(
+            f"{where}: a grid of {grid[0]:,} x {grid[1]:,} patches has more than {MOST_TOKENS:,} "
+            "of them; take larger patches, or smaller images."
         )
 
 

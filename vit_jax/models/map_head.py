@@ -5,11 +5,12 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models.attention import Attention
+from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import LayerNorm, Mlp
 
 
-class MapHead(nn.Module):
+class MapHead(Checked):
     """Multi-head attention pooling: a learned probe asks all tokens, then comes a residual MLP.
 
     Gives `(batch, width)`. Source: Lee et al. 2019, "Set Transformer", section 3.2, as in

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from vit_jax.models import legal
 from vit_jax.models.block import looped, rematerialised
 from vit_jax.models.features import Features
+from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import DropPath, LayerNorm, Mlp, PatchEmbed, drop_path_rates
 from vit_jax.models.registry import register
@@ -130,7 +131,7 @@ class Mixer(nn.Module):
         return height // rows, width // columns
 
 
-class MixerBlock(nn.Module):
+class MixerBlock(Checked):
     """Two residual branches: an MLP across tokens, then one across channels (paper, eq. 1).
 
     The output is sown as `intermediates/.../out`.
@@ -189,17 +190,18 @@ class MixerBlock(nn.Module):
 def _check_fields(model: Mixer) -> None:
     """Raises ValueError for fields that are not legal or do not fit each other."""
     name = type(model).__name__
-    legal.check_choices(model, ("activation", "init_scheme", "dtype", "remat"))
-    legal.check_choice(name, "scan_layers", model.scan_layers, (True, False))
-    for field in ("in_channels", "width", "depth", "token_mlp_width", "channel_mlp_width"):
+    legal.check_types_and_choices(model)
+    for field in ("in_channels", "width"):
         legal.check_count(name, field, getattr(model, field))
-    legal.check_count(name, "num_classes", model.num_classes, least=0)
-    for field in ("mlp_dropout", "drop_path"):
-        legal.check_rate(name, field, getattr(model, field))
+    for field in ("token_mlp_width", "channel_mlp_width"):
+        legal.check_count(name, field, getattr(model, field), most=legal.WIDEST_HIDDEN)
+    legal.check_blocks(name, "depth", model.depth)
+    legal.check_classes(model)
     legal.check_positive(name, "norm_eps", model.norm_eps)
     for field in ("image_size", "patch_size"):
         legal.check_size(name, field, getattr(model, field))
     legal.check_patches_fit(name, legal.pair(model.image_size), legal.pair(model.patch_size))
+    legal.check_tokens(name, model.built_grid)
 
 
 # width, depth, D_S, D_C, and the patch sizes: Tolstikhin et al. 2021, table 1.

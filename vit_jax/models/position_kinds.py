@@ -28,6 +28,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from vit_jax.models.fields import Checked, check_types
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.positions import PositionTable, resize_positions, sincos2d
 from vit_jax.models.relative_positions import (
@@ -118,7 +119,7 @@ def fixed_table(
     return sincos2d(grid, width, endpoint=kind == "sincos2d_big_vision")
 
 
-class AxisTables(nn.Module):
+class AxisTables(Checked):
     """A learned table for rows and one for columns; the table of all patches for a grid.
 
     Parameters: `rows (1, height, width)` and `columns (1, width of the grid, width)`, half as wide
@@ -197,6 +198,9 @@ class AttentionPositions:
     on_prefix: bool = True
     kernel: str = "cubic"
     base: float = 100.0
+
+    def __post_init__(self):
+        check_types(self)
 
     @property
     def in_front(self) -> int:

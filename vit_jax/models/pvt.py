@@ -18,10 +18,12 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from vit_jax.errors import shown
 from vit_jax.models import legal
 from vit_jax.models.attention import Attention
 from vit_jax.models.block import rematerialised
 from vit_jax.models.features import Features
+from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import (
     DropPath,
@@ -81,9 +83,6 @@ class PVT(nn.Module):
     remat: str = "none"  # the backward pass computes again "full" blocks, or all but "dots"
 
     def __post_init__(self):
-        for field in _OF_STAGES:  # JSON has lists
-            if isinstance(getattr(self, field), list):
-                object.__setattr__(self, field, tuple(getattr(self, field)))
         _check_fields(self)
         super().__post_init__()
 
@@ -181,7 +180,7 @@ class PVT(nn.Module):
         }
 
 
-class Stage(nn.Module):
+class Stage(Checked):
     """Patches out of a map, positions, and blocks; in the last stage with a class token.
 
     Gives the map `(batch, height, width, channels)` and all tokens `(batch, tokens, channels)`.
@@ -251,7 +250,7 @@ class Stage(nn.Module):
         return x[:, prefix:].reshape(batch, *grid, width), x
 
 
-class PVTBlock(nn.Module):
+class PVTBlock(Checked):
     """Attention with spatial reduction, then an MLP, each on a residual branch after a norm.
 
     The output is sown as `intermediates/.../out`.
@@ -373,33 +372,30 @@ _OF_ALL_BLOCKS = (
 def _check_fields(model: PVT) -> None:
     """Raises ValueError for fields that are not legal or do not fit each other."""
     name = type(model).__name__
-    legal.check_choices(
-        model, ("activation", "init_scheme", "pos_resize", "dtype", "attention", "remat")
-    )
+    legal.check_types_and_choices(model)
     legal.check_choice(name, "pool", model.pool, ("cls", "mean"))
-    legal.check_choice(name, "qkv_bias", model.qkv_bias, (True, False))
-    legal.check_count(name, "num_classes", model.num_classes, least=0)
+    legal.check_classes(model)
     legal.check_count(name, "in_channels", model.in_channels)
-    dropouts = ("attention_dropout", "projection_dropout", "mlp_dropout", "position_dropout")
-    for field in (*dropouts, "drop_path"):
-        legal.check_rate(name, field, getattr(model, field))
     for field in ("norm_eps", "embed_norm_eps"):
         legal.check_positive(name, field, getattr(model, field))
-    stages = len(model.depths) if isinstance(model.depths, tuple) else 0
+    stages = len(model.depths)
     for field in _OF_STAGES:
         numbers = getattr(model, field)
-        if not stages or not isinstance(numbers, tuple) or len(numbers) != stages:
+        if len(numbers) != stages:
             raise ValueError(
-                f"{name}: {field}={numbers!r} must have one number for each stage, of which "
-                f"depths={model.depths!r} has {stages}."
+                f"{name}: {field}={shown(numbers)} must have one number for each stage, of "
+                f"which depths={shown(model.depths)} has {stages}."
             )
         check = legal.check_positive if field == "mlp_ratios" else legal.check_count
         for i, number in enumerate(numbers):
             check(name, f"{field}[{i}]", number)
+    legal.check_blocks(name, "depths", model.depths)
     for i in range(stages):
+        legal.check_hidden(name, f"mlp_ratios[{i}]", model.mlp_ratios[i], model.widths[i])
         legal.check_multiple(name, f"widths[{i}]", model.widths[i], f"heads[{i}]", model.heads[i])
     legal.check_size(name, "image_size", model.image_size)
     legal.check_patches_fit(name, legal.pair(model.image_size), legal.pair(model.patch_size))
+    legal.check_tokens(name, model.built_grids[0])
 
 
 # Blocks of each stage, and what else a name changes. Wang et al. 2021, table 1, for the depths; and

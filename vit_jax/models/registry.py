@@ -55,7 +55,10 @@ def create_model(name: str, **fields: Any) -> nn.Module:
         field: "none" if value is None and isinstance(known[field], str) else value
         for field, value in fields.items()
     }
-    return preset.architecture(**{**preset.fields, **meant})
+    own = dict(preset.fields)
+    if "mlp_ratio" in meant and "mlp_width" not in meant and "mlp_width" in own:
+        own["mlp_width"] = None  # the name's; it would go first, and the ratio say nothing
+    return preset.architecture(**{**own, **meant})
 
 
 def list_models(pattern: str = "*") -> list[str]:

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 from vit_jax.models import convolutions, legal
 from vit_jax.models.convolutions import BatchNorm, ConvNorm, conv, torch_linear
 from vit_jax.models.features import Features, features_of_map
+from vit_jax.models.fields import Checked
 from vit_jax.models.registry import register
 
 # How much wider than its 3 x 3 convolution a block's output is.
@@ -58,8 +59,6 @@ class ResNet(nn.Module):
         legal.check_choice("ResNet", "block", self.block, tuple(EXPANSIONS))
         legal.check_count("ResNet", "stem_width", self.stem_width)
         legal.check_rate("ResNet", "norm_momentum", self.norm_momentum)
-        for field in ("small_stem", "zero_init"):
-            legal.check_choice("ResNet", field, getattr(self, field), (True, False))
         super().__post_init__()
 
     def setup(self):
@@ -111,7 +110,7 @@ class ResNet(nn.Module):
         return features_of_map(x, pooled, stages)
 
 
-class Stage(nn.Module):
+class Stage(Checked):
     """Blocks of one width; the first has the stride. Gives `(batch, height, width, channels)`."""
 
     depth: int
@@ -141,7 +140,7 @@ class Stage(nn.Module):
         return x
 
 
-class Block(nn.Module):
+class Block(Checked):
     """`relu(shortcut(x) + branch(x))`, the branch of two or three convolutions with their norms.
 
     The shortcut is `x` itself, or a 1 x 1 convolution and a norm where the shapes differ (the

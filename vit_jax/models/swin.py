@@ -10,13 +10,17 @@ What is notable here:
 - A stage begins with the merging of patches, so that `stages[i]` is what comes after its blocks.
 """
 
+import math
+
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from vit_jax.errors import shown
 from vit_jax.models import legal
 from vit_jax.models.block import rematerialised
 from vit_jax.models.features import Features
+from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import LayerNorm, PatchEmbed, stage_drop_path_rates
 from vit_jax.models.positions import PositionTable
@@ -63,8 +67,6 @@ class Swin(nn.Module):
 
     def __post_init__(self):
         _check_fields(self)
-        for field in ("depths", "heads"):  # JSON has lists
-            object.__setattr__(self, field, tuple(getattr(self, field)))
         super().__post_init__()
 
     def setup(self):
@@ -175,7 +177,7 @@ class Swin(nn.Module):
         return LayerNorm(epsilon=self.norm_eps, dtype=self.dtype)
 
 
-class Stage(nn.Module):
+class Stage(Checked):
     """Patch merging, but in the first stage, and blocks; every second one is shifted."""
 
     heads: int
@@ -228,32 +230,42 @@ _OF_ALL_BLOCKS = (
 )
 
 
+_LARGEST_WINDOW = 2**12  # in tokens
+_MOST_PAIRS = 2**27  # of tokens in all windows of a map: masks have a place for each
+
+
 def _check_fields(model: Swin) -> None:
     """Raises ValueError for fields that are not legal or do not fit each other."""
     name = type(model).__name__
-    legal.check_choices(model, ("activation", "init_scheme", "pos_resize", "dtype", "remat"))
-    for field in ("attention_dropout", "projection_dropout", "mlp_dropout", "drop_path"):
-        legal.check_rate(name, field, getattr(model, field))
+    legal.check_types_and_choices(model)
     for field in ("in_channels", "width"):
         legal.check_count(name, field, getattr(model, field))
-    legal.check_count(name, "num_classes", model.num_classes, least=0)
-    for field in ("mlp_ratio", "norm_eps"):
-        legal.check_positive(name, field, getattr(model, field))
-    legal.check_choice(name, "qkv_bias", model.qkv_bias, (True, False))
+    legal.check_classes(model)
+    legal.check_positive(name, "norm_eps", model.norm_eps)
+    legal.check_hidden(name, "mlp_ratio", model.mlp_ratio, model.width)
     for field in ("image_size", "patch_size", "window"):
         legal.check_size(name, field, getattr(model, field))
-    for field in ("depths", "heads"):
-        for i, number in enumerate(getattr(model, field)):
-            legal.check_count(name, f"{field}[{i}]", number)
-    if len(model.depths) != len(model.heads) or not model.depths:
+    legal.check_blocks(name, "depths", model.depths)
+    for i, number in enumerate(model.heads):
+        legal.check_count(name, f"heads[{i}]", number)
+    if len(model.depths) != len(model.heads):
         raise ValueError(
-            f"{name}: depths={tuple(model.depths)} has {len(model.depths)} stages and "
-            f"heads={tuple(model.heads)} has {len(model.heads)}; give one number for each stage in "
+            f"{name}: depths={shown(model.depths)} has {len(model.depths)} stages and "
+            f"heads={shown(model.heads)} has {len(model.heads)}; give one number for each stage in "
             "both."
         )
     for i, heads in enumerate(model.heads):
         legal.check_multiple(
             name, f"width * {2**i} of stage {i}", model.width * 2**i, f"heads[{i}]", heads
+        )
+    window = math.prod(legal.pair(model.window))
+    legal.check_tokens(name, model.grids()[0])
+    tokens = math.prod(model.grids()[0])
+    if min(window, tokens) > _LARGEST_WINDOW or min(window, tokens) * tokens > _MOST_PAIRS:
+        raise ValueError(
+            f"{name}: windows of window={model.window} on images of image_size={model.image_size} "
+            f"have more than {_LARGEST_WINDOW:,} tokens each or {_MOST_PAIRS:,} pairs of them in "
+            "all; take smaller windows or images."
         )
 
 

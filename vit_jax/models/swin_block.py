@@ -12,12 +12,13 @@ from flax.typing import Dtype
 from jaxtyping import Array, Float
 
 from vit_jax.models.attention import QueryKeyValue, attention
+from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers import DropPath, LayerNorm, Mlp, flat_dot_general
 from vit_jax.models.windows import Windows, fit_windows, relative_index
 
 
-class SwinBlock(nn.Module):
+class SwinBlock(Checked):
     """One block on a map `(batch, height, width, channels)`; shape kept (Swin paper, eq. 3).
 
     Every second block of a stage has `shifted` windows. The output is sown as
@@ -86,7 +87,7 @@ class SwinBlock(nn.Module):
         return self(x, train=train, attention_weights=attention_weights), None
 
 
-class WindowAttention(nn.Module):
+class WindowAttention(Checked):
     """Multi-head attention within windows, with a learned bias for every offset (Swin, eq. 4).
 
     Parameters: `qkv` and `out` as of `Attention`, and `relative_bias ((2h - 1) * (2w - 1), heads)`
@@ -153,7 +154,7 @@ class WindowAttention(nn.Module):
         return nn.Dropout(self.projection_dropout)(out, deterministic=not train)
 
 
-class PatchMerging(nn.Module):
+class PatchMerging(Checked):
     """Four neighbours become one token of twice the width (Swin paper, section 3.1).
 
     Odd sides are padded with zeros at the bottom and on the right. The neighbours stand behind each

@@ -373,11 +373,12 @@ def library_versions() -> dict[str, str]:
 
 def _trace(objective, model, preprocessing, source) -> tuple[tuple[str, ...], Any]:
     """Names of the metrics an objective gives and shapes of the parameters; nothing is computed."""
-    images = jnp.zeros((1, *preprocessing.size, preprocessing.channels))
+    shape = (1, *preprocessing.size, preprocessing.channels)
     label = jnp.zeros((1, len(source.class_names)) if source.multi_label else 1, jnp.int32)
     constants = getattr(objective, "constants", None)
 
     def trace(key, constants):
+        images = jnp.zeros(shape)
         variables = model.init(key, images, train=False)
         params = variables.pop("params")
         variables.pop("intermediates", None)
