@@ -31,6 +31,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import ExifTags, Image, ImageCms, ImageFile, UnidentifiedImageError
 
+from vit_jax.data.transparency import on_white, read_alpha, with_alpha
 from vit_jax.errors import BadPicture
 
 Picture = str | os.PathLike | bytes | Image.Image | np.ndarray
@@ -41,6 +42,9 @@ warnings.filterwarnings("ignore", module=r"PIL\.", append=True)
 logging.getLogger("PIL").addHandler(logging.NullHandler())
 
 STRIP_PIXELS = 2**22  # larger pictures are converted in strips of about as many pixels
+
+# Tags of TIFF 6.0: the bits of each sample, and whether 0 is black (1) or white (0).
+_BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262
 
 # How a picture of each EXIF orientation is turned upright; TIFF 6.0, tag 274.
 UPRIGHT = {
@@ -201,7 +205,12 @@ def _rgb_of_image(image: Image.Image) -> UInt8[np.ndarray, "h w 3"]:
         _check_tiles(image)
         # Pillow joins blocks of a file until they make a line: minutes, where lines are endless.
         image.decodermaxblock = max(image.decodermaxblock, 4 * image.width)
+    alpha, tags = read_alpha(image), getattr(image, "tag_v2", {})
+    # Of 8 bits and less, Pillow inverts and scales such images itself.
+    white_is_zero = tags.get(_PHOTOMETRIC) == 0
+    top = 4095 if tags.get(_BITS_PER_SAMPLE) == (12,) else None
     image.load()
+    image = with_alpha(image, alpha)
     if (turn := UPRIGHT.get(_orientation(image))) is not None:
         image = image.transpose(turn)
     rgb = np.empty((image.height, image.width, 3), np.uint8)
@@ -211,13 +220,15 @@ def _rgb_of_image(image: Image.Image) -> UInt8[np.ndarray, "h w 3"]:
         transparent = image.info.get("transparency")
         for rows, strip in _strips(image):
             numbers = np.asarray(strip)
-            grey = _to_8_bits(numbers, lowest, highest)
+            grey = _to_8_bits(numbers, lowest, highest, top)
+            if white_is_zero:
+                grey = 255 - grey
             if isinstance(transparent, int):
                 grey[numbers == transparent] = 255
             rgb[rows] = grey[:, :, None]
     else:
         for rows, strip in _strips(image):
-            rgb[rows] = _on_white(strip)
+            rgb[rows] = _to_rgb(strip)
     return rgb
 
 
@@ -245,17 +256,12 @@ def _strips(image: Image.Image) -> Iterator[tuple[slice, Image.Image]]:
         yield slice(top, bottom), image.crop((0, top, image.width, bottom))
 
 
-def _on_white(image: Image.Image) -> Image.Image:
-    """A picture of any mode of 8 bits or less as RGB, transparency laid on white."""
-    if image.mode == "La":  # Pillow turns it into its sibling only
-        image = image.convert("LA")
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """An image of any mode of 8 bits or less as RGB, transparency laid on white."""
     if image.mode == "LAB":
         lab, srgb = ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB")
         return ImageCms.profileToProfile(image, lab, srgb, outputMode="RGB")
-    if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA"))
-    return image if image.mode == "RGB" else image.convert("RGB")
+    return on_white(image)
 
 
 def _is_upright(image: Image.Image) -> bool:
@@ -286,11 +292,15 @@ def _rgb_of_array(pixels: np.ndarray) -> UInt8[np.ndarray, "h w 3"]:
 
 
 def _to_8_bits(
-    pixels: np.ndarray, lowest: float | None = None, highest: float | None = None
+    pixels: np.ndarray,
+    lowest: float | None = None,
+    highest: float | None = None,
+    top: int | None = None,
 ) -> np.ndarray:
     """Pixels of any depth scaled to uint8, same shape.
 
-    Of a part of a picture, `lowest` and `highest` of the whole decide about the scale.
+    Of a part of an image, `lowest` and `highest` of the whole decide about the scale. It ends at
+    `top` where the file says so.
     """
     if pixels.dtype == np.uint8:
         return pixels
@@ -299,7 +309,7 @@ def _to_8_bits(
     lowest = pixels.min() if lowest is None else lowest
     highest = pixels.max() if highest is None else highest
     # Pillow reads some 16-bit files as int32.
-    scales = (1, 255, 65535) if pixels.dtype.kind == "f" else (65535,)
+    scales = (1, 255, 65535) if pixels.dtype.kind == "f" else (top or 65535,)
     for scale in scales:
         if lowest >= 0 and highest <= scale:
             return np.round(pixels * (255 / scale)).astype(np.uint8)

@@ -1,0 +1,176 @@
+"""What the alpha of an image file means, where Pillow takes it for more than the format says.
+
+Many files keep a fourth byte for each pixel that means nothing. Laid on white, an image whose
+unused byte is 0 would be white all over; here its colours stay visible.
+
+- TGA: the descriptor says how many bits of a pixel are alpha, and the extension area of version 2
+  whether they mean something (Truevision TGA file format specification 2.0, fields 5.6 and 24).
+- DDS: the header of DirectX 10 says whether alpha is straight, premultiplied or none.
+- PSD: a fourth channel is transparency where the number of layers is negative, and a saved
+  selection elsewhere (Adobe Photoshop file formats specification, "Layer info").
+- BMP, CUR, ICO, DDS, TGA, and TIFF without the tag ExtraSamples: an alpha of 0 in all of the image
+  says that the writer left it unset, as Windows takes it, too.
+- PNG: the key colour is given at the depth of the file (PNG specification, 11.3.2.1), where Pillow
+  compares it with pixels of 8 bits.
+"""
+
+import io
+import struct
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+from PIL import Image, ImageFile, TiffTags
+
+_UNSET_IF_ZERO = {"BMP", "CUR", "DIB", "DDS", "ICO", "TGA"}
+_EXTRA_SAMPLES = next(
+    tag for tag in TiffTags.TAGS_V2 if TiffTags.lookup(tag).name == "ExtraSamples"
+)
+_REMEMBERED = "vit_jax.alpha"  # its key in the `info` of an image, which may be decoded again
+_ASSOCIATED, _UNASSOCIATED = 1, 2  # values of that tag that mean alpha
+
+
+class Alpha(NamedTuple):
+    """What a file says of its alpha beside its mode.
+
+    unused: it means nothing. premultiplied: colours are multiplied by it. unset_if_zero: it means
+    nothing if it is 0 in all of the image. opaque: for each pixel whether it is visible, where
+    Pillow cannot tell; uint8 of 0 or 255.
+    """
+
+    unused: bool = False
+    premultiplied: bool = False
+    unset_if_zero: bool = False
+    opaque: np.ndarray | None = None
+
+
+def read_alpha(image: Image.Image) -> Alpha:
+    """What the file of an image says of its alpha; to be asked before the image is loaded.
+
+    The answer is remembered in `image.info`, where a key colour of PNG is brought to the scale of
+    the pixels.
+    """
+    if not isinstance(image, ImageFile.ImageFile):
+        return Alpha()
+    if _REMEMBERED not in image.info:
+        image.info[_REMEMBERED] = _read_alpha(image)
+    return image.info[_REMEMBERED]
+
+
+def _read_alpha(image: ImageFile.ImageFile) -> Alpha:
+    zero = image.format in _UNSET_IF_ZERO
+    if image.format == "TIFF":
+        extra = image.tag_v2.get(_EXTRA_SAMPLES, ())
+        zero = not {_ASSOCIATED, _UNASSOCIATED} & set(extra)
+    alpha = Alpha(unset_if_zero=zero)
+    if not image.tile or image.fp is None:  # somebody has loaded it already
+        return alpha
+    if image.format == "PNG":
+        return alpha._replace(opaque=_correct_key(image))
+    read = {"TGA": _of_tga, "DDS": _of_dds, "PSD": _of_psd}.get(image.format)
+    place = image.fp.tell()
+    try:
+        return read(image.fp)._replace(unset_if_zero=zero) if read else alpha
+    except struct.error:  # too short for what it announces; the reader of the pixels will say so
+        return alpha
+    finally:
+        image.fp.seek(place)
+
+
+def with_alpha(image: Image.Image, alpha: Alpha) -> Image.Image:
+    """A loaded image whose alpha means transparency, or that has none."""
+    if alpha.opaque is not None:
+        image = image.copy()
+        image.info.pop("transparency", None)
+        image.putalpha(Image.fromarray(alpha.opaque))
+        return image
+    if not image.has_transparency_data:
+        return image
+    if alpha.unused or (alpha.unset_if_zero and is_invisible(image)):
+        image = image.convert("L" if image.mode in ("LA", "La") else "RGB")
+        image.info.pop("transparency", None)
+    elif alpha.premultiplied and image.mode == "RGBA":
+        image = Image.frombytes("RGBa", image.size, image.tobytes()).convert("RGBA")
+    return image
+
+
+def is_invisible(image: Image.Image) -> bool:
+    """Whether a loaded image has an alpha, and it is 0 in every pixel."""
+    if not image.has_transparency_data:
+        return False
+    if "A" not in image.getbands():
+        image = image.convert("LA" if image.mode == "La" else "RGBA")
+    return image.getchannel("A").getextrema() == (0, 0)
+
+
+def on_white(image: Image.Image) -> Image.Image:
+    """An RGB image, with what is transparent laid on white; of any mode of 8 bits but LAB."""
+    if image.mode == "La":  # Pillow turns it into its sibling only
+        image = image.convert("LA")
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _numbers(file: BinaryIO, place: int, form: str, origin: int = io.SEEK_SET) -> tuple:
+    file.seek(place, origin)
+    return struct.unpack(form, file.read(struct.calcsize(form)))
+
+
+def _of_tga(file: BinaryIO) -> Alpha:
+    (descriptor,) = _numbers(file, 17, "<B")
+    if descriptor & 0x0F == 0:
+        return Alpha(unused=True)
+    extension, _, signature = _numbers(file, -26, "<II18s", io.SEEK_END)
+    if signature != b"TRUEVISION-XFILE.\0" or not extension:
+        return Alpha()
+    (kind,) = _numbers(file, extension + 494, "<B")
+    return Alpha(unused=kind < 3, premultiplied=kind == 4)
+
+
+def _of_dds(file: BinaryIO) -> Alpha:
+    (four_letters,) = _numbers(file, 84, "<4s")
+    if four_letters != b"DX10":
+        return Alpha()
+    (flags,) = _numbers(file, 144, "<I")
+    return Alpha(unused=flags & 7 in (3, 4), premultiplied=flags & 7 == 2)
+
+
+def _of_psd(file: BinaryIO) -> Alpha:
+    place = 26
+    for _ in range(2):  # colour mode data, image resources
+        place += 4 + _numbers(file, place, ">I")[0]
+    section, layers, count = _numbers(file, place, ">IIh")
+    return Alpha(unused=not (section and layers and count < 0))
+
+
+def _correct_key(image: ImageFile.ImageFile) -> np.ndarray | None:
+    """Scales the key colour of a PNG like its pixels; if it cannot be, says what it leaves."""
+    key = image.info.get("transparency")
+    # Of a palette the key is an entry, of 1 bit Pillow scales it, and 16 bits of grey stay.
+    if key is None or image.mode not in ("L", "RGB"):
+        return None
+    place = image.fp.tell()
+    (bits,) = _numbers(image.fp, 24, "B")
+    if image.mode == "RGB" and bits == 16:
+        image.fp.seek(0)
+        opaque = _opaque_of_16_bits(image.fp.read(), key)
+    else:
+        opaque, highest = None, 2**bits - 1
+        if image.mode == "RGB":
+            image.info["transparency"] = tuple(level & highest for level in key)
+        else:
+            image.info["transparency"] = (key & highest) * 255 // highest
+    image.fp.seek(place)
+    return opaque
+
+
+def _opaque_of_16_bits(content: bytes, key: tuple[int, int, int]) -> np.ndarray:
+    """Where pixels are not the key colour, by all of their bits; Pillow keeps the higher ones."""
+    key = np.array(key)
+    same = np.True_
+    for raw_mode, level in (("RGB;16B", key >> 8), ("RGB;16L", key & 255)):
+        with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
+            image.tile = [tile._replace(args=raw_mode) for tile in image.tile]
+            same = same & np.all(np.asarray(image) == level, axis=2)
+    return np.where(same, 0, 255).astype(np.uint8)
