@@ -259,3 +259,14 @@ def test_the_report_is_plain_json(pets):
     assert told["splits"]["train"]["class_counts"] == [1, 1]
     assert told["splits"]["train"]["notes"] == ["left out: .git"]
     assert told["leaks"][0]["count"] == 1 and told["findings"] == list(report.findings)
+
+
+def test_images_that_are_transparent_everywhere_are_named(pets):
+    hidden = np.dstack([noise(0), np.zeros((4, 6), np.uint8)])
+    named = pets.add("train", 0, hidden)
+    pets.add("train", 1, np.dstack([noise(1), np.full((4, 6), 255, np.uint8)]))
+    pets.add("train", 1, np.full((4, 6, 3), 255, np.uint8))  # white, but not by its alpha
+    report = examine(pets.sources())
+    assert report.splits["train"].invisible == (named,)
+    (finding,) = [text for text in report.findings if "transparent" in text]
+    assert "1 picture of train" in finding and repr(named) in finding

@@ -23,6 +23,7 @@ from PIL import Image
 
 from vit_jax.data.paths import some_of
 from vit_jax.data.sources import Source
+from vit_jax.data.transparency import is_invisible, read_alpha, with_alpha
 from vit_jax.errors import BadPicture, UserError
 
 LIMIT = 20_000  # pictures of a split; decoding as many photographs takes a minute or two
@@ -56,6 +57,7 @@ class SplitReport:
       width: likewise.
       aspect: width divided by height.
       grey: how many have no colour in any pixel.
+      invisible: names of the files whose images are transparent in every pixel, hence white.
       formats: how many files there are of each format; empty where the source has no files.
       mean: of the pixels on the scale 0 to 1 in each channel, every picture counting the same; what
         `data.mean` can be set to.
@@ -75,6 +77,7 @@ class SplitReport:
     width: Spread | None
     aspect: Spread | None
     grey: int
+    invisible: tuple[str, ...]
     formats: dict[str, int]
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
@@ -171,6 +174,7 @@ class _Look:
     bad: tuple[str, str] | None = None
     size: tuple[int, int] = (0, 0)
     grey: bool = False
+    invisible: bool = False
     format: str | None = None
     pixels: bytes = b""  # a hash of them
     mean: tuple[float, ...] = ()
@@ -207,6 +211,7 @@ def _look(source: Source, index: int) -> _Look:
         index,
         size=image.shape[:2],
         grey=channels == 1 or bool(np.all(image[:, :, :1] == image[:, :, 1:])),
+        invisible=image.min() == 255 and _is_invisible_file(source.where(index)),
         format=_file_format(source.where(index)),
         pixels=hashlib.blake2b(
             np.ascontiguousarray(image), digest_size=16, person=b"%dx%d" % image.shape[:2]
@@ -237,6 +242,19 @@ def _file_format(path: str) -> str | None:
         return None
 
 
+def _is_invisible_file(path: str) -> bool:
+    """Whether an image file is transparent in every pixel."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        with Image.open(path) as image:
+            alpha = read_alpha(image)
+            image.load()
+            return is_invisible(with_alpha(image, alpha))
+    except Exception:  # as above
+        return False
+
+
 # ----------------------------------------------------------------------------------- summing it up
 
 
@@ -259,6 +277,7 @@ def _split_report(source: Source, looks: Sequence[_Look]) -> SplitReport:
         width=_spread([look.size[1] for look in read]),
         aspect=_spread([look.size[1] / look.size[0] for look in read]),
         grey=sum(look.grey for look in read),
+        invisible=tuple(source.where(look.index) for look in read if look.invisible),
         formats=dict(formats.most_common()),
         mean=None if mean is None else tuple(mean.round(4).tolist()),
         std=None if std is None else tuple(std.round(4).tolist()),
@@ -325,6 +344,12 @@ def _findings(report: Report) -> Iterator[str]:
                 f"{_pictures(len(split.bad))} of {name} cannot be read: training puts another in"
                 " the place of each and evaluation does not count it, unless"
                 " --config.data.strict=True makes it an error"
+            )
+        if split.invisible:
+            yield (
+                f"{_pictures(len(split.invisible))} of {name} transparent in every pixel, which"
+                f" training sees as white: {some_of(split.invisible, _NAMED)}; remove them, or"
+                " save them again without their alpha channel"
             )
         if split.examined < split.examples:
             yield (
