@@ -59,3 +59,48 @@ def test_a_run_cannot_be_a_percentage_of_itself():
 
 def test_epochs_count_examples_seen():
     assert CLOCK.epochs(1437) == 64.0
+
+
+@pytest.mark.parametrize(
+    ("examples", "batch", "steps"),
+    [
+        (20, 20, 500),  # 10 epochs are 10 steps
+        (240, 240, 500),
+        (50_000, 512, 977),  # 500,000 / 512 = 976.6
+        (1_281_167, 512, 20_000),  # 12,811,670 / 512 = 25,023
+    ],
+)
+def test_bounds_hold_a_run_between_few_images_and_many(examples, batch, steps):
+    text = "10 epochs, at least 500 steps, at most 20_000 steps"
+    assert Clock(examples, batch).steps(text) == steps
+
+
+def test_a_bound_may_be_a_share_of_the_run_and_may_stand_alone():
+    assert CLOCK.steps("5 epochs, at most 10%") == 100  # 7,185 / 64 = 112.3
+    assert CLOCK.steps("2 epochs, at most 10%") == 45
+    assert CLOCK.steps("0.1%, at least 30 steps") == 30
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("1 epoch, at least", "is not a duration.*at least 500 steps"),
+        ("1 epoch, 2 epochs", "is not a duration"),
+        ("1 epoch, at least 1 step, at least 2 steps", "is not a duration"),
+        ("1 epoch, at least 500 steps, at most 5%", "at least 500 and at most 50 steps"),
+        ("3_000_000_000 steps", "3,000,000,000 steps, more than the 2,147,483,647"),
+    ],
+)
+def test_bounds_that_make_no_sense_are_told(text, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        CLOCK.steps(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["٣ epochs", "1e400", 10**5000, float("nan"), [1], "\0", "1\0"],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_looks_like_a_number_is_refused_too(text):
+    with pytest.raises(ValueError, match="duration|longer"):
+        parse_duration(text)

@@ -4,42 +4,70 @@ A bare number is steps, one step being one global batch. Percentages are of the 
 is as many steps as it takes to see every training example once; because batches run on across the
 border of two epochs, that need not be a whole number, and the result is rounded to the nearest
 step.
+
+A duration may have bounds, "10 epochs, at least 500 steps, at most 20_000 steps", so that one
+config suits 20 images and a million.
 """
 
 import math
 import re
 from dataclasses import dataclass
 
+from vit_jax.errors import shown
+
 FORMS = '"90 epochs", "5%", "10_000 steps", "1.2M examples" or a number of steps'
+BOUNDS = '"10 epochs, at least 500 steps, at most 20_000 steps"'
 
 _PATTERN = re.compile(
     r"(?P<number>[0-9][0-9_]*(?:\.[0-9]+)?(?:e[0-9]+)?)\s*"
     r"(?P<magnitude>[kMG]?)\s*"
     r"(?P<unit>steps?|epochs?|examples?|%)?"
 )
+_BOUND = re.compile(r"\s*at (least|most)\s+(.*)")
 _LONGEST = 1e15
+_MOST_STEPS = 2**31 - 1  # which are counted in int32
 _MAGNITUDES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
 @dataclass(frozen=True)
 class Duration:
-    """An `amount` of training in a `unit`: steps, epochs, examples or percent."""
+    """An `amount` of training in a `unit`: steps, epochs, examples or percent; and its bounds."""
 
     amount: float
     unit: str
+    least: "Duration | None" = None
+    most: "Duration | None" = None
 
 
 def parse_duration(text: str | int) -> Duration:
-    """Reads a duration in one of `FORMS`; raises ValueError for anything else."""
-    match = _PATTERN.fullmatch(str(text).strip())
-    if not match or isinstance(text, bool):
+    """Reads a duration in one of `FORMS`, with bounds or without; ValueError for anything else."""
+    if isinstance(text, bool):
         raise ValueError(f"{text!r} is not a duration; write {FORMS}")
+    try:
+        first, *rest = str(text).split(",")
+    except ValueError:  # a whole number too long to be written
+        raise ValueError(f"{shown(text)} is longer than any run; write {FORMS}") from None
+    duration = _parse_one(first, text)
+    bounds: dict[str, Duration] = {}
+    for part in rest:
+        match = _BOUND.fullmatch(part)
+        if not match or match[1] in bounds:
+            raise ValueError(f"{shown(text)} is not a duration; write {FORMS}, or {BOUNDS}")
+        bounds[match[1]] = _parse_one(match[2], text)
+    return Duration(duration.amount, duration.unit, bounds.get("least"), bounds.get("most"))
+
+
+def _parse_one(part: str, text: str | int) -> Duration:
+    """A duration without bounds; `text` is what the sentence of an error names."""
+    match = _PATTERN.fullmatch(part.strip())
+    if not match:
+        raise ValueError(f"{shown(text)} is not a duration; write {FORMS}")
     amount = float(match["number"].replace("_", "")) * _MAGNITUDES[match["magnitude"]]
     if amount > _LONGEST:
-        raise ValueError(f"{text!r} is longer than any run; write {FORMS}")
+        raise ValueError(f"{shown(text)} is longer than any run; write {FORMS}")
     unit = {"%": "percent", None: "steps"}.get(match["unit"]) or match["unit"].rstrip("s") + "s"
     if unit == "percent" and amount > 100:
-        raise ValueError(f"{text!r} is more than the whole run; write at most 100%")
+        raise ValueError(f"{shown(text)} is more than the whole run; write at most 100%")
     return Duration(amount, unit)
 
 
@@ -59,9 +87,22 @@ class Clock:
     def steps(self, text: str | int) -> int:
         """Steps of a duration, rounded to the nearest; anything above zero is at least one step.
 
-        Raises ValueError for a text that is no duration and for a percentage of an unknown total.
+        Raises ValueError for a text that is no duration, for bounds that contradict each other,
+        for more steps than can be counted, and for a percentage of an unknown total.
         """
         duration = parse_duration(text)
+        steps = self._steps(duration, text)
+        least = self._steps(duration.least, text) if duration.least else 0
+        most = self._steps(duration.most, text) if duration.most else _MOST_STEPS
+        if least > most:
+            raise ValueError(
+                f"{text!r} is at least {least:,} and at most {most:,} steps; lower the one bound "
+                "or raise the other"
+            )
+        return min(max(steps, least), most)
+
+    def _steps(self, duration: Duration, text: str | int) -> int:
+        """Steps of a duration without its bounds."""
         if duration.unit == "percent" and self.total_steps is None:
             raise ValueError(f"{text!r} cannot be a percentage of itself; write {FORMS}")
         exact = {
@@ -70,6 +111,10 @@ class Clock:
             "examples": lambda amount: amount / self.batch_size,
             "percent": lambda amount: amount / 100 * self.total_steps,
         }[duration.unit](duration.amount)
+        if exact > _MOST_STEPS:
+            raise ValueError(
+                f"{text!r} is {exact:,.0f} steps, more than the {_MOST_STEPS:,} that are counted"
+            )
         return max(1, math.floor(exact + 0.5)) if exact > 0 else 0
 
     def epochs(self, step: int) -> float:

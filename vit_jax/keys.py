@@ -4,158 +4,11 @@ What is said here is about one key at a time; what keys mean together is in `tra
 A key of `augment` whose default is None takes its value from `augment.preset` (see `presets.py`).
 """
 
-import numbers
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vit_jax.durations import FORMS, parse_duration
+from vit_jax.legal_values import Choice, Flag, Integer, Number, Numbers, Rates, Span, Text
 from vit_jax.presets import PRESETS
-
-# ---------------------------------------------------------------------------- kinds of legal values
-
-
-@dataclass(frozen=True)
-class Integer:
-    """A whole number from `low` to 2**31 - 1, or one of `extra`."""
-
-    low: int = 0
-    extra: tuple[int, ...] = ()
-
-    def describe(self) -> str:
-        also = "".join(f" or {value}" for value in self.extra)
-        return f"a whole number of at least {self.low}{also}"
-
-    def convert(self, value: Any) -> int:
-        legal = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        if not legal or not (self.low <= value < 2**31 or value in self.extra):
-            raise ValueError
-        return int(value)
-
-
-@dataclass(frozen=True)
-class Number:
-    """A real number between `low` and `high`, the ends included."""
-
-    low: float = 0.0
-    high: float = float("inf")
-
-    def describe(self) -> str:
-        if self.high == float("inf"):
-            return f"a number of at least {self.low:g}"
-        return f"a number between {self.low:g} and {self.high:g}"
-
-    def convert(self, value: Any) -> float:
-        legal = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        if not legal or not self.low <= value <= self.high or value == float("inf"):
-            raise ValueError
-        return float(value)
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """One number, or one for each channel of the pictures."""
-
-    def describe(self) -> str:
-        return "one number, or one for each channel, such as (0.485, 0.456, 0.406)"
-
-    def convert(self, value: Any) -> tuple[float, ...]:
-        values = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
-        return tuple(Number(low=-float("inf")).convert(number) for number in values)
-
-
-@dataclass(frozen=True)
-class Flag:
-    """True or false."""
-
-    def describe(self) -> str:
-        return "true or false"
-
-    def convert(self, value: Any) -> bool:
-        if not isinstance(value, bool):
-            raise ValueError
-        return value
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of a few words."""
-
-    options: tuple[str, ...]
-
-    def describe(self) -> str:
-        return "one of " + ", ".join(self.options)
-
-    def convert(self, value: Any) -> str:
-        if value not in self.options:
-            raise ValueError
-        return value
-
-
-@dataclass(frozen=True)
-class Text:
-    """Any text; `filled` says that it may not be empty."""
-
-    filled: bool = False
-
-    def describe(self) -> str:
-        return "a text that is not empty" if self.filled else "a text"
-
-    def convert(self, value: Any) -> str:
-        if not isinstance(value, str) or (self.filled and not value):
-            raise ValueError
-        return value
-
-
-@dataclass(frozen=True)
-class Span:
-    """A duration; `zero` says whether none at all is legal too, `empty` whether never is."""
-
-    zero: bool = False
-    empty: bool = False
-
-    def describe(self) -> str:
-        never = "; empty: never" if self.empty else ""
-        return f"a duration: {FORMS}{'' if self.zero else ', more than 0'}{never}"
-
-    def convert(self, value: Any) -> str:
-        if self.empty and value == "":
-            return ""
-        duration = parse_duration(value)
-        if duration.amount == 0 and not self.zero:
-            raise ValueError
-        return str(value)
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Pairs of a regular expression of parameter paths and a factor of their learning rate."""
-
-    def describe(self) -> str:
-        return (
-            "pairs of a regular expression of parameter paths and a factor of at least 0, "
-            'such as (("head/.*", 10), ("pos_embed", 0))'
-        )
-
-    def convert(self, value: Any) -> tuple[tuple[str, float], ...]:
-        if not isinstance(value, Sequence) or isinstance(value, str):
-            raise ValueError
-        if len(value) == 2 and isinstance(value[0], str):  # (("head/.*", 10)) is a single pair
-            value = (value,)
-        return tuple(self._pair(pair) for pair in value)
-
-    @staticmethod
-    def _pair(pair: Any) -> tuple[str, float]:
-        if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-            raise ValueError
-        pattern, factor = pair
-        try:
-            re.compile(Text(filled=True).convert(pattern))
-        except re.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
-        return pattern, Number().convert(factor)
-
 
 # --------------------------------------------------------------------------------------- the table
 
@@ -237,7 +90,9 @@ KEYS: dict[str, Key] = {
         Choice(("cover", "squash")),
         optional=True,
     ),
-    "data.workers": Key(0, "processes that load pictures; 0: threads of this one", Integer()),
+    "data.workers": Key(
+        0, "processes that load pictures; 0: threads of this one", Integer(high=1024)
+    ),
     # Augmentation of training pictures; docs/augmentation.md names the papers.
     "augment.preset": Key(
         "none", "one dial for the augment keys whose default is None", Choice(tuple(PRESETS))
@@ -249,7 +104,7 @@ KEYS: dict[str, Key] = {
     "augment.shift": Key(0.0, "largest shift, as a share of the picture's side", Number(0, 1)),
     "augment.scale": Key(0.0, "largest change of size: 0.1 is from 1/1.1 to 1.1", Number(0, 1)),
     "augment.shear": Key(0.0, "largest shear, in pixels sideways per pixel down", Number(0, 1)),
-    "augment.pad_crop": Key(0, "pixels of padding before a random crop", Integer()),
+    "augment.pad_crop": Key(0, "pixels of padding before a random crop", Integer(high=4096)),
     **_of_preset("augment.flip", "probability of a left-right flip", Number(0, 1)),
     "augment.flip_vertical": Key(0.0, "probability of an upside-down flip", Number(0, 1)),
     **_of_preset(
@@ -257,7 +112,7 @@ KEYS: dict[str, Key] = {
         "rand: RandAugment; auto-...: AutoAugment; three: 3-Augment",
         Choice(("none", "rand", "auto-cifar10", "auto-imagenet", "three")),
     ),
-    **_of_preset("augment.rand_n", "RandAugment: operations for a picture", Integer(1)),
+    **_of_preset("augment.rand_n", "RandAugment: operations for a picture", Integer(1, high=100)),
     **_of_preset("augment.rand_m", "RandAugment: mean level of an operation", Number(0, 10)),
     **_of_preset("augment.rand_std", "RandAugment: deviation of the level", Number(0, 10)),
     **_of_preset(
@@ -267,9 +122,11 @@ KEYS: dict[str, Key] = {
         "augment.color_jitter", "strength of brightness, contrast, saturation", Number(0, 1)
     ),
     **_of_preset("augment.erase", "probability of an erased rectangle", Number(0, 1)),
-    **_of_preset("augment.repeats", "differently augmented copies in a batch", Integer(1)),
-    **_of_preset("augment.mixup", "alpha of MixUp; 0: none", Number()),
-    **_of_preset("augment.cutmix", "alpha of CutMix; 0: none", Number()),
+    **_of_preset(
+        "augment.repeats", "differently augmented copies in a batch", Integer(1, high=1024)
+    ),
+    **_of_preset("augment.mixup", "alpha of MixUp; 0: none", Number(0, 1000)),
+    **_of_preset("augment.cutmix", "alpha of CutMix; 0: none", Number(0, 1000)),
     **_of_preset("augment.mix_probability", "probability that a batch is mixed", Number(0, 1)),
     **_of_preset("augment.mix_switch", "probability of CutMix where both are on", Number(0, 1)),
     # A name of `python -m vit_jax models`; every field of that model is a legal key beside it.
