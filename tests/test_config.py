@@ -1,3 +1,6 @@
+import math
+
+import numpy as np
 import pytest
 
 from vit_jax.config import (
@@ -9,7 +12,8 @@ from vit_jax.config import (
     restore_config,
 )
 from vit_jax.errors import UserError
-from vit_jax.keys import FREE_KEYS, KEYS, Choice, Flag, Integer, Number, Numbers, Rates, Span
+from vit_jax.keys import FREE_KEYS, KEYS
+from vit_jax.legal_values import Choice, Flag, Integer, Number, Numbers, Rates, Span
 from vit_jax.presets import PRESET_KEYS, PRESETS
 
 RECIPE = """
@@ -141,8 +145,8 @@ def test_model_fields_are_free_and_read_as_literals(recipe):
         ("duration", "1e400", "longer than any run"),
         ("learning_rate", "1", r"did you mean 'optimizer.learning_rate'\?"),
         ("optimizer.learnig_rate", "1", r"did you mean 'optimizer.learning_rate'"),
-        ("optimizer", "1", "section with the keys optimizer.name"),
-        ("zzz.qqq", "1", "the keys are seed"),
+        ("optimizer", "1", "section: optimizer.name, optimizer.learning_rate"),
+        ("zzz.qqq", "1", "train.py --keys lists them all"),
         ("optimizer.rates", "head", "pairs of a regular expression"),
         ("optimizer.rates", '(("head/.*", -1),)', "a factor of at least 0"),
         ("optimizer.rates", '(("head/(", 1),)', r"'head/\(' is no regular expression: missing \)"),
@@ -216,3 +220,73 @@ def test_rates_may_be_a_single_pair_and_survive_json(recipe):
 )
 def test_literals(text, value):
     assert literal(text) == value
+
+
+def test_values_of_a_program_are_taken_as_they_are_and_texts_as_on_the_command_line(recipe):
+    config = load_config(
+        recipe,
+        [
+            ("optimizer.learning_rate", 1e-3),
+            ("seed", np.int64(3)),
+            ("data.strict", np.bool_(True)),
+            ("data.mean", [0.1, np.float32(0.5)]),
+            ("duration", 300),
+            ("model.image_size", (16, 32)),
+            ("optimizer.weight_decay", "0.25"),
+        ],
+    )
+    assert (config.optimizer.learning_rate, config.optimizer.weight_decay) == (1e-3, 0.25)
+    assert (config.seed, type(config.seed), config.data.strict) == (3, int, True)
+    assert (config.data.mean, config.duration) == ((0.1, 0.5), "300")
+    assert config.model.image_size == (16, 32)
+
+
+def test_overrides_may_be_a_dictionary_with_sections(recipe):
+    config = load_config(recipe, {"optimizer": {"learning_rate": 0.5}, "seed": 4})
+    assert (config.optimizer.learning_rate, config.seed, config.batch_size) == (0.5, 4, 7)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ([("seed", None)], "seed = None is not legal; write a whole number"),
+        ([("seed", 16**5000)], "seed = a whole number of 20,001 bits is not legal"),
+        ([("optimizer.learning_rate", 10**400)], "learning_rate = a whole number of .* is not"),
+        ([("optimizer.learning_rate", "1e400")], "learning_rate = inf is not legal.*3.4e38"),
+        ([("data.mean", -math.inf)], "data.mean = -inf is not legal"),
+        ([("data.mean", ())], r"data.mean = \(\) is not legal"),
+        ([("data.dir", "a\0b")], "no NUL"),
+        ([("data.dir", "a" * 10_000)], "at most 4,096 characters"),
+        ([("optimizer.rates", "(('a{99999999999}', 1),)")], "no regular expression"),
+        ([("precision", ["float32"])], "precision = .'float32'. is not legal; write one of"),
+        ([("data.workers", 10**9)], "at most 1,024"),
+        ([("model.", 1)], "a model has no field ''"),
+        ([("model.__class__", 1)], "a model has no field '__class__'"),
+        ([("model.depth.x", 1)], "no key 'model.depth.x'"),
+        ([("model", {"depth": {"x": 1}})], "no key 'model.depth.x'"),
+        ([(3, 4)], "a key is a text"),
+        ([("seed", 1, 2)], "it is a pair of a key and its value"),
+        (["seed=1"], "it is a pair of a key and its value"),
+    ],
+)
+def test_a_mistake_in_a_program_is_one_short_sentence_too(recipe, overrides, sentence):
+    with pytest.raises(UserError, match=sentence) as caught:
+        load_config(recipe, overrides)
+    assert len(str(caught.value)) < 600 and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["(" * 5000, "-" * 5000 + "1", "{[]: 1}", "\0", "9" * 5000, "1" * 20000]
+)
+def test_a_text_that_python_cannot_read_stays_a_text(text):
+    assert literal(text) == text
+
+
+def test_a_key_that_a_config_leaves_open_is_asked_for(tmp_path):
+    text = "from vit_jax.config import default_config\nfrom vit_jax.keys import REQUIRED\n\n"
+    text += "def get_config():\n    config = default_config()\n    config.init_from = REQUIRED\n"
+    path = tmp_path / "open.py"
+    path.write_text(text + "    return config\n")
+    with pytest.raises(UserError, match=r"open.py leaves init_from to you; write --config.init_fr"):
+        load_config(path)
+    assert load_config(path, [("init_from", "runs/mine")]).init_from == "runs/mine"

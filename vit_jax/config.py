@@ -7,6 +7,7 @@ key stands in the table of `keys.py`.
 """
 
 import ast
+import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +18,13 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from vit_jax.errors import UserError, nearest
-from vit_jax.keys import FREE_KEYS, KEYS, Choice, Span, Text
+from vit_jax.errors import UserError, nearest, shown
+from vit_jax.key_names import suggest_key
+from vit_jax.keys import FREE_KEYS, KEYS, REQUIRED
+from vit_jax.legal_values import Choice, Span, Text
 from vit_jax.presets import PRESETS
+
+_LONGEST_LITERAL = 10_000  # characters; a longer text stays one
 
 
 def default_config() -> ConfigDict:
@@ -43,23 +48,29 @@ def default_config() -> ConfigDict:
 # -------------------------------------------------------------------------- reading a configuration
 
 
-def load_config(recipe: str, overrides: Sequence[tuple[str, str]] = ()) -> ConfigDict:
-    """The configuration of a recipe, the command line's overrides on top, checked key by key.
+def load_config(
+    recipe: str | os.PathLike, overrides: Sequence[tuple[str, Any]] | Mapping[str, Any] = ()
+) -> ConfigDict:
+    """The configuration of a file, the command line's overrides on top, checked key by key.
 
     Args:
         recipe: path of a Python file with a `get_config()`; `file.py:argument` calls
             `get_config("argument")`.
-        overrides: pairs of a dotted key and the text of its value.
+        overrides: dotted keys and their values, as pairs or a dictionary. A text is read as on the
+            command line, `"3e-4"`; anything else is the value itself, `3e-4`, and a dictionary
+            holds a whole section.
 
     Raises:
-        UserError: for a file that cannot be read or run, a key that does not exist, or a value of
-            the wrong type or out of range.
+        UserError: for a file that cannot be read or run, a key that does not exist, a value of the
+            wrong type or out of range, or a key that the file leaves to whoever runs it.
     """
+    recipe = os.fspath(recipe)
     config = default_config()
-    for path, value in flatten(_run_recipe(recipe)):
+    for path, value in _run_recipe(recipe):
         _set(config, path, value, source=recipe)
-    for path, text in overrides:
-        _set(config, path, _from_text(path, text), source="the command line")
+    for path, value in _pairs(overrides):
+        _set(config, path, _from_text(path, value), source="the command line")
+    _check_required(config, recipe)
     return _with_preset(config)
 
 
@@ -93,6 +104,36 @@ def differences(old: Mapping, new: Mapping) -> list[str]:
     return lines
 
 
+def _pairs(overrides: Any) -> Iterator[tuple[str, Any]]:
+    """Pairs of dotted key and value, those of dictionaries included."""
+    items = overrides.items() if isinstance(overrides, Mapping | ConfigDict) else overrides
+    for item in items:
+        if not isinstance(item, Sequence) or isinstance(item, str) or len(item) != 2:
+            raise UserError(
+                f"an override is {shown(item)}; it is a pair of a key and its value, such as "
+                '("optimizer.learning_rate", 3e-4)'
+            )
+        path, value = item
+        if not isinstance(path, str):
+            raise UserError(f"an override has the key {shown(path)}; a key is a text, like 'seed'")
+        if isinstance(value, Mapping | ConfigDict) and path not in KEYS:
+            yield from flatten(value, prefix=f"{path}.")
+        else:
+            yield path, value
+
+
+def _check_required(config: ConfigDict, recipe: str) -> None:
+    """Raises UserError where a file leaves a key to whoever runs it, and nobody has set it."""
+    for path, key in KEYS.items():
+        section, _, name = path.rpartition(".")
+        if isinstance(key.legal, Text) and (config[section] if section else config)[name] == (
+            REQUIRED
+        ):
+            raise UserError(
+                f"{recipe} leaves {path} to you; write --config.{path}=...: {key.meaning}"
+            )
+
+
 def _with_preset(config: ConfigDict) -> ConfigDict:
     """The same configuration; what nobody has set has the value that its preset gives."""
     for path, value in PRESETS[config.augment.preset].items():
@@ -102,8 +143,8 @@ def _with_preset(config: ConfigDict) -> ConfigDict:
     return config
 
 
-def _run_recipe(recipe: str) -> ConfigDict:
-    """Runs the `get_config` of a recipe file."""
+def _run_recipe(recipe: str) -> list[tuple[str, Any]]:
+    """Runs the `get_config` of a file, and returns pairs of dotted key and value."""
     path, argument = str(Path(recipe).expanduser()), None
     if not Path(path).exists() and ":" in recipe:
         path, argument = recipe.rsplit(":", 1)
@@ -120,6 +161,7 @@ def _run_recipe(recipe: str) -> ConfigDict:
         if not hasattr(module, "get_config"):
             raise UserError(f"{path} has no function get_config() that returns a configuration")
         config = module.get_config() if argument is None else module.get_config(argument)
+        pairs = list(flatten(config)) if isinstance(config, Mapping | ConfigDict) else None
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # what a person's own file does is theirs to mend
@@ -127,11 +169,11 @@ def _run_recipe(recipe: str) -> ConfigDict:
         line = getattr(error, "lineno", None) or (lines[-1] if lines else "?")
         reason = str(error).strip().split("\n")[0]
         raise UserError(f"{path}, line {line}: {type(error).__name__}: {reason}") from error
-    if not isinstance(config, Mapping | ConfigDict):
+    if pairs is None:
         raise UserError(
             f"get_config() of {path} returned {type(config).__name__}, not a ConfigDict"
         )
-    return config
+    return pairs
 
 
 def _set(config: ConfigDict, path: str, value: Any, source: str) -> None:
@@ -144,31 +186,22 @@ def _set(config: ConfigDict, path: str, value: Any, source: str) -> None:
         except ValueError as error:
             reason = f" ({error})" if str(error) else ""
             raise UserError(
-                f"{source}: {path} = {value!r} is not legal{reason}; write {legal.describe()}"
+                f"{source}: {path} = {shown(value)} is not legal{reason}; write {legal.describe()}"
             ) from error
     elif sections != ["model"]:  # whether the model has such a field, the model will say
-        known = [*KEYS, "model.FIELD"]
-        raise UserError(f"{source}: there is no key {path!r}{_nearest_key(path, known)}")
+        raise UserError(f"{source}: there is no key {shown(path)}{suggest_key(path)}")
+    elif not name.isidentifier() or name.startswith("_") or len(name) > 100:
+        raise UserError(f"{source}: a model has no field {shown(name)}; docs/models.md lists them")
     section = config
     for part in sections:
         section = section[part]
     section[name] = value
 
 
-def _nearest_key(path: str, known: list[str]) -> str:
-    """Nearest full key, or, for a key given without its section, the keys that end the same."""
-    last = path.rsplit(".", 1)[-1]
-    same_end = [key for key in known if key.rsplit(".", 1)[-1] == last]
-    if same_end:
-        return "; did you mean " + " or ".join(repr(key) for key in same_end) + "?"
-    inside = [key for key in known if key.startswith(f"{path}.")]
-    if inside:
-        return f"; it is a section with the keys {', '.join(inside)}"
-    return nearest(path, known) or f"; the keys are {', '.join(known)}"
-
-
-def _from_text(path: str, text: str) -> Any:
-    """The value that a text on the command line stands for, at a key."""
+def _from_text(path: str, text: Any) -> Any:
+    """The value that a text on the command line stands for, at a key; what is no text stays."""
+    if not isinstance(text, str):
+        return text
     if path in KEYS and isinstance(KEYS[path].legal, Text | Choice | Span):
         return text
     return literal(text)
@@ -179,9 +212,11 @@ def literal(text: str) -> Any:
     words = {"none": None, "null": None, "true": True, "false": False}
     if text.lower() in words:
         return words[text.lower()]
+    if len(text) > _LONGEST_LITERAL:
+        return text
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # deep nesting too
         return text
 
 

@@ -82,11 +82,10 @@ def shown(value: object, length: int = 120) -> str:
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
-def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
+def nearest(word: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5) -> str:
     """A hint such as `; did you mean 'ViT-B/16' or 'ViT-B/32'?`, or nothing when none is near."""
-    known = list(known)
     by_lower = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(word.lower(), by_lower, n=count, cutoff=0.5)
+    close = difflib.get_close_matches(word[:200].lower(), by_lower, n=count, cutoff=cutoff)
     if not close:
         return ""
     return "; did you mean " + " or ".join(repr(by_lower[name]) for name in close) + "?"

@@ -10,6 +10,9 @@ from typing import Any
 from vit_jax.legal_values import Choice, Flag, Integer, Number, Numbers, Rates, Span, Text
 from vit_jax.presets import PRESETS
 
+# What a config sets a key to that whoever runs it has to say.
+REQUIRED = "<REQUIRED>"
+
 # --------------------------------------------------------------------------------------- the table
 
 

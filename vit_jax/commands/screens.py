@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from vit_jax.errors import UserError, nearest
-from vit_jax.keys import KEYS
+from vit_jax.errors import UserError, nearest, shown
+
+_WIDTH_OF_PIPES = 160
 
 if TYPE_CHECKING:  # a list of keys is printed without JAX
     from vit_jax.runs import RunFolder
@@ -45,12 +46,28 @@ def in_words(metrics: Mapping[str, Any]) -> tuple[str, str]:
     return "accuracy", f"{100 * metrics['accuracy']:.2f} % ({right:,} of {examples})"
 
 
-def print_keys() -> None:
-    """Every key of the configuration, with its default and what it may be."""
-    table = Table("key", "default", "meaning", "legal values")
-    for path, key in KEYS.items():
-        table.add_row(f"--config.{path}", repr(key.default), key.meaning, key.legal.describe())
-    Console().print(table)
+def print_keys(words: Sequence[str] = ()) -> None:
+    """Keys of the configuration with their defaults, meanings and legal values.
+
+    A line for each where the output is no terminal, so that it can be searched.
+
+    Args:
+        words: only keys that have one of these in their name, meaning or legal values, or for which
+            it is the short name of others.
+
+    Raises:
+        UserError: no key has.
+    """
+    from vit_jax.key_names import find_keys
+
+    found = find_keys(words)
+    if not found:
+        raise UserError(f"no key has {' or '.join(map(shown, words))} in it; --keys lists all")
+    rows = [
+        (f"--config.{path}", repr(key.default), key.meaning, key.legal.describe())
+        for path, key in found.items()
+    ]
+    print_rows(("key", "default", "meaning", "legal values"), rows)
 
 
 def print_per_class(rows: Sequence["ClassRow"]) -> None:
@@ -90,7 +107,34 @@ def print_published(pattern: str) -> None:
     print_table(table)
 
 
+def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table on a terminal; else a line for each row, its cells between two spaces, none cut."""
+    if Console().is_terminal:
+        table = Table(headings[0])
+        for heading in headings[1:]:
+            table.add_column(heading, overflow="fold")
+        for row in rows:
+            table.add_row(*map(escape, row))
+        return print_table(table)
+    widths = [max(len(row[0]) for row in rows), *[0] * (len(headings) - 1)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
+
+
 def print_table(table: Table) -> None:
-    """A table that is not squeezed where the output is no terminal."""
+    """A table whose first column is whole: names are what is searched for and copied.
+
+    Where the output is no terminal, nothing is squeezed at all.
+    """
+    if table.columns:
+        table.columns[0].no_wrap, table.columns[0].overflow = True, "ignore"
+    for column in table.columns[1:]:
+        if column.overflow == "ellipsis":
+            column.overflow = "fold"
     console = Console()
-    console.print(table) if console.is_terminal else Console(width=160).print(table)
+    if not console.is_terminal:
+        console = Console(width=max(_WIDTH_OF_PIPES, console.measure(table).maximum))
+    needed = console.measure(table).minimum
+    if needed > console.width:  # a terminal wraps lines; a cut name is lost
+        console = Console(width=needed)
+    console.print(table)

@@ -14,6 +14,7 @@ from vit_jax.errors import (
     UserError,
     explained,
     nearest,
+    shown,
 )
 from vit_jax.startup import STOPPED, ignore_signals, unwind_on_signals
 
@@ -32,13 +33,16 @@ def train(
     timeout: Annotated[
         int, typer.Option(help="Seconds that processes wait for each other's sign of life.")
     ] = 100,
-    keys: Annotated[bool, typer.Option("--keys", help="List every --config.KEY and stop.")] = False,
+    keys: Annotated[
+        bool,
+        typer.Option("--keys", help="List every --config.KEY and stop; a word after it: some."),
+    ] = False,
 ) -> None:
     """Train a model, or go on with a run. --config.KEY=VALUE changes a key of the recipe."""
     from vit_jax.config import load_config
 
     if keys:
-        return print_keys()
+        return print_keys(context.args)
     overrides = _overrides(context.args)
     if not config:
         raise UserError(f"--config is missing; write --config=RECIPE.py{_recipes()}")
@@ -87,22 +91,34 @@ def train(
     print_last_screen(outcome.run, outcome.result)
 
 
+_FLAGS = ("--config", "--workdir", "--coordinator", "--processes", "--process", "--timeout")
+
+
 def _overrides(arguments: list[str]) -> list[tuple[str, str]]:
     """Pairs of key and text of `--config.KEY=VALUE` or `--config.KEY VALUE`."""
-    flags = ["--config", "--workdir", "--coordinator", "--processes", "--process", "--timeout"]
-    flags += ["--keys", "--help"]
     pairs, rest = [], list(arguments)
     while rest:
         flag, equals, text = rest.pop(0).partition("=")
         if not flag.startswith("--config."):
-            hint = nearest(flag, flags) or f"; there are {', '.join(flags)} and --config.KEY=VALUE"
-            raise UserError(f"train has no argument {flag}{hint}")
+            raise UserError(f"train has no argument {shown(flag)}{_nearest_flag(flag)}")
         if not equals:
             if not rest or rest[0].startswith("--"):
                 raise UserError(f"{flag} needs a value: {flag}=VALUE")
             text = rest.pop(0)
         pairs.append((flag.removeprefix("--config."), text))
     return pairs
+
+
+def _nearest_flag(flag: str) -> str:
+    """What was meant: an option, or a key without its `--config.`."""
+    from vit_jax.key_names import suggest_key
+
+    flags = [*_FLAGS, "--keys", "--help"]
+    if not flag.startswith("-"):
+        return f"; there are {', '.join(flags)} and --config.KEY=VALUE"
+    if hint := nearest(flag, flags, cutoff=0.75):
+        return hint
+    return suggest_key(flag.lstrip("-")).replace("did you mean '", "did you mean '--config.")
 
 
 def _recipes() -> str:
