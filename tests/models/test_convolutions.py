@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from vit_jax.models.convolutions import BatchNorm, conv
+from vit_jax.models.convolutions import BatchNorm, GroupNorm, conv
 
 
 def applied(x, train=True, momentum=0.1):
@@ -30,6 +30,42 @@ def test_a_large_mean_does_not_cancel_the_variance():
     """In one pass, E[x^2] - E[x]^2 of float32 would be of 1e8 and leave nothing of 1."""
     x = jnp.array([9999.0, 10001.0]).reshape(2, 1, 1, 1)
     np.testing.assert_allclose(applied(x)[0].ravel(), [-1, 1], rtol=1e-4)
+
+
+def nearly_constant():
+    """Channels near 12345, whose float32 means are off by 1e-3; one place of each is higher."""
+    x = np.full((3, 5, 7, 4), 12345.678, np.float32)
+    x[1, 2, 3] += np.array([0.0, 0.01, 0.1, 1.0], np.float32)
+    return x
+
+
+def test_a_batch_that_is_nearly_constant_is_normed_as_in_double_precision():
+    x = nearly_constant()
+    exact = x.astype(np.float64)
+    centred = exact - exact.mean((0, 1, 2))
+    expected = centred / np.sqrt(np.square(centred).mean((0, 1, 2)) + 1e-5)
+    out, moved, _ = applied(jnp.asarray(x))
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(out[..., 0], 0)
+    np.testing.assert_allclose(moved["mean"], 0.1 * exact.mean((0, 1, 2)), rtol=1e-6)
+
+
+def test_groups_are_normed_for_each_image_as_in_double_precision():
+    """Two groups of two channels of images that differ in mean and spread."""
+    random = np.random.RandomState(0).randn(3, 5, 7, 4).astype(np.float32)
+    for x in (nearly_constant(), random * np.float32([1, 1, 9, 9]) + 100):
+        grouped = x.astype(np.float64).reshape(3, 5, 7, 2, 2)
+        centred = grouped - grouped.mean((1, 2, 4), keepdims=True)
+        deviation = np.sqrt(np.square(centred).mean((1, 2, 4), keepdims=True) + 1e-6)
+        params = {"scale": jnp.array([1.0, 2, 3, 4]), "bias": jnp.array([0.0, 0, 0, 5])}
+        expected = (centred / deviation).reshape(x.shape) * params["scale"] + params["bias"]
+        out = GroupNorm(groups=2).apply({"params": params}, jnp.asarray(x))
+        np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_groups_have_to_divide_the_channels():
+    with pytest.raises(ValueError, match="channels=6 is not a multiple of groups, 4"):
+        GroupNorm(groups=4).init(jax.random.key(0), jnp.ones((1, 2, 2, 6)))
 
 
 def test_otherwise_the_kept_statistics_are_used_and_stay():

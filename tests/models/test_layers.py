@@ -15,6 +15,7 @@ from vit_jax.models.layers import (
     LayerScale,
     Mlp,
     PatchEmbed,
+    centre,
     drop_path_rates,
     patchify,
 )
@@ -117,6 +118,33 @@ def test_norm_survives_a_mean_far_above_the_spread():
     norm = LayerNorm()
     out = norm.apply(norm.init(jax.random.key(0), x), x)
     np.testing.assert_allclose(np.abs(out), 1.0, rtol=1e-3)
+
+
+def normed(x, epsilon):
+    """Layer normalisation in double precision."""
+    x = np.asarray(x, np.float64)
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + epsilon)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_norm_of_a_constant_or_nearly_constant_input_is_that_of_double_precision(dtype):
+    """The rounding of a float32 mean near 12345 is 1e-3, the root of epsilon."""
+    rows = []
+    for constant in (12345.678, 987.654, -30_000.1, 1e6, 0.1):
+        for step in (0.0, 0.01, 1.0):
+            rows += [np.full(768, constant, np.float32)]
+            rows[-1][5] += np.float32(step)
+    x = jnp.asarray(np.stack(rows)).astype(dtype)
+    out = jax.jit(LayerNorm().apply)(LayerNorm().init(jax.random.key(0), x), x)
+    np.testing.assert_allclose(out, normed(x, 1e-6), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(out[0], 0)
+
+
+def test_the_rounding_of_the_mean_has_no_gradient():
+    """The derivative of x - mean(x) is I - 1/n."""
+    jacobian = jax.jacobian(lambda x: centre(x, 0))(jnp.array([12345.678, 1.0, -3.0, 0.2]))
+    np.testing.assert_allclose(jacobian, np.eye(4) - 0.25, atol=1e-7)
 
 
 def test_norm_statistics_are_float32_for_bfloat16():

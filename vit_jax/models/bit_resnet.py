@@ -17,8 +17,9 @@ from flax import linen as nn
 from flax.typing import Dtype
 from jaxtyping import Array, Float
 
+from vit_jax.models.convolutions import GroupNorm
 from vit_jax.models.fields import Checked
-from vit_jax.models.layers import PatchEmbed
+from vit_jax.models.layers import PatchEmbed, centre
 
 
 class StdConv(Checked):
@@ -56,7 +57,7 @@ def standardise(
     kernel: Float[Array, "height width in out"], std_eps: float, var_eps: float
 ) -> Float[Array, "height width in out"]:
     """A kernel with mean 0 and deviation 1 for each output."""
-    centred = kernel - kernel.mean(axis=(0, 1, 2))
+    centred = centre(kernel, (0, 1, 2))
     variance = jnp.square(centred).mean(axis=(0, 1, 2))
     return centred / (jnp.sqrt(variance + var_eps) + std_eps)
 
@@ -85,8 +86,8 @@ class BottleneckUnit(Checked):
             eps = (self.std_eps, self.var_eps)
             return StdConv(features, kernel_size, stride, *eps, self.dtype, name=name)
 
-        def norm(name: str, **fields) -> nn.GroupNorm:
-            return _group_norm(self.groups, self.norm_eps, self.dtype, name, **fields)
+        def norm(name: str, **fields) -> GroupNorm:
+            return GroupNorm(self.groups, self.norm_eps, dtype=self.dtype, name=name, **fields)
 
         wide = 4 * self.width
         shortcut = x
@@ -142,7 +143,7 @@ class ResNetPatchEmbed(PatchEmbed):
         eps = {"std_eps": self.std_eps, "var_eps": self.var_eps}
         root = StdConv(self.stem_width, 7, 2, **eps, dtype=self.dtype, name="conv_root")
         x = root(images)
-        x = _group_norm(self.groups, self.norm_eps, self.dtype, "norm_root")(x)
+        x = GroupNorm(self.groups, self.norm_eps, dtype=self.dtype, name="norm_root")(x)
         x = nn.max_pool(jax.nn.relu(x), (3, 3), strides=(2, 2), padding="SAME")
         for i, units in enumerate(self.stem_units):
             unit = {
@@ -159,10 +160,3 @@ class ResNetPatchEmbed(PatchEmbed):
 def stride_of(stem_units: tuple[int, ...]) -> int:
     """Pixels of the picture for each place of the feature map, in both directions."""
     return 4 * 2 ** max(len(stem_units) - 1, 0)
-
-
-def _group_norm(groups: int, epsilon: float, dtype: Dtype, name: str, **fields) -> nn.GroupNorm:
-    # E[x^2] - E[x]^2, linen's faster variance, cancels where the mean is large.
-    return nn.GroupNorm(
-        groups, epsilon=epsilon, dtype=dtype, use_fast_variance=False, name=name, **fields
-    )

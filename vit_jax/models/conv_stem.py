@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 
 from vit_jax.errors import shown
 from vit_jax.models import legal
+from vit_jax.models.convolutions import BatchNorm
 from vit_jax.models.layers import PatchEmbed
 from vit_jax.models.registry import register
 from vit_jax.models.vit import ViT
@@ -64,14 +65,9 @@ class ConvStem(PatchEmbed):
                 dtype=self.dtype,
                 name=f"conv_{i}",
             )(x)
-            x = nn.BatchNorm(
-                use_running_average=not train,
-                momentum=0.9,
-                epsilon=self.norm_eps,
-                dtype=self.dtype,
-                use_fast_variance=False,  # E[x^2] - E[x]^2 cancels where the mean is large
-                name=f"norm_{i}",
-            )(x)
+            x = BatchNorm(
+                epsilon=self.norm_eps, dtype=self.dtype, unbiased=False, name=f"norm_{i}"
+            )(x, train=train)
             x = jax.nn.relu(x)
         x = super().__call__(x)
         self.sow("intermediates", "out", x)

@@ -1,4 +1,4 @@
-"""The parts that convolutional networks share: convolutions as torch pads them, BatchNorm.
+"""The parts that convolutional networks share: convolutions as torch pads them, and their norms.
 
 What is notable here:
 - A convolution of k x k pads k // 2 pixels on every side, as torch's do. TensorFlow's "SAME" pads
@@ -8,7 +8,9 @@ What is notable here:
   turn, as in torch.
 - The running variance is torch's, which is unbiased: of n values per channel it is n / (n - 1)
   times the variance that the batch itself is divided by. linen's own BatchNorm keeps the biased
-  one, which is 2 % smaller with 49 values, and takes the variance in one pass, which cancels.
+  one, which is 2 % smaller with 49 values.
+- Batch and group statistics are free of the rounding of their mean (`layers.centre`), which
+  linen's norms divide by a deviation that may be smaller still.
 """
 
 from typing import Any
@@ -23,6 +25,7 @@ from jaxtyping import Array, Float
 from vit_jax.errors import shown
 from vit_jax.models import legal
 from vit_jax.models.fields import Checked
+from vit_jax.models.layers import centre
 
 # He et al. 2015, "Delving Deep into Rectifiers", with the fans of what goes out: torch's
 # kaiming_normal_(mode="fan_out"), which torchvision and timm give the convolutions of ResNets.
@@ -74,7 +77,8 @@ class BatchNorm(Checked):
     Parameters `scale` and `bias`; collection `batch_stats` with `mean` and `var`, which move by
     `momentum` towards each batch's in training and are what is divided by otherwise. Momentum and
     epsilon are torch's: linen and TensorFlow call 0.9 what is 0.1 here. Statistics are float32,
-    the result is in `dtype`.
+    the result is in `dtype`. The running variance is unbiased, or, without `unbiased`, the one that
+    the batch is divided by.
 
     Raises:
         ValueError: training with a single value per channel, which would be 0 whatever it was.
@@ -84,6 +88,7 @@ class BatchNorm(Checked):
     epsilon: float = 1e-5
     scale_init: Initializer = nn.initializers.ones_init()
     dtype: Dtype = jnp.float32
+    unbiased: bool = True
 
     @nn.compact
     def __call__(
@@ -95,21 +100,51 @@ class BatchNorm(Checked):
         kept_mean = self.variable("batch_stats", "mean", jnp.zeros, channels)
         kept_variance = self.variable("batch_stats", "var", jnp.ones, channels)
         x = x.astype(jnp.float32)
-        mean, variance = kept_mean.value, kept_variance.value
-        if train:
+        if not train:
+            centred, variance = x - kept_mean.value, kept_variance.value
+        else:
             count = x.size // x.shape[-1]
             if count == 1:
                 raise ValueError(
                     f"BatchNorm at {'/'.join(self.path)}: training needs more than one value per "
                     f"channel, got the shape {x.shape}; take a larger batch, or larger pictures."
                 )
-            mean = x.mean(axis=(0, 1, 2))
-            variance = jnp.square(x - mean).mean(axis=(0, 1, 2))
+            centred = centre(x, (0, 1, 2))
+            variance = jnp.square(centred).mean(axis=(0, 1, 2))
             if not self.is_initializing():
-                unbiased = variance * (count / (count - 1))
-                for kept, new in ((kept_mean, mean), (kept_variance, unbiased)):
+                kept_is = variance * (count / (count - 1)) if self.unbiased else variance
+                for kept, new in ((kept_mean, x.mean(axis=(0, 1, 2))), (kept_variance, kept_is)):
                     kept.value = kept.value + self.momentum * (new - kept.value)
-        normal = (x - mean) * jax.lax.rsqrt(variance + self.epsilon)
+        normal = centred * jax.lax.rsqrt(variance + self.epsilon)
+        return (normal * scale + bias).astype(self.dtype)
+
+
+class GroupNorm(Checked):
+    """Normalises every image over all pixels and the channels of a group (Wu & He 2018).
+
+    Parameters `scale` and `bias` of each channel. Statistics are float32, the result is in `dtype`.
+
+    Raises:
+        ValueError: the groups do not divide the channels.
+    """
+
+    groups: int = 32
+    epsilon: float = 1e-6
+    scale_init: Initializer = nn.initializers.ones_init()
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "batch height width channels"]
+    ) -> Float[Array, "batch height width channels"]:
+        channels = x.shape[-1]
+        legal.check_multiple("GroupNorm", "channels", channels, "groups", self.groups)
+        scale = self.param("scale", self.scale_init, (channels,))
+        bias = self.param("bias", nn.initializers.zeros_init(), (channels,))
+        grouped = x.astype(jnp.float32).reshape(len(x), -1, self.groups, channels // self.groups)
+        centred = centre(grouped, (1, 3))
+        variance = jnp.square(centred).mean(axis=(1, 3), keepdims=True)
+        normal = (centred * jax.lax.rsqrt(variance + self.epsilon)).reshape(x.shape)
         return (normal * scale + bias).astype(self.dtype)
 
 
