@@ -455,5 +455,5 @@ def test_bfloat16_takes_norm_and_softmax_statistics_in_float32():
         for equation in program.eqns
         if equation.primitive.name in ("reduce_sum", "reduce_max", "exp", "rsqrt")
     ]
-    assert len(statistics) == 5 * 3 + 2 * 3  # five norms: two sums, one root; two softmaxes
+    assert len(statistics) == 5 * 4 + 2 * 3  # five norms: three sums, one root; two softmaxes
     assert {e.invars[0].aval.dtype for e in statistics} == {jnp.dtype("float32")}

@@ -13,6 +13,8 @@ from vit_jax.models import create_model, list_models, model_fields
 from vit_jax.training.groups import (
     decay_mask,
     format_groups,
+    is_in_block,
+    is_stacked,
     parameter_groups,
     rate_factors,
     trainable_mask,
@@ -184,6 +186,29 @@ def test_what_is_frozen_to_the_last_block_is_not_trainable():
     assert some["blocks/norm1/scale"].ravel().tolist() == [False] * 4 + [True] * 8
     none = named(trainable_mask(config_with(rates=((r"blocks_.*", 0),)), stacked(VIT)))
     assert not none["blocks/norm1/scale"]
+
+
+def test_stacks_are_found_at_any_depth():
+    """A tower of two stacked blocks within a stage: layers 1 and 2, the head 3."""
+    tower = {"blocks": {"fc1": {"kernel": jax.ShapeDtypeStruct((2, 3, 4), jnp.float32)}}}
+    params = {"stages_0": tower, "head": VIT["head"]}
+    rates = (("stages_0/blocks_1/.*", 3.0),)
+    got = named(rate_factors(config_with(layer_decay=0.5, rates=rates), params))
+    np.testing.assert_array_equal(
+        got["stages_0/blocks/fc1/kernel"], np.array([0.25, 1.5]).reshape(2, 1, 1)
+    )
+    path, _ = jax.tree_util.tree_leaves_with_path(params["stages_0"])[0]
+    assert is_stacked(path) and is_in_block(path)
+
+
+@pytest.mark.parametrize("other", [(5,), (), (3,)])
+def test_a_part_that_is_called_a_stack_and_is_none_is_refused(other):
+    leaves = {"a": jax.ShapeDtypeStruct((3, 4), jnp.float32)}
+    leaves["b"] = jax.ShapeDtypeStruct(other, jnp.float32)
+    if other == (3,):  # stacks within stacks
+        leaves = {"blocks": leaves}
+    with pytest.raises(UserError, match="under 'tower/blocks' are no stack of blocks.*blocks_0"):
+        rate_factors(default_config(), {"tower": {"blocks": leaves}})
 
 
 @pytest.mark.parametrize(

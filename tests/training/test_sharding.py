@@ -163,6 +163,8 @@ def test_an_axis_that_does_not_divide_stays_whole():
 def test_arrays_without_a_rule_are_cut_along_their_longest_axis_and_vectors_are_not():
     assert partition("stem/conv/kernel", (3, 3, 3, 64), CUBE) == P(None, None, None, "fsdp")
     assert partition("norm/scale", (64,), CUBE) == P()
+    assert partition("params/blocks/norm1/scale", (12, 64), CUBE) == P()
+    assert partition("params/blocks/conv/kernel", (64, 3, 8), CUBE) == P(None, None, "fsdp")
     assert partition("step", (), CUBE) == P()
 
 

@@ -13,7 +13,7 @@ too. The factor is the product of two:
 
 A path is written `blocks_0/attn/qkv/kernel`. Blocks that are stacked along a leading axis, as
 `blocks/attn/qkv/kernel`, are treated as if they stood apart: they have the same paths and layers,
-and their factor is an array along that axis.
+and their factor is an array along that axis. Blocks and stacks may lie at any depth of the tree.
 """
 
 import itertools
@@ -34,6 +34,8 @@ Path = tuple[DictKey, ...]
 
 STACK = "blocks"  # the name of blocks that are stacked
 
+# A part of the path that is a residual block: of any architecture, of a hybrid's ResNet ("units").
+_BLOCK_PART = re.compile(rf"{STACK}(_\d+)?|units_\d+")
 _BLOCK = re.compile(r"(?:stages_(\d+)/)?blocks_(\d+)(?=/|$)")
 _STAGE = re.compile(r"stages_(\d+)/(\w+)")
 # The parameters outside the blocks, by their first name, or the first one within a stage.
@@ -110,8 +112,13 @@ def decay_mask(params: Params) -> Params:
 
 
 def is_stacked(path: Path) -> bool:
-    """Whether a leaf holds one tensor for each block, along its first axis."""
-    return path[0].key == STACK
+    """Return True for a leaf that holds one tensor for each block, along its first axis."""
+    return any(key.key == STACK for key in path)
+
+
+def is_in_block(path: Path) -> bool:
+    """Return True for a leaf of a residual block, stacked or not, at any depth of the tree."""
+    return any(_BLOCK_PART.fullmatch(key.key) for key in path[:-1])
 
 
 # --------------------------------------------------------------------------------- for the reader
@@ -169,6 +176,7 @@ def _grouping(
 ) -> Callable[[str], tuple[str | None, int | None, float]]:
     """A function from a parameter's path to its pattern, its layer and its factor."""
     settings = config.optimizer
+    _check_stacks(params)
     names = list(_all_names(params))
     patterns = _first_matches(settings.rates, names)
     factors = dict(settings.rates)
@@ -252,6 +260,29 @@ def _all_names(params: Params) -> Iterator[str]:
 
 def _names(path: Path, leaf: Any) -> list[str]:
     """The path of a leaf as text; for a stack of blocks the paths that they would have apart."""
-    first, *others = (key.key for key in path)
-    stack = [f"{STACK}_{i}" for i in range(leaf.shape[0])] if is_stacked(path) else [first]
-    return ["/".join((one, *others)) for one in stack]
+    parts = [key.key for key in path]
+    if not is_stacked(path):
+        return ["/".join(parts)]
+    place = parts.index(STACK)
+    before, after = parts[:place], parts[place + 1 :]
+    return ["/".join((*before, f"{STACK}_{i}", *after)) for i in range(leaf.shape[0])]
+
+
+def _check_stacks(params: Params) -> None:
+    """What is named as a stack must be one: every leaf with the same leading axis."""
+    lengths: dict[tuple, set] = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        names = tuple(key.key for key in path)
+        if STACK not in names:
+            continue
+        stack = names[: names.index(STACK) + 1]
+        nested = STACK in names[len(stack) :]
+        length = leaf.shape[0] if leaf.shape and not nested else None
+        lengths.setdefault(stack, set()).add(length)
+    for stack, found in lengths.items():
+        if len(found) > 1 or None in found:
+            raise UserError(
+                f"the parameters under {'/'.join(stack)!r} are no stack of blocks, one for each "
+                f"place of a common leading axis, which the name {STACK!r} is kept for; give the "
+                f"submodule another name, or name its parts {STACK}_0, {STACK}_1, ..."
+            )

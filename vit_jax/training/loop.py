@@ -26,6 +26,7 @@ from vit_jax.training.groups import format_groups, parameter_groups
 from vit_jax.training.hardware import find_peak, training_flops
 from vit_jax.training.metrics import MultiLabelPredictions, Predictions
 from vit_jax.training.objectives import Batch
+from vit_jax.training.optimizer import count_branches, format_branches, optimizer_notes
 from vit_jax.training.profiling import Profile
 from vit_jax.training.reporting import MetricsLog, Reporter
 from vit_jax.training.spikes import SpikeDetector
@@ -279,6 +280,11 @@ class Loop:
         if experiment.config.optimizer.rates or experiment.config.optimizer.layer_decay != 1:
             groups = parameter_groups(experiment.config, self.state.params)
             self.report.say(format_groups(groups))
+        branches = count_branches(experiment.config, self.state.params)
+        if "adam" in branches:
+            self.report.say(f"optimizer: {format_branches(branches)}")
+        for note in optimizer_notes(experiment.config, self.state.params):
+            self.report.say(f"warning: {note}")
         names = experiment.record.class_names
         more = f", and {classes - 20:,} more" if classes > 20 else ""
         self.report.say(f"classes in order: {', '.join(names[:20])}{more}")

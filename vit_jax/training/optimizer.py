@@ -9,9 +9,11 @@ What is notable here:
 - Frozen parameters have no moments, take no part in the norm that is clipped, and keep their bits.
 - Where blocks are stacked along a leading axis, what a rule computes for a tensor (a norm, a
   product) it computes for each block, so the stack learns as the blocks would apart.
+- Two rules treat some parameters by Adam: Muon all but the matrices of blocks, LAMB all but what is
+  decayed. How many parameters each branch has can be asked for, and no branch is empty in silence.
 """
 
-import re
+import math
 from typing import Any
 
 import jax
@@ -24,11 +26,12 @@ from optax.contrib import MuonDimensionNumbers
 from vit_jax.errors import UserError
 from vit_jax.keys import KEYS
 from vit_jax.training.groups import (
-    STACK,
     Params,
     Path,
     decay_mask,
+    is_in_block,
     is_stacked,
+    parameter_groups,
     rate_factors,
 )
 
@@ -53,11 +56,13 @@ def make_optimizer(
         params_shapes: the tree of parameters, or of their `jax.ShapeDtypeStruct`.
 
     Raises:
-        UserError: a key is set that this optimizer does not read, or a pattern of
-            `optimizer.rates` does not fit the parameters.
+        UserError: a key is set that this optimizer does not read, a pattern of
+            `optimizer.rates` does not fit the parameters, or Muon finds no matrix in them.
     """
     settings = config.optimizer
     _check_read(settings)
+    if settings.name == "muon":
+        _check_matrices(params_shapes)
     factors = rate_factors(config, params_shapes)
     labels = jax.tree.map(lambda factor: "trained" if np.any(factor) else "frozen", factors)
 
@@ -72,6 +77,61 @@ def make_optimizer(
     if any(np.any(factor != 1) for factor in jax.tree.leaves(factors)):
         optimizer = optax.chain(optimizer, _multiply(factors))
     return optimizer
+
+
+def count_branches(config: ConfigDict, params: Params) -> dict[str, int]:
+    """Return how many parameters each rule of the optimizer trains, by its name.
+
+    `{"muon": 5308416, "adam": 409000, "frozen": 0}`; one rule alone where there are no two.
+
+    Args:
+        params: arrays or their shapes.
+    """
+    name = config.optimizer.name
+    branches = dict.fromkeys(
+        (name, "adam", "frozen") if name in _WITH_ADAM else (name, "frozen"), 0
+    )
+    own = _WITH_ADAM[name](params) if name in _WITH_ADAM else jax.tree.map(lambda _: True, params)
+    factors = rate_factors(config, params)
+    for leaf, factor, is_own in zip(*map(jax.tree.leaves, (params, factors, own)), strict=True):
+        size = math.prod(leaf.shape)
+        trained = size * np.count_nonzero(factor) // np.size(factor)
+        branches[name if is_own else "adam"] += trained
+        branches["frozen"] += size - trained
+    return branches
+
+
+def format_branches(branches: dict[str, int]) -> str:
+    """Return what `count_branches` gives in words: `muon 5,308,416 parameters, adam 409,000`."""
+    (name, count), *others = branches.items()
+    said = [f"{other} {number:,}" for other, number in others if number or other != "frozen"]
+    return ", ".join([f"{name} {count:,} parameters", *said])
+
+
+def optimizer_notes(config: ConfigDict, params: Params) -> list[str]:
+    """Return sentences on settings of the optimizer that have no effect on these parameters.
+
+    Args:
+        params: arrays or their shapes.
+    """
+    settings, notes = config.optimizer, []
+    groups = [group for group in parameter_groups(config, params) if group.factor]
+    if settings.name in _WITH_ADAM and not count_branches(config, params)[settings.name]:
+        notes.append(
+            f"optimizer.name = {settings.name!r} has no effect: all parameters that it treats are "
+            "frozen or missing, and the others get Adam"
+        )
+    if settings.weight_decay and not any(group.decayed for group in groups):
+        notes.append(
+            f"optimizer.weight_decay = {settings.weight_decay:g} has no effect: none of the "
+            "trained parameters is named 'kernel', as those of dense layers and convolutions are"
+        )
+    if settings.layer_decay != 1 and len({group.layer for group in groups}) == 1:
+        notes.append(
+            f"optimizer.layer_decay = {settings.layer_decay:g} has no effect between layers: all "
+            "trained parameters are of one layer"
+        )
+    return notes
 
 
 def _rule(settings: ConfigDict) -> list[optax.GradientTransformation]:
@@ -118,6 +178,9 @@ def _adafactor(b1: float, b2: float, moment_dtype: Any) -> optax.GradientTransfo
 def _muon(settings: ConfigDict, moment_dtype: Any) -> optax.GradientTransformation:
     """Muon (Jordan et al. 2024) for the matrices of the blocks, Adam for everything else.
 
+    A convolution kernel is the matrix of what its window holds and what comes out, (height * width
+    * in, out), as in Jordan's code. A depthwise one is no matrix: each channel has a filter alone.
+
     Updates of matrices are scaled to the size of Adam's, 0.2 in each entry, so that learning rate
     and weight decay of AdamW go on to hold (Liu et al. 2025, "Muon is Scalable for LLM Training").
     """
@@ -133,11 +196,7 @@ def _muon(settings: ConfigDict, moment_dtype: Any) -> optax.GradientTransformati
     others = optax.scale_by_adam(settings.b1, settings.b2, settings.eps, mu_dtype=moment_dtype)
 
     def labels(params: Params) -> Any:
-        return jax.tree.map(
-            lambda axes: "others" if axes is None else "matrices",
-            _muon_matrices(params),
-            is_leaf=lambda axes: axes is None or isinstance(axes, MuonDimensionNumbers),
-        )
+        return jax.tree.map(lambda own: "matrices" if own else "others", _is_matrix(params))
 
     return optax.partition({"matrices": matrices, "others": others}, labels)
 
@@ -146,18 +205,49 @@ def _muon_matrices(params: Params) -> Any:
     """For each parameter the axes of its matrix, or None where it is none of the blocks'."""
 
     def axes(path: Path, leaf: Any) -> MuonDimensionNumbers | None:
-        names = [key.key for key in path]
-        if names[-1] != "kernel" or not re.fullmatch(rf"{STACK}(_\d+)?", names[0]):
+        if path[-1].key != "kernel" or not is_in_block(path):
             return None
-        layer, rank = names[-2], leaf.ndim - is_stacked(path)
+        layer, rank = path[-2].key, len(leaf.shape) - is_stacked(path)
         # Counted from the end, so that the axis of a stack is a batch of matrices; so are q, k, v.
         if (layer, rank) == ("qkv", 4):  # (width, 3, heads, head_dim)
             return MuonDimensionNumbers(reduction_axis=-4, output_axis=(-2, -1))
-        if (layer, rank) == ("out", 3):  # (heads, head_dim, width)
-            return MuonDimensionNumbers(reduction_axis=(-3, -2), output_axis=-1)
-        return MuonDimensionNumbers(reduction_axis=-2, output_axis=-1) if rank == 2 else None
+        if layer in _ONE_PROJECTION and rank == 3:  # (width, heads, head_dim)
+            return MuonDimensionNumbers(reduction_axis=-3, output_axis=(-2, -1))
+        # Attention's `out` (heads, head_dim, width), a dense layer, a convolution of any rank.
+        is_depthwise = layer != "out" and rank > 2 and leaf.shape[-2] == 1
+        if rank < 2 or is_depthwise:
+            return None
+        return MuonDimensionNumbers(reduction_axis=tuple(range(-rank, -1)), output_axis=-1)
 
     return jax.tree_util.tree_map_with_path(axes, params)
+
+
+# Of attention layers that keep queries, keys and values apart, as linen's own does.
+_ONE_PROJECTION = ("query", "key", "value", "q", "k", "v")
+
+
+def _is_matrix(params: Params) -> Any:
+    """A tree like the parameters', True for the matrices that Muon takes."""
+    return jax.tree.map(
+        lambda axes: axes is not None,
+        _muon_matrices(params),
+        is_leaf=lambda axes: axes is None or isinstance(axes, MuonDimensionNumbers),
+    )
+
+
+# The rules that leave some parameters to Adam, and which are their own.
+_WITH_ADAM = {"muon": _is_matrix, "lamb": decay_mask}
+
+
+def _check_matrices(params: Params) -> None:
+    """Muon must have a matrix to work on."""
+    if not any(jax.tree.leaves(_is_matrix(params))):
+        raise UserError(
+            "optimizer.name = 'muon' is for the matrices of blocks, and this model has none: no "
+            "kernel lies under a name such as blocks_0 (parameters begin with "
+            f"{', '.join(dict.fromkeys(map(str, params)))}); write --config.optimizer.name=adamw, "
+            "or name the blocks of the model blocks_0, blocks_1, ..."
+        )
 
 
 def _multiply(factors: Params) -> optax.GradientTransformation:

@@ -129,9 +129,10 @@ def partition(path: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
         if re.search(f"(^|/){end}$", path) and len(shape) >= len(axes):
             whole = (None,) * (len(shape) - len(axes))
             return _divisible((*whole, *axes), shape, mesh)
-    if len(shape) < 2:
+    stacked = "blocks" in path.split("/")  # their first axis stays whole, as with a rule
+    if len(shape) - stacked < 2:
         return PartitionSpec()
-    longest = max(range(len(shape)), key=lambda axis: shape[axis])
+    longest = max(range(int(stacked), len(shape)), key=lambda axis: shape[axis])
     axes = tuple("fsdp" if axis == longest else None for axis in range(len(shape)))
     return _divisible(axes, shape, mesh)
 
