@@ -2,7 +2,7 @@
 
 import pytest
 
-from vit_jax.key_names import _BY_SHORT, _FIELDS, find_keys, suggest_field, suggest_key
+from vit_jax.key_names import _BY_SHORT, find_keys, suggest_key
 from vit_jax.keys import KEYS
 from vit_jax.models import model_fields
 from vit_jax.models.registry import MODELS
@@ -54,14 +54,6 @@ def test_all_that_is_suggested_exists():
     fields = {field for name in MODELS for field in model_fields(name)}
     for key in _BY_SHORT.values():
         assert key in KEYS or key.removeprefix("model.") in fields
-    assert set(_FIELDS) <= fields
-
-
-@pytest.mark.parametrize(
-    ("word", "field"), [("img_size", "image_size"), ("embed_dim", "width"), ("num_heads", "heads")]
-)
-def test_fields_of_other_libraries_lead_to_ours(word, field):
-    assert suggest_field(word, model_fields("ViT-B/16")) == field
 
 
 def test_keys_are_found_by_a_word_of_theirs_and_by_their_short_names():

@@ -117,34 +117,6 @@ _OF_WORKDIR = (
 
 _WITH_UNIT = ' (with its unit, such as "5 epochs"; a bare number is steps)'
 
-# Fields of a model, as timm, Hugging Face and torchvision call them.
-_FIELDS = {
-    "depth": "num_hidden_layers num_layers layers n_layers blocks",
-    "drop_path": "drop_path_rate stochastic_depth stochastic_depth_prob dpr",
-    "heads": "num_heads num_attention_heads n_heads nhead",
-    "image_size": "img_size imgsz input_size resolution size",
-    "in_channels": "in_chans num_channels channels",
-    "mlp_dropout": "drop_rate dropout proj_drop_rate hidden_dropout_prob drop",
-    "attention_dropout": "attn_drop attn_drop_rate attention_probs_dropout_prob",
-    "layer_scale": "init_values layer_scale_init_value ls_init_value ls",
-    "mlp_width": "mlp_dim intermediate_size",
-    "norm_eps": "layer_norm_eps eps",
-    "num_classes": "num_labels nb_classes classes n_classes",
-    "patch_size": "patch",
-    "pool": "global_pool pooling gp",
-    "positions": "pos_embed pos_embedding position_embedding",
-    "registers": "reg_tokens num_register_tokens num_registers",
-    "class_token": "cls_token",
-    "width": "embed_dim hidden_size dim hidden_dim d_model",
-    "widths": "embed_dims dims hidden_sizes channels",
-    "window": "window_size",
-    "remat": "grad_checkpointing gradient_checkpointing",
-}
-_BY_FIELD_WORD: dict[str, list[str]] = {}
-for _field, _words in _FIELDS.items():
-    for _word in _words.split():
-        _BY_FIELD_WORD.setdefault(_word, []).append(_field)
-
 
 def suggest_key(path: str) -> str:
     """The end of a sentence on a key that does not exist: `; did you mean 'seed'?`, or the like."""
@@ -183,11 +155,6 @@ def find_keys(words: Iterable[str]) -> dict[str, Key]:
         return any(word in said or _BY_SHORT.get(_bare(word)) == path for word in words)
 
     return {path: key for path, key in KEYS.items() if not words or has(path, key)}
-
-
-def suggest_field(field: str, known: Iterable[str]) -> str | None:
-    """The field of a model that a foreign name means; None where there is none."""
-    return next((one for one in _BY_FIELD_WORD.get(_bare(field), []) if one in known), None)
 
 
 def _key_of(name: str, last: str) -> str | None:

@@ -144,6 +144,13 @@ def test_the_splits_of_a_dataset_are_listed_with_their_sizes(data_dir):
 @pytest.mark.parametrize(
     "dataset, sentence",
     [
+        ("Folder:pix", "mean 'folder:pix'"),
+        ("FOLDER:", "mean 'folder:PATH'"),
+        ("imagefolder: pix", "mean 'folder:pix'"),
+        ("CSV:a.csv", "mean 'csv:a.csv'"),
+        ("Tfds:Cifar10", "mean 'tfds:cifar10'"),
+        ("torchvision:CIFAR10", "mean 'tfds:cifar10'"),
+        ("Digits", "mean 'digits'"),
         ("digts", "no dataset 'digts'.*digits or folder:PATH or csv:PATH.*mean 'digits'"),
         ("cifar10", "did you mean 'tfds:cifar10'"),
         ("folder:", "names no path; write folder:PATH"),

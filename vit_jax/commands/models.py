@@ -6,7 +6,7 @@ import typer
 from rich.table import Table
 
 from vit_jax.commands.screens import print_published, print_table
-from vit_jax.errors import UserError, nearest
+from vit_jax.errors import UserError
 from vit_jax.progress import progress_bars
 
 if TYPE_CHECKING:  # help does not wait for JAX
@@ -76,12 +76,13 @@ def summary(
 def _names(patterns: list[str]) -> list[str]:
     """The registered names that match, in the order asked for."""
     from vit_jax.models import list_models
+    from vit_jax.models.registry import suggest_model
 
     names = []
     for pattern in patterns:
         found = list_models(pattern)
         if not found:
-            hint = nearest(pattern.strip("*"), list_models()) or "; see python -m vit_jax models"
+            hint = suggest_model(pattern.strip("*")) or "; see python -m vit_jax models"
             raise UserError(f"no model is called {pattern!r}{hint}")
         names += found
     return list(dict.fromkeys(names))

@@ -26,7 +26,7 @@ from vit_jax.data.folder import list_folder
 from vit_jax.data.paths import as_text, same_form, some_of
 from vit_jax.data.splits import Listing, divide, split_sizes
 from vit_jax.data.tables import list_table
-from vit_jax.errors import UserError, nearest
+from vit_jax.errors import UserError, nearest, shown
 
 DATASET_FORMS = ("digits", "folder:PATH", "csv:PATH", "jsonl:PATH", "tfds:NAME", "tfds:NAME:CONFIG")
 IN_MEMORY_BYTES = 512 * 2**20  # decoded; CIFAR-10 takes 147 MiB, ImageNet some 500 GB
@@ -203,15 +203,36 @@ def _builder(
     )
 
 
+# What people write in front of a path or name, by the kind that it means.
+_KINDS = {
+    "folder": "folder folders imagefolder image_folder dir directory path file files images",
+    "csv": "csv tsv table manifest",
+    "jsonl": "jsonl json ndjson",
+    "tfds": "tfds tf tensorflow tensorflow_datasets tensorflow-datasets torchvision hf huggingface",
+}
+_KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words.split()}
+
+
 def _no_such_dataset(dataset: str) -> str:
+    forms = f"a dataset is named {' or '.join(DATASET_FORMS)}"
+    return f"there is no dataset {shown(dataset)}; {forms}{_nearest_dataset(dataset)}"
+
+
+def _nearest_dataset(dataset: str) -> str:
+    """The end of that sentence: the spelling that was meant, where that can be told."""
     path = os.path.expanduser(dataset)
-    kind = "folder" if os.path.isdir(path) else os.path.splitext(path)[1].removeprefix(".")
+    kind = os.path.splitext(path)[1].removeprefix(".").lower()
+    kind = "folder" if os.path.isdir(path) else _KIND_OF.get(kind, "")
     if dataset and os.path.exists(path) and kind in ("folder", *TABLE_KINDS):
-        hint = f"; for what lies at that path, write {kind}:{dataset}"
-    else:
-        known = ["digits", *(f"tfds:{name}" for name in tfds_source.known_names())]
-        hint = nearest(dataset, known)
-    return f"there is no dataset {dataset!r}; a dataset is named {' or '.join(DATASET_FORMS)}{hint}"
+        return f"; for what lies at that path, write {kind}:{dataset}"
+    before, colon, rest = dataset.partition(":")
+    known = ["digits", *(f"tfds:{name}" for name in tfds_source.known_names())]
+    if colon and (kind := _KIND_OF.get(before.strip().lower())):
+        meant = f"{kind}:{rest.strip() or 'PATH'}"
+        if kind == "tfds":
+            return nearest(meant.lower(), known, cutoff=0.8)
+        return f"; did you mean {meant!r}?"
+    return nearest(dataset, known)
 
 
 def _open_files(

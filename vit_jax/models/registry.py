@@ -14,6 +14,9 @@ from typing import Any
 
 from flax import linen as nn
 
+from vit_jax.errors import shown
+from vit_jax.models.foreign_names import own_field, own_name, stated_size
+
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
@@ -47,9 +50,10 @@ def create_model(name: str, **fields: Any) -> nn.Module:
     known = model_fields(name)
     for field in fields:
         if field not in known:
+            own = own_field(field, known)
+            hint = f"; did you mean {own!r}?" if own else _nearest(field, known)
             raise ValueError(
-                f"{name} has no field {field!r}{_nearest(field, known)}; "
-                f"its fields are {', '.join(known)}."
+                f"{name} has no field {shown(field)}{hint}; its fields are {', '.join(known)}."
             )
     meant = {
         field: "none" if value is None and isinstance(known[field], str) else value
@@ -79,11 +83,26 @@ def model_fields(name: str) -> dict[str, Any]:
 
 def get_preset(name: str) -> Preset:
     """The record of a name. Raises ValueError with the nearest names if there is none."""
-    if name not in MODELS:
+    if not isinstance(name, str) or name not in MODELS:
         raise ValueError(
-            f"there is no model {name!r}{_nearest(name, MODELS)}; list_models() gives all names."
+            f"there is no model {shown(name)}{suggest_model(name)}; list_models() gives all names."
         )
     return MODELS[name]
+
+
+def suggest_model(name: Any) -> str:
+    """The end of a sentence on a name that is not there: `; did you mean 'ViT-B/16'?`.
+
+    It is one name where another library's is known, with the size of the images that it states.
+    """
+    if not isinstance(name, str):
+        return ""
+    own = own_name(name, MODELS)
+    if own is None:
+        return _nearest(name[:200], MODELS)
+    size = stated_size(name)
+    other = size is not None and size != model_fields(own)["image_size"]
+    return f"; did you mean {own!r}{f' with image_size={size}' if other else ''}?"
 
 
 def register(name: str, architecture: type[nn.Module], source: str, **fields: Any) -> None:

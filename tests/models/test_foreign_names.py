@@ -1,0 +1,115 @@
+"""Names that timm, Hugging Face, torchvision, Google and Meta give to models lead to ours."""
+
+import pytest
+
+from vit_jax.models import create_model, list_models, model_fields
+from vit_jax.models.foreign_names import _FIELDS, own_field, own_name, stated_size
+from vit_jax.models.registry import MODELS
+
+# As the libraries spell them: timm.list_models(), hub repositories, torchvision.models, file names.
+NAMES = {
+    "ViT-B/16": [
+        *("vit_base_patch16_224", "vit_base_patch16_224.augreg_in21k", "vit_base_patch16_384"),
+        *("google/vit-base-patch16-224", "google/vit-base-patch16-224-in21k", "vit_b_16"),
+        *("ViT_B_16_Weights", "ViT-B_16", "vitb16", "vit-b-16", "ViT-B-16", "B/16", "B_16"),
+        *("hf://timm/vit_base_patch16_224.augreg2_in21k_ft_in1k", "facebook/dino-vitb16"),
+        *("dino_vitb16", "vit_base_patch16_clip_224.openai", "facebook/vit-mae-base"),
+        *("mae_vit_base_patch16", "openai/clip-vit-base-patch16", "vit_base_patch16_siglip_224"),
+    ],
+    "ViT-B/32": ["vit_b_32", "vit_base_patch32_224", "google/vit-base-patch32-384"],
+    "ViT-S/16": ["vit_small_patch16_224.dino", "dino_vits16", "WinKawaks/vit-small-patch16-224"],
+    "ViT-S/8": ["vit_small_patch8_224", "facebook/dino-vits8"],
+    "ViT-Ti/16": ["vit_tiny_patch16_224", "vit-tiny-patch16-224", "vit_ti_16"],
+    "ViT-L/16": ["vit_l_16", "google/vit-large-patch16-384", "vit_large_patch16_224.mae"],
+    "ViT-L/14": ["vit_large_patch14_clip_224.laion2b"],
+    "ViT-H/14": ["vit_h_14", "vit_huge_patch14_224.mae", "facebook/vit-mae-huge"],
+    "ViT-g/14": ["vit_giant_patch14_224"],
+    "ViT-G/14": ["vit_gigantic_patch14_224"],
+    "DeiT-S/16": ["deit_small_patch16_224.fb_in1k", "facebook/deit-small-patch16-224"],
+    "DeiT-Ti/16-distilled": [
+        "deit_tiny_distilled_patch16_224",
+        "facebook/deit-tiny-distilled-patch16-224",
+    ],
+    "DeiT3-B/16": ["deit3_base_patch16_224.fb_in22k_ft_in1k", "deit3_base_patch16_384"],
+    "DeiT3-H/14": ["deit3_huge_patch14_224"],
+    "DINOv2-B/14": ["vit_base_patch14_dinov2.lvd142m", "facebook/dinov2-base", "dinov2_vitb14"],
+    "DINOv2-g/14": ["facebook/dinov2-giant", "dinov2_vitg14"],
+    "DINOv2-S/14-reg": [
+        *("vit_small_patch14_reg4_dinov2.lvd142m", "facebook/dinov2-with-registers-small"),
+        "dinov2_vits14_reg",
+    ],
+    "R50+ViT-B/16": ["vit_base_r50_s16_384", "google/vit-hybrid-base-bit-384", "R50+ViT-B_16"],
+    "R26+ViT-S/32": ["vit_small_r26_s32_224.augreg_in21k"],
+    "R50+ViT-L/32": ["vit_large_r50_s32_384"],
+    "R+ViT-Ti/16": ["vit_tiny_r_s16_p8_224"],
+    "ViTC-4GF": ["vit_c_4gf"],
+    "Swin-T": [
+        *("swin_tiny_patch4_window7_224.ms_in1k", "microsoft/swin-tiny-patch4-window7-224"),
+        *("swin_t", "Swin_T_Weights"),
+    ],
+    "Swin-L": ["swin_large_patch4_window12_384"],
+    "PVT-Tiny": ["pvt_tiny", "Zetatech/pvt-tiny-224", "pvt_v1_tiny"],
+    "PVT-Medium": ["pvt_medium"],
+    "Mixer-B/16": ["mixer_b16_224.goog_in21k_ft_in1k", "Mixer-B_16", "mixer_b_16"],
+    "Mixer-L/16": ["mixer_l16_224"],
+    "ResNet-50": ["resnet50.a1_in1k", "resnet50", "microsoft/resnet-50", "ResNet50_Weights"],
+    "ResNet-152": ["resnet152", "tv_resnet152"],
+    "ResNet": ["resnet18", "resnet34.a1_in1k", "microsoft/resnet-18"],
+    "ConvNeXt-T": ["convnext_tiny", "convnext_tiny.fb_in22k", "facebook/convnext-tiny-224"],
+    "ConvNeXt-L": ["facebook/convnext-large-384-22k-1k"],
+    "EfficientNet-B0": ["efficientnet_b0", "google/efficientnet-b0", "EfficientNetB0"],
+    "EfficientNet-B7": ["tf_efficientnet_b7.ns_jft_in1k"],
+}
+ELSEWHERE = [
+    *("swinv2_tiny_window8_256", "swin_v2_t", "microsoft/swinv2-tiny-patch4-window8-256"),
+    *("convnextv2_tiny", "convnext_nano", "pvt_v2_b0", "efficientnet_v2_s", "resnext50_32x4d"),
+    *("wide_resnet50_2", "gmixer_24_224", "coatnet_0_rw_224", "", "bert-base-uncased"),
+    *("vit_small_patch16_dinov3", "vit_base_patch16_plus_240", "vit_relpos_base_patch16_224"),
+]
+
+
+@pytest.mark.parametrize("own", NAMES)
+def test_a_name_of_another_library_leads_to_ours_alone(own):
+    for name in NAMES[own]:
+        assert own_name(name, MODELS) == own, name
+        with pytest.raises(ValueError, match="there is no model") as caught:
+            create_model(name)
+        assert f"; did you mean {own!r}" in str(caught.value), name
+        assert " or " not in str(caught.value), name
+
+
+def test_every_family_that_is_here_has_names():
+    families = {MODELS[own].architecture for own in NAMES}
+    assert families == {preset.architecture for preset in MODELS.values()}
+
+
+def test_a_family_that_is_not_here_is_not_taken_for_one_that_is():
+    assert {name: own_name(name, MODELS) for name in ELSEWHERE} == dict.fromkeys(ELSEWHERE)
+
+
+def test_the_size_that_a_name_states_is_said_where_it_is_another():
+    assert stated_size("google/vit-base-patch16-384") == 384
+    with pytest.raises(ValueError, match=r"did you mean 'ViT-B/16' with image_size=384\?"):
+        create_model("vit_base_patch16_384.augreg_in1k")
+    with pytest.raises(ValueError, match=r"did you mean 'ViT-B/16'\?"):
+        create_model("vit_base_patch16_224")
+
+
+@pytest.mark.parametrize("name", [None, 3, ["ViT-B/16"], "x" * 10**6, "\0"])
+def test_what_is_no_name_is_one_short_sentence(name):
+    with pytest.raises(ValueError, match="there is no model") as caught:
+        create_model(name)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("word", "field"), [("img_size", "image_size"), ("embed_dim", "width"), ("num_heads", "heads")]
+)
+def test_fields_of_other_libraries_lead_to_ours(word, field):
+    assert own_field(word, model_fields("ViT-B/16")) == field
+    with pytest.raises(ValueError, match=f"no field '{word}'; did you mean '{field}'"):
+        create_model("ViT-B/16", **{word: 3})
+
+
+def test_all_fields_that_are_suggested_exist():
+    assert set(_FIELDS) <= {field for name in list_models() for field in model_fields(name)}

@@ -1,0 +1,146 @@
+"""What timm, Hugging Face, torchvision, Google and Meta call the models and fields that are here.
+
+    own_name("vit_base_patch16_224.augreg_in21k")  # "ViT-B/16"
+    own_name("microsoft/swin-tiny-patch4-window7-224")  # "Swin-T"
+    own_field("embed_dim", fields)  # "width"
+
+They are for the sentences of errors: a model has one name. A family that is not here (Swin V2,
+ConvNeXt V2, PVT v2, EfficientNet V2) has none, however near its name is.
+"""
+
+import re
+from collections.abc import Collection, Iterable
+
+_SIZE = {
+    **{"tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H"},
+    **{"giant": "g", "gigantic": "G"},
+    **{"ti": "Ti", "t": "Ti", "s": "S", "b": "B", "l": "L", "h": "H", "g": "g"},
+}
+_SIZES = "|".join(_SIZE)
+_LONG = "tiny|small|base|large|huge|giant|gigantic"
+
+# Patterns of whole names once they are bare (`_bare`), and ours with the groups of the match; a
+# group that is a size is written as ours. The first that fits counts.
+_PATTERNS = [
+    # Hybrids.
+    (r"vit_tiny_r_s16_p8.*", "R+ViT-Ti/16"),
+    (rf"vit_({_LONG})_r(\d+)_s(\d+).*", "R{2}+ViT-{1}/{3}"),
+    (r"vit_hybrid_base(_bit)?.*", "R50+ViT-B/16"),
+    (rf"r_?(\d*)_(?:vit_)?({_SIZES})_?(\d+).*", "R{1}+ViT-{2}/{3}"),
+    # DINOv2, and DeiT in its three kinds.
+    (rf"vit_({_LONG})_patch14_reg4_dinov2.*", "DINOv2-{1}/14-reg"),
+    (rf"vit_({_LONG})_patch14_dinov2.*", "DINOv2-{1}/14"),
+    (rf"dinov2_with_registers_({_LONG}).*", "DINOv2-{1}/14-reg"),
+    (rf"dinov2_vit_?({_SIZES})_?14_reg.*", "DINOv2-{1}/14-reg"),
+    (rf"dinov2_(?:vit_?)?({_SIZES})(?:_?14)?(?:_.*)?", "DINOv2-{1}/14"),
+    (rf"deit3_({_LONG})_patch(\d+).*", "DeiT3-{1}/{2}"),
+    (rf"deit_({_LONG})_distilled_patch(\d+).*", "DeiT-{1}/{2}-distilled"),
+    (rf"deit_({_LONG})_patch(\d+)_distilled.*", "DeiT-{1}/{2}-distilled"),
+    (rf"deit_({_LONG})_patch(\d+).*", "DeiT-{1}/{2}"),
+    (rf"deit_({_SIZES})(?:_?16)?", "DeiT-{1}/16"),
+    # The stem of convolutions.
+    (r"vit_?c_?(1|4|18|36)_?gf.*", "ViTC-{1}GF"),
+    (r"vit_(1|4|18|36)_?gf_?c.*", "ViTC-{1}GF"),
+    # Plain ViTs, whatever they learned from.
+    (rf"(?:mae_|dino_|beit_|samvit_|flexi)?vit_({_LONG})_patch(\d+)(?:_.*)?", "ViT-{1}/{2}"),
+    (
+        rf"(?:vit_)?(?:mae|msn|dino|siglip)_(?:vit_?)?({_SIZES})_?(?:patch)?_?(\d+)(?:_.*)?",
+        "ViT-{1}/{2}",
+    ),
+    (rf"clip_vit_({_LONG})_patch(\d+).*", "ViT-{1}/{2}"),
+    (r"vit_mae_huge", "ViT-H/14"),
+    (rf"vit_(?:mae|msn)_({_LONG})", "ViT-{1}/16"),
+    (rf"vit_?({_SIZES})_?(?:patch_?)?(\d+)(?:_.*)?", "ViT-{1}/{2}"),
+    (rf"({_SIZES})_?(8|14|16|32)(?:_.*)?", "ViT-{1}/{2}"),
+    # Pyramids and what has no attention.
+    (r"swin_(tiny|small|base|large)(?:_patch4)?(?:_.*)?", "Swin-{1}"),
+    (r"swin_?(t|s|b|l)", "Swin-{1}"),
+    (r"pvt_?(?:v1_)?(tiny|small|medium|large)(?:_.*)?", "PVT-{1}"),
+    (rf"mixer_?({_SIZES})_?(?:patch)?(\d+)(?:_.*)?", "Mixer-{1}/{2}"),
+    (r"(?:tv_|gluon_)?res_?net_?(50|101|152)(?:_(?!32x|64x).*)?", "ResNet-{1}"),
+    (r"(?:tv_)?res_?net_?(?:10t|14t|18|26|34)(?:_.*)?", "ResNet"),
+    (r"convnext_(tiny|small|base|large)(?:_.*)?", "ConvNeXt-{1}"),
+    (r"(?:tf_)?efficientnet_?b([0-7])(?:_.*)?", "EfficientNet-B{1}"),
+]
+# What names of a plain ViT say of one that is not: other positions, widths or parts.
+_OTHER = r"dinov3|_rope_|relpos|_plus_|_rpn_|_pe_|vit_pe|xlarge"
+_COMPILED = [(re.compile(pattern), ours) for pattern, ours in _PATTERNS]
+_OWN_SIZES = {"PVT": {"tiny": "Tiny", "small": "Small", "medium": "Medium", "large": "Large"}}
+_OF_PYRAMIDS = {"tiny": "T", "small": "S", "base": "B", "large": "L", "t": "T"}
+
+_FIELDS = {
+    "attention_dropout": "attn_drop attn_drop_rate attention_probs_dropout_prob",
+    "class_token": "cls_token",
+    "depth": "num_hidden_layers num_layers layers n_layers blocks",
+    "drop_path": "drop_path_rate stochastic_depth stochastic_depth_prob dpr",
+    "heads": "num_heads num_attention_heads n_heads nhead",
+    "image_size": "img_size imgsz input_size resolution size",
+    "in_channels": "in_chans num_channels channels",
+    "layer_scale": "init_values layer_scale_init_value ls_init_value ls",
+    "mlp_dropout": "drop_rate dropout proj_drop_rate hidden_dropout_prob drop",
+    "mlp_width": "mlp_dim intermediate_size",
+    "norm_eps": "layer_norm_eps eps",
+    "num_classes": "num_labels nb_classes classes n_classes",
+    "patch_size": "patch",
+    "pool": "global_pool pooling gp",
+    "positions": "pos_embed pos_embedding position_embedding",
+    "registers": "reg_tokens num_register_tokens num_registers",
+    "remat": "grad_checkpointing gradient_checkpointing",
+    "width": "embed_dim hidden_size dim hidden_dim d_model",
+    "widths": "embed_dims dims hidden_sizes channels",
+    "window": "window_size",
+}
+
+
+def own_name(name: str, known: Collection[str]) -> str | None:
+    """What a model of another library is called here; None where it is not here.
+
+    Args:
+        name: as typed, with an owner in front or a tag behind or without.
+        known: the names there are.
+    """
+    bare = _bare(name)
+    if re.search(_OTHER, bare):
+        return None
+    for pattern, ours in _COMPILED:
+        if match := pattern.fullmatch(bare):
+            found = _filled(ours, [group or "" for group in match.groups()])
+            if found in known:
+                return found
+    return None
+
+
+def own_field(word: str, known: Iterable[str]) -> str | None:
+    """What a field of another library's model is called here; None where there is none."""
+    word = word.lower().replace("-", "_")
+    known = set(known)
+    return next(
+        (field for field, words in _FIELDS.items() if field in known and word in words.split()),
+        None,
+    )
+
+
+def stated_size(name: str) -> int | None:
+    """The pixels that a name of another library ends with; None where it names none."""
+    match = re.search(r"(?<![a-z0-9])(\d{3})$", _bare(name))
+    return int(match[1]) if match else None
+
+
+def _bare(name: str) -> str:
+    """`hf://google/vit-base-patch16-224.tag` as `vit_base_patch16_224`."""
+    name = name[:200].lower().strip().removeprefix("hf://").removeprefix("hf_hub:")
+    name = name.removesuffix("_weights").split(".", 1)[0]  # timm's tag
+    _, slash, rest = name.rpartition("/")
+    if slash and not re.fullmatch(r"(8|14|16|32)(_.*|-.*)?", rest):  # of ViT-B/16 it is the patch
+        name = rest
+    return re.sub(r"[^a-z0-9]+", "_", name).strip("_")
+
+
+def _filled(ours: str, groups: list[str]) -> str:
+    family = ours.split("-", 1)[0]
+    sizes = _OWN_SIZES.get(family, _OF_PYRAMIDS if family in ("Swin", "ConvNeXt") else _SIZE)
+    for number, group in enumerate(groups, start=1):
+        ours = ours.replace(
+            f"{{{number}}}", sizes.get(group, group.upper() if family == "Swin" else group)
+        )
+    return ours
