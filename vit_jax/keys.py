@@ -70,7 +70,13 @@ KEYS: dict[str, Key] = {
     "data.strict": Key(
         False, "whether a picture that cannot be read ends the run; else it is replaced", Flag()
     ),
-    # These come with the weights of `init_from`; without, they 0.5, 0.5, 1, bicubic, cover.
+    "data.channels": Key(
+        None,
+        "channels of the images: 3 RGB, 1 grey, another number as stored; None: the model's",
+        Integer(1),
+        optional=True,
+    ),
+    # These come with the weights of `init_from`; without, they 0.5, 0.5, 1, bicubic, cover, False.
     "data.mean": Key(
         None, "subtracted from pixels scaled to 0..1, per channel", Numbers(), optional=True
     ),
@@ -89,9 +95,13 @@ KEYS: dict[str, Key] = {
     ),
     "data.resize": Key(
         None,
-        "cover: keeps the ratio of the sides, cuts out the centre; squash: squeezes the whole in",
-        Choice(("cover", "squash")),
+        "cover: keeps the ratio of the sides, cuts out the centre; squash: squeezes the whole in; "
+        "pad: fits the whole in, the rest is of the mean",
+        Choice(("cover", "squash", "pad")),
         optional=True,
+    ),
+    "data.color_management": Key(
+        None, "whether colours become sRGB by the profile of a file", Flag(), optional=True
     ),
     "data.workers": Key(
         0, "processes that load pictures; 0: threads of this one", Integer(high=1024)

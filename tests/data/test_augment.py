@@ -395,3 +395,46 @@ def test_options_come_from_a_dictionary():
 def test_options_out_of_range_are_told_the_range(options, sentence):
     with pytest.raises(UserError, match=sentence):
         Augment(**options)
+
+
+MOVES = Augment(rotate=20, shift=0.1, scale=0.2, shear=0.1, pad_crop=2, flip=0.5, flip_vertical=0.5)
+
+
+@pytest.mark.parametrize("channels", [2, 4, 5])
+def test_geometry_moves_all_of_many_channels_alike(channels):
+    image = np.random.default_rng(0).integers(0, 256, (16, 24, channels), np.uint8)
+    for seed in range(5):
+        whole = MOVES(image, np.random.default_rng(seed))
+        for channel in range(channels):
+            grey = MOVES(image[:, :, [channel]], np.random.default_rng(seed))
+            np.testing.assert_array_equal(whole[:, :, [channel]], grey)
+
+
+@pytest.mark.parametrize("channels", [2, 4, 5])
+def test_a_random_crop_takes_the_same_part_of_all_channels(channels):
+    image = np.random.default_rng(0).integers(0, 256, (40, 60, channels), np.uint8)
+    augment = Augment(random_resized_crop=0.2)
+    crop = augment.random_crop(image, Preprocessing((8, 8), channels), np.random.default_rng(1))
+    for channel in range(channels):
+        grey = augment.random_crop(
+            image[:, :, [channel]], Preprocessing((8, 8), 1), np.random.default_rng(1)
+        )
+        np.testing.assert_array_equal(crop[:, :, [channel]], grey)
+
+
+def test_changes_of_colour_are_refused_where_channels_are_no_colours():
+    for channels in (1, 3):
+        Augment(policy="rand", color_jitter=0.4).check_channels(channels)
+    Augment(rotate=10, erase=0.5, random_resized_crop=0.1).check_channels(4)
+    with pytest.raises(UserError, match="policy = 'rand' .*4 channels; set augment.policy=none$"):
+        Augment(policy="rand").check_channels(4)
+    with pytest.raises(UserError, match="color_jitter = 0.4.*2 chan.*set augment.color_jitter=0$"):
+        Augment(color_jitter=0.4).check_channels(2)
+
+
+def test_an_erased_rectangle_covers_all_channels():
+    image = np.zeros((16, 16, 4), np.uint8)
+    erased = Augment(erase=1.0)(image, np.random.default_rng(0))
+    changed = erased.any(axis=2)
+    assert 0.02 * 256 / 2 < changed.sum() < 256 / 2
+    assert np.all(erased.any(axis=(0, 1)))

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from vit_jax.data import list_splits, open_source
+from vit_jax.data.decode import Decoding
 from vit_jax.errors import BadPicture, UserError
 
 CASES = Path(__file__).parent / "folders"
@@ -343,7 +344,9 @@ def test_an_unreadable_picture_is_an_error_with_its_path(tmp_path):
 def test_it_travels_to_worker_processes(make):
     source = open_source(f"folder:{make('a/1.png', 'b/22.png')}", "all")
     travelled = pickle.loads(pickle.dumps(source))
-    np.testing.assert_array_equal(travelled.read(1, fast=True)["image"], source[1]["image"])
+    np.testing.assert_array_equal(
+        travelled.read(1, Decoding(fast=True))["image"], source[1]["image"]
+    )
     assert travelled.where(0) == source.where(0) and travelled.class_names == ("a", "b")
 
 

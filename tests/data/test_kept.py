@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from vit_jax.data import Preprocessing, Source, kept
+from vit_jax.data.decode import AS_IT_IS
 from vit_jax.errors import BadPicture
 
 SMALL = Preprocessing((8, 8), channels=1)  # 64 bytes
@@ -25,18 +26,18 @@ class Counted:
     def __getitem__(self, index):
         return self.read(index)
 
-    def read(self, index, fast=False):
+    def read(self, index, how=AS_IT_IS):
         self.reads += 1
         if index in self.broken:
             raise BadPicture(f"{index}.png", "it is torn")
-        return {"image": np.full((4, 4, 1), index + fast, np.uint8), "label": index}
+        return {"image": np.full((4, 4, 1), index + how.fast, np.uint8), "label": index}
 
 
 class Counting(Source):
     """A source that passes `fast` on."""
 
-    def read(self, index, fast=False):
-        return self.examples.read(index, fast)
+    def read(self, index, how=AS_IT_IS):
+        return self.examples.read(index, how)
 
 
 def counting(count, broken=(), in_memory=False):

@@ -25,6 +25,7 @@ from vit_jax.data import (
     sources,
     train_batches,
 )
+from vit_jax.data.decode import AS_IT_IS
 from vit_jax.errors import BadPicture, UserError
 
 SMALL = Preprocessing((8, 8), channels=1)
@@ -48,7 +49,7 @@ class Numbered:
     def __getitem__(self, index):
         return self.read(index)
 
-    def read(self, index, fast=False):
+    def read(self, index, how=AS_IT_IS):
         self.reads += 1
         if index in self.torn:
             raise self.error(f"{index}.png", "it is torn")
@@ -68,7 +69,7 @@ def source_of(examples, **fields):
 class Textured(Numbered):
     """Example i is a picture of its own, large enough to be cropped, with label i."""
 
-    def read(self, index, fast=False):
+    def read(self, index, how=AS_IT_IS):
         pixels = np.random.default_rng(index).integers(0, 256, (12, 16, 1), np.uint8)
         return {"image": pixels, "label": index}
 
@@ -391,7 +392,7 @@ def test_strict_evaluation_ends_at_the_first_bad_picture():
 
 def test_several_labels_are_float32_rows():
     class Tagged(Numbered):
-        def read(self, index, fast=False):
+        def read(self, index, how=AS_IT_IS):
             tags = np.array([index % 2, 1, index == 4], np.uint8)
             return {**super().read(index), "label": tags}
 
@@ -412,7 +413,7 @@ def test_balanced_batches_show_rare_classes_as_often_and_differently():
         def label(self, index):
             return min(index // 10, 1)  # ten of class 0, two of class 1
 
-        def read(self, index, fast=False):
+        def read(self, index, how=AS_IT_IS):
             return {**super().read(index), "label": self.label(index)}
 
     source = source_of(Skewed(12), class_names=("often", "rare"))
@@ -443,6 +444,9 @@ class CornerCrop:
     """Cuts a random corner of the decoded picture to the model's size, and flips half of them."""
 
     random_resized_crop = 0.25
+
+    def check_channels(self, channels):
+        assert channels == 1
 
     def random_crop(self, image, preprocess, rng):
         assert image.shape == (12, 16, 1)
@@ -477,8 +481,8 @@ def test_memory_stays_flat_over_ten_epochs(tmp_path, monkeypatch):
     (tmp_path / "7.jpg").write_bytes((tmp_path / "7.jpg").read_bytes()[:2000])
 
     class Files(Numbered):
-        def read(self, index, fast=False):
-            return {"image": decode(tmp_path / f"{index}.jpg", fast=fast), "label": index}
+        def read(self, index, how=AS_IT_IS):
+            return {"image": decode(tmp_path / f"{index}.jpg", fast=how.fast), "label": index}
 
     statm, used = Path("/proc/self/statm"), []
     batches = train_batches(
@@ -509,3 +513,39 @@ def test_rows_of_a_table_travel_with_their_example_or_what_takes_its_place(crop)
     for batch in batches:
         assert 3 not in batch["label"] and batch["answers"].dtype == np.float32
         np.testing.assert_array_equal(batch["answers"], table[batch["label"]])
+
+
+@pytest.mark.parametrize("kind, channels", [("npy", 2), ("npy", 4), ("tiff", 4), ("npy", 6)])
+def test_files_of_any_channels_come_as_batches_of_as_many(kind, channels, tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 8, 8, channels), np.uint8)
+    for index, image in enumerate(pixels):
+        folder = tmp_path / "ab"[index % 2]
+        folder.mkdir(exist_ok=True)
+        if kind == "npy":
+            np.save(folder / f"{index}.npy", image)
+        else:
+            Image.fromarray(image).save(folder / f"{index}.tif")
+    source = open_source(f"folder:{tmp_path}", "all")
+    assert len(source) == 6 and source.class_names == ("a", "b")
+    preprocess = Preprocessing((8, 8), channels=channels)
+    (batch,) = eval_batches(source, preprocess, batch_size=6)
+    assert np.all(batch["mask"] == 1) and batch["image"].shape == (6, 8, 8, channels)
+    found = {image.tobytes() for image in batch["image"]}
+    assert found == {image.tobytes() for image in pixels}  # as they are stored, alpha or not
+    augment = Augment(random_resized_crop=0.5, flip=0.5, rotate=10, erase=0.2)
+    crops = stream(source, preprocess, augment, batch_size=6, total_steps=2)
+    assert crops[0]["image"].shape == (6, 8, 8, channels)
+    with pytest.raises(UserError, match=f"augment.policy = 'rand'.*{channels} channels"):
+        stream(source, preprocess, Augment(policy="rand"))
+    with pytest.raises(UserError, match=r"none can be read.*data.channels"):
+        stream(source, Preprocessing((8, 8), channels=5), Augment(), bad=quiet())
+
+
+def test_models_of_one_channel_see_the_luma_of_colour_files(tmp_path):
+    (tmp_path / "a").mkdir()
+    Image.new("RGB", (4, 4), (200, 100, 50)).save(tmp_path / "a" / "0.png")
+    np.save(tmp_path / "a" / "1.npy", np.full((4, 4, 3), (200, 100, 50), np.uint8))
+    source = open_source(f"folder:{tmp_path}", "all")
+    (batch,) = eval_batches(source, Preprocessing((4, 4), channels=1), batch_size=2)
+    # 0.299 * 200 + 0.587 * 100 + 0.114 * 50 = 124.2
+    assert batch["image"].shape == (2, 4, 4, 1) and np.all(batch["image"] == 124)

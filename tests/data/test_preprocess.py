@@ -93,8 +93,55 @@ def test_grey_to_colour_repeats():
 
 @pytest.mark.parametrize("shape", [(4, 4), (4, 4, 2), (4, 4, 4), (1, 4, 4, 3)])
 def test_other_shapes_are_refused(shape):
-    with pytest.raises(UserError, match=r"must be \(height, width, 1\) or"):
+    with pytest.raises(UserError, match=r"must be \(height, width, 1\) or.*data.channels"):
         Preprocessing((4, 4))(np.zeros(shape, np.uint8))
+    with pytest.raises(UserError, match=r"must be \(height, width, 5\)"):
+        Preprocessing((4, 4), channels=5)(np.zeros(shape, np.uint8))
+
+
+@pytest.mark.parametrize("resizing", ["cover", "squash", "pad"])
+@pytest.mark.parametrize("channels", [2, 4, 5])
+def test_every_one_of_many_channels_is_resized_like_a_grey_image(channels, resizing):
+    image = noise(13, 17, channels)
+    whole = Preprocessing((8, 6), channels=channels, resize=resizing)(image)
+    assert whole.shape == (8, 6, channels)
+    for channel in range(channels):  # whatever the others hold, zeros in a last one included
+        grey = Preprocessing((8, 6), channels=1, resize=resizing)(image[:, :, [channel]])
+        np.testing.assert_array_equal(whole[:, :, [channel]], grey)
+
+
+def test_mean_and_deviation_are_half_for_any_number_of_channels():
+    for channels in (1, 2, 4, 7):
+        preprocess = Preprocessing((1, 1), channels=channels)
+        ends = preprocess.normalize(np.array([[0] * channels, [255] * channels], np.uint8))
+        np.testing.assert_array_equal(ends, [[-1] * channels, [1] * channels])
+
+
+@pytest.mark.parametrize("size", [(224, 224), (32, 48)])
+@pytest.mark.parametrize("shape", [(1, 300), (300, 1), (30, 60), (50, 20), (7, 7), (448, 448)])
+def test_padding_keeps_the_whole_image_and_its_ratio(size, shape):
+    """The longer side fits exactly, the other is scaled alike, and the mean is around them."""
+    image = np.zeros((*shape, 3), np.uint8)
+    mean = (0.485, 0.456, 0.406)
+    padded = Preprocessing(size, mean=mean, std=(0.2,), resize="pad")(image)
+    scale = min(size[0] / shape[0], size[1] / shape[1])
+    inner = [max(1, round(side * scale)) for side in shape]
+    top, left = (size[0] - inner[0]) // 2, (size[1] - inner[1]) // 2
+    expected = np.full((*size, 3), (124, 116, 104), np.uint8)  # 123.675, 116.28, 103.53
+    expected[top : top + inner[0], left : left + inner[1]] = 0
+    np.testing.assert_array_equal(padded, expected)
+
+
+def test_a_padded_image_is_the_resized_one_in_the_middle_of_the_mean():
+    image = noise(40, 80, 3)
+    preprocess = Preprocessing((20, 20), resize="pad")
+    padded = preprocess(image)
+    whole = Image.fromarray(image).resize((20, 10), Image.Resampling.BICUBIC)
+    np.testing.assert_array_equal(padded[5:15], np.asarray(whole))
+    assert np.abs(preprocess.normalize(padded[:5])).max() <= 0.5 / 127.5  # half a level
+    grey = Preprocessing((20, 20), channels=1, mean=(0.0,), resize="pad")(image)
+    assert grey.shape == (20, 20, 1) and np.all(grey[:5] == 0) and np.all(grey[15:] == 0)
+    np.testing.assert_array_equal(grey[5:15, :, 0], np.asarray(whole.convert("L")))
 
 
 def test_the_default_maps_black_to_minus_one_and_white_to_one():
@@ -132,7 +179,11 @@ def test_json_round_trip_is_exact():
     [
         ({"size": 32}, "size is 32; it must be"),
         ({"size": (0, 4)}, "size is"),
-        ({"channels": 4}, "channels is 4; it must be 3 .RGB. or 1 .grey."),
+        ({"channels": 0}, "channels is 0; it must be 3 .RGB., 1 .grey. or another whole number"),
+        ({"channels": True}, "channels is True"),
+        ({"channels": 4, "mean": (0.5,) * 3}, "mean is .*one per channel .4."),
+        ({"resize": "pad", "crop": 0.9}, "crop is 0.9, and resize 'pad' keeps the whole.*crop=1"),
+        ({"color_management": "yes"}, "color_management is 'yes'; it must be true or false"),
         ({"mean": (0.5, 0.5)}, "mean is .*one per channel .3."),
         ({"std": (0.0,)}, "std is .*above 0"),
         ({"mean": (float("nan"),)}, "mean is .*finite"),
@@ -140,7 +191,7 @@ def test_json_round_trip_is_exact():
         ({"crop": "0.9"}, "crop is '0.9'"),
         ({"crop": 1.5}, "crop is 1.5; it must be above 0 and at most 1"),
         ({"interpolation": "cubic"}, "interpolation is 'cubic'.*bicubic"),
-        ({"resize": "crop"}, "resize is 'crop'.*cover, squash"),
+        ({"resize": "crop"}, "resize is 'crop'.*cover, squash, pad"),
     ],
 )
 def test_illegal_fields_are_told_the_legal_ones(changes, sentence):

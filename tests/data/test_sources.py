@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from vit_jax.data import list_splits, open_source
+from vit_jax.data.decode import Decoding
 from vit_jax.data.sources import MemoryExamples, Source
 from vit_jax.errors import UserError
 
@@ -76,7 +77,7 @@ def test_labels_of_examples_that_are_merely_listed():
     listed = [{"image": image, "label": label} for label in (3, 1)]
     source = Source("own", "train", tuple("abcd"), "own", False, listed)
     assert source.labels.tolist() == [3, 1]
-    assert source.read(1, fast=True)["label"] == 1
+    assert source.read(1, Decoding(fast=True))["label"] == 1
     assert source.where(1) == "example 1 of own train"
 
 

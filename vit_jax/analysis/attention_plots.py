@@ -14,7 +14,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vit_jax.analysis.attention import Attention, look
-from vit_jax.data import decode
 from vit_jax.data.decode import Picture
 from vit_jax.deploy import Classifier
 from vit_jax.errors import UserError
@@ -72,7 +71,8 @@ def look_in_turn(
     """
     for start in range(0, len(pictures), batch_size):
         few = [
-            classifier.preprocessing(decode(one)) for one in pictures[start : start + batch_size]
+            classifier.preprocessing(classifier.preprocessing.decode(one))
+            for one in pictures[start : start + batch_size]
         ]
         images = np.asarray(classifier.preprocessing.normalize(np.stack(few)))
         yield look(classifier.model, classifier.variables, images)

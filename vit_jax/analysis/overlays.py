@@ -17,7 +17,6 @@ from matplotlib.patches import Rectangle
 from vit_jax.analysis.attention import Attention, Layer, look, over_picture, relevance, rollout
 from vit_jax.analysis.attention_layers import Query
 from vit_jax.analysis.panels import short_name, show_picture
-from vit_jax.data import decode
 from vit_jax.data.decode import Picture
 from vit_jax.deploy import Classifier
 from vit_jax.errors import UserError, nearest
@@ -67,7 +66,9 @@ def draw_attention(
             f"{len(pictures)} pictures are too many for one overlay, which has a row for each; "
             f"give at most {MOST_PICTURES}"
         )
-    seen_by_model = np.stack([classifier.preprocessing(decode(one)) for one in pictures])
+    seen_by_model = np.stack(
+        [classifier.preprocessing(classifier.preprocessing.decode(one)) for one in pictures]
+    )
     images = np.asarray(classifier.preprocessing.normalize(seen_by_model))
     seen = look(classifier.model, classifier.variables, images)
     maps = _maps(classifier, seen, images, layer, head, query)

@@ -24,7 +24,6 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from vit_jax.analysis.attacks import class_logits
-from vit_jax.data import decode
 from vit_jax.data.paths import is_hidden, is_picture_name
 from vit_jax.deploy import Classifier
 from vit_jax.errors import UserError, nearest
@@ -193,7 +192,12 @@ def decide(
     for start in range(0, len(pictures), batch_size):
         progress(start, len(pictures))
         block = pictures[start : start + batch_size]
-        images = np.stack([classifier.preprocessing(decode(picture.path)) for picture in block])
+        images = np.stack(
+            [
+                classifier.preprocessing(classifier.preprocessing.decode(picture.path))
+                for picture in block
+            ]
+        )
         padding = np.zeros((batch_size - len(block), *images.shape[1:]), np.uint8)
         probabilities = forward(classifier.variables, jnp.concatenate([images, padding]))
         decided.append(categories.probabilities(probabilities[: len(block)]).argmax(axis=1))

@@ -121,6 +121,21 @@ class Augment:
         numbers = tuple(name for name, legal in _LEGAL.items() if legal.off and getattr(self, name))
         return numbers if self.policy == "none" else (*numbers, "policy")
 
+    def check_channels(self, channels: int) -> None:
+        """Refuses changes of colour where channels are no colours.
+
+        Raises:
+          UserError: the policy or the jitter of colours is on, and images are neither RGB nor grey.
+        """
+        active = [name for name in ("policy", "color_jitter") if name in self.active]
+        if channels not in (1, 3) and active:
+            off = {"policy": "none", "color_jitter": "0"}
+            raise UserError(
+                f"augment.{active[0]} = {getattr(self, active[0])!r} changes the colours of RGB or"
+                f" grey images, and these have {channels} channels; set"
+                f" {' and '.join(f'augment.{name}={off[name]}' for name in active)}"
+            )
+
     def random_crop(
         self,
         image: UInt8[np.ndarray, "h w c"],
@@ -132,7 +147,7 @@ class Augment:
         It is resized by OpenCV where that is installed, see `resize.py`.
 
         Args:
-          image: uint8 pixels (h, w, 1) or (h, w, 3), sides of 1 pixel included.
+          image: uint8 pixels (h, w, c), c as `preprocess` takes it, sides of 1 pixel included.
           preprocess: gives size, channels and interpolation; its central crop is not used.
           rng: where the random numbers come from.
 
@@ -201,14 +216,19 @@ class Augment:
         to_y = height / 2 + self.shift * height * down
         c = width / 2 - a * to_x - b * to_y
         f = height / 2 - d * to_x - e * to_y
-        flat = image[:, :, 0] if channels == 1 else image
-        moved = Image.fromarray(flat).transform(
-            (width, height),
-            Image.Transform.AFFINE,
-            (a, b, c, d, e, f),
-            Image.Resampling.BILINEAR,
-        )
-        return np.frombuffer(moved.tobytes(), np.uint8).reshape(image.shape)
+        parts = [image] if channels in (1, 3) else np.split(image, channels, axis=2)
+        moved = [
+            to_pillow(part).transform(
+                (width, height),
+                Image.Transform.AFFINE,
+                (a, b, c, d, e, f),
+                Image.Resampling.BILINEAR,
+            )
+            for part in parts
+        ]
+        shape = (height, width, channels // len(parts))
+        arrays = [np.frombuffer(part.tobytes(), np.uint8).reshape(shape) for part in moved]
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=2)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,8 @@ What `decode` settles, once for everybody:
   that hide under invisible pixels never show;
 - 16-bit and float pictures are scaled to 8 bits, not clipped;
 - grey, 1-bit, palette and CMYK pictures become RGB, and a file of many frames gives its first;
+- other numbers of channels than RGB's are given as they are stored, where they are asked for;
+- colours are converted to sRGB by the file's own profile, where that is asked for;
 - a picture that cannot be read whole is an error with its name: there are no half-grey pictures;
 - pictures of more pixels than Pillow's limit are such errors too, and below it memory stays at the
   decoder's own and 3 bytes for a pixel.
@@ -16,12 +18,12 @@ ask for `fast`: ordinary JPEG files are then decoded by OpenCV, if it is there, 
 but for a few levels.
 """
 
+import dataclasses
 import functools
 import io
 import logging
 import math
 import os
-import re
 import stat
 import warnings
 from collections.abc import Iterator
@@ -31,6 +33,10 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import ExifTags, Image, ImageCms, ImageFile, UnidentifiedImageError
 
+from vit_jax.data.bands import TIFF_STARTS, bands_of_image, read_tiff, turn_upright
+from vit_jax.data.color import to_srgb
+from vit_jax.data.jpeg import JPEG_START, read_jpeg
+from vit_jax.data.pixels import NPY_START, check_array, read_npy, to_8_bits
 from vit_jax.data.transparency import on_white, read_alpha, with_alpha
 from vit_jax.errors import BadPicture
 
@@ -57,24 +63,49 @@ UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 
-# Markers of ITU-T T.81, table B.1: every part of a JPEG file begins with the byte 255 and another.
-JPEG_START = b"\xff\xd8"
-JPEG_END, JPEG_SCAN, JPEG_CODES = 0xD9, 0xDA, 0xC4
-# Within the pixels of a scan, 255 stands before 0 (a 255 of theirs) or before a restart marker.
-JPEG_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
+# The brands of HEIF files, ISO/IEC 23008-12; AVIF is Pillow's own.
+_HEIF_BRANDS = {b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoding:
+    """How image files are decoded.
+
+    Attributes:
+      channels: of the pixels: 1 or 3 for RGB; another number for files with just as many, which are
+        given as they are stored; None for RGB where it can be made, and all channels elsewhere.
+      color_management: whether colours are converted to sRGB by the profile of a file.
+      fast: whether OpenCV may decode a plain JPEG, where it is installed.
+    """
+
+    channels: int | None = None
+    color_management: bool = False
+    fast: bool = False
+
+
+AS_IT_IS = Decoding()
 
 
 def decode(
-    picture: Picture, *, name: str | None = None, fast: bool = False
-) -> UInt8[np.ndarray, "h w 3"]:
-    """A picture as RGB pixels, uint8 of shape (h, w, 3).
+    picture: Picture,
+    *,
+    name: str | None = None,
+    channels: int | None = 3,
+    color_management: bool = False,
+    fast: bool = False,
+) -> UInt8[np.ndarray, "h w c"]:
+    """Decode an image to pixels: RGB, uint8 of shape (h, w, 3), unless other channels are wanted.
 
     Args:
-      picture: a path, the bytes of a picture file, a Pillow image, or pixels of shape (h, w),
-        (h, w, 1), (h, w, 3) or (h, w, 4, the last being alpha). Pixels are bool, uint8, uint16 or
-        float; floats follow the scale that holds their largest value: 0 to 1, 0 to 255 or 0 to
-        65,535.
+      picture: a path, the bytes of an image file (`.npy` included), a Pillow image, or pixels of
+        shape (h, w), (h, w, 1), (h, w, 3), (h, w, 4, the last being alpha) or (h, w, channels).
+        Pixels are bool, uint8, uint16 or float; floats follow the scale that holds their largest
+        value: 0 to 1, 0 to 255 or 0 to 65,535.
       name: what error messages call the picture; default: its path.
+      channels: 3, or 1, for RGB; any other number for the channels as they are stored, of which
+        there must be as many; None for RGB, or all channels where RGB cannot be made of them.
+      color_management: whether colours become sRGB by the profile that the file holds. A profile
+        that is damaged, or does not fit the image, is ignored.
       fast: whether OpenCV may decode it, where that is installed and the picture is a plain JPEG.
 
     Raises:
@@ -83,16 +114,14 @@ def decode(
     if name is None:
         is_path = isinstance(picture, str | os.PathLike)
         name = os.fspath(picture) if is_path else f"given as {type(picture).__name__}"
+    how = Decoding(channels, color_management, fast)
     try:
         if isinstance(picture, np.ndarray):
-            return _rgb_of_array(picture)
+            return _decode_array(picture, how)
         if isinstance(picture, Image.Image):
-            return _rgb_of_image(picture)
+            return _decode_image(picture, how)
         with _opened(picture) as file:
-            if fast and (pixels := _rgb_by_opencv(picture)) is not None:
-                return pixels
-            with Image.open(file) as image:
-                return _rgb_of_image(image)
+            return _decode_file(file, how)
     except Exception as error:
         # Pillow's readers let out whatever a damaged file makes them stumble on: OSError,
         # SyntaxError, struct.error, zlib.error, MemoryError (for a length that is no length), ...
@@ -110,49 +139,67 @@ def opencv():
     return cv2 if hasattr(cv2, "imdecode") else None
 
 
-def _rgb_by_opencv(picture: str | os.PathLike | bytes) -> UInt8[np.ndarray, "h w 3"] | None:
-    """The pixels of a plain JPEG, or None where Pillow must look at it: at all else that there is.
+def _decode_file(file: BinaryIO, how: Decoding) -> UInt8[np.ndarray, "h w c"]:
+    start = file.read(32)
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    if start.startswith(NPY_START):
+        return _decode_array(read_npy(file, size), how)
+    if how.fast and start.startswith(JPEG_START) and opencv():
+        content = file.read()
+        file = io.BytesIO(content)
+        if (pixels := _decode_jpeg(content, how)) is not None:
+            return pixels
+    as_stored = how.channels not in (None, 1, 3)
+    if not start.startswith(TIFF_STARTS):
+        with _open_image(file, start) as image:
+            return _decode_image(image, how)
+    if as_stored and (pixels := read_tiff(file, size, how.channels)) is not None:
+        return pixels
+    file.seek(0)
+    try:
+        image = Image.open(file)
+    except UnidentifiedImageError:
+        if how.channels is None and (pixels := read_tiff(file, size, None)) is not None:
+            return pixels
+        raise ValueError(
+            "Pillow cannot read a TIFF of such channels or depth; tifffile can: pip install"
+            " 'vit_jax[tiff]', and say with data.channels how many channels the model sees"
+        ) from None
+    with image:
+        return _decode_image(image, how)
 
-    OpenCV fills what is missing of a file with grey and says so to nobody, so it gets only files
-    whose parts are all there. (Of wrong bytes within a part Pillow, too, makes what it can.)
-    """
-    if not (cv2 := opencv()):
-        return None
-    if isinstance(picture, str | os.PathLike):
-        with open(picture, "rb") as file:
-            if file.read(2) != JPEG_START:
-                return None
-            picture = JPEG_START + file.read()
-    if not (isinstance(picture, bytes) and _is_whole_jpeg(picture)):
-        return None
-    with Image.open(io.BytesIO(picture)) as image:  # reads the header alone, and checks the size
+
+def _open_image(file: BinaryIO, start: bytes) -> Image.Image:
+    """The image of a file that is not TIFF; of HEIF by pillow-heif."""
+    if start[4:8] == b"ftyp" and start[8:12] in _HEIF_BRANDS and not _register_heif():
+        raise ValueError(
+            "it is a HEIF file (HEIC), which pillow-heif reads: pip install 'vit_jax[heif]', or"
+            " convert it to JPEG or PNG"
+        )
+    return Image.open(file)
+
+
+@functools.cache
+def _register_heif() -> bool:
+    """Whether Pillow can read HEIF now."""
+    try:
+        import pillow_heif
+    except ImportError:
+        return False
+    pillow_heif.register_heif_opener()
+    return True
+
+
+def _decode_jpeg(content: bytes, how: Decoding) -> UInt8[np.ndarray, "h w 3"] | None:
+    """The pixels of a plain JPEG by OpenCV, or None where Pillow must look at it."""
+    with Image.open(io.BytesIO(content)) as image:  # reads the header alone, and checks the size
         plain = image.format == "JPEG" and image.mode in ("RGB", "L") and _is_upright(image)
         shape = (image.height, image.width, 3)
-    if not plain:
+        profile = how.color_management and image.info.get("icc_profile")
+    if not plain or profile or how.channels not in (None, 1, 3):
         return None
-    flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
-    try:
-        pixels = cv2.imdecode(np.frombuffer(picture, np.uint8), flags)
-    except cv2.error:
-        return None
-    return pixels if pixels is not None and pixels.shape == shape else None
-
-
-def _is_whole_jpeg(content: bytes) -> bool:
-    """Whether the parts of a JPEG file follow each other as they must, up to its very end."""
-    if not content.startswith(JPEG_START):
-        return False
-    at, in_scans = len(JPEG_START), False
-    while marker := JPEG_MARKER.search(content, at):
-        at = marker.end()
-        kind = content[at - 1]
-        if kind == JPEG_END:
-            return in_scans and at == len(content)
-        if in_scans and kind not in (JPEG_SCAN, JPEG_CODES):
-            return False  # a damaged byte that looks like a marker; OpenCV would stop there
-        in_scans |= kind == JPEG_SCAN
-        at += int.from_bytes(content[at : at + 2])  # the length of the part, or of its header
-    return False
+    return read_jpeg(opencv(), content, shape)
 
 
 def _opened(picture: str | os.PathLike | bytes) -> BinaryIO:
@@ -200,11 +247,15 @@ def _cause(error: Exception) -> str:
             return str(error) or type(error).__name__
 
 
-def _rgb_of_image(image: Image.Image) -> UInt8[np.ndarray, "h w 3"]:
+def _decode_image(image: Image.Image, how: Decoding) -> UInt8[np.ndarray, "h w c"]:
     if isinstance(image, ImageFile.ImageFile):
         _check_tiles(image)
         # Pillow joins blocks of a file until they make a line: minutes, where lines are endless.
         image.decodermaxblock = max(image.decodermaxblock, 4 * image.width)
+    if how.channels not in (None, 1, 3):
+        orientation = _orientation(image)
+        pixels = bands_of_image(image, how.channels)
+        return np.array(turn_upright(pixels, orientation), order="C")
     alpha, tags = read_alpha(image), getattr(image, "tag_v2", {})
     # Of 8 bits and less, Pillow inverts and scales such images itself.
     white_is_zero = tags.get(_PHOTOMETRIC) == 0
@@ -213,6 +264,7 @@ def _rgb_of_image(image: Image.Image) -> UInt8[np.ndarray, "h w 3"]:
     image = with_alpha(image, alpha)
     if (turn := UPRIGHT.get(_orientation(image))) is not None:
         image = image.transpose(turn)
+    profile = image.info.get("icc_profile") if how.color_management else None
     rgb = np.empty((image.height, image.width, 3), np.uint8)
     if image.mode.startswith(("I", "F")):
         extremes = [(np.min(strip), np.max(strip)) for _, strip in _strips(image)]
@@ -220,15 +272,14 @@ def _rgb_of_image(image: Image.Image) -> UInt8[np.ndarray, "h w 3"]:
         transparent = image.info.get("transparency")
         for rows, strip in _strips(image):
             numbers = np.asarray(strip)
-            grey = _to_8_bits(numbers, lowest, highest, top)
-            if white_is_zero:
-                grey = 255 - grey
+            grey = to_8_bits(numbers, lowest, highest, top)
+            grey = 255 - grey if white_is_zero else grey
+            rgb[rows] = _to_rgb(Image.fromarray(grey), profile)
             if isinstance(transparent, int):
-                grey[numbers == transparent] = 255
-            rgb[rows] = grey[:, :, None]
+                rgb[rows][numbers == transparent] = 255
     else:
         for rows, strip in _strips(image):
-            rgb[rows] = _to_rgb(strip)
+            rgb[rows] = _to_rgb(strip, profile)
     return rgb
 
 
@@ -256,12 +307,12 @@ def _strips(image: Image.Image) -> Iterator[tuple[slice, Image.Image]]:
         yield slice(top, bottom), image.crop((0, top, image.width, bottom))
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def _to_rgb(image: Image.Image, profile: bytes | None) -> Image.Image:
     """An image of any mode of 8 bits or less as RGB, transparency laid on white."""
     if image.mode == "LAB":
         lab, srgb = ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB")
         return ImageCms.profileToProfile(image, lab, srgb, outputMode="RGB")
-    return on_white(image)
+    return on_white(to_srgb(image, profile))
 
 
 def _is_upright(image: Image.Image) -> bool:
@@ -275,45 +326,11 @@ def _orientation(image: Image.Image) -> int | None:
         return None
 
 
-def _rgb_of_array(pixels: np.ndarray) -> UInt8[np.ndarray, "h w 3"]:
-    if pixels.ndim == 2:
-        pixels = pixels[:, :, None]
-    if pixels.ndim != 3 or pixels.shape[2] not in (1, 3, 4) or 0 in pixels.shape:
-        raise ValueError(
-            f"its shape is {pixels.shape}, but pixels are (h, w), (h, w, 1), (h, w, 3) or (h, w, 4)"
-        )
-    if pixels.dtype not in (bool, np.uint8, np.uint16) and pixels.dtype.kind != "f":
-        # The scale of wider integers is anyone's guess: a wrong one makes black pictures.
-        raise TypeError(f"its pixels are {pixels.dtype}; they must be bool, uint8, uint16 or float")
-    pixels = _to_8_bits(pixels)
-    if pixels.shape[2] == 4:
-        return _rgb_of_image(Image.fromarray(pixels))
-    return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels.copy()
-
-
-def _to_8_bits(
-    pixels: np.ndarray,
-    lowest: float | None = None,
-    highest: float | None = None,
-    top: int | None = None,
-) -> np.ndarray:
-    """Pixels of any depth scaled to uint8, same shape.
-
-    Of a part of an image, `lowest` and `highest` of the whole decide about the scale. It ends at
-    `top` where the file says so.
-    """
-    if pixels.dtype == np.uint8:
-        return pixels
-    if pixels.dtype == bool:
-        return pixels * np.uint8(255)
-    lowest = pixels.min() if lowest is None else lowest
-    highest = pixels.max() if highest is None else highest
-    # Pillow reads some 16-bit files as int32.
-    scales = (1, 255, 65535) if pixels.dtype.kind == "f" else (top or 65535,)
-    for scale in scales:
-        if lowest >= 0 and highest <= scale:
-            return np.round(pixels * (255 / scale)).astype(np.uint8)
-    raise ValueError(
-        f"its pixels go from {lowest} to {highest}, but {pixels.dtype} pixels are read on a scale"
-        f" from 0 to {' or '.join(map(str, scales))}"
-    )
+def _decode_array(pixels: np.ndarray, how: Decoding) -> UInt8[np.ndarray, "h w c"]:
+    pixels = to_8_bits(check_array(pixels, how.channels))
+    as_stored = how.channels not in (None, 1, 3) or pixels.shape[2] not in (1, 3, 4)
+    if pixels.shape[2] == 4 and not as_stored:
+        return _decode_image(Image.fromarray(pixels), how)
+    if pixels.shape[2] == 1 and not as_stored:
+        return np.repeat(pixels, 3, axis=2)
+    return np.array(pixels, order="C")

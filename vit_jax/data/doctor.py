@@ -22,6 +22,7 @@ from jaxtyping import Int64, UInt8
 from PIL import Image
 
 from vit_jax.data.paths import some_of
+from vit_jax.data.preprocess import to_pillow
 from vit_jax.data.sources import Source
 from vit_jax.data.transparency import is_invisible, read_alpha, with_alpha
 from vit_jax.errors import BadPicture, UserError
@@ -210,7 +211,7 @@ def _look(source: Source, index: int) -> _Look:
     return _Look(
         index,
         size=image.shape[:2],
-        grey=channels == 1 or bool(np.all(image[:, :, :1] == image[:, :, 1:])),
+        grey=channels == 1 or bool(channels == 3 and np.all(image[:, :, :1] == image[:, :, 1:])),
         invisible=image.min() == 255 and _is_invisible_file(source.where(index)),
         format=_file_format(source.where(index)),
         pixels=hashlib.blake2b(
@@ -224,9 +225,12 @@ def _look(source: Source, index: int) -> _Look:
 def _moments(image: UInt8[np.ndarray, "h w c"]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and mean of squares of the pixels on the scale 0 to 1, for each channel."""
     channels = image.shape[2]
-    picture = Image.fromarray(image[:, :, 0] if channels == 1 else image)
     # A histogram holds all that is needed, and Pillow counts it faster than numpy squares.
-    shares = np.reshape(picture.histogram(), (channels, 256)) / (image.shape[0] * image.shape[1])
+    if channels in (1, 3):
+        counts = to_pillow(image).histogram()
+    else:
+        counts = [to_pillow(image[:, :, [channel]]).histogram() for channel in range(channels)]
+    shares = np.reshape(counts, (channels, 256)) / (image.shape[0] * image.shape[1])
     levels = np.arange(256) / 255
     return tuple((shares @ levels).tolist()), tuple((shares @ levels**2).tolist())
 

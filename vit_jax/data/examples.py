@@ -9,7 +9,7 @@ from typing import TypedDict
 import numpy as np
 from jaxtyping import Int64, UInt8
 
-from vit_jax.data.decode import decode
+from vit_jax.data.decode import AS_IT_IS, Decoding, decode
 from vit_jax.data.paths import as_text
 
 
@@ -35,8 +35,8 @@ class EncodedExamples(abc.ABC):
     def __len__(self) -> int: ...
 
     @abc.abstractmethod
-    def read(self, index: int, fast: bool = False) -> Example:
-        """An example; `fast` lets a JPEG be decoded by OpenCV where that is installed."""
+    def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
+        """Read an example, decoded in some way."""
 
     @abc.abstractmethod
     def where(self, index: int) -> str:
@@ -52,7 +52,7 @@ class EncodedExamples(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FileExamples(EncodedExamples):
-    """Picture files, each with its label; the pictures are RGB."""
+    """Image files, each with its label; without a word on decoding the images are RGB."""
 
     root: str
     paths: Sequence[str]
@@ -61,9 +61,9 @@ class FileExamples(EncodedExamples):
     def __len__(self) -> int:
         return len(self.paths)
 
-    def read(self, index: int, fast: bool = False) -> Example:
+    def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
         path = os.path.join(self.root, self.paths[index])
-        image = decode(path, name=as_text(path), fast=fast)
+        image = decode(path, name=as_text(path), **vars(how))
         return {"image": image, "label": _label(self.labels, index)}
 
     def where(self, index: int) -> str:

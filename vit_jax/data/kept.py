@@ -49,7 +49,7 @@ class _Preprocessed:
         return len(self.source)
 
     def __getitem__(self, index: int) -> Example:
-        example = self.source.read(index, fast=self.fast)
+        example = self.source.read(index, self.preprocess.decoding(fast=self.fast))
         return {"image": self.preprocess(example["image"]), "label": example["label"]}
 
 

@@ -15,6 +15,8 @@ from PIL import Image
 # Formats that Pillow only registers (it calls a program or a plug-in to read them) or that hold
 # something else than a picture as a rule.
 _NOT_PICTURES = {"BUFR", "EPS", "GRIB", "HDF5", "IPTC", "MPEG", "WMF"}
+# What is read by others: arrays of numpy, and HEIF where pillow-heif is installed.
+_OTHERS = frozenset({".npy", ".heic", ".heif", ".hif"})
 # What systems leave in folders, beside names that begin with a dot.
 _SYSTEM_NAMES = {
     "thumbs.db",
@@ -32,11 +34,11 @@ _SYSTEM_NAMES = {
 def picture_extensions() -> frozenset[str]:
     """The endings of file names that are taken for pictures, in lower case, such as `.jpg`."""
     formats = Image.registered_extensions()
-    return frozenset(
+    return _OTHERS | {
         extension
         for extension, kind in formats.items()
         if kind in Image.OPEN and kind not in _NOT_PICTURES
-    )
+    }
 
 
 def is_picture_name(name: str) -> bool:

@@ -24,6 +24,7 @@ from jaxtyping import Float32, Int32, UInt8
 
 from vit_jax.data.augment import Augment
 from vit_jax.data.bad_pictures import BadPictures
+from vit_jax.data.decode import Decoding
 from vit_jax.data.kept import preprocessed
 from vit_jax.data.order import (
     FOR_AUGMENTATION,
@@ -103,10 +104,11 @@ def train_batches(
       BadPicture: while iterating, a picture cannot be read and `bad` is strict.
     """
     bad = BadPictures() if bad is None else bad
+    augment.check_channels(preprocess.channels)
     order: Order = BalancedOrder(source.labels, seed) if balanced else TrainOrder(len(source), seed)
     crops = augment.random_resized_crop > 0
     pictures = (
-        _Decoded(source)
+        _Decoded(source, preprocess.decoding(fast=True))
         if crops
         else preprocessed(source, preprocess, fast=True, processes=max(1, workers))
     )
@@ -330,12 +332,13 @@ class _Decoded:
     """The examples of a source at their own size, read by the quickest decoder there is."""
 
     source: Source
+    how: Decoding
 
     def __len__(self) -> int:
         return len(self.source)
 
     def __getitem__(self, index: int) -> Example:
-        return self.source.read(index, fast=True)
+        return self.source.read(index, self.how)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -9,7 +9,7 @@ share one instance, in two halves:
 
 Resizing is Pillow's with anti-aliasing. What becomes of the ratio of the sides is up to where the
 model is from: torchvision and timm keep it and cut out the centre, Google and most of Hugging Face
-squeeze the whole picture into the square.
+squeeze the whole picture into the square. Padding keeps both, the ratio and the whole image.
 """
 
 import dataclasses
@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float, UInt8
 from PIL import Image
 
+from vit_jax.data.decode import Decoding, Picture, decode
 from vit_jax.errors import UserError, nearest
 
 INTERPOLATIONS = {
@@ -30,7 +31,7 @@ INTERPOLATIONS = {
     "lanczos": Image.Resampling.LANCZOS,
 }
 
-RESIZES = ("cover", "squash")
+RESIZES = ("cover", "squash", "pad")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +40,15 @@ class Preprocessing:
 
     Attributes:
       size: (height, width) that the model sees, in pixels.
-      channels: 3 for RGB, 1 for grey.
+      channels: 3 for RGB, 1 for grey; of any other number images must have as many.
       mean: mean of the pixels on the scale 0 to 1, one number or one per channel.
       std: their standard deviation, likewise. The defaults map 0 to -1 and 255 to 1.
       crop: the side of the central crop as a fraction of the resized picture, in (0, 1].
       interpolation: "bilinear", "bicubic" or "lanczos".
-      resize: "cover" keeps the ratio of the sides, "squash" gives them that of `size`.
+      resize: "cover" keeps the ratio of the sides and cuts out the centre, "squash" gives them that
+        of `size`, and "pad" fits the whole image in, centred, and fills up with the level nearest
+        to `mean`, which normalises to 0 within half a level; its `crop` is 1.
+      color_management: whether colours are converted to sRGB by the profile of the file.
 
     Raises:
       UserError: a field has an illegal value.
@@ -57,6 +61,7 @@ class Preprocessing:
     crop: float = 1.0
     interpolation: str = "bicubic"
     resize: str = "cover"
+    color_management: bool = False
 
     def __post_init__(self):
         for field in ("size", "mean", "std"):  # JSON knows lists only
@@ -66,24 +71,42 @@ class Preprocessing:
         _check(self)
 
     def __call__(self, image: UInt8[np.ndarray, "h w c"]) -> UInt8[np.ndarray, "H W C"]:
-        """Resizes to cover `size / crop`, or to just that, crops the centre, sets the channels.
+        """Resize to cover `size / crop`, to just that, or to fit into `size`; set the channels.
 
         Args:
-          image: uint8 pixels (h, w, 1) or (h, w, 3), sides of 1 pixel included.
+          image: uint8 pixels (h, w, 1) or (h, w, 3), sides of 1 pixel included; (h, w, channels)
+            where channels are neither 1 nor 3.
 
         Returns:
           uint8 pixels (*size, channels).
         """
-        if image.ndim != 3 or image.shape[2] not in (1, 3):
+        legal = (1, 3) if self.channels in (1, 3) else (self.channels,)
+        if image.ndim != 3 or image.shape[2] not in legal:
+            forms = " or ".join(f"(height, width, {channels})" for channels in legal)
             raise UserError(
                 f"a picture of shape {image.shape} cannot be preprocessed; its shape must be"
-                " (height, width, 1) or (height, width, 3): pass it through vit_jax.data.decode"
+                f" {forms}: pass it through vit_jax.data.decode, or set data.channels to what"
+                " the images have"
             )
         if self.crop == 1.0 and image.shape[:2] == self.size:
             resized = image
+        elif self.resize == "pad":
+            return self._fit_and_pad(image)
         else:
             resized = self._resize_and_crop(image)
         return to_channels(resized, self.channels)
+
+    def decoding(self, *, fast: bool = False) -> Decoding:
+        """How files are decoded for this."""
+        return Decoding(self.channels, self.color_management, fast)
+
+    def decode(self, picture: Picture, *, name: str | None = None) -> UInt8[np.ndarray, "h w c"]:
+        """Decode an image as this wants it: its channels, its colours.
+
+        Raises:
+          BadPicture: it cannot be read; the sentence names it and the cause.
+        """
+        return decode(picture, name=name, **vars(self.decoding()))
 
     def normalize(self, images: UInt8[Array, "*batch c"]) -> Float[Array, "*batch c"]:
         """uint8 pixels to the float32 that the model was trained on, on the device.
@@ -160,10 +183,19 @@ class Preprocessing:
             (left + self.size[1]) * width / full_width,
             (top + self.size[0]) * height / full_height,
         )
-        resized = to_pillow(image).resize(
-            self.size[::-1], INTERPOLATIONS[self.interpolation], box=box
-        )
-        return np.asarray(resized).reshape(*self.size, image.shape[2])
+        return resize(image, self.size, self.interpolation, box)
+
+    def _fit_and_pad(self, image: UInt8[np.ndarray, "h w c"]) -> UInt8[np.ndarray, "H W C"]:
+        height, width = image.shape[:2]
+        scale = min(self.size[0] / height, self.size[1] / width)
+        inner = tuple(max(1, round(side * scale)) for side in (height, width))
+        top, left = ((side - part) // 2 for side, part in zip(self.size, inner, strict=True))
+        padded = np.empty((*self.size, self.channels), np.uint8)
+        padded[:] = np.clip(np.rint(255 * np.array(self.mean)), 0, 255)
+        resized = resize(image, inner, self.interpolation, (0, 0, width, height))
+        resized = to_channels(resized, self.channels)
+        padded[top : top + inner[0], left : left + inner[1]] = resized
+        return padded
 
 
 def _check(fields: Preprocessing) -> None:
@@ -177,8 +209,16 @@ def _check(fields: Preprocessing) -> None:
             f"preprocessing size is {size!r}; it must be (height, width), two whole numbers of"
             " pixels above 0"
         )
-    if channels not in (1, 3):
-        raise UserError(f"preprocessing channels is {channels!r}; it must be 3 (RGB) or 1 (grey)")
+    if not isinstance(channels, Integral) or isinstance(channels, bool) or channels < 1:
+        raise UserError(
+            f"preprocessing channels is {channels!r}; it must be 3 (RGB), 1 (grey) or another whole"
+            " number above 0"
+        )
+    if not isinstance(fields.color_management, bool):
+        raise UserError(
+            f"preprocessing color_management is {fields.color_management!r}; it must be true or"
+            " false"
+        )
     for name in ("mean", "std"):
         values = getattr(fields, name)
         if not isinstance(values, tuple) or len(values) not in (1, channels):
@@ -192,6 +232,11 @@ def _check(fields: Preprocessing) -> None:
         raise UserError(f"preprocessing std is {fields.std!r}; its numbers must be above 0")
     if not (isinstance(fields.crop, Real) and 0 < fields.crop <= 1):
         raise UserError(f"preprocessing crop is {fields.crop!r}; it must be above 0 and at most 1")
+    if fields.resize == "pad" and fields.crop != 1:
+        raise UserError(
+            f"preprocessing crop is {fields.crop!r}, and resize 'pad' keeps the whole image; set"
+            " data.crop=1, or data.resize to cover or squash"
+        )
     for name, legal in (("interpolation", INTERPOLATIONS), ("resize", RESIZES)):
         if getattr(fields, name) not in legal:
             raise UserError(
@@ -203,6 +248,20 @@ def _check(fields: Preprocessing) -> None:
 def to_pillow(image: UInt8[np.ndarray, "h w c"]) -> Image.Image:
     """The Pillow picture of uint8 pixels (h, w, 1) or (h, w, 3): mode "L" or "RGB"."""
     return Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
+
+
+def resize(
+    image: UInt8[np.ndarray, "h w c"],
+    size: tuple[int, int],
+    interpolation: str,
+    box: tuple[float, float, float, float],
+) -> UInt8[np.ndarray, "H W c"]:
+    """A box (left, top, right, bottom) of an image of any number of channels at another size."""
+    if image.shape[2] not in (1, 3):  # one by one: two or four would be colours and their alpha
+        parts = [image[:, :, [channel]] for channel in range(image.shape[2])]
+        return np.concatenate([resize(part, size, interpolation, box) for part in parts], axis=2)
+    resized = to_pillow(image).resize(size[::-1], INTERPOLATIONS[interpolation], box=box)
+    return np.asarray(resized).reshape(*size, image.shape[2])
 
 
 def to_channels(image: UInt8[np.ndarray, "h w c"], channels: int) -> UInt8[np.ndarray, "h w C"]:

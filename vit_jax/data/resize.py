@@ -26,7 +26,7 @@ def fast_resize(
     """A box of a picture, resized.
 
     Args:
-      image: uint8 pixels (h, w, 1) or (h, w, 3).
+      image: uint8 pixels (h, w, c).
       box: (left, top, right, bottom) in whole pixels, right and bottom excluded, at least 1 x 1.
       size: (height, width) of the result.
       interpolation: "bilinear", "bicubic" or "lanczos"; with OpenCV it is kept where the picture
@@ -36,6 +36,10 @@ def fast_resize(
       uint8 pixels (*size, c).
     """
     left, top, right, bottom = box
+    if image.shape[2] not in (1, 3):  # one by one: two or four would be colours and their alpha
+        parts = [image[:, :, [channel]] for channel in range(image.shape[2])]
+        resized = [fast_resize(part, box, size, interpolation) for part in parts]
+        return np.concatenate(resized, axis=2)
     crop = image[top:bottom, left:right]
     resized = _by_opencv if opencv() else _by_pillow
     return resized(crop, size, interpolation).reshape(*size, image.shape[2])

@@ -105,7 +105,7 @@ def as_trained(
       BadPicture: the picture cannot be read.
     """
     rng = augmentation_rng(seed, epoch, index)
-    image = source.read(index, fast=True)["image"]
+    image = source.read(index, preprocess.decoding(fast=True))["image"]
     if augment.random_resized_crop > 0:
         image = augment.random_crop(image, preprocess, rng)
     else:
@@ -180,8 +180,9 @@ def _mounted(pixels: UInt8[np.ndarray, "h w c"]) -> Image.Image:
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
     # Every n-th pixel of a huge picture is enough, and no resizing runs out of memory.
     down, right = max(1, height // (16 * CELL)), max(1, width // (16 * CELL))
-    pixels = np.ascontiguousarray(pixels[::down, ::right])
-    picture = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+    pixels = np.ascontiguousarray(pixels[::down, ::right, :3])
+    channels = pixels.shape[2]  # of many, the first three are shown, of two the first
+    picture = Image.fromarray(pixels[:, :, 0] if channels < 3 else pixels[:, :, :3])
     # Enlarged pixels stay visible; the eye shall see how little there is of a small picture.
     how = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
     cell = Image.new("RGB", (CELL, CELL), _MOUNT)

@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from vit_jax.data import tfds_source
+from vit_jax.data.decode import AS_IT_IS, Decoding
 from vit_jax.data.digits import SklearnDigits
 from vit_jax.data.examples import EncodedExamples, Example, FileExamples, Labels, MemoryExamples
 from vit_jax.data.folder import list_folder
@@ -70,10 +71,10 @@ class Source:
     def __getitem__(self, index: int) -> Example:
         return self.examples[index]
 
-    def read(self, index: int, fast: bool = False) -> Example:
-        """Like `source[index]`; `fast` lets a JPEG be decoded by OpenCV where it is installed."""
+    def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
+        """Like `source[index]`, with image files decoded in some way."""
         if isinstance(self.examples, EncodedExamples):
-            return self.examples.read(index, fast)
+            return self.examples.read(index, how)
         return self.examples[index]
 
     @functools.cached_property

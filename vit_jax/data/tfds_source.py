@@ -16,7 +16,7 @@ import tensorflow_datasets as tfds
 from jaxtyping import Int64, UInt8
 
 from vit_jax.data import digits, fashion_mnist
-from vit_jax.data.decode import decode
+from vit_jax.data.decode import AS_IT_IS, Decoding, decode
 from vit_jax.data.examples import EncodedExamples, Example, Labels
 from vit_jax.data.splits import split_mistake
 from vit_jax.errors import UserError, is_disk_full, nearest
@@ -182,18 +182,18 @@ class TfdsExamples(EncodedExamples):
             for index, record in zip(together, self._records(together), strict=True):
                 yield self._example(index, record)
 
-    def read(self, index: int, fast: bool = False) -> Example:
-        return self._example(index, self._record(index), fast)
+    def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
+        return self._example(index, self._record(index), how)
 
     def where(self, index: int) -> str:
         return f"example {index} of {self.split}"
 
-    def _example(self, index: int, record: dict[str, Any], fast: bool = False) -> Example:
+    def _example(self, index: int, record: dict[str, Any], how: Decoding = AS_IT_IS) -> Example:
         label = self._label(record)
         if not self.features.multi_label and label < 0:
             raise UserError(f"{self.where(index)} has no label: its owner keeps it secret")
         name = f"{index} of {self.split} in {self.directory}"
-        pixels = decode(record[self.features.image_key], name=name, fast=fast)
+        pixels = decode(record[self.features.image_key], name=name, **vars(how))
         grey = self.features.image.shape[-1] == 1
         return {"image": pixels[:, :, :1] if grey else pixels, "label": label}
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, UInt8
 from PIL import Image
 
-from vit_jax.data import Preprocessing, decode
+from vit_jax.data import Preprocessing
 from vit_jax.data.decode import Picture
 from vit_jax.runs import RunFolder
 
@@ -79,7 +79,8 @@ class Classifier:
         Raises:
             UserError: for a picture that cannot be read, with its name.
         """
-        batch = [self.preprocessing(decode(picture)) for picture in _as_list(pictures)]
+        preprocess = self.preprocessing
+        batch = [preprocess(preprocess.decode(picture)) for picture in _as_list(pictures)]
         guesses = []
         for start in range(0, len(batch), batch_size):
             images = np.stack(batch[start : start + batch_size])

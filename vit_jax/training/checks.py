@@ -78,6 +78,12 @@ def model_fields(config: ConfigDict, source: Source) -> dict[str, Any]:
             f"model.dtype = {fields['dtype']!r}: the type of the computation is set by one key, "
             "--config.precision=float32 or bfloat16"
         )
+    channels = config.data.channels
+    if channels is not None and fields.setdefault("in_channels", channels) != channels:
+        raise UserError(
+            f"data.channels = {channels} and model.in_channels = {fields['in_channels']}: the "
+            "model sees the channels of the images; set one of the two, and the other follows"
+        )
     return {**fields, "dtype": config.precision}
 
 

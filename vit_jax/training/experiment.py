@@ -262,6 +262,7 @@ def build(
         raise UserError(f"model: {error}") from error
     preprocessing = _preprocessing(config, model, trained)
     augment = Augment.among(config.augment)
+    augment.check_channels(preprocessing.channels)
     objective = make_objective(config, model, train_source)
     check_distillation(config, objective, augment)
     teacher = None
@@ -346,11 +347,13 @@ def _preprocessing(
         base = trained.preprocessing.for_pictures(size, channels)
     named = {name: config.data[name] for name in PREPROCESSING_KEYS}
     named = {name: value for name, value in named.items() if value is not None}
+    if named.get("resize") == "pad":  # of the whole image nothing is cut off
+        named.setdefault("crop", 1.0)
     return dataclasses.replace(base, **named)
 
 
 # What a configuration may say of preprocessing, besides what the model does.
-PREPROCESSING_KEYS = ("mean", "std", "crop", "interpolation", "resize")
+PREPROCESSING_KEYS = ("mean", "std", "crop", "interpolation", "resize", "color_management")
 
 
 def _on_devices(batches, mesh: Mesh):

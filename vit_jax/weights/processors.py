@@ -51,7 +51,15 @@ def write(preprocessing: Preprocessing) -> dict[str, Any]:
     """The content of the file for a preprocessing.
 
     Transformers have no way to cover an oblong size, and squeeze the picture into it.
+
+    Raises:
+        UserError: images are padded, which these processors cannot do.
     """
+    if preprocessing.resize == "pad":
+        raise UserError(
+            f"{_FILE} has no way to fit a whole image in and pad it (data.resize = 'pad'); write "
+            "timm's form, or train with data.resize=cover or squash"
+        )
     height, width = preprocessing.size
     covered = [math.floor(side / preprocessing.crop) for side in preprocessing.size]
     as_number = {name: number for number, name in _INTERPOLATIONS.items()}

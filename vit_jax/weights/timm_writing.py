@@ -78,7 +78,7 @@ def pretrained_cfg(
         "mean": list(preprocessing.mean),
         "std": list(preprocessing.std),
         "crop_pct": preprocessing.crop,
-        "crop_mode": {"cover": "center", "squash": "squash"}[preprocessing.resize],
+        "crop_mode": {"cover": "center", "squash": "squash", "pad": "border"}[preprocessing.resize],
         "interpolation": preprocessing.interpolation,
         "num_classes": fields["num_classes"],
         "label_names": list(class_names),
