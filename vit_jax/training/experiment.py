@@ -135,8 +135,7 @@ class Experiment:
 
     def zero_totals(self) -> dict[str, jax.Array]:
         """Sums of the training metrics, emptied."""
-        # On the mesh like the rest of the state, or the step would be compiled again for them.
-        return jax.device_put(zero_totals(self.metric_names), replicated(self.mesh))
+        return self._zero_totals()
 
     def train_step(self):
         """The compiled training step."""
@@ -216,6 +215,13 @@ class Experiment:
             return {}
         batches = self.eval_batches(self.train_source, fast=True)
         return {ANSWERS: answers(self.teacher, self.preprocessing, batches, self.mesh)}
+
+    @functools.cached_property
+    def _zero_totals(self):
+        # On the mesh like the rest of the state, or the step would be compiled again for them. What
+        # `device_put` makes of them cannot be read where processes have a single device each.
+        make = functools.partial(zero_totals, self.metric_names)
+        return jax.jit(make, out_shardings=replicated(self.mesh))
 
     @functools.cached_property
     def _make_state(self):
