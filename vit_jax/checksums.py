@@ -1,0 +1,88 @@
+"""Checksums of arrays and of small JSON records, by which damage on a disk is recognised.
+
+The checksum of an array is a sum over its elements, so it is the same however the array is cut over
+devices and processes: each adds up its own pieces. A CRC, which depends on the order of all bytes,
+could not be compared after a change of the mesh.
+"""
+
+import json
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+MODULUS = 2**64
+
+_BLOCK = 2**16  # elements that are taken at a time: their 64-bit copies stay in the cache
+_SEAL = "crc32"
+
+
+def checksum(
+    piece: np.ndarray, start: Sequence[int] = (), shape: Sequence[int] | None = None
+) -> int:
+    """Return the checksum of an array, or the share of it that a rectangular piece has.
+
+    It is the sum of bits * (2 * index + 1) modulo 2**64 over the elements, where the bits of an
+    element are read as an integer, and its index counts from 0 in the flattened whole. The factors
+    are odd, so damage to any one bit changes the sum, and so does damage to any two in arrays of
+    less than 2**31 elements.
+
+    Args:
+        piece: elements of 1, 2, 4 or 8 bytes.
+        start: index of the piece's first element in the whole; by default the piece is the whole.
+        shape: of the whole.
+    """
+    piece = np.asarray(piece)
+    shape = list(piece.shape if shape is None else shape)
+    start = list(start or [0] * len(shape))
+    bits = piece.view(f"u{piece.dtype.itemsize}")
+    while bits.ndim > 1 and bits.shape[-1] == shape[-1]:  # axes that are not cut become one
+        bits = bits.reshape(*bits.shape[:-2], -1)
+        width = shape.pop()
+        shape[-1] *= width
+        start.pop()
+        start[-1] *= width
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return _sum(bits, start, strides) % MODULUS
+
+
+def _sum(bits: np.ndarray, start: list[int], strides: list[int]) -> int:
+    """The sum over a piece, in blocks."""
+    if bits.size > _BLOCK:
+        axis = next(axis for axis, size in enumerate(bits.shape) if size > 1)
+        half = bits.shape[axis] // 2
+        first, second = np.split(bits, [half], axis)
+        moved = [place + half * (number == axis) for number, place in enumerate(start)]
+        return _sum(first, start, strides) + _sum(second, moved, strides)
+    plain = bits.astype(np.uint64)[np.newaxis]  # one axis stays: arrays wrap around in silence
+    weighted = np.zeros_like(plain)
+    for axis in reversed(range(bits.ndim)):
+        index = (np.arange(bits.shape[axis], dtype=np.uint64) + start[axis]) * strides[axis]
+        weighted = weighted.sum(-1) + plain @ index.astype(np.uint64)
+        plain = plain.sum(-1)
+    return 2 * int(weighted[0]) + int(plain[0])
+
+
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record with a checksum of its own, as JSON gives it back."""
+    record = json.loads(json.dumps(record))
+    return {**record, _SEAL: _crc32(record)}
+
+
+def unsealed(record: Any) -> dict[str, Any]:
+    """Return the record that `sealed` was given.
+
+    Raises ValueError where it is another one, or was never sealed.
+    """
+    if not isinstance(record, dict) or _SEAL not in record:
+        raise ValueError("it has no checksum")
+    content = {name: value for name, value in record.items() if name != _SEAL}
+    if record[_SEAL] != _crc32(content):
+        raise ValueError("its content and its checksum differ")
+    return content
+
+
+def _crc32(record: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(record, sort_keys=True).encode())
