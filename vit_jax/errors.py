@@ -5,10 +5,14 @@ do. The command line prints that sentence without a traceback. Everything else i
 and keeps its traceback.
 """
 
+import contextlib
 import difflib
 import errno
+import os
+import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 EXIT_DONE = 0
 EXIT_INTERNAL_FAULT = 1
@@ -50,10 +54,13 @@ _DISK_ERRORS = (
 def explained(error: Exception) -> int:
     """Tells a mistake in a sentence, and returns the exit code; an internal fault is left alone."""
     if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+        room = ""
+        if error.filename and is_disk_full(error):
+            room = f" ({room_left(error.filename)})"
         error = UserError(
-            f"{error.filename or 'the disk'} cannot be used: {error.strerror}; make room, mend the "
-            "rights or choose another path, then run the same command again (a run goes on from "
-            "its last checkpoint)"
+            f"{error.filename or 'the disk'} cannot be used: {error.strerror}{room}; make room, "
+            "fix the permissions or choose another path, then run the same command again (a run "
+            "resumes from its last checkpoint)"
         )
     if not isinstance(error, (UserError, Diverged)):
         return EXIT_INTERNAL_FAULT
@@ -80,6 +87,29 @@ def shown(value: object, length: int = 120) -> str:
     except Exception:  # a value that cannot even be shown; its kind says enough
         return f"a {type(value).__name__}"
     return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike) -> Iterator[None]:
+    """Within its `with` block, errors of the system name the file that is being written.
+
+    A write to an open file, such as one that finds the disk full, does not name it by itself.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = os.fspath(path)
+        raise
+
+
+def room_left(path: str | os.PathLike, needed: int = 0) -> str:
+    """Say how much room the disk of a path has, and how much is needed, in bytes, where known."""
+    there = next(
+        folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists()
+    )
+    free = f"{shutil.disk_usage(there).free / 2**20:,.1f} MiB are free"
+    return f"up to {needed / 2**20:,.1f} MiB are needed and {free}" if needed else free
 
 
 def nearest(word: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5) -> str:
