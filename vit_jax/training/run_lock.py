@@ -9,6 +9,7 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import jax
 
@@ -37,10 +38,11 @@ def run_lock(run: RunFolder, warn: Callable[[str], None]) -> Iterator[None]:
         UserError: when another training holds the lock, or the folder cannot be written.
     """
     if fcntl is None or jax.process_index() != 0:
+        run.hold()
         yield
         return
+    make_folder(run.path)
     try:
-        run.path.mkdir(parents=True, exist_ok=True)
         file = run.lock_file.open("a+", encoding="utf-8")
     except OSError as error:
         raise UserError(f"the run folder {run.path} cannot be written: {error}") from error
@@ -60,8 +62,36 @@ def run_lock(run: RunFolder, warn: Callable[[str], None]) -> Iterator[None]:
                 f"warning: the file system of {run.path} knows no locks ({error.strerror}); make "
                 "sure that nothing else trains there"
             )
-        else:
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-            file.flush()
-        yield
+        held_by = f"process {os.getpid()} on {socket.gethostname()}\n"
+        file.truncate(0)
+        file.write(held_by)
+        file.flush()
+        run.hold(held_by)
+        try:
+            yield
+        finally:
+            run.release()
+
+
+def make_folder(path: Path) -> None:
+    """Make a run folder if it is missing; of a link that leads nowhere, the folder it names.
+
+    Raises UserError where that cannot be.
+    """
+    if path.is_symlink() and not path.exists():
+        target = path.resolve()
+        if not target.parent.is_dir():
+            raise UserError(
+                f"the run folder {path} is a link to {target}, and there is no folder "
+                f"{target.parent}; bring it back, for example by mounting its disk, or remove the "
+                "link"
+            )
+        path = target
+    if path.exists() and not path.is_dir():
+        raise UserError(
+            f"the run folder {path} is a file; move it away or choose another --workdir"
+        )
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"the run folder {path} cannot be written: {error}") from error
