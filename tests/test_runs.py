@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from vit_jax.checksums import sealed
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.runs import ModelRecord, RunFolder
@@ -72,9 +73,92 @@ def test_the_best_is_asked_for_in_vain_without_validation_data(tmp_path):
 
 def test_the_best_step_is_the_latest_that_was_a_new_best(tmp_path):
     run = RunFolder(tmp_path)
+    with_checkpoints(run, 3, 6)
     lines = [{"kind": "evaluate", "step": 3, "best": True}, {"kind": "evaluate", "step": 6}]
     run.metrics_file.write_text("\n".join(map(json.dumps, lines)))
     assert run.best_step() == 3
+
+
+def with_checkpoints(run, *steps):
+    """Makes empty folders that count as complete checkpoints."""
+    for step in steps:
+        (run.checkpoints / str(step) / "state").mkdir(parents=True)
+        (run.checkpoints / str(step) / "_CHECKPOINT_METADATA").touch()
+
+
+def test_a_new_best_counts_from_when_its_checkpoint_is_whole(tmp_path):
+    run = RunFolder(tmp_path)
+    with_checkpoints(run, 4, 6)
+    lines = [{"kind": "evaluate", "step": step, "best": True} for step in (2, 4, 8)]
+    run.metrics_file.write_text("\n".join(map(json.dumps, lines)))
+    assert run.best_step() == run.find_step("best") == 4
+    (run.checkpoints / "8.orbax-checkpoint-tmp").mkdir()
+    assert run.find_step("best") == 4
+    with_checkpoints(run, 8)
+    assert run.find_step("best") == 8
+
+
+def test_a_best_checkpoint_that_is_gone_is_not_replaced_in_silence(tmp_path):
+    run = RunFolder(tmp_path)
+    with_checkpoints(run, 2, 6)
+    lines = [{"kind": "evaluate", "step": step, "best": True} for step in (2, 4)]
+    run.metrics_file.write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(
+        UserError, match=r"its best one \(4\) being gone; there are 'last' and 2, 6"
+    ):
+        run.find_step("best")
+
+
+def test_the_last_checkpoint_knows_the_best_that_the_log_has_lost(tmp_path):
+    run = RunFolder(tmp_path)
+    with_checkpoints(run, 2, 6)
+    (run.checkpoints / "6" / "record").mkdir()
+    content = sealed({"data": {}, "log": {"lines": 3, "crc32": 0, "best": {"step": 2}}})
+    (run.checkpoints / "6" / "record" / "metadata").write_text(json.dumps(content))
+    assert run.find_step("best") == 2
+
+
+def test_what_a_run_has_not_is_not_offered(tmp_path):
+    run = RunFolder(tmp_path)
+    with_checkpoints(run, 2, 6)
+    with pytest.raises(UserError, match="no checkpoint 17; there are 'last' and 2, 6$"):
+        run.find_step(17)
+    run.metrics_file.write_text(json.dumps({"kind": "evaluate", "step": 2, "best": True}))
+    with pytest.raises(UserError, match="no checkpoint 17; there are 'last', 'best' and 2, 6$"):
+        run.find_step(17)
+
+
+@pytest.fixture
+def held(tmp_path):
+    """A run folder that a training holds."""
+    run = RunFolder(tmp_path / "run")
+    run.write_config({})
+    run.lock_file.write_text("process 1")
+    run.hold("process 1")
+    run.check_held()
+    return run
+
+
+def test_a_run_folder_that_is_deleted_or_renamed_is_noticed(held):
+    held.path.rename(held.path.with_name("renamed"))
+    with pytest.raises(UserError, match="was deleted or renamed .* new path as --workdir"):
+        held.check_held()
+    held.checkpoints.mkdir(parents=True)  # what a late write makes anew
+    with pytest.raises(UserError, match="was deleted or renamed"):
+        held.check_held()
+
+
+def test_a_run_folder_of_another_training_is_not_written_to(held):
+    held.path.rename(held.path.with_name("renamed"))
+    held.write_config({})
+    held.lock_file.write_text("process 2")
+    with pytest.raises(UserError, match="replaced by that of another training"):
+        held.check_held()
+
+
+def test_a_lock_that_somebody_has_cleaned_up_ends_no_training(held):
+    held.lock_file.unlink()
+    held.check_held()
 
 
 def test_a_checkpoint_loads_into_a_model_with_the_other_layout_of_blocks(finished_run, tmp_path):

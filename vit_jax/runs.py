@@ -4,7 +4,7 @@
       config.json      the resolved configuration
       model.json       what loading and predicting need, see `ModelRecord`
       split.json       which files are in which split, where the data are files
-      checkpoints/N/   train state after N steps, with a small record beside it
+      checkpoints/N/   train state after N steps, see `checkpoint_files`
       metrics.jsonl    one line per log or evaluation
       tensorboard/     the same, for TensorBoard
       figures/         report.html, curves.png, confusion.png, mistakes.png; inside.png if watched
@@ -24,10 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
 import orbax.checkpoint as ocp
 
+from vit_jax import checkpoint_files
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError, nearest
 from vit_jax.models import create_model
@@ -133,6 +132,7 @@ class RunFolder:
         self.profile = self.path / "profile"
         self.wandb_file = self.path / "wandb_id.txt"
         self.lock_file = self.path / "lock"
+        self._held_by: str | None = None
 
     def read_config(self) -> dict[str, Any]:
         """The resolved configuration of the run, as nested dictionaries."""
@@ -208,9 +208,27 @@ class RunFolder:
             and (folder / "state").is_dir()
         )
 
+    def read_last_record(self) -> dict[str, Any]:
+        """The record of the last checkpoint; empty where there is none that can be read."""
+        for step in self.steps()[-1:]:
+            try:
+                return checkpoint_files.read_record(self.checkpoints / str(step))
+            except (OSError, ValueError):
+                break
+        return {}
+
     def best_step(self) -> int | None:
-        """The step that was best on the validation data; None where nothing was compared."""
-        return best_step(self.read_metrics())
+        """The step that was best on the validation data; None where nothing was compared.
+
+        A new best counts from when its checkpoint is whole; until then the one before does. The
+        last checkpoint knows it too, should the log have lost the line.
+        """
+        last = max(self.steps(), default=0)
+        marked = [line["step"] for line in self.read_metrics() if line.get("best")]
+        known = (self.read_last_record().get("log") or {}).get("best") or {}
+        return max(
+            (step for step in (*marked, known.get("step", 0)) if 0 < step <= last), default=None
+        )
 
     def is_run(self) -> bool:
         """Whether a trained model lies here, or is on its way."""
@@ -220,13 +238,44 @@ class RunFolder:
         """The result of a finished run, with the test accuracy; None for any other."""
         return result(self.read_metrics())
 
-    def move_aside(self) -> Path:
-        """Renames the folder to a free name beside it, and returns that."""
-        path, number = self.path.resolve(), 1
-        while (aside := path.with_name(f"{path.name}.{number}")).exists():
-            number += 1
-        os.rename(path, aside)
-        return aside
+    def hold(self, held_by: str = "") -> None:
+        """Remember that a training holds the folder, for `check_held`.
+
+        held_by: what the lock says of it; "" where another process of it holds the lock.
+        """
+        self._held_by = held_by
+
+    def release(self) -> None:
+        """Forget that a training holds the folder."""
+        self._held_by = None
+
+    def is_held(self) -> bool:
+        """Whether the folder is still the one that this training holds; so if it holds none."""
+        if self._held_by is None:
+            return True
+        return self.config_file.exists() and not self._is_held_by_another()
+
+    def _is_held_by_another(self) -> bool:
+        try:
+            held_by = self.lock_file.read_text(encoding="utf-8")
+        except FileNotFoundError:  # somebody has cleaned up locks, or everything
+            return False
+        return self._held_by not in ("", held_by)
+
+    def check_held(self) -> None:
+        """Raises UserError where the folder was deleted, renamed or replaced during training."""
+        if self.is_held():
+            return
+        what = "was deleted or renamed"
+        if self.config_file.exists():
+            what = "was replaced by that of another training"
+        elif self.lock_file.exists():
+            what = f"has lost its {self.config_file.name}"
+        raise UserError(
+            f"the run folder {self.path} {what} while this run was training, and nothing more can "
+            "be saved in it. If it was renamed or moved, pass its new path as --workdir to resume "
+            "from its last checkpoint; otherwise the run has to start from the beginning"
+        )
 
     def remains(self) -> list[str]:
         """Names of what stands where a run keeps its files, apart from its configuration."""
@@ -250,19 +299,23 @@ class RunFolder:
             )
         if which == "last":
             return steps[-1]
-        if which == "best":
-            which = self.best_step()
-            if which is None:
-                raise UserError(
-                    f"{self.path} kept no best checkpoint, since its configuration names no "
-                    "validation data (--config.data.train='train[:90%]' "
-                    "--config.data.validation='train[90%:]'); use 'last'"
-                )
-        if which not in steps:
+        best = self.best_step()
+        if which == "best" and best is None:
             raise UserError(
-                f"{self.path} has no checkpoint {which!r}; there are 'last', 'best' and {steps}"
+                f"{self.path} kept no best checkpoint, since its configuration names no "
+                "validation data (--config.data.train='train[:90%]' "
+                "--config.data.validation='train[90%:]') or was not evaluated on them yet; use "
+                "'last'"
             )
-        return which
+        wanted = best if which == "best" else which
+        if wanted not in steps:
+            names = "'last', 'best'" if best in steps else "'last'"
+            gone = f", its best one ({best}) being gone" if which == "best" else f" {which!r}"
+            raise UserError(
+                f"{self.path} has no checkpoint{gone}; there are {names} and "
+                f"{', '.join(map(str, steps))}"
+            )
+        return wanted
 
     def read_variables(
         self, which: int | str = "last", *, raw: bool = False
@@ -271,17 +324,21 @@ class RunFolder:
 
         The parameters are the averaged ones where the run keeps them, but for `raw`.
 
-        Needs neither the model nor the devices that wrote them. When asked for the last checkpoint
-        and that one is damaged, the one before is taken and said so.
+        Needs neither the model nor the devices that wrote them. All are compared with the
+        checksums that were saved with them. When asked for the last checkpoint and that one is
+        damaged, the one before is taken and said so.
         """
         step = self.find_step(which)
         earlier = [s for s in reversed(self.steps()) if s < step] if which == "last" else []
         for candidate in [step, *earlier]:
+            folder = self.checkpoints / str(candidate)
             try:
-                state = self.checkpoints / str(candidate) / "state"
-                variables = _read_variables(state, raw)
+                variables = checkpoint_files.read_variables(folder, raw)
+                self._compare_model(folder)
                 return self._as_the_model_has_them(variables), candidate
             except Exception as error:  # Orbax raises nearly anything for a damaged file
+                if which == "best" and not folder.exists() and self.find_step("best") != candidate:
+                    return self.read_variables("best", raw=raw)  # a better one has replaced it
                 reason = str(error).split("\n")[0][:200]
                 print(
                     f"checkpoint {candidate} in {self.path} cannot be read: {reason}",
@@ -292,13 +349,29 @@ class RunFolder:
             "copy or train again"
         )
 
-    def write_variables(self, variables: dict[str, Any]) -> None:
-        """Keeps variables that no training of this folder has made, as its checkpoint 0."""
+    def write_variables(self, variables: dict[str, Any], record: ModelRecord | None = None) -> None:
+        """Keeps variables that no training of this folder has made, as its checkpoint 0.
+
+        record: of their model, which later readings are compared with.
+        """
         state = {"params": variables["params"]}
         if others := {name: tree for name, tree in variables.items() if name != "params"}:
             state["model_state"] = others
         with ocp.CheckpointManager(self.checkpoints.resolve()) as manager:
-            manager.save(0, args=ocp.args.Composite(state=ocp.args.PyTreeSave(state)))
+            saved = {} if record is None else {"model": record.to_json()}
+            manager.save(0, args=checkpoint_files.save_args(state, saved))
+
+    def _compare_model(self, folder: Path) -> None:
+        """Says where `model.json` is not the record that a checkpoint was written with."""
+        saved = checkpoint_files.read_record(folder).get("model")
+        if not saved or not self.model_file.exists():
+            return
+        if changes := checkpoint_files.model_changes(saved, self.read_model().to_json()):
+            print(
+                f"warning: {self.model_file} is not what checkpoint {folder.name} was written with "
+                f"({', '.join(changes)}); if nobody has changed it on purpose it is damaged",
+                file=sys.stderr,
+            )
 
     def _as_the_model_has_them(self, variables: dict[str, Any]) -> dict[str, Any]:
         """Blocks stacked or apart as the run's model wants them: it may have changed on the way."""
@@ -336,26 +409,6 @@ class RunFolder:
         os.replace(draft, path)
 
 
-def best_step(lines: list[dict[str, Any]]) -> int | None:
-    """Of the lines of a log, the step that was best on the validation data; None: there is none."""
-    best = [line["step"] for line in lines if line.get("best")]
-    return best[-1] if best else None
-
-
 def result(lines: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The last of the lines of a log if it is the result of a finished run; None if not."""
     return lines[-1] if lines and lines[-1]["kind"] == RESULT else None
-
-
-def _read_variables(state: Path, raw: bool) -> dict[str, Any]:
-    """Parameters and model state of one saved train state, as numpy arrays on the host."""
-    # A handler, not a Checkpointer, which warns that one item of a checkpoint is no whole one.
-    folder, handler = state.resolve(), ocp.PyTreeCheckpointHandler()
-    tree = handler.metadata(folder).tree
-    params = "params" if raw or not tree.get("ema_params") else "ema_params"
-    wanted = {name: tree[name] for name in (params, "model_state") if tree.get(name)}
-    restore_args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
-    asked = ocp.args.PyTreeRestore(item=wanted, restore_args=restore_args, partial_restore=True)
-    restored = handler.restore(folder, args=asked)
-    handler.close()
-    return {"params": restored[params], **restored.get("model_state", {})}

@@ -1,4 +1,4 @@
-"""Checkpoints that were damaged, cut off, or are not there."""
+"""Checkpoints that were damaged, cut off, or are not there, and folders that go away."""
 
 import json
 import shutil
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from vit_jax import checkpoint_files
 from vit_jax.errors import UserError
 from vit_jax.runs import RunFolder
 from vit_jax.training.checkpoints import Checkpoints
@@ -65,6 +66,34 @@ def empty_record(folder):
     (folder / "record" / "metadata").write_text("{}")
 
 
+def flip_a_value(folder):
+    """One bit of the largest file, which holds the numbers."""
+    files = [path for path in (folder / "state").rglob("d/*") if path.is_file()]
+    path = max(files, key=lambda path: path.stat().st_size)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 8
+    path.write_bytes(data)
+
+
+def flip_a_record(folder):
+    path = folder / "record" / "metadata"
+    path.write_text(path.read_text().replace("abc", "abb"))
+
+
+def flip_a_path(folder):
+    path = folder / "state" / "_METADATA"
+    path.write_text(path.read_text().replace("kernel", "jernel"))
+
+
+def flip_a_checksum(folder):
+    path = folder / "checksums" / "process_0.json"
+    path.write_text(path.read_text().replace("kernel", "kernem"))
+
+
+def no_checksums(folder):
+    shutil.rmtree(folder / "checksums")
+
+
 def half_record(folder):
     (folder / "record" / "metadata").write_text(json.dumps(RECORD)[:10])
 
@@ -79,7 +108,11 @@ def no_arrays(folder):
 
 
 @pytest.mark.parametrize(
-    "damage", [halve, empty, no_record, empty_record, half_record, a_file, no_arrays]
+    "damage",
+    [
+        *(halve, empty, no_record, empty_record, half_record, a_file, no_arrays, no_checksums),
+        *(flip_a_value, flip_a_record, flip_a_path, flip_a_checksum),
+    ],
 )
 def test_a_damaged_checkpoint_gives_way_to_the_one_before_and_is_saved_again(run, damage):
     damage(run.checkpoints / "6")
@@ -120,3 +153,54 @@ def test_another_model_is_refused_and_not_taken_for_damage(run):
         with pytest.raises(UserError, match="checkpoint 6 .* belongs to another model"):
             checkpoints.restore(other)
     assert run.steps() == [3, 6]
+
+
+def test_bits_that_flip_on_the_way_into_the_state_are_noticed(run, monkeypatch):
+    read = checkpoint_files.read_state
+
+    def with_a_flipped_bit(folder, abstract):
+        restored = read(folder, abstract)
+        if folder.name == "6":
+            kernel = np.array(restored["params"]["kernel"])
+            kernel.view(np.uint32)[5, 7] ^= 1
+            restored["params"]["kernel"] = jnp.asarray(kernel)
+        return restored
+
+    monkeypatch.setattr(checkpoint_files, "read_state", with_a_flipped_bit)
+    said = []
+    assert restored_step(run, said.append) == 3
+    assert "checkpoint 6 is damaged (params/kernel is not what was saved" in said[0]
+
+
+def test_a_checkpoint_of_an_earlier_version_is_restored_and_that_is_said(run, capsys):
+    folder = run.checkpoints / "6"
+    shutil.rmtree(folder / "checksums")
+    (folder / "record" / "metadata").write_text(json.dumps(RECORD))
+    assert restored_step(run) == 6
+    assert "without checksums" in capsys.readouterr().err
+
+
+def test_a_checkpoint_beyond_those_to_keep_is_cleaned_away(run):
+    """A process that was killed between a save and the removal of an older one leaves it."""
+    save(run, 9)
+    with Checkpoints(run, keep=1) as checkpoints:
+        checkpoints.best = 3
+        checkpoints.clean()
+    assert run.steps() == [3, 9]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_folder_that_goes_is_said_and_not_half_made_again(run, late, monkeypatch):
+    """Before a save, and after the save has looked whether it is there."""
+    run.write_config({})
+    run.hold()
+    said = "was deleted or renamed while this run was training"
+    with pytest.raises(UserError, match=said), Checkpoints(run, keep=3) as checkpoints:
+        run.path.rename(run.path.with_name("renamed"))
+        if late:
+            monkeypatch.setattr(run, "check_held", lambda: None)
+        checkpoints.save(9, state(9), RECORD)
+        checkpoints._manager.wait_until_finished()
+        monkeypatch.undo()
+    assert not run.path.exists()
+    assert RunFolder(run.path.with_name("renamed")).steps() == [3, 6]

@@ -113,7 +113,7 @@ def convert(
         ) from error
     if to == RUN:
         run = RunFolder(folder)
-        run.write_variables(variables)
+        run.write_variables(variables, record)
         run.write_model(record)
     else:
         write_pretrained(folder, to, record, variables)
