@@ -81,6 +81,21 @@ def test_the_split_is_kept_with_the_run_and_used_again(config, pictures, tmp_pat
     assert {name: list(source.files) for name, source in sources.items()} == split
 
 
+def test_a_damaged_split_is_made_again_where_the_data_are_as_they_were(
+    config, pictures, tmp_path, capsys
+):
+    run = fit(config(), tmp_path / "run").run
+    whole = run.split_file.read_bytes()
+    run.split_file.write_bytes(whole[:40])
+    assert not fit(config(), run.path).trained
+    assert run.split_file.read_bytes() == whole
+    assert "split.json cannot be read" in capsys.readouterr().err
+    run.split_file.write_bytes(whole[:40])
+    shutil.copy(pictures / "dark" / "0.png", pictures / "dark" / "later.png")
+    with pytest.raises(UserError, match="the data have changed"):
+        fit(config(), run.path)
+
+
 def test_unreadable_pictures_are_named_once_counted_and_replaced(
     config, pictures, tmp_path, capsys
 ):

@@ -2,6 +2,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax
@@ -10,11 +11,14 @@ import numpy as np
 import pytest
 
 import vit_jax
+from vit_jax.checksums import sealed, unsealed
+from vit_jax.config import restore_config
 from vit_jax.errors import Diverged, UserError
 from vit_jax.runs import RunFolder
 from vit_jax.training import fit
 from vit_jax.training.experiment import Experiment, build
 from vit_jax.training.metrics import Predictions
+from vit_jax.training.reporting import Reporter
 
 ROOT = Path(__file__).parents[2]
 
@@ -117,6 +121,15 @@ def test_resume_never_keeps_the_old_run_beside_the_new(tiny_config, tmp_path):
     assert contents(tmp_path / "run.1") == before
 
 
+def test_resume_never_follows_a_link_again_and_again(tiny_config, tmp_path):
+    (tmp_path / "latest").symlink_to(tmp_path / "run")
+    for seed in range(2):
+        outcome = fit(tiny_config({"resume": "never", "seed": str(seed)}), tmp_path / "latest")
+        assert outcome.trained
+    assert not fit(tiny_config({"seed": "1"}), tmp_path / "latest").trained
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "run", "run.1"]
+
+
 def test_resume_must_needs_a_checkpoint(tiny_config, tmp_path):
     with pytest.raises(UserError, match="holds no checkpoint"):
         fit(tiny_config({"resume": "must"}), tmp_path / "run")
@@ -162,9 +175,9 @@ def test_a_finished_run_without_checkpoints_is_not_overwritten(tiny_config, tmp_
 def test_changed_data_are_refused(tiny_config, tmp_path):
     run = fit(tiny_config({"duration": "6 steps"}), tmp_path / "run").run
     record = run.checkpoints / "6" / "record" / "metadata"
-    content = json.loads(record.read_text())
+    content = unsealed(json.loads(record.read_text()))
     content["data"]["train"] += "x"
-    record.write_text(json.dumps(content))
+    record.write_text(json.dumps(sealed(content)))
     with pytest.raises(UserError, match="the data have changed"):
         fit(tiny_config({"duration": "6 steps"}), run.path)
 
@@ -292,9 +305,56 @@ def test_a_checkpoint_without_its_list_of_arrays_is_passed_over(tiny_config, tmp
     assert fit(tiny_config(), run.path).trained
 
 
-def test_a_finished_run_gets_its_record_back(tiny_config, tmp_path):
+def test_a_finished_run_gets_its_records_back(tiny_config, tmp_path, capsys):
+    """Those that are gone, those that are cut off, and those that are another's."""
     run = fit(tiny_config(), tmp_path / "run").run
-    record = run.model_file.read_bytes()
+    whole = contents(run.path)
     run.model_file.unlink()
     assert not fit(tiny_config(), run.path).trained
-    assert run.model_file.read_bytes() == record
+    assert run.model_file.read_bytes() == whole["model.json"]
+    for name in ("model.json", "config.json"):
+        (run.path / name).write_bytes(whole[name][: len(whole[name]) // 2])
+        assert not fit(tiny_config(), run.path).trained
+        assert (run.path / name).read_bytes() == whole[name]
+        assert f"{name} cannot be read" in capsys.readouterr().err
+    run.config_file.write_bytes(whole["config.json"].replace(b'"seed": 0', b'"seed": 2'))
+    assert not fit(tiny_config(), run.path).trained
+    assert run.config_file.read_bytes() == whole["config.json"]
+    assert "config.json has been changed (seed: 2 -> 0)" in capsys.readouterr().err
+
+
+def test_lost_lines_of_the_log_are_told_and_the_best_step_is_known(finished_run, tmp_path, capsys):
+    copy = RunFolder(shutil.copytree(finished_run.path, tmp_path / "copy"))
+    lines = copy.metrics_file.read_text().splitlines(keepends=True)
+    copy.metrics_file.write_text("".join(lines[:3]))
+    best = finished_run.best_step()
+    assert copy.best_step() == best
+    outcome = fit(restore_config(copy.read_config()), copy.path)
+    assert f"of its {len(lines) - 1} lines are gone" in capsys.readouterr().err
+    assert copy.best_step() == best and copy.steps() == finished_run.steps()
+    assert outcome.result["accuracy"] == finished_run.result()["accuracy"]  # evaluated again
+
+
+@pytest.mark.parametrize("how", ["deleted", "renamed"])
+def test_a_run_folder_that_goes_ends_the_run_with_a_sentence(
+    tiny_config, tmp_path, monkeypatch, how
+):
+    run, shown = tmp_path / "run", Reporter.progress
+
+    def progress(self, step, wait_for):
+        shown(self, step, wait_for)
+        if step == 4:
+            while RunFolder(run).steps() != [3]:
+                time.sleep(0.01)  # its checkpoint is written in the background
+            run.rename(tmp_path / "renamed")
+            if how == "deleted":
+                shutil.rmtree(tmp_path / "renamed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Reporter, "progress", progress)
+        with pytest.raises(UserError, match="run was deleted or renamed while this run was train"):
+            fit(tiny_config({"log.every": "2"}), run)
+    assert not run.exists()
+    if how == "renamed":
+        assert RunFolder(tmp_path / "renamed").steps() == [3]
+    assert fit(tiny_config({"log.every": "2"}), run).result is not None  # nothing is in the way

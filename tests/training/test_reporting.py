@@ -1,10 +1,14 @@
+import errno
 import json
+import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c
 
+from vit_jax.errors import explained
 from vit_jax.runs import RunFolder
 from vit_jax.training import fit
 from vit_jax.training.hardware import Peak
@@ -72,6 +76,83 @@ def test_a_line_cut_off_by_a_crash_is_left_out(tmp_path):
     text = run.metrics_file.read_text()
     run.metrics_file.write_text(text + json.dumps(LINES[0])[:20])
     assert run.read_metrics() == LINES
+
+
+BEST = {"kind": "evaluate", "step": 2, "split": "validation", "accuracy": 0.5, "best": True}
+LATER = [LINES[0], BEST, {**BEST, "step": 3, "accuracy": 0.25, "best": False}, LINES[2]]
+
+
+def lost_lines(run, kept, saved):
+    """The lines of a log that is opened again, of which only some are kept, and what is told."""
+    text = [json.dumps(line) + "\n" for line in kept]
+    run.metrics_file.write_text("".join(text))
+    told = []
+    with MetricsLog(run, 4, saved=saved, warn=told.append) as log:
+        assert log.best_step() == 2  # which the checkpoint knows
+        lines = list(log.lines)
+    assert run.read_metrics() == lines
+    return lines, " ".join(told)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A run folder, and what is saved with a checkpoint after four lines."""
+    run = RunFolder(tmp_path)
+    with MetricsLog(run, 0) as log:
+        for line in LATER:
+            log.write(line)
+        return run, log.summary()
+
+
+def test_a_whole_log_is_opened_in_silence_also_with_later_lines_of_the_same_step(saved):
+    run, summary = saved
+    after = {"kind": "inside", "step": 4, "width": 1.0}
+    assert lost_lines(run, [*LATER, after], summary) == ([*LATER, after], "")
+
+
+def test_lines_that_are_gone_are_counted_and_the_best_one_comes_back(saved):
+    run, summary = saved
+    lines, told = lost_lines(run, [LATER[0], LATER[3]], summary)
+    assert lines == [LATER[0], BEST, LATER[3]]
+    assert "2 of its 4 lines are gone" in told and "best step, 2" in told
+    lines, told = lost_lines(run, [], summary)
+    assert lines == [BEST] and "its 4 lines are gone" in told
+
+
+@pytest.mark.parametrize(
+    "change", [{"accuracy": 0.7}, {"best": False}, {"step": 1}, {"split": "test"}]
+)
+def test_a_line_that_has_changed_is_told_and_the_best_is_what_it_was(saved, change):
+    run, summary = saved
+    lines, told = lost_lines(run, [LATER[0], {**BEST, **change}, *LATER[2:]], summary)
+    assert BEST in lines and "some lines have changed" in told
+
+
+def test_a_log_whose_file_is_deleted_meanwhile_is_written_again_whole(tmp_path):
+    run, told = RunFolder(tmp_path), []
+    with MetricsLog(run, 0, warn=told.append) as log:
+        log.write(LINES[0])
+        run.metrics_file.unlink()
+        log.write(LINES[1])
+        log.write(LINES[2])
+    assert run.read_metrics() == LINES
+    assert len(told) == 1 and "was gone; it is written again" in told[0]
+
+
+def test_a_full_disk_is_told_with_the_file_and_the_room_that_is_left(tmp_path, monkeypatch, capsys):
+    def no_room(text):
+        raise OSError(errno.ENOSPC, "No space left on device")  # an open file does not say which
+
+    with (
+        MetricsLog(RunFolder(tmp_path), 0) as log,
+        monkeypatch.context() as patched,
+        pytest.raises(OSError) as caught,
+    ):
+        patched.setattr(log, "_is_there", lambda: True)
+        patched.setattr(log, "_file", SimpleNamespace(write=no_room))
+        log.write(LINES[0])
+    assert explained(caught.value) == 2
+    assert re.search(r"metrics.jsonl cannot be used.* MiB are free", capsys.readouterr().err)
 
 
 def test_plain_lines_where_the_output_is_a_file(capsys):

@@ -6,25 +6,25 @@ last checkpoint restored; then `loop.py` takes the steps that are left.
 
 import contextlib
 import os
-from collections.abc import Iterator
+import sys
 from dataclasses import dataclass
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from vit_jax.config import differences, flatten, restore_config
+from vit_jax.config import flatten
 from vit_jax.data import split_record
 from vit_jax.errors import UserError
-from vit_jax.runs import RunFolder
+from vit_jax.runs import ModelRecord, RunFolder
 from vit_jax.training import distributed, out_of_memory
 from vit_jax.training.checkpoints import Checkpoints
 from vit_jax.training.checks import check_batch
+from vit_jax.training.claim import claimed
 from vit_jax.training.experiment import Experiment, build
 from vit_jax.training.interrupts import StopFlag
 from vit_jax.training.loop import Drawing, Loop, Watch, Watcher
 from vit_jax.training.profiling import Profile, steps_to_profile
 from vit_jax.training.reporting import MetricsLog, Reporter
-from vit_jax.training.run_lock import run_lock
 from vit_jax.training.state import TrainState
 from vit_jax.training.wandb_writer import WandbWriter
 
@@ -77,9 +77,9 @@ def fit(
             goes_on = config.resume != "never" and run.config_file.exists()
             experiment = build(
                 config,
-                split=run.read_split() if goes_on else None,
+                split=_split_of(run) if goes_on else None,
                 # A run that has begun needs the weights it began with no more.
-                record=run.read_model() if goes_on and run.steps() and config.init_from else None,
+                record=_model_of(run) if goes_on and run.steps() and config.init_from else None,
             )
             check_batch(config, experiment.mesh)
             distributed.check_mesh(experiment.mesh)
@@ -88,10 +88,12 @@ def fit(
             report = Reporter(experiment.total_steps, config.batch_size, quiet=not primary)
             if primary:
                 experiment.bad_pictures.say = report.say
-                held.enter_context(_claimed(run, config, report))
+                held.enter_context(claimed(run, config, report))
                 if split := split_record(experiment.sources):
                     run.write_split(split)
         _check_agreement(experiment, run)
+        if not primary:
+            run.hold()
         distributed.connect(experiment.mesh)
         watcher = watch(experiment) if watch and config.log.inside else None
         draw = draw if primary else None
@@ -113,13 +115,13 @@ def _train_or_go_on(
         Checkpoints(run, config.checkpoint.keep, warn=report.say) as checkpoints,
     ):
         with out_of_memory.explained(experiment, out_of_memory.START):
-            step, state = _restore_or_begin(experiment, run, checkpoints)
+            step, state, saved_log = _restore_or_begin(experiment, run, checkpoints)
         distributed.check_same({"the step to go on from": step})
         if step == 0 and experiment.start:
             report.say(f"begins with the weights of {config.init_from}; {experiment.start}")
-        if primary and (run.result() is None or not run.model_file.exists()):
-            run.write_model(experiment.record)  # even a young run can be loaded
-        if step and primary and not run.metrics_file.exists():
+        if primary:
+            _keep_model(experiment, run, report)
+        if step and saved_log is None and primary and not run.metrics_file.exists():
             report.say(
                 f"warning: {run.metrics_file} is gone, and with it the curves up to step {step} "
                 "and which step was best; both begin anew"
@@ -129,10 +131,11 @@ def _train_or_go_on(
         with (
             out_of_memory.explained(experiment, out_of_memory.TRAINING),
             report,
-            MetricsLog(run, step, wandb, writes=primary) as log,
+            MetricsLog(run, step, wandb, primary, saved_log, report.say) as log,
             Profile(profiled_steps, run.profile, report) as profile,
         ):
             checkpoints.best = log.best_step()  # of the lines up to this step
+            checkpoints.clean()
             stop = distributed.SharedFlag(flag, experiment.mesh)
             loop = Loop(
                 experiment, run, report, checkpoints, log, profile, stop, step, state, watcher
@@ -159,48 +162,48 @@ def _check_agreement(experiment: Experiment, run: RunFolder) -> None:
     )
 
 
-@contextlib.contextmanager
-def _claimed(run: RunFolder, config: ConfigDict, report: Reporter) -> Iterator[None]:
-    """Within its `with` block the folder is this configuration's and this training's alone."""
-    if config.resume == "must" and not run.steps():
-        raise UserError(f"--config.resume=must, and {run.path} holds no checkpoint to go on from")
-    if config.resume == "never" and (run.config_file.exists() or run.remains()):
-        with run_lock(run, report.say) if run.lock_file.exists() else contextlib.nullcontext():
-            aside = run.move_aside()
-        report.say(f"--config.resume=never: the run that stood here is now {aside}")
-    if not run.config_file.exists() and run.remains():
-        raise UserError(
-            f"{run.path} holds {', '.join(run.remains())} and no {run.config_file.name}, so it is "
-            "not known whose they are; choose another --workdir, or start afresh with "
-            "--config.resume=never (what is there is kept beside the new run)"
-        )
-    with run_lock(run, report.say):
-        _keep_config(run, config)
-        yield
+def _split_of(run: RunFolder) -> dict[str, list[str]] | None:
+    """The split of a run; None where it has none, or where its checkpoints can do without.
 
-
-def _keep_config(run: RunFolder, config: ConfigDict) -> None:
-    """Makes sure that the folder is this configuration's, and keeps the configuration in it."""
-    if run.config_file.exists():
-        changed = differences(restore_config(run.read_config()).to_dict(), config.to_dict())
-        if changed:
-            raise UserError(
-                f"{run.path} belongs to a run with another configuration (its own -> this one):\n  "
-                + "\n  ".join(changed)
-                + "\nchoose another --workdir, take the changes back, or start afresh with "
-                "--config.resume=never (the old run is kept beside the new one)"
-            )
+    The data are divided again if the file is damaged: whether they are divided as before shows
+    when a checkpoint is restored, which knows what it was trained on.
+    """
     try:
-        # The next call of the same command goes on, so "never" is not what is kept.
-        run.write_config({**config.to_dict(), "resume": "auto"})
-    except OSError as error:
-        raise UserError(f"the run folder {run.path} cannot be written: {error}") from error
+        return run.read_split()
+    except UserError as error:
+        if not run.read_last_record().get("data"):
+            raise
+        print(f"warning: {error}; it is made again from the data", file=sys.stderr)
+        return None
+
+
+def _model_of(run: RunFolder) -> ModelRecord:
+    """The record of a run's model, from its last checkpoint where its own file is damaged."""
+    try:
+        return run.read_model()
+    except UserError:
+        saved = run.read_last_record().get("model")
+        if saved is None:
+            raise
+        return ModelRecord.from_json(saved)
+
+
+def _keep_model(experiment: Experiment, run: RunFolder, report: Reporter) -> None:
+    """Writes the record of the model, unless a finished run has a good one."""
+    if run.result() is not None and run.model_file.exists():
+        try:
+            run.read_model()
+        except UserError as error:
+            report.say(f"warning: {error}; it is written again")
+        else:
+            return
+    run.write_model(experiment.record)  # even a young run can be loaded
 
 
 def _restore_or_begin(
     experiment: Experiment, run: RunFolder, checkpoints: Checkpoints
-) -> tuple[int, TrainState]:
-    """Step and state of the last usable checkpoint, or of a fresh start."""
+) -> tuple[int, TrainState, dict[str, Any] | None]:
+    """Step and state of the last usable checkpoint and its word on the log; or a fresh start."""
     restored = checkpoints.restore(experiment.abstract_state())
     if restored is None:
         if run.result() is not None:
@@ -208,7 +211,7 @@ def _restore_or_begin(
                 f"the run in {run.path} is finished, and its checkpoints are gone; bring them "
                 "back, or train anew with --config.resume=never (its files are kept beside)"
             )
-        return 0, experiment.initial_state()
+        return 0, experiment.initial_state(), None
     step, state, record = restored
     before, now = record["data"], experiment.fingerprint
     if before.get("teacher") != now.get("teacher"):
@@ -222,4 +225,4 @@ def _restore_or_begin(
             f"the data have changed since {run.path} was begun: they were {before} and are "
             f"now {now}; bring the old data back or choose another --workdir"
         )
-    return step, state
+    return step, state, record.get("log")

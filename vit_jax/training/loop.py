@@ -128,6 +128,7 @@ class Loop:
             metrics, predictions = self._evaluated(source)
         except Interrupted:
             return None
+        self.run.check_held()  # figures would make it anew
         result = self._line(RESULT, split="test", **metrics)
         for found in distributed.gather(self.experiment.bad_pictures.found):
             self.experiment.bad_pictures.found.update(found)
@@ -140,6 +141,7 @@ class Loop:
             except Exception as error:  # a picture is not worth a result
                 self.report.say(f"warning: the figures could not be drawn: {error}")
         self._write(result)  # last: with this line the run counts as finished
+        self.log.sync()
         return result
 
     # ------------------------------------------------------------------------ what happens when due
@@ -257,9 +259,13 @@ class Loop:
         """Starts writing a checkpoint of this step."""
         self._check_bad_steps()
         with self.report.paused(wait_for=self.state):
+            self.log.sync()  # no checkpoint is there before the lines that it follows
             record = {
                 "data": self.experiment.fingerprint,
                 "versions": self.experiment.record.versions,
+                "config": self.experiment.config.to_dict(),
+                "model": self.experiment.record.to_json(),
+                "log": self.log.summary(),
             }
             self.checkpoints.save(self.step, self.state, record)
 

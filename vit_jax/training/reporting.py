@@ -9,15 +9,17 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TextIO
 
 import jax
 import rich.console
 import rich.progress
 
-from vit_jax.runs import TRAIN, RunFolder, best_step, result
+from vit_jax.errors import writing
+from vit_jax.runs import TRAIN, RunFolder, result
 from vit_jax.training.clock import StepClock
 from vit_jax.training.hardware import Peak, memory
 from vit_jax.training.metrics import SHARES
@@ -38,25 +40,33 @@ class MetricsLog:
         step: where the run goes on; later lines are taken back.
         wandb: the writer that gets every line too.
         writes: False keeps the lines in memory, where another process writes them.
+        saved: the `summary` that was saved with the checkpoint of `step`; None: it is not known.
+        warn: told of lines that were lost.
     """
 
     def __init__(
-        self, run: RunFolder, step: int, wandb: WandbWriter | None = None, writes: bool = True
+        self,
+        run: RunFolder,
+        step: int,
+        wandb: WandbWriter | None = None,
+        writes: bool = True,
+        saved: dict[str, Any] | None = None,
+        warn: Callable[[str], None] = print,
     ):
         self._run = run
         self._opened = time.perf_counter()
-        self.lines = [line for line in run.read_metrics() if line["step"] <= step]
-        self._earlier = max((line.get("elapsed_seconds", 0.0) for line in self.lines), default=0.0)
+        self._warn = warn
         self._writes = writes
+        self.lines = [line for line in run.read_metrics() if line["step"] <= step]
+        if saved is not None:
+            self._compare(saved)
+        self._earlier = max((line.get("elapsed_seconds", 0.0) for line in self.lines), default=0.0)
         if not writes:
             return
         run.path.mkdir(parents=True, exist_ok=True)
-        draft = run.metrics_file.with_suffix(".tmp")
-        draft.write_text("".join(_json_line(line) for line in self.lines), encoding="utf-8")
-        os.replace(draft, run.metrics_file)
+        self._file = self._write_all()
         for events in run.tensorboard.glob("events.out.tfevents.*"):
             events.unlink()
-        self._file = run.metrics_file.open("a", encoding="utf-8")
         self._tensorboard = TensorBoardFile(run.tensorboard)
         self._wandb = wandb
         for line in self.lines:
@@ -68,17 +78,38 @@ class MetricsLog:
         return round(self._earlier + time.perf_counter() - self._opened, 3)
 
     def write(self, line: dict[str, Any]) -> None:
-        """Adds one line; it is on disk when this returns."""
+        """Adds one line, which a reader sees when this returns.
+
+        Raises UserError where the run folder is no longer there.
+        """
         self.lines.append(line)
         if not self._writes:
             return
-        self._file.write(_json_line(line))
-        self._file.flush()
+        self._run.check_held()
+        if self._is_there():
+            with writing(self._run.metrics_file):
+                self._file.write(_json_line(line))
+                self._file.flush()
+        else:
+            self._warn(f"warning: {self._run.metrics_file} was gone; it is written again, whole")
+            self._file.close()
+            self._file = self._write_all()
         self._copy(line)
+
+    def sync(self) -> None:
+        """Return when all lines will outlast a failure of power."""
+        if self._writes:
+            with writing(self._run.metrics_file):
+                os.fsync(self._file.fileno())
+
+    def summary(self) -> dict[str, Any]:
+        """Return what is saved with a checkpoint, to notice lost lines: see `_compare`."""
+        return {"lines": len(self.lines), "crc32": _crc32(self.lines), "best": self._best()}
 
     def best_step(self) -> int | None:
         """The step that was best on the validation data; None where nothing was compared."""
-        return best_step(self.lines)
+        best = self._best()
+        return None if best is None else best["step"]
 
     def result(self) -> dict[str, Any] | None:
         """The result of a finished run; None for any other."""
@@ -94,6 +125,53 @@ class MetricsLog:
         self._tensorboard.close()
         if self._wandb is not None:
             self._wandb.close(failed=kind is not None)
+
+    def _best(self) -> dict[str, Any] | None:
+        """The line of the best step so far."""
+        return next((line for line in reversed(self.lines) if line.get("best")), None)
+
+    def _compare(self, saved: dict[str, Any]) -> None:
+        """Warns of lines that are not as they were when the checkpoint was saved.
+
+        The line of the best step, which later ones are compared with, comes back from there.
+        """
+        count, best = saved["lines"], saved["best"]
+        if _crc32(self.lines[:count]) == saved["crc32"]:
+            return
+        lost = max(count - len(self.lines), 0)
+        what = f"{lost} of its {count} lines are gone" if lost else "some lines have changed"
+        if lost and not self.lines:
+            what = f"its {count} lines are gone"
+        kept = ""
+        if best is not None and best not in self.lines:
+            self.lines = [line for line in self.lines if _place(line) != _place(best)]
+            after = [i for i, line in enumerate(self.lines) if line["step"] > best["step"]]
+            self.lines.insert(min(after, default=len(self.lines)), best)
+            kept = f", but that of the best step, {best['step']}, which the checkpoint knows"
+        if self._writes:
+            self._warn(
+                f"warning: {self._run.metrics_file} is not what it was when the checkpoint was "
+                f"saved: {what}, and with them what curves and reports would show{kept}"
+            )
+
+    def _write_all(self) -> TextIO:
+        """Writes the file anew, all or nothing, and opens it for more."""
+        draft = self._run.metrics_file.with_suffix(".tmp")
+        with writing(self._run.metrics_file):
+            with draft.open("w", encoding="utf-8") as file:
+                file.writelines(_json_line(line) for line in self.lines)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, self._run.metrics_file)
+        return self._run.metrics_file.open("a", encoding="utf-8")
+
+    def _is_there(self) -> bool:
+        """Whether the open file is still the one of this name."""
+        try:
+            there = self._run.metrics_file.stat()
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(there, os.fstat(self._file.fileno()))
 
     def _copy(self, line: dict[str, Any]) -> None:
         group = f"{line['kind']}_{line['split']}" if "split" in line else line["kind"]
@@ -236,6 +314,18 @@ class Reporter:
 
 def _json_line(line: dict[str, Any]) -> str:
     return json.dumps(line, ensure_ascii=False) + "\n"
+
+
+def _crc32(lines: Sequence[dict[str, Any]]) -> int:
+    crc = 0
+    for line in lines:
+        crc = zlib.crc32(_json_line(line).encode(), crc)
+    return crc
+
+
+def _place(line: dict[str, Any]) -> tuple[Any, ...]:
+    """What no two lines have in common."""
+    return line["kind"], line["step"], line.get("split")
 
 
 def _where(line: dict[str, Any], total: int) -> str:
