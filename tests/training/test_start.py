@@ -169,3 +169,8 @@ def test_a_converted_run_is_loaded_evaluated_and_begun_from(config, finished_run
     assert build(config({"init_from": copy.path})).start.fresh == ()
     with pytest.raises(UserError, match="is not empty; choose another folder"):
         convert(finished_run.path, tmp_path / "copy")
+
+
+def test_a_model_that_is_not_known_is_one_sentence(config):
+    with pytest.raises(UserError, match="model.name: there is no model 'ViT-X/16'"):
+        build(config({"model.name": "ViT-X/16"}))

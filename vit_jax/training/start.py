@@ -74,7 +74,10 @@ def inherited_fields(config: ConfigDict, record: ModelRecord) -> dict[str, Any]:
     own = {**model_fields(record.name), **record.fields}
     name = config.model.name
     if name is not None and name != record.name:
-        wanted = model_fields(name)
+        try:
+            wanted = model_fields(name)
+        except ValueError as error:
+            raise UserError(f"model.name: {error}") from error
         sizes = [size for size in _SIZES if size in wanted or size in own]
         differ = [size for size in sizes if wanted.get(size) != own.get(size)]
         if differ:
