@@ -174,7 +174,8 @@ def check_readable(workdir: Path) -> None:
 def campaign(setting: str, kills: int, folder: Path, seed: int) -> bool:
     """Trains once undisturbed, and disturbed ones until `kills` have hit; returns whether equal."""
     rng = random.Random(f"{seed} {setting}")
-    data, compiled = folder / "tfds", folder / "compiled"
+    data = folder / "tfds"
+    compiled = os.environ.get("JAX_COMPILATION_CACHE_DIR", folder / "compiled")
     whole, number, hit, faults = folder / f"{setting}-whole", 0, Counter(), []
     sent, codes = Counter(), Training(setting, whole, data, compiled).ended()
     if any(codes):
