@@ -62,6 +62,16 @@ KEYS: dict[str, Key] = {
     "data.split_seed": Key(
         0, "chooses which images are held out as test; the same for every `seed`", Integer()
     ),
+    # Of a file of labels: docs/data.md says what is found without them.
+    "data.path_column": Key(
+        "", "csv, jsonl: column with the path or name of the image; empty: found", Text()
+    ),
+    "data.label_column": Key(
+        "", "csv, jsonl: column with the label, or NAME,NAME,... of 0 and 1; empty: found", Text()
+    ),
+    "data.image_dir": Key(
+        "", "csv, jsonl: folder that paths start from; empty: that of the file", Text()
+    ),
     "data.sampling": Key(
         "natural",
         "natural: every picture once an epoch; balanced: every class equally often",

@@ -6,6 +6,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -247,7 +248,6 @@ def test_links_are_followed_and_loops_end(make):
     files, source = contents(root, "all")
     assert files == {
         "cat/1.png": "cat",
-        "cat/1b.png": "cat",
         "cat/more/2.png": "cat",
         "dog/1.png": "dog",
         "dog/shared.png": "dog",
@@ -256,6 +256,8 @@ def test_links_are_followed_and_loops_end(make):
     notes = " ".join(source.notes)
     assert "lead nowhere, left out: 2, 'cat/itself.png', 'dog/gone.png'" in notes
     assert "'cat/above', 'cat/loop', 'cat/up'" in notes
+    assert "left out: 1, 'cat/1b.png = cat/1.png'" in notes
+    assert "several classes by links" in notes and "cat/1.png = dog/shared.png" in notes
 
 
 def test_of_a_folder_and_a_link_to_it_the_folder_is_read(make):
@@ -357,3 +359,40 @@ def test_a_single_split_numbers_its_own_classes(make):
     assert list_splits(f"folder:{root}") == {"validation": 2}
     with pytest.raises(UserError, match="'train'"):
         open_source(f"folder:{root}", "train")
+
+
+def test_class_folders_of_either_unicode_form_are_one_class(make):
+    composed, apart = (unicodedata.normalize(form, "café") for form in ("NFC", "NFD"))
+    root = make(f"{composed}/1.png", f"{apart}/2.png", "tea/3.png")
+    files, source = contents(root, "all")
+    assert source.class_names == (composed, "tea") and set(files.values()) == {composed, "tea"}
+    assert len(files) == 3 and all(source[i]["image"].shape == (2, 3, 3) for i in range(3))
+    saved = {"all": [unicodedata.normalize("NFC", name) for name in source.files[:1]]}
+    assert len(open_source(f"folder:{root}", "all", saved=saved)) == 1
+
+
+def test_classes_that_look_alike_are_named(make):
+    _, source = contents(make("Cat/1.png", "cat/2.png", "cat\u200b/3.png", "dog/4.png"), "train")
+    [note] = [note for note in source.notes if "differ in case" in note]
+    assert r"'Cat', 'cat', 'cat\u200b'" in note and "dog" not in note
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_a_file_of_two_splits_is_one(make, link):
+    root = make("train/a/1.png", "train/a/2.png", "test/a/3.png")
+    link(root / "train/a/1.png", root / "test/a/other.png")
+    train, test = (open_source(f"folder:{root}", split) for split in ("train", "test"))
+    assert train.overlaps(test) and test.overlaps(train)
+    assert train.shared_files(test) == [("train/a/1.png", "test/a/other.png")]
+
+
+def test_a_file_in_two_classes_is_not_learned_from_and_tested_with(make):
+    root = make(*(f"a/{i}.png" for i in range(10)), *(f"b/{i}.png" for i in range(10)))
+    for i in range(10):
+        os.symlink(root / f"a/{i}.png", root / f"b/of_a_{i}.png")
+    for split_seed in range(3):
+        train, test = (
+            open_source(f"folder:{root}", split, holdout=0.5, split_seed=split_seed)
+            for split in ("train", "test")
+        )
+        assert len(test) and not train.overlaps(test)

@@ -1,12 +1,15 @@
 """Files of labels: which pictures and labels a CSV or JSON Lines file means, line by line."""
 
 import json
+import random
+import shutil
+import unicodedata
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from vit_jax.data import list_splits, open_source
+from vit_jax.data import TableOptions, list_splits, open_source
 from vit_jax.errors import BadPicture, UserError
 
 
@@ -155,7 +158,7 @@ def test_pictures_that_are_not_there_are_told_and_fail_when_read(table, tmp_path
     assert any("not there" in note and "1 of 2, 'nope.png'" in note for note in source.notes)
     with pytest.raises(BadPicture, match="nope.png: there is no such file"):
         source[source.files.index("nope.png")]
-    with pytest.raises(UserError, match=rf"none of the 2 pictures.*start from {tmp_path}"):
+    with pytest.raises(UserError, match=rf"none of the 2 images.*start from {tmp_path}"):
         open_source(table("labels.csv", "x/0.png,a\nx/1.png,b\n"), "train")
 
 
@@ -177,9 +180,8 @@ def test_a_line_that_comes_twice_counts_once(table):
         ("path,label\n0.png,a".encode("utf-16"), "csv:1: byte 0xff is not UTF-8"),
         ('path,label\n0.png,a\n"1.png,b\n2.png,c\n', "csv:3: unexpected end"),
         ('path,label\n"0\n.png",a\n1.png\n', "csv:4: 1 field where"),
-        ("filename,class\n0.png,a\n", "csv:1: there is no file 'filename'.*path and label"),
-        ("0.png;a\n", "csv:1: fields are separated by commas"),
-        ("0.png\ta\n", "csv:1: fields are separated by commas"),
+        ("this,that\nx,a\n", "no column holds the names of images; the columns are 'this'"),
+        ("0.png\n", "csv:1: there is 1 field"),
         ("0.png,a,b,c\n", "csv:1: there are 4 fields"),
         ("path,label,split\n0.png,a,trian\n", "csv:2: there is no split 'trian'"),
         ("path,label,split\n0.png,a,train\n1.png,a,\n", "csv:3: there is no split ''"),
@@ -188,8 +190,8 @@ def test_a_line_that_comes_twice_counts_once(table):
         ("0.png,a,test\n", "no line of .* has the split train, only 'test'"),
         ("0.png,a,train\n1.png,b,val\n", "training split lacks, 'b'"),
         ("a\0b.png,a\n", r"csv:1: .*is no path"),
-        ("", "lists no pictures"),
-        ("path,label\n", "lists no pictures"),
+        ("", "lists no images"),
+        ("path,label\n", "lists no images"),
     ],
 )
 def test_a_bad_line_of_csv_is_refused_with_its_number(table, content, sentence):
@@ -203,10 +205,11 @@ def test_a_bad_line_of_csv_is_refused_with_its_number(table, content, sentence):
         ("{", "it is not JSON"),
         ("[" * 100_000, "it is not JSON"),
         ("[1]", 'an object with "path" and "label"'),
-        ('{"path": "1.png"}', 'an object with "path" and "label"'),
-        ('{"path": 1, "label": "a"}', '"path" and "split" must be texts'),
+        ('{"path": "1.png"}', 'no "label"; it must be an object with "path" and "label"'),
+        ('{"path": [1], "label": "a"}', '"path" and "split" must be texts'),
         ('{"path": "1.png", "label": "a", "split": 1}', '"path" and "split" must be texts'),
-        ('{"path": "1.png", "label": null}', '"label" must be a text'),
+        ('{"path": "1.png", "label": null}', "the label of '1.png' is missing"),
+        ('{"path": "1.png", "label": NaN}', "the label of '1.png' is missing"),
         ('{"path": "1.png", "label": 1.5}', '"label" must be a text'),
         ('{"path": "1.png", "label": true}', '"label" must be a text'),
         ('{"path": "1.png", "label": [["a"]]}', '"label" must be a text'),
@@ -241,3 +244,205 @@ def test_splits_that_contradict_each_other_are_refused(table, tmp_path):
     table("valid.csv", "1.png,a\n")
     with pytest.raises(UserError, match="both val.csv and valid.csv list the validation split"):
         open_source(f"csv:{tmp_path}", "train")
+
+
+SPELLINGS = ["pix/a.png", "./pix/a.png", "pix//a.png", "other/../pix/a.png", "{root}/pix/a.png"]
+SPELLINGS += ["link/a.png", "pix/link.png", "pix\\a.png", "pix/a", "{root}/link/../pix/a.png"]
+
+
+@pytest.fixture
+def spelled(table, tmp_path):
+    """Ten images in pix/, a link to it, a link to one of them, and a hard link."""
+    for name in ("pix", "other"):
+        (tmp_path / name).mkdir()
+    for i, name in enumerate("abcdefghij"):
+        Image.new("RGB", (3, 2), (i, 9, 9)).save(tmp_path / "pix" / f"{name}.png")
+    (tmp_path / "link").symlink_to("pix")
+    (tmp_path / "pix" / "link.png").symlink_to("a.png")
+    (tmp_path / "pix" / "hard.png").hardlink_to(tmp_path / "pix" / "a.png")
+    return table
+
+
+@pytest.mark.parametrize("spelling", [*SPELLINGS, "pix/hard.png"])
+def test_a_file_is_one_however_it_is_spelled(spelled, tmp_path, spelling):
+    name = spelling.format(root=tmp_path)
+    spelled("train.csv", "path,label\npix/a.png,x\npix/b.png,y\n")
+    spelled("test.csv", f"path,label\n{name},x\n")
+    with pytest.raises(UserError, match=r"test.csv:2: .*is in test here and in train in .*csv:2"):
+        open_source(f"csv:{tmp_path}", "train")
+    twice = spelled("twice.csv", f"path,label\npix/a.png,x\n{name},x\npix/b.png,y\n")
+    source = open_source(twice, "train", holdout=0)
+    assert sorted(source.files) == ["pix/a.png", "pix/b.png"]
+    assert any("repeat an earlier one" in note for note in source.notes)
+    with pytest.raises(UserError, match="csv:3: .*has another label in .*csv:2"):
+        open_source(spelled("two.csv", f"path,label\npix/a.png,x\n{name},y\n"), "train")
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_what_is_held_out_does_not_hang_on_the_spelling(spelled, tmp_path, spelling, monkeypatch):
+    def write(name, spelling):
+        names = {"pix/a": "pix/{x}", "pix/link.png": "pix/{x}.png"}
+        form = names.get(spelling, spelling.replace("a.png", "{x}.png"))
+        lines = [form.format(x=x) for x in "abcdefghij"]
+        if spelling == "pix/link.png":
+            lines[0] = spelling
+        return spelled(name, "path,label\n" + "".join(f"{line},x\n" for line in lines))
+
+    plain = open_source(write("plain.csv", "pix/a.png"), "test", holdout=0.5)
+    spelling = spelling.format(root=tmp_path)
+    for path in (write("other.csv", spelling), "csv:other.csv", "csv:./pix/../other.csv"):
+        monkeypatch.chdir(tmp_path)
+        other = open_source(path, "test", holdout=0.5)
+        assert other.files == plain.files and other.fingerprint[-12:] == plain.fingerprint[-12:]
+
+
+def test_links_that_lead_outside_keep_their_place_in_the_folder(table, tmp_path):
+    store = tmp_path / "store"
+    store.mkdir()
+    for i in range(3):
+        (tmp_path / f"{i}.png").rename(store / f"{i}.png")
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "pix").symlink_to(store)
+    table("set/labels.csv", f"path,label\npix/0.png,x\n{store}/1.png,x\n../store/2.png,y\n")
+    source = open_source(f"csv:{tmp_path}/set/labels.csv", "train", holdout=0)
+    assert sorted(source.files) == ["pix/0.png", "pix/1.png", "pix/2.png"]
+
+
+def test_names_are_found_in_the_other_unicode_form(table, tmp_path):
+    composed, apart = (unicodedata.normalize(form, "été") for form in ("NFC", "NFD"))
+    (tmp_path / apart).mkdir()
+    (tmp_path / "0.png").rename(tmp_path / apart / f"{apart}.png")
+    name = table("labels.csv", f"path,label\n{composed}/{composed}.png,x\n{apart}/{apart},x\n")
+    source = open_source(name, "train")
+    assert len(source) == 1 and source[0]["image"].shape == (2, 3, 3)
+
+
+def test_labels_are_one_class_in_either_unicode_form(table, tmp_path):
+    composed, apart = (unicodedata.normalize(form, "café") for form in ("NFC", "NFD"))
+    rows = f"0.png,{composed}\n1.png,{apart}\n2.png,\u00a0{apart}\u200b\n3.png,tea\n"
+    source = open_source(table("labels.csv", rows), "train", holdout=0)
+    assert source.class_names == (composed, "tea")
+    assert sorted(source.labels) == [0, 0, 0, 1] and not source.notes
+    (tmp_path / "classes.txt").write_text(f"tea\n{apart}\n", encoding="utf-8")
+    assert open_source(table("labels.csv", rows), "train").class_names == ("tea", composed)
+
+
+def test_classes_that_look_alike_are_named(table):
+    rows = "0.png,Hot dog\n1.png,hot dog\n2.png,hot\u00a0dog\n3.png,hot\u200bdog\n4.png,cat\n"
+    source = open_source(table("labels.csv", rows), "train", holdout=0)
+    assert len(source.class_names) == 5
+    [note] = [note for note in source.notes if "differ in case" in note]
+    for name in ("'Hot dog'", "'hot dog'", r"'hot\xa0dog'", r"'hot\u200bdog'"):
+        assert name in note
+    assert "cat" not in note
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_columns_of_other_names_and_separators_and_ids_without_suffix(table, separator):
+    content = '\ufeff"id","breed"\n0,boston_bull\n"1",pug\n'.replace(",", separator)
+    source = open_source(table("labels.csv", content), "train", holdout=0)
+    assert labels(source) == {"0.png": "boston_bull", "1.png": "pug"}
+
+
+def test_an_id_that_fits_two_images_is_not_guessed(table, tmp_path):
+    Image.new("RGB", (3, 2)).save(tmp_path / "0.jpg")
+    with pytest.raises(UserError, match=r"csv:2: '0' is no path: it may be '0.jpg', '0.png'"):
+        open_source(table("labels.csv", "id,breed\n0,pug\n"), "train")
+
+
+def test_images_of_ids_are_found_below_the_table(table, tmp_path):
+    for folder, numbers in {"part_1": (0, 1), "part_2/deep": (2,), "other": (3, 1)}.items():
+        (tmp_path / "pix" / folder).mkdir(parents=True)
+        for i in numbers:
+            shutil.copy(tmp_path / f"{i}.png", tmp_path / "pix" / folder / f"ISIC_{i}.jpg")
+    name = table("labels.csv", "image_id,dx\nISIC_0,mel\nISIC_2,nv\n")
+    source = open_source(name, "train", holdout=0)
+    assert labels(source) == {"pix/part_1/ISIC_0.jpg": "mel", "pix/part_2/deep/ISIC_2.jpg": "nv"}
+    assert any("found by their names in 'pix/part_1'" in note for note in source.notes)
+    name = table("labels.csv", "image_id,dx\nISIC_0,mel\nISIC_1,nv\n")
+    with pytest.raises(UserError, match=r"csv:3: 'ISIC_1' is not clear.*other.*data.image_dir"):
+        open_source(name, "train")
+    options = TableOptions(image_dir="pix/part_1")
+    source = open_source(name, "train", holdout=0, table=options)
+    assert sorted(source.files) == ["pix/part_1/ISIC_0.jpg", "pix/part_1/ISIC_1.jpg"]
+    with pytest.raises(UserError, match="data.image_dir = 'nowhere' is no folder"):
+        open_source(name, "train", table=TableOptions(image_dir="nowhere"))
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_columns_of_zeros_and_ones(table, kind):
+    def content(rows):
+        if kind == "csv":
+            return "image_id,healthy,scab,rust\n" + "".join(f"{','.join(row)}\n" for row in rows)
+        names = ("image_id", "healthy", "scab", "rust")
+        return "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows)
+
+    one = content([("0", "1", "0", "0"), ("1", "0", "0", "1.0")])
+    source = open_source(table(f"one.{kind}", one), "train", holdout=0)
+    assert source.class_names == ("healthy", "scab", "rust")  # as the columns stand
+    assert not source.multi_label and labels(source) == {"0.png": "healthy", "1.png": "rust"}
+    many = content([("0", "1", "0", "0"), ("1", "0", "1", "1"), ("2", "0", "0", "0")])
+    source = open_source(table(f"many.{kind}", many), "train", holdout=0)
+    assert source.multi_label
+    assert labels(source) == {"0.png": ("healthy",), "1.png": ("scab", "rust"), "2.png": ()}
+
+
+@pytest.mark.parametrize("missing", ["nan", "NaN", "<NA>", "N/A"])
+def test_a_missing_label_is_no_class(table, tmp_path, missing):
+    rows = f"path,label\n0.png,a\n1.png,{missing}\n2.png,b\n3.png,{missing}\n"
+    with pytest.raises(
+        UserError, match=r"csv:3: the label of '1.png' is missing.*1 more in line 5"
+    ):
+        open_source(table("labels.csv", rows), "train")
+    (tmp_path / "classes.txt").write_text(f"a\nb\n{missing}\n")
+    assert len(open_source(table("labels.csv", rows), "train", holdout=0)) == 4
+
+
+def test_whole_floats_are_whole_numbers(table):
+    for name, rows in {
+        "labels.csv": "path,label\n0.png,0.0\n1.png,1.0\n2.png,1\n",
+        "labels.jsonl": '{"path": "0.png", "label": 0.0}\n{"path": "1.png", "label": 1.0}\n'
+        '{"path": "2.png", "label": 1}\n',
+    }.items():
+        source = open_source(table(name, rows), "train", holdout=0)
+        assert labels(source) == {"0.png": "0", "1.png": "1", "2.png": "1"}
+        assert any("read as whole numbers: '0.0' as '0'" in note for note in source.notes)
+    versions = open_source(table("labels.csv", "0.png,1.0\n1.png,1.5\n"), "train", holdout=0)
+    assert versions.class_names == ("1.0", "1.5") and not versions.notes
+
+
+def test_missing_files_of_all_splits_are_counted(table):
+    rows = "".join(f"{i}.png,{'ab'[i % 2]}\n" for i in range(20))  # ten of them are there
+    for split in ("train", "test"):
+        notes = " ".join(open_source(table("labels.csv", rows), split).notes)
+        assert "not there, treated like unreadable ones: 10 of 20, '10.png'" in notes
+
+
+def test_two_columns_of_one_name_are_refused(table):
+    with pytest.raises(UserError, match="csv:1: two columns are called 'label'"):
+        open_source(table("labels.csv", "path,label,label\n0.png,a,b\n"), "train")
+
+
+def test_no_mutation_of_a_table_ends_in_anything_but_a_sentence(table, tmp_path):
+    rng = random.Random(0)
+    pieces = [b"", b",", b";", b"\t", b'"', b"|", b"\n", b"\r", b"\0", b"\xff", b"\xef\xbb\xbf"]
+    pieces += [b"..", b"/", b"\\", b"1.0", b"path", b"label", b"[", b"{", b"}", b"null", b"true"]
+    pieces += [b":", b"nan"]
+    seeds = {
+        "csv": b"path,label,split\n0.png,cat,train\n1.png,dog,train\n./2.png,cat,test\n",
+        "jsonl": b'{"path": "0.png", "label": "cat"}\n{"path": "1", "label": ["a", "b"]}\n',
+    }
+    refused = 0
+    for number in range(400):
+        kind = ("csv", "jsonl")[number % 2]
+        content = bytearray(seeds[kind])
+        for _ in range(rng.randint(1, 4)):
+            place = rng.randrange(len(content) + 1)
+            content[place : place + rng.randint(0, 6)] = rng.choice(pieces)
+        try:
+            source = open_source(table(f"labels.{kind}", bytes(content)), "train")
+            assert len(source.labels) == len(source) and source.notes is not None
+        except UserError as error:
+            assert "\n" not in str(error) or b"\n" in content
+            refused += 1
+    assert 50 < refused < 400  # some are read, some are not

@@ -19,7 +19,7 @@ MISTAKES = [
     ({"model.dtype": "bfloat16"}, "--config.precision"),
     ({"dataset": "digit"}, "digits"),
     ({"data.validation": "test"}, "data.validation = 'test' and data.test = 'test' share"),
-    ({"data.validation": "test[:50%]"}, "data.validation .* data.test .* share pictures"),
+    ({"data.validation": "test[:50%]"}, "data.validation .* data.test .* share images"),
     ({"data.validation": "train[90%:]"}, "data.train = 'train' and data.validation .* share"),
     ({"data.train": "train+test"}, "data.train = 'train.test' and data.test = 'test' share"),
     ({"data.test": "exam"}, r"exam.*test"),

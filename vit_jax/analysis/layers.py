@@ -152,6 +152,7 @@ def sample(source: Source, count: int, seed: int = 0) -> Source:
         examples=_Chosen(source, numbers, source.labels[numbers]),
         in_memory=False,
         files=tuple(source.files[i] for i in numbers) if source.files else (),
+        identities=None if source.identities is None else source.identities[numbers],
     )
 
 

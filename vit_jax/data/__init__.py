@@ -2,6 +2,7 @@
 
 from vit_jax.data.augment import Augment
 from vit_jax.data.bad_pictures import BadPictures
+from vit_jax.data.columns import TableOptions
 from vit_jax.data.decode import decode
 from vit_jax.data.order import BalancedOrder, RepeatedOrder, TrainOrder
 from vit_jax.data.pipeline import Batch, eval_batches, train_batches
@@ -16,6 +17,7 @@ __all__ = [
     "Preprocessing",
     "RepeatedOrder",
     "Source",
+    "TableOptions",
     "TrainOrder",
     "decode",
     "eval_batches",

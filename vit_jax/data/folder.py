@@ -7,7 +7,9 @@
 - A class is a folder of the first level, however deep its pictures lie; classes are numbered in the
   code-point order of their names (1, 10, 2), those of `train/` for all splits, or of the only split
   there is.
-- Links are followed, and each directory is read once per class, so that loops end.
+- Links are followed, and each directory and each file is read once per class, so that loops end
+  and one file is one example.
+- Names of classes are in one Unicode form (NFC), in whatever form their folders are.
 - Hidden and system files and folders are not data. Whatever else is left out is in the notes.
 """
 
@@ -16,7 +18,16 @@ import functools
 import os
 from collections.abc import Iterator, Sequence
 
-from vit_jax.data.paths import as_text, is_hidden, is_picture_name, picture_extensions, some_of
+from vit_jax.data.find_files import MISSING, FileFacts, facts_of
+from vit_jax.data.labels import look_alikes
+from vit_jax.data.paths import (
+    as_text,
+    is_hidden,
+    is_picture_name,
+    picture_extensions,
+    same_form,
+    some_of,
+)
 from vit_jax.data.splits import SPLIT_NAMES, Files, Listing
 from vit_jax.errors import UserError, nearest
 
@@ -55,23 +66,26 @@ def list_folder(dataset: str, root: str, class_names: Sequence[str] | None = Non
     if "train" in split_folders or len(split_folders) == 1:
         numbering = "train" if "train" in split_folders else min(split_folders)
         classes = _class_folders(dataset, root, split_folders[numbering])
-        class_names = sorted(map(as_text, classes))
+        class_names = sorted({same_form(as_text(name)) for name in classes})
+        notes += look_alikes(class_names)
     elif class_names is None:
         raise UserError(
             f"{dataset} has {some_of([f'{as_text(name)}/' for name in folders])} but no train/,"
             " whose folders give the classes their names and numbers; make it, or put the class"
             f" folders directly into {as_text(root)}"
         )
+    facts: dict[str, FileFacts] = {}
     return Listing(
         dataset=dataset,
         root=root,
         class_names=tuple(class_names),
         splits={
-            split: functools.partial(_files, dataset, root, folder, split == "train", notes)
+            split: functools.partial(_files, dataset, root, folder, split == "train", notes, facts)
             for split, folder in split_folders.items()
         },
         form=f"folder {{}}/ in {as_text(root)}",
         notes=notes,
+        facts=facts,
     )
 
 
@@ -127,20 +141,27 @@ def _class_folders(dataset: str, root: str, folder: str) -> list[str]:
     return classes
 
 
-def _files(dataset: str, root: str, folder: str, training: bool, notes: list[str]) -> Files:
-    """The pictures below the class folders of a split."""
+def _files(
+    dataset: str,
+    root: str,
+    folder: str,
+    training: bool,
+    notes: list[str],
+    facts: dict[str, FileFacts],
+) -> Files:
+    """The images below the class folders of a split; `notes` and `facts` grow."""
     left_out = _LeftOut(root)
     files: Files = {}
     empty = []
     for name in sorted(_sub_folders(root, folder, left_out)):
         path = f"{folder}/{name}" if folder else name
-        classes = (as_text(name),)
-        before = len(files)
-        for picture in _pictures(root, path, folder, left_out):
-            files[picture] = classes
-        if len(files) == before:
+        classes = (same_form(as_text(name)),)
+        found = dict.fromkeys(_pictures(root, path, folder, left_out), classes)
+        files |= found
+        if not found:
             empty.append(as_text(name))
     left_out.tell(notes)
+    _drop_second_paths(root, files, facts, left_out.links, notes)
     if not files:
         raise UserError(
             f"{dataset}: there are no pictures in the class folders of"
@@ -152,6 +173,40 @@ def _files(dataset: str, root: str, folder: str, training: bool, notes: list[str
             f"classes without a single picture, which keep their numbers: {some_of(empty, 10)}"
         )
     return files
+
+
+def _drop_second_paths(
+    root: str, files: Files, facts: dict[str, FileFacts], links: set[str], notes: list[str]
+) -> None:
+    """Leaves one path of every file of a class, and tells of files in two classes."""
+    paths: dict[tuple[int, int], list[str]] = {}
+    for path in files:
+        try:
+            facts[path] = facts_of(os.stat(os.path.join(root, path)))
+        except OSError:  # it was there a moment ago, and is left to fail when it is read
+            facts[path] = MISSING
+        if (identity := facts[path].identity) is not None:
+            paths.setdefault(identity, []).append(path)
+    dropped, shared = [], []
+    for same in (group for group in paths.values() if len(group) > 1):
+        first_of: dict[tuple[str, ...], str] = {}
+        for path in sorted(same, key=lambda path: (path in links, path)):
+            first = first_of.setdefault(files[path], path)
+            if first != path:
+                del files[path]
+                dropped.append(f"{as_text(path)} = {as_text(first)}")
+        if len(first_of) > 1:
+            shared.append(" = ".join(map(as_text, first_of.values())))
+    if dropped:
+        notes.append(
+            f"paths in {as_text(root)} of a file that has another path in its class, left out:"
+            f" {len(dropped):,}, {some_of(sorted(dropped))}"
+        )
+    if shared:
+        notes.append(
+            f"files in {as_text(root)} that belong to several classes by links, so that no model"
+            f" can get all of their labels right: {len(shared):,}, {some_of(sorted(shared))}"
+        )
 
 
 def _sub_folders(root: str, folder: str, left_out: "_LeftOut | None" = None) -> Iterator[str]:
@@ -184,6 +239,8 @@ def _pictures(root: str, top: str, split_folder: str, left_out: "_LeftOut") -> I
             if left_out.is_folder(entry, path):
                 deeper.append((entry.is_symlink(), path))
             elif left_out.is_picture(entry, path):
+                if entry.is_symlink():
+                    left_out.links.add(path)
                 yield path
         # The last is read first: folders before links to folders, each in the order of names.
         waiting += [path for _, path in sorted(deeper, reverse=True)]
@@ -215,6 +272,7 @@ class _LeftOut:
     unreadable: list[str] = dataclasses.field(default_factory=list)
     broken: list[str] = dataclasses.field(default_factory=list)
     seen_twice: list[str] = dataclasses.field(default_factory=list)
+    links: set[str] = dataclasses.field(default_factory=set)
     others: int = 0
     other_example: str = ""
     stray: int = 0

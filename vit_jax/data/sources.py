@@ -18,8 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow_datasets as tfds
+from jaxtyping import UInt64
 
 from vit_jax.data import tfds_source
+from vit_jax.data.columns import TableOptions
 from vit_jax.data.decode import AS_IT_IS, Decoding
 from vit_jax.data.digits import SklearnDigits
 from vit_jax.data.examples import EncodedExamples, Example, FileExamples, Labels, MemoryExamples
@@ -51,7 +53,8 @@ class Source:
         empty where `files` tells it.
       multi_label: whether a picture may have several labels, or none.
       notes: sentences on what was left out, to be shown once.
-      files: the paths of the pictures from the folder of the dataset, where they are files.
+      files: the paths of the images from the folder of the dataset, where they are files.
+      identities: device and inode of these files, uint64 (n, 2); an inode of 0 is not known.
     """
 
     name: str
@@ -64,6 +67,7 @@ class Source:
     multi_label: bool = False
     notes: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    identities: UInt64[np.ndarray, "n 2"] | None = None
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -94,15 +98,34 @@ class Source:
     def overlaps(self, other: "Source") -> bool:
         """Whether some example stands in both; for two sources of one dataset."""
         if self.files and other.files:
-            return not set(self.files).isdisjoint(other.files)
+            return bool(self.shared_files(other))
         return any(
             mine == theirs and max(start, first) < min(end, last)
             for mine, start, end in self.spans
             for theirs, first, last in other.spans
         )
 
+    def shared_files(self, other: "Source") -> list[tuple[str, str]]:
+        """The files of both, by their paths in each; for two sources of one dataset.
+
+        A file is told by its device and inode, so that one with two paths is one file.
+        """
+        theirs = {name: name for name in other.files}
+        theirs |= _by_identity(other)
+        mine = _by_identity(self)
+        pairs = {name: theirs[name] for name in self.files if name in theirs}
+        pairs |= {name: theirs[key] for key, name in mine.items() if key in theirs}
+        return sorted(pairs.items())
+
     def __repr__(self) -> str:
         return f"Source({self.fingerprint})"
+
+
+def _by_identity(source: Source) -> dict[tuple[int, int], str]:
+    if source.identities is None:
+        return {}
+    keys = map(tuple, source.identities.tolist())
+    return {key: name for key, name in zip(keys, source.files, strict=True) if key[1]}
 
 
 def open_source(
@@ -115,6 +138,7 @@ def open_source(
     split_seed: int = 0,
     class_names: Sequence[str] | None = None,
     saved: Mapping[str, Sequence[str]] | None = None,
+    table: TableOptions | None = None,
 ) -> Source:
     """Opens a split of a dataset, preparing the dataset first where that is needed and possible.
 
@@ -131,6 +155,7 @@ def open_source(
       class_names: those of a trained model, which number the labels; the dataset's classes are
         found among them by name.
       saved: the files of splits as `split_record` gave them; a split that is not in it is made.
+      table: which columns of a file of labels hold what, where that cannot be found out.
 
     Raises:
       UserError: there is no such dataset or split, it is not one of pictures and classes, it has a
@@ -138,7 +163,7 @@ def open_source(
     """
     if not 0 <= holdout < 1:
         raise UserError(f"data.holdout is {holdout}; it must be a share of at least 0 and below 1")
-    listing = _listing(dataset, class_names)
+    listing = _listing(dataset, class_names, table)
     if listing is not None:
         saved_paths = saved.get(split) if saved else None
         return _open_files(listing, split, holdout, split_seed, class_names, saved_paths)
@@ -153,13 +178,14 @@ def list_splits(
     holdout: float = 0.2,
     split_seed: int = 0,
     class_names: Sequence[str] | None = None,
+    table: TableOptions | None = None,
 ) -> dict[str, int]:
     """The splits of a dataset and how many examples each has; the arguments of `open_source`.
 
     Raises:
       UserError: there is no such dataset, or it is not prepared and cannot be prepared here.
     """
-    listing = _listing(dataset, class_names)
+    listing = _listing(dataset, class_names, table)
     if listing is not None:
         return split_sizes(listing, holdout, split_seed)
     builder = _builder(dataset, data_dir, manual_dir)
@@ -173,7 +199,9 @@ def split_record(sources: Mapping[str, Source]) -> dict[str, list[str]]:
     return {source.split: list(source.files) for source in sources.values() if source.files}
 
 
-def _listing(dataset: str, class_names: Sequence[str] | None) -> Listing | None:
+def _listing(
+    dataset: str, class_names: Sequence[str] | None, table: TableOptions | None
+) -> Listing | None:
     """The files of a dataset that consists of files."""
     kind, _, path = dataset.partition(":")
     if kind not in ("folder", *TABLE_KINDS):
@@ -185,7 +213,7 @@ def _listing(dataset: str, class_names: Sequence[str] | None) -> Listing | None:
         kind = ending
     if kind == "folder":
         return list_folder(dataset, path, class_names)
-    return list_table(dataset, path, kind)
+    return list_table(dataset, path, kind, table)
 
 
 def _builder(
@@ -257,10 +285,12 @@ def _open_files(
     labels.flags.writeable = False
 
     texts = tuple(map(as_text, paths))
-    sizes = _sizes(listing, paths)
+    facts = [listing.facts[path] for path in paths]
     content = hashlib.sha256("\n".join(names).encode())
     content.update(labels.tobytes())
-    content.update("\n".join(map("{} {}".format, texts, sizes)).encode())
+    content.update(
+        "\n".join(f"{text} {fact.size}" for text, fact in zip(texts, facts, strict=True)).encode()
+    )
     kind = listing.dataset.partition(":")[0]
     return Source(
         name=listing.dataset,
@@ -272,29 +302,8 @@ def _open_files(
         multi_label=listing.multi_label,
         notes=tuple(listing.notes),
         files=texts,
+        identities=np.array([fact[1:] for fact in facts], np.uint64),
     )
-
-
-def _sizes(listing: Listing, paths: Sequence[str]) -> list[int]:
-    """The bytes in every file; -1 for one that is not there, which is left to fail when read."""
-    sizes, missing = [], []
-    for path in paths:
-        try:
-            sizes.append(os.stat(os.path.join(listing.root, path)).st_size)
-        except OSError:
-            sizes.append(-1)
-            missing.append(as_text(path))
-    if missing and len(missing) == len(paths):
-        raise UserError(
-            f"{listing.dataset}: none of the {len(paths):,} pictures listed is there, such as"
-            f" {missing[0]!r}; paths start from {as_text(listing.root) or 'the current folder'}"
-        )
-    if missing:
-        listing.notes.append(
-            f"pictures listed in {listing.dataset} that are not there, treated like unreadable"
-            f" ones: {len(missing):,} of {len(paths):,}, {some_of(missing)}"
-        )
-    return sizes
 
 
 def _numbers_of_files(
@@ -315,9 +324,18 @@ def number_classes(names: Iterable[str], known: Sequence[str]) -> tuple[dict[str
     """The place of each name among the known ones, and the names that are not among them.
 
     A name that is there only in another Unicode form of the same letters is taken for it.
+
+    Raises:
+      UserError: a known name is there in two Unicode forms.
     """
     exact = {name: number for number, name in enumerate(known)}
     by_form = {same_form(name): number for name, number in exact.items()}
+    if len(by_form) < len(exact):
+        twins = [name for name in known if exact[name] != by_form[same_form(name)]]
+        raise UserError(
+            f"the model has the class {twins[0]!r} twice, in two Unicode forms of one name, so that"
+            " its labels cannot be told; train it again, with both as one class"
+        )
     numbers = {name: exact.get(name, by_form.get(same_form(name))) for name in names}
     return numbers, [name for name, number in numbers.items() if number is None]
 
@@ -337,7 +355,7 @@ def _open_builder(
 ) -> Source:
     features = tfds_source.find_features(builder, dataset)
     records = tfds_source.open_records(builder, dataset, split, features.image_key)
-    names = tuple(class_names or features.label.names)
+    names = tuple(class_names or map(same_form, features.label.names))
     numbers, unknown = number_classes(features.label.names, names)
     if unknown:
         raise UserError(_unknown_to_model(dataset, unknown, names))

@@ -18,7 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow_datasets as tfds
 
-from vit_jax.data.paths import as_text, some_of
+from vit_jax.data.find_files import FileFacts
+from vit_jax.data.paths import as_text, same_form, some_of
 from vit_jax.errors import UserError, nearest
 
 Files = dict[str, tuple[str, ...]]
@@ -50,6 +51,7 @@ class Listing:
       form: where a split is to be found, with `{}` for its name, such as `folder {}/ in pets`.
       multi_label: whether a picture may have several classes, or none.
       notes: sentences on what was left out; they grow when files are listed.
+      facts: of every file that was listed, by its path: its size, and what tells it apart.
     """
 
     dataset: str
@@ -59,6 +61,7 @@ class Listing:
     form: str
     multi_label: bool = False
     notes: list[str] = dataclasses.field(default_factory=list)
+    facts: dict[str, FileFacts] = dataclasses.field(default_factory=dict)
 
 
 def divide(
@@ -145,15 +148,17 @@ def _members(
 
 
 def _found_again(listing: Listing, split: str, saved: Sequence[str], files: Files) -> list[str]:
-    path_of = {as_text(path): path for path in files}
-    missing = [text for text in saved if text not in path_of]
+    path_of = {same_form(as_text(path)): path for path in files}
+    path_of |= {as_text(path): path for path in files}
+    known = {text: path_of.get(text, path_of.get(same_form(text))) for text in saved}
+    missing = [text for text, path in known.items() if path is None]
     if missing:
         raise UserError(
             f"{listing.dataset} lacks {len(missing):,} of the {len(saved):,} pictures that the"
             f" run has recorded for {split!r}: {some_of(missing)}; bring them back to"
             f" {as_text(listing.root)}"
         )
-    return [path_of[text] for text in saved]
+    return [known[text] for text in saved]
 
 
 def _hold_out(
@@ -174,6 +179,7 @@ def _hold_out(
         held_out.update(ranked[: min(wanted, len(members) - 1)])
         if share and len(members) == 1:
             alone.extend(names)
+    held_out -= _also_trained_on(listing, paths, held_out)
     if alone:
         listing.notes.append(
             f"a class with a single picture trains on it, and none is held out to test:"
@@ -183,6 +189,13 @@ def _hold_out(
         "train": [path for path in paths if path not in held_out],
         "test": [path for path in paths if path in held_out],
     }
+
+
+def _also_trained_on(listing: Listing, paths: Sequence[str], held_out: set[str]) -> set[str]:
+    """Held-out paths whose file is trained on by another path: links in two classes."""
+    identities = {path: listing.facts[path].identity for path in paths if path in listing.facts}
+    trained = {identity for path, identity in identities.items() if path not in held_out}
+    return {path for path in held_out if identities.get(path) in trained - {None}}
 
 
 def _nothing_to_test(listing: Listing, holdout: float) -> str:

@@ -1,94 +1,102 @@
-"""Pictures listed in a file of labels: CSV (`path,label[,split]`) or JSON Lines.
+"""Images listed in a file of labels: CSV or JSON Lines.
 
     path,label,split                  {"path": "a/1.jpg", "label": "cat", "split": "train"}
     a/1.jpg,cat,train                 {"path": "b/2.jpg", "label": ["cat", "dog"]}
     b/2.jpg,cat|dog,val               {"path": "b/3.jpg", "label": []}
 
-- Paths start from the folder of the file. The line of names and the column `split` are optional.
-- Where some label has a `|`, or is a JSON list, pictures may have several classes, or none.
-- Labels are texts. Classes are numbered in the code-point order of the labels of the training
-  split, unless a file `classes.txt` beside it gives their names, one a line, in another order.
+    image_id,healthy,rust,scab        id;breed
+    Train_0,0,0,1                     000bec180eb18c76;boston_bull
+    Train_1,1,0,0
+
+- Which column holds what is found by `columns.py`, which file a name means by `find_files.py`.
+- Where some label has a `|`, or is a JSON list, or more than one column of 0 and 1 is set, images
+  may have several classes, or none.
+- Labels are texts in one Unicode form. Classes are numbered in the code-point order of the labels
+  of the training split, or in that of the columns of 0 and 1, unless a file `classes.txt` beside it
+  gives their names, one a line, in another order.
 - A line that cannot be understood is refused with its number; nothing is guessed.
 """
 
 import collections
-import csv
 import dataclasses
 import functools
-import io
-import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from vit_jax.data.paths import as_path, as_text, is_picture_name, some_of
-from vit_jax.data.splits import SPLIT_NAMES, Files, Listing
+from vit_jax.data.columns import Columns, TableOptions, choose_columns, is_mark
+from vit_jax.data.find_files import FileFinder
+from vit_jax.data.labels import look_alikes, normal_label
+from vit_jax.data.paths import as_text, some_of
+from vit_jax.data.splits import SPLIT_NAMES, Listing
+from vit_jax.data.table_rows import Record, Table, read_table, read_text
+from vit_jax.data.table_splits import CLASSES_FILE, Row, SortedRows
 from vit_jax.errors import UserError, nearest
 
-CLASSES_FILE = "classes.txt"
+# How programs write that there is no value.
+_NO_LABEL = {"nan", "<na>", "nat", "#n/a", "n/a", "null"}
+_WHOLE_FLOAT, _WHOLE = re.compile(r"[+-]?\d+\.0*"), re.compile(r"[+-]?\d+(\.0*)?")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Row:
-    """One picture as a line names it; `labels` is a text or a list of texts as it stands there."""
-
-    line: int
-    path: str
-    label: str | list[str]
-    split: str | None
-
-    @property
-    def has_several(self) -> bool:
-        return isinstance(self.label, list) or "|" in self.label
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The names of the classes, sorted."""
-        names = self.label.split("|") if isinstance(self.label, str) else self.label
-        return tuple(sorted({name.strip() for name in names} if names != [""] else ()))
-
-
-def list_table(dataset: str, path: str, kind: str) -> Listing:
-    """The pictures that a file of labels lists, or several such files in one folder.
+def list_table(dataset: str, path: str, kind: str, options: TableOptions | None = None) -> Listing:
+    """The images that a file of labels lists, or several such files in one folder.
 
     Args:
       dataset: as the user named it.
       path: the file, or a folder with train.csv and, where there are, val.csv and test.csv
         (or .jsonl).
       kind: `csv` or `jsonl`.
+      options: what the user says of its columns and of the place of its files.
 
     Raises:
       UserError: there is no such file, or a line of it cannot be understood.
     """
+    options = options or TableOptions()
     path = os.path.expanduser(path)
     if os.path.isdir(path):
-        root, tables = path, _tables_of_folder(dataset, path, kind)
+        root, files = path, _tables_of_folder(dataset, path, kind)
         form = f"file {{}}.{kind} in {as_text(path)}"
     elif os.path.isfile(path):
-        root, tables = os.path.dirname(path), {None: path}
+        root, files = os.path.dirname(path), {None: path}
         form = f"split {{}} in {as_text(path)}"
     else:
         siblings = _names_beside(path, f".{kind}")
         hint = nearest(os.path.basename(path), siblings)
         raise UserError(f"{dataset}: there is no file {as_text(path)}{hint}")
 
-    read = {table: _rows(table, kind) for table in tables.values()}
-    sorted_rows = _SortedRows(
-        multi_label=any(row.has_several for rows, _ in read.values() for row in rows),
-        known=_classes_of_file(root),
-    )
+    finder = FileFinder(root, _image_dir(dataset, root, options))
+    known = _classes_of_file(root)
+    tables = {
+        split: read_table(file, kind, options.named, functools.partial(_is_file, finder))
+        for split, file in files.items()
+    }
+    columns = {split: _columns(table, options, finder) for split, table in tables.items()}
+    sorted_rows = SortedRows(known)
+    read = {
+        split: list(_rows(table, columns[split], known, finder)) for split, table in tables.items()
+    }
+    if not options.image_dir:
+        read = _found_below(read, tables, finder, sorted_rows.notes)
+    read = _with_whole_numbers(read, known, sorted_rows.notes)
+    sorted_rows.multi_label = any(row.several for rows in read.values() for row in rows)
     for split, table in tables.items():
-        sorted_rows.add(table, *read[table], split)
+        sorted_rows.add(table, read[split], split)
+
     splits = sorted_rows.splits
     if not splits:
-        raise UserError(f"{dataset}: {as_text(path)} lists no pictures")
+        raise UserError(f"{dataset}: {as_text(path)} lists no images")
     if "train" not in splits:
         raise UserError(
             f"{dataset}: no line of {as_text(path)} has the split train, only"
             f" {some_of(sorted(splits))}"
         )
-    class_names = sorted_rows.known or sorted(
-        {name for names in splits["train"].values() for name in names}
+    sorted_rows.tell_missing(dataset, finder)
+    marked = [chosen.labels for chosen in columns.values() if chosen and chosen.has_marks]
+    class_names = (
+        known
+        or (marked and dict.fromkeys(map(normal_label, marked[0])))
+        or sorted({name for names in splits["train"].values() for name in names})
     )
     return Listing(
         dataset=dataset,
@@ -97,7 +105,22 @@ def list_table(dataset: str, path: str, kind: str) -> Listing:
         splits={split: functools.partial(dict, files) for split, files in splits.items()},
         form=form,
         multi_label=sorted_rows.multi_label,
-        notes=sorted_rows.notes,
+        notes=sorted_rows.notes + look_alikes(class_names),
+        facts=sorted_rows.facts,
+    )
+
+
+def _image_dir(dataset: str, root: str, options: TableOptions) -> str | None:
+    """The folder that paths start from, if it is not that of the table."""
+    if not options.image_dir:
+        return None
+    asked = os.path.expanduser(options.image_dir)
+    for folder in (os.path.join(root, asked), asked):
+        if os.path.isdir(folder):
+            return folder
+    raise UserError(
+        f"{dataset}: data.image_dir = {options.image_dir!r} is no folder in"
+        f" {as_text(root) or 'the current folder'}"
     )
 
 
@@ -131,91 +154,165 @@ def _names_beside(path: str, ending: str) -> list[str]:
         return []
 
 
-class _Mistakes:
-    """The mistakes in a file, told together: the first in full, the others by their number."""
-
-    def __init__(self, table: str):
-        self.table = as_text(table)
-        self.found: list[tuple[int, str]] = []
-
-    def add(self, line: int, cause: str) -> None:
-        self.found.append((line, cause))
-
-    def tell(self) -> None:
-        if not self.found:
-            return
-        (line, cause), *others = sorted(self.found)
-        more = ""
-        if others:
-            lines = ", ".join(str(number) for number, _ in others[:3])
-            more = f"; {len(others):,} more in line{'s' if len(others) > 1 else ''} {lines}"
-            more += ", ..." if len(others) > 3 else ""
-        raise UserError(f"{self.table}:{line}: {cause}{more}")
+# ------------------------------------------------------------------------- from records to rows
 
 
-@dataclasses.dataclass
-class _SortedRows:
-    """The rows of one or more files, sorted into splits, each checked against those before it.
+def _is_file(finder: FileFinder, name: str) -> bool:
+    try:
+        return finder.find(name).facts.size >= 0
+    except ValueError:
+        return False
 
-    known: the names in `classes.txt`, where there is one. seen: for every path, where it was first
-    listed, in which split and with which labels.
-    """
 
-    multi_label: bool
-    known: dict[str, None] | None
-    splits: dict[str, Files] = dataclasses.field(default_factory=dict)
-    notes: list[str] = dataclasses.field(default_factory=list)
-    seen: dict[str, tuple[str, str, tuple[str, ...]]] = dataclasses.field(default_factory=dict)
+def _columns(table: Table, options: TableOptions, finder: FileFinder) -> Columns | None:
+    """What the columns of a table hold; None for one without a line."""
+    if not table.records:
+        table.mistakes.tell()
+        return None
+    records = [record.values for record in table.records]
+    is_file = functools.partial(_is_file, finder)
+    return choose_columns(as_text(table.file), table.columns, records, options, is_file)
 
-    def add(
-        self, table: str, rows: list[_Row], mistakes: _Mistakes, split_of_file: str | None
-    ) -> None:
-        """Sorts the rows of a file in; `mistakes` are those found while reading it."""
-        repeated: list[str] = []
+
+def _rows(
+    table: Table, columns: Columns | None, known: Mapping[str, Any] | None, finder: FileFinder
+) -> Iterator[Row]:
+    """The lines of a table that can be understood; what is wrong with others is noted there."""
+    for record in table.records:
+        try:
+            yield _row(record, columns, known, finder)
+        except ValueError as error:  # UnicodeEncodeError is one
+            table.mistakes.add(record.line, str(error))
+
+
+def _row(
+    record: Record, columns: Columns, known: Mapping[str, Any] | None, finder: FileFinder
+) -> Row:
+    wanted = (columns.path, *columns.labels)
+    if missing := [name for name in wanted if name not in record.values]:
+        raise ValueError(
+            f'it has no "{missing[0]}"; it must be an object with {_quoted(wanted[:2])}'
+        )
+    name = record.values[columns.path]
+    if isinstance(name, int) and not isinstance(name, bool):
+        name = str(name)  # an `id` of JSON
+    split = record.values.get(columns.split) if columns.split else None
+    if not isinstance(name, str) or not isinstance(split, str | None):
+        raise ValueError(f"{_quoted((columns.path, columns.split or 'split'))} must be texts")
+    try:
+        if not name:
+            raise ValueError("it is empty")
+        found = finder.find(name)
+    except ValueError as error:
+        raise ValueError(f"{name!r} is no path: {error}") from error
+    if columns.has_marks:
+        labels, several = _marked(record, columns), None
+    else:
+        labels, several = _labels(name, record.values[columns.labels[0]], columns, known)
+    several = len(labels) != 1 if several is None else several
+    return Row(record.line, name, found, labels, several, split)
+
+
+def _marked(record: Record, columns: Columns) -> tuple[str, ...]:
+    """The classes that are marked with 1, in alphabetical order."""
+    marks = {name: is_mark(record.values[name]) for name in columns.labels}
+    for name, mark in marks.items():
+        if mark is None:
+            raise ValueError(f"{name!r} is {record.values[name]!r}; it must be 0 or 1")
+    return tuple(sorted(normal_label(name) for name, mark in marks.items() if mark))
+
+
+def _labels(
+    name: str, value: Any, columns: Columns, known: Mapping[str, Any] | None
+) -> tuple[tuple[str, ...], bool]:
+    """The classes that a value names, in alphabetical order, and whether it is a list of them."""
+    names = _label_texts(value)
+    if names is None:
+        raise ValueError(
+            f"{_quoted(columns.labels)} must be a text, a whole number or a list of them"
+        )
+    several = isinstance(value, list) or len(names) > 1
+    labels = tuple(sorted(set(map(normal_label, names)))) if names != [""] else ()
+    for label in labels:
+        if label.lower() in _NO_LABEL and label not in (known or ()):
+            raise ValueError(
+                f"the label of {name!r} is missing ({label!r}); give it one, remove the line, or,"
+                f" if that is a class, name all classes in {CLASSES_FILE}"
+            )
+    return labels, several
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return " and ".join(f'"{name}"' for name in names)
+
+
+def _label_texts(value: Any) -> list[str] | None:
+    """The labels of a list, or of a text with a `|` between them; None where one is none."""
+    if not isinstance(value, list):
+        text = _label_text(value)
+        return None if text is None else text.split("|")
+    texts = [_label_text(part) for part in value]
+    return None if None in texts else texts
+
+
+def _label_text(value: Any) -> str | None:
+    """A label as text; None where it is none."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    if isinstance(value, float) and value == value and not value.is_integer():
+        return None
+    return str(value)
+
+
+def _found_below(
+    read: dict[str | None, list[Row]],
+    tables: Mapping[str | None, Table],
+    finder: FileFinder,
+    notes: list[str],
+) -> dict[str | None, list[Row]]:
+    """The rows with files of folders below the table's, if all of them are there and none here."""
+    if any(row.found.facts.size >= 0 for rows in read.values() for row in rows):
+        return read
+    below: dict[str | None, list[Row]] = {}
+    folders: set[str] = set()
+    for split, rows in read.items():
+        preferred = frozenset(name for name, role in SPLIT_NAMES.items() if role == split)
+        below[split] = []
         for row in rows:
-            split = split_of_file or SPLIT_NAMES.get(row.split or "train", "")
-            cause = self._mistake(row, split, split_of_file)
-            if cause is None and row.path in self.seen:
-                cause = self._contradiction(row, split)
-                repeated.append(row.path)
-            if cause is not None:
-                mistakes.add(row.line, cause)
-            else:
-                self.seen.setdefault(row.path, (f"{as_text(table)}:{row.line}", split, row.labels))
-                self.splits.setdefault(split, {})[as_path(row.path)] = row.labels
-        mistakes.tell()
-        if repeated:
-            self.notes.append(
-                f"lines of {as_text(table)} that repeat an earlier one, left out:"
-                f" {len(repeated):,}, such as that of {repeated[0]!r}"
-            )
+            try:
+                found = finder.find_below(row.name, preferred)
+            except ValueError as error:
+                tables[split].mistakes.add(row.line, f"{row.name!r} is not clear: {error}")
+                continue
+            below[split].append(dataclasses.replace(row, found=found))
+            if found.facts.size >= 0:
+                folders.add(as_text(os.path.dirname(found.path)))
+    if folders:
+        notes.append(f"images are found by their names in {some_of(sorted(folders), 5)}")
+    return below
 
-    def _mistake(self, row: _Row, split: str, split_of_file: str | None) -> str | None:
-        if row.split is not None and split_of_file:
-            return "the whole file is one split, so that its lines name none"
-        if not split or row.split == "":
-            return f"there is no split {row.split!r}; it is train, val or test"
-        if "" in row.labels or not (row.labels or self.multi_label):
-            return f"the label of {row.path!r} is empty"
-        if self.known is not None:
-            for name in row.labels:
-                if name not in self.known:
-                    return f"the label {name!r} is not in {CLASSES_FILE}{nearest(name, self.known)}"
-        return None
 
-    def _contradiction(self, row: _Row, split: str) -> str | None:
-        where, first_split, first_labels = self.seen[row.path]
-        if first_split != split:
-            return (
-                f"{row.path!r} is in {split} here and in {first_split} in {where}; a picture is"
-                " either learned from or tested with"
-            )
-        if first_labels != row.labels:
-            return (
-                f"{row.path!r} has another label in {where}; several labels of one picture are"
-                " written in one line, with | between them"
-            )
-        return None
+def _with_whole_numbers(
+    read: dict[str | None, list[Row]], known: Mapping[str, Any] | None, notes: list[str]
+) -> dict[str | None, list[Row]]:
+    """The rows with labels such as 1.0 as whole numbers, where all labels are such."""
+    names = {name for rows in read.values() for row in rows for name in row.labels}
+    floats = sorted(name for name in names if _WHOLE_FLOAT.fullmatch(name))
+    if not floats or not all(map(_WHOLE.fullmatch, names)) or set(floats) & set(known or ()):
+        return read
+    whole = {name: name.partition(".")[0] for name in names}
+    notes.append(
+        f"labels written as floats are read as whole numbers: {floats[0]!r} as {whole[floats[0]]!r}"
+    )
+    return {
+        split: [
+            dataclasses.replace(row, labels=tuple(sorted({whole[name] for name in row.labels})))
+            for row in rows
+        ]
+        for split, rows in read.items()
+    }
 
 
 def _classes_of_file(root: str) -> dict[str, None] | None:
@@ -223,133 +320,9 @@ def _classes_of_file(root: str) -> dict[str, None] | None:
     path = os.path.join(root, CLASSES_FILE)
     if not os.path.isfile(path):
         return None
-    names = [line.strip() for line in _text(path).splitlines()]
-    names = [name for name in names if name]
+    names = list(filter(None, map(normal_label, read_text(path).splitlines())))
     if not names:
         raise UserError(f"{as_text(path)} names no class; write one name a line, or remove it")
     if twice := [name for name, count in collections.Counter(names).items() if count > 1]:
         raise UserError(f"{as_text(path)} names {some_of(twice)} more than once")
     return dict.fromkeys(names)
-
-
-def _text(path: str) -> str:
-    """The text of a file in UTF-8, with or without a byte-order mark."""
-    try:
-        with open(path, "rb") as file:
-            content = file.read()
-    except OSError as error:
-        raise UserError(f"{as_text(path)} cannot be read: {error.strerror}") from error
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise UserError(
-            f"{as_text(path)}:{line}: byte 0x{content[error.start]:02x} is not UTF-8; save the file"
-            " as UTF-8"
-        ) from error
-
-
-def _rows(table: str, kind: str) -> tuple[list[_Row], "_Mistakes"]:
-    """The lines of a file that can be read, and what is wrong with the others."""
-    text = _text(table)
-    mistakes = _Mistakes(table)
-    rows = []
-    for row in _csv_rows(text, table, mistakes) if kind == "csv" else _json_rows(text, mistakes):
-        try:
-            if not row.path:
-                raise ValueError("it is empty")
-            as_path(row.path)
-        except ValueError as error:  # UnicodeEncodeError is one
-            mistakes.add(row.line, f"{row.path!r} is no path: {error}")
-        else:
-            rows.append(row)
-    return rows, mistakes
-
-
-def _csv_rows(text: str, table: str, mistakes: _Mistakes) -> Iterator[_Row]:
-    columns: list[str] | None = None
-    # newline="" as the csv module asks for: quoted fields may hold line breaks.
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    line = 1
-    while True:
-        try:
-            fields = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            mistakes.add(line, str(error))
-            fields = []
-        begun, line = line, reader.line_num + 1
-        fields = [field.strip() for field in fields]
-        if not any(fields):
-            continue
-        if columns is None:
-            names = [field.lower() for field in fields]
-            if "path" in names and "label" in names:
-                columns = names
-                continue
-            columns = ["path", "label", "split"][: max(2, len(fields))]
-            _check_first_row(fields, table, begun)
-        if len(fields) != len(columns):
-            mistakes.add(
-                begun,
-                f"{len(fields)} field{'s' * (len(fields) != 1)} where {len(columns)} are expected"
-                f" ({','.join(columns)}); quote a field that holds a comma",
-            )
-            continue
-        row = dict(zip(columns, fields, strict=True))
-        yield _Row(begun, row["path"], row["label"], row.get("split"))
-
-
-def _check_first_row(fields: list[str], table: str, line: int) -> None:
-    """A line of names that are not ours must not become a picture."""
-    mistakes = _Mistakes(table)
-    if len(fields) == 1 and any(mark in fields[0] for mark in ";\t"):
-        mistakes.add(line, "fields are separated by commas")
-    elif len(fields) not in (2, 3):
-        mistakes.add(
-            line,
-            f"there are {len(fields)} fields; they must be path,label or"
-            " path,label,split, or be named so in the first line",
-        )
-    elif not is_picture_name(fields[0]) and not os.path.exists(
-        os.path.join(os.path.dirname(table), fields[0])
-    ):
-        mistakes.add(
-            line,
-            f"there is no file {fields[0]!r}; if this line holds the names of the"
-            " columns, they must be path and label (and split)",
-        )
-    mistakes.tell()
-
-
-def _json_rows(text: str, mistakes: _Mistakes) -> Iterator[_Row]:
-    # Not splitlines(), which also breaks at characters that JSON allows within a text.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            mistakes.add(number, f"it is not JSON: {error}")
-            continue
-        if not isinstance(row, dict) or not {"path", "label"} <= row.keys():
-            mistakes.add(number, 'it must be an object with "path" and "label"')
-            continue
-        label, split = _json_label(row["label"]), row.get("split")
-        if not isinstance(row["path"], str) or not isinstance(split, str | None):
-            mistakes.add(number, '"path" and "split" must be texts')
-        elif label is None:
-            mistakes.add(number, '"label" must be a text, a whole number or a list of them')
-        else:
-            yield _Row(number, row["path"], label, split)
-
-
-def _json_label(label: Any) -> str | list[str] | None:
-    """A label as text; None where it is none."""
-    if isinstance(label, list):
-        names = [_json_label(name) for name in label]
-        return names if all(isinstance(name, str) for name in names) else None
-    if isinstance(label, int) and not isinstance(label, bool):
-        return str(label)
-    return label.strip() if isinstance(label, str) else None

@@ -46,9 +46,11 @@ def check_splits(config: ConfigDict, sources: dict[str, Source]) -> None:
     """No picture may be learned from and chosen by, or chosen by and reported on."""
     for one, other in itertools.combinations(sources, 2):
         if sources[one].overlaps(sources[other]):
+            links = [f"{a} = {b}" for a, b in sources[one].shared_files(sources[other]) if a != b]
+            named = f" ({len(links):,} by links, such as {links[0]})" if links else ""
             raise UserError(
                 f"data.{one} = {config.data[one]!r} and data.{other} = {config.data[other]!r} "
-                "share pictures; take parts that share none, such as "
+                f"share images{named}; take parts that share none, such as "
                 "--config.data.train='train[:90%]' "
                 "--config.data.validation='train[90%:]' --config.data.test=test"
             )

@@ -22,6 +22,7 @@ from vit_jax.data import (
     BadPictures,
     Preprocessing,
     Source,
+    TableOptions,
     open_source,
     train_batches,
 )
@@ -334,12 +335,19 @@ def _open_sources(
             split_seed=config.data.split_seed,
             class_names=class_names,
             saved=split,
+            table=table_options(config),
         )
         for name in ("train", "validation", "test")
         if config.data[name] or name != "validation"
     }
     checks.check_splits(config, sources)
     return sources
+
+
+def table_options(config: ConfigDict) -> TableOptions:
+    """What a configuration says of a file of labels."""
+    data = config.data
+    return TableOptions(data.path_column, data.label_column, data.image_dir)
 
 
 def _preprocessing(
