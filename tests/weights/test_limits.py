@@ -7,6 +7,7 @@ import pytest
 from vit_jax.errors import UserError
 from vit_jax.weights.limits import (
     byte_count,
+    check_names,
     check_total,
     parse_json_object,
     refuse_damage,
@@ -63,3 +64,28 @@ def test_json_of_other_encodings_is_refused():
     assert parse_json_object(FILE, '{"é": 1}'.encode()) == {"é": 1}
     with pytest.raises(UserError, match=r"damaged"):
         parse_json_object(FILE, '{"é": 1}'.encode("latin-1"))
+
+
+def test_a_value_of_many_levels_is_cut_to_the_length_of_a_message():
+    value = "x" * 100
+    for _ in range(8):
+        value = (value,) * 8
+    assert len(show(value)) <= 300
+
+
+def test_a_shape_of_a_million_sides_is_refused_by_its_length_alone():
+    class Sides(tuple):
+        def __iter__(self):
+            raise AssertionError("walked")
+
+    with pytest.raises(UserError, match=r"which no tensor can have"):
+        byte_count(FILE, "w", Sides((1,) * 33), 4)
+
+
+def test_more_tensors_and_longer_names_than_any_model_has_are_refused():
+    check_names(FILE, [f"blocks.{i}.weight" for i in range(20_000)])
+    with pytest.raises(UserError, match=r"a.npz holds 20001 tensors; at most 20000"):
+        check_names(FILE, range(20_001))
+    with pytest.raises(UserError, match=r"has 1001 letters") as refused:
+        check_names(FILE, ["x" * 1001])
+    assert len(str(refused.value)) < 500

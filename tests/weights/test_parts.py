@@ -116,3 +116,44 @@ def test_a_hundred_thousand_levels_of_nesting_end_in_a_sentence():
         tree = {"model": tree}
     with pytest.raises(UserError, match=r"holds no tensors by name"):
         unwrap(tree, None, "a.pth")
+
+
+class Counted(dict):
+    """A dictionary that counts how often its items are asked for, all of its kind together."""
+
+    asked = 0
+
+    def items(self):
+        Counted.asked += 1
+        assert Counted.asked < 1000
+        return super().items()
+
+
+def test_a_dictionary_that_is_shared_is_walked_once():
+    """Five levels of 30 references each to the next are 30^4 paths to the last."""
+    tree = Counted(VIT)
+    for _ in range(4):
+        tree = Counted({f"k{i}": tree for i in range(30)})
+    Counted.asked = 0
+    assert unwrap(tree, None, "a.pth") == VIT
+    tree["k7"]["again"] = tree  # pickles may have circles too
+    assert unwrap(tree, None, "a.pth") == VIT
+
+
+def test_a_set_that_is_shared_is_found_under_each_of_its_names():
+    tree = {"model": VIT, "best": {"model": VIT}, "other": {"x": A}}
+    assert unwrap(tree, "best/model", "a.pth") == VIT
+    assert unwrap(tree, "model", "a.pth") == VIT
+    with pytest.raises(UserError, match=r"tensors: 'model' \(2 tensors\), 'other' \(1 tensor\);"):
+        unwrap(tree, None, "a.pth")
+
+
+def test_a_thousand_sets_are_counted_and_not_listed():
+    with pytest.raises(UserError, match=r"'s11' \(2 tensors\) and 988 more") as refused:
+        unwrap({f"s{i}": dict(VIT) for i in range(1000)}, None, "a.pth")
+    assert len(str(refused.value)) < 600
+
+
+def test_settings_that_hold_tensors_are_no_weights():
+    tree = {"state_dict": VIT, "hyper_parameters": {"class_weights": A}, "val_metric": {"hits": A}}
+    assert unwrap(tree, None, "a.ckpt") == VIT

@@ -196,3 +196,19 @@ def test_the_position_is_left_behind_the_pickle():
     file = io.BytesIO(pickle.dumps(1, protocol=2) + pickle.dumps(2, protocol=2) + b"rest")
     assert [read_pickle(file, FILE, {}) for _ in range(2)] == [1, 2]
     assert file.read() == b"rest"
+
+
+def test_a_name_as_long_as_the_file_is_refused():
+    """It could be the key of many dictionaries, each of which is then walked letter by letter."""
+    with pytest.raises(UserError, match=r"a key of 100000 letters"):
+        read(pickle.dumps({"x" * 100_000: 1}, protocol=4))
+
+
+def test_a_call_with_arguments_by_the_thousand_is_refused():
+    """Many calls could share the tuple, and each copies it."""
+    calls = []
+    names = {"torch.Size": Builder("shape", lambda *arguments: calls.append(len(arguments)))}
+    content = b"\x80\x02ctorch\nSize\n(" + b"N" * 5000 + b"tR."
+    with pytest.raises(UserError, match=r"REDUCE out of place"):
+        read(content, names)
+    assert not calls

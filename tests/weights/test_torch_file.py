@@ -2,6 +2,7 @@
 
 import functools
 import pickle
+import time
 import zipfile
 from pathlib import Path
 
@@ -273,3 +274,26 @@ def test_the_older_format_broken_anywhere_is_refused_or_read(tmp_path):
         outcome(read_tensors, copy) for copy in broken_copies(GOLDEN / "legacy.pth", tmp_path)
     ]
     assert sum(result is None for result in results) > len(results) / 3
+
+
+def test_a_stride_that_nothing_is_stepped_by_may_be_any_number(tmp_path):
+    tree = {
+        "w": float_tensor("0", 4, 1, (1, 2), (2**600, 1)),
+        "none": float_tensor("0", 4, 0, (0, 2), (2**600, 1)),
+    }
+    path = write_torch_zip(tmp_path / "w.pt", tree, {"0": np.float32([1, 2, 3, 4]).tobytes()})
+    tensors = read_tensors(path)
+    np.testing.assert_array_equal(tensors["w"], np.float32([[2, 3]]), strict=True)
+    assert tensors["none"].shape == (0, 2)
+
+
+def test_many_small_tensors_of_one_large_storage_cost_what_they_hold(tmp_path):
+    """Turning the whole storage round for each of them would take seconds."""
+    numbers = np.arange(2**20, dtype=">f4")
+    tree = {f"w{i}": float_tensor("0", 2**20, i, (1,), (1,)) for i in range(400)}
+    stored = {"0": numbers.tobytes()}
+    path = write_torch_zip(tmp_path / "big.pt", tree, stored, byteorder=b"big")
+    start = time.process_time()
+    tensors = read_tensors(path)
+    assert time.process_time() - start < 1
+    assert [tensors[f"w{i}"][0] for i in (0, 1, 399)] == [0, 1, 399]

@@ -17,7 +17,7 @@ import numpy as np
 
 from vit_jax.errors import UserError
 from vit_jax.weights.archive import Archive
-from vit_jax.weights.limits import read_json_object, show
+from vit_jax.weights.limits import check_names, read_json_object, show
 from vit_jax.weights.npz_file import read_npz
 from vit_jax.weights.parts import unwrap
 from vit_jax.weights.safetensors_file import read_safetensors, write_safetensors
@@ -173,6 +173,7 @@ def _read_shards(path: Path) -> dict[str, np.ndarray]:
             f"{path} is JSON, but no index of shards (with 'weight_map', a shard for each tensor);"
             " name the weights file itself"
         )
+    check_names(path, index)
     tensors = {}
     for shard in sorted(set(index.values())):
         expected = {name for name, where in index.items() if where == shard}

@@ -13,7 +13,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,29 @@ from vit_jax.errors import UserError
 
 # Names and shapes of a file, or its config.json. Those of the largest ViTs are below 2 MB.
 MAX_HEADER_BYTES = 16 * 2**20
+# Names of tensors. The longest published ones have about 100 letters.
+MAX_NAME = 1000
+# Tensors in a file: the work of describing a model grows faster than their number. Those of the
+# largest vision models are some 3,000, twice with averages.
+MAX_TENSORS = 20_000
 # Tensors may be larger than their file: an all-zero head is compressed to nothing, tied weights are
 # kept once. Random weights do not compress, so a whole file does not grow by this much.
 MAX_GROWTH = 4
 FREE_BYTES = 64 * 2**20
 
 # Names and shapes in messages: whole where they are of a usual length, never megabytes.
+_MAX_SHOWN = 300
 _shortened = reprlib.Repr()
 _shortened.maxstring = 200
 _shortened.maxtuple = _shortened.maxlist = 8
-show = _shortened.repr
+_shortened.maxlevel = 2  # eight items of eight items, and so on, would be megabytes again
+
+
+def show(value: Any) -> str:
+    """The value as Python writes it, cut to a length that fits a message."""
+    text = _shortened.repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
+
 
 _DAMAGE = (
     zipfile.BadZipFile,
@@ -64,8 +77,9 @@ def refuse_damage(path: Path) -> Iterator[None]:
 
 def byte_count(path: Path, name: str, shape: tuple[int, ...], item_size: int) -> int:
     """Bytes of a tensor of this shape; UserError where no array could have the shape."""
-    whole = all(isinstance(side, int) and not isinstance(side, bool) for side in shape)
-    if not whole or min(shape, default=0) < 0 or len(shape) > 32:
+    # Its length first: many tensors could share one shape of a million sides.
+    legal = len(shape) <= 32 and all(type(side) is int and side >= 0 for side in shape)
+    if not legal:
         raise UserError(
             f"{path}: {show(name)} has the shape {show(shape)}, which no tensor can have; the file"
             " is damaged"
@@ -88,6 +102,21 @@ def check_total(path: Path, total: int) -> None:
             f" no weights file (at most {MAX_GROWTH} times its size and {FREE_BYTES} bytes are"
             " read)"
         )
+
+
+def check_names(path: Path, names: Collection[str]) -> None:
+    """Refuses more tensors, or longer names, than any model has: both are walked many times."""
+    if len(names) > MAX_TENSORS:
+        raise UserError(
+            f"{path} holds {len(names)} tensors; at most {MAX_TENSORS} are read, more than any "
+            "vision model has"
+        )
+    for name in names:
+        if len(name) > MAX_NAME:
+            raise UserError(
+                f"{path}: the name {show(name[:MAX_NAME])} has {len(name)} letters; at most "
+                f"{MAX_NAME} are read; the file is damaged or hostile"
+            )
 
 
 def refuse_duplicates(path: Path, names: list[str]) -> None:

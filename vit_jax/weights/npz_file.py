@@ -14,6 +14,7 @@ from vit_jax.errors import UserError
 from vit_jax.weights.archive import Archive
 from vit_jax.weights.limits import (
     byte_count,
+    check_names,
     check_total,
     refuse_damage,
     refuse_duplicates,
@@ -30,6 +31,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
       UserError: the file is damaged, holds Python objects, or declares more than it holds.
     """
     with Archive(path) as archive:
+        check_names(path, archive.sizes)
         refuse_duplicates(path, [member.removesuffix(".npy") for member in archive.sizes])
         check_total(path, sum(archive.sizes.values()))
         return {
@@ -46,7 +48,8 @@ def _read_member(archive: Archive, member: str) -> np.ndarray:
             f"{path}: {show(name)} holds Python objects and not numbers; they were not read, since"
             " they can run code. Save it again as a plain array"
         )
-    if dtype.itemsize == 0 or dtype.names or (dtype.kind == "V" and dtype.itemsize != 2):
+    odd = dtype.itemsize == 0 or dtype.names or dtype.subdtype
+    if odd or (dtype.kind == "V" and dtype.itemsize != 2):
         raise UserError(f"{path}: {show(name)} has the dtype {dtype}, which no weights have")
     declared = byte_count(path, name, shape, dtype.itemsize)
     held = len(stored) - start

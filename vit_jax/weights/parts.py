@@ -5,6 +5,7 @@ two sets of weights (the raw and the averaged ones, a student and its teacher). 
 it is; between several the person chooses.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,11 +17,15 @@ from vit_jax.weights.pickles import Opaque
 from vit_jax.weights.torch_file import TorchTensor
 
 # Words in the names of what trains weights and is none.
-_TRAINING = ("optim", "sched", "scaler", "loss", "criterion", "rng", "callback")
+TRAINING = (
+    *("optim", "sched", "scaler", "loss", "criterion", "metric", "rng", "callback"),
+    *("hyper_param", "hparam"),
+)
 # What wrappers put before every name: DistributedDataParallel, torch.compile, and DINO's training,
 # which joins a backbone and a head.
 _PREFIXES = ("module.", "_orig_mod.", "backbone.")
 _MAX_DEPTH = 4
+_LISTED = 12  # sets in a sentence
 
 
 def unwrap(tree: Any, part: str | None, path: Any) -> dict[str, Any]:
@@ -43,7 +48,7 @@ def unwrap(tree: Any, part: str | None, path: Any) -> dict[str, Any]:
     if not parts:
         raise UserError(f"{path} holds no tensors by name, only {_describe(tree)}")
     if part is not None:
-        chosen = _select(parts, part, path)
+        chosen = _select(tree, parts, part, path)
     elif len(parts) == 1:
         (chosen,) = parts.values()
     else:
@@ -62,25 +67,42 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, np.ndarray | TorchTensor)
 
 
-def _parts(tree: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every dictionary that has tensors of its own, with its place; the outermost is ""."""
-    if not isinstance(tree, dict) or len(keys) > _MAX_DEPTH:
-        return
-    named = {
-        key: value
-        for key, value in tree.items()
-        if isinstance(key, str) and not any(word in key.lower() for word in _TRAINING)
-    }
-    # A lone number is a counter (epochs, averages), and makes no set of weights.
-    if any(_is_tensor(value) and value.ndim > 0 for value in named.values()):
-        yield "/".join(keys), tree
-    for key, value in named.items():
-        yield from _parts(value, (*keys, key))
+def _parts(tree: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every dictionary that has tensors of its own, with its place; the outermost is "".
+
+    A dictionary that is referred to from several places comes once, by the shortest: pickles share
+    objects, and walking each path to them would take breadth to the power of depth.
+    """
+    waiting, seen = deque([((), tree)]), {id(tree)}
+    while waiting:
+        keys, inner = waiting.popleft()
+        if not isinstance(inner, dict):
+            continue
+        named = {
+            key: value
+            for key, value in inner.items()
+            if isinstance(key, str) and not is_of_training(key)
+        }
+        # A lone number is a counter (epochs, averages), and makes no set of weights.
+        if any(_is_tensor(value) and value.ndim > 0 for value in named.values()):
+            yield "/".join(keys), inner
+        for key, value in named.items():
+            if isinstance(value, dict) and id(value) not in seen and len(keys) < _MAX_DEPTH:
+                seen.add(id(value))
+                waiting.append(((*keys, key), value))
 
 
-def _select(parts: dict[str, dict[str, Any]], part: str, path: Any) -> dict[str, Any]:
+def is_of_training(key: str) -> bool:
+    """Whether what is called so belongs to training, such as an optimizer or a loss."""
+    return any(word in key.lower() for word in TRAINING)
+
+
+def _select(tree: Any, parts: dict[str, dict[str, Any]], part: str, path: Any) -> dict[str, Any]:
     if part in parts:
         return parts[part]
+    shared = _at(tree, part)
+    if any(shared is tensors for tensors in parts.values()):
+        return shared
     found = []
     for name, tensors in parts.items():
         if name and part.startswith(name + "/"):
@@ -90,9 +112,17 @@ def _select(parts: dict[str, dict[str, Any]], part: str, path: Any) -> dict[str,
     found = [tensors for tensors in found if tensors]
     if len(found) != 1:
         raise UserError(
-            f"{path} has no part {part!r}; it holds {_list(parts)}" + nearest(part, parts)
+            f"{path} has no part {show(part)}; it holds {_list(parts)}"
+            + nearest(part, [*parts][:_LISTED])
         )
     return found[0]
+
+
+def _at(tree: Any, part: str) -> Any:
+    """What a path of keys leads to; None where it leads nowhere."""
+    for key in part.split("/"):
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    return tree
 
 
 def _below(tensors: dict[str, Any], beginning: str) -> dict[str, Any]:
@@ -122,8 +152,8 @@ def _list(parts: dict[str, dict[str, Any]]) -> str:
     counts = {name: sum(map(_is_tensor, tensors.values())) for name, tensors in parts.items()}
     return ", ".join(
         f"{show(name) if name else 'outside of them'} ({count} tensor{'s'[: count != 1]})"
-        for name, count in counts.items()
-    )
+        for name, count in [*counts.items()][:_LISTED]
+    ) + (f" and {len(counts) - _LISTED} more" if len(counts) > _LISTED else "")
 
 
 def _describe(tree: Any) -> str:

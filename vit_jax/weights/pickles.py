@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from vit_jax.errors import UserError
-from vit_jax.weights.limits import refuse_damage, show
+from vit_jax.weights.limits import MAX_NAME, refuse_damage, show
 
 # A checkpoint of 1,000 tensors with the state of its optimizer has some 200,000 instructions.
 MAX_INSTRUCTIONS = 2_000_000
+# Of a call. A tuple may be shared, and is copied with every call that gets it.
+_MAX_ARGUMENTS = 1000
 
 REMEDY = (
     "open it where it was made, in a process you trust, and save the tensors alone:"
@@ -152,7 +154,8 @@ class _Machine:
                 push(self.look_up(f"{module}.{name}"))
             case "REDUCE" | "NEWOBJ":
                 arguments, builder = self.pop(), self.pop()
-                if not isinstance(builder, Builder) or not isinstance(arguments, tuple):
+                called = isinstance(builder, Builder) and isinstance(arguments, tuple)
+                if not called or len(arguments) > _MAX_ARGUMENTS:
                     raise ValueError(f"pickle instruction {instruction} out of place")
                 push(builder.build(*arguments))
             case "BUILD":  # attributes of an object, such as `_metadata` of a state dict
@@ -206,6 +209,11 @@ class _Machine:
                 raise UserError(
                     f"{self.path} has a dictionary with a key that is no text and no number;"
                     f" {REMEDY}"
+                )
+            if isinstance(key, str) and len(key) > MAX_NAME:  # it may be the key of many
+                raise UserError(
+                    f"{self.path} has a dictionary with a key of {len(key)} letters, which no name "
+                    f"of a tensor has; {REMEDY}"
                 )
             if key in target:
                 raise UserError(

@@ -19,6 +19,7 @@ from vit_jax.errors import UserError, is_disk_full
 from vit_jax.weights.limits import (
     MAX_HEADER_BYTES,
     byte_count,
+    check_names,
     parse_json_object,
     refuse_damage,
     show,
@@ -108,6 +109,7 @@ def _read_header(path: Path) -> dict[str, dict[str, Any]]:
             )
         header = parse_json_object(path, file.read(length))
     header.pop("__metadata__", None)
+    check_names(path, header)
     end = 0
     for name, entry in header.items():
         stop = _check_entry(path, name, entry)

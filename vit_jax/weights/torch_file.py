@@ -23,6 +23,7 @@ from vit_jax.weights.archive import Archive
 from vit_jax.weights.limits import (
     MAX_HEADER_BYTES,
     byte_count,
+    check_names,
     check_total,
     refuse_damage,
     refuse_duplicates,
@@ -191,6 +192,7 @@ def _read_windows(
     swapped: bool,
 ) -> dict[str, np.ndarray]:
     """The tensors' own elements. `sizes` says how many bytes of each storage the file holds."""
+    check_names(path, tensors)
     for name, tensor in tensors.items():
         _check_storage(path, name, tensor.storage, sizes.get(tensor.storage.key))
         _check_window(path, name, tensor)
@@ -227,7 +229,7 @@ def _check_window(path: Path, name: str, tensor: TorchTensor) -> None:
     size = _size(path, name, tensor)
     shape, strides = tensor.shape, tensor.strides
     legal = len(shape) == len(strides) and all(
-        isinstance(stride, int) and stride >= 0 for stride in strides
+        type(stride) is int and stride >= 0 for stride in strides
     )
     if not legal:
         raise UserError(
@@ -239,7 +241,7 @@ def _check_window(path: Path, name: str, tensor: TorchTensor) -> None:
     held = tensor.storage.count * tensor.storage.dtype.itemsize // tensor.dtype.itemsize
     if tensor.offset < 0 or end > held:
         raise UserError(
-            f"{path}: {show(name)} of shape {shape}, strides {strides} and offset"
+            f"{path}: {show(name)} of shape {show(shape)}, strides {show(strides)} and offset"
             f" {show(tensor.offset)} reaches to element {show(end)} of a storage of {held}; the"
             " file is damaged or hostile"
         )
@@ -250,15 +252,21 @@ def _size(path: Path, name: str, tensor: TorchTensor) -> int:
 
 
 def _window(stored: bytes, tensor: TorchTensor, swapped: bool) -> np.ndarray:
-    dtype = tensor.dtype
-    raw = np.frombuffer(stored, np.uint8)
-    raw = raw[: len(raw) // dtype.itemsize * dtype.itemsize]
+    """The elements of a tensor; none but these are touched, since many may share one storage."""
+    dtype, shape = tensor.dtype, tensor.shape
+    item = dtype.itemsize
+    raw = np.frombuffer(stored, np.uint8)[tensor.offset * item :]
+    # Where there is one element or none, a stride may be any number.
+    steps = zip(shape, tensor.strides, strict=True)
+    strides = [stride * item if side > 1 and 0 not in shape else 0 for side, stride in steps]
     if swapped:  # bfloat16 has no byte order in numpy, so the bytes are turned; complex are two
-        unit = dtype.itemsize // (2 if dtype.kind == "c" else 1)
-        raw = np.ascontiguousarray(raw.reshape(-1, unit)[:, ::-1]).reshape(-1)
-    elements = raw.view(dtype)[tensor.offset :]
-    strides = [stride * dtype.itemsize for stride in tensor.strides]
-    view = np.lib.stride_tricks.as_strided(elements, tensor.shape, strides, writeable=False)
+        unit = item // (2 if dtype.kind == "c" else 1)
+        numbers = np.lib.stride_tricks.as_strided(
+            raw, (*shape, item // unit, unit), (*strides, unit, 1), writeable=False
+        )
+        return np.ascontiguousarray(numbers[..., ::-1]).reshape(-1).view(dtype).reshape(shape)
+    elements = raw[: len(raw) // item * item].view(dtype)
+    view = np.lib.stride_tricks.as_strided(elements, shape, strides, writeable=False)
     whole = view.flags.c_contiguous and view.nbytes == len(stored)
     return view if whole else view.copy(order="C")
 
