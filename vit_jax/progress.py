@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-Show = Callable[[str, int, int], None]  # what is done, how much of it, of how much
+Show = Callable[[str, int, int | None], None]  # what is done, how much of it, of how much
 
 _SECONDS = 10.0  # between two lines
 
@@ -34,13 +34,14 @@ def progress_bars(unit: str = "pictures") -> Iterator[Show]:
         disable=not console.is_terminal,
     ) as bars:
 
-        def show(what: str, done: int, total: int) -> None:
+        def show(what: str, done: int, total: int | None) -> None:
             nonlocal told
             if what not in tasks:
                 tasks[what] = bars.add_task(what, total=total)
             bars.update(tasks[what], completed=done, total=total)
             if not console.is_terminal and time.monotonic() - told >= _SECONDS:
                 told = time.monotonic()
-                console.print(f"{what}: {done:,} of {total:,} {unit}", soft_wrap=True)
+                of = "" if total is None else f" of {total:,}"
+                console.print(f"{what}: {done:,}{of} {unit}", soft_wrap=True)
 
         yield show

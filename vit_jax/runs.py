@@ -24,14 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orbax.checkpoint as ocp
-
-from vit_jax import checkpoint_files
-from vit_jax.data import Preprocessing
+from vit_jax.data.preprocess import Preprocessing
 from vit_jax.errors import UserError, nearest
-from vit_jax.models import create_model
-from vit_jax.models.layout import stack_blocks, unstack_blocks
-from vit_jax.models.legal import pair
 
 FORMAT = 1
 
@@ -88,6 +82,8 @@ class ModelRecord:
 
     def changed(self, fields: dict[str, Any]) -> "ModelRecord":
         """The record of the same model with other fields: size, channels and classes follow."""
+        from vit_jax.models.legal import pair
+
         model = dataclasses.replace(self, fields=fields).create_model()
         size, classes = pair(model.image_size), model.num_classes
         return dataclasses.replace(
@@ -101,6 +97,8 @@ class ModelRecord:
 
     def create_model(self):
         """The module that the parameters belong to; UserError where this version has no such."""
+        from vit_jax.models import create_model  # seconds, and a program that is kept needs none
+
         try:
             return create_model(self.name, **self.fields)
         except (ValueError, TypeError) as error:
@@ -210,6 +208,8 @@ class RunFolder:
 
     def read_last_record(self) -> dict[str, Any]:
         """The record of the last checkpoint; empty where there is none that can be read."""
+        from vit_jax import checkpoint_files  # Orbax is slow to import
+
         for step in self.steps()[-1:]:
             try:
                 return checkpoint_files.read_record(self.checkpoints / str(step))
@@ -328,6 +328,8 @@ class RunFolder:
         checksums that were saved with them. When asked for the last checkpoint and that one is
         damaged, the one before is taken and said so.
         """
+        from vit_jax import checkpoint_files  # Orbax is slow to import
+
         step = self.find_step(which)
         earlier = [s for s in reversed(self.steps()) if s < step] if which == "last" else []
         for candidate in [step, *earlier]:
@@ -354,15 +356,21 @@ class RunFolder:
 
         record: of their model, which later readings are compared with.
         """
+        from vit_jax import checkpoint_files  # Orbax is slow to import
+
         state = {"params": variables["params"]}
         if others := {name: tree for name, tree in variables.items() if name != "params"}:
             state["model_state"] = others
+        import orbax.checkpoint as ocp
+
         with ocp.CheckpointManager(self.checkpoints.resolve()) as manager:
             saved = {} if record is None else {"model": record.to_json()}
             manager.save(0, args=checkpoint_files.save_args(state, saved))
 
     def _compare_model(self, folder: Path) -> None:
         """Says where `model.json` is not the record that a checkpoint was written with."""
+        from vit_jax import checkpoint_files  # Orbax is slow to import
+
         saved = checkpoint_files.read_record(folder).get("model")
         if not saved or not self.model_file.exists():
             return
@@ -377,8 +385,12 @@ class RunFolder:
         """Blocks stacked or apart as the run's model wants them: it may have changed on the way."""
         if not self.model_file.exists():
             return variables
-        model = self.read_model().create_model()
-        stacked = getattr(model, "scan_layers", False)
+        record = self.read_model()
+        if not record.fields.get("scan_layers") and not _has_stacked_blocks(variables):
+            return variables  # as nearly all are; to ask the model costs a second
+        from vit_jax.models.layout import stack_blocks, unstack_blocks
+
+        stacked = getattr(record.create_model(), "scan_layers", False)
         return stack_blocks(variables) if stacked else unstack_blocks(variables)
 
     def _read_json(self, path: Path) -> dict[str, Any]:
@@ -412,3 +424,9 @@ class RunFolder:
 def result(lines: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The last of the lines of a log if it is the result of a finished run; None if not."""
     return lines[-1] if lines and lines[-1]["kind"] == RESULT else None
+
+
+def _has_stacked_blocks(tree: dict[str, Any]) -> bool:
+    """Return whether a node of a tree is called `blocks`, as those of `scan_layers` are."""
+    nodes = {name: node for name, node in tree.items() if isinstance(node, dict)}
+    return "blocks" in nodes or any(map(_has_stacked_blocks, nodes.values()))

@@ -1,9 +1,10 @@
-"""The commands that use a trained model: `predict`, `evaluate` and `convert`."""
+"""Two commands that use a trained model: `evaluate` and `convert`."""
 
 import dataclasses
 import json
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 
@@ -14,59 +15,19 @@ from vit_jax.commands.options import (
     Raw,
     Run,
     Split,
-    check_file,
     parse_checkpoint,
     parse_sides,
 )
 from vit_jax.commands.screens import in_words, print_per_class
-from vit_jax.csv_files import write_csv
 from vit_jax.errors import UserError
-
-
-def predict(
-    run: Run,
-    pictures: Annotated[list[str], typer.Argument(help="Picture files.")],
-    top: Annotated[int, typer.Option(min=1, help="Classes to show for each picture.")] = 3,
-    checkpoint: Checkpoint = "last",
-    raw: Raw = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON line for each picture.")
-    ] = False,
-    as_csv: Annotated[str, typer.Option("--csv", help="A CSV file to write the classes to.")] = "",
-) -> None:
-    """Classify pictures with a trained model."""
-    if as_csv:
-        check_file("csv", as_csv)
-    from vit_jax.deploy import load
-
-    classifier = load(run, parse_checkpoint(checkpoint), raw=raw)
-    failed, rows = 0, []
-    for picture in pictures:
-        try:
-            [guesses] = classifier.predict(picture, top=top)
-        except UserError as error:  # one bad picture does not hide the others
-            failed += 1
-            print(f"error: {error}", file=sys.stderr)
-            if as_json:
-                print(json.dumps({"picture": picture, "error": str(error)}, ensure_ascii=False))
-            continue
-        rows += [(picture, place, *guess) for place, guess in enumerate(guesses, start=1)]
-        if as_json:
-            classes = [guess._asdict() for guess in guesses]
-            print(json.dumps({"picture": picture, "classes": classes}, ensure_ascii=False))
-        else:
-            shown = "   ".join(
-                f"{guess.label} {100 * guess.probability:.1f} %" for guess in guesses
-            )
-            print(f"{picture}: {shown}")
-    if as_csv:
-        write_csv(as_csv, ("picture", "place", "label", "probability"), rows)
-    if failed:
-        raise UserError(f"{failed} of {len(pictures)} pictures could not be classified")
+from vit_jax.progress import Show, progress_bars
 
 
 def evaluate(
     run: Run,
+    data: Annotated[
+        str, typer.Argument(help="Other data, folder:PATH or csv:PATH; the same as --dataset.")
+    ] = "",
     split: Split = "test",
     dataset: Dataset = "",
     checkpoint: Checkpoint = "last",
@@ -77,12 +38,22 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a trained model on the data of its own configuration, or on others."""
+    if data and dataset:
+        raise UserError(f"the data are named twice, {data} and --dataset={dataset}; name them once")
+    from vit_jax.deploy.programs import keep_programs
+    from vit_jax.training.evaluate import evaluate as evaluate_batches
     from vit_jax.training.reopen import reopen
 
-    reopened = reopen(run, dataset, split)
+    keep_programs()
+    reopened = reopen(run, data or dataset, split)
     experiment, source = reopened.experiment, reopened.source(split)
     variables, step = reopened.run.read_variables(parse_checkpoint(checkpoint), raw=raw)
-    metrics, predictions = experiment.evaluate(experiment.eval_step(), variables, source)
+    with progress_bars("images") as show:
+        batches = _watched(experiment.eval_batches(source), len(source), show)
+        classes = len(experiment.record.class_names)
+        metrics, predictions = evaluate_batches(
+            experiment.eval_step(), variables, batches, experiment.mesh, classes
+        )
     unreadable = experiment.bad_pictures.summary()
     rows = predictions.per_class(source.class_names) if per_class else []
     if as_json:
@@ -95,6 +66,15 @@ def evaluate(
         print_per_class(rows)
     if unreadable:
         print(f"warning: {unreadable}", file=sys.stderr)
+
+
+def _watched(batches: Iterator[dict[str, Any]], total: int, show: Show) -> Iterator[dict[str, Any]]:
+    """Yield the batches, and show how many of all images have been evaluated."""
+    done = 0
+    for batch in batches:
+        yield batch
+        done = min(done + len(batch["mask"]), total)
+        show("evaluated", done, total)
 
 
 def convert(

@@ -1,6 +1,32 @@
 """Using a trained model."""
 
-from vit_jax.deploy.classifier import Classifier, Guess, load
-from vit_jax.deploy.pretrained import convert, load_pretrained
+import importlib
+from typing import TYPE_CHECKING
 
-__all__ = ["Classifier", "Guess", "convert", "load", "load_pretrained"]
+if TYPE_CHECKING:
+    from vit_jax.deploy.classifier import Classifier, Guess, ImageResult, load
+    from vit_jax.deploy.pretrained import convert, load_pretrained
+
+__all__ = ["Classifier", "Guess", "ImageResult", "convert", "load", "load_pretrained"]
+
+_HOMES = {
+    "Classifier": "classifier",
+    "Guess": "classifier",
+    "ImageResult": "classifier",
+    "convert": "pretrained",
+    "load": "classifier",
+    "load_pretrained": "pretrained",
+}
+
+
+def __getattr__(name: str):
+    """Import a public name when it is first used: a run of ours needs no reader of other files."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -4,8 +4,6 @@ import dataclasses
 import os
 from pathlib import Path
 
-import jax
-
 from vit_jax.deploy.classifier import Classifier
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
@@ -53,16 +51,7 @@ def load_pretrained(
     record, variables = open_weights(source, Asked(origin, heads, file_size), part=part)
     changes = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
     record, variables = change(record, variables, **changes)
-    variables = jax.device_put(variables)
-    params = variables.pop("params")
-    return Classifier(
-        record.create_model(),
-        params,
-        record.class_names,
-        record.preprocessing,
-        variables,
-        activation=record.activation,
-    )
+    return Classifier.of_record(record, variables)
 
 
 def convert(

@@ -1,0 +1,74 @@
+"""Programs that are kept on disk."""
+
+import jax
+import numpy as np
+import pytest
+
+import vit_jax
+from vit_jax.deploy import programs
+
+pytest.importorskip("flatbuffers")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Where programs are kept during a test."""
+    monkeypatch.setattr(programs, "_folder", tmp_path / "programs")
+    return tmp_path / "programs"
+
+
+def double(x):
+    return 2 * x
+
+
+def never():
+    raise AssertionError("traced again")
+
+
+ONES = (np.ones(3, np.float32),)
+
+
+def test_a_program_is_traced_once(folder):
+    assert programs.program({"name": "a"}, lambda: double, ONES)(*ONES).tolist() == [2, 2, 2]
+    assert programs.program({"name": "a"}, never, ONES)(*ONES).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("description", "arguments"),
+    [({"name": "b"}, ONES), ({"name": "a"}, (np.ones(4, np.float32),)), ({"name": "a"}, ([1.0],))],
+)
+def test_another_program_is_another_one(folder, description, arguments):
+    programs.program({"name": "a"}, lambda: double, ONES)
+    with pytest.raises(AssertionError, match="traced again"):
+        programs.program(description, never, jax.tree.map(np.asarray, arguments))
+
+
+def test_an_edit_of_the_code_makes_a_new_program(folder, monkeypatch):
+    programs.program({"name": "a"}, lambda: double, ONES)
+    monkeypatch.setattr(programs, "_code_digest", lambda: "edited")
+    with pytest.raises(AssertionError, match="traced again"):
+        programs.program({"name": "a"}, never, ONES)
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[:40] + b"\0" + b[41:]])
+def test_a_damaged_file_is_traced_again(folder, damage):
+    programs.program({"name": "a"}, lambda: double, ONES)
+    [file] = folder.iterdir()
+    file.write_bytes(damage(file.read_bytes()))
+    assert programs.program({"name": "a"}, lambda: double, ONES)(*ONES).tolist() == [2, 2, 2]
+
+
+def test_what_may_not_be_kept_is_not(folder):
+    programs.program({"name": "a"}, lambda: double, ONES, may_keep=lambda: False)
+    assert not folder.exists()
+
+
+def test_a_kept_program_of_a_model_gives_its_logits(folder, finished_run):
+    images = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 1), np.uint8)
+    fresh = vit_jax.load(finished_run.path)
+    images = np.repeat(images, fresh.preprocessing.channels, axis=-1)
+    expected = fresh._compiled(fresh.variables, images)
+    for _ in range(2):
+        kept = vit_jax.load(finished_run.path)
+        np.testing.assert_allclose(kept.logits(images), expected, atol=1e-6)
+    assert "model" not in vars(kept)  # it was not even made

@@ -1,0 +1,39 @@
+"""What a command imports, which is most of the time that it takes to start."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+# What training needs, and what only other commands need.
+HEAVY = {
+    *("grain", "tensorflow_datasets", "sklearn", "matplotlib", "optax", "pandas", "torch", "cv2"),
+    *("flax.linen", "vit_jax.models.vit", "vit_jax.training", "vit_jax.weights.pretrained"),
+}
+PROGRAM = """
+import sys
+from vit_jax.cli import main
+import vit_jax.commands.predict
+from vit_jax.deploy.classifier import Classifier, load
+from vit_jax.deploy.programs import keep_programs
+from vit_jax.deploy.submission import Submission
+print(*sys.modules)
+"""
+
+
+def imported(program):
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+def test_predicting_imports_nothing_that_only_training_needs():
+    found = imported(PROGRAM)
+    assert {"jax", "PIL.Image"} <= found  # so the names are those of modules
+    assert not found & HEAVY
+
+
+def test_help_and_mistakes_do_not_wait_for_jax():
+    found = imported("import sys; from vit_jax.cli import main; print(*sys.modules)")
+    assert not found & {*HEAVY, "jax", "numpy", "ml_collections"}

@@ -1,0 +1,252 @@
+"""The command `predict`."""
+
+import contextlib
+import csv
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vit_jax.commands.options import Checkpoint, Raw, Run, check_file, parse_checkpoint
+from vit_jax.errors import EXIT_STOPPED, UserError
+from vit_jax.startup import unwind_on_signals
+
+if TYPE_CHECKING:
+    from vit_jax.deploy import Classifier, ImageResult
+    from vit_jax.deploy.submission import Submission
+
+_FOLDERS = "Image files and folders, @FILE with one path a line, or - for paths on stdin."
+
+
+def predict(
+    run: Run,
+    pictures: Annotated[list[str] | None, typer.Argument(help=_FOLDERS)] = None,
+    list_: Annotated[
+        str, typer.Option("--list", help="A text file with one path a line; -: stdin.")
+    ] = "",
+    top: Annotated[int, typer.Option(min=1, help="Classes to show for each image.")] = 3,
+    checkpoint: Checkpoint = "last",
+    raw: Raw = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON line for each image.")] = False,
+    as_csv: Annotated[
+        str, typer.Option("--csv", help="A CSV file for the top classes, a row for each.")
+    ] = "",
+    output: Annotated[
+        str, typer.Option(help="A CSV file for all probabilities, a column for each class.")
+    ] = "",
+    submission: Annotated[
+        str, typer.Option(help="A competition's sample file, whose form --output is to have.")
+    ] = "",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an --output that exists.")
+    ] = False,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images to run at once.")] = 64,
+) -> None:
+    """Classify images with a trained model."""
+    _check_outputs(as_csv, output, submission, overwrite)
+    from vit_jax.deploy.finding import is_list, read_lists
+
+    names = [*(pictures or ()), *([list_ if list_ == "-" else f"@{list_}"] if list_ else ())]
+    if not names:
+        raise UserError("there is nothing to classify; name images, folders, @LIST, or - for stdin")
+    images = read_lists(names)
+
+    from vit_jax.deploy.classifier import load
+    from vit_jax.deploy.programs import keep_programs
+
+    keep_programs()
+    classifier = load(run, parse_checkpoint(checkpoint), raw=raw)
+    form = None
+    if submission:
+        from vit_jax.deploy.submission import Submission
+
+        form = Submission(submission, classifier.class_names, classifier.activation)
+        images = _match(form, images, names)
+    quiet = bool(output) and not as_json
+    unwind_on_signals()
+    with contextlib.ExitStack() as held:
+        sinks: list[Callable[[int, ImageResult], None]] = []
+        if not quiet:
+            sinks.append(_as_json_lines(classifier, top) if as_json else _as_text(classifier, top))
+        if as_csv:
+            sinks.append(held.enter_context(_top_table(as_csv, classifier, top)))
+        if output:
+            sinks.append(held.enter_context(_wide_table(output, classifier, form)))
+        total = len(form.rows) if form else _count(names, is_list)
+        watched = quiet or not sys.stdout.isatty()
+        done, failed = _classify(
+            classifier, images, batch_size, sinks, held.enter_context(_progress(total, watched))
+        )
+    if output:
+        print(f"{output}: {done - failed:,} of {done:,} images")
+    if failed:
+        raise UserError(f"{failed:,} of {done:,} pictures could not be classified")
+
+
+def _classify(
+    classifier: "Classifier",
+    images: Iterable[str],
+    batch_size: int,
+    sinks: list[Callable[[int, "ImageResult"], None]],
+    show: Callable[[int], None],
+) -> tuple[int, int]:
+    """Hand the results to the sinks as they come; return how many there were, and how many bad."""
+    done = failed = 0
+    try:
+        with contextlib.closing(classifier.iter_predict(images, batch_size)) as results:
+            for number, result in enumerate(results):
+                for sink in sinks:
+                    sink(number, result)
+                done += 1
+                if result.error is not None:  # one bad image does not hide the others
+                    failed += 1
+                    print(f"error: {result.error}", file=sys.stderr)
+                show(done)
+    except KeyboardInterrupt:
+        print(f"stopped after {done:,} images; what is written is whole", file=sys.stderr)
+        raise typer.Exit(EXIT_STOPPED) from None
+    return done, failed
+
+
+def _check_outputs(as_csv: str, output: str, submission: str, overwrite: bool) -> None:
+    """Raise UserError, before the work, for files that cannot be written."""
+    if as_csv:
+        check_file("csv", as_csv)
+    if submission and not output:
+        raise UserError("--submission needs --output=FILE, the file to write")
+    if not output:
+        return
+    check_file("output", output)
+    if os.path.exists(output) and not overwrite and os.path.isfile(output):
+        raise UserError(
+            f"--output={output} exists already; name another file, or replace it with --overwrite"
+        )
+    if submission and os.path.exists(output) and os.path.samefile(submission, output):
+        raise UserError("--output is the sample file itself; name another file")
+
+
+def _match(form: "Submission", images: Iterable[str], names: list[str]) -> list[str]:
+    """Return the images of a sample file's rows, in the order of its rows."""
+    from vit_jax.deploy.finding import find_images
+
+    found, problems = [], []
+    for image in find_images(images):
+        (found if isinstance(image, str) else problems).append(image)
+    for problem in problems:
+        raise UserError(str(problem))
+    matched = form.match(found, [name for name in names if os.path.isdir(name)])
+    spare = len(set(found)) - len(set(matched))
+    rest = f"; {spare:,} images are in no row and left out" if spare else ""
+    print(f"{form.note}{rest}", file=sys.stderr)
+    return matched
+
+
+# ------------------------------------------------------------------------------------- what is told
+
+
+def _as_text(classifier: "Classifier", top: int) -> Callable[[int, "ImageResult"], None]:
+    def tell(number: int, result: "ImageResult") -> None:
+        if result.probabilities is None:
+            return
+        guesses = classifier.top_classes(result.probabilities, top)
+        shown = "   ".join(f"{label} {100 * probability:.1f} %" for label, probability in guesses)
+        print(_printable(f"{result.name}: {shown}"))
+
+    return tell
+
+
+def _as_json_lines(classifier: "Classifier", top: int) -> Callable[[int, "ImageResult"], None]:
+    def tell(number: int, result: "ImageResult") -> None:
+        if result.probabilities is None:
+            line: dict[str, Any] = {"error": str(result.error)}
+        else:
+            guesses = classifier.top_classes(result.probabilities, top)
+            line = {"classes": [guess._asdict() for guess in guesses]}
+        print(json.dumps({"picture": result.name, **line}, ensure_ascii=False))
+
+    return tell
+
+
+@contextlib.contextmanager
+def _top_table(path: str, classifier: "Classifier", top: int) -> Iterator[Callable]:
+    with _table(path) as write:
+        write([("picture", "place", "label", "probability")])
+
+        def tell(number: int, result: "ImageResult") -> None:
+            if result.probabilities is not None:
+                guesses = classifier.top_classes(result.probabilities, top)
+                write((result.name, place, *guess) for place, guess in enumerate(guesses, start=1))
+
+        yield tell
+
+
+@contextlib.contextmanager
+def _wide_table(path: str, classifier: "Classifier", form: "Submission | None") -> Iterator:
+    from vit_jax.deploy.submission import format_numbers
+
+    names = classifier.class_names
+    with _table(path) as write:
+        if form is not None:
+            write([form.header])
+        else:  # a class may have the name of the column
+            column = next(name for name in ("path", "file", "image path") if name not in names)
+            write([(column, *names)])
+
+        def tell(number: int, result: "ImageResult") -> None:
+            if form is not None:
+                write([form.fill(number, result.probabilities)])
+            elif result.probabilities is not None:
+                write([(result.name, *format_numbers(result.probabilities))])
+
+        yield tell
+
+
+@contextlib.contextmanager
+def _table(path: str) -> Iterator[Callable[[Iterable], None]]:
+    """Open a CSV file in UTF-8; names of files may hold bytes that are no text."""
+    with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+
+        def write(rows: Iterable) -> None:
+            writer.writerows(rows)
+            file.flush()  # whole rows, whatever ends the process
+
+        yield write
+
+
+def _printable(text: str) -> str:
+    """Return a text whose control characters a terminal shows and does not obey."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+# ----------------------------------------------------------------------------------------- progress
+
+
+def _count(names: list[str], is_list: Callable[[str], bool]) -> int | None:
+    """Return how many images there are; None where only reading a list would tell."""
+    if any(map(is_list, names)):
+        return None
+    if not any(map(os.path.isdir, names)):
+        return len(names)
+    if not sys.stderr.isatty():  # nobody is waiting for a bar
+        return None
+    from vit_jax.deploy.finding import find_images
+
+    return sum(1 for _ in find_images(names))
+
+
+@contextlib.contextmanager
+def _progress(total: int | None, watched: bool) -> Iterator[Callable[[int], None]]:
+    """Show progress on the standard error, where there is enough to do and nothing else to see."""
+    if not watched or total == 1:
+        yield lambda done: None
+        return
+    from vit_jax.progress import progress_bars
+
+    with progress_bars("images") as show:
+        yield lambda done: show("classified", done, total)

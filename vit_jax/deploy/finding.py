@@ -1,0 +1,113 @@
+"""Images by the names that a person gives: files, folders, and lists of either."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
+
+from vit_jax.data.paths import as_text, is_hidden, is_picture_name
+from vit_jax.errors import BadPicture, UserError
+
+STDIN = "-"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def find_images(names: Iterable[str | os.PathLike]) -> Iterator[str | BadPicture]:
+    """Yield the path of every image that is named, one by one.
+
+    A folder stands for the images in it and below it: those of a folder by name, then those of its
+    sub-folders. Of a folder only the names are held. A file is an image whatever it is called.
+
+    Yields:
+        Paths, and an error for a folder that holds no images or cannot be read.
+    """
+    for name in names:
+        if os.path.isdir(name):
+            yield from _walk(os.fspath(name))
+        else:
+            yield os.fspath(name)
+
+
+def read_lists(names: Iterable[str]) -> Iterator[str]:
+    """Yield the names as they are, but for `@FILE` and `-` the lines of that file or of stdin.
+
+    Raises:
+        UserError: for a list that cannot be read, before the first name.
+    """
+    lists = {}
+    for name in (names := list(names)):
+        if is_list(name) and name not in lists:
+            lists[name] = _open_list(name)
+    return _names(names, lists)
+
+
+def is_list(name: str) -> bool:
+    """Return whether a name stands for a list of names."""
+    return name == STDIN or (name.startswith("@") and len(name) > 1 and not os.path.exists(name))
+
+
+def _names(names: list[str], lists: dict[str, BinaryIO]) -> Iterator[str]:
+    for name in names:
+        if name in lists:
+            with lists[name] as lines:
+                yield from _lines(lines)
+        else:
+            yield name
+
+
+def _open_list(name: str) -> BinaryIO:
+    if name == STDIN:
+        return sys.stdin.buffer
+    try:
+        return open(name[1:], "rb")
+    except OSError as error:
+        raise UserError(
+            f"the list of images {as_text(name[1:])} cannot be read: {error.strerror}; it must be a"
+            " text file with one path a line"
+        ) from error
+
+
+def _lines(lines: BinaryIO) -> Iterator[str]:
+    for number, line in enumerate(lines):
+        line = line.removeprefix(_BYTE_ORDER_MARK) if number == 0 else line
+        if line := line.rstrip(b"\r\n"):
+            yield os.fsdecode(line)
+
+
+def _walk(top: str) -> Iterator[str | BadPicture]:
+    waiting, seen, found = [top], set(), False
+    while waiting:
+        folder = waiting.pop()
+        try:
+            status = os.stat(folder)
+            if (status.st_dev, status.st_ino) in seen:  # by a link that leads up or across
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            files, folders = _entries(folder)
+        except OSError as error:
+            found = True  # what is wrong is said here
+            yield BadPicture(as_text(folder), f"the folder cannot be read ({error.strerror})")
+            continue
+        for name in files:
+            found = True
+            yield os.path.join(folder, name)
+        waiting += [os.path.join(folder, name) for name in reversed(folders)]
+    if not found:
+        yield BadPicture(
+            as_text(top),
+            "it is a folder without images (files that end in .jpg, .png, .webp, .tif or the like)",
+        )
+
+
+def _entries(folder: str) -> tuple[list[str], list[str]]:
+    """Return the names of the images and of the folders in a folder, each sorted."""
+    files, folders = [], []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if is_hidden(entry.name):
+                continue
+            if entry.is_dir():
+                folders.append(entry.name)
+            elif is_picture_name(entry.name):
+                files.append(entry.name)
+    return sorted(files), sorted(folders)
