@@ -9,6 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+# Nor is the cache of the person who runs them used.
+os.environ["VIT_JAX_CACHE"] = str(ROOT / ".pytest_cache" / "vit_jax")
 # And no program runs long enough to repay the time it takes to make it fast.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 sys.path.insert(0, str(ROOT))

@@ -7,14 +7,12 @@ import pytest
 import vit_jax
 from vit_jax.deploy import programs
 
-pytest.importorskip("flatbuffers")
-
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Where programs are kept during a test."""
-    monkeypatch.setattr(programs, "_folder", tmp_path / "programs")
-    return tmp_path / "programs"
+    monkeypatch.setattr(programs, "_folder", tmp_path)
+    return tmp_path
 
 
 def double(x):
@@ -58,9 +56,27 @@ def test_a_damaged_file_is_traced_again(folder, damage):
     assert programs.program({"name": "a"}, lambda: double, ONES)(*ONES).tolist() == [2, 2, 2]
 
 
+def test_what_others_can_write_is_not_run(folder):
+    programs.program({"name": "a"}, lambda: double, ONES)
+    [file] = folder.iterdir()
+    file.chmod(0o666)
+    with pytest.raises(AssertionError, match="traced again"):
+        programs.program({"name": "a"}, never, ONES)
+
+
+def test_nothing_is_kept_where_that_is_asked_for(folder, monkeypatch):
+    monkeypatch.setattr(programs, "_folder", None)
+    monkeypatch.setenv("VIT_JAX_CACHE", "none")
+    programs.keep_programs()
+    assert programs._folder is None
+    monkeypatch.setenv("VIT_JAX_CACHE", str(folder / "new"))
+    programs.keep_programs()
+    assert programs._folder == folder / "new" / "programs"
+
+
 def test_what_may_not_be_kept_is_not(folder):
     programs.program({"name": "a"}, lambda: double, ONES, may_keep=lambda: False)
-    assert not folder.exists()
+    assert not list(folder.iterdir())
 
 
 def test_a_kept_program_of_a_model_gives_its_logits(folder, finished_run):

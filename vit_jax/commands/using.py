@@ -40,11 +40,9 @@ def evaluate(
     """Evaluate a trained model on the data of its own configuration, or on others."""
     if data and dataset:
         raise UserError(f"the data are named twice, {data} and --dataset={dataset}; name them once")
-    from vit_jax.deploy.programs import keep_programs
     from vit_jax.training.evaluate import evaluate as evaluate_batches
     from vit_jax.training.reopen import reopen
 
-    keep_programs()
     reopened = reopen(run, data or dataset, split)
     experiment, source = reopened.experiment, reopened.source(split)
     variables, step = reopened.run.read_variables(parse_checkpoint(checkpoint), raw=raw)

@@ -1,10 +1,10 @@
-"""Programs of classifiers, kept on disk from one process to the next.
+"""Compiled programs of classifiers, kept on disk from one process to the next.
 
-To trace a model takes a second or more, and needs the code of all architectures. So a program that
-was traced once is kept as StableHLO (`jax.export`), and what XLA compiles of it in JAX's own cache.
+To trace and compile a model takes seconds, and needs the code of all architectures. A program that
+was compiled once is therefore kept, and found again by all that it depends on.
 
-Both lie in a folder of the person's own and never in a run folder: they are code, and to load a run
-that somebody else has sent must not run any of his.
+It lies in a folder of the person's own and never in a run folder: it is machine code, and to load a
+run that somebody else has sent must not run any of his.
 
     VIT_JAX_CACHE   another folder than ~/.cache/vit_jax; "none": nothing is kept
 """
@@ -14,52 +14,40 @@ import hashlib
 import json
 import os
 import platform
-import tempfile
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
-from jax import export
 
 VARIABLE = "VIT_JAX_CACHE"
 
 _PACKAGE = Path(__file__).parents[1]
-# All the code that a program is traced from.
+# All the code that a program is made of.
 _CODE = ("models/**/*.py", "data/preprocess.py", "deploy/classifier.py", "deploy/programs.py")
 
 _folder: Path | None = None
 
 
 def keep_programs() -> None:
-    """From here on, keep programs on disk and use those that are there.
+    """From here on, keep compiled programs on disk and use those that are there.
 
-    It changes settings of JAX for the whole process, so it is for commands and not for libraries. A
-    folder that the person has given to JAX (`JAX_COMPILATION_CACHE_DIR`) is used for all of it. One
-    that cannot be written is not: the results are the same, and the start is slower.
+    It is for commands: whoever imports the package may not want files in his home folder. A folder
+    that cannot be written is not used; the results are the same, and the start is slower.
     """
     global _folder
-    given, asked = jax.config.jax_compilation_cache_dir, os.environ.get(VARIABLE, "")
+    asked = os.environ.get(VARIABLE, "")
     if asked.lower() == "none":
         return
-    if given:
-        folder = Path(given)
-    else:
-        cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-        folder = Path(asked or os.path.join(cache, "vit_jax")).expanduser().absolute()
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    folder = Path(asked or os.path.join(cache, "vit_jax")).expanduser().absolute() / "programs"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if _is_mine(folder):
+            _folder = folder
     except OSError:
-        return
-    _folder = folder / "programs"
-    if not given:
-        # Machine code of one processor may be none of another that shares the home folder.
-        compiled = folder / f"compiled-{_processor()}"
-        jax.config.update("jax_compilation_cache_dir", os.fspath(compiled))
-    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        pass
 
 
 def program(
@@ -73,25 +61,20 @@ def program(
     Args:
         description: JSON of all that the function depends on, apart from the package's own code,
             JAX and the devices, which are seen to here.
-        make: makes the function, to be traced where it is not kept.
+        make: makes the function, to be compiled where it is not kept; it returns one array.
         arguments: trees of arrays of the shapes and types that it will be called with.
         may_keep: asked where it is not kept yet.
     """
     if _folder is None:
         return jax.jit(make())
-    file = _folder / f"{_key(description, arguments)}.stablehlo"
-    kept = _read(file)
-    if kept is None:
-        function = jax.jit(make())
-        if not may_keep():
-            return function
-        try:
-            kept = export.export(function)(*arguments)
-            _write(file, kept.serialize())
-        # A program that JAX does not promise to read again, or a full disk: nothing is kept.
-        except (ValueError, NotImplementedError, OSError):
-            return function
-    return jax.jit(kept.call)
+    file = _folder / _key(description, arguments)
+    if (kept := _read(file, arguments)) is not None:
+        return kept
+    function = jax.jit(make())
+    if may_keep():
+        function = function.lower(*arguments).compile()
+        _write(file, function)
+    return function
 
 
 def _key(description: Mapping[str, Any], arguments: Any) -> str:
@@ -101,54 +84,76 @@ def _key(description: Mapping[str, Any], arguments: Any) -> str:
         "what": description,
         "arguments": [(jax.tree_util.keystr(p), x.shape, str(x.dtype)) for p, x in leaves],
         "code": _code_digest(),
-        "jax": jax.__version__,
-        "device": (device.platform, device.device_kind),
+        "device": (device.platform, device.device_kind, device.client.platform_version),
+        "processor": _processor(),
         "settings": (jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision),
+        "flags": [os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")],
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:40]
 
 
 @functools.cache
 def _code_digest() -> str:
-    """Return a digest of the code that programs are traced from: an edit makes new ones."""
-    from importlib.metadata import version  # what linen makes of a model is code as well
+    """Return a digest of the code that programs are made of: an edit makes new ones."""
+    from importlib.metadata import version
 
-    content = hashlib.sha256(version("flax").encode())
+    versions = [version(name) for name in ("jax", "jaxlib", "flax")]
+    content = hashlib.sha256(" ".join(versions).encode())
     for pattern in _CODE:
         for file in sorted(_PACKAGE.glob(pattern)):
             content.update(file.name.encode() + b"\0" + file.read_bytes())
     return content.hexdigest()
 
 
+@functools.cache
 def _processor() -> str:
-    """Return a short name for what machine code this processor can run."""
-    kind = platform.machine()
+    """Return what machine code this processor can run: it may share its disks with others."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-        kind += next(line for line in lines if line.lower().startswith(("flags", "features")))
+        flags = next(line for line in lines if line.lower().startswith(("flags", "features")))
     except (OSError, StopIteration):
-        pass
-    return hashlib.sha256(kind.encode()).hexdigest()[:8]
+        flags = platform.processor()
+    return f"{platform.machine()} {flags}"
 
 
-def _read(file: Path) -> export.Exported | None:
+def _is_mine(path: Path) -> bool:
+    """Return whether nobody else can have written to a file or folder."""
+    if not hasattr(os, "getuid"):
+        return True
+    status = path.stat()
+    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _read(file: Path, arguments: tuple[Any, ...]) -> Callable[..., jax.Array] | None:
     """Return the program in a file; None where there is none, or none that is whole."""
     try:
         content = file.read_bytes()
+        if not _is_mine(file):
+            return None
     except OSError:
         return None
     digest, body = content[:32], content[32:]
     if hashlib.sha256(body).digest() != digest:
         return None
+    from jax.experimental.serialize_executable import deserialize_and_load
+
+    inputs = jax.tree.structure((arguments, {}))
     try:
-        return export.deserialize(bytearray(body))
-    except Exception:  # whatever a reader of flat buffers says of a form that it does not know
+        devices = jax.devices()[:1]
+        return deserialize_and_load(body, inputs, jax.tree.structure(0), execution_devices=devices)
+    except Exception:  # XLA raises nearly anything for code that does not fit this machine
         return None
 
 
-def _write(file: Path, body: bytes | bytearray) -> None:
+def _write(file: Path, compiled: jax.stages.Compiled) -> None:
     """Write all or nothing."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    from jax.experimental.serialize_executable import serialize
+
     draft = file.with_suffix(f".{os.getpid()}")
-    draft.write_bytes(hashlib.sha256(body).digest() + body)
-    os.replace(draft, file)
+    try:
+        body = serialize(compiled)[0]
+        draft.write_bytes(hashlib.sha256(body).digest() + body)
+        draft.chmod(0o600)
+        os.replace(draft, file)
+    except (OSError, ValueError, NotImplementedError, jax.errors.JaxRuntimeError):
+        draft.unlink(missing_ok=True)  # the disk is full, or this device's code cannot be kept
