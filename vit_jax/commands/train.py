@@ -3,7 +3,7 @@
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,10 @@ from vit_jax.errors import (
     shown,
 )
 from vit_jax.startup import STOPPED, ignore_signals, unwind_on_signals
+
+if TYPE_CHECKING:
+    from vit_jax.training.experiment import Experiment
+    from vit_jax.training.loop import Watcher
 
 
 def train(
@@ -49,8 +53,6 @@ def train(
     settings = load_config(config, overrides)
     folder = Path(workdir or Path("runs") / Path(config.rsplit(":", 1)[0]).stem)
 
-    from vit_jax.analysis.report import draw_all
-    from vit_jax.analysis.watching import Watching
     from vit_jax.training import distributed, fit
     from vit_jax.training.compile_cache import use_compile_cache
 
@@ -58,7 +60,7 @@ def train(
     unwind_on_signals()
     try:
         distributed.initialize(coordinator, processes, process, timeout=timeout)
-        outcome = fit(settings, folder, draw=draw_all, watch=Watching)
+        outcome = fit(settings, folder, draw=_draw_all, watch=_watch)
     except (Exception, KeyboardInterrupt) as error:
         if not distributed.is_joined():
             raise
@@ -92,6 +94,20 @@ def train(
 
 
 _FLAGS = ("--config", "--workdir", "--coordinator", "--processes", "--process", "--timeout")
+
+
+def _draw_all(*arguments: Any) -> None:
+    """Draw the figures and the report; Matplotlib is imported for them only at the end."""
+    from vit_jax.analysis.report import draw_all
+
+    draw_all(*arguments)
+
+
+def _watch(experiment: "Experiment") -> "Watcher":
+    """Make what looks inside the model, where the configuration asks for it."""
+    from vit_jax.analysis.watching import Watching
+
+    return Watching(experiment)
 
 
 def _overrides(arguments: list[str]) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ from orbax.checkpoint.checkpoint_managers import (
 
 from vit_jax import checkpoint_files
 from vit_jax.checkpoint_files import Damaged, Leaf
+from vit_jax.checkpoint_handler import ChecksumSave  # noqa: F401  known to Orbax from here on
 from vit_jax.errors import UserError, is_disk_full, room_left
 from vit_jax.runs import RunFolder
 from vit_jax.training import distributed
