@@ -78,10 +78,27 @@ def test_values_that_changed_are_never_used(run, monkeypatch):
         return {**restored, "params": {"head": {"kernel": kernel}}}
 
     monkeypatch.setattr(checkpoint_files, "_read", with_a_flipped_bit)
+    monkeypatch.setattr(checkpoint_files, "_read_arrays", None)
     with pytest.raises(Damaged, match="params/head/kernel is not what was saved"):
         checkpoint_files.read_variables(run.checkpoints / "0", raw=False)
     with pytest.raises(UserError, match="no readable checkpoint"):
         run.read_variables()
+
+
+def test_what_is_whole_is_read_without_orbax_and_what_is_not_by_it(run, monkeypatch):
+    read, folder = checkpoint_files._read_arrays, run.checkpoints / "0"
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_files, "_read", None)
+        assert is_as_written(checkpoint_files.read_variables(folder, raw=False))
+
+    def with_a_flipped_bit(*arguments):
+        arrays = read(*arguments)
+        kernel = arrays["params/head/kernel"] = arrays["params/head/kernel"].copy()
+        kernel.view(np.uint32)[3, 4] ^= 1
+        return arrays
+
+    monkeypatch.setattr(checkpoint_files, "_read_arrays", with_a_flipped_bit)
+    assert is_as_written(checkpoint_files.read_variables(folder, raw=False))
 
 
 def test_a_checkpoint_without_checksums_is_read_and_that_is_said_once(run, capsys):
