@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 VARIABLE = "VIT_JAX_CACHE"
 
@@ -73,7 +74,7 @@ def program(
     function = jax.jit(make())
     if may_keep():
         function = function.lower(*arguments).compile()
-        _write(file, function)
+        _write(file, function, arguments)
     return function
 
 
@@ -135,23 +136,31 @@ def _read(file: Path, arguments: tuple[Any, ...]) -> Callable[..., jax.Array] | 
     digest, body = content[:32], content[32:]
     if hashlib.sha256(body).digest() != digest:
         return None
-    from jax.experimental.serialize_executable import deserialize_and_load
-
-    inputs = jax.tree.structure((arguments, {}))
     try:
-        devices = jax.devices()[:1]
-        return deserialize_and_load(body, inputs, jax.tree.structure(0), execution_devices=devices)
+        return _load(body, arguments)
     except Exception:  # XLA raises nearly anything for code that does not fit this machine
         return None
 
 
-def _write(file: Path, compiled: jax.stages.Compiled) -> None:
-    """Write all or nothing."""
+def _load(body: bytes, arguments: tuple[Any, ...]) -> Callable[..., jax.Array]:
+    from jax.experimental.serialize_executable import deserialize_and_load
+
+    inputs, output = jax.tree.structure((arguments, {})), jax.tree.structure(0)
+    return deserialize_and_load(body, inputs, output, execution_devices=jax.devices()[:1])
+
+
+def _write(file: Path, compiled: jax.stages.Compiled, arguments: tuple[Any, ...]) -> None:
+    """Write a program that gives the same when it is read again, all of it or nothing."""
     from jax.experimental.serialize_executable import serialize
 
     draft = file.with_suffix(f".{os.getpid()}")
     try:
         body = serialize(compiled)[0]
+        # What JAX has from its own cache of compiled programs may lack its machine code.
+        zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), arguments)
+        found, expected = _load(body, arguments)(*zeros), compiled(*zeros)
+        if not np.array_equal(found, expected, equal_nan=True):
+            return
         draft.write_bytes(hashlib.sha256(body).digest() + body)
         draft.chmod(0o600)
         os.replace(draft, file)
