@@ -26,6 +26,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
 from vit_jax.data import Source, eval_batches
+from vit_jax.data.decode import AS_IT_IS, Decoding
 from vit_jax.data.examples import EncodedExamples, Example, Labels
 from vit_jax.deploy import Classifier
 from vit_jax.errors import UserError, nearest
@@ -167,8 +168,8 @@ class _Chosen(EncodedExamples):
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def read(self, index: int, fast: bool = False) -> Example:
-        return self.source.read(int(self.numbers[index]), fast)
+    def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
+        return self.source.read(int(self.numbers[index]), how)
 
     def where(self, index: int) -> str:
         return self.source.where(int(self.numbers[index]))
