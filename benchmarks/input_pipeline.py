@@ -3,9 +3,10 @@
     python -m benchmarks.input_pipeline            some ten minutes on two cores
     python -m benchmarks.input_pipeline --quick    to see that it runs
 
-Three sources: the digits, held in memory; a folder of JPEG files of 500 x 375 pixels, cut from
-scikit-learn's two photographs; and the same photographs in ArrayRecord files. Photographs become
-random crops of 224 pixels, flipped or not.
+Four sources: the digits, held in memory; a folder of JPEG files of 500 x 375 pixels, cut from
+scikit-learn's two photographs; the same photographs in ArrayRecord files; and a folder of them at
+2,000 x 1,500 pixels, as phones take them or smaller. Photographs become random crops of 224 pixels,
+flipped or not.
 
 A rate is pictures by second of processor time, of all processes and threads together: it does not
 hang on what else the machine does, and times the cores it is what a machine can reach. Starting a
@@ -72,8 +73,8 @@ class Photographs(tfds.core.GeneratorBasedBuilder):
             yield path.name, {"image": path.read_bytes(), "label": path.parent.name}
 
 
-def write_photographs(folder: Path, count: int) -> list[str]:
-    """Writes JPEG files of 500 x 375 pixels into one folder per class; their paths."""
+def write_photographs(folder: Path, count: int, enlarged: int = 1) -> list[str]:
+    """Writes JPEG files of 500 x 375 pixels, or so many times more; their paths."""
     rng = np.random.default_rng(0)
     photographs = dict(zip(("china", "flower"), load_sample_images().images, strict=True))
     paths = []
@@ -82,8 +83,9 @@ def write_photographs(folder: Path, count: int) -> list[str]:
         for index in range(count // 2):
             left, top = (int(n) for n in rng.integers((141, 53)))  # of 640 x 427 pixels
             path = folder / name / f"{name}{index:03}.jpg"
-            part = pixels[top : top + 375, left : left + 500]
-            Image.fromarray(part).save(path, quality=95)
+            part = Image.fromarray(pixels[top : top + 375, left : left + 500])
+            part = part.resize((500 * enlarged, 375 * enlarged), Image.Resampling.BICUBIC)
+            part.save(path, quality=95)
             paths.append(str(path))
     return paths
 
@@ -106,8 +108,9 @@ def flip(image: Image.Image, rng: np.random.Generator) -> Image.Image:
 
 
 def make_cases(folder: Path, quick: bool) -> list[Case]:
-    """The three sources, written where that is needed."""
+    """The four sources, written where that is needed."""
     paths = write_photographs(folder / "train", 16 if quick else PHOTOGRAPHS)
+    large = write_photographs(folder / "large" / "train", 16 if quick else 64, enlarged=4)
     Photographs.folder = folder / "train"
     digits = open_source("digits", "train", data_dir=folder / "tfds")
     pngs = []
@@ -137,6 +140,14 @@ def make_cases(folder: Path, quick: bool) -> list[Case]:
             "ArrayRecord",
             open_source("tfds:photographs", "train", data_dir=folder / "tfds"),
             *photographs,
+        ),
+        Case(
+            "folder of large JPEGs",
+            open_source(f"folder:{folder / 'large'}", "train"),
+            *photographs[:2],
+            large,
+            random_crop,
+            64 if quick else 512,
         ),
     ]
 
@@ -195,22 +206,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="few pictures: the rates mean nothing")
     parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured")
+    parser.add_argument("--workers", type=int, nargs="*", help="how many worker processes to try")
     parser.add_argument("--only", default="", help="sources with this in their name, such as JPEG")
     options = parser.parse_args()
-    workers = WORKERS[:2] if options.quick else WORKERS
+    workers = options.workers or (WORKERS[:2] if options.quick else WORKERS)
     rounds = 1 if options.quick else options.rounds
 
     with tempfile.TemporaryDirectory() as folder:
         cases = make_cases(Path(folder), options.quick)
         print(f"{os.cpu_count()} cores; decoding by {'OpenCV' if opencv() else 'Pillow'}")
-        print(f"{'pictures/s/core':20}{'workers':>8}{'plain loop':>12}{'pipeline':>12}{'ratio':>8}")
+        print(f"{'pictures/s/core':22}{'workers':>8}{'plain loop':>12}{'pipeline':>12}{'ratio':>8}")
         for case in (case for case in cases if options.only in case.name):
             for count in workers:
                 rates = [(loop_rate(case), pipeline_rate(case, count)) for _ in range(rounds)]
                 plain, ours = (statistics.median(column) for column in zip(*rates, strict=True))
                 ratio = statistics.median(ours / plain for plain, ours in rates)
                 print(
-                    f"{case.name:20}{count:8} {plain:11,.0f} {ours:11,.0f} {ratio:7.2f}", flush=True
+                    f"{case.name:22}{count:8} {plain:11,.0f} {ours:11,.0f} {ratio:7.2f}", flush=True
                 )
 
 

@@ -32,7 +32,7 @@ def test_the_input_pipeline_is_measured_for_every_source():
     rows = [line.rsplit(maxsplit=4) for line in lines[head + 1 :]]
     assert [(name, int(workers)) for name, workers, *_ in rows] == [
         (name, workers)
-        for name in ("digits, in memory", "folder of JPEGs", "ArrayRecord")
+        for name in ("digits, in memory", "folder of JPEGs", "ArrayRecord", "folder of large JPEGs")
         for workers in (0, 1)
     ]
     assert all(float(rate.replace(",", "")) > 0 for row in rows for rate in row[2:])

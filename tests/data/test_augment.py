@@ -1,16 +1,21 @@
 """Random changes of pictures, with the randomness taken out: fixed draws have known results."""
 
 import dataclasses
+import io
 import pickle
+import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
+from sklearn.datasets import load_sample_images
 
 from vit_jax.data import Augment, Preprocessing, decode
+from vit_jax.data.decode import decode_as
 from vit_jax.data.resize import fast_resize
-from vit_jax.errors import UserError
+from vit_jax.errors import BadPicture, UserError
 
 IMAGES = Path(__file__).parent / "images"
 GEOMETRY = {"rotate": 15, "shift": 0.1, "scale": 0.1, "shear": 0.2, "pad_crop": 2, "flip": 0.5}
@@ -438,3 +443,47 @@ def test_an_erased_rectangle_covers_all_channels():
     changed = erased.any(axis=2)
     assert 0.02 * 256 / 2 < changed.sum() < 256 / 2
     assert np.all(erased.any(axis=(0, 1)))
+
+
+def as_jpeg(image, **options):
+    file = io.BytesIO()
+    image.save(file, "JPEG", **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("library", ["as installed", "without OpenCV"])
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_crops_of_large_jpegs_are_decoded_reduced_and_come_out_alike(library, mode, monkeypatch):
+    """A reduced decoder is another filter than resizing, so a few levels off, at the same place."""
+    if library == "without OpenCV":
+        monkeypatch.setattr(sys.modules["vit_jax.data.decode"], "opencv", lambda: None)
+        monkeypatch.setattr(sys.modules["vit_jax.data.resize"], "opencv", lambda: None)
+    photo = Image.fromarray(load_sample_images().images[0]).resize((1283, 857)).convert(mode)
+    content, preprocess = as_jpeg(photo, quality=95), Preprocessing((64, 48))
+    augment, reductions, ends = Augment(random_resized_crop=0.02), set(), (1283, 857) * 2
+    for seed in range(20):
+        how = augment.decoding(preprocess, np.random.default_rng(seed))
+        found = decode_as(content, "it", how)
+        times = how.crop.reduction(857, 1283)
+        reductions.add(times)
+        box = how.crop.box(857, 1283)
+        if library == "as installed":  # OpenCV cuts at whole pixels of what is reduced
+            box = [
+                min(round(side / times) * times, end) for side, end in zip(box, ends, strict=True)
+            ]
+        pillow = photo.convert("RGB").resize((48, 64), Image.Resampling.BILINEAR, box=box)
+        assert found.shape == (64, 48, 3)
+        assert np.abs(found.astype(int) - np.asarray(pillow, int)).mean() < 5
+    assert {2, 4, 8} <= reductions
+
+
+def test_a_damaged_jpeg_is_refused_reduced_or_not(monkeypatch):
+    photo = Image.fromarray(load_sample_images().images[0])
+    content = as_jpeg(photo, quality=90)
+    for opencv in (sys.modules["vit_jax.data.decode"].opencv, lambda: None):
+        monkeypatch.setattr(sys.modules["vit_jax.data.decode"], "opencv", opencv)
+        how = Augment(random_resized_crop=0.9).decoding(
+            Preprocessing((32, 32)), np.random.default_rng(0)
+        )
+        with pytest.raises(BadPicture, match="truncated"):
+            decode_as(content[: len(content) // 2], "it", how)

@@ -1,5 +1,6 @@
 """Order and batches: every example once per epoch, the same stream whatever the machinery."""
 
+import dataclasses
 import hashlib
 import math
 import subprocess
@@ -448,10 +449,13 @@ class CornerCrop:
     def check_channels(self, channels):
         assert channels == 1
 
-    def random_crop(self, image, preprocess, rng):
-        assert image.shape == (12, 16, 1)
-        top, left = rng.integers(4), rng.integers(8)
-        return image[top : top + 8, left : left + 8]
+    def decoding(self, preprocess, rng):
+        def crop(image, height, width):
+            assert image.shape == (height, width, 1) == (12, 16, 1)
+            top, left = rng.integers(4), rng.integers(8)
+            return image[top : top + 8, left : left + 8]
+
+        return dataclasses.replace(preprocess.decoding(), crop=crop)
 
     def __call__(self, image, rng):
         assert image.shape == (8, 8, 1)

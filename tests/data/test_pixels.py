@@ -161,6 +161,14 @@ def test_a_tiff_that_is_cut_off_or_claims_too_much_is_refused(monkeypatch):
         decode(content, channels=5)
 
 
+def test_a_tiff_that_names_several_sizes_is_refused_at_once():
+    content = written(LEVELS, **CHUNKY)
+    one = b"\0\1\4\0\1\0\0\0"  # tag 256, the width: a single 32-bit number
+    assert content.count(one) == 1
+    with pytest.raises(BadPicture, match="several sizes"):
+        decode(content.replace(one, b"\0\1\3\0\2\0\0\0"), channels=5)
+
+
 def bare_tiff(samples, channels):
     """An uncompressed TIFF of grey and unspecified samples, one row."""
     import struct

@@ -65,8 +65,30 @@ def test_a_photograph_is_near_to_pillows(either, photo, side):
     assert distance(result) < distance(nearest) / 2
 
 
-def test_without_opencv_what_shrinks_to_a_quarter_at_most_is_pillows_own(photo, monkeypatch):
+def test_without_opencv_what_shrinks_to_a_quarter_at_most_is_pillows_bilinear(photo, monkeypatch):
     monkeypatch.setattr(resize, "opencv", lambda: None)
     box = (60, 20, 460, 420)
-    theirs = Image.fromarray(photo).crop(box).resize((128, 112), Image.Resampling.BICUBIC)
-    np.testing.assert_array_equal(fast_resize(photo, box, (112, 128), "bicubic"), theirs)
+    pillow = Image.fromarray(photo)
+    for size, how in (((112, 128), "BILINEAR"), ((450, 500), "BICUBIC")):
+        kernel = Image.Resampling[how]
+        theirs = pillow.crop(box).resize(size[::-1], kernel)
+        np.testing.assert_array_equal(fast_resize(photo, box, size, "bicubic"), theirs)
+        # Of a whole image, the filter reaches over the edges of the box.
+        theirs = pillow.resize(size[::-1], kernel, box=box)
+        np.testing.assert_array_equal(fast_resize(pillow, box, size, "bicubic"), theirs)
+
+
+@pytest.mark.parametrize(
+    "box, expected",
+    [
+        ((0, 0, 447, 900), 1),
+        ((0, 0, 448, 448), 2),
+        ((10, 20, 906, 2000), 4),
+        ((0, 0, 1791, 1791), 4),
+        ((0, 0, 1792, 1792), 8),
+        ((0, 0, 9000, 9000), 8),
+        ((0, 0, 1, 9000), 1),
+    ],
+)
+def test_a_reduced_crop_keeps_all_the_pixels_that_the_model_sees(box, expected):
+    assert resize.reduction_for(box, (224, 224)) == expected

@@ -15,6 +15,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from vit_jax.data import operations
+from vit_jax.data.decode import Decoding
 from vit_jax.data.policies import (
     AUTO_AUGMENT,
     POLICIES,
@@ -23,7 +24,7 @@ from vit_jax.data.policies import (
     three_augment,
 )
 from vit_jax.data.preprocess import Preprocessing, to_channels, to_pillow
-from vit_jax.data.resize import fast_resize
+from vit_jax.data.resize import fast_resize, reduction_for
 from vit_jax.errors import UserError, nearest
 
 
@@ -154,10 +155,12 @@ class Augment:
         Returns:
           uint8 pixels (*preprocess.size, preprocess.channels).
         """
-        height, width = preprocess.size
-        box = _random_box(image.shape[:2], width / height, self.random_resized_crop, rng)
-        resized = fast_resize(image, box, preprocess.size, preprocess.interpolation)
-        return to_channels(resized, preprocess.channels)
+        return RandomCrop(self.random_resized_crop, preprocess, rng)(image, *image.shape[:2])
+
+    def decoding(self, preprocess: Preprocessing, rng: np.random.Generator) -> Decoding:
+        """How a file becomes a random crop: no larger than that needs, by what is quickest."""
+        crop = RandomCrop(self.random_resized_crop, preprocess, rng)
+        return dataclasses.replace(preprocess.decoding(fast=True), crop=crop)
 
     def __call__(
         self, image: UInt8[np.ndarray, "h w c"], rng: np.random.Generator
@@ -271,6 +274,41 @@ def _check(name: str, value: Any, legal: _Range) -> None:
             f"augment.{name} is {value!r}; it must be {legal.meaning} from {legal.low}{off} to"
             f" {legal.high}"
         )
+
+
+class RandomCrop:
+    """A random part of one image at the model's size, drawn when the image's size is known."""
+
+    def __init__(self, smallest: float, preprocess: Preprocessing, rng: np.random.Generator):
+        self._smallest, self._preprocess, self._rng = smallest, preprocess, rng
+        self._box: tuple[int, int, int, int] | None = None
+
+    def box(self, height: int, width: int) -> tuple[int, int, int, int]:
+        """(left, top, right, bottom) of the part, drawn once."""
+        if self._box is None:
+            rows, columns = self._preprocess.size
+            ratio = columns / rows
+            self._box = _random_box((height, width), ratio, self._smallest, self._rng)
+        return self._box
+
+    def reduction(self, height: int, width: int) -> int:
+        """How many times smaller an image of this size may be decoded."""
+        return reduction_for(self.box(height, width), self._preprocess.size)
+
+    def __call__(
+        self, image: Image.Image | UInt8[np.ndarray, "h w c"], height: int, width: int
+    ) -> UInt8[np.ndarray, "H W C"]:
+        """The part of an image; (height, width) is its size before it was reduced."""
+        box = self.box(height, width)
+        there = image.width if isinstance(image, Image.Image) else image.shape[1]
+        times = round(width / there)
+        if times > 1:
+            tall = -(-height // times)
+            left, top, right, bottom = (side / times for side in box)
+            box = (left, top, min(right, there), min(bottom, tall))
+        size, interpolation = self._preprocess.size, self._preprocess.interpolation
+        resized = fast_resize(image, box, size, interpolation)
+        return to_channels(resized, self._preprocess.channels)
 
 
 _CROP_RATIOS = (3 / 4, 4 / 3)

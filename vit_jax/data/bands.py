@@ -87,6 +87,10 @@ def read_tiff(file: BinaryIO, size: int, channels: int | None) -> UInt8[np.ndarr
     with tifffile.TiffFile(file) as tiff:
         page = tiff.pages[0]
         height, width, samples = page.imagelength, page.imagewidth, page.samplesperpixel
+        if not all(isinstance(number, int) for number in (height, width, samples)):
+            raise ValueError("its tags name several sizes for one image")
+        if page.imagedepth != 1:
+            raise ValueError("it is a volume, not an image")
         stacked = samples == 1 and channels not in (None, 1, 3) and len(tiff.pages) == channels
         pages = [tiff.pages[index] for index in range(channels)] if stacked else [page]
         check_size(height, width, samples * len(pages))

@@ -27,7 +27,7 @@ import os
 import stat
 import warnings
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import numpy as np
 from jaxtyping import UInt8
@@ -67,6 +67,18 @@ UPRIGHT = {
 _HEIF_BRANDS = {b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"}
 
 
+class Crop(Protocol):
+    """A part of an image at another size."""
+
+    def reduction(self, height: int, width: int) -> int:
+        """How many times smaller an image of this size may be decoded: 1, 2, 4 or 8."""
+
+    def __call__(
+        self, image: Image.Image | UInt8[np.ndarray, "h w c"], height: int, width: int
+    ) -> UInt8[np.ndarray, "H W C"]:
+        """Cut the part out of an image, reduced or not; the size is that of the whole image."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Decoding:
     """How image files are decoded.
@@ -76,11 +88,14 @@ class Decoding:
         given as they are stored; None for RGB where it can be made, and all channels elsewhere.
       color_management: whether colours are converted to sRGB by the profile of a file.
       fast: whether OpenCV may decode a plain JPEG, where it is installed.
+      crop: what is cut out of the image right away; where `fast`, a JPEG is decoded no larger than
+        that needs.
     """
 
     channels: int | None = None
     color_management: bool = False
     fast: bool = False
+    crop: "Crop | None" = None
 
 
 AS_IT_IS = Decoding()
@@ -114,12 +129,16 @@ def decode(
     if name is None:
         is_path = isinstance(picture, str | os.PathLike)
         name = os.fspath(picture) if is_path else f"given as {type(picture).__name__}"
-    how = Decoding(channels, color_management, fast)
+    return decode_as(picture, name, Decoding(channels, color_management, fast))
+
+
+def decode_as(picture: Picture, name: str, how: Decoding) -> UInt8[np.ndarray, "h w c"]:
+    """`decode`, and crop where that is asked for."""
     try:
         if isinstance(picture, np.ndarray):
-            return _decode_array(picture, how)
+            return _cropped(_decode_array(picture, how), how)
         if isinstance(picture, Image.Image):
-            return _decode_image(picture, how)
+            return _cropped(_decode_image(picture, how), how)
         with _opened(picture) as file:
             return _decode_file(file, how)
     except Exception as error:
@@ -143,13 +162,23 @@ def _decode_file(file: BinaryIO, how: Decoding) -> UInt8[np.ndarray, "h w c"]:
     start = file.read(32)
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
-    if start.startswith(NPY_START):
-        return _decode_array(read_npy(file, size), how)
-    if how.fast and start.startswith(JPEG_START) and opencv():
+    if how.fast and start.startswith(JPEG_START) and (opencv() or how.crop):
         content = file.read()
         file = io.BytesIO(content)
         if (pixels := _decode_jpeg(content, how)) is not None:
             return pixels
+    return _cropped(_decode_whole(file, size, start, how), how)
+
+
+def _cropped(pixels: UInt8[np.ndarray, "h w c"], how: Decoding) -> UInt8[np.ndarray, "H W C"]:
+    return pixels if how.crop is None else how.crop(pixels, *pixels.shape[:2])
+
+
+def _decode_whole(
+    file: BinaryIO, size: int, start: bytes, how: Decoding
+) -> UInt8[np.ndarray, "h w c"]:
+    if start.startswith(NPY_START):
+        return _decode_array(read_npy(file, size), how)
     as_stored = how.channels not in (None, 1, 3)
     if not start.startswith(TIFF_STARTS):
         with _open_image(file, start) as image:
@@ -192,14 +221,24 @@ def _register_heif() -> bool:
 
 
 def _decode_jpeg(content: bytes, how: Decoding) -> UInt8[np.ndarray, "h w 3"] | None:
-    """The pixels of a plain JPEG by OpenCV, or None where Pillow must look at it."""
+    """A plain JPEG by OpenCV, or cropped as soon as it is decoded; None where it is not plain."""
     with Image.open(io.BytesIO(content)) as image:  # reads the header alone, and checks the size
         plain = image.format == "JPEG" and image.mode in ("RGB", "L") and _is_upright(image)
-        shape = (image.height, image.width, 3)
         profile = how.color_management and image.info.get("icc_profile")
-    if not plain or profile or how.channels not in (None, 1, 3):
-        return None
-    return read_jpeg(opencv(), content, shape)
+        if not plain or profile or how.channels not in (None, 1, 3):
+            return None
+        height, width = image.height, image.width
+        reduced = how.crop.reduction(height, width) if how.crop else 1
+        if cv2 := opencv():
+            pixels = read_jpeg(cv2, content, (height, width), reduced)
+            if pixels is not None:
+                return how.crop(pixels, height, width) if how.crop else pixels
+        if not how.crop:
+            return None
+        if reduced > 1:
+            image.draft(None, (width // reduced, height // reduced))
+        image.load()
+        return how.crop(image, height, width)
 
 
 def _opened(picture: str | os.PathLike | bytes) -> BinaryIO:
@@ -239,6 +278,8 @@ def _cause(error: Exception) -> str:
                 f"it is too large ({error}); if you trust the file, raise the limit"
                 " PIL.Image.MAX_IMAGE_PIXELS"
             )
+        case AssertionError():
+            return "it is damaged, or in a form of its format that Pillow does not know"
         case MemoryError():
             return "reading it takes more memory than there is"
         case OSError(strerror=str(reason)):

@@ -9,7 +9,7 @@ from typing import TypedDict
 import numpy as np
 from jaxtyping import Int64, UInt8
 
-from vit_jax.data.decode import AS_IT_IS, Decoding, decode
+from vit_jax.data.decode import AS_IT_IS, Decoding, decode_as
 from vit_jax.data.paths import as_text
 
 
@@ -63,7 +63,7 @@ class FileExamples(EncodedExamples):
 
     def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
         path = os.path.join(self.root, self.paths[index])
-        image = decode(path, name=as_text(path), **vars(how))
+        image = decode_as(path, as_text(path), how)
         return {"image": image, "label": _label(self.labels, index)}
 
     def where(self, index: int) -> str:

@@ -24,7 +24,6 @@ from jaxtyping import Float32, Int32, UInt8
 
 from vit_jax.data.augment import Augment
 from vit_jax.data.bad_pictures import BadPictures
-from vit_jax.data.decode import Decoding
 from vit_jax.data.kept import preprocessed
 from vit_jax.data.order import (
     FOR_AUGMENTATION,
@@ -106,15 +105,12 @@ def train_batches(
     bad = BadPictures() if bad is None else bad
     augment.check_channels(preprocess.channels)
     order: Order = BalancedOrder(source.labels, seed) if balanced else TrainOrder(len(source), seed)
-    crops = augment.random_resized_crop > 0
-    pictures = (
-        _Decoded(source, preprocess.decoding(fast=True))
-        if crops
-        else preprocessed(source, preprocess, fast=True, processes=max(1, workers))
-    )
+    if augment.random_resized_crop > 0:
+        pictures = _Cropped(source, preprocess, augment)
+    else:
+        pictures = _Ready(preprocessed(source, preprocess, fast=True, processes=max(1, workers)))
     stream = _TrainStream(
         pictures=_WithRows(pictures, rows) if rows else pictures,
-        crop_to=preprocess if crops else None,
         augment=augment,
         order=RepeatedOrder(order, repeats) if repeats != 1 else order,
         seed=seed,
@@ -239,8 +235,7 @@ class _Blocks:
 class _TrainStream:
     """Random access to this host's training batches, by step."""
 
-    pictures: Sequence[Example]
-    crop_to: Preprocessing | None  # what random crops are made for; None: pictures are ready
+    pictures: "_Ready | _Cropped | _WithRows"
     augment: Augment
     order: Order
     seed: int
@@ -256,11 +251,8 @@ class _TrainStream:
         places = [self.order[position] for position in self.blocks[step]]
         images, labels, others, unreadable = [], [], [], []
         for place, rng in zip(places, _augmentation_rngs(self.seed, places), strict=True):
-            example = self._example(place, unreadable)
-            image = example["image"]
-            if self.crop_to is not None:
-                image = self.augment.random_crop(image, self.crop_to, rng)
-            images.append(self.augment(image, rng))
+            example, rng = self._example(place, rng, unreadable)
+            images.append(self.augment(example["image"], rng))
             labels.append(example["label"])
             others.append({k: v for k, v in example.items() if k not in ("image", "label")})
         batch: Batch = {
@@ -270,17 +262,23 @@ class _TrainStream:
         }
         return _Made(batch, unreadable)
 
-    def _example(self, place: Place, unreadable: list[BadPicture]) -> Example:
-        """The example of a place, or what takes the place of a picture that cannot be read."""
+    def _example(
+        self, place: Place, rng: np.random.Generator, unreadable: list[BadPicture]
+    ) -> tuple[Example, np.random.Generator]:
+        """The example of a place, or what takes the place of a picture that cannot be read.
+
+        With it comes what is left of the random numbers to augment it with.
+        """
         try:
-            return self.pictures[place.example]
+            return self.pictures.read(place.example, rng), rng
         except BadPicture as error:
             if self.strict:
                 raise
             unreadable.append(_plain(error))
         for index in self._substitutes(place):
+            rng = next(_augmentation_rngs(self.seed, [place]))  # as if nothing had been drawn
             try:
-                return self.pictures[index]
+                return self.pictures.read(index, rng), rng
             except BadPicture as error:
                 unreadable.append(_plain(error))
         raise UserError(
@@ -328,31 +326,50 @@ class _EvalStream:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class _Decoded:
-    """The examples of a source at their own size, read by the quickest decoder there is."""
+class _Ready:
+    """Examples of the model's size."""
+
+    examples: Sequence[Example]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def read(self, index: int, rng: np.random.Generator) -> Example:
+        """The example; nothing is drawn."""
+        del rng
+        return self.examples[index]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class _Cropped:
+    """Random crops of the examples of a source, read by the quickest decoder there is."""
 
     source: Source
-    how: Decoding
+    preprocess: Preprocessing
+    augment: Augment
 
     def __len__(self) -> int:
         return len(self.source)
 
-    def __getitem__(self, index: int) -> Example:
-        return self.source.read(index, self.how)
+    def read(self, index: int, rng: np.random.Generator) -> Example:
+        """A crop, which takes the first of the random numbers."""
+        return self.source.read(index, self.augment.decoding(self.preprocess, rng))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class _WithRows:
     """Examples, each with its row of some tables."""
 
-    examples: Sequence[Example]
+    examples: "_Ready | _Cropped"
     rows: Mapping[str, np.ndarray]
 
     def __len__(self) -> int:
         return len(self.examples)
 
-    def __getitem__(self, index: int) -> Example:
-        return {**self.examples[index], **{name: x[index] for name, x in self.rows.items()}}
+    def read(self, index: int, rng: np.random.Generator) -> Example:
+        """The example and its rows."""
+        rows = {name: table[index] for name, table in self.rows.items()}
+        return {**self.examples.read(index, rng), **rows}
 
 
 def _stacked_images(images: list[np.ndarray]) -> UInt8[np.ndarray, "batch h w c"]:

@@ -106,7 +106,9 @@ class Preprocessing:
         Raises:
           BadPicture: it cannot be read; the sentence names it and the cause.
         """
-        return decode(picture, name=name, **vars(self.decoding()))
+        return decode(
+            picture, name=name, channels=self.channels, color_management=self.color_management
+        )
 
     def normalize(self, images: UInt8[Array, "*batch c"]) -> Float[Array, "*batch c"]:
         """uint8 pixels to the float32 that the model was trained on, on the device.

@@ -73,6 +73,7 @@ def augmented_sheet(
       seed: that of the run.
       note: a line to write below.
     """
+    augment.check_channels(preprocess.channels)
     rng = np.random.default_rng(seed)
     table = []
     shown = _some_classes(source, pictures, rng)
@@ -105,11 +106,10 @@ def as_trained(
       BadPicture: the picture cannot be read.
     """
     rng = augmentation_rng(seed, epoch, index)
-    image = source.read(index, preprocess.decoding(fast=True))["image"]
     if augment.random_resized_crop > 0:
-        image = augment.random_crop(image, preprocess, rng)
+        image = source.read(index, augment.decoding(preprocess, rng))["image"]
     else:
-        image = preprocess(image)
+        image = preprocess(source.read(index, preprocess.decoding(fast=True))["image"])
     return augment(image, rng)
 
 

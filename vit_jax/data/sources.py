@@ -79,6 +79,10 @@ class Source:
         """Like `source[index]`, with image files decoded in some way."""
         if isinstance(self.examples, EncodedExamples):
             return self.examples.read(index, how)
+        if how.crop is not None:
+            example = self.examples[index]
+            image = how.crop(example["image"], *example["image"].shape[:2])
+            return {**example, "image": image}
         return self.examples[index]
 
     @functools.cached_property

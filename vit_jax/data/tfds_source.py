@@ -16,7 +16,7 @@ import tensorflow_datasets as tfds
 from jaxtyping import Int64, UInt8
 
 from vit_jax.data import digits, fashion_mnist
-from vit_jax.data.decode import AS_IT_IS, Decoding, decode
+from vit_jax.data.decode import AS_IT_IS, Decoding, decode_as
 from vit_jax.data.examples import EncodedExamples, Example, Labels
 from vit_jax.data.splits import split_mistake
 from vit_jax.errors import UserError, is_disk_full, nearest
@@ -193,7 +193,7 @@ class TfdsExamples(EncodedExamples):
         if not self.features.multi_label and label < 0:
             raise UserError(f"{self.where(index)} has no label: its owner keeps it secret")
         name = f"{index} of {self.split} in {self.directory}"
-        pixels = decode(record[self.features.image_key], name=name, **vars(how))
+        pixels = decode_as(record[self.features.image_key], name, how)
         grey = self.features.image.shape[-1] == 1
         return {"image": pixels[:, :, :1] if grey else pixels, "label": label}
 
