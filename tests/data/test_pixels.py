@@ -145,6 +145,17 @@ def test_a_tiff_of_any_channels_and_depth_has_them_all(channels):
         np.testing.assert_array_equal(decode(content, channels=channels), pixels)
 
 
+def test_colours_of_a_depth_that_pillow_cannot_read_are_read_all_the_same():
+    colours = LEVELS[:, :, :3]
+    content = written(colours / np.float32(255), photometric="rgb")
+    for channels in (None, 1, 3):
+        np.testing.assert_array_equal(decode(content, channels=channels), colours)
+    with pytest.raises(BadPicture, match=r"shape is .2, 3, 5.*data.channels=5 takes"):
+        decode(written(LEVELS, **CHUNKY))
+    inverted = written(LEVELS[:, :, :2], photometric="miniswhite", planarconfig="contig")
+    np.testing.assert_array_equal(decode(inverted, channels=2), 255 - LEVELS[:, :, :2])
+
+
 def test_a_tiff_of_many_channels_is_turned_upright():
     turned = written(LEVELS, extratags=[(274, 3, 1, 6, True)], **CHUNKY)
     expected = [[LEVELS[1, column], LEVELS[0, column]] for column in range(3)]  # clockwise

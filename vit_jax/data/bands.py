@@ -17,6 +17,7 @@ from vit_jax.data.pixels import check_array, check_size, to_8_bits
 
 TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _ORIENTATION = 274
+_WHITE_IS_ZERO = 0
 
 # How pixels of each orientation are turned upright; TIFF 6.0, tag 274.
 _UPRIGHT = {
@@ -108,6 +109,8 @@ def read_tiff(file: BinaryIO, size: int, channels: int | None) -> UInt8[np.ndarr
         pixels = np.moveaxis(parts[0], 0, -1) if planes else parts[0]
     top = 2**bits - 1 if isinstance(bits, int) and 8 < bits < 16 else None
     pixels = to_8_bits(check_array(pixels, channels), top=top)
+    if page.photometric == _WHITE_IS_ZERO:
+        pixels = 255 - pixels
     return np.array(turn_upright(pixels, orientation), order="C")
 
 

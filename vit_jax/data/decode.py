@@ -189,11 +189,12 @@ def _decode_whole(
     try:
         image = Image.open(file)
     except UnidentifiedImageError:
-        if how.channels is None and (pixels := read_tiff(file, size, None)) is not None:
-            return pixels
+        if (pixels := read_tiff(file, size, None)) is not None:
+            return _decode_array(pixels, how)
         raise ValueError(
-            "Pillow cannot read a TIFF of such channels or depth; tifffile can: pip install"
-            " 'vit_jax[tiff]', and say with data.channels how many channels the model sees"
+            "Pillow cannot read this TIFF: it is damaged, or has channels or a depth that tifffile"
+            " can read; pip install 'vit_jax[tiff]', and say with data.channels how many channels"
+            " the model sees"
         ) from None
     with image:
         return _decode_image(image, how)
