@@ -1,5 +1,6 @@
 """Sheets show the right pictures in the right places, whatever the pictures and names are."""
 
+import dataclasses
 import warnings
 
 import numpy as np
@@ -121,14 +122,20 @@ def test_what_is_drawn_is_what_training_sees(train):
 
 def test_random_crops_replace_the_central_one():
     source = painted([RED], [0], ["red"])
-    preprocess, crops = Preprocessing((5, 4)), []
+    preprocess, augment = Preprocessing((5, 4)), Augment(random_resized_crop=0.5)
+    crops = []
 
     class Recorded(Augment):
-        def random_crop(self, image, preprocess, rng):
-            crops.append(image.shape)
-            return super().random_crop(image, preprocess, rng)
+        def decoding(self, preprocess, rng):
+            how = super().decoding(preprocess, rng)
 
-    image = as_trained(source, 0, 0, preprocess, Recorded(random_resized_crop=0.5))
+            def crop(image, height, width):
+                crops.append(image.shape)
+                return how.crop(image, height, width)
+
+            return dataclasses.replace(how, crop=crop)
+
+    image = as_trained(source, 0, 0, preprocess, Recorded(**dataclasses.asdict(augment)))
     assert crops == [(6, 9, 3)] and image.shape == (5, 4, 3)
 
 
