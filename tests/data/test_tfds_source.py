@@ -129,7 +129,7 @@ def test_a_users_own_builder_is_prepared_and_read_with_its_sizes_and_names(tmp_p
 def test_labels_of_a_dataset_on_disk_are_those_of_its_examples(train, data_dir, monkeypatch):
     monkeypatch.setattr(sources, "IN_MEMORY_BYTES", 0)
     on_disk = open_source("digits", "train", data_dir=data_dir)
-    monkeypatch.setattr("vit_jax.data.tfds_source.decode", None)  # would raise
+    monkeypatch.setattr("vit_jax.data.tfds_source.decode_as", None)  # would raise
     np.testing.assert_array_equal(on_disk.labels, train.labels)
 
 
