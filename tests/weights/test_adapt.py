@@ -9,7 +9,13 @@ from vit_jax import create_model
 from vit_jax.errors import UserError
 from vit_jax.models.layout import is_stacked, unstack_blocks
 from vit_jax.models.positions import resize_positions
-from vit_jax.weights.adapt import adapt, change_channels, merge_lora, parameter_shapes
+from vit_jax.weights.adapt import (
+    adapt,
+    change_channels,
+    merge_lora,
+    padding_note,
+    parameter_shapes,
+)
 
 TINY = {"image_size": 16, "patch_size": 4, "width": 16, "depth": 2, "heads": 2, "mlp_width": 32}
 
@@ -194,3 +200,12 @@ def test_a_table_whose_prefix_differs_is_not_resized(trained):
     model, params = trained
     with pytest.raises(UserError, match=r"pos_embed is \(1, 17, 16\) .*and \(1, 16, 16\)"):
         adapt(params, model, vit(pos_on_cls=False))
+
+
+def test_windows_that_do_not_fill_the_map_are_told():
+    """At 256 pixels maps are 64, 32, 16 and 8 wide, and no whole number of windows of 7."""
+    swin = create_model("Swin-T")
+    assert padding_note(swin) is None
+    note = padding_note(create_model("Swin-T", image_size=256))
+    assert note.startswith("at 256 x 256 pixels windows do not fill the map in ")
+    assert padding_note(create_model("ViT-Ti/16")) is None

@@ -10,7 +10,8 @@ from vit_jax.models import create_model
 from vit_jax.models.layout import read_blocks, stack_blocks
 from vit_jax.weights import conv_stem
 from vit_jax.weights.ecosystem import Asked
-from vit_jax.weights.pretrained import read_pretrained, recognise
+from vit_jax.weights.pretrained import read_pretrained
+from vit_jax.weights.recognition import recognise
 from vit_jax.weights.tables import joined, write_tensors
 
 CASE = stored("conv_stem")

@@ -10,7 +10,8 @@ from vit_jax.errors import UserError
 from vit_jax.models import layers
 from vit_jax.weights import convnext
 from vit_jax.weights.ecosystem import Asked
-from vit_jax.weights.pretrained import make_record, read_pretrained, recognise, write_pretrained
+from vit_jax.weights.pretrained import make_record, read_pretrained, write_pretrained
+from vit_jax.weights.recognition import recognise
 
 NAMES = {
     "convnext_timm": "timm",

@@ -10,7 +10,8 @@ from vit_jax.errors import UserError
 from vit_jax.models.registry import model_fields
 from vit_jax.weights import efficientnet as weights
 from vit_jax.weights.ecosystem import Asked
-from vit_jax.weights.pretrained import recognise, write_pretrained
+from vit_jax.weights.pretrained import write_pretrained
+from vit_jax.weights.recognition import recognise
 from vit_jax.weights.tables import joined, write_tensors
 
 CASES = ("efficientnet_timm", "efficientnet_google", "efficientnet_torchvision")

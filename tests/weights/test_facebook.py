@@ -18,7 +18,6 @@ def described(name, asked=None):
 @pytest.mark.parametrize(
     ("name", "origin"),
     [
-        ("deit3", "deit3"),
         ("mae_with_decoder", "mae"),
         ("dinov2", "dinov2"),
         ("dinov2_registers", "dinov2"),
@@ -105,3 +104,10 @@ def test_the_giant_is_gated():
 def test_what_is_for_pre_training_only_is_no_part_of_the_model(name):
     assert timm.ECOSYSTEM.is_ignored(name)
     assert all(reason for reason in facebook.IGNORED.values())
+
+
+def test_deit3_is_asked_for_since_a_vit_with_rotary_positions_has_its_names():
+    """timm's vit_small_patch16_rope_ape_224 has every name and shape of DeiT III's own files."""
+    with pytest.raises(UserError, match=r"fit RoPE-ViT .*cannot be read.*--origin=deit3$"):
+        described("deit3", Asked(heads=2))
+    assert described("deit3", Asked("deit3", 2)).origin == "deit3"

@@ -140,6 +140,8 @@ def test_activations_have_names_of_their_own(theirs, ours):
         ({"id2label": {"0": "a", "2": "b"}}, "id2label should name the outputs 0, 1, 2"),
         ({"id2label": {"0": "a", "00": "b"}}, "id2label should name the outputs"),
         ({"id2label": ["a"]}, "id2label should name the outputs"),
+        ({"id2label": 3}, "id2label should name the outputs"),
+        ({"hidden_act": ["gelu"]}, "hidden_act = .* should be a text"),
         ({"id2label": {"zero": "a"}}, "id2label should name the outputs"),
     ],
 )

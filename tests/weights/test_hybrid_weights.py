@@ -14,7 +14,8 @@ from vit_jax.models.layout import read_blocks
 from vit_jax.weights import hybrid
 from vit_jax.weights.adapt import variable_shapes
 from vit_jax.weights.ecosystem import Asked
-from vit_jax.weights.pretrained import make_record, read_pretrained, recognise, write_pretrained
+from vit_jax.weights.pretrained import make_record, read_pretrained, write_pretrained
+from vit_jax.weights.recognition import recognise
 from vit_jax.weights.tables import write_tensors
 
 CASES = ("hybrid_timm", "hybrid_timm_root", "hybrid_google")

@@ -12,7 +12,8 @@ from tests.weights.stored import stored, write_files
 from vit_jax.errors import UserError
 from vit_jax.models.registry import model_fields
 from vit_jax.weights.ecosystem import Asked
-from vit_jax.weights.pretrained import model_name, read_pretrained, recognise, write_pretrained
+from vit_jax.weights.pretrained import model_name, read_pretrained, write_pretrained
+from vit_jax.weights.recognition import recognise
 
 TIMM = (
     "timm_vit",
@@ -21,6 +22,8 @@ TIMM = (
     "timm_registers",
     "timm_registers_bare",
     "timm_clip",
+    "timm_pre_norm",
+    "timm_token_fc_norm",
 )
 ORIGINAL = (
     "deit",
@@ -210,6 +213,8 @@ REFUSED = {
     ("timm_avg", "huggingface"),
     ("timm_map", "huggingface"),
     ("timm_clip", "huggingface"),
+    ("timm_pre_norm", "huggingface"),
+    ("timm_token_fc_norm", "huggingface"),
     ("mae_fine_tuned", "huggingface"),
 }
 
@@ -238,12 +243,10 @@ def test_a_tensor_of_another_shape_is_named_with_both_shapes(tmp_path):
         read_pretrained(folder, stored("deit").asked)
 
 
-def test_what_is_missing_is_listed(tmp_path):
+def test_what_is_missing_is_called_as_in_the_file(tmp_path):
     tensors = tensors_of("deit")
     del tensors["blocks.1.norm2.bias"], tensors["norm.weight"]
-    with pytest.raises(
-        UserError, match=r"nothing for blocks_1/norm2/bias, norm/scale of the model"
-    ):
+    with pytest.raises(UserError, match=r"holds no blocks\.1\.norm2\.bias, norm\.weight, which"):
         read_pretrained(write_files(tmp_path, tensors), stored("deit").asked)
 
 
@@ -383,3 +386,39 @@ def test_numbers_of_other_precision_become_float32(kind, tmp_path):
     expected = case.tensors["norm.weight"].astype(dtype).astype(np.float32)
     assert params["norm"]["scale"].dtype == np.float32
     np.testing.assert_array_equal(params["norm"]["scale"], expected)
+
+
+# ----------------------------------------------------------------------------------- channels
+
+
+@pytest.mark.parametrize("name", ["timm_vit", "hf_vit"])
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_a_model_of_other_channels_has_the_averages_of_three_colours(name, channels, tmp_path):
+    """Nobody gave these three numbers for it: libraries write them beside any model."""
+    case = stored(name)
+    projection = next(key for key in case.tensors if key.endswith(("proj.weight", "ion.weight")))
+    kernel = case.tensors[projection]
+    assert kernel.ndim == 4
+    tensors = case.tensors | {projection: np.repeat(kernel[:, :1], channels, axis=1)}
+    config = {**case.config, "num_channels": channels} if name == "hf_vit" else case.config
+    record, variables = read_pretrained(write_files(tmp_path, tensors, config))
+    assert record.fields["in_channels"] == record.preprocessing.channels == channels
+    # timm_vit's config.json has 0.1, 0.2, 0.3 and 0.4, 0.5, 0.6; transformers' default is 0.5.
+    expected = (0.2, 0.5) if name == "timm_vit" else (0.5, 0.5)
+    np.testing.assert_allclose([*record.preprocessing.mean, *record.preprocessing.std], expected)
+    assert variables["params"]["patch_embed"]["kernel"].shape[2] == channels
+
+
+def test_averages_that_stand_for_other_numbers_are_said(tmp_path, capsys):
+    case = stored("timm_vit")
+    grey = case.tensors | {
+        "patch_embed.proj.weight": case.tensors["patch_embed.proj.weight"][:, :1]
+    }
+    read_pretrained(write_files(tmp_path, grey, case.config))
+    assert "the model has 1 channel: their averages are used for all, mean 0.2 and std 0.5" in (
+        capsys.readouterr().err
+    )
+    own = {**case.config, "pretrained_cfg": {"mean": [0.3], "std": [0.2]}}
+    record, _ = read_pretrained(write_files(tmp_path / "own", grey, own))
+    assert (record.preprocessing.mean, record.preprocessing.std) == ((0.3,), (0.2,))
+    assert not capsys.readouterr().err

@@ -11,7 +11,8 @@ from tests.weights.stored import stored
 from vit_jax.errors import UserError
 from vit_jax.weights import resnet
 from vit_jax.weights.ecosystem import Asked
-from vit_jax.weights.pretrained import make_record, read_pretrained, recognise, write_pretrained
+from vit_jax.weights.pretrained import make_record, read_pretrained, write_pretrained
+from vit_jax.weights.recognition import recognise
 
 CASES = ("resnet_timm", "resnet_basic", "resnet_hf")
 TIMM = stored("resnet_timm")
@@ -136,3 +137,16 @@ def test_a_stride_in_another_place_is_refused(change):
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_recognised_as_a_resnet(name):
     assert recognise(stored(name).tensors).architecture == "ResNet"
+
+
+@pytest.mark.parametrize(
+    ("channels", "of_each", "expected"),
+    [(16, 4, r"16 channels and each reads 4.*ResNeXt"), (32, 32, r"32 channels in .* Wide ResNet")],
+)
+def test_blocks_of_other_widths_are_called_by_their_names(channels, of_each, expected):
+    """The shapes of resnext50_32x4d and wide_resnet50_2, of which the names are a ResNet's."""
+    tensors = dict(stored("resnet_timm").tensors)
+    tensors["layer1.0.conv3.weight"] = np.zeros((64, channels, 1, 1), np.float32)
+    tensors["layer1.0.conv2.weight"] = np.zeros((channels, of_each, 3, 3), np.float32)
+    with pytest.raises(UserError, match=expected):
+        resnet.describe(tensors, None, Asked("timm"))

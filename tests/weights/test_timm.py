@@ -11,6 +11,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.registry import model_fields
 from vit_jax.weights import timm
 from vit_jax.weights.ecosystem import Asked
+from vit_jax.weights.recognition import find_model
 
 CASE = stored("timm_vit")
 
@@ -88,14 +89,15 @@ ARCHITECTURES = [
 @pytest.mark.parametrize(("architecture", "width", "heads", "activation"), ARCHITECTURES)
 def test_an_architectures_name_says_heads_and_activation(architecture, width, heads, activation):
     tensors = {**CASE.tensors, "patch_embed.proj.weight": np.zeros((width, 3, 4, 4), np.float16)}
-    fields = described({"architecture": architecture}, tensors).fields
+    config = {"architecture": architecture, "pretrained_cfg": {"mean": [0.5] * 3}}
+    fields = described(config, tensors).fields
     assert (fields["heads"], fields["activation"]) == (heads, activation)
 
 
 def test_an_architecture_of_another_width_says_nothing_of_heads():
     """With embed_dim changed, timm keeps the number of heads: 3 of the tiny one."""
     with pytest.raises(UserError, match="--heads=NUMBER"):
-        described({"architecture": "vit_tiny_patch16_224"})
+        described({**CASE.config, "model_args": {"img_size": 16}})
 
 
 @pytest.mark.parametrize(
@@ -151,11 +153,17 @@ def test_positions_of_registers_are_added_where_there_is_no_class_token():
         "vit_base_patch16_rpn_224",
         "vit_base_patch16_rope_ape_224",
         "vit_pe_core_base_patch16_224",
+        "vit_relpos_small_patch16_224",
+        "hiera_tiny_224",
+        "eva02_tiny_patch14_224",
+        "vit_base_patch16_18x2_224",
     ],
 )
 def test_an_architecture_with_the_same_names_that_computes_something_else_is_refused(architecture):
-    with pytest.raises(UserError, match=f"{architecture}' has the names of ViT and computes"):
-        described({**CASE.config, "architecture": architecture})
+    with pytest.raises(
+        UserError, match=f"{architecture}' of timm, which has names of ViT and comp"
+    ):
+        find_model(CASE.tensors, {**CASE.config, "architecture": architecture})
 
 
 @pytest.mark.parametrize("shape", [(3, 16), (1, 3, 8), (1, 3, 16, 1)])

@@ -84,7 +84,7 @@ def convert(
         str, typer.Option(help="run (a run folder of ours), timm or huggingface.")
     ] = "run",
     origin: Annotated[
-        str, typer.Option(help="Whose weights, where several have such files: timm, deit, mae...")
+        str, typer.Option(help="Whose weights, where several have such files: timm, deit, clip...")
     ] = "",
     heads: Annotated[
         int, typer.Option(min=0, help="Heads of attention, where nothing says it.")

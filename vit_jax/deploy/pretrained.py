@@ -2,13 +2,14 @@
 
 import dataclasses
 import os
+import sys
 from pathlib import Path
 
 from vit_jax.deploy.classifier import Classifier
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
 from vit_jax.runs import ModelRecord, RunFolder
-from vit_jax.weights.adapt import adapt, merge_lora
+from vit_jax.weights.adapt import adapt, merge_lora, padding_note
 from vit_jax.weights.class_names import names_of_outputs, read_class_names
 from vit_jax.weights.ecosystem import Asked
 from vit_jax.weights.open import open_weights
@@ -122,4 +123,6 @@ def change(record: ModelRecord, variables: dict, **changes) -> tuple[ModelRecord
     except ValueError as error:
         raise UserError(str(error)) from error
     adapted = adapt(variables["params"], old, model)
+    if record.origin.startswith("weights of") and (note := padding_note(model)):
+        print(note, file=sys.stderr)
     return record.changed(fields), {**variables, "params": adapted.params}

@@ -121,6 +121,23 @@ def change_channels(
     return repeated * np.float32(old / channels)
 
 
+def padding_note(model: Any) -> str | None:
+    """Sentence for weights of others whose windows do not fill the maps; None where they do.
+
+    Other libraries let tokens attend to the padding, which is masked here.
+    """
+    windows = getattr(model, "block_windows", dict)()
+    padded = [path for path, cut in windows.items() if cut.padded != cut.grid]
+    if not padded:
+        return None
+    height, width = pair(model.image_size)
+    return (
+        f"at {height} x {width} pixels windows do not fill the map in {len(padded)} of "
+        f"{len(windows)} blocks; what they are filled up with is masked here, and other libraries "
+        "let tokens attend to it, so that answers differ from theirs by some percent"
+    )
+
+
 def variable_shapes(model: Any) -> dict[str, Any]:
     """Shapes of a model's collections, as `jax.ShapeDtypeStruct`; nothing is computed."""
     shape = (1, *pair(model.image_size), model.in_channels)

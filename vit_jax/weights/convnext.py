@@ -360,8 +360,11 @@ def _ecosystem(
     )
 
 
+# timm's with the same names for blocks of another kind.
+_OTHERS = r"convnextv2_.*|edgenext_.*|inception_next_.*"
+
 ECOSYSTEMS = (
-    _ecosystem("timm", _TIMM, timm_describe, config=timm_config),
+    _ecosystem("timm", _TIMM, timm_describe, config=timm_config, others=_OTHERS),
     _ecosystem("convnext", _ORIGINAL, original_describe),
     _ecosystem("torchvision", _TORCHVISION, torchvision_describe, tidy=torchvision_tidy),
     _ecosystem(

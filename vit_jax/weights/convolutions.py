@@ -7,11 +7,11 @@ import numpy as np
 
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
-from vit_jax.weights import hugging_face, processors, timm, timm_writing
+from vit_jax.weights import hugging_face, processors, timm_arguments, timm_writing
 from vit_jax.weights.ecosystem import (
+    MOST_BLOCKS,
     Asked,
     axes_of,
-    configured_section,
     side_or_pair,
 )
 from vit_jax.weights.tables import SAME, Layout, Row, Tensors
@@ -44,6 +44,11 @@ def count_stages(tensors: Tensors, name: str, first: int = 0) -> int:
     stages = 0
     while name.replace("{i}", str(first + stages)) in tensors:
         stages += 1
+    if stages > MOST_BLOCKS:
+        raise UserError(
+            f"the file holds {stages} stages; at most {MOST_BLOCKS} are read, more than any "
+            "network has"
+        )
     return stages
 
 
@@ -63,18 +68,17 @@ def picture_size(asked: Asked, configured: tuple[int, int] | None, usual: Any = 
 
 def timm_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
     """(height, width) of pictures that timm's configuration names."""
-    return timm.input_size_of(configured_section(config, "pretrained_cfg"))
+    return timm_arguments.input_size_of(timm_arguments.pretrained_of(config))
 
 
 def timm_preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of `Preprocessing` that timm's configuration names, but for the size."""
-    return timm.preprocessing_of({}, configured_section(config, "pretrained_cfg"), (1, 1))
+    return timm_arguments.preprocessing_of({}, timm_arguments.pretrained_of(config), (1, 1))
 
 
 def timm_names(config: Mapping[str, Any], num_classes: int) -> tuple[str, ...] | None:
     """The classes that timm's configuration names; None where it has none."""
-    names = configured_section(config, "pretrained_cfg").get("label_names")
-    return tuple(names) if names and num_classes else None
+    return timm_arguments.label_names(config, num_classes)
 
 
 def timm_config(

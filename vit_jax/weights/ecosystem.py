@@ -8,6 +8,7 @@ differ in preprocessing, GELU or how they resize positions.
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,9 @@ from vit_jax.weights.tables import Row, Tensors
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}  # pixels from -1 to 1
+# In a row. The deepest published networks have some 60; building thousands would take for ever.
+MOST_BLOCKS = 256
+MOST_PIXELS = 8192  # of a side; windows and their masks are laid out for all of it
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,8 @@ class Ecosystem:
         ecosystem reads; None where nothing is written for it.
     preprocessor: our preprocessing to its `preprocessor_config.json`; None where it has none.
     architecture: the registered name of the class, of which `describe` gives the fields.
+    others: regular expression of architectures in a `config.json` of timm that have the same names
+        and compute something else; empty where `describe` looks at that itself, or there are none.
     """
 
     name: str
@@ -96,6 +102,7 @@ class Ecosystem:
     config: Callable[..., dict[str, Any]] | None = None
     preprocessor: Callable[..., dict[str, Any]] | None = None
     architecture: str = "ViT"
+    others: str = ""
 
     def recognises(self, tensors: Tensors) -> bool:
         """Whether the names are those of this ecosystem."""
@@ -122,6 +129,20 @@ def axes_of(tensors: Tensors, name: str, axes: str) -> tuple[int, ...]:
     return shape
 
 
+def most_common_side(tensors: Tensors, pattern: str, axis: int) -> int:
+    """The side along an axis that most tensors of such names have.
+
+    What all blocks share is asked of all of them, so that one of another shape is blamed itself.
+
+    Raises UserError where none has such an axis.
+    """
+    shapes = (x.shape for name, x in tensors.items() if re.fullmatch(pattern, name))
+    sides = Counter(shape[axis] for shape in shapes if len(shape) > axis)
+    if not sides:
+        raise UserError(f"no tensor called like {pattern} has {axis + 1} axes: it is not whole")
+    return sides.most_common(1)[0][0]
+
+
 def configured_section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """An object inside the configuration; an empty one where it has none.
 
@@ -144,6 +165,28 @@ def configured_number(config: Mapping[str, Any], name: str) -> int | None:
     return value
 
 
+def configured_text(config: Mapping[str, Any], name: str) -> str | None:
+    """A text of the configuration; None where it has none. Raises UserError for anything else."""
+    value = config.get(name)
+    if value is not None and not isinstance(value, str):
+        raise UserError(f"config.json: {name} = {str(value)[:80]} should be a text in quotes")
+    return value
+
+
+def configured_numbers(config: Mapping[str, Any], name: str) -> tuple[float, ...] | None:
+    """A list of numbers of the configuration, or one number; None where it has none.
+
+    Raises UserError for anything else.
+    """
+    value = config.get(name)
+    if value is None:
+        return None
+    numbers = value if isinstance(value, list | tuple) else [value]
+    if not numbers or any(type(number) not in (int, float) for number in numbers):
+        raise UserError(f"config.json: {name} = {str(value)[:80]!r} should be a list of numbers")
+    return tuple(numbers)
+
+
 def configured_size(config: Mapping[str, Any], name: str) -> tuple[int, int] | None:
     """(height, width) of the configuration, where one number stands for both; None: it has none.
 
@@ -159,13 +202,19 @@ def configured_size(config: Mapping[str, Any], name: str) -> tuple[int, int] | N
         raise UserError(
             f"config.json: {name} = {value!r} should be a number of pixels, or [height, width]"
         )
+    if max(sides) > MOST_PIXELS:
+        raise UserError(
+            f"config.json: {name} = {value!r}; sides of at most {MOST_PIXELS} pixels are read, no "
+            "vision model has more"
+        )
     return tuple(sides)
 
 
 def count_blocks(tensors: Tensors, pattern: str) -> int:
     """The number of blocks: `pattern` is a regular expression whose group is a block's number.
 
-    Raises UserError where numbers are missing, as in a file of a part of a model.
+    Raises UserError where numbers are missing, as in a file of a part of a model, and where there
+    are more than any model has: building it would take for ever.
     """
     matches = (re.fullmatch(pattern, name) for name in tensors)
     numbers = {match[1] for match in matches if match}
@@ -176,6 +225,11 @@ def count_blocks(tensors: Tensors, pattern: str) -> int:
         raise UserError(
             f"the file holds blocks up to number {last[:20]} and not number {gap}: it is a part of "
             "a model; give the index of its parts, or the folder where all of them are"
+        )
+    if len(numbers) > MOST_BLOCKS:
+        raise UserError(
+            f"the file holds {len(numbers)} blocks in a row; at most {MOST_BLOCKS} are read, more "
+            "than any vision model has"
         )
     return len(numbers)
 
@@ -237,19 +291,31 @@ def need_heads(asked: Asked, configured: int | None, width: int) -> int:
 
 
 def choose_origin(
-    asked: Asked, candidates: Mapping[str, Origin], found: str | None = None
+    asked: Asked,
+    candidates: Mapping[str, Origin],
+    found: str | None = None,
+    look_alike: str | None = None,
 ) -> tuple[str, Origin]:
     """The origin that is found in the file or its configuration, or that the person names.
+
+    look_alike: a model that cannot be read and has the same tensors; the person has to say that it
+        is not that one.
 
     Raises UserError where several fit, with their names and what differs between them.
     """
     name = asked.origin or found
-    if name is None and len(candidates) == 1:
+    if name is None and len(candidates) == 1 and look_alike is None:
         [name] = candidates
+    legal = " or ".join(f"--origin={candidate}" for candidate in candidates)
+    if name is None and look_alike:
+        raise UserError(
+            f"the tensors fit {look_alike}, which cannot be read, as well as what can; if it is "
+            f"the latter, say which: {legal}"
+        )
     if name is None:
         raise UserError(
             "the tensors fit several origins, which differ in preprocessing and in how positions "
-            f"are resized; say which it is: --origin={' or --origin='.join(candidates)}"
+            f"are resized, some in the activation; say which it is: {legal}"
         )
     if name not in candidates:
         raise UserError(

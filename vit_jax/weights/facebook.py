@@ -48,8 +48,6 @@ IGNORED = {
 
 def recognised_origin(tensors: Tensors) -> str | None:
     """The origin that only its own files can have, by names and ranks; None: it cannot be told."""
-    if "blocks.0.gamma_1" in tensors:
-        return "deit3"
     if "decoder_pos_embed" in tensors:
         return "mae"
     if "register_tokens" in tensors or getattr(tensors.get("mask_token"), "ndim", 0) == 2:
@@ -60,15 +58,35 @@ def recognised_origin(tensors: Tensors) -> str | None:
 
 
 def possible_origins(tensors: Tensors) -> tuple[str, ...]:
-    """The origins whose models can have these tensors, where nothing marks one of them."""
-    if any(name.startswith(("attn_pool.", "norm_pre.", "pre_logits.")) for name in tensors):
-        return ()
-    if "reg_token" in tensors or "blocks.0.attn.q_norm.weight" in tensors:
+    """The origins besides timm whose models can have these tensors, where nothing marks one."""
+    has_class = "cls_token" in tensors
+    if "norm_pre.weight" in tensors:
+        return ("clip", "openclip")
+    if "pre_logits.fc.weight" in tensors or "blocks.0.attn.q_norm.weight" in tensors:
         return ()
     if "dist_token" in tensors:
         return ("deit",)
+    if "blocks.0.gamma_1" in tensors:
+        return ("deit3",)
     if "blocks.0.ls1.gamma" in tensors:
-        return ("dinov2",)
-    if "fc_norm.weight" in tensors:
-        return ("mae",)
-    return ("deit", "mae", "dino") if "cls_token" in tensors else ()
+        if not has_class:
+            return ()
+        return ("dinov2",) if "reg_token" in tensors else ("deit3", "dinov2")
+    if "reg_token" in tensors:
+        return ()
+    if not has_class:
+        return ("siglip",)
+    return ("mae",) if "fc_norm.weight" in tensors else ("deit", "mae", "dino")
+
+
+def unreadable_look_alike(tensors: Tensors) -> str | None:
+    """A model that cannot be read here and has these very tensors too; None where none is known."""
+    if "attn_pool.latent" in tensors and "norm_pre.weight" in tensors:
+        return "Meta's Perception Encoder (`vit_pe_*` of timm), which has rotary positions besides"
+    if "blocks.0.gamma_1" in tensors:
+        return "RoPE-ViT (`vit_*_rope_ape_*` of timm), which has rotary positions besides"
+    if "norm_pre.weight" in tensors or "cls_token" in tensors or "reg_token" in tensors:
+        return None
+    if "blocks.0.attn.qkv.bias" not in tensors and "blocks.0.ls1.gamma" not in tensors:
+        return "a ViT with norms after (`vit_*_rpn_*` of timm)"
+    return None

@@ -23,6 +23,7 @@ from typing import Any
 from vit_jax.errors import UserError
 from vit_jax.weights.ecosystem import (
     HALF,
+    MOST_BLOCKS,
     Asked,
     Description,
     Ecosystem,
@@ -31,6 +32,7 @@ from vit_jax.weights.ecosystem import (
     axes_of,
     choose_origin,
     count_blocks,
+    most_common_side,
     position_grid,
     side_or_pair,
 )
@@ -129,7 +131,7 @@ IGNORED = {
 # What may stand before all names of the model; the first whose embedding is there.
 _PREFIXES = ("", "params/", "params/img/", "img/", "opt/target/")
 _STACKED = "Transformer/encoderblock/"
-_MOST_BLOCKS = 1000  # no model comes near; a file could ask for billions of empty ones
+_MOST_STACKED = 100  # tensors of a block; with more, taking them apart would take for ever
 
 
 def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
@@ -183,12 +185,14 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
 def tidy(tensors: Tensors) -> Tensors:
     """Names without a prefix, and blocks apart."""
     prefix = next((p for p in _PREFIXES if f"{p}embedding/kernel" in tensors), "")
+    few = sum(name.startswith(prefix + _STACKED) for name in tensors) <= _MOST_STACKED
     tidied = {}
     for name, array in tensors.items():
         name = name.removeprefix(prefix)
         if name in tidied:
             raise UserError(f"the file holds {name} twice, with and without {prefix} in front")
-        if name.startswith(_STACKED) and array.ndim and len(array) <= _MOST_BLOCKS:
+        apart = few and array.ndim and len(array) <= MOST_BLOCKS
+        if name.startswith(_STACKED) and apart:
             rest = name.removeprefix(_STACKED)
             numbered = {f"{_STACKED[:-1]}_{i}/{rest}": block for i, block in enumerate(array)}
             tidied |= numbered
@@ -217,7 +221,9 @@ def _first_block(tensors: Tensors) -> tuple[str, int]:
         query = f"{block}/MultiHeadDotProductAttention_{attention}/query"
         hidden = f"{block}/MlpBlock_{mlp}/Dense_0/kernel"
         if f"{query}/kernel" in tensors and hidden in tensors:
-            return query, axes_of(tensors, hidden, "in, out")[1]
+            axes_of(tensors, hidden, "in, out")
+            pattern = hidden.replace("encoderblock_0", r"encoderblock_\d+")
+            return query, most_common_side(tensors, pattern, 1)
     raise UserError(
         f"the file has no attention or no MLP under {block}, or their numbers are neither 0 and 0 "
         "nor 1 and 3: it is not whole"

@@ -31,7 +31,9 @@ from vit_jax.weights.ecosystem import (
     choose_origin,
     configured_number,
     configured_size,
+    configured_text,
     count_blocks,
+    most_common_side,
     need_heads,
     position_grid,
     side_or_pair,
@@ -146,6 +148,8 @@ _ORIGINS_OF = {
     "dinov2_with_registers": ("dinov2",),
 }
 
+MODEL_TYPES = tuple(_ORIGINS_OF)
+
 # With registers transformers resizes positions with antialiasing, as the authors do.
 _REGISTERS = {"pos_resize": "torch-bicubic-antialias"}
 
@@ -245,13 +249,12 @@ def _kind_of_file(tensors: Tensors, config: Mapping[str, Any]) -> tuple[str, boo
 
 def _mlp(tensors: Tensors) -> tuple[int, bool]:
     """Hidden width of the MLP, and whether it is gated."""
-    block = "encoder.layer.0"
-    for name in (f"{block}.intermediate.dense.weight", f"{block}.mlp.fc1.weight"):
-        if name in tensors:
-            return axes_of(tensors, name, "out, in")[0], False
-    for name in (f"{block}.mlp.weights_out.weight", f"{block}.mlp.down_proj.weight"):
-        if name in tensors:
-            return axes_of(tensors, name, "out, in")[1], True
+    plain, gated = ("intermediate.dense", "mlp.fc1"), ("mlp.weights_out", "mlp.down_proj")
+    for name in (*plain, *gated):
+        if f"encoder.layer.0.{name}.weight" in tensors:
+            axes_of(tensors, f"encoder.layer.0.{name}.weight", "out, in")
+            weights = rf"encoder\.layer\.\d+\.{re.escape(name)}\.weight"
+            return most_common_side(tensors, weights, int(name in gated)), name in gated
     raise UserError("the file has no MLP in block 0 under a name of transformers; it is not whole")
 
 
@@ -283,7 +286,7 @@ def _check_config(config: Mapping[str, Any], **found: int) -> None:
 
 def activation_of(config: Mapping[str, Any]) -> str:
     """Our name of the activation in a configuration; UserError for one that is not here."""
-    named = config.get("hidden_act", "gelu")
+    named = configured_text(config, "hidden_act") or "gelu"
     if named not in ACTIVATIONS:
         raise UserError(
             f"config.json: hidden_act = {named!r} is no activation that ViT has here; there are "
@@ -309,7 +312,8 @@ def class_names_of(config: Mapping[str, Any]) -> tuple[str, ...] | None:
         by_number = {int(number): str(name) for number, name in named.items()}
     except (AttributeError, ValueError):
         by_number = {}
-    if len(by_number) != len(named) or sorted(by_number) != list(range(len(named))):
+    whole = isinstance(named, Mapping) and len(by_number) == len(named)
+    if not whole or sorted(by_number) != list(range(len(named))):
         raise UserError(
             "config.json: id2label should name the outputs 0, 1, 2 and so on, each once; it has "
             f"{str(named)[:80]}"

@@ -19,7 +19,7 @@ from typing import Any
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models.legal import pair
-from vit_jax.weights import timm, timm_writing
+from vit_jax.weights import timm_arguments, timm_writing
 from vit_jax.weights.ecosystem import (
     HALF,
     Asked,
@@ -95,7 +95,7 @@ _PREFIXES = ("", "params/", "opt/target/")  # what may stand before all of Googl
 def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
     """What a file with timm's names holds."""
     config = config or {}
-    pretrained = configured_section(config, "pretrained_cfg")
+    pretrained = timm_arguments.pretrained_of(config)
     arguments = configured_section(config, "model_args")
     found = None
     if "architecture" in config:
@@ -115,7 +115,7 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
     tokens = axes_of(tensors, "blocks.0.mlp_tokens.fc1.weight", "out, in")[1]
     size = asked.image_size or configured_size(arguments, "img_size")
     if size is None:
-        size = timm.input_size_of(pretrained)
+        size = timm_arguments.input_size_of(pretrained)
     fields = {
         "num_classes": _outputs(tensors, "head.weight", 0),
         "image_size": side_or_pair(_image_size(tokens, tuple(patch), size)),
@@ -127,12 +127,12 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
         "channel_mlp_width": hidden["channels"],
         **origin.fields,
     }
-    names = pretrained.get("label_names") if fields["num_classes"] else None
+    names = timm_arguments.label_names(config, fields["num_classes"])
     return Description(
         fields,
-        {**origin.preprocessing, **timm.preprocessing_of({}, pretrained, tuple(patch))},
+        {**origin.preprocessing, **timm_arguments.preprocessing_of({}, pretrained, tuple(patch))},
         origin_name,
-        tuple(names) if names else None,
+        names,
     )
 
 
@@ -255,6 +255,7 @@ _TIMM = Ecosystem(
     describe=describe_timm,
     config=timm_config,
     architecture="Mixer",
+    others=r"(gmixer|gmlp|resmlp)_.*",
 )
 
 ECOSYSTEMS = (

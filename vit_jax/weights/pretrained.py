@@ -9,9 +9,8 @@ ecosystem knows to be no part of the model.
 
 import json
 import os
-import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,66 +21,12 @@ from vit_jax.models.legal import pair
 from vit_jax.models.registry import MODELS, model_fields
 from vit_jax.models.vit import ViT
 from vit_jax.runs import ModelRecord, unnamed_classes
-from vit_jax.weights import (
-    conv_stem,
-    convnext,
-    efficientnet,
-    files,
-    google,
-    hugging_face,
-    hybrid,
-    mixer,
-    pvt,
-    resnet,
-    swin,
-    timm,
-    torchvision,
-)
-from vit_jax.weights.adapt import variable_shapes
-from vit_jax.weights.ecosystem import Asked, Description, Ecosystem
-from vit_jax.weights.tables import Tensors, apart, joined, read_params, some, write_tensors
-
-# The first that recognises a file reads it: those with more names than a ViT stand in front.
-ECOSYSTEMS = (
-    *hybrid.ECOSYSTEMS,
-    conv_stem.ECOSYSTEM,
-    timm.ECOSYSTEM,
-    hugging_face.ECOSYSTEM,
-    torchvision.ECOSYSTEM,
-    google.ECOSYSTEM,
-    *resnet.ECOSYSTEMS,
-    *convnext.ECOSYSTEMS,
-    *efficientnet.ECOSYSTEMS,
-    *swin.ECOSYSTEMS,
-    *mixer.ECOSYSTEMS,
-    *pvt.ECOSYSTEMS,
-)
-
-# What files of other architectures look like: a name that only they have.
-_OTHERS = {
-    "BEiT, EVA or DINOv3 of timm": (
-        r"blocks\.\d+\.attn\.(q_bias|relative_position_bias_table)",
-        r"(?!.*\.blocks\.).*\.relative_position_bias\.relative_position_bias_table",
-        r"rel_pos_bias\.relative_position_bias_table",
-    ),
-    "Swin of torchvision": (r"features\..*\.relative_position_bias_table",),
-    "Swin v2": (r".*\.cpb_mlp\..*", r".*\.continuous_position_bias_mlp\..*"),
-    "PVT v2": (
-        r"stages\..*\.attn\.sr\..*",
-        r"block1\.0\.mlp\.dwconv\..*",
-        r".*\.spatial_reduction\..*",
-    ),
-    "a hybrid of ViT and another network than BiT's ResNet": (
-        r"patch_embed\.backbone\.(conv1|layer1|\d+)\..*",
-    ),
-    "CLIP or SigLIP of torch": (
-        r"visual\.(transformer|trunk)\..*",
-        r"text_model\..*",
-        r"(.*\.)?vision_model\..*",
-    ),
-    "CaiT": (r"blocks_token_only\..*",),
-    "DINOv3": (r"rope_embed(dings)?\..*",),
-}
+from vit_jax.weights import files
+from vit_jax.weights.adapt import padding_note, variable_shapes
+from vit_jax.weights.ecosystem import MOST_BLOCKS, Asked, Description, Ecosystem
+from vit_jax.weights.read_checks import check_read
+from vit_jax.weights.recognition import ECOSYSTEMS, find_model
+from vit_jax.weights.tables import apart, joined, read_params, write_tensors
 
 
 def read_pretrained(
@@ -96,8 +41,8 @@ def read_pretrained(
         asked: what the file does not say itself, if anything.
         part: which of several sets of weights in one file, such as "model_ema".
 
-    What is peculiar about the file, and what in it is no part of the model, is said on the standard
-    error stream.
+    What is peculiar about the file, such as numbers that are NaN, and what in it is no part of the
+    model, is said on the standard error stream.
 
     Raises:
         UserError: the file cannot be read, is of another architecture, does not say enough, or
@@ -109,66 +54,60 @@ def read_pretrained(
     if processor is not None:
         config = {**(config or {}), "preprocessor": processor}
     try:
-        ecosystem = recognise(tensors)
+        in_file = tensors
+        ecosystem, tensors = find_model(tensors, config)
         tensors = ecosystem.tidy(tensors)
         description = ecosystem.describe(tensors, config, asked or Asked())
         record = make_record(description, ecosystem.architecture)
-        shapes = unstack_blocks(variable_shapes(record.create_model()))
+        model = record.create_model()
+        shapes = unstack_blocks(variable_shapes(model))
         reading = read_params(ecosystem.rows, tensors, joined(shapes))
-        if reading.missing:
-            raise UserError(f"the file holds nothing for {some(reading.missing)} of the model")
-        unknown = [name for name in reading.left_over if not ecosystem.is_ignored(name)]
-        if unknown:
-            raise UserError(
-                f"the model has no place for {some(unknown)}: it is another architecture, or one "
-                f"with parts that {ecosystem.architecture} does not have here"
-            )
+        notes = (
+            *description.notes,
+            *_notes_on_channels(description),
+            *filter(None, [padding_note(model)]),
+            *check_read(ecosystem, tensors, in_file, reading),
+        )
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
-    for note in (*description.notes, *_left_out(ecosystem, reading.left_over)):
+    for note in notes:
         print(f"{source}: {note}", file=sys.stderr)
     return record, apart(reading.params, shapes)
 
 
-def _left_out(ecosystem: Ecosystem, names: Sequence[str]) -> Iterator[str]:
-    """A sentence for each kind of tensor that is no part of the model."""
-    for pattern, reason in ecosystem.ignored.items():
-        if matching := [name for name in names if re.fullmatch(pattern, name)]:
-            yield f"left out: {some(matching)} ({reason})"
-
-
-def recognise(tensors: Tensors) -> Ecosystem:
-    """The ecosystem whose names the tensors have.
-
-    Raises UserError that says which architecture it looks like otherwise.
-    """
-    for looks_like, patterns in _OTHERS.items():
-        if any(re.fullmatch(pattern, name) for pattern in patterns for name in tensors):
-            raise UserError(
-                f"the file looks like {looks_like}, which cannot be read yet; there are ViT and "
-                "its hybrids, DeiT, DeiT III, MAE, DINO, DINOv2, Swin, PVT, MLP-Mixer, ResNet, "
-                "ConvNeXt and EfficientNet"
-            )
-    for ecosystem in ECOSYSTEMS:
-        if ecosystem.recognises(ecosystem.tidy(tensors)):
-            return ecosystem
-    known = ", ".join(dict.fromkeys(ecosystem.name for ecosystem in ECOSYSTEMS))
-    raise UserError(
-        f"its names ({some(list(tensors))}) are of no ecosystem that is known here ({known})"
-    )
+def _notes_on_channels(description: Description) -> list[str]:
+    """A sentence where a mean of three colours stands beside a model of other channels."""
+    channels, mean = description.fields["in_channels"], description.preprocessing.get("mean", ())
+    averaged = for_channels(description.preprocessing, channels)
+    if not averaged or len(set(mean)) == 1:
+        return []
+    numbers = " and ".join(f"{name} {values[0]:.4g}" for name, values in averaged.items())
+    return [
+        f"the mean and std known for it are of three colours, and the model has {channels} "
+        f"channel{'s'[: channels != 1]}: their averages are used for all, {numbers}; where the "
+        "images were normalised by others, write these into model.json of the converted run"
+    ]
 
 
 def make_record(description: Description, architecture: str = "ViT") -> ModelRecord:
     """The record of a described model, by the registered name that it is nearest to."""
+    depths = description.fields.get("depths", ())
+    if sum(depths) > 2 * MOST_BLOCKS:
+        raise UserError(
+            f"the file holds {sum(depths)} blocks in {len(depths)} stages, more than any vision "
+            "model has; they are not built"
+        )
     name = model_name(description.fields, architecture)
     defaults = model_fields(name)
     unknown = set(description.fields) - set(defaults)
     assert not unknown, unknown
+    channels = description.fields["in_channels"]
     preprocessing = Preprocessing(
         **{
             "size": pair(description.fields["image_size"]),
-            "channels": description.fields["in_channels"],
+            "channels": channels,
             **description.preprocessing,
+            **for_channels(description.preprocessing, channels),
         }
     )
     classes = description.fields["num_classes"]
@@ -182,6 +121,20 @@ def make_record(description: Description, architecture: str = "ViT") -> ModelRec
         class_names=names,
         origin=f"weights of {description.origin}",
     )
+
+
+def for_channels(preprocessing: Mapping[str, Any], channels: int) -> dict[str, tuple[float, ...]]:
+    """Mean and std of pixels for a model of so many channels.
+
+    Those of three colours are what origins and libraries write beside any model: for other channels
+    it is their average, one number for all.
+    """
+    found = {name: preprocessing[name] for name in ("mean", "std") if name in preprocessing}
+    return {
+        name: (sum(values) / len(values),)
+        for name, values in found.items()
+        if isinstance(values, Sequence) and len(values) == 3 != channels
+    }
 
 
 # Fields in which a model of a name may differ from what the name stands for.

@@ -104,6 +104,8 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
     stages = range(1, 1 + convolutions.count_stages(tensors, "layer{i}.0.conv1.weight", first=1))
     block = "bottleneck" if "layer1.0.conv3.weight" in tensors else "basic"
     last = 3 if block == "bottleneck" else 2
+    if block == "bottleneck":
+        _check_widths(tensors)
     fields = {
         "num_classes": rows_of(tensors, "fc.weight"),
         "image_size": convolutions.picture_size(asked, convolutions.timm_size(config)),
@@ -124,6 +126,25 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
         origin_name,
         convolutions.timm_names(config, fields["num_classes"]),
     )
+
+
+def _check_widths(tensors: Tensors) -> None:
+    """Raises UserError for convolutions in groups, or wider ones, which have the same names."""
+    middle = "layer1.0.conv2.weight"
+    width, of_each, *_ = axes_of(tensors, middle, CONV_AXES)
+    outputs = axes_of(tensors, "layer1.0.conv3.weight", CONV_AXES)[0]
+    expected = outputs // EXPANSIONS["bottleneck"]
+    if of_each != width:
+        raise UserError(
+            f"{middle} has {width} channels and each reads {of_each}: its convolutions are in "
+            "groups, as those of ResNeXt, which cannot be read yet; the nearest that can is ResNet"
+        )
+    if width != expected:
+        raise UserError(
+            f"{middle} has {width} channels in a block of {outputs}, where a ResNet has "
+            f"{expected}: it is a Wide ResNet, which cannot be read yet; the nearest that can is "
+            "ResNet"
+        )
 
 
 def _check_architecture(config: Mapping[str, Any]) -> None:

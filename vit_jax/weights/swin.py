@@ -25,7 +25,7 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models.legal import pair
 from vit_jax.models.registry import MODELS
-from vit_jax.weights import hugging_face, processors, timm, timm_writing
+from vit_jax.weights import hugging_face, processors, timm_arguments, timm_writing
 from vit_jax.weights.ecosystem import (
     IMAGENET,
     Asked,
@@ -145,7 +145,7 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
     """What a file with the names of timm or of the authors holds; the tensors are tidy."""
     config = config or {}
     arguments = configured_section(config, "model_args")
-    pretrained = configured_section(config, "pretrained_cfg")
+    pretrained = timm_arguments.pretrained_of(config)
     as_authors = any(name.endswith((".relative_position_index", ".attn_mask")) for name in tensors)
     found = "swin" if as_authors and "architecture" not in config else "timm"
     origin_name, origin = choose_origin(asked, TIMM_ORIGINS, found)
@@ -154,7 +154,7 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
             raise UserError(
                 f"config.json: {name} = {arguments[name]!r}, and Swin has {needed!r} here"
             )
-    size = timm.with_size(asked, config).image_size or _size_of_mask(tensors)
+    size = timm_arguments.with_size(asked, config).image_size or _size_of_mask(tensors)
     head = next((n for n in ("head.fc.weight", "head.weight") if n in tensors), None)
     fields = _fields(
         tensors,
@@ -168,11 +168,11 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
     preprocessing = dict(origin.preprocessing)
     if origin_name == "timm" and pair(fields["image_size"]) == (384, 384):
         preprocessing["crop"] = 1.0
-    preprocessing |= timm.preprocessing_of(arguments, pretrained, pair(fields["patch_size"]))
-    names = pretrained.get("label_names") if fields["num_classes"] else None
-    return Description(
-        {**fields, **origin.fields}, preprocessing, origin_name, tuple(names) if names else None
+    preprocessing |= timm_arguments.preprocessing_of(
+        arguments, pretrained, pair(fields["patch_size"])
     )
+    names = timm_arguments.label_names(config, fields["num_classes"])
+    return Description({**fields, **origin.fields}, preprocessing, origin_name, names)
 
 
 def describe_hugging_face(

@@ -24,6 +24,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jaxtyping import Shaped
 
 from vit_jax.errors import UserError
+from vit_jax.weights.limits import show
 
 Tensors = Mapping[str, Shaped[np.ndarray, "..."]]
 Shape = tuple[int, ...]
@@ -169,9 +170,12 @@ def expected_shapes(row: Row, shape: Shape) -> list[Shape]:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first few of many, and how many more there are."""
+    """The first few of many, and how many more there are; odd letters are escaped."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    shown = [
+        name if name.isprintable() and len(name) < 200 else show(name) for name in names[:SHOWN]
+    ]
+    return ", ".join(shown) + more
 
 
 def _find(rows: Sequence[Row], path: str, tensors: Tensors) -> tuple[Row, list[str]] | None:

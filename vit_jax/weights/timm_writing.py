@@ -43,9 +43,9 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
     elif fields["mlp"] == "swiglu":
         architecture = "vit_giant_patch14_dinov2"
     else:
-        architecture = (
-            "vit_base_patch32_clip_224" if fields["embed_norm"] else "vit_base_patch16_224"
-        )
+        # The epsilon is no argument: it is that of the architecture.
+        as_clip = fields["norm_eps"] == 1e-5
+        architecture = "vit_base_patch32_clip_224" if as_clip else "vit_base_patch16_224"
     return {
         "architecture": architecture,
         "num_classes": fields["num_classes"],
@@ -98,8 +98,9 @@ def mlp_ratio(hidden: int, width: int) -> float:
 
 def _check_arguments(fields: Mapping[str, Any]) -> None:
     """Raises UserError for a model that timm's arguments cannot say."""
+    plain = not fields["distilled"] and fields["mlp"] == "plain"
     needed = {
-        "norm_eps": 1e-5 if fields["embed_norm"] else 1e-6,
+        "norm_eps": 1e-5 if plain and fields["norm_eps"] == 1e-5 else 1e-6,
         "norm_order": "pre",
         "positions": "learned",
         "pos_combine": "add",

@@ -6,6 +6,7 @@ for. Its own training and SWAG's share names and shapes and differ in preprocess
 Source of the names and facts: torchvision 0.28, `vision_transformer`, by running it.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from vit_jax.weights.ecosystem import (
     axes_of,
     choose_origin,
     count_blocks,
+    most_common_side,
     need_heads,
     position_grid,
     side_or_pair,
@@ -89,7 +91,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
         "width": width,
         "depth": count_blocks(tensors, r"encoder\.layers\.encoder_layer_(\d+)\.ln_1\.weight"),
         "heads": need_heads(asked, None, width),
-        "mlp_width": axes_of(tensors, hidden, "out, in")[0],
+        "mlp_width": _hidden(tensors, hidden),
         "mlp": "plain",
         "pool": "cls",
         "class_token": True,
@@ -104,6 +106,13 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
     if origin_name == "torchvision" and (width, *patch) == (1024, 16, 16):
         preprocessing["crop"] = _L16_CROP
     return Description(fields, preprocessing, origin_name)
+
+
+def _hidden(tensors: Tensors, first: str) -> int:
+    """The hidden width of the MLPs, from all layers called like the first of block 0."""
+    axes_of(tensors, first, "out, in")
+    pattern = re.escape(first).replace("encoder_layer_0", r"encoder_layer_\d+")
+    return most_common_side(tensors, pattern, 0)
 
 
 ECOSYSTEM = Ecosystem(

@@ -38,7 +38,7 @@ NAMES = ["ant", "bee", "cat", "dog", "eel"]
 
 
 def main():
-    for number, make in enumerate((*TIMM, *ORIGINAL, *TRANSFORMERS, torchvision_vit)):
+    for number, make in enumerate((*TIMM, *ORIGINAL, *TRANSFORMERS, torchvision_vit, *LATER)):
         torch.manual_seed(number)
         make()
 
@@ -46,14 +46,15 @@ def main():
 # -------------------------------------------------------------------------------------------- timm
 
 
-def timm_case(name, *, config=(), **arguments):
+def timm_case(name, *, config=(), architecture="vit_tiny_patch16_224", **arguments):
     """timm's own model, with the `config.json` that timm writes."""
     model = timm_vit(dynamic_img_size=True, **arguments)
-    small = "clip" in name  # tokens so small that the epsilon of norms shows
+    small = arguments.get("pre_norm", False)  # tokens so small that the epsilon of norms shows
     randomise(model, embedding_scale=2**-6 if small else 1.0)
     settings = {
-        "architecture": "vit_tiny_patch16_224",
+        "architecture": architecture,
         "num_classes": CLASSES,
+        **({"global_pool": "token"} if arguments.get("fc_norm") else {}),
         "model_args": {"img_size": SIZE, "patch_size": PATCH, "num_heads": HEADS, **dict(config)},
         "pretrained_cfg": {
             "input_size": [3, SIZE, SIZE],
@@ -87,8 +88,18 @@ TIMM = (
         pre_norm=True,
         act_layer="quick_gelu",
         norm_layer=partial(nn.LayerNorm, eps=1e-5),
+        architecture="vit_base_patch32_clip_quickgelu_224",  # which has that epsilon
         config={"act_layer": "quick_gelu"},
     ),
+)
+
+
+# Behind the others, whose random numbers depend on their place.
+LATER = (
+    # A norm after pooling, of the class token; only the root says which pooling it is.
+    partial(timm_case, "timm_token_fc_norm", fc_norm=True, config={"fc_norm": True}),
+    # A norm before the blocks, as CLIP has it, with the epsilon of all others.
+    partial(timm_case, "timm_pre_norm", pre_norm=True, config={"pre_norm": True}),
 )
 
 
@@ -207,7 +218,7 @@ ORIGINAL = (
     partial(
         original,
         "deit3",
-        None,
+        "deit3",
         resize=by_size,
         prefix=0,
         rename=((".ls1.gamma", ".gamma_1"), (".ls2.gamma", ".gamma_2")),

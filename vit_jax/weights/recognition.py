@@ -1,0 +1,214 @@
+"""Which library wrote a file of weights, and of which architecture they are.
+
+    ecosystem, tensors = find_model(tensors, config)
+
+Names of tensors decide. A `config.json` beside them that names another architecture than those that
+are read here is believed before: some share every name with one that is.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from vit_jax.errors import UserError
+from vit_jax.weights import (
+    conv_stem,
+    convnext,
+    efficientnet,
+    google,
+    hugging_face,
+    hybrid,
+    mixer,
+    prefixes,
+    pvt,
+    resnet,
+    swin,
+    timm,
+    torchvision,
+)
+from vit_jax.weights.ecosystem import Ecosystem
+from vit_jax.weights.limits import show
+from vit_jax.weights.tables import Tensors, some
+
+# The first that recognises a file reads it: those with more names than a ViT stand in front.
+ECOSYSTEMS = (
+    *hybrid.ECOSYSTEMS,
+    conv_stem.ECOSYSTEM,
+    timm.ECOSYSTEM,
+    hugging_face.ECOSYSTEM,
+    torchvision.ECOSYSTEM,
+    google.ECOSYSTEM,
+    *resnet.ECOSYSTEMS,
+    *convnext.ECOSYSTEMS,
+    *efficientnet.ECOSYSTEMS,
+    *swin.ECOSYSTEMS,
+    *mixer.ECOSYSTEMS,
+    *pvt.ECOSYSTEMS,
+)
+
+_READ = (
+    "there are ViT and its hybrids, DeiT, DeiT III, MAE, DINO, DINOv2, Swin, PVT, MLP-Mixer, "
+    "ResNet, ConvNeXt and EfficientNet"
+)
+
+# What files of other architectures look like: a name that only they have.
+_OTHERS = {
+    "BEiT, EVA or DINOv3 of timm": (
+        r"blocks\.\d+\.attn\.(q_bias|relative_position_bias_table)",
+        r"(?!.*\.blocks\.).*\.relative_position_bias\.relative_position_bias_table",
+        r"rel_pos_bias\.relative_position_bias_table",
+    ),
+    "Swin of torchvision": (r"features\..*\.relative_position_bias_table",),
+    "Swin v2": (r".*\.cpb_mlp\..*", r".*\.continuous_position_bias_mlp\..*"),
+    "PVT v2": (
+        r"stages\..*\.attn\.sr\..*",
+        r"block1\.0\.mlp\.dwconv\..*",
+        r".*\.spatial_reduction\..*",
+    ),
+    "a hybrid of ViT and another network than BiT's ResNet": (
+        r"patch_embed\.backbone\.(conv1|layer1|\d+)\..*",
+    ),
+    "CLIP or SigLIP of torch": (
+        r"visual\.(transformer|trunk)\..*",
+        r"text_model\..*",
+        r"(.*\.)?vision_model\..*",
+    ),
+    "CaiT": (r"blocks_token_only\..*",),
+    "DINOv3": (r"rope_embed(dings)?\..*",),
+    "SAM's ViT": (r"blocks\.\d+\.attn\.rel_pos_[hw]", r"(.*\.)?layers\.\d+\.attn\.rel_pos_[hw]"),
+    "a ViT with relative positions of timm": (r"blocks\.\d+\.attn\.rel_pos\..*",),
+    "a ViT with differential attention": (r"blocks\.\d+\.attn\.lambda_[qk]1",),
+    "AIMv2, or another ViT with two first layers in its MLPs": (r"blocks\.\d+\.mlp\.fc1_g\..*",),
+    "BEiT-3, or another ViT with norms inside attention": (r"blocks\.\d+\.attn\.norm\..*",),
+    "SAM 2's Hiera": (r"pos_embed_window",),
+    "Hiera": (
+        r"blocks\.\d+\.proj\.(weight|bias)",
+        r"(.*\.)?encoder\.stages\.\d+\.layers\.\d+\.attn\.qkv\.weight",
+    ),
+    "HRNet": (r"transition1\..*",),
+    "Res2Net": (r"layer1\.0\.convs\.\d+\.weight",),
+    "a ResNet with squeeze and excitation": (r"layer\d+\.\d+\.se\..*",),
+    "ConvNeXt V2": (r".*\.grn\.(weight|bias|gamma|beta)",),
+    "EdgeNeXt": (r"stages\.\d+\.blocks\.\d+\.xca\..*",),
+    "SegFormer": (r"(.*\.)?encoder\.block\.0\.0\.mlp\.dwconv\..*",),
+}
+
+
+def find_model(
+    tensors: Tensors, config: Mapping[str, Any] | None = None
+) -> tuple[Ecosystem, Tensors]:
+    """The ecosystem whose names the tensors have, and the tensors without what stands in front.
+
+    Args:
+        tensors: by their names in the file.
+        config: the `config.json` beside it, if any.
+
+    Raises:
+        UserError: it is another architecture, which the sentence names as far as it can be told.
+    """
+    config = config or {}
+    _check_config(config)
+    named = _named(config)
+    says = f"config.json says that this is {named}, and " if named else ""
+    for level in prefixes.levels(tensors, is_model):
+        if looks_like := _looks_like(level):
+            raise UserError(
+                f"{says}the file looks like {looks_like}, which cannot be read yet; {_READ}"
+            )
+        if ecosystem := _ecosystem_of(level):
+            _check_architecture(ecosystem, config)
+            return ecosystem, level
+    if named:
+        raise UserError(
+            f"{says}its names ({some(list(tensors))}) are of no architecture that is read here; "
+            f"the nearest that is: {_nearest_read(named)}"
+        )
+    known = ", ".join(dict.fromkeys(ecosystem.name for ecosystem in ECOSYSTEMS))
+    raise UserError(
+        f"its names ({some(list(tensors))}) are of no ecosystem that is known here ({known}), and "
+        f"no config.json beside it says what it is; {_READ}"
+    )
+
+
+def recognise(tensors: Tensors) -> Ecosystem:
+    """The ecosystem whose names the tensors have; see `find_model`."""
+    return find_model(tensors)[0]
+
+
+def is_model(tensors: Tensors) -> bool:
+    """Whether the names are those of a model that some ecosystem here has."""
+    return _ecosystem_of(tensors) is not None
+
+
+# ----------------------------------------------------------------------------------------- inside
+
+
+def _ecosystem_of(tensors: Tensors) -> Ecosystem | None:
+    for ecosystem in ECOSYSTEMS:
+        if ecosystem.recognises(ecosystem.tidy(tensors)):
+            return ecosystem
+    return None
+
+
+def _looks_like(tensors: Tensors) -> str | None:
+    for looks_like, patterns in _OTHERS.items():
+        if any(re.fullmatch(pattern, name) for pattern in patterns for name in tensors):
+            return looks_like
+    return None
+
+
+# By model_type of transformers, all that are read.
+_MODEL_TYPES = (*hugging_face.MODEL_TYPES, "swin", "pvt", "resnet", "convnext")
+_WRAPPER = "timm_wrapper"  # transformers' class around any model of timm
+
+# Of what is not read, the nearest that is: the first whose expression matches.
+_NEAREST = {
+    r"swin": "Swin",
+    r"segformer|pvt|mit_b\d|poolformer|twins|glpn": "PVT",
+    r"dino": "DINOv2",
+    r"convn|metaformer|focalnet|\bvan|edgenext|inception_next": "ConvNeXt",
+    r"eff|mobilenet|mnasnet|mixnet|fbnet|tinynet|lcnet|ghostnet|mobileone": "EfficientNet",
+    r"mixer|mlp": "MLP-Mixer",
+    r"res2?ne|detr|regnet|densenet|vgg|dpn|cspnet|hrnet|nfnet|\bdla": "ResNet",
+    r"\b(deit|cait|levit)": "DeiT",
+}
+
+
+def _check_config(config: Mapping[str, Any]) -> None:
+    """Raises UserError where the configuration names a model that is not read here."""
+    kind = config.get("model_type")
+    if kind is None or kind in _MODEL_TYPES or kind == _WRAPPER:
+        return
+    raise UserError(
+        f"config.json says that this is {_named(config)}, which cannot be read; of transformers' "
+        f"models there are {', '.join(_MODEL_TYPES)}; the nearest of them all is "
+        f"{_nearest_read(str(kind))}"
+    )
+
+
+def _check_architecture(ecosystem: Ecosystem, config: Mapping[str, Any]) -> None:
+    """Raises UserError for an architecture of timm that has the names of another one."""
+    name = str(config.get("architecture", ""))
+    if ecosystem.others and re.fullmatch(ecosystem.others, name):
+        raise UserError(
+            f"config.json says that this is {_named(config)}, which has names of "
+            f"{ecosystem.architecture} and computes something else; it cannot be read yet, and the "
+            f"nearest that can is {_nearest_read(name)}"
+        )
+
+
+def _named(config: Mapping[str, Any]) -> str | None:
+    """What the configuration says that the model is; None where it does not."""
+    kind, timms = config.get("model_type"), config.get("architecture")
+    classes = config.get("architectures")
+    if kind is not None and kind != _WRAPPER:
+        by_class = f", {show(classes[0])}" if isinstance(classes, list) and classes else ""
+        return f"model_type = {show(kind)}{by_class} of transformers"
+    if timms is not None:
+        return f"architecture = {show(timms)} of timm"
+    return show(classes[0]) if isinstance(classes, list) and classes else None
+
+
+def _nearest_read(name: str) -> str:
+    found = (ours for like, ours in _NEAREST.items() if re.search(like, name.lower()))
+    return next(found, "ViT")
