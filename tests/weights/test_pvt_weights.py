@@ -151,6 +151,10 @@ def test_heads_that_nobody_says_are_asked_for(tmp_path):
         ({"sequence_reduction_ratios": [8, 4, 2, 1]}, r"have \[4, 4, 2, 1\]"),
         ({"strides": [4, 2, 2, 1]}, "strides = .*different models"),
         ({"depths": "four"}, "depths = 'four' should be a list of whole numbers above 0"),
+        (
+            {"num_attention_heads": []},
+            r"num_attention_heads = .* should be a list of whole numbers",
+        ),
         ({"model_type": "pvt_v2"}, "'pvt_v2' is not PVT"),
         ({"image_size": 128}, "32 x 32 patches of 4 x 4, and the position table has 256 rows"),
     ],

@@ -360,7 +360,8 @@ def _numbers(config: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
     value = config.get(name)
     if value is None:
         return None
-    if not isinstance(value, list) or any(type(n) is not int or n < 1 for n in value):
+    legal = isinstance(value, list) and value
+    if not legal or any(type(n) is not int or n < 1 for n in value):
         raise UserError(
             f"config.json: {name} = {str(value)[:80]!r} should be a list of whole numbers above 0"
         )
