@@ -308,7 +308,7 @@ def test_names_that_are_more_or_fewer_than_the_outputs_are_refused(count, tmp_pa
     names = [f"kind {i}" for i in range(count)]
     for name, change in (
         ("hf_vit", {"id2label": dict(enumerate(names))}),
-        ("timm_vit", {"pretrained_cfg": {"label_names": names}}),
+        ("timm_vit", {"label_names": names}),
     ):
         case = stored(name)
         folder = write_files(tmp_path / name, case.tensors, {**case.config, **change})
