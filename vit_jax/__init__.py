@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vit_jax.data import Preprocessing
     from vit_jax.deploy import Classifier, load, load_pretrained
     from vit_jax.errors import UserError
-    from vit_jax.models import Features, create_model, list_models
+    from vit_jax.models import Features, create_model, list_models, register
 
 __all__ = [
     "Classifier",
@@ -24,6 +24,7 @@ __all__ = [
     "list_models",
     "load",
     "load_pretrained",
+    "register",
 ]
 
 __version__ = "0.1.0"
@@ -37,6 +38,7 @@ _HOMES = {
     "list_models": "models",
     "load": "deploy",
     "load_pretrained": "deploy",
+    "register": "models",
 }
 
 

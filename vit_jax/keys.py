@@ -7,7 +7,7 @@ A key of `augment` whose default is None takes its value from `augment.preset` (
 from dataclasses import dataclass
 from typing import Any
 
-from vit_jax.legal_values import Choice, Flag, Integer, Number, Numbers, Rates, Span, Text
+from vit_jax.legal_values import Choice, Flag, Integer, Modules, Number, Numbers, Rates, Span, Text
 from vit_jax.presets import PRESETS
 
 # What a config sets a key to that whoever runs it has to say.
@@ -26,7 +26,7 @@ class Key:
 
     default: Any
     meaning: str
-    legal: Integer | Number | Numbers | Flag | Choice | Text | Span | Rates
+    legal: Integer | Number | Numbers | Flag | Choice | Text | Span | Rates | Modules
     optional: bool = False
 
 
@@ -38,6 +38,11 @@ def _of_preset(path: str, meaning: str, legal: Integer | Number | Flag | Choice)
 KEYS: dict[str, Key] = {
     "seed": Key(
         0, "random numbers of initialisation, data order, augmentation, dropout", Integer()
+    ),
+    "plugins": Key(
+        "",
+        "modules to import before anything is built, such as my_module; docs/extending.md",
+        Modules(),
     ),
     # Data: where pictures come from and how they are made to fit the model.
     "dataset": Key(
@@ -279,5 +284,6 @@ KEYS: dict[str, Key] = {
 # A run may go on with other values of these: they change neither the data nor the arithmetic.
 FREE_KEYS = (
     *("mesh", "log", "checkpoint", "device", "resume", "profile", "compile_cache"),
+    "plugins",  # a module may be renamed
     *("data.workers", "data.dir", "data.manual_dir", "data.strict"),
 )

@@ -145,6 +145,24 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Modules:
+    """Dotted names of Python modules, with commas between; a tuple of names is legal as well."""
+
+    def describe(self) -> str:
+        return "names of Python modules such as my_module or my_package.nets, with commas between"
+
+    def convert(self, value: Any) -> str:
+        if isinstance(value, str):
+            value = [name.strip() for name in value.split(",") if name.strip()]
+        if not isinstance(value, Sequence) or isinstance(value, bytes):
+            raise ValueError
+        for name in value:
+            if not isinstance(name, str) or not all(p.isidentifier() for p in name.split(".")):
+                raise ValueError(f"{name!r} is no name of a module")
+        return ",".join(value)
+
+
+@dataclass(frozen=True)
 class Rates:
     """Pairs of a regular expression of parameter paths and a factor of their learning rate."""
 

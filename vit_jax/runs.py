@@ -26,6 +26,8 @@ from typing import Any
 
 from vit_jax.data.preprocess import Preprocessing
 from vit_jax.errors import UserError, nearest
+from vit_jax.legal_values import Modules
+from vit_jax.plugins import import_plugins, module_names
 
 FORMAT = 1
 
@@ -47,6 +49,7 @@ class ModelRecord:
         single output is the probability of the second of two classes.
     origin: where the parameters come from.
     versions: of the libraries that wrote them.
+    plugins: modules to import first, where the architecture is a user's own.
     """
 
     name: str
@@ -57,6 +60,7 @@ class ModelRecord:
     origin: str = ""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     format: int = FORMAT
+    plugins: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of JSON values."""
@@ -73,6 +77,7 @@ class ModelRecord:
                 "fields": fields,
                 "preprocessing": Preprocessing.from_dict(record["preprocessing"]),
                 "class_names": tuple(record["class_names"]),
+                "plugins": module_names(Modules().convert(record.get("plugins", ()))),
             }
         )
 
@@ -96,13 +101,26 @@ class ModelRecord:
         )
 
     def create_model(self):
-        """The module that the parameters belong to; UserError where this version has no such."""
-        from vit_jax.models import create_model  # seconds, and a program that is kept needs none
+        """The module that the parameters belong to; UserError where this version has no such.
 
+        Imports the `plugins` where the name is not known without them.
+        """
+        # Seconds, and a program that is kept needs none of it.
+        from vit_jax.models import create_model
+        from vit_jax.models.registry import MODELS
+
+        if self.name not in MODELS:
+            import_plugins(self.plugins, "plugins of the model record (model.json)")
         try:
             return create_model(self.name, **self.fields)
         except (ValueError, TypeError) as error:
-            raise UserError(f"the model record cannot be followed: {error}") from error
+            hint = ""
+            if self.name not in MODELS:
+                hint = (
+                    ' An architecture of your own is found by "plugins" in model.json, the names '
+                    "of the modules that register it; docs/extending.md has an example"
+                )
+            raise UserError(f"the model record cannot be followed: {error}{hint}") from error
 
 
 def unnamed_classes(count: int) -> tuple[str, ...]:
@@ -150,7 +168,7 @@ class RunFolder:
             )
         try:
             return ModelRecord.from_json(record)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise UserError(
                 f"{self.model_file} is no model record ({error}); restore it from a copy"
             ) from error
@@ -336,8 +354,6 @@ class RunFolder:
             folder = self.checkpoints / str(candidate)
             try:
                 variables = checkpoint_files.read_variables(folder, raw)
-                self._compare_model(folder)
-                return self._as_the_model_has_them(variables), candidate
             except Exception as error:  # Orbax raises nearly anything for a damaged file
                 if which == "best" and not folder.exists() and self.find_step("best") != candidate:
                     return self.read_variables("best", raw=raw)  # a better one has replaced it
@@ -346,6 +362,9 @@ class RunFolder:
                     f"checkpoint {candidate} in {self.path} cannot be read: {reason}",
                     file=sys.stderr,
                 )
+                continue
+            self._compare_model(folder)
+            return self._as_the_model_has_them(variables), candidate
         raise UserError(
             f"no readable checkpoint {which!r} in {self.checkpoints}; restore the folder from a "
             "copy or train again"
@@ -390,8 +409,10 @@ class RunFolder:
             return variables  # as nearly all are; to ask the model costs a second
         from vit_jax.models.layout import stack_blocks, unstack_blocks
 
-        stacked = getattr(record.create_model(), "scan_layers", False)
-        return stack_blocks(variables) if stacked else unstack_blocks(variables)
+        model = record.create_model()
+        if not hasattr(model, "scan_layers"):  # it has one form only, the one that was trained
+            return variables
+        return stack_blocks(variables) if model.scan_layers else unstack_blocks(variables)
 
     def _read_json(self, path: Path) -> dict[str, Any]:
         if not self.path.is_dir():

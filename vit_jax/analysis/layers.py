@@ -181,6 +181,7 @@ _forwards = weakref.WeakKeyDictionary[Classifier, dict[str, tuple[Callable, list
 
 def _forward(classifier: Classifier, pool: str) -> tuple[Callable, list[str]]:
     """A function of variables and pictures that gives all layers; once it has run, their names."""
+    check_features(classifier.model)
     known = _forwards.setdefault(classifier, {})
     if pool in known:
         return known[pool]
@@ -203,6 +204,15 @@ def _forward(classifier: Classifier, pool: str) -> tuple[Callable, list[str]]:
 
     known[pool] = forward, names
     return known[pool]
+
+
+def check_features(model: nn.Module) -> None:
+    """Raises UserError for a model that does not say what it saw before its classifier."""
+    if not hasattr(type(model), "features"):
+        raise UserError(
+            f"{type(model).__name__} has no method 'features', which this needs; docs/extending.md "
+            "says what it returns"
+        )
 
 
 def _is_stacked(model: nn.Module) -> bool:

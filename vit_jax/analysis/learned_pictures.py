@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 from matplotlib.figure import Figure
 
-from vit_jax.analysis.layers import sample
+from vit_jax.analysis.layers import check_features, sample
 from vit_jax.analysis.learned import (
     bias_tables,
     first_kernel,
@@ -183,6 +183,7 @@ def pooled_features(
     classifier: Classifier, images: UInt8[np.ndarray, "pictures h w c"], batch_size: int = 64
 ) -> Float[np.ndarray, "pictures width"]:
     """What enters the head for each picture; of a model without pooling the mean of its tokens."""
+    check_features(classifier.model)
 
     @jax.jit
     def forward(variables, images):

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from vit_jax.analysis.layers import Layers, Pooled, real_rows
+from vit_jax.analysis.layers import Layers, Pooled, check_features, real_rows
 from vit_jax.analysis.learned import confidence_interval, knn_accuracy
 from vit_jax.data import Source
 from vit_jax.deploy import Classifier
@@ -74,6 +74,8 @@ def extract(classifier: Classifier, source: Source, batch_size: int = 64) -> Poo
 
     Raises UserError where pictures have several labels, or none can be read.
     """
+
+    check_features(classifier.model)
 
     @jax.jit
     def forward(variables, images):

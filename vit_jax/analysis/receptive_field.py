@@ -26,6 +26,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.analysis.layer_steps import Convolution, layer_steps
+from vit_jax.analysis.layers import check_features
 from vit_jax.errors import UserError, nearest
 from vit_jax.models import legal
 from vit_jax.models.features import Features
@@ -44,6 +45,7 @@ def feature_maps(
     images: Float[Array, "batch height width channels"],
 ) -> dict[str, Float[Array, "batch map_height map_width map_channels"]]:
     """The output of every block as a map, first block first; tokens in front are left out."""
+    check_features(model)
     features, kept = model.apply(variables, images, method="features", mutable=["intermediates"])
     outputs = read_outputs(kept.get("intermediates", {}))
     return {

@@ -16,7 +16,7 @@ from vit_jax.models import (  # noqa: F401
 )
 from vit_jax.models.cross_attention import CrossAttentionBlock
 from vit_jax.models.features import DistilledLogits, Features
-from vit_jax.models.registry import create_model, list_models, model_fields
+from vit_jax.models.registry import create_model, list_models, model_fields, register
 from vit_jax.models.vit import ViT
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "create_model",
     "list_models",
     "model_fields",
+    "register",
 ]

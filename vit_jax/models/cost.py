@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
+from vit_jax.models.attention_kernels import IMPLEMENTATIONS
 from vit_jax.models.legal import pair
 
 
@@ -102,12 +103,12 @@ def trace_cost(model: nn.Module, image_size: int | tuple[int, int] | None = None
     for scope, count in _walk(program):
         macs[_part_of(_module_path(model, scope))] += count
 
-    features = next(result for _, method, result in calls if method == "features")
+    features = next((result for _, method, result in calls if method == "features"), None)
     names = sorted({*parameters, *macs}, key=_display_order)
     return Cost(
         parameters=parameters.total(),
         macs=macs.total(),
-        tokens=features.tokens.shape[1],
+        tokens=features.tokens.shape[1] if features is not None else 0,
         parts=tuple(Part(name, parameters[name], macs[name]) for name in names),
     )
 
@@ -139,10 +140,9 @@ def shape_walk(
 def _model_and_picture(model, image_size) -> tuple[nn.Module, jax.ShapeDtypeStruct]:
     if image_size is not None:
         model = model.clone(image_size=image_size)
-    if hasattr(model, "attention"):
-        model = model.clone(
-            attention="xla"
-        )  # blocks of queries would be counted with their padding
+    if str(getattr(model, "attention", None)) in IMPLEMENTATIONS:
+        # Blocks of queries would be counted with their padding.
+        model = model.clone(attention="xla")
     shape = (1, *pair(model.image_size), model.in_channels)
     return model, jax.ShapeDtypeStruct(shape, jnp.float32)
 

@@ -8,7 +8,9 @@ in `vit_names`.
 import dataclasses
 import difflib
 import fnmatch
+import inspect
 import re
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,11 +28,14 @@ class Preset:
         architecture: the module class.
         fields: the fields that differ from the class's defaults.
         source: where the numbers come from.
+        modules: that have to be imported before this name is known: of the class, and of the call
+            of `register`.
     """
 
     architecture: type[nn.Module]
     fields: dict[str, Any]
     source: str
+    modules: tuple[str, ...]
 
 
 MODELS: dict[str, Preset] = {}
@@ -106,10 +111,75 @@ def suggest_model(name: Any) -> str:
 
 
 def register(name: str, architecture: type[nn.Module], source: str, **fields: Any) -> None:
-    """Adds a name. Raises ValueError if it is taken."""
-    if name in MODELS:
+    """Add a name to those that `create_model` and `config.model.name` take.
+
+    >>> register("TinyNet-S", TinyNet, "my thesis, table 2", width=64)
+
+    A class of the same module and name replaces its older self, as when a notebook's cell is run
+    again.
+
+    Args:
+        name: that nothing else has.
+        architecture: a linen module class with the fields `num_classes`, `image_size` and
+            `in_channels`, defaults for all fields, and `__call__(images, *, train=False)`.
+        source: where the numbers come from.
+        fields: values that differ from the defaults of the class.
+
+    Raises:
+        ValueError: the name is taken, or the class lacks something of this.
+    """
+    caller = sys._getframe(1).f_globals.get("__name__", "__main__")
+    _check_architecture(name, architecture, fields)
+    known = MODELS.get(name)
+    if known is not None and _identity(known.architecture) != _identity(architecture):
         raise ValueError(f"the model name {name!r} is taken already.")
-    MODELS[name] = Preset(architecture, fields, source)
+    if known is not None and architecture.__module__.startswith("vit_jax."):
+        raise ValueError(f"the model name {name!r} is taken already.")
+    modules = tuple(dict.fromkeys((architecture.__module__, caller)))
+    MODELS[name] = Preset(architecture, fields, source, modules)
+
+
+def outside_modules(name: str) -> tuple[str, ...]:
+    """Return the modules outside this package that another process imports to know a name."""
+    modules = get_preset(name).modules
+    return tuple(module for module in modules if module.split(".")[0] != "vit_jax")
+
+
+_REQUIRED = ("num_classes", "image_size", "in_channels")
+
+
+def _check_architecture(name: str, architecture: Any, fields: dict[str, Any]) -> None:
+    """Raises ValueError, with all that is missing, for a class that cannot be trained by name."""
+    if not (isinstance(architecture, type) and issubclass(architecture, nn.Module)):
+        raise ValueError(
+            f"{name}: {architecture!r} is no class of linen modules (flax.linen.Module)."
+        )
+    known = {
+        f.name: f for f in dataclasses.fields(architecture) if f.name not in ("parent", "name")
+    }
+    missing = [f"the field {field!r}" for field in _REQUIRED if field not in known]
+    missing += [
+        f"a default of the field {field!r}"
+        for field, about in known.items()
+        if about.default is dataclasses.MISSING and field not in fields
+    ]
+    call = inspect.signature(architecture.__call__).parameters
+    keywords = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in call.values())
+    if not keywords and ("train" not in call or call["train"].default is inspect.Parameter.empty):
+        missing.append("the argument 'train' of __call__, with the default False")
+    if missing:
+        raise ValueError(
+            f"{name}: the class {architecture.__name__} lacks {', '.join(missing)}; an "
+            f"architecture has the fields {', '.join(_REQUIRED)}, a default for every field, and "
+            "__call__(images, *, train=False)."
+        )
+    for field in fields:
+        if field not in known:
+            raise ValueError(f"{name}: the class {architecture.__name__} has no field {field!r}.")
+
+
+def _identity(architecture: type) -> tuple[str, str]:
+    return architecture.__module__, architecture.__qualname__
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from vit_jax.data import Source
 from vit_jax.durations import Clock
 from vit_jax.errors import UserError
+from vit_jax.models import registry
 from vit_jax.training.sharding import batch_shards
 
 
@@ -87,6 +88,19 @@ def model_fields(config: ConfigDict, source: Source) -> dict[str, Any]:
             "model sees the channels of the images; set one of the two, and the other follows"
         )
     return {**fields, "dtype": config.precision}
+
+
+def fit_precision(config: ConfigDict, name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a model without `dtype` where it has no such field, and computes in float32."""
+    if "dtype" in registry.model_fields(name):
+        return fields
+    if config.precision != "float32":
+        raise UserError(
+            f"precision = {config.precision!r} sets the field 'dtype' of a model, which {name} "
+            "does not have; write --config.precision=float32, or give the class a field "
+            "dtype: str = 'float32' and compute in that type"
+        )
+    return {field: value for field, value in fields.items() if field != "dtype"}
 
 
 def _check_objective(config: ConfigDict, source: Source) -> None:

@@ -31,6 +31,8 @@ from vit_jax.durations import Clock
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
 from vit_jax.models.legal import pair
+from vit_jax.models.registry import outside_modules
+from vit_jax.plugins import import_plugins, module_names
 from vit_jax.runs import ModelRecord
 from vit_jax.training import checks
 from vit_jax.training.distillation import ANSWERS, check_distillation, make_distillation
@@ -253,6 +255,8 @@ def build(
         record: of a model that is trained already, in place of the one in `init_from`.
         only: stands for all splits, where nothing is going to be trained.
     """
+    plugins = module_names(config.plugins)
+    import_plugins(plugins, "--config.plugins")
     mesh = make_mesh(find_devices(config.device), **config.mesh)
 
     sources = {"train": only, "test": only} if only else _open_sources(config, class_names, split)
@@ -264,6 +268,7 @@ def build(
     fields = {**inherited, **checks.model_fields(config, train_source)}
     name = trained.name if trained else config.model.name or DEFAULT_MODEL
     try:
+        fields = checks.fit_precision(config, name, fields)
         model = create_model(name, **fields)
     except (ValueError, TypeError) as error:
         raise UserError(f"model: {error}") from error
@@ -304,6 +309,7 @@ def build(
             + (f", from {config.init_from}" if config.init_from else "")
             + (f", taught by {teacher.source} ({teacher.fingerprint})" if teacher else ""),
             versions=library_versions(),
+            plugins=tuple(dict.fromkeys((*plugins, *outside_modules(name)))),
         ),
         start=start.fit(model, tuple(train_source.class_names)) if start else None,
         augment=augment,

@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 from vit_jax.config import flatten
 from vit_jax.data import Source
 from vit_jax.errors import Diverged
+from vit_jax.plugins import NOT_IMPORTABLE
 from vit_jax.runs import EVALUATE, INSIDE, RESULT, TRAIN, RunFolder
 from vit_jax.training import distributed, out_of_memory
 from vit_jax.training.checkpoints import Checkpoints
@@ -296,6 +297,11 @@ class Loop:
         self.report.say(f"classes in order: {', '.join(names[:20])}{more}")
         for note in dict.fromkeys(n for s in experiment.sources.values() for n in s.notes):
             self.report.say(f"note: {note}")
+        if set(experiment.record.plugins) & set(NOT_IMPORTABLE):
+            self.report.say(
+                "warning: the model's class is defined or registered in a script, a notebook or a "
+                "config, so other processes cannot load this run; docs/extending.md says how"
+            )
         if classes == 1:
             self.report.say("warning: the data have a single class, so there is nothing to learn")
         self._measure_limits()

@@ -71,6 +71,7 @@ def inherited_fields(config: ConfigDict, record: ModelRecord) -> dict[str, Any]:
     Raises:
         UserError: `model.name` is set, and is a model of another size.
     """
+    trained = record.create_model()  # imports the module of an architecture of the user's own
     own = {**model_fields(record.name), **record.fields}
     name = config.model.name
     if name is not None and name != record.name:
@@ -88,7 +89,6 @@ def inherited_fields(config: ConfigDict, record: ModelRecord) -> dict[str, Any]:
                 f"({record.name}); leave model.name out to take the model of the weights"
             )
     inherited = {key: value for key, value in record.fields.items() if key not in _OF_THE_RUN}
-    trained = record.create_model()
     if not isinstance(trained, ViT):
         return inherited
     # Another pool would do without a class token that is there, or want one that is not.

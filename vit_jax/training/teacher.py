@@ -83,8 +83,10 @@ def open_teacher(
     """
     try:
         record, variables = open_weights(source)
-        record = dataclasses.replace(record, fields={**record.fields, "dtype": dtype})
         model = record.create_model()
+        if hasattr(model, "dtype"):
+            record = dataclasses.replace(record, fields={**record.fields, "dtype": dtype})
+            model = record.create_model()
         _check(record, model, variables, of_student, class_names)
     except UserError as error:
         raise UserError(f"distillation.teacher = {source!r}: {error}") from error

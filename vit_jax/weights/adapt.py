@@ -20,7 +20,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jaxtyping import Array, Float
 
 from vit_jax.errors import UserError
-from vit_jax.models.layout import stack_blocks, unstack_blocks
+from vit_jax.models.layout import match_layout, unstack_blocks
 from vit_jax.models.legal import pair
 from vit_jax.models.positions import PositionTable, resize_positions
 
@@ -68,7 +68,8 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
             has the paths and both shapes.
     """
     old = flatten_dict(unstack_blocks(params), sep="/")
-    shapes = flatten_dict(unstack_blocks(parameter_shapes(model)), sep="/")
+    wanted = parameter_shapes(model)
+    shapes = flatten_dict(unstack_blocks(wanted), sep="/")
     new, fresh, resized, wrong = {}, [], [], []
     for path, leaf in shapes.items():
         shape = leaf.shape
@@ -98,8 +99,7 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
         raise UserError(f"the weights do not fit the model: {'; '.join(wrong[:4])}{more}")
     nested = unflatten_dict(new, sep="/")
     left_out = tuple(path for path in old if path not in shapes)
-    if getattr(model, "scan_layers", False):
-        nested = stack_blocks(nested)
+    nested = match_layout(nested, like=wanted)
     return Adapted(nested, tuple(fresh), tuple(resized), left_out)
 
 

@@ -2,8 +2,11 @@
 
 import dataclasses
 import os
+from pathlib import Path
 from typing import Any
 
+from vit_jax.errors import UserError
+from vit_jax.models.registry import MODELS
 from vit_jax.runs import ModelRecord, RunFolder
 from vit_jax.weights.ecosystem import Asked
 from vit_jax.weights.hub import fetch
@@ -35,5 +38,12 @@ def open_weights(
     run = RunFolder(path)
     if not run.is_run():
         return read_pretrained(path, asked, part=part)
+    record = run.read_model()
+    if record.plugins and record.name not in MODELS and not Path(source).exists():
+        raise UserError(
+            f"{source} is a model of the module {', '.join(record.plugins)}, and what comes from "
+            "elsewhere imports nothing; get that module, read it, and import it first "
+            "(--config.plugins does)"
+        )
     variables, _ = run.read_variables()
-    return run.read_model(), variables
+    return record, variables
