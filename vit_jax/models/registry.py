@@ -151,9 +151,10 @@ _REQUIRED = ("num_classes", "image_size", "in_channels")
 def _check_architecture(name: str, architecture: Any, fields: dict[str, Any]) -> None:
     """Raises ValueError, with all that is missing, for a class that cannot be trained by name."""
     if not (isinstance(architecture, type) and issubclass(architecture, nn.Module)):
-        raise ValueError(
-            f"{name}: {architecture!r} is no class of linen modules (flax.linen.Module)."
+        given = getattr(
+            architecture, "__name__", f"an object of type {type(architecture).__name__}"
         )
+        raise ValueError(f"{name}: {given} is no class of linen modules (flax.linen.Module).")
     known = {
         f.name: f for f in dataclasses.fields(architecture) if f.name not in ("parent", "name")
     }
