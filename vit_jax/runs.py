@@ -354,6 +354,9 @@ class RunFolder:
             folder = self.checkpoints / str(candidate)
             try:
                 variables = checkpoint_files.read_variables(folder, raw)
+                self._compare_model(folder)
+            except UserError:
+                raise  # it is not the checkpoint that is at fault
             except Exception as error:  # Orbax raises nearly anything for a damaged file
                 if which == "best" and not folder.exists() and self.find_step("best") != candidate:
                     return self.read_variables("best", raw=raw)  # a better one has replaced it
@@ -363,7 +366,6 @@ class RunFolder:
                     file=sys.stderr,
                 )
                 continue
-            self._compare_model(folder)
             return self._as_the_model_has_them(variables), candidate
         raise UserError(
             f"no readable checkpoint {which!r} in {self.checkpoints}; restore the folder from a "
