@@ -206,7 +206,6 @@ def test_what_is_written_reads_as_the_same_model(name, to, tmp_path):
 # timm's config.json cannot say an epsilon, and transformers has the class token only for a pool.
 REFUSED = {
     ("hf_vit", "timm"),
-    ("hf_vit_headless", "timm"),
     ("hf_deit", "timm"),
     ("hf_deit_distilled", "timm"),
     ("hf_mae", "timm"),
