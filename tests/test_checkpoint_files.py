@@ -159,3 +159,13 @@ def test_a_model_record_that_is_not_the_one_saved_is_told(run, capsys):
     told = capsys.readouterr().err
     assert "preprocessing.mean [0.1, 0.2, 0.3] -> [0.1, 0.3, 0.3]" in told
     assert "class_names" not in told  # people write them
+
+
+def test_a_full_disk_is_told_with_the_folder_and_the_room_that_is_needed(tmp_path, monkeypatch):
+    def no_room(*_, **__):
+        raise ValueError("RESOURCE_EXHAUSTED: No space left on device")
+
+    monkeypatch.setattr(checkpoint_files, "save_args", no_room)
+    said = "checkpoints .*No space left.*up to 0.0 MiB are needed and .* MiB are free"
+    with pytest.raises(UserError, match=said):
+        RunFolder(tmp_path / "run").write_variables(VARIABLES)

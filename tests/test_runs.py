@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from vit_jax import checkpoint_files
 from vit_jax.checksums import sealed
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
@@ -96,6 +97,26 @@ def test_a_new_best_counts_from_when_its_checkpoint_is_whole(tmp_path):
     assert run.find_step("best") == 4
     with_checkpoints(run, 8)
     assert run.find_step("best") == 8
+
+
+@pytest.mark.parametrize("which", ["last", "best"])
+def test_a_checkpoint_that_is_replaced_while_it_is_read_leads_to_the_new_one(
+    tmp_path, monkeypatch, which
+):
+    run = RunFolder(tmp_path)
+    with_checkpoints(run, 4)
+    lines = [{"kind": "evaluate", "step": step, "best": True} for step in (4, 8)]
+    run.metrics_file.write_text("\n".join(map(json.dumps, lines)))
+
+    def read(folder, raw):
+        if folder.name == "8":
+            return {"params": {"a": 8}}
+        with_checkpoints(run, 8)
+        shutil.rmtree(run.checkpoints / "4")
+        raise FileNotFoundError("its files are gone")
+
+    monkeypatch.setattr(checkpoint_files, "read_variables", read)
+    assert run.read_variables(which) == ({"params": {"a": 8}}, 8)
 
 
 def test_a_best_checkpoint_that_is_gone_is_not_replaced_in_silence(tmp_path):

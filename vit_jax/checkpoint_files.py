@@ -21,6 +21,7 @@ import jax
 import numpy as np
 
 from vit_jax.checksums import MODULUS, checksum, sealed, unsealed
+from vit_jax.errors import UserError, is_disk_full, room_left
 
 if TYPE_CHECKING:  # half a second, which reading what is whole does not need
     import orbax.checkpoint as ocp
@@ -183,16 +184,17 @@ def say_unchecked(folder: Path) -> None:
 # --------------------------------------------------------------------------------- state, variables
 
 
-def save_args(state: Any, record: Mapping[str, Any] | None = None) -> "ocp.args.Composite":
+def save_args(state: Any, record: Mapping[str, Any]) -> "ocp.args.Composite":
     """Return what a CheckpointManager needs to write a whole checkpoint."""
     import orbax.checkpoint as ocp
 
     from vit_jax.checkpoint_handler import ChecksumSave
 
-    items = {"state": ocp.args.PyTreeSave(state), "checksums": ChecksumSave(state)}
-    if record is not None:
-        items["record"] = ocp.args.JsonSave(sealed(record))
-    return ocp.args.Composite(**items)
+    return ocp.args.Composite(
+        state=ocp.args.PyTreeSave(state),
+        checksums=ChecksumSave(state),
+        record=ocp.args.JsonSave(sealed(record)),
+    )
 
 
 def read_state(folder: Path, abstract: Any) -> Any:
@@ -279,6 +281,33 @@ def _read_arrays(state: Path, saved: Mapping[str, Leaf]) -> dict[str, np.ndarray
             raise ValueError(f"{path} has another shape than was saved")
         reading[path] = store.result().read()
     return {path: array.result() for path, array in reading.items()}
+
+
+def write_variables(
+    checkpoints: Path, variables: Mapping[str, Any], record: Mapping[str, Any]
+) -> None:
+    """Write variables that no training has made as checkpoint 0 of a folder of checkpoints.
+
+    Raises UserError where they cannot be written.
+    """
+    import orbax.checkpoint as ocp
+
+    state = {"params": variables["params"]}
+    if others := {name: tree for name, tree in variables.items() if name != "params"}:
+        state["model_state"] = others
+    try:
+        with ocp.CheckpointManager(checkpoints.resolve()) as manager:
+            manager.save(0, args=save_args(state, record))
+    except Exception as error:  # Orbax raises nearly anything for a disk that is full
+        room = ""
+        if is_disk_full(error):
+            size = sum(leaf.nbytes for leaf in leaves(state).values())
+            room = f"; {room_left(checkpoints, size)}"
+        reason = str(error).strip().split("\n")[0][:300]
+        raise UserError(
+            f"the weights could not be written to {checkpoints} ({reason}{room}); make room or fix "
+            "the permissions, and write them to an empty folder again"
+        ) from error
 
 
 def _tree(folder: Path) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 MODULUS = 2**64
 
 _BLOCK = 2**16  # elements that are taken at a time: their 64-bit copies stay in the cache
+_COUNT = np.arange(_BLOCK, dtype=np.uint64)
 _SEAL = "crc32"
 
 
@@ -59,9 +60,10 @@ def _sum(bits: np.ndarray, start: list[int], strides: list[int]) -> int:
     plain = bits.astype(np.uint64)[np.newaxis]  # one axis stays: arrays wrap around in silence
     weighted = np.zeros_like(plain)
     for axis in reversed(range(bits.ndim)):
-        index = (np.arange(bits.shape[axis], dtype=np.uint64) + start[axis]) * strides[axis]
-        weighted = weighted.sum(-1) + plain @ index.astype(np.uint64)
-        plain = plain.sum(-1)
+        total = plain.sum(-1)
+        placed = plain @ _COUNT[: bits.shape[axis]] + total * np.uint64(start[axis])
+        weighted = weighted.sum(-1) + placed * np.uint64(strides[axis])
+        plain = total
     return 2 * int(weighted[0]) + int(plain[0])
 
 

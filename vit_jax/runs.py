@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from vit_jax.data.preprocess import Preprocessing
-from vit_jax.errors import UserError, nearest
+from vit_jax.errors import UserError, nearest, writing
 from vit_jax.legal_values import Modules
 from vit_jax.plugins import import_plugins, module_names
 
@@ -358,8 +358,8 @@ class RunFolder:
             except UserError:
                 raise  # it is not the checkpoint that is at fault
             except Exception as error:  # Orbax raises nearly anything for a damaged file
-                if which == "best" and not folder.exists() and self.find_step("best") != candidate:
-                    return self.read_variables("best", raw=raw)  # a better one has replaced it
+                if self._is_replaced(which, candidate):
+                    return self.read_variables(which, raw=raw)
                 reason = str(error).split("\n")[0][:200]
                 print(
                     f"checkpoint {candidate} in {self.path} cannot be read: {reason}",
@@ -377,16 +377,16 @@ class RunFolder:
 
         record: of their model, which later readings are compared with.
         """
-        from vit_jax import checkpoint_files  # Orbax is slow to import
+        from vit_jax import checkpoint_files
 
-        state = {"params": variables["params"]}
-        if others := {name: tree for name, tree in variables.items() if name != "params"}:
-            state["model_state"] = others
-        import orbax.checkpoint as ocp
+        saved = {} if record is None else {"model": record.to_json()}
+        checkpoint_files.write_variables(self.checkpoints, variables, saved)
 
-        with ocp.CheckpointManager(self.checkpoints.resolve()) as manager:
-            saved = {} if record is None else {"model": record.to_json()}
-            manager.save(0, args=checkpoint_files.save_args(state, saved))
+    def _is_replaced(self, which: int | str, step: int) -> bool:
+        """Whether a training has replaced a checkpoint by a newer one while it was read."""
+        if which not in ("last", "best") or (self.checkpoints / str(step)).exists():
+            return False
+        return self.find_step(which) != step
 
     def _compare_model(self, folder: Path) -> None:
         """Says where `model.json` is not the record that a checkpoint was written with."""
@@ -437,7 +437,7 @@ class RunFolder:
         """Writes all or nothing, so that a crash leaves the old file whole."""
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(path.name + ".tmp")
-        with draft.open("w", encoding="utf-8") as file:
+        with writing(path), draft.open("w", encoding="utf-8") as file:
             file.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
             file.flush()
             os.fsync(file.fileno())  # or a power failure could leave the new name of no content

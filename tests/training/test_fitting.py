@@ -18,6 +18,7 @@ from vit_jax.runs import RunFolder
 from vit_jax.training import fit
 from vit_jax.training.experiment import Experiment, build
 from vit_jax.training.metrics import Predictions
+from vit_jax.training.reopen import reopen
 from vit_jax.training.reporting import Reporter
 
 ROOT = Path(__file__).parents[2]
@@ -318,6 +319,10 @@ def test_a_finished_run_gets_its_records_back(tiny_config, tmp_path, capsys):
         assert (run.path / name).read_bytes() == whole[name]
         assert f"{name} cannot be read" in capsys.readouterr().err
     run.config_file.write_bytes(whole["config.json"].replace(b'"seed": 0', b'"seed": 2'))
+    reopen(run.path)
+    assert "config.json is not what the last checkpoint was saved with (seed: 0 -> 2)" in (
+        capsys.readouterr().err
+    )
     assert not fit(tiny_config(), run.path).trained
     assert run.config_file.read_bytes() == whole["config.json"]
     assert "config.json has been changed (seed: 2 -> 0)" in capsys.readouterr().err

@@ -9,7 +9,9 @@ import os
 import sys
 from dataclasses import dataclass
 
-from vit_jax.config import default_config, restore_config
+from ml_collections import ConfigDict
+
+from vit_jax.config import default_config, differences, restore_config
 from vit_jax.data import Source, list_splits, open_source
 from vit_jax.errors import UserError
 from vit_jax.runs import ModelRecord, RunFolder
@@ -57,6 +59,7 @@ def reopen(path: str | os.PathLike, dataset: str = "", split: str = "test") -> R
     other = _open_other(folder, record, dataset, split) if dataset else None
     if folder.config_file.exists():
         config, only = restore_config(folder.read_config()), None
+        _compare_config(folder, config)
     elif dataset:  # weights that were converted
         config, only = restore_config(default_config()), other
         config.dataset = dataset
@@ -72,6 +75,19 @@ def reopen(path: str | os.PathLike, dataset: str = "", split: str = "test") -> R
     )
     _check_classes(folder, record, config.dataset, experiment.record.class_names)
     return Reopened(folder, experiment, other)
+
+
+def _compare_config(folder: RunFolder, config: ConfigDict) -> None:
+    """Says where `config.json` is not the configuration that the run was trained with."""
+    saved = folder.read_last_record().get("config")
+    if saved is None:
+        return
+    if changed := differences(restore_config(saved).to_dict(), config.to_dict()):
+        print(
+            f"warning: {folder.config_file} is not what the last checkpoint was saved with "
+            f"({', '.join(changed)}); if nobody has changed it on purpose it is damaged",
+            file=sys.stderr,
+        )
 
 
 def open_other(path: str | os.PathLike, dataset: str, split: str) -> Source:

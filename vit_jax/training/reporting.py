@@ -176,8 +176,9 @@ class MetricsLog:
     def _copy(self, line: dict[str, Any]) -> None:
         group = f"{line['kind']}_{line['split']}" if "split" in line else line["kind"]
         scalars = {f"{group}/{n}": value for n, value in line.items() if isinstance(value, float)}
-        for name, value in scalars.items():
-            self._tensorboard.add_scalar(name, value, line["step"])
+        with writing(self._run.tensorboard):
+            for name, value in scalars.items():
+                self._tensorboard.add_scalar(name, value, line["step"])
         if self._wandb is not None:
             self._wandb.write(scalars, line["step"])
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import jax
 
-from vit_jax.errors import UserError
+from vit_jax.errors import UserError, writing
 from vit_jax.runs import RunFolder
 
 try:
@@ -63,9 +63,10 @@ def run_lock(run: RunFolder, warn: Callable[[str], None]) -> Iterator[None]:
                 "sure that nothing else trains there"
             )
         held_by = f"process {os.getpid()} on {socket.gethostname()}\n"
-        file.truncate(0)
-        file.write(held_by)
-        file.flush()
+        with writing(run.lock_file):
+            file.truncate(0)
+            file.write(held_by)
+            file.flush()
         run.hold(held_by)
         try:
             yield
