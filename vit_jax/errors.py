@@ -10,9 +10,10 @@ import difflib
 import errno
 import os
 import shutil
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from vit_jax.text import tell
 
 EXIT_DONE = 0
 EXIT_INTERNAL_FAULT = 1
@@ -64,7 +65,7 @@ def explained(error: Exception) -> int:
         )
     if not isinstance(error, (UserError, Diverged)):
         return EXIT_INTERNAL_FAULT
-    print(f"error: {error}", file=sys.stderr)
+    tell(f"error: {error}", error=True)
     return EXIT_DIVERGED if isinstance(error, Diverged) else EXIT_USER_ERROR
 
 

@@ -18,6 +18,7 @@ Nothing here runs code from a file: configuration and records are JSON, paramete
 
 import dataclasses
 import json
+import math
 import os
 import sys
 from dataclasses import dataclass
@@ -194,7 +195,10 @@ class RunFolder:
         self._write_json(self.hardware_file, hardware)
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """The lines of `metrics.jsonl`; one that a crash has cut off is left out."""
+        """The lines of `metrics.jsonl`; one that a crash has cut off is left out.
+
+        JSON has no number that is not finite: null stands for one, and NaN is returned.
+        """
         if not self.metrics_file.exists():
             return []
         lines = []
@@ -208,7 +212,7 @@ class RunFolder:
                 and isinstance(values.get("step"), int)
                 and "kind" in values
             ):
-                lines.append(values)
+                lines.append({k: math.nan if v is None else v for k, v in values.items()})
         return lines
 
     def steps(self) -> list[int]:
@@ -438,7 +442,7 @@ class RunFolder:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(path.name + ".tmp")
         with writing(path), draft.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+            file.write(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
             file.flush()
             os.fsync(file.fileno())  # or a power failure could leave the new name of no content
         os.replace(draft, path)

@@ -164,3 +164,25 @@ def test_floats_are_normalised_as_bytes_are():
 def test_what_is_no_attack_is_one_sentence(options, told, vit):
     with pytest.raises(UserError, match=told):
         pgd(*vit, EPS, **options)
+
+
+def as_it_is(images):
+    """A normaliser that changes nothing."""
+    return images
+
+
+class BlindInTheDark(nn.Module):
+    """Logits of a mean, and NaN where that is below one half less a little."""
+
+    @nn.compact
+    def __call__(self, images, train=False):
+        mean = images.mean(axis=(1, 2, 3))
+        return jnp.where(mean < 0.48, jnp.nan, mean)[:, None] * jnp.array([1.0, -1.0])
+
+
+def test_a_picture_without_finite_logits_is_what_an_attack_looks_for():
+    """Darker is less of class 0, and beyond the border there is no answer at all."""
+    pixels = np.full((1, 2, 2, 1), 0.5, np.float32)
+    changed = pgd(BlindInTheDark(), {}, as_it_is, pixels, np.array([0]), 0.1)
+    assert np.isfinite(changed).all() and np.abs(changed - pixels).max() <= 0.1 + 1e-6
+    assert np.isnan(BlindInTheDark().apply({}, changed)).all()

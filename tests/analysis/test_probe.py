@@ -161,3 +161,24 @@ def test_features_of_any_size_are_brought_to_deviation_1():
         assert linear_probe(train, train) == 1
         [result] = few_shot(train, train, shots=[5])
     assert result.accuracy == 1
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_test_picture_whose_features_are_not_finite_is_wrong_for_every_probe(value):
+    """All are of class 0, which the first of equals or of NaN would be."""
+    train, test = clusters(200), clusters(80, seed=1)
+    test = Pooled(test.features[test.labels == 0], np.zeros(20, int))
+    test.features[:5] = value
+    assert linear_probe(train, test) == 15 / 20
+    assert knn(train, test, 5) == 15 / 20
+    assert [one.accuracy for one in few_shot(train, test, shots=(5,))] == [pytest.approx(15 / 20)]
+    test.features[:] = value
+    assert linear_probe(train, test) == knn(train, test, 5) == 0
+
+
+def test_features_to_learn_from_that_are_not_finite_are_one_sentence():
+    train, test = clusters(200), clusters(8, seed=1)
+    train.features[3, 0] = np.nan
+    for probe in (linear_probe, knn, few_shot):
+        with pytest.raises(UserError, match="not finite in 1 of 200 images"):
+            probe(train, test)

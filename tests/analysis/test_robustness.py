@@ -14,12 +14,14 @@ from PIL import Image
 from vit_jax import progress
 from vit_jax.analysis.contestants import Contestant, Score, choose_pictures
 from vit_jax.analysis.robustness import Result, corruption_errors, measure
+from vit_jax.analysis.robustness_report import notes, record
 from vit_jax.analysis.robustness_suite import KINDS, Options, Perturbation, make_suite, usual_cells
 from vit_jax.cli import main
 from vit_jax.data import BadPictures, Preprocessing, Source, open_source
 from vit_jax.data.examples import MemoryExamples
 from vit_jax.deploy import Classifier
 from vit_jax.errors import UserError
+from vit_jax.text import to_json
 
 
 class Brightest(nn.Module):
@@ -379,3 +381,24 @@ def test_models_that_see_other_sizes_are_compared_too(quadrants):
     assert (small.size, large.size) == ((16, 16), (32, 32))
     assert jnp.all(small.accuracies("rotation")[[0, 8]] == large.accuracies("rotation")[[0, 8]])
     assert len(large.of_kind("shift")[0].levels) > len(small.of_kind("shift")[0].levels)
+
+
+class Undecided(Brightest):
+    """Gives no finite logits to pictures whose first quadrant is the brightest."""
+
+    @nn.compact
+    def __call__(self, images, train=False):
+        light = super().__call__(images, train)
+        return jnp.where(light.argmax(-1, keepdims=True) == 0, jnp.nan, light)
+
+
+@pytest.mark.parametrize("among", [None, (0, 1)])
+def test_pictures_without_finite_logits_are_wrong_and_counted(quadrants, among):
+    one = contestant(quadrants, among=among)
+    one.classifier.model = Undecided()
+    [result] = measure([one], only=["shift"])
+    right = 10 if among else 15  # of classes 2 and 3 nothing is right where they are no answers
+    assert result.clean[0] == right - 5 * bool(among) and result.clean.nonfinite == 5
+    assert any("brightest gave logits that are not finite" in note for note in notes([result]))
+    text = to_json(record([result], {}))
+    assert json.loads(text)["runs"][0]["clean"] == {"accuracy": result.clean.accuracy, "loss": None}

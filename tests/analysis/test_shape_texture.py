@@ -37,6 +37,14 @@ class ByColour(nn.Module):
         return 10.0 * jnp.eye(4)[answer]
 
 
+class Blind(nn.Module):
+    """Has no finite logits for anything."""
+
+    @nn.compact
+    def __call__(self, images, train=False):
+        return jnp.full((len(images), 4), jnp.nan)
+
+
 @pytest.fixture
 def classifier():
     # Pixels reach the model as they are.
@@ -125,3 +133,12 @@ def test_a_file_of_categories_that_does_not_fit_is_one_sentence(content, told, t
     file.write_text(content)
     with pytest.raises(UserError, match=told):
         Categories.read(file, CLASSES)
+
+
+def test_a_picture_without_finite_logits_is_decided_for_nothing(folder, classifier):
+    """The first category, which argmax takes of NaN, is that of a shape and of a texture."""
+    classifier.class_names = ("cat", "car", "clock", "truck")
+    classifier.model = Blind()
+    decisions = decide(classifier, list_pictures(folder), Categories.named(classifier.class_names))
+    assert (decisions.by_shape, decisions.by_texture) == (0, 0)
+    assert set(decisions.decided) == {-1}

@@ -536,3 +536,12 @@ def test_two_updates_of_the_recipe_of_the_paper_change_every_leaf(tmp_path, monk
     leaves = changed(before, after.params)
     assert all(leaves.values()), leaves
     assert int(after.step) == 2 and int(after.bad_steps.total) == 0
+
+
+def test_a_teacher_without_finite_logits_teaches_nothing_and_agrees_with_nobody():
+    """The step has no loss, so that it changes nothing and is reported."""
+    blind = Distillation(Supervised(Heads(False)), lambda _: jnp.full((2, 3), jnp.nan), "hard")
+    params = Heads(False).init(jax.random.key(0), None)["params"]
+    batch = {"image": jnp.zeros((2, 1)), "label": jnp.array(LABELS)}
+    loss, _, metrics, _ = blind.loss(params, {}, batch, jax.random.key(0), True)
+    assert np.isnan(loss) and metrics["teacher_agreement"] == 0

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +18,11 @@ from vit_jax.errors import Diverged, UserError
 from vit_jax.runs import RunFolder
 from vit_jax.training import fit
 from vit_jax.training.experiment import Experiment, build
+from vit_jax.training.loop import Loop
 from vit_jax.training.metrics import Predictions
 from vit_jax.training.reopen import reopen
 from vit_jax.training.reporting import Reporter
+from vit_jax.training.state import TrainState
 
 ROOT = Path(__file__).parents[2]
 
@@ -363,3 +366,49 @@ def test_a_run_folder_that_goes_ends_the_run_with_a_sentence(
     if how == "renamed":
         assert RunFolder(tmp_path / "renamed").steps() == [3]
     assert fit(tiny_config({"log.every": "2"}), run).result is not None  # nothing is in the way
+
+
+@pytest.mark.parametrize(
+    ("metrics", "best"),
+    [
+        ({"accuracy": 0.5}, True),
+        ({"accuracy": 0.0}, True),  # of a run that has just begun
+        ({"accuracy": 0.9, "nonfinite": 1}, False),
+        ({"accuracy": float("nan")}, False),
+        ({"accuracy": float("inf")}, False),
+    ],
+)
+def test_an_evaluation_without_an_answer_to_every_image_is_never_best(metrics, best):
+    loop = SimpleNamespace(
+        experiment=SimpleNamespace(objective=SimpleNamespace(criterion="accuracy")),
+        log=SimpleNamespace(lines=[]),
+    )
+    assert Loop._is_best(loop, metrics) is best
+
+
+def test_a_model_that_has_no_answer_is_told_counted_and_logged_as_json(
+    tiny_config, tmp_path, monkeypatch, capsys
+):
+    """Parameters that turn NaN between the last step and the evaluation."""
+    variables = TrainState.variables
+
+    def poisoned(self, *, raw=False):
+        return jax.tree.map(lambda x: x * jnp.nan, variables(self, raw=raw))
+
+    monkeypatch.setattr(TrainState, "variables", poisoned)
+    changes = {"data.train": "train[:80%]", "data.validation": "train[80%:]"}
+    outcome = fit(tiny_config(changes), tmp_path / "run")
+    told = {"accuracy": 0.0, "top5_accuracy": 0.0, "balanced_accuracy": 0.0, "nonfinite": 360}
+    assert told.items() <= outcome.result.items()
+    said = capsys.readouterr().err
+    assert "of 360 test images 360 got logits that are not finite" in said
+    assert "best so far" not in said and outcome.run.best_step() is None
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    text = outcome.run.metrics_file.read_text().splitlines()
+    assert json.loads(text[-1], parse_constant=refuse)["loss"] is None
+    assert np.isnan(outcome.run.result()["loss"])
+    assert not fit(tiny_config(changes), tmp_path / "run").trained
+    assert outcome.run.metrics_file.read_text().splitlines() == text

@@ -8,8 +8,10 @@ import pytest
 
 from vit_jax.errors import UserError
 from vit_jax.training.metrics import (
+    NO_ANSWER,
     MultiLabelPredictions,
     Predictions,
+    nonfinite_warning,
     read_per_class,
     read_predictions,
     write_per_class,
@@ -109,8 +111,69 @@ def test_data_without_any_label_have_no_precision_and_no_nan():
     assert none.metrics(2) == {"mean_average_precision": 0.0, "exact_match": 1.0}
 
 
-def test_a_diverged_model_has_no_average_precision_and_nothing_breaks():
-    labels = np.array([[1, 0], [0, 1]], bool)
-    lost = MultiLabelPredictions(labels, np.full((2, 2), np.nan))
-    metrics = lost.metrics(2)
-    assert np.isnan(metrics["mean_average_precision"]) and metrics["exact_match"] == 0
+@pytest.mark.parametrize(
+    "labels", [np.zeros((2, 3), bool), np.ones((2, 3), bool), np.eye(2, 3) > 0]
+)
+def test_a_model_without_any_answer_is_wrong_about_every_label(labels):
+    lost = MultiLabelPredictions(labels, np.full((2, 3), np.nan))
+    assert lost.metrics(3) == {"mean_average_precision": 0.0, "exact_match": 0.0, "nonfinite": 2}
+    for row in lost.per_class(["x", "y", "z"]):
+        assert not row.recall and not row.precision and not row.average_precision
+
+
+def test_one_row_without_an_answer_costs_what_it_is_worth_in_each_class():
+    """Row 1 has none. By hand, of class 0 (yes, yes, no): one of two found, at once, 1/2 in sum.
+
+    Of class 1 (no, no, yes) row 1 stands before the others, row 2 at rank 2: 1/2.
+    """
+    labels = np.array([[1, 0], [1, 0], [0, 1]], bool)
+    given = MultiLabelPredictions(labels, np.array([[0.9, 0.1], [np.nan, 0.2], [0.3, 0.8]]))
+    first, second = given.per_class(["x", "y"])
+    assert (first.recall, first.precision, first.average_precision) == (0.5, 1.0, 0.5)
+    assert (second.recall, second.precision, second.average_precision) == (1.0, 0.5, 0.5)
+    assert given.metrics(2) == {
+        "mean_average_precision": 0.5, "exact_match": pytest.approx(2 / 3), "nonfinite": 1,
+    }  # fmt: skip
+
+
+def lost():
+    """Four images of classes 0, 0, 1, 5; without an answer to the second and the last."""
+    return Predictions(
+        labels=np.array([0, 0, 1, 5]),
+        predicted=np.array([0, NO_ANSWER, 0, NO_ANSWER]),
+        confidence=np.array([0.5, np.nan, 0.75, np.nan], np.float32),
+        rank=np.array([0, 0, 5, 0]),  # even where somebody else's rank says first
+        index=np.arange(4),
+    )
+
+
+def test_images_without_an_answer_are_wrong_in_every_class_and_counted():
+    assert lost().metrics(6) == {
+        "balanced_accuracy": pytest.approx((1 / 2 + 0 + 0) / 3),
+        "top5_accuracy": 1 / 4,
+        "nonfinite": 2,
+    }
+    rows = lost().per_class("abcdef")
+    assert [row.recall for row in rows] == [0.5, 0.0, None, None, None, 0.0]
+    assert [row.precision for row in rows] == [0.5, None, None, None, None, None]
+    assert "nonfinite" not in PREDICTIONS.metrics(6)
+
+
+def test_images_without_an_answer_have_an_empty_one_in_the_table(tmp_path):
+    path = tmp_path / "predictions.csv"
+    Source.class_names, names = tuple("abcdef"), Source.class_names
+    try:
+        write_predictions(lost(), Source(), path)
+    finally:
+        Source.class_names = names
+    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        assert [row["predicted"] for row in csv.DictReader(file)] == ["a", "", "a", ""]
+    read = read_predictions(path, tuple("abcdef"))
+    for field in dataclasses.fields(Predictions):
+        np.testing.assert_array_equal(getattr(read, field.name), getattr(lost(), field.name))
+
+
+def test_the_warning_counts_in_words():
+    assert nonfinite_warning({"examples": 9}, "test") is None
+    warning = nonfinite_warning({"examples": 1000, "nonfinite": 3}, "validation")
+    assert warning.startswith("of 1,000 validation images 3 got logits that are not finite")

@@ -207,4 +207,46 @@ def test_the_rank_counts_what_is_more_probable_and_the_first_of_equals_comes_fir
 
 def test_what_is_no_number_is_not_among_the_five_best():
     _, outputs = evaluated(Supervised(Given()), [[np.nan] * 7, [1.0, np.nan] + [0.0] * 5], [3, 0])
-    assert outputs["rank"].tolist() == [7, 1]
+    assert outputs["rank"].tolist() == [7, 7]
+
+
+ROWS = {
+    "NaN everywhere": [np.nan] * 3,
+    "NaN for the true class": [np.nan, 1.0, 2.0],
+    "NaN for another class": [5.0, np.nan, 0.0],
+    "infinite for the true class": [np.inf, 0.0, 0.0],
+    "minus infinity for another class": [5.0, -np.inf, 0.0],
+}
+
+
+@pytest.mark.parametrize("logits", ROWS.values(), ids=ROWS)
+@pytest.mark.parametrize("kind", ["softmax", "sigmoid"])
+def test_a_row_that_is_not_finite_is_wrong_whatever_its_class(logits, kind):
+    """The true class is 0, of which argmax would be right in every row; the second row is right."""
+    objective = Supervised(Given(), kind=kind)
+    sums, outputs = evaluated(objective, [logits, [0.0, 4.0, 0.0]], [0, 1])
+    assert (sums["accuracy"], sums["weight"]) == (1, 2)
+    assert outputs["predicted"].tolist() == [-1, 1]
+    assert outputs["rank"].tolist() == [3, 0]
+    assert np.isnan(outputs["confidence"]).tolist() == [True, False]
+    assert run(objective, [logits], [0], train=True)[1] == {"accuracy": 0.0}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_single_output_and_several_labels_that_are_not_finite_are_wrong(value):
+    objective = Supervised(Given(), kind="sigmoid")
+    for label in (0, 1):
+        sums, outputs = evaluated(objective, [[value]], [label])
+        assert sums["accuracy"] == 0 and outputs["predicted"].tolist() == [-1]
+    objective = Supervised(Given(), kind="sigmoid", multi_label=True)
+    labels = np.array([[0, 0, 1], [0, 0, 1]], np.float32)  # "no" would be right twice
+    sums, outputs = evaluated(objective, [[-1.0, value, 1.0], [-1.0, -1.0, 1.0]], labels)
+    assert sums["label_accuracy"] == 1
+    assert np.isnan(outputs["probabilities"]).all(axis=1).tolist() == [True, False]
+
+
+def test_padding_that_is_not_finite_counts_for_nothing():
+    batch = {"image": jnp.array([[np.nan] * 2, [0.0, 0.0]]), "label": jnp.array([0, 0])}
+    sums, _ = Supervised(Given()).evaluate({}, {}, {**batch, "mask": jnp.array([0.0, 1.0])})
+    assert float(sums["loss"]) == pytest.approx(np.log(2), rel=1e-6)
+    assert (float(sums["accuracy"]), float(sums["weight"])) == (1.0, 1.0)

@@ -168,6 +168,7 @@ def _ascend(model, normalise, norm, steps, variables, images, labels, start, eps
             direction = jnp.sign(gradient)
         else:
             direction = gradient / jnp.maximum(_length(gradient), 1e-30)
+        direction = jnp.nan_to_num(direction, nan=0.0)  # a picture has no pixels that are NaN
         return within(pixels + step_size * direction), best, highest
 
     pixels = origin if start is None else within(origin + eps * start)
@@ -179,8 +180,11 @@ def _ascend(model, normalise, norm, steps, variables, images, labels, start, eps
 
 
 def _higher(pixels, loss, best, highest):
-    """For every picture whichever of two points has the higher loss, and that loss."""
-    better = loss > highest
+    """For every picture whichever of two points has the higher loss, and that loss.
+
+    A loss that is NaN is the highest: there the model has no answer.
+    """
+    better = (loss > highest) | jnp.isnan(loss)
     return jnp.where(better[:, None, None, None], pixels, best), jnp.maximum(loss, highest)
 
 

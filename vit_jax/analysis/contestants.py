@@ -19,15 +19,20 @@ from vit_jax.data import Preprocessing, Source
 from vit_jax.deploy import Classifier, load
 from vit_jax.errors import UserError
 from vit_jax.runs import RunFolder
+from vit_jax.training.objectives import finite_rows
 from vit_jax.training.reopen import open_other, reopen
 
 
 class Score(NamedTuple):
-    """right: how many pictures. loss: the sum of their cross-entropies. pictures: of how many."""
+    """right: how many pictures. loss: the sum of their cross-entropies. pictures: of how many.
+
+    nonfinite: to how many the model gave logits that are not all finite, which are wrong.
+    """
 
     right: int = 0
     loss: float = 0.0
     pictures: int = 0
+    nonfinite: int = 0
 
     @property
     def accuracy(self) -> float:
@@ -146,17 +151,17 @@ class Judge:
             bytes_ = images.dtype == jnp.uint8
             inputs = preprocessing.normalize(images) if bytes_ else self._normalise(images)
             logits = class_logits(model.apply(variables, inputs, train=False))
-            losses = cross_entropy(logits, labels)
+            losses, finite = cross_entropy(logits, labels), finite_rows(logits)
             if among is not None:
                 others = jnp.ones(logits.shape[-1], bool).at[jnp.array(among)].set(False)
                 logits = jnp.where(others, -jnp.inf, logits)
-            return logits.argmax(axis=-1) == labels, losses
+            return (logits.argmax(axis=-1) == labels) & finite, losses, ~finite
 
         self._judge = judge
 
     def score(self, images: np.ndarray, numbers: np.ndarray) -> Score:
         """How many of some pictures, uint8 or floats of 0 to 1, it has right."""
-        right, losses = self._judge(
+        right, losses, nonfinite = self._judge(
             self._classifier.variables, self._padded(images), self._padded(self._labels[numbers])
         )
         count = len(images)
@@ -164,6 +169,7 @@ class Judge:
             int(np.asarray(right)[:count].sum()),
             float(np.asarray(losses, np.float64)[:count].sum()),
             count,
+            int(np.asarray(nonfinite)[:count].sum()),
         )
 
     def attacked(

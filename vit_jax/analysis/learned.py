@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Int
 
 from vit_jax.errors import UserError
 from vit_jax.models.layout import unstack_blocks
+from vit_jax.text import counted
 
 # Where architectures keep the kernel that sees the picture; the first that is there.
 _FIRST_KERNELS = (
@@ -212,7 +213,13 @@ def nearest_neighbours(
 
     Args:
         among: where neighbours are looked for; None: among the same pictures, itself left out.
+
+    Raises:
+        UserError: features that are not finite, which are near to nothing.
     """
+    for given in (features, among):
+        if given is not None:
+            check_finite(given)
     ours = _directions(features)
     similarity = ours @ (ours if among is None else _directions(among)).T
     if among is None:
@@ -230,16 +237,35 @@ def knn_accuracy(
 ) -> float:
     """Accuracy of the class that most of the nearest pictures have, by cosine similarity.
 
-    Of classes with as many neighbours, the one with the larger sum of similarities.
+    Of classes with as many neighbours, the one with the larger sum of similarities. A test picture
+    whose features are not finite has no neighbours and counts as wrong.
+
+    Raises:
+        UserError: features to learn from that are not finite.
     """
-    found = nearest_neighbours(test, train, neighbours)
-    classes = int(max(labels.max(), test_labels.max())) + 1
+    finite = np.isfinite(test).all(axis=1)
+    found = nearest_neighbours(test[finite], train, neighbours)
+    classes, numbers = np.unique(labels, return_inverse=True)  # of many, few may be there
     # Votes count; similarities, at most 1 each, only decide between equals.
-    votes = np.zeros((len(test), classes))
-    rows = np.arange(len(test))[:, None]
+    votes = np.zeros((len(found.numbers), len(classes)))
+    rows = np.arange(len(found.numbers))[:, None]
     tie_break = (found.similarity + 1) / (2 * neighbours + 1)
-    np.add.at(votes, (rows, labels[found.numbers]), 1 + tie_break / 2)
-    return float((votes.argmax(axis=1) == test_labels).mean())
+    np.add.at(votes, (rows, numbers[found.numbers]), 1 + tie_break / 2)
+    right = classes[votes.argmax(axis=1)] == test_labels[finite]
+    return float(right.sum() / len(test))
+
+
+def check_finite(features: Float[np.ndarray, "pictures width"], of: str = "") -> None:
+    """Raise UserError where features are not finite.
+
+    of: of what they are, such as the name of a layer.
+    """
+    bad = int(np.count_nonzero(~np.isfinite(features).all(axis=1)))
+    if bad:
+        raise UserError(
+            f"features{f' of {of}' if of else ''} are not finite in {bad:,} of "
+            f"{counted(len(features), 'image')}: the model has diverged; take another checkpoint"
+        )
 
 
 def confidence_interval(accuracy: float, examples: int, z: float = 1.96) -> tuple[float, float]:

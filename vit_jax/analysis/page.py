@@ -8,8 +8,10 @@ ground that they are drawn on.
 import base64
 import re
 from collections.abc import Iterable, Sequence
-from html import escape
+from html import escape as escape_html
 from typing import NamedTuple
+
+from vit_jax.text import printable
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #1c2127; --soft: #57606a; --ground: #fff;
@@ -106,6 +108,11 @@ def picture(png: bytes, alt: str, caption: str, wide: bool = False) -> str:
         f'src="data:image/png;base64,{data}"></div>'
         f"<figcaption>{escape(caption)}</figcaption></figure>"
     )
+
+
+def escape(text: str) -> str:
+    """Return text from outside as HTML: no markup, no control or direction characters."""
+    return escape_html(printable(text))
 
 
 def _anchor(title: str) -> str:

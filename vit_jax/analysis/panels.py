@@ -3,11 +3,14 @@
 import numpy as np
 from matplotlib.axes import Axes
 
+from vit_jax.text import printable
+
 MOST_NAMED_CLASSES = 40  # beyond that, names on an axis are a grey smear
 
 
 def short_name(name: str, longest: int = 20) -> str:
     """A name that fits beside a picture; the end of a long one is left out."""
+    name = printable(name)
     return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vit_jax.analysis.layers import Layers, Pooled, check_features, real_rows
-from vit_jax.analysis.learned import confidence_interval, knn_accuracy
+from vit_jax.analysis.learned import check_finite, confidence_interval, knn_accuracy
 from vit_jax.data import Source
 from vit_jax.deploy import Classifier
 from vit_jax.errors import UserError
@@ -121,8 +121,7 @@ def probe_layers(
     for number, layer in enumerate(train.features):
         of_train, of_test = train.pooled(layer), test.pooled(layer)
         for one in (of_train, of_test):
-            if not np.isfinite(one.features).all():
-                raise UserError(f"features of {layer} are not finite: the model has diverged")
+            check_finite(one.features, layer)
         probes.append(
             LayerProbe(
                 layer,
@@ -139,6 +138,9 @@ def probe_layers(
 def linear_probe(train: Pooled, test: Pooled, *, l2: float = 1.0) -> float:
     """Accuracy on `test` of multinomial logistic regression on the features of `train`.
 
+    As in `few_shot` and `knn`, a test picture whose features are not finite counts as wrong, and
+    such features to learn from are a UserError.
+
     Fitted by L-BFGS, so there is no learning rate to choose (as in Radford et al. 2021, CLIP,
     appendix A.3).
 
@@ -147,9 +149,10 @@ def linear_probe(train: Pooled, test: Pooled, *, l2: float = 1.0) -> float:
     """
     from sklearn.linear_model import LogisticRegression  # slow to import
 
+    check_finite(train.features)
     normed, normed_test = _normed(train.features, test.features)
     regression = LogisticRegression(C=1 / l2, max_iter=1000).fit(normed, train.labels)
-    return float(regression.score(normed_test, test.labels))
+    return _accuracy(regression.predict, normed_test, test.labels)
 
 
 def few_shot(
@@ -172,6 +175,7 @@ def few_shot(
         l2: strength of the penalty on the weights.
         seed: of the draws.
     """
+    check_finite(train.features)
     classes, counts = np.unique(train.labels, return_counts=True)
     results = []
     for count in shots:
@@ -246,8 +250,11 @@ def _ridge_accuracy(
     x, x_test = _normed(train.features[chosen], test.features)
     targets = np.where(train.labels[chosen][:, None] == classes, 1.0, -1.0)
     weights = ridge(x, targets - targets.mean(0), l2)
-    predicted = classes[np.argmax(x_test @ weights + targets.mean(0), axis=1)]
-    return float(np.mean(predicted == test.labels))
+
+    def predict(x: np.ndarray) -> np.ndarray:
+        return classes[np.argmax(x @ weights + targets.mean(0), axis=1)]
+
+    return _accuracy(predict, x_test, test.labels)
 
 
 def ridge(
@@ -262,6 +269,15 @@ def ridge(
     if pictures < width:
         return x.T @ np.linalg.solve(x @ x.T + l2 * np.eye(pictures), y)
     return np.linalg.solve(x.T @ x + l2 * np.eye(width), x.T @ y)
+
+
+def _accuracy(
+    predict: Callable[[np.ndarray], np.ndarray], x: np.ndarray, labels: Int[np.ndarray, " pictures"]
+) -> float:
+    """The share of right answers; features that are not finite have none."""
+    finite = np.isfinite(x).all(axis=1)
+    right = int(np.sum(predict(x[finite]) == labels[finite])) if finite.any() else 0
+    return right / len(labels)
 
 
 def _normed(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

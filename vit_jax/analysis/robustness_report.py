@@ -3,7 +3,6 @@
 The measuring is in `robustness.py`, the drawing in `robustness_plots.py`.
 """
 
-import json
 import math
 import os
 import warnings
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from rich.markup import escape
 from rich.table import Table
 
 from vit_jax.analysis.panels import short_name
@@ -29,6 +27,7 @@ from vit_jax.analysis.robustness_suite import Perturbation
 from vit_jax.analysis.shape_texture import Decisions
 from vit_jax.csv_files import write_csv
 from vit_jax.errors import UserError
+from vit_jax.text import counted, table_cell, to_json
 
 # --------------------------------------------------------------------------------------- the screen
 
@@ -51,7 +50,7 @@ def _level_table(axis: str, tests: Sequence[Perturbation], results: Sequence[Res
     several = len(results) > 1
     levels = {level: level_name(test, level) for test in tests for level in test.levels}
     kinds = ", ".join(dict.fromkeys(test.kind.replace("_", " ") for test in tests))
-    table = Table("accuracy, %", title=f"{kinds} by {escape(axis)}", title_justify="left")
+    table = Table("accuracy, %", title=f"{kinds} by {table_cell(axis)}", title_justify="left")
     if several:
         table.add_column("run", overflow="fold")
     for heading in ("clean", *levels.values(), "mean"):
@@ -74,7 +73,7 @@ def _level_table(axis: str, tests: Sequence[Perturbation], results: Sequence[Res
 
 
 def _add_row(table: Table, name: str, result: Result, values: np.ndarray, several: bool) -> None:
-    cells = [name.replace("_", " "), *([escape(result.name)] if several else [])]
+    cells = [name.replace("_", " "), *([table_cell(result.name)] if several else [])]
     numbers = (result.clean.accuracy, *values, values.mean())
     table.add_row(*cells, *(f"{100 * number:.1f}" for number in numbers))
 
@@ -89,7 +88,7 @@ def _map_table(results: Sequence[Result]) -> Table:
             values = result.accuracies(test.name)
             numbers = (result.clean.accuracy, values.mean(), values.max(), values.min())
             side = test.axis.removeprefix("place of a square of ")
-            table.add_row(escape(result.name), side, *(f"{100 * n:.1f}" for n in numbers))
+            table.add_row(table_cell(result.name), side, *(f"{100 * n:.1f}" for n in numbers))
     return table
 
 
@@ -111,7 +110,7 @@ def _summary(results: Sequence[Result]) -> Table:
             numbers += [errors.mean_error, errors.mean_rise]
             numbers += [errors.mce, errors.relative_mce] if several else []
         cells = ("-" if number is None else f"{100 * number:.1f}" for number in numbers)
-        table.add_row(escape(result.name), *cells)
+        table.add_row(table_cell(result.name), *cells)
     return table
 
 
@@ -124,7 +123,7 @@ def shape_table(decisions: Mapping[str, Decisions]) -> Table:
         total = len(made.decided)
         counts = (total, made.by_shape, made.by_texture, total - made.by_shape - made.by_texture)
         bias = "-" if made.shape_bias is None else f"{100 * made.shape_bias:.1f}"
-        table.add_row(escape(name), *(f"{count:,}" for count in counts), bias)
+        table.add_row(table_cell(name), *(f"{count:,}" for count in counts), bias)
     return table
 
 
@@ -136,6 +135,13 @@ def notes(results: Sequence[Result]) -> Iterator[str]:
         f"{pictures:,} pictures: the standard error of an accuracy is at most {error:.1f} points; "
         "pictures are changed after resizing and cropping, as the model sees them"
     )
+    for result in results:
+        scores = [result.clean, *(score for of in result.scores.values() for score in of)]
+        if nonfinite := sum(score.nonfinite for score in scores):
+            yield (
+                f"{result.name} gave logits that are not finite {counted(nonfinite, 'time')}, "
+                f"{result.clean.nonfinite:,} of these to unchanged images; they count as wrong"
+            )
     if len({result.size for result in results}) > 1:
         sizes = ", ".join(f"{r.name} {r.size[0]} x {r.size[1]}" for r in results)
         yield (
@@ -164,6 +170,7 @@ def record(results: Sequence[Result], decisions: Mapping[str, Decisions]) -> dic
             {
                 "run": result.name,
                 "size": list(result.size),
+                "nonfinite": result.clean.nonfinite,
                 "pictures": result.clean.pictures,
                 "clean": {
                     "accuracy": result.clean.accuracy,
@@ -176,6 +183,7 @@ def record(results: Sequence[Result], decisions: Mapping[str, Decisions]) -> dic
                         "levels": list(test.levels),
                         "accuracy": [score.accuracy for score in result.scores[test.name]],
                         "loss": [s.loss / s.pictures for s in result.scores[test.name]],
+                        "nonfinite": [score.nonfinite for score in result.scores[test.name]],
                     }
                     for test in result.tests
                 ],
@@ -235,7 +243,7 @@ def write(
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / "robustness.json"]
-    text = json.dumps(told, ensure_ascii=False, indent=1)
+    text = to_json(told, indent=1)
     files[0].write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
     figures: dict[str, Figure | None] = {}
     if results:

@@ -27,6 +27,8 @@ from vit_jax.analysis.attacks import class_logits
 from vit_jax.data.paths import is_hidden, is_picture_name
 from vit_jax.deploy import Classifier
 from vit_jax.errors import UserError, nearest
+from vit_jax.training.metrics import NO_ANSWER
+from vit_jax.training.objectives import finite_rows
 
 _NAME = re.compile(r"(?P<shape>.*\D)\d+-(?P<texture>.*\D)\d+")
 _FORM = "PATH/airplane/airplane1-bicycle2.png: a folder for each shape; shape, number, -, texture"
@@ -97,7 +99,8 @@ class Categories:
 class Decisions:
     """What a model decided on pictures whose shape and texture are of different categories.
 
-    categories: their names. shapes, textures, decided: numbers among them, one for each picture.
+    categories: their names. shapes, textures, decided: numbers among them, one for each picture;
+        `NO_ANSWER` is decided where the model's logits are not finite.
     """
 
     categories: tuple[str, ...]
@@ -186,7 +189,8 @@ def decide(
         logits = classifier.model.apply(variables, images, train=False)
         # A sigmoid of one output is the softmax of the two logits that stand for it.
         softmax = classifier.activation == "softmax" or logits.shape[-1] == 1
-        return jax.nn.softmax(class_logits(logits)) if softmax else jax.nn.sigmoid(logits)
+        probabilities = jax.nn.softmax(class_logits(logits)) if softmax else jax.nn.sigmoid(logits)
+        return jnp.where(finite_rows(logits)[:, None], probabilities, jnp.nan)
 
     decided = []
     for start in range(0, len(pictures), batch_size):
@@ -200,7 +204,9 @@ def decide(
         )
         padding = np.zeros((batch_size - len(block), *images.shape[1:]), np.uint8)
         probabilities = forward(classifier.variables, jnp.concatenate([images, padding]))
-        decided.append(categories.probabilities(probabilities[: len(block)]).argmax(axis=1))
+        of_categories = categories.probabilities(probabilities[: len(block)])
+        finite = np.isfinite(of_categories).all(axis=1)
+        decided.append(np.where(finite, of_categories.argmax(axis=1), NO_ANSWER))
     progress(len(pictures), len(pictures))
     return Decisions(
         tuple(names),

@@ -1,6 +1,5 @@
 """The command `data`."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from vit_jax.commands.screens import print_table
 from vit_jax.progress import progress_bars
+from vit_jax.text import tell, to_json
 
 
 def data(
@@ -53,8 +53,8 @@ def data(
         report = examine(sources, limit=None if full else LIMIT, progress=progress)
     files = write(folder, dataset, report, next(iter(sources.values())), preset, size)
     if as_json:
-        return print(json.dumps({"dataset": dataset, **report.to_dict()}, ensure_ascii=False))
+        return print(to_json({"dataset": dataset, **report.to_dict()}))
     for table in tables(report):
         print_table(table)
     for line in lines(report, files):
-        print(line)
+        tell(line)

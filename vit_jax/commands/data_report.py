@@ -5,13 +5,11 @@ The looking itself is in `vit_jax/data/doctor.py`, the drawing in `vit_jax/data/
 
 import csv
 import itertools
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 
 from vit_jax.data import Augment, Preprocessing, Source, list_splits, open_source
@@ -19,6 +17,7 @@ from vit_jax.data.doctor import Report, SplitReport, Spread
 from vit_jax.data.sheets import augmented_sheet, contact_sheet
 from vit_jax.errors import UserError, nearest
 from vit_jax.presets import PRESETS
+from vit_jax.text import table_cell, to_json
 
 _USUAL_SIZE = 224  # of a model's input, for pictures that are not smaller
 _MOST_NAMED = 100  # unreadable pictures on the screen
@@ -87,7 +86,7 @@ def write(
     # Names of files may hold what is no UTF-8.
     encoding = {"encoding": "utf-8", "errors": "backslashreplace"}
     record = {"dataset": dataset, **report.to_dict()}
-    text = json.dumps(record, ensure_ascii=False, indent=1)
+    text = to_json(record, indent=1)
     (folder / "report.json").write_text(text + "\n", **encoding)
     with (folder / "classes.csv").open("w", newline="", **encoding) as file:
         writer = csv.writer(file)
@@ -117,13 +116,13 @@ def _draw_augmented(source: Source, split: SplitReport, preset: Mapping[str, Any
 
 def tables(report: Report) -> Iterator[Table]:
     """The splits side by side, and the classes with their counts."""
-    splits = Table("", *map(escape, report.splits))
+    splits = Table("", *map(table_cell, report.splits))
     for heading, cell in _ROWS.items():
         splits.add_row(heading, *(cell(split) for split in report.splits.values()))
     yield splits
     classes = Table("class")
     for name in report.splits:
-        classes.add_column(escape(name), justify="right")
+        classes.add_column(table_cell(name), justify="right")
     for row in _class_rows(report):
         classes.add_row(*row)
     yield classes
@@ -162,7 +161,7 @@ def _class_rows(report: Report) -> Iterator[list[str]]:
         if row is None:
             yield [f"({skipped:,} classes between)"]
         else:
-            yield [escape(row[0]), *(f"{count:,}" for count in row[1:])]
+            yield [table_cell(row[0]), *(f"{count:,}" for count in row[1:])]
 
 
 def _spread(spread: Spread | None) -> str:

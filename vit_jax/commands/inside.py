@@ -3,7 +3,6 @@
 Each imports what it needs itself, so that help and mistakes do not wait for JAX.
 """
 
-import json
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +23,7 @@ from vit_jax.commands.options import (
 from vit_jax.commands.screens import print_table
 from vit_jax.errors import UserError
 from vit_jax.progress import progress_bars
+from vit_jax.text import tell, to_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +42,7 @@ def report(
     from vit_jax.runs import RunFolder
 
     write = write_report if quick else write_full_report
-    print(f"The report is {write(RunFolder(run))}; open it in a browser.")
+    tell(f"The report is {write(RunFolder(run))}; open it in a browser.")
 
 
 def attention(
@@ -83,7 +83,7 @@ def attention(
         _save(draw_distances(look_in_turn(classifier, pictures)), distances)
     else:
         _save(draw_attention(classifier, pictures, number, head, asking), output)
-    print(f"The picture is {distances or output}.")
+    tell(f"The picture is {distances or output}.")
 
 
 def probe(
@@ -133,9 +133,9 @@ def probe(
         report.write_csv(as_csv)
     _save(report.figure(), output)
     if as_json:
-        return print(json.dumps(report.to_dict(), ensure_ascii=False))
+        return print(to_json(report.to_dict()))
     train, test = report.pictures
-    print(
+    tell(
         f"Accuracy in % on {test:,} pictures of {split} of probes that learned from {train:,} of "
         f"{train_split}, with intervals of 95 %: of linear probe and {neighbours} neighbours for "
         "other test pictures (Wilson), of shots (pictures of each class) for other draws of the "
@@ -143,7 +143,7 @@ def probe(
     )
     for one in report.runs:
         print_table(report.table(one))
-    print(f"The picture is {output}.")
+    tell(f"The picture is {output}.")
 
 
 def learned(
@@ -185,12 +185,12 @@ def learned(
             if only:
                 has = ", ".join(parts_of(subject))
                 raise UserError(f"--only={only}: {part}: {error}; {run} has {has}") from error
-            print(f"{part}: not drawn, {error}")
+            tell(f"{part}: not drawn, {error}")
             continue
         files = [str(folder / f"{name}.png") for name in figures]
         for file, figure in zip(files, figures.values(), strict=True):
             _save(figure, file)
-        print(f"{part}: {sentence}; {', '.join(files)}")
+        tell(f"{part}: {sentence}; {', '.join(files)}")
 
 
 def _parse_query(text: str) -> int | tuple[int, int]:

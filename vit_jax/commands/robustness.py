@@ -1,7 +1,5 @@
 """The command `robustness`: how much accuracy models keep when their pictures change."""
 
-import json
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +10,7 @@ import typer
 from vit_jax.commands.options import AsJson, Checkpoint, Raw, Run, Split, parse_checkpoint
 from vit_jax.errors import UserError
 from vit_jax.progress import progress_bars
+from vit_jax.text import tell, to_json
 
 if TYPE_CHECKING:  # help does not wait for JAX
     from matplotlib.figure import Figure
@@ -111,7 +110,7 @@ def robustness(
         ]
         suite = make_suite(contestants[0].looks.size, names, options)
         told["dataset"] = contestants[0].source.name
-        print(_what(contestants[0], pictures), file=sys.stderr)
+        tell(_what(contestants[0], pictures), error=True)
         with progress_bars() as show:
             results = measure(
                 contestants,
@@ -127,14 +126,14 @@ def robustness(
     told |= report.record(results, decisions)
     files = report.write(folder, told, results, decisions, drawn, csv_file)
     if as_json:
-        return print(json.dumps(told, ensure_ascii=False))
+        return print(to_json(told))
     for table in report.tables(results):
         print_table(table)
     if decisions:
         print_table(report.shape_table(decisions))
     for note in report.notes(results) if results else ():
-        print(note)
-    print(f"written: {', '.join(map(str, files))}")
+        tell(note)
+    tell(f"written: {', '.join(map(str, files))}")
 
 
 def _names(paths: Sequence[str]) -> list[str]:

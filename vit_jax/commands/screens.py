@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from vit_jax.errors import UserError, nearest, shown
+from vit_jax.text import table_cell, tell
 
 _WIDTH_OF_PIPES = 160
 
@@ -33,7 +33,7 @@ def print_last_screen(run: "RunFolder", result: Mapping[str, Any]) -> None:
         "in Python": f'import vit_jax; classifier = vit_jax.load("{run.path}")',
     }
     for name, value in rows.items():
-        print(f"{name:>14}  {value}")
+        tell(f"{name:>14}  {value}")
 
 
 def in_words(metrics: Mapping[str, Any]) -> tuple[str, str]:
@@ -82,7 +82,7 @@ def print_per_class(rows: Sequence["ClassRow"]) -> None:
     for row in rows:
         shares = [getattr(row, heading) for heading in headings]
         cells = ["-" if share is None else f"{100 * share:.2f} %" for share in shares]
-        table.add_row(escape(row.name), f"{row.examples:,}", *cells)
+        table.add_row(table_cell(row.name), f"{row.examples:,}", *cells)
     print_table(table)
 
 
@@ -114,11 +114,11 @@ def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         for heading in headings[1:]:
             table.add_column(heading, overflow="fold")
         for row in rows:
-            table.add_row(*map(escape, row))
+            table.add_row(*map(table_cell, row))
         return print_table(table)
     widths = [max(len(row[0]) for row in rows), *[0] * (len(headings) - 1)]
     for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
+        tell("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
 
 
 def print_table(table: Table) -> None:

@@ -1,8 +1,6 @@
 """Two commands that use a trained model: `evaluate` and `convert`."""
 
 import dataclasses
-import json
-import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -21,6 +19,7 @@ from vit_jax.commands.options import (
 from vit_jax.commands.screens import in_words, print_per_class
 from vit_jax.errors import UserError
 from vit_jax.progress import Show, progress_bars
+from vit_jax.text import tell, to_json
 
 
 def evaluate(
@@ -41,6 +40,7 @@ def evaluate(
     if data and dataset:
         raise UserError(f"the data are named twice, {data} and --dataset={dataset}; name them once")
     from vit_jax.training.evaluate import evaluate as evaluate_batches
+    from vit_jax.training.metrics import nonfinite_warning
     from vit_jax.training.reopen import reopen
 
     reopened = reopen(run, data or dataset, split)
@@ -57,13 +57,14 @@ def evaluate(
     if as_json:
         classes = {"classes": [dataclasses.asdict(row) for row in rows]} if per_class else {}
         line = {"run": run, "step": step, "split": split, **metrics, **classes}
-        print(json.dumps(line, ensure_ascii=False))
+        print(to_json(line))
     else:
         metric, value = in_words(metrics)
-        print(f"{run}, step {step}, {split}: {metric} {value}, loss {metrics['loss']:.4f}")
+        tell(f"{run}, step {step}, {split}: {metric} {value}, loss {metrics['loss']:.4f}")
         print_per_class(rows)
-    if unreadable:
-        print(f"warning: {unreadable}", file=sys.stderr)
+    for warning in (unreadable, nonfinite_warning(metrics, split)):
+        if warning:
+            tell(f"warning: {warning}", error=True)
 
 
 def _watched(batches: Iterator[dict[str, Any]], total: int, show: Show) -> Iterator[dict[str, Any]]:

@@ -28,7 +28,7 @@ from ml_collections import ConfigDict
 from vit_jax.data import Augment
 from vit_jax.errors import UserError
 from vit_jax.models import DistilledLogits
-from vit_jax.training.objectives import Supervised, apply_model
+from vit_jax.training.objectives import Supervised, apply_model, finite_rows
 from vit_jax.training.teacher import Teacher
 
 ANSWERS = "teacher_logits"  # what they are called in a batch, where they are computed beforehand
@@ -92,7 +92,8 @@ class Distillation:
         losses += self.alpha * self.teacher_losses(head_dist, taught)
         losses *= supervised.weights(batch["label"], own_share, train)
         mask = batch.get("mask", jnp.ones(len(logits)))
-        agreement = jnp.sum((logits.argmax(-1) == taught.argmax(-1)) * mask)
+        answered = finite_rows(logits) & finite_rows(taught)
+        agreement = jnp.sum((logits.argmax(-1) == taught.argmax(-1)) * answered * mask)
         metrics = {
             **supervised.metrics(logits, targets, mask),
             "teacher_agreement": agreement,
@@ -109,6 +110,8 @@ class Distillation:
         """The teacher's part for each picture, before `alpha`, in nats."""
         if self.kind == "hard":
             answer = jax.nn.one_hot(taught.argmax(-1), taught.shape[-1])
+            # Nothing can be learned of an answer that is none; the step is skipped and reported.
+            answer = jnp.where(finite_rows(taught)[:, None], answer, jnp.nan)
             return self.supervised.losses(logits, answer, train=False)
         ours, its = (jax.nn.log_softmax(x / self.temperature) for x in (logits, taught))
         return self.temperature**2 * jnp.sum(jnp.exp(its) * (its - ours), axis=-1)

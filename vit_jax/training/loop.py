@@ -6,6 +6,7 @@ stopped and went on as in one that never stopped.
 """
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from vit_jax.training.evaluate import Evaluation, Interrupted
 from vit_jax.training.experiment import Experiment
 from vit_jax.training.groups import format_groups, parameter_groups
 from vit_jax.training.hardware import find_peak, training_flops
-from vit_jax.training.metrics import MultiLabelPredictions, Predictions
+from vit_jax.training.metrics import MultiLabelPredictions, Predictions, nonfinite_warning
 from vit_jax.training.objectives import Batch
 from vit_jax.training.optimizer import count_branches, format_branches, optimizer_notes
 from vit_jax.training.profiling import Profile
@@ -131,6 +132,7 @@ class Loop:
             return None
         self.run.check_held()  # figures would make it anew
         result = self._line(RESULT, split="test", **metrics)
+        self._warn_of_nonfinite(metrics, "test")
         for found in distributed.gather(self.experiment.bad_pictures.found):
             self.experiment.bad_pictures.found.update(found)
         if unreadable := self.experiment.bad_pictures.summary():
@@ -243,6 +245,7 @@ class Loop:
         with self.report.paused(wait_for=self.state):
             metrics, _ = self._evaluated(source)
         line = self._line(EVALUATE, split=split, **metrics)
+        self._warn_of_nonfinite(metrics, split)
         if split == "validation" and self._is_best(metrics):
             line["best"] = True
             self.checkpoints.best = self.step
@@ -250,9 +253,18 @@ class Loop:
         if line.get("best"):
             self._save()
 
+    def _warn_of_nonfinite(self, metrics: dict[str, float], split: str) -> None:
+        if warning := nonfinite_warning(metrics, split):
+            self.report.say(f"warning: {warning}")
+
     def _is_best(self, metrics: dict[str, float]) -> bool:
-        """Whether the validation metric beats all before; NaN beats nothing."""
+        """Whether the validation metric beats all before.
+
+        A model that gives no answer to some image, or a metric that is not finite, never does.
+        """
         criterion = self.experiment.objective.criterion
+        if metrics.get("nonfinite") or not math.isfinite(metrics[criterion]):
+            return False
         before = [line[criterion] for line in self.log.lines if line.get("best")]
         return metrics[criterion] > max(before, default=float("-inf"))
 

@@ -2,11 +2,15 @@
 
 What can be added up batch by batch (loss, accuracy) the objective adds up on the device; what
 cannot, because it looks at classes or at the order of all examples, is here.
+
+An example whose logits are not all finite is wrong in every metric. It is counted as `nonfinite`.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -14,12 +18,14 @@ from jaxtyping import Bool, Float, Int
 from vit_jax.csv_files import read_csv, write_csv
 from vit_jax.data import Source
 from vit_jax.errors import UserError
+from vit_jax.text import counted
 
 # Metrics that are shares, and shown in percent.
 SHARES = (
     *("accuracy", "balanced_accuracy", "top5_accuracy"),
     *("label_accuracy", "mean_average_precision", "exact_match"),
 )
+NO_ANSWER = -1  # the class that is predicted where logits are not finite; it is never right
 TOP = 5  # with no more classes than this, the metric says nothing and is left out
 
 
@@ -27,8 +33,9 @@ TOP = 5  # with no more classes than this, the metric says nothing and is left o
 class Predictions:
     """What a model says of each example with one label, in the order of its data.
 
-    labels, predicted: class indices. confidence: probability of the predicted class.
-    rank: how many classes are more probable than the true one.
+    labels, predicted: class indices; `NO_ANSWER` is predicted where the logits are not finite.
+    confidence: probability of the predicted class; NaN without an answer.
+    rank: how many classes are more probable than the true one; all of them without an answer.
     index: place of each example in its source, where unreadable ones leave gaps.
     """
 
@@ -38,17 +45,28 @@ class Predictions:
     rank: Int[np.ndarray, " examples"]
     index: Int[np.ndarray, " examples"]
 
+    @property
+    def right(self) -> Bool[np.ndarray, " examples"]:
+        """Which examples the model is right about."""
+        return self.labels == self.predicted
+
+    @property
+    def answered(self) -> Bool[np.ndarray, " examples"]:
+        """Which examples have finite logits, and so an answer."""
+        return self.predicted != NO_ANSWER
+
     def metrics(self, classes: int) -> dict[str, float]:
         """`balanced_accuracy`, and `top5_accuracy` where there are more than five classes.
 
         Balanced accuracy is the mean of the recalls of those classes that have examples.
+        `nonfinite` counts the examples without an answer, where there are any.
         """
         examples, _, right = self._counts(classes)
         present = examples > 0
         metrics = {"balanced_accuracy": float(np.mean(right[present] / examples[present]))}
         if classes > TOP:
-            metrics["top5_accuracy"] = float(np.mean(self.rank < TOP))
-        return metrics
+            metrics["top5_accuracy"] = float(np.mean((self.rank < TOP) & self.answered))
+        return {**metrics, **_nonfinite(self.answered)}
 
     def per_class(self, class_names: Sequence[str]) -> list["ClassRow"]:
         """Recall and precision of every class; None where nothing was there to divide by."""
@@ -60,8 +78,7 @@ class Predictions:
 
     def _counts(self, classes: int) -> tuple[Int[np.ndarray, " classes"], ...]:
         """Of each class: its examples, how often it was said, and how often rightly."""
-        right = self.labels[self.labels == self.predicted]
-        columns = (self.labels, self.predicted, right)
+        columns = (self.labels, self.predicted[self.answered], self.labels[self.right])
         return tuple(np.bincount(column, minlength=classes) for column in columns)
 
 
@@ -69,26 +86,34 @@ class Predictions:
 class MultiLabelPredictions:
     """What a model says of each example with any number of labels.
 
-    labels: whether each class is there. probabilities: that it is, each class on its own.
+    labels: whether each class is there. probabilities: that it is, each class on its own; NaN in
+        the rows whose logits are not all finite, which count as wrong about every class.
     """
 
     labels: Bool[np.ndarray, "examples classes"]
     probabilities: Float[np.ndarray, "examples classes"]
 
+    @functools.cached_property
+    def answered(self) -> Bool[np.ndarray, " examples"]:
+        """Which examples have finite logits, and so an answer."""
+        return np.isfinite(self.probabilities).all(axis=1)
+
     def metrics(self, classes: int) -> dict[str, float]:
         """`mean_average_precision` over the classes that have examples, and `exact_match`.
 
         Exact is an example with every label right, where a probability over one half says yes.
-        Average precision is scikit-learn's, without interpolation.
+        Average precision is scikit-learn's, without interpolation. `nonfinite` counts the examples
+        without an answer, where there are any.
         """
         precisions = [
             row.average_precision for row in self.per_class([""] * classes) if row.examples
         ]
-        exact = np.all((self.probabilities > 0.5) == self.labels, axis=1)
+        exact = np.all((self.probabilities > 0.5) == self.labels, axis=1) & self.answered
         return {
             # With no label at all in the data there is nothing to find, and nothing found.
             "mean_average_precision": float(np.mean(precisions)) if precisions else 0.0,
             "exact_match": float(exact.mean()),
+            **_nonfinite(self.answered),
         }
 
     def per_class(self, class_names: Sequence[str]) -> list["ClassRow"]:
@@ -96,9 +121,9 @@ class MultiLabelPredictions:
         rows = []
         for number, name in enumerate(class_names):
             true, probability = self.labels[:, number], self.probabilities[:, number]
-            said = probability > 0.5
+            said = np.where(self.answered, probability > 0.5, ~true)
             examples, right = int(true.sum()), np.sum(true & said)
-            average = _average_precision(true, probability) if examples else None
+            average = _average_precision(true, probability, self.answered) if examples else None
             recall, precision = _share(right, examples), _share(right, said.sum())
             rows.append(ClassRow(name, examples, recall, precision, average))
         return rows
@@ -116,6 +141,22 @@ class ClassRow:
     recall: float | None
     precision: float | None
     average_precision: float | None = None
+
+
+def nonfinite_warning(metrics: Mapping[str, Any], what: str) -> str | None:
+    """Return a sentence on examples without finite logits; None where all have some.
+
+    Args:
+        metrics: of an evaluation.
+        what: of which data, such as "test".
+    """
+    count, of = metrics.get("nonfinite", 0), metrics.get("examples", 0)
+    if not count:
+        return None
+    return (
+        f"of {counted(of, f'{what} image')} {count:,} got logits that are not finite (NaN or "
+        "infinite): they count as wrong in every metric, and the model should not be used as it is"
+    )
 
 
 def write_per_class(rows: Sequence[ClassRow], path: Path) -> None:
@@ -139,13 +180,20 @@ def read_per_class(path: Path) -> list[ClassRow]:
 
 
 def write_predictions(predictions: Predictions, source: Source, path: Path) -> None:
-    """Writes what a model says of each picture of a source as CSV, UTF-8: one row a picture."""
+    """Write what a model says of each image of a source as CSV, UTF-8: one row for each.
+
+    An image without an answer has an empty prediction and confidence.
+    """
     names = source.class_names
     columns = ("index", "labels", "predicted", "confidence", "rank")
     values = zip(*(getattr(predictions, name).tolist() for name in columns), strict=True)
     rows = (
-        (index, source.where(index), names[true], names[predicted], f"{confidence:.8g}", rank)
-        for index, true, predicted, confidence, rank in values
+        (
+            *(index, source.where(index), names[true]),
+            *((None, None) if said == NO_ANSWER else (names[said], f"{confidence:.8g}")),
+            rank,
+        )
+        for index, true, said, confidence, rank in values
     )
     write_csv(path, ("index", "picture", "true", "predicted", "confidence", "rank"), rows)
 
@@ -159,8 +207,8 @@ def read_predictions(path: Path, class_names: Sequence[str]) -> Predictions:
     try:
         rows = [
             (
-                *(numbers[row["true"]], numbers[row["predicted"]]),
-                *(float(row["confidence"]), int(row["rank"]), int(row["index"])),
+                *(numbers[row["true"]], *_answer(row, numbers)),
+                *(int(row["rank"]), int(row["index"])),
             )
             for row in read_csv(path)
         ]
@@ -173,15 +221,37 @@ def read_predictions(path: Path, class_names: Sequence[str]) -> Predictions:
     return Predictions(labels, predicted, confidence.astype(np.float32), rank, index)
 
 
+def _answer(row: dict[str, str], numbers: dict[str, int]) -> tuple[int, float]:
+    """The predicted class and its confidence of a row of `write_predictions`."""
+    if not row["confidence"]:
+        return NO_ANSWER, float("nan")
+    return numbers[row["predicted"]], float(row["confidence"])
+
+
+def _nonfinite(answered: Bool[np.ndarray, " examples"]) -> dict[str, int]:
+    count = int(np.count_nonzero(~answered))
+    return {"nonfinite": count} if count else {}
+
+
 def _average_precision(
-    true: Bool[np.ndarray, " examples"], probability: Float[np.ndarray, " examples"]
+    true: Bool[np.ndarray, " examples"],
+    probability: Float[np.ndarray, " examples"],
+    answered: Bool[np.ndarray, " examples"],
 ) -> float:
-    """Of one class; NaN where a probability is none, as the model of a diverged run gives."""
+    """Average precision of one class that has examples.
+
+    Examples without an answer are ranked as wrongly as can be: before all others where the class is
+    not there, and never found where it is.
+    """
     from sklearn.metrics import average_precision_score  # slow to import, and often not needed
 
-    if not np.isfinite(probability).all():
-        return float("nan")
-    return float(average_precision_score(true, probability))
+    kept = answered | ~true
+    found = true[kept]
+    if not found.any():
+        return 0.0
+    score = np.where(answered, probability, 2.0)[kept]  # above every probability
+    # Precision at every example that is found, over all there are to find.
+    return float(average_precision_score(found, score)) * float(found.sum() / true.sum())
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -17,11 +17,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from ml_collections import ConfigDict
 
 from vit_jax.data import Source
 from vit_jax.models import DistilledLogits
+from vit_jax.training.metrics import NO_ANSWER
 from vit_jax.training.mixing import Mixing, mix_targets
 
 Params = Any
@@ -108,19 +109,24 @@ class Supervised:
         """Sums of loss, weight and metrics, and for each row its label, mask and prediction.
 
         With one label, the prediction is `predicted`, `confidence` and `rank` (how many classes are
-        more probable than the true one); with several, the `probabilities` of all classes.
+        more probable than the true one); with several, the `probabilities` of all classes. A row
+        whose logits are not all finite has no prediction: `predicted` is -1, `rank` the number of
+        classes, and `confidence` or `probabilities` NaN.
         """
         logits, _ = apply_model(self.model, params, model_state, batch["image"])
         targets = self.targets(batch["label"], logits)
         mask = batch.get("mask", jnp.ones(len(logits)))
+        finite = finite_rows(logits)
+        losses = self.losses(logits, targets, train=False)
         sums = {
-            "loss": jnp.sum(self.losses(logits, targets, train=False) * mask),
+            "loss": jnp.sum(jnp.where(mask > 0, losses * mask, 0)),  # padding may be anything
             "weight": jnp.sum(mask),
             **self.metrics(logits, targets, mask),
         }
         outputs = {"label": batch["label"], "mask": mask}
         if self.multi_label:
-            return sums, {**outputs, "probabilities": jax.nn.sigmoid(logits)}
+            probabilities = jnp.where(finite[:, None], jax.nn.sigmoid(logits), jnp.nan)
+            return sums, {**outputs, "probabilities": probabilities}
         if self._is_binary(logits):
             logits = jnp.concatenate([jnp.zeros_like(logits), logits], axis=-1)
             probabilities = jax.nn.softmax(logits)  # of (0, z) it is the sigmoid of z
@@ -128,9 +134,9 @@ class Supervised:
             probabilities = (jax.nn.softmax if self.kind == "softmax" else jax.nn.sigmoid)(logits)
         return sums, {
             **outputs,
-            "predicted": logits.argmax(-1),
-            "confidence": probabilities.max(-1),
-            "rank": _rank(logits, batch["label"]),
+            "predicted": jnp.where(finite, logits.argmax(-1), NO_ANSWER),
+            "confidence": jnp.where(finite, probabilities.max(-1), jnp.nan),
+            "rank": jnp.where(finite, _rank(logits, batch["label"]), logits.shape[-1]),
         }
 
     # ------------------------------------------------------------------ of what a loss is made
@@ -177,7 +183,8 @@ class Supervised:
         return weights if own_share is None else mix_targets(weights[:, None], own_share)[:, 0]
 
     def metrics(self, logits: Array, targets: Array, mask: Array) -> dict[str, Array]:
-        """Sums over the batch, by name."""
+        """Sums over the batch, by name; a row whose logits are not all finite is wrong."""
+        mask = mask * finite_rows(logits)
         if self.multi_label:
             right = jnp.mean((logits > 0) == (targets > 0.5), axis=-1)
             return {"label_accuracy": jnp.sum(right * mask)}
@@ -192,14 +199,23 @@ class Supervised:
         return self.kind == "sigmoid" and not self.multi_label and logits.shape[-1] == 1
 
 
+def finite_rows(logits: Float[Array, "batch outputs"]) -> Bool[Array, " batch"]:
+    """Return which rows are finite throughout; the others give no answer that could be right.
+
+    `argmax` takes the first NaN for the largest, and no comparison with NaN holds, so that a model
+    that has diverged would be right about some class.
+    """
+    return jnp.isfinite(logits).all(axis=-1)
+
+
 def _rank(logits: Float[Array, "batch classes"], labels: Array) -> Array:
     """How many classes are more probable than the true one; of equals, the first is, as in argmax.
 
-    A logit that is no number comes before all, or a diverged model would be right about all.
+    Of finite logits.
     """
     true = jnp.take_along_axis(logits, labels[:, None], axis=-1)
-    from_label_on = jnp.arange(logits.shape[-1]) >= labels[:, None]
-    return jnp.sum(~((logits < true) | ((logits == true) & from_label_on)), axis=-1)
+    before_label = jnp.arange(logits.shape[-1]) < labels[:, None]
+    return jnp.sum((logits > true) | ((logits == true) & before_label), axis=-1)
 
 
 def make_objective(config: ConfigDict, model: nn.Module, source: Source) -> Supervised:

@@ -6,7 +6,6 @@ gets the same numbers where it is asked for.
 """
 
 import contextlib
-import json
 import os
 import time
 import zlib
@@ -20,6 +19,7 @@ import rich.progress
 
 from vit_jax.errors import writing
 from vit_jax.runs import TRAIN, RunFolder, result
+from vit_jax.text import counted, printable, to_json
 from vit_jax.training.clock import StepClock
 from vit_jax.training.hardware import Peak, memory
 from vit_jax.training.metrics import SHARES
@@ -222,7 +222,7 @@ class Reporter:
     def say(self, text: str) -> None:
         """One line for the person watching, if anybody still is."""
         with contextlib.suppress(OSError):  # the terminal was closed, or the pipe
-            self.console.print(text, markup=False, soft_wrap=True)
+            self.console.print(printable(text, lines=True), markup=False, soft_wrap=True)
 
     def start(self, step: int, what: str) -> None:
         """Begins to show progress from `step`."""
@@ -314,7 +314,7 @@ class Reporter:
 
 
 def _json_line(line: dict[str, Any]) -> str:
-    return json.dumps(line, ensure_ascii=False) + "\n"
+    return to_json(line) + "\n"
 
 
 def _crc32(lines: Sequence[dict[str, Any]]) -> int:
@@ -347,7 +347,11 @@ _IN_WORDS = {
     "flops_utilisation": lambda _, value: f"utilisation {100 * value:.1f} %",
     "peak_memory_gib": lambda _, value: f"{value:.2f} GiB at most",
     "best": lambda *_: "best so far",
-    "examples": lambda _, value: f"of {value:,} pictures",
+    "examples": lambda _, value: f"of {counted(value, 'image')}",
+    **dict.fromkeys(
+        ("nonfinite", "raw_nonfinite"),
+        lambda name, value: f"{name.replace('nonfinite', 'not finite')} {value:,}",
+    ),
 }
 _NOT_SHOWN = ("kind", "step", "epoch", "split", "memory_gib", "elapsed_seconds")
 _PARTS_OF_STEP = ("data_seconds", "device_seconds", "host_seconds")
