@@ -16,6 +16,7 @@
 Nothing here runs code from a file: configuration and records are JSON, parameters are plain arrays.
 """
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -145,6 +146,7 @@ class RunFolder:
         self.tensorboard = self.path / "tensorboard"
         self.figures = self.path / "figures"
         self.report_file = self.figures / "report.html"
+        self.undrawn_file = self.figures / "undrawn"
         self.hardware_file = self.path / "hardware.json"
         self.profile = self.path / "profile"
         self.wandb_file = self.path / "wandb_id.txt"
@@ -259,6 +261,23 @@ class RunFolder:
     def result(self) -> dict[str, Any] | None:
         """The result of a finished run, with the test accuracy; None for any other."""
         return result(self.read_metrics())
+
+    def mark_undrawn(self) -> None:
+        """Notes that the figures are about to be drawn, in case the process ends before they are.
+
+        Where that cannot be written, nothing is: a note is not worth a result.
+        """
+        with contextlib.suppress(OSError):
+            self.figures.mkdir(exist_ok=True)
+            self.undrawn_file.touch()
+
+    def mark_drawn(self) -> None:
+        """Notes that all figures are drawn."""
+        self.undrawn_file.unlink(missing_ok=True)
+
+    def lacks_figures(self) -> bool:
+        """Return whether figures were never drawn, or not all of them."""
+        return not self.figures.is_dir() or self.undrawn_file.exists()
 
     def hold(self, held_by: str = "") -> None:
         """Remember that a training holds the folder, for `check_held`.

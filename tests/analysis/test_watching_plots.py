@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from vit_jax.analysis.watching_plots import draw_inside, inside_figures
+from vit_jax.analysis.plots import _figures
+from vit_jax.analysis.watching_plots import draw_inside
 from vit_jax.errors import UserError
 
 
@@ -61,6 +62,7 @@ def test_of_many_blocks_the_legend_names_the_first_the_last_and_some_in_their_or
 
 def test_a_run_that_nobody_looked_into_has_no_figure():
     training = looks()[:1]
-    assert inside_figures(training) == {} and list(inside_figures(looks())) == ["inside"]
+    names = [[name for name, _ in _figures(lines, None, None)] for lines in (training, looks())]
+    assert names == [["curves"], ["curves", "inside"]]
     with pytest.raises(UserError, match="log.inside=5%"):
         draw_inside(training)

@@ -301,6 +301,35 @@ def test_a_figure_that_cannot_be_drawn_does_not_cost_the_result(tiny_config, tmp
     assert "figures could not be drawn: no pens" in capsys.readouterr().err
 
 
+class Killed(BaseException):
+    """Ends a process, as far as one that goes on can tell."""
+
+
+def test_figures_that_a_kill_prevented_are_drawn_by_the_same_command(tiny_config, tmp_path):
+    """The result is on disk before the first figure, and nothing is trained for those missing."""
+    drawn = []
+
+    def killed(run, lines, source, predictions):
+        assert run.result() == lines[-1]
+        raise Killed
+
+    def draw(run, lines, source, predictions):
+        drawn.append((lines[-1], predictions.right.mean()))
+
+    with pytest.raises(Killed):
+        fit(tiny_config(), tmp_path / "run", draw=killed)
+    result = RunFolder(tmp_path / "run").result()
+    again = fit(tiny_config(), tmp_path / "run", draw=draw)
+    assert again.result == result and not again.trained
+    assert drawn == [(result, pytest.approx(result["accuracy"]))]
+    assert not fit(tiny_config(), tmp_path / "run", draw=draw).trained
+    assert len(drawn) == 1
+    shutil.rmtree(tmp_path / "run" / "figures")
+    assert fit(tiny_config(), tmp_path / "run").result == result  # where nobody draws
+    fit(tiny_config(), tmp_path / "run", draw=draw)
+    assert len(drawn) == 2
+
+
 def test_a_checkpoint_without_its_list_of_arrays_is_passed_over(tiny_config, tmp_path):
     run = fit(tiny_config(), tmp_path / "run").run
     (run.checkpoints / "6" / "state" / "_METADATA").unlink()

@@ -164,7 +164,7 @@ def test_plain_lines_where_the_output_is_a_file(capsys):
     assert capsys.readouterr().err.splitlines() == [
         "training 100 steps",
         "step   5/100  epoch   0.25  loss 2.0000  lr 1.00e-03",
-        "step 100/100  epoch   5.00  test  accuracy 97.50 %  of 360 pictures",
+        "step 100/100  epoch   5.00  test  accuracy 97.50 %  of 360 images",
     ]
 
 

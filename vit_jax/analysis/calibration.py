@@ -1,6 +1,6 @@
-"""Whether a model is as often right as it says: reliability curve and calibration error.
+"""How often a model is right beside how often it says so: reliability curve, calibration error.
 
-    found = reliability(predictions.labels == predictions.predicted, predictions.confidence)
+    found = reliability(*judged(predictions))
     found.expected_error       # Guo et al. 2017, equation 3
     draw_reliability(found)    # their figure 1
     fit_temperature(logits, labels)
@@ -8,7 +8,9 @@
 Everything but the drawing is arithmetic on arrays, and takes confidences of any origin.
 """
 
+import warnings
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -16,13 +18,26 @@ from matplotlib.figure import Figure
 
 from vit_jax.analysis.learned import confidence_interval
 from vit_jax.errors import UserError
+from vit_jax.text import counted
+from vit_jax.training.metrics import Predictions
 
 BINS = 15  # as in Guo et al. 2017
+
+LEAST_IN_BIN = 10  # images, for the gap of a bin to be told
 
 _ROUNDING = 1e-5  # a softmax in float32 can end above 1
 
 # Where a temperature is looked for; no published network comes near either end.
 _TEMPERATURES = (0.05, 20.0)
+
+
+class Gap(NamedTuple):
+    """A bin whose accuracy and confidence differ by `error`: its images and its edges."""
+
+    error: float
+    images: int
+    lower: float
+    upper: float
 
 
 @dataclass(frozen=True)
@@ -51,6 +66,19 @@ class Reliability:
     def largest_error(self) -> float:
         """The largest gap of any bin (MCE, equation 4), however few pictures are in it."""
         return float(np.nanmax(np.abs(self.gaps)))
+
+    def largest_gap(self, least: int = LEAST_IN_BIN) -> "Gap | None":
+        """The largest gap among the bins that hold at least so many images; None: no bin does.
+
+        The gap of a bin of a single image is next to its confidence whatever the model is worth.
+        """
+        size = np.where(self.counts >= least, np.abs(self.gaps), -1.0)
+        size = np.nan_to_num(size, nan=-1.0)
+        place = int(np.argmax(size))
+        if size[place] < 0:
+            return None
+        ends = float(self.edges[place]), float(self.edges[place + 1])
+        return Gap(float(size[place]), int(self.counts[place]), *ends)
 
     @property
     def overconfidence(self) -> float:
@@ -90,7 +118,9 @@ def reliability(
         confidence: the probability that it gives its answer.
         bins: how many; of equal width from 0 to 1, or
         equal_mass: of equally many pictures each (Nguyen & O'Connor 2015), where a model is sure of
-            nearly all and most bins of equal width stay empty.
+            nearly all and most bins of equal width stay empty. Pictures of one confidence share a
+            bin, that of the middle one, so that the order of the data changes nothing; many of
+            them make a full bin, and the bins beside it may stay empty.
 
     Raises:
         UserError: no pictures, no bins, or what is no probability.
@@ -105,9 +135,9 @@ def reliability(
     confidence = np.minimum(confidence, 1)
     if equal_mass:
         edges = np.quantile(confidence, np.linspace(0, 1, bins + 1))
-        ranks = np.empty(len(confidence), np.int64)
-        ranks[np.argsort(confidence, kind="stable")] = np.arange(len(confidence))
-        numbers = ranks * bins // len(confidence)
+        _, group, sizes = np.unique(confidence, return_inverse=True, return_counts=True)
+        middle = np.cumsum(sizes) - sizes + (sizes - 1) // 2  # of the ranks of equal confidences
+        numbers = middle[group] * bins // len(confidence)
     else:
         edges = np.linspace(0, 1, bins + 1)
         numbers = np.searchsorted(edges[1:-1], confidence, side="left")
@@ -121,22 +151,63 @@ def reliability(
         )
 
 
+def judged(
+    predictions: Predictions,
+) -> tuple[Bool[np.ndarray, " pictures"], Float[np.ndarray, " pictures"]]:
+    """What `reliability` takes of predictions: which are right, and their confidence.
+
+    An image without finite logits is wrong with a confidence of 1: nothing is gained by it.
+    """
+    return predictions.right, np.where(predictions.answered, predictions.confidence, 1.0)
+
+
+class Temperature(float):
+    """A fitted temperature.
+
+    at_bound: whether the search ended at an end of its range, so that the best value lies beyond.
+    """
+
+    at_bound: bool
+
+    def __new__(cls, value: float, at_bound: bool = False) -> "Temperature":
+        temperature = super().__new__(cls, value)
+        temperature.at_bound = at_bound
+        return temperature
+
+    def in_words(self) -> str:
+        """The number, and where it is a bound what that means."""
+        if not self.at_bound:
+            return f"{self:.3g}"
+        if self < 1:
+            return f"{self:g} or less, where the search ends: surer answers fit ever better"
+        return f"{self:g} or more, where the search ends: the logits hardly tell of the labels"
+
+
 def fit_temperature(
-    logits: Float[np.ndarray, "pictures classes"], labels: Int[np.ndarray, " pictures"]
-) -> float:
+    logits: Float[np.ndarray, "pictures outputs"], labels: Int[np.ndarray, " pictures"]
+) -> Temperature:
     """The temperature T for which `softmax(logits / T)` explains the labels best.
 
     It changes how sure a model is and never what it answers (Guo et al. 2017, section 4.2). Above 1
     the model is too sure. Fit it on pictures that are neither learned from nor reported on.
 
+    Args:
+        logits: of each image; a single output is the logit of the second of two classes.
+        labels: class indices.
+
+    Returns:
+        A float from 0.05 to 20. Where the best value lies beyond, it is that end, its `at_bound` is
+        true and a UserWarning says so.
+
     Raises:
-        UserError: the answers are all right, so that being surer is always better.
+        UserError: the answers are all right, so that being surer is always better; logits that are
+            not finite, or logits and labels that do not belong together.
     """
     from scipy.optimize import minimize_scalar  # slow to import
-    from scipy.special import logsumexp
+    from scipy.special import logsumexp, softmax
 
-    logits = np.asarray(logits, np.float64)
-    true = np.take_along_axis(logits, np.asarray(labels)[:, None], axis=1)[:, 0]
+    logits, labels = _checked(logits, labels)
+    true = np.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
     if np.all(true == logits.max(axis=1)):
         raise UserError(
             f"all {len(labels):,} answers are right, which fits no temperature; take pictures of "
@@ -146,9 +217,48 @@ def fit_temperature(
     def loss(inverse: float) -> float:  # convex in 1 / T
         return float(np.mean(logsumexp(inverse * logits, axis=1) - inverse * true))
 
+    def slope(inverse: float) -> float:
+        shares = softmax(inverse * logits, axis=1)
+        return float(np.mean(np.sum(shares * logits, axis=1) - true))
+
     lowest, highest = _TEMPERATURES
+    for end, beyond in ((highest, slope(1 / highest) >= 0), (lowest, slope(1 / lowest) <= 0)):
+        if beyond:
+            temperature = Temperature(end, at_bound=True)
+            warnings.warn(f"temperature {temperature.in_words()}", stacklevel=2)
+            return temperature
     found = minimize_scalar(loss, bounds=(1 / highest, 1 / lowest), options={"xatol": 1e-8})
-    return float(1 / found.x)
+    return Temperature(1 / found.x)
+
+
+def _checked(
+    logits: Float[np.ndarray, "pictures outputs"], labels: Int[np.ndarray, " pictures"]
+) -> tuple[Float[np.ndarray, "pictures classes"], Int[np.ndarray, " pictures"]]:
+    """Logits of every class in float64, and labels; UserError where they do not fit."""
+    logits, labels = np.asarray(logits, np.float64), np.asarray(labels)
+    if logits.ndim != 2 or 0 in logits.shape or labels.shape != logits.shape[:1]:
+        raise UserError(
+            f"logits of shape {logits.shape} and labels of shape {labels.shape} fit no "
+            "temperature; logits must be (images, outputs) and labels one number for each image"
+        )
+    if not np.isfinite(logits).all():
+        bad = np.count_nonzero(~np.isfinite(logits).all(axis=1))
+        raise UserError(
+            f"logits of {counted(bad, 'image')} out of {len(logits):,} are not finite, which fits "
+            "no temperature; leave these images out, or take another checkpoint"
+        )
+    if logits.shape[1] == 1:
+        logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
+    classes = logits.shape[1]
+    if (
+        not np.issubdtype(labels.dtype, np.integer)
+        or not ((labels >= 0) & (labels < classes)).all()
+    ):
+        raise UserError(
+            f"labels must be whole numbers from 0 to {classes - 1}, one of the {classes:,} classes "
+            "of the logits"
+        )
+    return logits, labels
 
 
 def draw_reliability(found: Reliability) -> Figure:

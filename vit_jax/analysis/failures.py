@@ -24,6 +24,7 @@ from vit_jax.training.metrics import Predictions
 
 MISTAKES = 5
 SAMPLES = 8
+_MOST_OF_A_PAIR = 2  # mistakes between the same two classes, or one pair fills the figure
 
 
 def explain_mistakes(
@@ -34,6 +35,8 @@ def explain_mistakes(
     steps: int = 32,
 ) -> Figure:
     """The surest mistakes, a row each: the picture, its gradient, what speaks for and against.
+
+    Of each pair of classes there are two at most.
 
     Gradients are of the logit of the class that was said less that of the true one: where a change
     would move it most (`input_gradient`), and what it is made of compared with a black picture
@@ -47,7 +50,8 @@ def explain_mistakes(
     Raises:
         UserError: there is no mistake, or the predictions are of other data.
     """
-    rows = surest_mistakes(predictions)[:count]
+    rows = surest_mistakes(predictions, _MOST_OF_A_PAIR)
+    rows = rows[predictions.answered[rows]][:count]
     if not len(rows):
         raise UserError("there is no mistake to explain")
     examples = [_example(source, int(predictions.index[row])) for row in rows]

@@ -5,18 +5,21 @@ program's own matplotlib state.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
-from vit_jax.analysis.calibration import draw_reliability, reliability
+from vit_jax.analysis.calibration import draw_reliability, judged, reliability
 from vit_jax.analysis.panels import MOST_NAMED_CLASSES, short_name
-from vit_jax.analysis.watching_plots import inside_figures
+from vit_jax.analysis.watching_plots import draw_inside
 from vit_jax.data import Source
-from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunFolder
+from vit_jax.errors import UserError
+from vit_jax.runs import EVALUATE, INSIDE, RESULT, TRAIN, RunFolder
+from vit_jax.text import counted
 from vit_jax.training.metrics import (
     MultiLabelPredictions,
     Predictions,
@@ -25,6 +28,9 @@ from vit_jax.training.metrics import (
 )
 
 _MOST_MISTAKES = 24
+_MOST_OF_A_PAIR = 3  # mistakes between the same two classes, or one pair fills the figure
+_MOST_DRAWN_CLASSES = 100  # a confusion matrix of more has cells that nobody can see
+_MOST_CONFUSED = 30
 
 
 def draw_figures(
@@ -37,25 +43,44 @@ def draw_figures(
 
     These are `curves.png` and `per_class.csv`, and where pictures have one label `confusion.png`,
     `mistakes.png`, `calibration.png` and `predictions.csv`; `inside.png` of a run that was watched.
+    Each is drawn, written and forgotten before the next.
 
     Args:
         lines: of the run's log, the result included.
         source: the test data.
         predictions: what the trained model says of them.
+
+    Raises:
+        UserError: some could not be drawn; the others are there.
     """
-    names = source.class_names
-    figures = {"curves": curves(lines), **inside_figures(lines)}
-    if isinstance(predictions, Predictions):
-        figures["confusion"] = confusion(confusion_matrix(predictions, len(names)), names)
-        figures["mistakes"] = mistakes(source, predictions)
-        if np.isfinite(predictions.confidence).all():
-            right = predictions.labels == predictions.predicted
-            figures["calibration"] = draw_reliability(reliability(right, predictions.confidence))
     run.figures.mkdir(parents=True, exist_ok=True)
     if isinstance(predictions, Predictions):
         write_predictions(predictions, source, run.figures / "predictions.csv")
-    write_per_class(predictions.per_class(names), run.figures / "per_class.csv")
-    save_figures(run, figures)
+    write_per_class(predictions.per_class(source.class_names), run.figures / "per_class.csv")
+    failed = []
+    for name, draw in _figures(lines, source, predictions):
+        (run.figures / f"{name}.png").unlink(missing_ok=True)
+        try:
+            save_figures(run, {name: draw()})
+        except Exception as error:  # each for itself
+            failed.append(f"{name}.png ({type(error).__name__}: {error})")
+    if failed:
+        raise UserError(f"{counted(len(failed), 'figure')} left out: {', '.join(failed)}")
+
+
+def _figures(
+    lines: Sequence[dict[str, Any]],
+    source: Source,
+    predictions: Predictions | MultiLabelPredictions,
+) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """File names, and what draws them."""
+    yield "curves", lambda: curves(lines)
+    if any(line["kind"] == INSIDE for line in lines):
+        yield "inside", lambda: draw_inside(lines)
+    if isinstance(predictions, Predictions):
+        yield "confusion", lambda: confusion(predictions, source.class_names)
+        yield "mistakes", lambda: mistakes(source, predictions)
+        yield "calibration", lambda: draw_reliability(reliability(*judged(predictions)))
 
 
 def save_figures(run: RunFolder, figures: Mapping[str, Figure]) -> None:
@@ -90,47 +115,106 @@ def curves(lines: Sequence[dict[str, Any]]) -> Figure:
 
 
 def confusion_matrix(predictions: Predictions, classes: int) -> Int[np.ndarray, "true predicted"]:
-    """How many examples of each true class (rows) were taken for each class (columns)."""
-    matrix = np.zeros((classes, classes), np.int64)
-    np.add.at(matrix, (predictions.labels, predictions.predicted), 1)
+    """How many examples of each true class (rows) were taken for each class (columns).
+
+    Memory grows with the square of the classes; examples without an answer are in no column.
+    """
+    return _confused(predictions, np.arange(classes), classes)[:, :classes]
+
+
+def most_confused(
+    predictions: Predictions, classes: int, count: int = _MOST_CONFUSED
+) -> Int[np.ndarray, " classes"]:
+    """The classes that take part in the most mistakes, as the true one or as the one said.
+
+    count: how many; they come in the order of the classes.
+    """
+    wrong = ~predictions.right
+    parts = np.bincount(predictions.labels[wrong], minlength=classes)
+    parts += np.bincount(predictions.predicted[wrong & predictions.answered], minlength=classes)
+    return np.sort(np.argsort(-parts, kind="stable")[:count])
+
+
+def _confused(
+    predictions: Predictions, shown: Int[np.ndarray, " shown"], classes: int
+) -> Int[np.ndarray, "shown answers"]:
+    """Counts of the true classes shown (rows) by the answers shown, and all others at the end."""
+    places = np.full(classes + 1, -1)  # the last one is that of no answer, -1
+    places[shown] = np.arange(len(shown))
+    rows, columns = places[predictions.labels], places[predictions.predicted]
+    matrix = np.zeros((len(shown), len(shown) + 1), np.int64)
+    np.add.at(matrix, (rows[rows >= 0], columns[rows >= 0]), 1)
     return matrix
 
 
-def confusion(matrix: Int[np.ndarray, "true predicted"], names: Sequence[str]) -> Figure:
-    """The confusion matrix as a picture; colours are shares of each true class."""
-    classes = len(names)
+def confusion(predictions: Predictions, names: Sequence[str]) -> Figure:
+    """The confusion matrix as a figure; colours are shares of each true class.
+
+    With more than 100 classes it shows the 30 that take part in the most mistakes, and all other
+    answers in one column. Images without an answer are in that column, or in one of their own.
+    """
+    classes, title = len(names), f"accuracy {100 * predictions.right.mean():.2f} %"
+    shown, rest = np.arange(classes), "no answer"
+    if classes > _MOST_DRAWN_CLASSES:
+        shown, rest = most_confused(predictions, classes), "another"
+        title = f"the {len(shown)} of {classes:,} classes with the most mistakes\n{title} (of all)"
+    matrix = _confused(predictions, shown, classes)
     shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
-    side = min(12, 3 + 0.4 * classes)
+    labels = [short_name(names[number]) for number in shown]
+    columns = [*labels, rest] if matrix[:, -1].any() else labels
+    side = min(12, 3 + 0.4 * len(shown))
     figure = Figure(figsize=(side, side), layout="constrained")
     panel = figure.subplots()
-    panel.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    accuracy = np.trace(matrix) / max(1, matrix.sum())
-    panel.set(xlabel="predicted", ylabel="true", title=f"accuracy {100 * accuracy:.2f} %")
-    if classes <= MOST_NAMED_CLASSES:
-        labels = [short_name(name) for name in names]
-        upright = 90 if max(map(len, labels)) > 2 else 0
-        panel.set_xticks(range(classes), labels, rotation=upright, parse_math=False)
-        panel.set_yticks(range(classes), labels, parse_math=False)
+    panel.imshow(shares[:, : len(columns)], cmap="Blues", vmin=0, vmax=1)
+    panel.set(xlabel="predicted", ylabel="true", title=title)
+    if len(shown) <= MOST_NAMED_CLASSES:
+        upright = 90 if max(map(len, columns)) > 2 else 0
+        panel.set_xticks(range(len(columns)), columns, rotation=upright, parse_math=False)
+        panel.set_yticks(range(len(labels)), labels, parse_math=False)
         for row, column in zip(*np.nonzero(matrix), strict=True):
             color = "white" if shares[row, column] > 0.5 else "black"
             panel.text(column, row, matrix[row, column], ha="center", va="center", color=color)
     return figure
 
 
-def surest_mistakes(predictions: Predictions) -> Int[np.ndarray, " mistakes"]:
-    """The rows of the predictions that are wrong, the most confident first."""
-    wrong = np.flatnonzero(predictions.labels != predictions.predicted)
-    return wrong[np.argsort(-predictions.confidence[wrong], kind="stable")]
+def surest_mistakes(
+    predictions: Predictions, of_a_pair: int | None = None
+) -> Int[np.ndarray, " mistakes"]:
+    """The rows of the predictions that are wrong, the most confident first; no answer comes last.
+
+    of_a_pair: the most that may be mistakes between the same two classes, in either direction.
+    """
+    wrong = np.flatnonzero(~predictions.right)
+    wrong = wrong[np.argsort(-predictions.confidence[wrong], kind="stable")]
+    if of_a_pair is None:
+        return wrong
+    pairs = np.sort(np.stack([predictions.labels, predictions.predicted], axis=1)[wrong], axis=1)
+    seen = Counter()
+    kept = []
+    for row, pair in zip(wrong, map(tuple, pairs.tolist()), strict=True):
+        seen[pair] += 1
+        if seen[pair] <= of_a_pair:
+            kept.append(row)
+    return np.array(kept, np.int64)
 
 
 def mistakes(source: Source, predictions: Predictions) -> Figure:
-    """The mistakes that the model was most sure of, with what they are and what it said."""
-    wrong = surest_mistakes(predictions)
-    shown = wrong[:_MOST_MISTAKES]
+    """The mistakes that the model was most sure of, with what they are and what it said.
+
+    Of each pair of classes there are three at most.
+    """
+    spread = surest_mistakes(predictions, _MOST_OF_A_PAIR)
+    shown = spread[:_MOST_MISTAKES]
     columns = min(6, max(1, len(shown)))
     rows = max(1, -(-len(shown) // columns))
     figure = Figure(figsize=(2.1 * max(3, columns), 0.5 + 2.3 * rows), layout="constrained")
-    figure.suptitle(f"{len(wrong)} mistakes in {len(predictions.labels)} pictures, surest first")
+    wrong = int(np.count_nonzero(~predictions.right))
+    title = f"{counted(wrong, 'mistake')} in {counted(len(predictions.labels), 'image')}"
+    if len(shown) > 1:
+        title += ", surest first"
+    if len(spread) < wrong:
+        title += f", at most {_MOST_OF_A_PAIR} between the same two classes"
+    figure.suptitle(title)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel in panels:
         panel.axis("off")
@@ -138,13 +222,20 @@ def mistakes(source: Source, predictions: Predictions) -> Figure:
         image = source[int(predictions.index[row])]["image"]
         panel.imshow(image.squeeze(), cmap="gray" if image.shape[-1] == 1 else None)
         panel.set_title(
-            f"{short_name(source.class_names[predictions.labels[row]])}, taken for\n"
-            f"{short_name(source.class_names[predictions.predicted[row]])} "
-            f"({100 * predictions.confidence[row]:.0f} % sure)",
+            f"{short_name(source.class_names[predictions.labels[row]])}, "
+            f"{_said(predictions, row, source.class_names)}",
             fontsize=9,
             parse_math=False,  # a class may well be called $5_$
         )
     return figure
+
+
+def _said(predictions: Predictions, row: int, names: Sequence[str]) -> str:
+    """What the model says of an image it is wrong about."""
+    if not predictions.answered[row]:
+        return "no answer:\nlogits are not finite"
+    confidence = 100 * predictions.confidence[row]
+    return f"taken for\n{short_name(names[predictions.predicted[row]])} ({confidence:.0f} % sure)"
 
 
 def _series(

@@ -39,8 +39,10 @@ def draw_all(
     predictions: Predictions | MultiLabelPredictions,
 ) -> None:
     """Writes the figures of a run and its report; what `fit` takes as `draw`."""
-    draw_figures(run, lines, source, predictions)
-    write_report(run, lines)
+    try:
+        draw_figures(run, lines, source, predictions)
+    finally:
+        write_report(run, lines)
 
 
 def write_report(run: RunFolder, lines: Sequence[dict[str, Any]] | None = None) -> Path:

@@ -69,11 +69,6 @@ def draw_inside(lines: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def inside_figures(lines: Sequence[Mapping[str, Any]]) -> dict[str, Figure]:
-    """The figure under its name, for a run that was looked into; else nothing."""
-    return {"inside": draw_inside(lines)} if any(x["kind"] == INSIDE for x in lines) else {}
-
-
 def _draw_layer(
     axis: Any, looks: Sequence[Mapping[str, Any]], name: str, layer: str, style: dict[str, Any]
 ) -> None:

@@ -141,7 +141,9 @@ def _train_or_go_on(
                 experiment, run, report, checkpoints, log, profile, stop, step, state, watcher
             )
             result = log.result()
-            if result is None and loop.train():
+            if result is not None:
+                loop.draw_missing(draw)
+            elif loop.train():
                 result = loop.finish(draw)
             return Outcome(run, loop.step, loop.total, result, trained=loop.step > step)
 

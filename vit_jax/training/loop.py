@@ -139,13 +139,41 @@ class Loop:
             self.report.say(f"warning: {unreadable}")
             result["unreadable"] = len(self.experiment.bad_pictures.found)
         if draw is not None:
-            try:
-                draw(self.run, [*self.log.lines, result], source, predictions)
-            except Exception as error:  # a picture is not worth a result
-                self.report.say(f"warning: the figures could not be drawn: {error}")
-        self._write(result)  # last: with this line the run counts as finished
+            self.run.mark_undrawn()
+        self._write(result)  # with this line the run counts as finished, whatever figures take
         self.log.sync()
+        self._draw(draw, source, predictions)
         return result
+
+    def draw_missing(self, draw: Drawing | None) -> None:
+        """Draws the figures of a finished run whose process ended before it had drawn them."""
+        missing = draw is not None and self.run.lacks_figures()
+        if not any(distributed.gather(missing)):
+            return
+        self.report.say("the figures of this run are missing: evaluating it again to draw them")
+        try:
+            _, predictions = self._evaluated(self.experiment.test_source)
+        except Interrupted:
+            return
+        self._draw(draw, self.experiment.test_source, predictions)
+
+    def _draw(
+        self,
+        draw: Drawing | None,
+        source: Source,
+        predictions: Predictions | MultiLabelPredictions,
+    ) -> None:
+        if draw is None:
+            return
+        try:
+            draw(self.run, self.log.lines, source, predictions)
+        except Exception as error:  # a figure is not worth a result
+            self.report.say(
+                f"warning: the figures could not be drawn: {error}; the result is kept, and the "
+                "same command draws them again"
+            )
+        else:
+            self.run.mark_drawn()
 
     # ------------------------------------------------------------------------ what happens when due
 
