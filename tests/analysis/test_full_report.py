@@ -13,6 +13,7 @@ from PIL import Image
 from vit_jax.analysis import full_report
 from vit_jax.cli import main
 from vit_jax.runs import RunFolder
+from vit_jax.training.reopen import reopen
 
 
 @pytest.fixture
@@ -25,14 +26,19 @@ def run(finished_run, tmp_path):
 def no_model_pictures(monkeypatch):
     """Leaves out what has to be compiled, where a test is of something else."""
     monkeypatch.setattr(full_report, "_pictures_of_model", lambda *_: [])
+    monkeypatch.setattr(full_report, "fit_to_run", lambda *_: None)
 
 
 def report(run, *options):
     return main(["report", str(run.path), *options])
 
 
+def page_of(run):
+    return run.report_file.read_text(encoding="utf-8")
+
+
 def sections(run):
-    page = run.report_file.read_text(encoding="utf-8")
+    page = page_of(run)
     return {title for title in ALL if f"<h2>{title}</h2>" in page}
 
 
@@ -49,6 +55,8 @@ def test_one_command_gives_the_whole_page(run, capsys):
     for name in ("saliency", "attention", "class_sizes"):
         pixels = np.asarray(Image.open(run.figures / f"{name}.png").convert("RGB"))
         assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50, name
+    validation = len(reopen(run.path).source("validation"))
+    assert f"on {validation} validation images; logits are divided by it" in page_of(run)
     with (run.figures / "class_sizes.csv").open() as file:
         rows = list(csv.DictReader(file))
     # Four fifths of the 1,437 training digits; 360 test digits.
@@ -63,7 +71,7 @@ def test_without_kept_predictions_the_model_is_evaluated_anew(run, capsys, no_mo
     for path in run.figures.iterdir():
         path.unlink()
     assert report(run) == 0
-    assert "evaluating on 360 pictures" in capsys.readouterr().err
+    assert "evaluating on 360 images" in capsys.readouterr().err
     after = list(csv.DictReader((run.figures / "predictions.csv").read_text().splitlines()))
     for old, new in zip(csv.DictReader(before.splitlines()), after, strict=True):
         assert float(new.pop("confidence")) == pytest.approx(float(old.pop("confidence")), 1e-4)
@@ -75,7 +83,7 @@ def test_predictions_that_are_not_behind_the_result_are_made_anew(run, capsys, n
     before = path.read_text()
     path.write_text("".join(before.splitlines(keepends=True)[:-100]))
     assert report(run) == 0
-    assert "evaluating on 360 pictures" in capsys.readouterr().err
+    assert "evaluating on 360 images" in capsys.readouterr().err
     assert len(path.read_text().splitlines()) == 361
 
 

@@ -46,7 +46,7 @@ def run(finished_run, tmp_path):
 def test_training_ends_with_a_report(finished_run):
     page = Page(finished_run.report_file)
     result = finished_run.result()
-    assert f"accuracy {100 * result['accuracy']:.2f} % on the test data (360 pictures)" in page.text
+    assert f"accuracy {100 * result['accuracy']:.2f} % on the test data (360 images)" in page.text
     assert page.rows["test, last"][0] == "step 24" and "validation, best" in page.rows
 
 
@@ -99,8 +99,46 @@ def test_calibration_is_that_of_the_kept_predictions(run):
     page = Page(write_report(run))
     # 3/4 of 0.9 - 2/3 and 1/4 of 1 - 0.55; in sum 0.7 / 4 - 0.45 / 4 too sure
     assert page.rows["expected calibration error"][0] == "28.75\N{NO-BREAK SPACE}%"
-    assert page.rows["largest gap of a bin"][0] == "45.00\N{NO-BREAK SPACE}%"
+    assert page.rows["largest gap of a bin"][0] == "-"  # no bin holds ten images
     assert "the model is too sure, by 6.2 percentage points" in page.text
+
+
+def test_a_gap_is_named_with_its_bin_and_only_where_enough_images_are_in_it(run):
+    """By hand: 12 of 20 right at 0.9 in the bin from 13/15 to 14/15, one of one at 0.1."""
+    lines = ["index,picture,true,predicted,confidence,rank", "0,a,1,1,0.1,0"]
+    lines += [f"{n},a,1,{1 if n <= 12 else 2},0.9,0" for n in range(1, 21)]
+    (run.figures / "predictions.csv").write_text("\n".join(lines))
+    size, where = Page(write_report(run)).rows["largest gap of a bin"]
+    assert size == "30.00\N{NO-BREAK SPACE}%"
+    assert where == "87 to 93 % sure, 20 images; among bins of 10 images or more"
+
+
+def test_images_without_an_answer_are_on_the_page(run):
+    lines = ["index,picture,true,predicted,confidence,rank", "0,a,1,1,0.5,0", "1,b,2,,,10"]
+    (run.figures / "predictions.csv").write_text("\n".join(lines))
+    page = Page(write_report(run))
+    assert page.rows["accuracy"] == ["50.00\N{NO-BREAK SPACE}%", "of 2 images"]
+    assert page.rows["mean confidence"][0] == "75.00\N{NO-BREAK SPACE}%"
+    assert "1 image without finite logits" in page.text
+
+
+def test_the_page_says_where_the_run_comes_from(run):
+    page = Page(write_report(run))
+    config, command = run.read_config(), page.rows["command"][0]
+    assert page.rows["seed"] == [str(config["seed"])]
+    assert "pytest" in command and command.startswith("python")
+    for row in ("begun", "page written"):
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", page.rows[row][0])
+    assert page.rows["fingerprint of the data, train"] == [run.read_hardware()["data"]["train"]]
+    assert page.rows["fingerprint of the data, test"][0]
+
+
+def test_direction_marks_and_escapes_of_names_are_shown_and_not_followed(run):
+    table = run.figures / "per_class.csv"
+    header = table.read_text().splitlines()[0]
+    table.write_text(f"{header}\ncat\u202e\x1b[31m,3,0.5,0.5,\n", encoding="utf-8")
+    page = Page(write_report(run))
+    assert page.rows["cat\\u202e\\x1b[31m"] == ["50.00 % found", "of 3"]
 
 
 def test_a_run_without_mistakes_says_so_and_shows_no_empty_picture(run):

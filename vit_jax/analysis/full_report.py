@@ -5,11 +5,13 @@ mistakes, classes by size, where the model looks) are drawn here, when somebody 
 """
 
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
+from vit_jax.analysis.calibration_report import fit_to_run
 from vit_jax.analysis.class_sizes import (
     class_sizes,
     draw_class_sizes,
@@ -24,6 +26,7 @@ from vit_jax.deploy import Classifier, load
 from vit_jax.errors import UserError
 from vit_jax.progress import progress_bars
 from vit_jax.runs import RunFolder
+from vit_jax.text import counted
 from vit_jax.training.evaluate import evaluate
 from vit_jax.training.metrics import (
     MultiLabelPredictions,
@@ -70,13 +73,13 @@ def _draw(run: RunFolder, say: Say) -> None:
     source = reopened.source("test")
     predictions = _kept_predictions(run, source)
     if predictions is None and not (source.multi_label and _per_class(run).exists()):
-        say(f"evaluating on {len(source):,} pictures")
+        say(f"evaluating on {counted(len(source), 'image')}")
         predictions = _evaluated(reopened, source)
     if predictions is not None:
         draw_figures(run, run.read_metrics(), source, predictions)
 
     training = reopened.experiment.train_source
-    say(f"counting the {len(training):,} training pictures of every class")
+    say(f"counting {counted(len(training), 'training image')} by class")
     counts = training_pictures(training.labels, len(training.class_names))
     sizes = class_sizes(read_per_class(_per_class(run)), counts)
     write_class_sizes(sizes, run.figures / "class_sizes.csv")
@@ -88,6 +91,7 @@ def _draw(run: RunFolder, say: Say) -> None:
             f"the checkpoint of the result, of step {run.result()['step']:,}, is gone; there is "
             f"that of step {classifier.step:,}"
         )
+    _fit_temperature(run, reopened, classifier, say)
     for name, what, draw in _pictures_of_model(classifier, source, predictions):
         say(f"drawing {what}")
         (run.figures / f"{name}.png").unlink(missing_ok=True)
@@ -95,6 +99,18 @@ def _draw(run: RunFolder, say: Say) -> None:
             save_figures(run, {name: draw()})
         except UserError as error:
             say(f"left out is {what}: {error}")
+
+
+def _fit_temperature(run: RunFolder, reopened: Reopened, classifier: Classifier, say: Say) -> None:
+    """Fits a temperature on the validation data, or where there are none on the test data."""
+    source = reopened.experiment.validation_source or reopened.source("test")
+    say(f"fitting a temperature to {source.split} data")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the page says what the warning does
+            fit_to_run(run, classifier, source)
+    except UserError as error:
+        say(f"left out is the temperature: {error}")
 
 
 def _pictures_of_model(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from html import escape as escape_html
 from typing import NamedTuple
 
+from vit_jax.runs import RunFolder
 from vit_jax.text import printable
 
 _STYLE = """
@@ -108,6 +109,17 @@ def picture(png: bytes, alt: str, caption: str, wide: bool = False) -> str:
         f'src="data:image/png;base64,{data}"></div>'
         f"<figcaption>{escape(caption)}</figcaption></figure>"
     )
+
+
+def stored(run: RunFolder, name: str, alt: str, caption: str, wide: bool = False) -> str:
+    """A figure of a run that was drawn before, as `picture`; empty where it is not there."""
+    path = run.figures / f"{name}.png"
+    return picture(path.read_bytes(), alt, caption, wide) if path.exists() else ""
+
+
+def percent(share: float) -> str:
+    """Return a share as text, such as `12.34 %`."""
+    return f"{100 * share:.2f}\N{NO-BREAK SPACE}%"
 
 
 def escape(text: str) -> str:

@@ -6,14 +6,24 @@ from the run (names of classes, paths, settings) is escaped.
 
 import io
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from vit_jax.analysis.calibration import Reliability, reliability
+from vit_jax.analysis.calibration_report import calibration_parts
 from vit_jax.analysis.class_sizes import is_balanced, read_class_sizes, shot_groups
-from vit_jax.analysis.page import Section, heading, note, page, paragraph, picture, table
+from vit_jax.analysis.page import (
+    Section,
+    heading,
+    note,
+    page,
+    paragraph,
+    percent,
+    picture,
+    stored,
+    table,
+)
 from vit_jax.analysis.plots import curves, draw_figures
 from vit_jax.config import default_config, flatten
 from vit_jax.data import Source
@@ -21,13 +31,14 @@ from vit_jax.errors import UserError
 from vit_jax.models.cost import cost
 from vit_jax.presets import PRESETS
 from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunFolder
+from vit_jax.text import counted
 from vit_jax.training.metrics import (
     SHARES,
     MultiLabelPredictions,
     Predictions,
     read_per_class,
-    read_predictions,
 )
+from vit_jax.training.provenance import DATE
 
 _MOST_CLASSES = 20  # rows of the table of the weakest classes
 
@@ -63,11 +74,11 @@ def write_report(run: RunFolder, lines: Sequence[dict[str, Any]] | None = None) 
         Section("What came out", [_results(lines), _curves(lines)]),
         Section("What happened inside", list(_inside(run))),
         Section("Where it is wrong", list(_failures(run))),
-        Section("How sure it is", list(_calibration(run))),
+        Section("How sure it is", list(calibration_parts(run, config))),
         Section("Classes by size", list(_class_sizes(run))),
         Section("Where it looks", list(_attention(run))),
         Section("What it cost", [table(_cost(run, config, lines))]),
-        Section("What it ran on", [table(_versions(run))]),
+        Section("What it ran on", [table(_provenance(run, config))]),
     ]
     run.figures.mkdir(parents=True, exist_ok=True)
     run.report_file.write_text(
@@ -98,13 +109,14 @@ def check_reportable(
 def _headline(run: RunFolder, config: dict[str, Any], lines: Sequence[dict[str, Any]]) -> str:
     """The run in a sentence."""
     record, last = run.read_model(), lines[-1]
-    task = f"{record.name} on {config['dataset']}, {len(record.class_names)} classes"
+    classes = counted(len(record.class_names), "class", "classes")
+    task = f"{record.name} on {config['dataset']}, {classes}"
     if last["kind"] != RESULT:
         return f"{task}; not finished: this is as of step {last['step']:,}."
     metric = next((m for m in ("accuracy", "mean_average_precision") if m in last), "loss")
     return (
         f"{task}: {_words(metric)} {_value(metric, last[metric])} on the {last['split']} data "
-        f"({last.get('examples', 0):,} pictures) after {last['epoch']:.1f} epochs."
+        f"({counted(last.get('examples', 0), 'image')}) after {last['epoch']:.1f} epochs."
     )
 
 
@@ -131,7 +143,7 @@ def _results(lines: Sequence[dict[str, Any]]) -> str:
         numbers = ", ".join(
             f"{_words(name)} {_value(name, value)}"
             for name, value in line.items()
-            if name in SHARES or name == "loss"
+            if name in (*SHARES, "loss", "nonfinite")
         )
         rows.append((f"{line['split']}, {of}", f"step {line['step']:,}", numbers))
     return table(rows)
@@ -170,14 +182,20 @@ def _cost(
     return rows
 
 
-def _versions(run: RunFolder) -> list[tuple[str, str]]:
-    """The devices and the libraries."""
-    hardware = run.read_hardware()
-    rows = list(run.read_model().versions.items())
-    if hardware is None:
-        return rows
-    peak = f"{hardware['peak_flops'] / 1e12:,.3g} TFLOP/s ({hardware['peak_from']})"
-    return [("devices", f"{hardware['count']} x {hardware['device']}"), ("peak", peak), *rows]
+def _provenance(run: RunFolder, config: dict[str, Any]) -> list[tuple[str, str]]:
+    """What another person needs to do the same again: command, seed, data, devices, libraries."""
+    hardware = run.read_hardware() or {}
+    rows = [("seed", str(config["seed"]))]
+    rows += [(name, hardware[name]) for name in ("command", "begun") if name in hardware]
+    rows.append(("page written", datetime.now(UTC).strftime(DATE)))
+    rows += [
+        (f"fingerprint of the data, {split}", text)
+        for split, text in hardware.get("data", {}).items()
+    ]
+    if "device" in hardware:
+        peak = f"{hardware['peak_flops'] / 1e12:,.3g} TFLOP/s ({hardware['peak_from']})"
+        rows += [("devices", f"{hardware['count']} x {hardware['device']}"), ("peak", peak)]
+    return [*rows, *run.read_model().versions.items()]
 
 
 def _curves(lines: Sequence[dict[str, Any]]) -> str:
@@ -204,25 +222,27 @@ def _failures(run: RunFolder) -> Iterator[str]:
             "Pictures here may have several labels, or none, so there is no confusion matrix, and "
             "no single answer that could be a mistake."
         )
-    yield _stored(
+    yield stored(
         run,
         "confusion",
         "Confusion matrix: true classes in rows, predicted classes in columns",
         "How many pictures of each true class (rows) were taken for each class (columns); the "
         "colour is the share of the row. A dark cell off the diagonal is a pair of classes that "
-        "the model mixes up, in that direction.",
+        "the model mixes up, in that direction. Of more than 100 classes these are the 30 that "
+        "take part in the most mistakes, and other answers share the last column.",
     )
     if missed:  # or the picture is empty
-        yield _stored(
+        yield stored(
             run,
             "mistakes",
             "The mistakes that the model was most sure of",
             "The mistakes that the model was most sure of, with the true class, the class it said, "
-            "and the probability it gave that. Look for labels that are wrong, pictures that a "
-            "person would doubt too, and what several of them have in common.",
+            "and the probability it gave that; of each pair of classes three at most. Look for "
+            "labels that are wrong, pictures that a person would doubt too, and what several of "
+            "them have in common.",
             wide=True,
         )
-    yield _stored(
+    yield stored(
         run,
         "saliency",
         "What in the surest mistakes speaks for the wrong class and what for the true one",
@@ -242,52 +262,13 @@ def _failures(run: RunFolder) -> Iterator[str]:
         yield note("Every test picture of every class is found.")
 
 
-def _calibration(run: RunFolder) -> Iterator[str]:
-    """Reliability curve and calibration errors, of the predictions that are kept."""
-    path = run.figures / "predictions.csv"
-    if not path.exists() or not (run.figures / "calibration.png").exists():
-        return
-    predictions = read_predictions(path, run.read_model().class_names)
-    right = predictions.labels == predictions.predicted
-    found = reliability(right, predictions.confidence)
-    equal = reliability(right, predictions.confidence, equal_mass=True)
-    yield paragraph(_in_words(found))
-    yield table(
-        [
-            ("expected calibration error", _percent(found.expected_error), "bins of equal width"),
-            ("- the same", _percent(equal.expected_error), "bins of equally many pictures"),
-            ("largest gap of a bin", _percent(found.largest_error), "bins of equal width"),
-            ("mean confidence", _percent(float(predictions.confidence.mean())), ""),
-            ("accuracy", _percent(float(right.mean())), f"of {len(right):,} pictures"),
-        ]
-    )
-    yield _stored(
-        run,
-        "calibration",
-        "Reliability curve: share of right answers over the probability given to the answer",
-        "Pictures in 15 bins of the probability that the model gives its answer. On the dashed "
-        "line it is as often right as it says; below it is too sure, above too modest. The "
-        "whiskers are 95 % intervals (Wilson), the numbers below how many pictures a bin has: a "
-        "gap in a bin of few pictures says little. Guo et al. 2017.",
-    )
-
-
-def _in_words(found: Reliability) -> str:
-    """The calibration in a sentence."""
-    points = 100 * abs(found.overconfidence)
-    if points < 0.5:
-        return "On average the model is as sure as it is right, within half a percentage point."
-    which = "too sure" if found.overconfidence > 0 else "not sure enough"
-    return f"On average the model is {which}, by {points:.1f} percentage points."
-
-
 def _class_sizes(run: RunFolder) -> Iterator[str]:
     """Recall over the number of training pictures, and groups of classes where these differ."""
     path = run.figures / "class_sizes.csv"
     if not path.exists():
         return
     sizes = read_class_sizes(path)
-    yield _stored(
+    yield stored(
         run,
         "class_sizes",
         "Recall of every class over its number of training pictures",
@@ -299,9 +280,9 @@ def _class_sizes(run: RunFolder) -> Iterator[str]:
         yield table(
             (
                 f"{group.name}-shot",
-                f"{group.classes:,} classes",
-                f"{group.training:,} training pictures",
-                f"{_percent(group.recall)} found, mean over the classes",
+                counted(group.classes, "class", "classes"),
+                counted(group.training, "training image"),
+                f"{percent(group.recall)} found, mean over the classes",
             )
             for group in shot_groups(sizes)
         )
@@ -312,7 +293,7 @@ def _class_sizes(run: RunFolder) -> Iterator[str]:
 
 
 def _inside(run: RunFolder) -> Iterator[str]:
-    yield _stored(
+    yield stored(
         run,
         "inside",
         "Attention, ranks, gradients and updates of every block over the steps",
@@ -325,7 +306,7 @@ def _inside(run: RunFolder) -> Iterator[str]:
 
 
 def _attention(run: RunFolder) -> Iterator[str]:
-    yield _stored(
+    yield stored(
         run,
         "attention",
         "Test pictures with the attention of the last layer drawn over them",
@@ -340,21 +321,13 @@ def _attention(run: RunFolder) -> Iterator[str]:
 # --------------------------------------------------------------------------------- pieces of text
 
 
-def _stored(run: RunFolder, name: str, alt: str, caption: str, wide: bool = False) -> str:
-    """A picture that was drawn before; empty where it is not there."""
-    path = run.figures / f"{name}.png"
-    return picture(path.read_bytes(), alt, caption, wide) if path.exists() else ""
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2f}\N{NO-BREAK SPACE}%"
-
-
 def _words(metric: str) -> str:
-    return metric.replace("_", " ")
+    return "without finite logits" if metric == "nonfinite" else metric.replace("_", " ")
 
 
 def _value(metric: str, value: float) -> str:
+    if metric == "nonfinite":
+        return f"{value:,}"
     return f"{100 * value:.2f} %" if metric in SHARES else f"{value:.4f}"
 
 

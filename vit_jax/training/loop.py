@@ -20,6 +20,7 @@ from vit_jax.data import Source
 from vit_jax.errors import Diverged
 from vit_jax.plugins import NOT_IMPORTABLE
 from vit_jax.runs import EVALUATE, INSIDE, RESULT, TRAIN, RunFolder
+from vit_jax.text import counted
 from vit_jax.training import distributed, out_of_memory
 from vit_jax.training.checkpoints import Checkpoints
 from vit_jax.training.evaluate import Evaluation, Interrupted
@@ -30,6 +31,7 @@ from vit_jax.training.metrics import MultiLabelPredictions, Predictions, nonfini
 from vit_jax.training.objectives import Batch
 from vit_jax.training.optimizer import count_branches, format_branches, optimizer_notes
 from vit_jax.training.profiling import Profile
+from vit_jax.training.provenance import process_origin
 from vit_jax.training.reporting import MetricsLog, Reporter
 from vit_jax.training.spikes import SpikeDetector
 from vit_jax.training.state import TrainState
@@ -239,7 +241,7 @@ class Loop:
             return {}
         cause = bad.CAUSES[bad.cause]
         self.report.say(
-            f"warning: {count} step{'s' if count > 1 else ''} changed nothing, the last one step "
+            f"warning: {counted(count, 'step')} changed nothing, the last one step "
             f"{bad.last}, where {cause} was not finite"
         )
         return {"skipped": count, "skipped_last": int(bad.last), "skipped_cause": cause}
@@ -250,7 +252,9 @@ class Loop:
         if bad.longest < self.most_bad_steps:
             return
         steps = self.run.steps()
-        kept = f"checkpoint {steps[-1]} is whole" if steps else "no checkpoint was written yet"
+        kept = (
+            f"the last checkpoint is of step {steps[-1]}" if steps else "no checkpoint was written"
+        )
         raise Diverged(
             f"training has diverged: {bad.longest} steps in a row, up to step {bad.last}, were "
             f"left out because {bad.CAUSES[bad.cause]} was not finite; {kept}. Lower "
@@ -321,8 +325,9 @@ class Loop:
         pictures, classes = len(experiment.train_source), len(experiment.record.class_names)
         devices = experiment.mesh.devices.flat
         self.report.say(
-            f"{experiment.record.name}: {parameters:,} parameters; {pictures:,} training pictures "
-            f"in {classes} classes; {len(devices)} x {devices[0].device_kind}"
+            f"{experiment.record.name}: {parameters:,} parameters; "
+            f"{counted(pictures, 'training image')} in {counted(classes, 'class', 'classes')}; "
+            f"{len(devices)} x {devices[0].device_kind}"
         )
         if experiment.config.optimizer.rates or experiment.config.optimizer.layer_decay != 1:
             groups = parameter_groups(experiment.config, self.state.params)
@@ -356,6 +361,7 @@ class Loop:
         self.report.flops_per_image = training_flops(self.experiment.model)
         hardware = {"device": devices[0].device_kind, "count": len(devices)}
         hardware |= {"peak_flops": peak.flops, "peak_from": peak.source}
+        hardware |= {**process_origin(), "data": self.experiment.fingerprint}
         if jax.process_index() == 0:
             self.run.write_hardware(hardware)
         self.report.say(

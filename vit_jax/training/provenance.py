@@ -1,0 +1,15 @@
+"""Where a run comes from besides its configuration: the command that was typed, and when."""
+
+import os
+import shlex
+import sys
+from datetime import UTC, datetime
+
+DATE = "%Y-%m-%d %H:%M UTC"
+
+
+def process_origin() -> dict[str, str]:
+    """Return the `command` of this process, as a shell takes it, and when it asked: `begun`."""
+    program, *arguments = sys.orig_argv
+    command = shlex.join([os.path.basename(program), *arguments])
+    return {"command": command, "begun": datetime.now(UTC).strftime(DATE)}
