@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from vit_jax.text import printable, table_cell
+
 Show = Callable[[str, int, int | None], None]  # what is done, how much of it, of how much
 
 _SECONDS = 10.0  # between two lines
@@ -37,11 +39,12 @@ def progress_bars(unit: str = "pictures") -> Iterator[Show]:
         def show(what: str, done: int, total: int | None) -> None:
             nonlocal told
             if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
+                tasks[what] = bars.add_task(table_cell(what), total=total)
             bars.update(tasks[what], completed=done, total=total)
             if not console.is_terminal and time.monotonic() - told >= _SECONDS:
                 told = time.monotonic()
                 of = "" if total is None else f" of {total:,}"
-                console.print(f"{what}: {done:,}{of} {unit}", soft_wrap=True)
+                line = printable(f"{what}: {done:,}{of} {unit}")
+                console.print(line, soft_wrap=True, markup=False)
 
         yield show

@@ -21,7 +21,6 @@ import dataclasses
 import json
 import math
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from vit_jax.data.preprocess import Preprocessing
 from vit_jax.errors import UserError, nearest, writing
 from vit_jax.legal_values import Modules
 from vit_jax.plugins import import_plugins, module_names
+from vit_jax.text import tell
 
 FORMAT = 1
 
@@ -384,10 +384,7 @@ class RunFolder:
                 if self._is_replaced(which, candidate):
                     return self.read_variables(which, raw=raw)
                 reason = str(error).split("\n")[0][:200]
-                print(
-                    f"checkpoint {candidate} in {self.path} cannot be read: {reason}",
-                    file=sys.stderr,
-                )
+                tell(f"checkpoint {candidate} in {self.path} cannot be read: {reason}", error=True)
                 continue
             return self._as_the_model_has_them(variables), candidate
         raise UserError(

@@ -4,9 +4,9 @@ Training ends with the parts that cost next to nothing. The others (what decides
 mistakes, classes by size, where the model looks) are drawn here, when somebody asks for them.
 """
 
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from vit_jax.deploy import Classifier, load
 from vit_jax.errors import UserError
 from vit_jax.progress import progress_bars
 from vit_jax.runs import RunFolder
-from vit_jax.text import counted
+from vit_jax.text import counted, tell
 from vit_jax.training.evaluate import evaluate
 from vit_jax.training.metrics import (
     MultiLabelPredictions,
@@ -38,8 +38,10 @@ from vit_jax.training.reopen import Reopened, reopen
 
 Say = Callable[[str], None]
 
+_TO_STDERR = partial(tell, error=True)
 
-def write_full_report(run: RunFolder, say: Say = lambda text: print(text, file=sys.stderr)) -> Path:
+
+def write_full_report(run: RunFolder, say: Say = _TO_STDERR) -> Path:
     """Draws what needs the model and the data, and writes `figures/report.html`.
 
     What cannot be drawn (an unfinished run, data that are gone, a model without attention) is left

@@ -17,6 +17,7 @@ from vit_jax.errors import (
     shown,
 )
 from vit_jax.startup import STOPPED, ignore_signals, unwind_on_signals
+from vit_jax.text import tell
 
 if TYPE_CHECKING:
     from vit_jax.training.experiment import Experiment
@@ -81,7 +82,7 @@ def train(
     if outcome.result is None:
         fresh = " (without --config.resume=never)" if settings.resume == "never" else ""
         if primary:
-            print(
+            tell(
                 f"Stopped at step {outcome.step} of {outcome.total_steps}; everything is saved in "
                 f"{folder}. Run the same command again to go on{fresh}."
             )
@@ -89,7 +90,7 @@ def train(
     if not primary:
         return
     if not outcome.trained:
-        print(f"The run in {folder} is finished; nothing was trained.")
+        tell(f"The run in {folder} is finished; nothing was trained.")
     print_last_screen(outcome.run, outcome.result)
 
 

@@ -122,7 +122,7 @@ def convert(
         class_names=class_names or None,
         background_first=background_first,
     )
-    print(f"{folder} holds {record.name}, {record.origin}.")
+    tell(f"{folder} holds {record.name}, {record.origin}.")
     if to == "run":
-        print(f"classify  python -m vit_jax predict {folder} PICTURE.png")
-        print(f"fine-tune python train.py --config=RECIPE.py --config.init_from={folder}")
+        tell(f"classify  python -m vit_jax predict {folder} PICTURE.png")
+        tell(f"fine-tune python train.py --config=RECIPE.py --config.init_from={folder}")

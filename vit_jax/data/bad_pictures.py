@@ -1,13 +1,13 @@
 """What happened to pictures that cannot be read: each is named once, all are counted."""
 
-import sys
 from collections.abc import Callable, Iterable
 
 from vit_jax.errors import BadPicture
+from vit_jax.text import tell
 
 
 def _to_stderr(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
+    tell(sentence, error=True)
 
 
 class BadPictures:

@@ -6,7 +6,6 @@ reopened.experiment.preprocessing
 """
 
 import os
-import sys
 from dataclasses import dataclass
 
 from ml_collections import ConfigDict
@@ -15,6 +14,7 @@ from vit_jax.config import default_config, differences, restore_config
 from vit_jax.data import Source, list_splits, open_source
 from vit_jax.errors import UserError
 from vit_jax.runs import ModelRecord, RunFolder
+from vit_jax.text import tell
 from vit_jax.training.experiment import Experiment, build
 
 
@@ -125,6 +125,6 @@ def _other_source(dataset: str, split: str, class_names: tuple[str, ...] | None)
     """A split of data that a model was not trained on; the only one where there is no choice."""
     splits = list_splits(dataset, holdout=0, class_names=class_names)
     if split not in splits and len(splits) == 1:
-        print(f"{dataset} has no split {split!r}: all its pictures are taken", file=sys.stderr)
+        tell(f"{dataset} has no split {split!r}: all its pictures are taken", error=True)
         [split] = splits
     return open_source(dataset, split, holdout=0, class_names=class_names)

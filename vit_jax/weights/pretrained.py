@@ -9,7 +9,6 @@ ecosystem knows to be no part of the model.
 
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from vit_jax.models.legal import pair
 from vit_jax.models.registry import MODELS, model_fields
 from vit_jax.models.vit import ViT
 from vit_jax.runs import ModelRecord, unnamed_classes
+from vit_jax.text import tell
 from vit_jax.weights import files
 from vit_jax.weights.adapt import padding_note, variable_shapes
 from vit_jax.weights.ecosystem import MOST_BLOCKS, Asked, Description, Ecosystem
@@ -71,7 +71,7 @@ def read_pretrained(
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
     for note in notes:
-        print(f"{source}: {note}", file=sys.stderr)
+        tell(f"{source}: {note}", error=True)
     return record, apart(reading.params, shapes)
 
 
