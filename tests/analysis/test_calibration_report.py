@@ -69,11 +69,11 @@ def test_a_temperature_is_kept_with_what_it_was_fitted_to(tmp_path):
     run = RunFolder(tmp_path)
     assert read_temperature(run) is None
     run.figures.mkdir()
-    found = fit_to_run(run, classifier, source)
+    found = fit_to_run(run, classifier, source, "validation")
     assert found.temperature == pytest.approx(3 / logit(0.75), rel=1e-4)
     assert read_temperature(run) == FittedTemperature(found.temperature, "validation", 72)
     (run.figures / "temperature.json").write_text(json.dumps({"temperature": 1.5}))
     assert read_temperature(run) is None
     several = Classifier(Always(), {}, ("a", "b", "c"), preprocessing, activation="sigmoid")
-    assert fit_to_run(run, several, source) is None
-    assert fit_to_run(run, classifier, SimpleNamespace(multi_label=True)) is None
+    assert fit_to_run(run, several, source, "test") is None
+    assert fit_to_run(run, classifier, SimpleNamespace(multi_label=True), "test") is None

@@ -5,6 +5,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from sklearn.metrics import average_precision_score
 
 from vit_jax.errors import UserError
 from vit_jax.training.metrics import (
@@ -177,3 +178,14 @@ def test_the_warning_counts_in_words():
     assert nonfinite_warning({"examples": 9}, "test") is None
     warning = nonfinite_warning({"examples": 1000, "nonfinite": 3}, "validation")
     assert warning.startswith("of 1,000 validation images 3 got logits that are not finite")
+
+
+@pytest.mark.parametrize("digits", [1, 8])
+def test_average_precision_is_that_of_scikit_learn(digits):
+    """With one digit many probabilities are equal."""
+    rng = np.random.default_rng(0)
+    labels, probabilities = rng.random((60, 5)) < 0.2, rng.random((60, 5)).round(digits)
+    rows = MultiLabelPredictions(labels, probabilities).per_class("abcde")
+    for number, row in enumerate(rows):
+        expected = average_precision_score(labels[:, number], probabilities[:, number])
+        assert row.average_precision == pytest.approx(expected)

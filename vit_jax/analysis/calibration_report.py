@@ -39,8 +39,14 @@ class FittedTemperature(NamedTuple):
     images: int
 
 
-def fit_to_run(run: RunFolder, classifier: Classifier, source: Source) -> FittedTemperature | None:
+def fit_to_run(
+    run: RunFolder, classifier: Classifier, source: Source, split: str
+) -> FittedTemperature | None:
     """Fit a temperature to images of a source and keep it for the report.
+
+    Args:
+        source: images that the model has not learned from.
+        split: what the run calls them, such as "validation".
 
     Returns:
         None where there is nothing to fit: images with several labels, or a yes or no for each
@@ -66,9 +72,9 @@ def fit_to_run(run: RunFolder, classifier: Classifier, source: Source) -> Fitted
     labels = np.concatenate(labels)
     temperature = fit_temperature(np.concatenate(logits), labels)
     kept = {"temperature": temperature, "at_bound": temperature.at_bound}
-    kept |= {"split": source.split, "images": len(labels)}
+    kept |= {"split": split, "images": len(labels)}
     (run.figures / _FILE).write_text(to_json(kept) + "\n", encoding="utf-8")
-    return FittedTemperature(temperature, source.split, len(labels))
+    return FittedTemperature(temperature, split, len(labels))
 
 
 def read_temperature(run: RunFolder) -> FittedTemperature | None:

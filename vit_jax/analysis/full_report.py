@@ -105,12 +105,12 @@ def _draw(run: RunFolder, say: Say) -> None:
 
 def _fit_temperature(run: RunFolder, reopened: Reopened, classifier: Classifier, say: Say) -> None:
     """Fits a temperature on the validation data, or where there are none on the test data."""
-    source = reopened.experiment.validation_source or reopened.source("test")
-    say(f"fitting a temperature to {source.split} data")
+    split = "validation" if reopened.experiment.validation_source else "test"
+    say(f"fitting a temperature to {split} data")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the page says what the warning does
-            fit_to_run(run, classifier, source)
+            fit_to_run(run, classifier, reopened.source(split), split)
     except UserError as error:
         say(f"left out is the temperature: {error}")
 

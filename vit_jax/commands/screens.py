@@ -9,9 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from vit_jax.errors import UserError, nearest, shown
-from vit_jax.text import table_cell, tell
+from vit_jax.text import printable, table_cell, tell
 
 _WIDTH_OF_PIPES = 160
+_MOST_CLASSES = 1000  # rows of the table of classes
+_WEAKEST = 30
 
 if TYPE_CHECKING:  # a list of keys is printed without JAX
     from vit_jax.runs import RunFolder
@@ -76,14 +78,25 @@ def print_per_class(rows: Sequence["ClassRow"]) -> None:
         return
     headings = [name for name in dataclasses.asdict(rows[0]) if name not in ("name", "examples")]
     headings = [name for name in headings if any(getattr(row, name) is not None for row in rows)]
-    table = Table("class")
-    for heading in ("examples", *headings):
-        table.add_column(heading.replace("_", " "), justify="right")
+    titles = ("class", "examples", *(heading.replace("_", " ") for heading in headings))
+    if len(rows) > _MOST_CLASSES and Console().is_terminal:
+        there = sorted((row for row in rows if row.examples), key=lambda row: row.recall)
+        tell(f"the {_WEAKEST} of {len(rows):,} classes that are found least; --json has all")
+        rows = there[:_WEAKEST]
+    if len(rows) > _MOST_CLASSES:  # lines, since rich takes minutes for a table of so many
+        return print_rows(titles, [titles, *(_class_cells(row, headings) for row in rows)])
+    table = Table(titles[0])
+    for title in titles[1:]:
+        table.add_column(title, justify="right")
     for row in rows:
-        shares = [getattr(row, heading) for heading in headings]
-        cells = ["-" if share is None else f"{100 * share:.2f} %" for share in shares]
-        table.add_row(table_cell(row.name), f"{row.examples:,}", *cells)
+        table.add_row(*map(table_cell, _class_cells(row, headings)))
     print_table(table)
+
+
+def _class_cells(row: "ClassRow", headings: Sequence[str]) -> list[str]:
+    shares = [getattr(row, heading) for heading in headings]
+    cells = ["-" if share is None else f"{100 * share:.2f} %" for share in shares]
+    return [printable(row.name), f"{row.examples:,}", *cells]
 
 
 def print_published(pattern: str) -> None:
