@@ -204,3 +204,16 @@ def test_unknown_and_missing_fields_are_named():
         Preprocessing.from_dict({"size": [4, 4], "inter": "bicubic"})
     with pytest.raises(UserError, match="needs the field 'size'"):
         Preprocessing.from_dict({"channels": 1})
+
+
+@pytest.mark.parametrize(
+    "pixels", [np.ones((2, 2, 3)), np.ones((2, 2, 3), int), np.ones((2, 2, 3), bool)]
+)
+def test_pixels_of_another_scale_are_not_normalised(pixels):
+    with pytest.raises(UserError, match="must be uint8 from 0 to 255"):
+        Preprocessing((2, 2)).normalize(pixels)
+
+
+def test_pixels_of_other_channels_are_not_normalised():
+    with pytest.raises(UserError, match="last axis must be the 3 channels"):
+        Preprocessing((2, 2)).normalize(np.ones((2, 2, 1), np.uint8))

@@ -136,3 +136,13 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(finished_run, tmp_path):
     for to in ("run", "timm"):
         with pytest.raises(UserError, match=r"file/x cannot be written: .*; choose another folder"):
             convert(finished_run.path, tmp_path / "file" / "x", to)
+
+
+def test_logits_of_images_that_are_not_preprocessed_are_refused(classifier):
+    height, width = classifier.preprocessing.size
+    channels = classifier.preprocessing.channels
+    for shape in ((height, width, channels), (1, height + 1, width, channels)):
+        with pytest.raises(UserError, match="are not preprocessed"):
+            classifier.logits(np.zeros(shape, np.uint8))
+    with pytest.raises(UserError, match="must be uint8 of shape"):
+        classifier.logits(np.zeros((1, height, width, channels), np.float32))

@@ -23,6 +23,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
+from vit_jax.analysis.inputs import check_unit
 from vit_jax.errors import UserError
 
 NORMS = ("linf", "l2")
@@ -61,9 +62,10 @@ def fgsm(
         float32 pixels, 0 to 1.
 
     Raises:
-        UserError: no such norm, or `eps` below 0.
+        UserError: no such norm, `eps` below 0, or images of another type or range.
     """
     _check(eps, norm, 1)
+    check_unit(images)
     return _ascend(model, normalise, norm, 1, variables, images, labels, None, eps, eps)
 
 
@@ -95,10 +97,12 @@ def pgd(
         numbers: one for each picture, which with `seed` decides its start; None: its place.
 
     Raises:
-        UserError: no such norm, `eps` or a step below 0, or no steps.
+        UserError: no such norm, `eps` or a step below 0, no steps, or images of another type or
+            range.
     """
     step_size = 2.5 * eps / max(1, steps) if step_size is None else step_size
     _check(min(eps, step_size), norm, steps)
+    check_unit(images)
     numbers = np.arange(len(images)) if numbers is None else numbers
     start = random_change(images.shape[1:], seed, numbers, norm)
     return _ascend(model, normalise, norm, steps, variables, images, labels, start, eps, step_size)

@@ -37,6 +37,7 @@ from vit_jax.analysis.attention_layers import (
     head_similarity,
     mean_distance,
 )
+from vit_jax.analysis.inputs import check_normalised
 from vit_jax.errors import UserError
 from vit_jax.models.layout import unstack_blocks
 from vit_jax.models.legal import pair
@@ -164,8 +165,9 @@ def look(
         images: float32, normalised.
 
     Raises:
-        UserError: the model has no attention.
+        UserError: the model has no attention, or images that are not normalised.
     """
+    check_normalised(images)
     geometry = layer_geometry(model, tuple(images.shape[1:3]))
     logits, kept = _forward(model, variables, images)
     weights = {

@@ -25,6 +25,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from vit_jax.analysis.inputs import check_normalised
 from vit_jax.analysis.layer_steps import Convolution, layer_steps
 from vit_jax.analysis.layers import check_features
 from vit_jax.errors import UserError, nearest
@@ -82,11 +83,12 @@ def effective_receptive_fields(
         seed: of the directions in which units are changed.
 
     Raises:
-        UserError: no such layer, or no such unit.
+        UserError: no such layer, no such unit, or images that are not normalised.
 
     Source: Luo et al. 2016, "Understanding the Effective Receptive Field in Deep Convolutional
     Neural Networks", section 2; a random direction takes the place of their single channel.
     """
+    check_normalised(images)
     shapes = jax.eval_shape(lambda v, x: feature_maps(model, v, x), variables, images)
     blocks = sorted(shapes, key=_order)
     names = [find_layer(blocks, layer) for layer in (blocks if layers is None else layers)]

@@ -22,6 +22,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from vit_jax.analysis.inputs import check_normalised
 from vit_jax.errors import UserError
 
 Images = Float[Array, "batch height width channels"]
@@ -45,10 +46,15 @@ class Margin:
 
     def __call__(self, images: Images) -> Float[Array, " batch"]:
         """The margins of normalised pictures, float32."""
+        check_normalised(images)
         return _margins(self.model, self.variables, images, *self._classes(len(images)))
 
     def gradient(self, images: Images) -> Maps:
-        """The gradient of every picture's margin with respect to the picture."""
+        """The gradient of every picture's margin with respect to the picture.
+
+        Raises UserError for images that are not normalised.
+        """
+        check_normalised(images)
         images = jnp.asarray(images, jnp.float32)
         return np.asarray(self._gradient(self.variables, images, *self._classes(len(images))))
 
@@ -115,6 +121,7 @@ def integrated_gradients(
     """
     if steps < 1:
         raise UserError(f"{steps} steps are not legal; take 1 or more, such as 64")
+    check_normalised(images)  # before a step turns whole numbers into floats
     images = jnp.asarray(images, jnp.float32)
     start = jnp.broadcast_to(jnp.asarray(baseline, jnp.float32), images.shape)
     total = np.zeros(images.shape, np.float64)
@@ -137,6 +144,7 @@ def smooth_grad(
     """
     if samples < 1:
         raise UserError(f"{samples} samples are not legal; take 1 or more, such as 32")
+    check_normalised(images)
     images = np.asarray(images, np.float32)
     scale = noise * (
         images.max(axis=(1, 2, 3), keepdims=True) - images.min(axis=(1, 2, 3), keepdims=True)

@@ -118,19 +118,36 @@ class Preprocessing:
 
         Returns:
           float32 `(images / 255 - mean) / std`, same shape.
+
+        Raises:
+          UserError: another type, which is of another scale, or another number of channels.
         """
+        images = jnp.asarray(images)
+        if images.dtype != jnp.uint8:
+            raise UserError(
+                f"pixels of type {images.dtype} cannot be normalised; they must be uint8 from 0 to"
+                " 255 (floats from 0 to 1 are for normalize_unit)"
+            )
+        return self._normalized(images)
+
+    def _normalized(self, images: Array) -> Float[Array, "*batch c"]:
+        if images.shape[-1:] != (self.channels,):
+            raise UserError(
+                f"images of shape {images.shape} cannot be normalised; their last axis must be the"
+                f" {self.channels} channels of the model: preprocess each image first"
+            )
         # Not images / 255: XLA turns that into a product with 1 / 255, and compiled and eager code
         # would differ in the last bit.
         mean = jnp.asarray(255 * np.array(self.mean), jnp.float32)
         std = jnp.asarray(255 * np.array(self.std), jnp.float32)
-        return (jnp.asarray(images).astype(jnp.float32) - mean) / std
+        return (images.astype(jnp.float32) - mean) / std
 
     def normalize_unit(self, images: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
         """`normalize` for pixels that are floats on the scale 0 to 1, between whole steps too.
 
         What changes pixels by gradients works on this scale; `normalize` has none.
         """
-        return self.normalize(255 * jnp.asarray(images, jnp.float32))
+        return self._normalized(255 * jnp.asarray(images, jnp.float32))
 
     def for_pictures(self, size: tuple[int, int], channels: int) -> "Preprocessing":
         """The same for pictures of another size or number of channels.

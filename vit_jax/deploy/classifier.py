@@ -101,7 +101,18 @@ class Classifier:
         return {"params": self.params, **self.model_state}
 
     def logits(self, images: UInt8[np.ndarray, "batch h w c"]) -> Float[Array, "batch classes"]:
-        """Logits of preprocessed pictures (the result of `preprocessing`, uint8)."""
+        """Logits of preprocessed pictures (the result of `preprocessing`, uint8).
+
+        Raises UserError for images of another size or type than `preprocessing` gives.
+        """
+        expected = (*self.preprocessing.size, self.preprocessing.channels)
+        if images.shape[1:] != expected or images.dtype != np.uint8:
+            raise UserError(
+                f"images of type {images.dtype} and shape {images.shape} are not preprocessed; they "
+                f"must be uint8 of shape (batch, "
+                f"{', '.join(map(str, expected))}): np.stack classifier.preprocessing(image) of "
+                "each, or call predict, which takes images of any size"
+            )
         variables = self.variables
         return self._program(images.shape)(variables, images)
 
