@@ -115,7 +115,7 @@ def test_a_folder_without_pictures_is_told_with_the_form_that_is_expected(tmp_pa
 
 
 def test_a_category_that_the_model_has_not_is_told_with_the_remedy(folder, classifier):
-    with pytest.raises(UserError, match="'cat'.*--categories=FILE.json"):
+    with pytest.raises(UserError, match="'cat'.*Categories.read .--categories=FILE.json"):
         decide(classifier, list_pictures(folder), Categories.named(CLASSES))
 
 

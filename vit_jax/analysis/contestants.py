@@ -130,7 +130,7 @@ def check_same(first: Source, other: Source) -> None:
         raise UserError(
             f"the runs have different data: {len(first):,} pictures of {first.name} {first.split} "
             f"and {len(other):,} of {other.name} {other.split}; name the data for all of them, "
-            "such as robustness RUN folder:PATH --compare=OTHER_RUN"
+            "enter(RUN, 'folder:PATH'), or robustness RUN folder:PATH --compare=OTHER_RUN"
         )
 
 

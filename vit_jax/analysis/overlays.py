@@ -147,7 +147,9 @@ def _maps(
         return _Maps(at, {head: at.keys * one / total}, _asked(model, at, query))
     if head == "rollout":
         if layer == POOL:
-            raise UserError("--head=rollout goes through layers; --layer=pool is none of them")
+            raise UserError(
+                "head 'rollout' goes through layers, and layer 'pool' is none; write a number"
+            )
         through = seen.stage(layer)
         one = at.to_grid(rollout([one.matrix() for one in through]), query)
         title = "rollout"
@@ -164,7 +166,7 @@ def _maps(
         titles = {f"{at.name}, head {head}": int(head)}
     else:
         raise UserError(
-            f"--head={head} is not legal{nearest(head, HEADS)}; write {', '.join(HEADS)} or the "
+            f"head {head!r} is invalid{nearest(head, HEADS)}; write {', '.join(HEADS)} or the "
             f"number of a head, 0 to {at.heads - 1}"
         )
     by_title = {title: at.keys * at.map(query, number) for title, number in titles.items()}
@@ -174,8 +176,8 @@ def _maps(
 def _pooling(seen: Attention) -> Layer:
     if seen.pooling is None:
         raise UserError(
-            "--layer=pool is of a model that pools by attention (pool='map'), which this one does "
-            "not; write last or the number of a layer"
+            "layer 'pool' is of a model that pools by attention (pool='map'), which this one does "
+            "not; write the number of a layer (--layer=last: the last one)"
         )
     return seen.pooling
 

@@ -159,7 +159,9 @@ def probe_run(
         UserError: no such run, data or split, splits that share pictures, or too few pictures.
     """
     if pool not in POOLS:
-        raise UserError(f"--pool={pool} is not legal{nearest(pool, POOLS)}: {', '.join(POOLS)}")
+        raise UserError(
+            f"pool {pool!r} is invalid{nearest(pool, POOLS)}; write one of {', '.join(POOLS)}"
+        )
     train, test = _sources(run, dataset, train_split, split)
     train, test = sample(train, pictures), sample(test, pictures)
     if len(test) < LEAST_PICTURES:
@@ -194,7 +196,7 @@ def _sources(run: str, dataset: str, train_split: str, split: str) -> tuple[Sour
     if train is test or train.overlaps(test):
         raise UserError(
             f"{train_split} and {split} share pictures, so that a probe would be tested on what it "
-            "has learned; name two splits apart with --train-split and --split"
+            "has learned; name two that share none (train_split, split; --train-split, --split)"
         )
     return train, test
 

@@ -122,7 +122,7 @@ def make_suite(
     if options.cells > min(size):
         raise UserError(
             f"a grid of {options.cells} x {options.cells} patches does not fit pictures of "
-            f"{size[0]} x {size[1]} pixels; --grid is at most {min(size)}"
+            f"{size[0]} x {size[1]} pixels; cells (--grid) is at most {min(size)}"
         )
     tests = [test for make in KINDS.values() for test in make(size, options)]
     known = [CLEAN, *KINDS, *(test.name for test in tests)]

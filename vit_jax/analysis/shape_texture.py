@@ -62,14 +62,14 @@ class Categories:
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise UserError(f"--categories={path} cannot be read: {error}") from error
+            raise UserError(f"the categories of {path} cannot be read: {error}") from error
         fits = isinstance(content, dict) and all(
             isinstance(names, list) and names and all(isinstance(name, str) for name in names)
             for names in content.values()
         )
         if not fits or not content:
             raise UserError(
-                f'--categories={path} must be a JSON object {{"category": ["class name", ...]}}, '
+                f'{path} must be a JSON object {{"category": ["class name", ...]}}, '
                 "each category with at least one class"
             )
         numbers = {name: number for number, name in enumerate(class_names)}
@@ -77,7 +77,7 @@ class Categories:
             for name in names:
                 if name not in numbers:
                     raise UserError(
-                        f"--categories={path}: category {category!r} has {name!r}, which is no "
+                        f"{path}: category {category!r} has {name!r}, which is no "
                         f"class of the model{nearest(name, numbers)}"
                     )
         return cls(
@@ -137,7 +137,7 @@ def list_pictures(root: str | os.PathLike) -> list[CuePicture]:
     """
     root = Path(root).expanduser()
     if not root.is_dir():
-        raise UserError(f"--cue-conflict={root} is no folder; expected is {_FORM}")
+        raise UserError(f"{root} is no folder of images whose cues disagree; expected is {_FORM}")
     found = []
     for folder in sorted(path for path in root.iterdir() if path.is_dir()):
         if is_hidden(folder.name):
@@ -146,10 +146,10 @@ def list_pictures(root: str | os.PathLike) -> list[CuePicture]:
             if is_picture_name(path.name) and not is_hidden(path.name):
                 parts = _NAME.fullmatch(path.stem)
                 if parts is None or parts["shape"] != folder.name:
-                    raise UserError(f"--cue-conflict: {path} does not fit; expected is {_FORM}")
+                    raise UserError(f"{path} does not fit; expected is {_FORM}")
                 found.append(CuePicture(path, parts["shape"], parts["texture"]))
     if not found:
-        raise UserError(f"--cue-conflict={root} has no pictures in folders; expected is {_FORM}")
+        raise UserError(f"{root} has no images in folders; expected is {_FORM}")
     return found
 
 
@@ -175,13 +175,13 @@ def decide(
         for name in (picture.shape, picture.texture):
             if name not in names:
                 raise UserError(
-                    f"--cue-conflict: {picture.path} is of the category {name!r}, which the model "
+                    f"{picture.path} is of the category {name!r}, which the model "
                     f"has not{nearest(name, names)}; map it to classes of the model by "
-                    "--categories=FILE.json, {category: [class names]}"
+                    "Categories.read (--categories=FILE.json), {category: [class names]}"
                 )
     pictures = [picture for picture in pictures if picture.shape != picture.texture]
     if not pictures:
-        raise UserError("--cue-conflict: no picture has shape and texture of two categories")
+        raise UserError("no image has shape and texture of two categories")
 
     @jax.jit
     def forward(variables, images):

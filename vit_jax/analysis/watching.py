@@ -284,5 +284,5 @@ def _explain(kind: str, layer: str, heads: Heads, step: int, model: nn.Module) -
     return (
         f"the attention of {layer} has collapsed by step {step}: {doing} (entropy {least:.3f} to "
         f"{most:.3f} nats, where uniform attention has {heads.uniform:.3f}); "
-        f"{', '.join(steps[:-1])} or {steps[-1]}, in another --workdir"
+        f"{', '.join(steps[:-1])} or {steps[-1]}, in another run folder"
     )

@@ -259,7 +259,7 @@ class Loop:
             f"training has diverged: {bad.longest} steps in a row, up to step {bad.last}, were "
             f"left out because {bad.CAUSES[bad.cause]} was not finite; {kept}. Lower "
             "optimizer.learning_rate, lengthen schedule.warmup, or clip the gradient harder with "
-            "optimizer.clip, in another --workdir"
+            "optimizer.clip, in another run folder (--workdir)"
         )
 
     def _evaluate(self) -> None:

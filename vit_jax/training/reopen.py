@@ -65,7 +65,10 @@ def reopen(path: str | os.PathLike, dataset: str = "", split: str = "test") -> R
         config.dataset = dataset
         config.schedule.warmup = "0"  # which a few pictures would be too few for
     else:
-        raise UserError(f"{path} was not trained here, so it has no data; say --dataset=DATASET")
+        raise UserError(
+            f"{path} was not trained here, so it has no data; name some, such as "
+            "dataset='folder:PATH' (--dataset=folder:PATH)"
+        )
     # Any machine will do, not only the one it ran on.
     config.distillation = default_config().distillation  # nor is a teacher wanted any more
     config.device, config.mesh = "auto", {"data": -1, "fsdp": 1, "tensor": 1}
