@@ -82,3 +82,21 @@ def test_what_is_written_is_read_again(tmp_path):
     sizes = [*LONG_TAIL, size('a, "b"\nc', 3, 1 / 3)]
     write_class_sizes(sizes, tmp_path / "sizes.csv")
     assert read_class_sizes(tmp_path / "sizes.csv") == sizes
+
+
+def test_of_very_many_classes_means_are_drawn_with_their_intervals():
+    """Of 3,000 classes each of the fifteen means is of 200."""
+    rng = np.random.default_rng(0)
+    training, recalls = rng.permutation(3000) + 1, rng.random(3000)
+    sizes = [
+        ClassSize(str(number), int(count), 10, recall, recall, recall)
+        for number, (count, recall) in enumerate(zip(training, recalls, strict=True))
+    ]
+    [panel] = draw_class_sizes(sizes).axes
+    assert panel.get_title() == "3,000 classes by size"
+    [means] = [line for line in panel.lines if line.get_marker() == "o"]
+    first = recalls[np.argsort(training)[:200]]
+    np.testing.assert_allclose(means.get_xydata()[0], [100.5, 100 * first.mean()])
+    assert len(means.get_xydata()) == 15
+    low, high = panel.collections[1].get_segments()[0][:, 1]
+    assert (high - low) / 2 == pytest.approx(196 * first.std(ddof=1) / np.sqrt(200))

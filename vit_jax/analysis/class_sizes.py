@@ -24,6 +24,10 @@ from vit_jax.training.metrics import ClassRow
 _BALANCED = 1.5
 _MOST_NAMED_POINTS = 15  # which lie anywhere, so that more names hide each other
 
+_MOST_WHISKERS = 200  # classes, whose intervals can be told apart
+_MEANS = 15  # groups that stand for more classes
+_MEANS_LABEL = "share found, %: each class, and means with 95 % intervals"
+
 # Training pictures of a class, from and to (Liu et al. 2019, "Large-scale long-tailed recognition
 # in an open world", section 4).
 _GROUPS = (("many", 101, None), ("medium", 20, 100), ("few", 0, 19))
@@ -124,7 +128,12 @@ def _draw_over_size(sizes: Sequence[ClassSize]) -> Figure:
     panel = figure.subplots()
     counts = np.array([one.training for one in sizes])
     recalls = 100 * np.array([one.recall for one in sizes])
-    panel.errorbar(counts, recalls, _whiskers(sizes), fmt="o", capsize=3, alpha=0.7)
+    crowded = len(sizes) > _MOST_WHISKERS
+    if crowded:
+        panel.scatter(counts, recalls, s=6, alpha=0.15, linewidth=0)
+        panel.errorbar(*_means_by_size(counts, recalls), fmt="ko", capsize=3, markersize=4)
+    else:
+        panel.errorbar(counts, recalls, _whiskers(sizes), fmt="o", capsize=3, alpha=0.7)
     if counts.min() > 0 and counts.max() > 10 * counts.min():
         panel.set_xscale("log")
         for formatter in (panel.xaxis.set_major_formatter, panel.xaxis.set_minor_formatter):
@@ -151,13 +160,26 @@ def _draw_over_size(sizes: Sequence[ClassSize]) -> Figure:
     panel.plot([], [], color="tab:red", label="mean of many (> 100), medium, few (< 20)")
     panel.set(
         xlabel="training pictures of the class",
-        ylabel="share found, %, with 95 % intervals",
+        ylabel=_MEANS_LABEL if crowded else "share found, %, with 95 % intervals",
         ylim=(-2, 104),
-        title="Classes by size",
+        title=f"{len(sizes):,} classes by size" if crowded else "Classes by size",
     )
     panel.legend(loc="lower right")
     panel.grid(alpha=0.3)
     return figure
+
+
+def _means_by_size(
+    counts: Int[np.ndarray, " classes"], recalls: Float[np.ndarray, " classes"]
+) -> tuple[Float[np.ndarray, " groups"], ...]:
+    """Mean size and recall of groups of equally many classes by size, and half its 95 % interval.
+
+    The interval is for other classes of that size, by the normal distribution.
+    """
+    parts = np.array_split(np.argsort(counts, kind="stable"), _MEANS)
+    middles = [(counts[part].mean(), recalls[part].mean()) for part in parts]
+    spreads = [1.96 * recalls[part].std(ddof=1) / np.sqrt(len(part)) for part in parts]
+    return (*np.array(middles).T, np.array(spreads))
 
 
 def _draw_balanced(sizes: Sequence[ClassSize]) -> Figure:
