@@ -416,10 +416,10 @@ class RunFolder:
         if not saved or not self.model_file.exists():
             return
         if changes := checkpoint_files.model_changes(saved, self.read_model().to_json()):
-            print(
+            tell(
                 f"warning: {self.model_file} is not what checkpoint {folder.name} was written with "
                 f"({', '.join(changes)}); if nobody has changed it on purpose it is damaged",
-                file=sys.stderr,
+                error=True,
             )
 
     def _as_the_model_has_them(self, variables: dict[str, Any]) -> dict[str, Any]:
