@@ -261,6 +261,11 @@ def relevance(
         raise UserError(
             "relevance is of the logit of a class for a picture, and this model gives none"
         )
+    if classes is None and not np.isfinite(seen.logits).all():
+        raise UserError(
+            "the logits of an image are not finite, so that no class is the most probable; name "
+            "classes, or take another checkpoint"
+        )
     wanted = jnp.asarray(seen.logits.argmax(-1) if classes is None else classes)
     shapes = jax.eval_shape(functools.partial(_forward, model), variables, images)[1]
     # Zeros that are added to the weights, for the gradient with respect to them.
