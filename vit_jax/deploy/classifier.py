@@ -108,10 +108,9 @@ class Classifier:
         expected = (*self.preprocessing.size, self.preprocessing.channels)
         if images.shape[1:] != expected or images.dtype != np.uint8:
             raise UserError(
-                f"images of type {images.dtype} and shape {images.shape} are not preprocessed; they "
-                f"must be uint8 of shape (batch, "
-                f"{', '.join(map(str, expected))}): np.stack classifier.preprocessing(image) of "
-                "each, or call predict, which takes images of any size"
+                f"images of type {images.dtype} and shape {images.shape} are not preprocessed; "
+                f"they must be uint8 of shape (batch, {', '.join(map(str, expected))}): np.stack "
+                "classifier.preprocessing(image) of each, or call predict, which takes any size"
             )
         variables = self.variables
         return self._program(images.shape)(variables, images)
