@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +12,7 @@ import typer
 from vit_jax.commands.options import Checkpoint, Raw, Run, check_file, parse_checkpoint
 from vit_jax.errors import EXIT_STOPPED, UserError
 from vit_jax.startup import unwind_on_signals
+from vit_jax.text import printable, to_json
 
 if TYPE_CHECKING:
     from vit_jax.deploy import Classifier, ImageResult
@@ -103,7 +103,7 @@ def _classify(
                 done += 1
                 if result.error is not None:  # one bad image does not hide the others
                     failed += 1
-                    print(f"error: {result.error}", file=sys.stderr)
+                    print(printable(f"error: {result.error}"), file=sys.stderr)
                 show(done)
     except KeyboardInterrupt:
         print(f"stopped after {done:,} images; what is written is whole", file=sys.stderr)
@@ -153,7 +153,7 @@ def _as_text(classifier: "Classifier", top: int) -> Callable[[int, "ImageResult"
             return
         guesses = classifier.top_classes(result.probabilities, top)
         shown = "   ".join(f"{label} {100 * probability:.1f} %" for label, probability in guesses)
-        print(_printable(f"{result.name}: {shown}"))
+        print(printable(f"{result.name}: {shown}"))
 
     return tell
 
@@ -165,7 +165,7 @@ def _as_json_lines(classifier: "Classifier", top: int) -> Callable[[int, "ImageR
         else:
             guesses = classifier.top_classes(result.probabilities, top)
             line = {"classes": [guess._asdict() for guess in guesses]}
-        print(json.dumps({"picture": result.name, **line}, ensure_ascii=False))
+        print(to_json({"picture": result.name, **line}))
 
     return tell
 
@@ -215,13 +215,6 @@ def _table(path: str) -> Iterator[Callable[[Iterable], None]]:
             file.flush()  # whole rows, whatever ends the process
 
         yield write
-
-
-def _printable(text: str) -> str:
-    """Return a text whose control characters a terminal shows and does not obey."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 # ----------------------------------------------------------------------------------------- progress
