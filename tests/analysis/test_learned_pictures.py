@@ -184,7 +184,7 @@ def test_two_models_stand_beside_each_other(resnet_folder, finished_run, tmp_pat
     ("arguments", "sentence"),
     [
         (["--only=positions"], "ResNet has no position tables; .*resnet has filters$"),
-        (["--only=filters,features"], "features: .*--dataset=folder:PATH.; .*resnet has filters$"),
+        (["--only=filters,features"], "features: .*--dataset=DATASET.; .*resnet has filters$"),
         (["--only=position"], "there is no part 'position'; did you mean 'positions'"),
         (["--dataset=folder:nowhere"], "nowhere"),
         (["--with=nowhere"], "there is no run folder nowhere"),

@@ -154,7 +154,7 @@ def read_parts(text: str) -> list[str]:
     for part in parts:
         if part not in PARTS:
             hint = nearest(part, PARTS) or f"; write some of {', '.join(PARTS)}"
-            raise UserError(f"there is no part {part!r} in {text!r}{hint}")
+            raise UserError(f"there is no part {part!r}{hint}")
     return parts
 
 

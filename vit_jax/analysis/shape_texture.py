@@ -137,7 +137,7 @@ def list_pictures(root: str | os.PathLike) -> list[CuePicture]:
     """
     root = Path(root).expanduser()
     if not root.is_dir():
-        raise UserError(f"{root} is no folder of images whose cues disagree; expected is {_FORM}")
+        raise UserError(f"{root} is no folder; expected is {_FORM}")
     found = []
     for folder in sorted(path for path in root.iterdir() if path.is_dir()):
         if is_hidden(folder.name):

@@ -66,8 +66,8 @@ def reopen(path: str | os.PathLike, dataset: str = "", split: str = "test") -> R
         config.schedule.warmup = "0"  # which a few pictures would be too few for
     else:
         raise UserError(
-            f"{path} was not trained here, so it has no data; name some, such as "
-            "dataset='folder:PATH' (--dataset=folder:PATH)"
+            f"{path} was not trained here, so it has no data; name some as dataset "
+            "(--dataset=DATASET)"
         )
     # Any machine will do, not only the one it ran on.
     config.distillation = default_config().distillation  # nor is a teacher wanted any more
