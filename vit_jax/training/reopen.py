@@ -86,10 +86,10 @@ def _compare_config(folder: RunFolder, config: ConfigDict) -> None:
     if saved is None:
         return
     if changed := differences(restore_config(saved).to_dict(), config.to_dict()):
-        print(
+        tell(
             f"warning: {folder.config_file} is not what the last checkpoint was saved with "
             f"({', '.join(changed)}); if nobody has changed it on purpose it is damaged",
-            file=sys.stderr,
+            error=True,
         )
 
 
