@@ -4,6 +4,7 @@
       config.json      the resolved configuration
       model.json       what loading and predicting need, see `ModelRecord`
       split.json       which files are in which split, where the data are files
+      training_images.json   which images it was trained on, see `vit_jax/data/seen.py`
       checkpoints/N/   train state after N steps, see `checkpoint_files`
       metrics.jsonl    one line per log or evaluation
       tensorboard/     the same, for TensorBoard
@@ -141,6 +142,7 @@ class RunFolder:
         self.config_file = self.path / "config.json"
         self.model_file = self.path / "model.json"
         self.split_file = self.path / "split.json"
+        self.training_images_file = self.path / "training_images.json"
         self.checkpoints = self.path / "checkpoints"
         self.metrics_file = self.path / "metrics.jsonl"
         self.tensorboard = self.path / "tensorboard"
@@ -187,6 +189,19 @@ class RunFolder:
     def write_split(self, split: dict[str, list[str]]) -> None:
         """Keeps which files are in which split."""
         self._write_json(self.split_file, split)
+
+    def read_training_images(self) -> list[dict[str, Any]]:
+        """Records of the images that the model was trained on; none where nothing is known."""
+        if not self.training_images_file.exists():
+            return []
+        records = self._read_json(self.training_images_file).get("trained_on")
+        if not isinstance(records, list) or not all(isinstance(r, dict) for r in records):
+            raise UserError(f"{self.training_images_file} is damaged; restore it, or remove it")
+        return records
+
+    def write_training_images(self, records: list[dict[str, Any]]) -> None:
+        """Keeps which images the model is trained on."""
+        self._write_json(self.training_images_file, {"trained_on": records})
 
     def read_hardware(self) -> dict[str, Any] | None:
         """The devices of the last process that trained; None where that is not known."""
@@ -323,6 +338,7 @@ class RunFolder:
         kept = (
             self.model_file,
             self.split_file,
+            self.training_images_file,
             self.checkpoints,
             self.metrics_file,
             self.tensorboard,

@@ -11,10 +11,15 @@ from PIL import Image
 from vit_jax.analysis.plots import draw_figures
 from vit_jax.cli import main
 from vit_jax.config import load_config
+from vit_jax.data import open_source
+from vit_jax.data.seen import training_record
 from vit_jax.deploy import load
 from vit_jax.errors import BadPicture, Diverged, UserError
+from vit_jax.runs import RunFolder
 from vit_jax.training import fit
 from vit_jax.training.experiment import _open_sources, build
+from vit_jax.training.leaks import leaks, records_of_run
+from vit_jax.training.reopen import open_other, reopen
 
 BRIGHTNESS = {"dark": 20, "día": 120, "明": 230}
 
@@ -253,3 +258,33 @@ def test_the_test_images_are_the_same_for_every_seed(config):
 
     assert test_files(seed="1") == test_files(seed="0")
     assert set(test_files(data__split_seed="1")) != set(test_files(seed="1"))
+
+
+def test_images_that_the_first_weights_were_trained_on_are_told(config, tmp_path, capsys):
+    first, changes = tmp_path / "first", {"data.split_seed": "1", "init_from": ""}
+    train = build(config()).train_source
+    RunFolder(first).write_training_images([training_record(train)])
+    test = open_source(train.name, "test", split_seed=1)
+    both = len(set(test.files) & set(train.files))
+    assert both
+    changed = config({**changes, "init_from": str(first)})
+    sources = {"train": open_source(train.name, "train", split_seed=1), "test": test}
+    [sentence] = leaks(changed, sources)
+    assert f"was trained on {both} of the 6 test images" in sentence
+    assert "same data.split_seed (1 here)" in sentence
+    taught = config({**changes, "distillation.teacher": str(first)})
+    assert "distillation.teacher" in leaks(taught, sources)[0]
+    assert leaks(config(changes), sources) == []
+    # What comes of it has seen the images of both runs.
+    assert len(records_of_run(changed, sources["train"])) == 2
+
+
+def test_other_data_that_a_run_was_trained_on_are_told_when_it_is_evaluated(
+    config, pictures, tmp_path, capsys
+):
+    outcome = fit(config({"duration": "2 steps"}), tmp_path / "run")
+    capsys.readouterr()
+    open_other(outcome.run.path, f"folder:{pictures}", "test")
+    assert "was trained on 24 of the 30 train images" in capsys.readouterr().err
+    reopen(outcome.run.path).source("test")
+    assert capsys.readouterr().err == ""

@@ -16,7 +16,7 @@ from vit_jax.config import flatten
 from vit_jax.data import split_record
 from vit_jax.errors import UserError
 from vit_jax.runs import ModelRecord, RunFolder
-from vit_jax.training import distributed, out_of_memory
+from vit_jax.training import distributed, leaks, out_of_memory
 from vit_jax.training.checkpoints import Checkpoints
 from vit_jax.training.checks import check_batch
 from vit_jax.training.claim import claimed
@@ -91,13 +91,22 @@ def fit(
                 held.enter_context(claimed(run, config, report))
                 if split := split_record(experiment.sources):
                     run.write_split(split)
+                if not (goes_on and run.training_images_file.exists()):
+                    trained_on = leaks.records_of_run(config, experiment.train_source)
+                    run.write_training_images(trained_on)
         _check_agreement(experiment, run)
         if not primary:
             run.hold()
         distributed.connect(experiment.mesh)
         watcher = watch(experiment) if watch and config.log.inside else None
         draw = draw if primary else None
-        return _train_or_go_on(experiment, run, report, profiled_steps, draw, watcher)
+        leaked = leaks.leaks(config, experiment.sources) if primary else []
+        for sentence in leaked:
+            report.say(f"warning: {sentence}")
+        outcome = _train_or_go_on(experiment, run, report, profiled_steps, draw, watcher)
+        for sentence in leaked if outcome.result else ():
+            report.say(f"warning: {sentence}")  # beside the accuracy that it is about
+        return outcome
 
 
 def _train_or_go_on(

@@ -5,17 +5,19 @@ reopened.source("test")
 reopened.experiment.preprocessing
 """
 
+import dataclasses
 import os
 from dataclasses import dataclass
 
 from ml_collections import ConfigDict
 
 from vit_jax.config import default_config, differences, restore_config
-from vit_jax.data import Source, list_splits, open_source
+from vit_jax.data import Source, TableOptions, list_splits, open_source
 from vit_jax.errors import UserError
 from vit_jax.runs import ModelRecord, RunFolder
 from vit_jax.text import tell
-from vit_jax.training.experiment import Experiment, build
+from vit_jax.training.experiment import Experiment, build, table_options
+from vit_jax.training.leaks import leak
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Reopened:
         sources = self.experiment.sources
         if split not in sources:
             raise UserError(f"{self.run.path} has no split {split!r}; it has {', '.join(sources)}")
+        if split != "train":
+            _warn_of_leak(self.run, sources[split])
         return sources[split]
 
 
@@ -106,9 +110,20 @@ def open_other(path: str | os.PathLike, dataset: str, split: str) -> Source:
 
 
 def _open_other(folder: RunFolder, record: ModelRecord, dataset: str, split: str) -> Source:
-    source = _other_source(dataset, split, record.class_names if record.has_names() else None)
+    names = record.class_names if record.has_names() else None
+    source = _other_source(dataset, split, names, _table_options(folder, dataset))
     _check_classes(folder, record, dataset, source.class_names)
+    _warn_of_leak(folder, source)
     return source
+
+
+def _warn_of_leak(folder: RunFolder, source: Source) -> None:
+    """Says on stderr how many images of a source the model was trained on."""
+    if found := leak(source, folder.read_training_images()):
+        print(
+            f"warning: {folder.path} was trained on {found}, so its accuracy on them is too good",
+            file=sys.stderr,
+        )
 
 
 def _check_classes(
@@ -124,10 +139,21 @@ def _check_classes(
         )
 
 
-def _other_source(dataset: str, split: str, class_names: tuple[str, ...] | None) -> Source:
+def _table_options(folder: RunFolder, dataset: str) -> TableOptions | None:
+    """The columns that the run's own table has, for another table in its place."""
+    if not folder.config_file.exists():
+        return None
+    config = restore_config(folder.read_config())
+    same_kind = config.dataset.partition(":")[0] == dataset.partition(":")[0]
+    return dataclasses.replace(table_options(config), image_dir="") if same_kind else None
+
+
+def _other_source(
+    dataset: str, split: str, class_names: tuple[str, ...] | None, table: TableOptions | None
+) -> Source:
     """A split of data that a model was not trained on; the only one where there is no choice."""
-    splits = list_splits(dataset, holdout=0, class_names=class_names)
+    splits = list_splits(dataset, holdout=0, class_names=class_names, table=table)
     if split not in splits and len(splits) == 1:
         tell(f"{dataset} has no split {split!r}: all its pictures are taken", error=True)
         [split] = splits
-    return open_source(dataset, split, holdout=0, class_names=class_names)
+    return open_source(dataset, split, holdout=0, class_names=class_names, table=table)

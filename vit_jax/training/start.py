@@ -6,6 +6,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from vit_jax.data.paths import same_form
 from vit_jax.errors import UserError
 from vit_jax.models import ViT, model_fields
 from vit_jax.runs import ModelRecord
@@ -36,7 +37,10 @@ class Start:
 
         Heads are kept where the classes are the same by name, and begin at zero elsewhere.
         """
-        other_classes = self.record.class_names != class_names
+        mine, theirs = (
+            list(map(same_form, names)) for names in (class_names, self.record.class_names)
+        )
+        other_classes = mine != theirs
         params, trained = self.variables["params"], self.record.create_model()
         try:
             adapted = adapt(params, trained, model, fresh_head=other_classes)
