@@ -1,8 +1,10 @@
 """python -m vit_jax data: what is printed, what is written, and how mistakes end."""
 
 import csv
+import dataclasses
 import json
 import re
+import shlex
 
 import numpy as np
 import pytest
@@ -10,8 +12,11 @@ from PIL import Image
 
 import vit_jax.commands.data_report
 from vit_jax.cli import main
-from vit_jax.commands.data_report import safe_name
+from vit_jax.commands.data_report import safe_name, training_command
+from vit_jax.config import load_config
 from vit_jax.data import Source, decode
+from vit_jax.data.doctor import Report, SplitReport, Spread
+from vit_jax.training.experiment import build
 
 
 @pytest.fixture
@@ -173,3 +178,55 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(digits, tmp_path, capsy
     assert main(digits) == 2
     told = capsys.readouterr().err
     assert str(tmp_path / "report") in told and "Traceback" not in told
+
+
+def test_the_command_that_trains_is_told_and_is_one_that_builds(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    for number in range(24):
+        path = tmp_path / "my pets" / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (40, 50, 3), dtype=np.uint8)).save(path)
+    dataset = f"folder:{tmp_path / 'my pets'}"
+    assert main(["data", dataset, f"--output={tmp_path / 'report'}"]) == 0
+    [line] = [text for text in capsys.readouterr().out.splitlines() if text.startswith("train: ")]
+    python, script, config, workdir, *changes = shlex.split(line.removeprefix("train: "))
+    assert (python, script, config) == ("python", "train.py", "--config=configs/images.py")
+    assert workdir == "--workdir=runs/my_pets"
+    # 24 less a sixth of two classes of 12: 20 images to learn from, and sides of 40 pixels.
+    assert set(changes) == {
+        f"--config.dataset={dataset}",
+        "--config.batch_size=16",
+        "--config.model.image_size=48",
+    }
+    pairs = [change.removeprefix("--config.").split("=", 1) for change in changes]
+    experiment = build(load_config("configs/images.py", [*pairs, ("model.depth", 1)]))
+    assert experiment.total_steps == 1000 and len(experiment.train_source) == 20
+
+
+def test_the_command_says_what_the_data_want():
+    def command(dataset, splits, multi_label=False, options=None, **fields):
+        spread = Spread(300, 300, 300)
+        usual = {name.name: None for name in dataclasses.fields(SplitReport)}
+        usual |= {"examples": 100, "unlabelled": 0, "class_counts": (50, 50)}
+        usual |= {"height": spread, "width": spread, "mean": (0.5,) * 3, **fields}
+        reports = {name: SplitReport(**usual) for name in splits}
+        report = Report(("a", "b"), multi_label, reports, (), None)
+        return training_command(dataset, report, options)
+
+    plain = "python train.py --config=configs/images.py --workdir=runs/"
+    assert command("folder:/x/pets", ["train", "test"]) == (
+        f"{plain}pets --config.dataset=folder:/x/pets"
+    )
+    assert command("csv:a/b.csv", ["train", "test"], True, {"data.image_dir": "pix"}) == (
+        f"{plain}b.csv --config.dataset=csv:a/b.csv --config.data.image_dir=pix"
+        " --config.objective.loss=sigmoid"
+    )
+    assert command("folder:x", ["train", "validation", "test"]).endswith(
+        "--config.dataset=folder:x --config.data.validation=validation"
+    )
+    assert "--config.data.train='train[:80%]'" in command("tfds:x", ["train"])
+    assert "sampling=balanced" in command("folder:x", ["train", "test"], class_counts=(90, 1))
+    assert "in_channels=1" in command("tfds:x", ["train", "test"], mean=(0.5,))
+    assert "configs/digits.py" in command("digits", ["train", "test"])
+    assert command("folder:x", ["train"]) is None  # nothing could be held out
+    assert command("folder:x", ["validation"]) is None

@@ -290,3 +290,11 @@ def test_a_key_that_a_config_leaves_open_is_asked_for(tmp_path):
     with pytest.raises(UserError, match=r"open.py leaves init_from to you; write --config.init_fr"):
         load_config(path)
     assert load_config(path, [("init_from", "runs/mine")]).init_from == "runs/mine"
+
+
+def test_a_file_may_ask_whether_there_are_weights_to_begin_with():
+    scratch = load_config("configs/images.py")
+    tuned = load_config("configs/images.py", [("init_from", "runs/other"), ("batch_size", "8")])
+    assert scratch.model.name == "ViTC-1GF" and tuned.model.name is None
+    assert tuned.optimizer.learning_rate < scratch.optimizer.learning_rate
+    assert (tuned.init_from, tuned.batch_size) == ("runs/other", 8)

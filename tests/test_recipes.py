@@ -37,9 +37,10 @@ SHORT = {
 # small pictures stand for the model, in one recipe of small pictures and in one of large ones.
 LARGE = [path for path in RECIPES if "imagenet" in path.stem or path == TAUGHT]
 WHOLE = [path for path in RECIPES if path.stem == "digits"]
-OTHERS = [path for path in RECIPES if path not in (*WHOLE, TAUGHT)]
+OTHERS = [path for path in RECIPES if path not in (*WHOLE, TAUGHT, ROOT / "configs" / "images.py")]
 CUT = {
     ROOT / "configs" / "cifar10.py": {"model.depth": "1"},
+    ROOT / "configs" / "images.py": {"model.depth": "1", "dataset": "digits"},
     ROOT / "configs" / "imagenet_s16.py": {"model.depth": "1", "model.image_size": "32"},
 }
 UPDATES = [

@@ -7,6 +7,7 @@ key stands in the table of `keys.py`.
 """
 
 import ast
+import inspect
 import os
 import sys
 import traceback
@@ -55,7 +56,8 @@ def load_config(
 
     Args:
         recipe: path of a Python file with a `get_config()`; `file.py:argument` calls
-            `get_config("argument")`.
+            `get_config("argument")`. A function with the keyword `init_from` is given that key of
+            the overrides, so that one file can train from scratch and fine-tune.
         overrides: dotted keys and their values, as pairs or a dictionary. A text is read as on the
             command line, `"3e-4"`; anything else is the value itself, `3e-4`, and a dictionary
             holds a whole section.
@@ -66,9 +68,10 @@ def load_config(
     """
     recipe = os.fspath(recipe)
     config = default_config()
-    for path, value in _run_recipe(recipe):
+    overrides = list(_pairs(overrides))
+    for path, value in _run_recipe(recipe, dict(overrides).get("init_from", "")):
         _set(config, path, value, source=recipe)
-    for path, value in _pairs(overrides):
+    for path, value in overrides:
         _set(config, path, _from_text(path, value), source="the command line")
     _check_required(config, recipe)
     return _with_preset(config)
@@ -143,8 +146,11 @@ def _with_preset(config: ConfigDict) -> ConfigDict:
     return config
 
 
-def _run_recipe(recipe: str) -> list[tuple[str, Any]]:
-    """Runs the `get_config` of a file, and returns pairs of dotted key and value."""
+def _run_recipe(recipe: str, init_from: Any) -> list[tuple[str, Any]]:
+    """Runs the `get_config` of a file, and returns pairs of dotted key and value.
+
+    `init_from` is that of the overrides, given to a function that takes it as a keyword.
+    """
     path, argument = str(Path(recipe).expanduser()), None
     if not Path(path).exists() and ":" in recipe:
         path, argument = recipe.rsplit(":", 1)
@@ -160,7 +166,10 @@ def _run_recipe(recipe: str) -> list[tuple[str, Any]]:
         loader.exec_module(module)
         if not hasattr(module, "get_config"):
             raise UserError(f"{path} has no function get_config() that returns a configuration")
-        config = module.get_config() if argument is None else module.get_config(argument)
+        arguments = [] if argument is None else [argument]
+        asked = inspect.signature(module.get_config).parameters
+        keywords = {"init_from": init_from} if "init_from" in asked else {}
+        config = module.get_config(*arguments, **keywords)
         pairs = list(flatten(config)) if isinstance(config, Mapping | ConfigDict) else None
     except UserError:
         raise

@@ -1,5 +1,6 @@
 """The command `data`."""
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,9 @@ def data(
     split: Annotated[str, typer.Option(help="all, or one, such as train or test[:100].")] = "all",
     data_dir: Annotated[str, typer.Option(help="Where TFDS keeps prepared data.")] = "",
     manual_dir: Annotated[str, typer.Option(help="Where TFDS finds what you downloaded.")] = "",
+    path_column: Annotated[str, typer.Option(help="Column of a table with the images.")] = "",
+    label_column: Annotated[str, typer.Option(help="Column of a table with the labels.")] = "",
+    image_dir: Annotated[str, typer.Option(help="Folder that a table's paths start from.")] = "",
     output: Annotated[
         str, typer.Option(help="Folder of the report; default: data_report/ and the name.")
     ] = "",
@@ -36,12 +40,17 @@ def data(
         preset_options,
         safe_name,
         tables,
+        training_command,
         write,
     )
+    from vit_jax.data import TableOptions
     from vit_jax.data.doctor import LIMIT, examine
 
     preset = preset_options(augment) if augment else None  # a mistake shows before the work
     options = {"data_dir": data_dir or None, **({"manual_dir": manual_dir} if manual_dir else {})}
+    table = TableOptions(path_column, label_column, image_dir)
+    if table != TableOptions():
+        options["table"] = table
     sources = open_splits(dataset, split, options)
     folder = Path(output or Path("data_report") / safe_name(dataset))
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,3 +67,8 @@ def data(
         print_table(table)
     for line in lines(report, files):
         tell(line)
+    keys = {"data.dir": data_dir, "data.manual_dir": manual_dir}
+    keys |= {f"data.{name}": value for name, value in dataclasses.asdict(table).items()}
+    command = training_command(dataset, report, keys) if split == "all" else None
+    if command:
+        tell(f"train: {command}")

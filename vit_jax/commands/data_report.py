@@ -5,7 +5,10 @@ The looking itself is in `vit_jax/data/doctor.py`, the drawing in `vit_jax/data/
 
 import csv
 import itertools
+import math
+import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +16,13 @@ from typing import Any
 from rich.table import Table
 
 from vit_jax.data import Augment, Preprocessing, Source, list_splits, open_source
-from vit_jax.data.doctor import Report, SplitReport, Spread
+from vit_jax.data.doctor import LARGE_IMBALANCE, Report, SplitReport, Spread
 from vit_jax.data.sheets import augmented_sheet, contact_sheet
 from vit_jax.errors import UserError, nearest
 from vit_jax.presets import PRESETS
 from vit_jax.text import table_cell, to_json
 
+_SIDE_FROM_SCRATCH, _USUAL_BATCH = 96, 32  # of configs/images.py
 _USUAL_SIZE = 224  # of a model's input, for pictures that are not smaller
 _MOST_NAMED = 100  # unreadable pictures on the screen
 _END_CLASSES = 10  # the largest and the smallest, which are shown where there are many
@@ -142,6 +146,61 @@ def lines(report: Report, files: Sequence[Path]) -> Iterator[str]:
     if not report.findings:
         yield "Nothing found that would hurt a run."
     yield f"written: {', '.join(map(str, files))}"
+
+
+def training_command(
+    dataset: str, report: Report, options: Mapping[str, str | None] | None = None
+) -> str | None:
+    """The command that trains on a dataset; None where there is nothing to learn from or to test.
+
+    Args:
+        dataset: its name.
+        report: on all of its splits.
+        options: of the data, by their keys in a configuration, such as `data.label_column`.
+    """
+    train = report.splits.get("train")
+    tests = [name for name in ("test", "validation") if _has_labels(report, name)]
+    if not train or not train.height or train.examples < 2:
+        return None
+    keys: dict[str, Any] = {key: value for key, value in (options or {}).items() if value}
+    if not tests:
+        if dataset.partition(":")[0] in ("folder", "csv", "jsonl"):
+            return None  # every class has a single image
+        keys |= {"data.train": "train[:80%]", "data.test": "train[80%:]"}
+    elif tests[0] != "test" and "test" in report.splits:
+        keys["data.test"] = tests[0]
+    elif tests == ["test", "validation"]:
+        keys["data.validation"] = "validation"
+    keys |= _keys_of_the_images(dataset, report, train)
+    config = "digits" if dataset == "digits" else "images"
+    name = safe_name(os.path.basename(dataset.partition(":")[2].rstrip("/")) or dataset)
+    command = ["python", "train.py", f"--config=configs/{config}.py", f"--workdir=runs/{name}"]
+    command += [f"--config.{key}={value}" for key, value in {"dataset": dataset, **keys}.items()]
+    return shlex.join(command)
+
+
+def _has_labels(report: Report, split: str) -> bool:
+    found = report.splits.get(split)
+    return bool(found and found.examples and (report.multi_label or not found.unlabelled))
+
+
+def _keys_of_the_images(dataset: str, report: Report, train: SplitReport) -> dict[str, Any]:
+    """Keys that follow from the images and their labels."""
+    keys: dict[str, Any] = {}
+    if train.examples < _USUAL_BATCH:
+        keys["batch_size"] = 2 ** (train.examples.bit_length() - 1)
+    if report.multi_label:
+        keys["objective.loss"] = "sigmoid"
+    elif train.imbalance and train.imbalance > LARGE_IMBALANCE:
+        keys["data.sampling"] = "balanced"
+    if dataset == "digits":
+        return keys
+    side = min(train.height.median, train.width.median)
+    if side < _SIDE_FROM_SCRATCH:
+        keys["model.image_size"] = max(32, 16 * math.ceil(side / 16))
+    if train.mean and len(train.mean) != 3:
+        keys["model.in_channels"] = len(train.mean)
+    return keys
 
 
 def _class_counts(report: Report) -> Iterator[tuple[str, *tuple[int, ...]]]:

@@ -169,7 +169,8 @@ def _check_first_line(
     if len(fields) not in (2, 3):
         fault = (
             f"there {'is' if len(fields) == 1 else 'are'} {len(fields)}"
-            f" field{'s' * (len(fields) != 1)}; without a line of names they must be path,label or"
+            f" field{'s' * (len(fields) != 1)}; fields are separated by commas,"
+            " semicolons or tabs, and without a line of names they are path,label or"
             " path,label,split"
         )
     elif not (is_picture_name(fields[0]) or is_file(fields[0])):

@@ -120,9 +120,9 @@ def _open_other(folder: RunFolder, record: ModelRecord, dataset: str, split: str
 def _warn_of_leak(folder: RunFolder, source: Source) -> None:
     """Says on stderr how many images of a source the model was trained on."""
     if found := leak(source, folder.read_training_images()):
-        print(
+        tell(
             f"warning: {folder.path} was trained on {found}, so its accuracy on them is too good",
-            file=sys.stderr,
+            error=True,
         )
 
 

@@ -8,6 +8,7 @@ every class wrongly, so it is refused; nothing is shifted unless the person says
 import os
 from pathlib import Path
 
+from vit_jax.data.labels import normal_label
 from vit_jax.errors import UserError
 
 BACKGROUND = "background"
@@ -22,7 +23,7 @@ def read_class_names(path: str | os.PathLike) -> tuple[str, ...]:
         lines = Path(path).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the class names in {path}: {error}") from error
-    names = tuple(line.strip() for line in lines)
+    names = tuple(map(normal_label, lines))
     if "" in names:
         raise UserError(
             f"line {names.index('') + 1} of {path} is empty; write one class name on every line"
