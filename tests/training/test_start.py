@@ -1,6 +1,8 @@
 """Runs that begin with trained weights: what is kept, what is new, what may be missing later."""
 
+import dataclasses
 import shutil
+import unicodedata
 
 import jax
 import numpy as np
@@ -14,6 +16,7 @@ from vit_jax.errors import UserError
 from vit_jax.runs import RunFolder
 from vit_jax.training import fit
 from vit_jax.training.experiment import build
+from vit_jax.training.start import open_start
 
 SHORT = {
     "batch_size": "8",
@@ -174,3 +177,16 @@ def test_a_converted_run_is_loaded_evaluated_and_begun_from(config, finished_run
 def test_a_model_that_is_not_known_is_one_sentence(config):
     with pytest.raises(UserError, match="model.name: there is no model 'ViT-X/16'"):
         build(config({"model.name": "ViT-X/16"}))
+
+
+def test_classes_in_another_unicode_form_keep_the_head(config, finished_run):
+    composed, apart = (
+        tuple(unicodedata.normalize(form, f"é{number}") for number in range(10))
+        for form in ("NFC", "NFD")
+    )
+    assert composed != apart
+    start = open_start(str(finished_run.path))
+    start = dataclasses.replace(start, record=dataclasses.replace(start.record, class_names=apart))
+    model = build(config()).model
+    assert start.fit(model, composed).fresh == ()
+    assert start.fit(model, composed[::-1]).fresh
