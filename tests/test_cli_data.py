@@ -224,7 +224,7 @@ def test_the_command_says_what_the_data_want():
     assert command("folder:x", ["train", "validation", "test"]).endswith(
         "--config.dataset=folder:x --config.data.validation=validation"
     )
-    assert "--config.data.train='train[:80%]'" in command("tfds:x", ["train"])
+    assert "'--config.data.train=train[:80%]'" in command("tfds:x", ["train"])
     assert "sampling=balanced" in command("folder:x", ["train", "test"], class_counts=(90, 1))
     assert "in_channels=1" in command("tfds:x", ["train", "test"], mean=(0.5,))
     assert "configs/digits.py" in command("digits", ["train", "test"])
