@@ -48,9 +48,9 @@ def data(
 
     preset = preset_options(augment) if augment else None  # a mistake shows before the work
     options = {"data_dir": data_dir or None, **({"manual_dir": manual_dir} if manual_dir else {})}
-    table = TableOptions(path_column, label_column, image_dir)
-    if table != TableOptions():
-        options["table"] = table
+    columns = TableOptions(path_column, label_column, image_dir)
+    if columns != TableOptions():
+        options["table"] = columns
     sources = open_splits(dataset, split, options)
     folder = Path(output or Path("data_report") / safe_name(dataset))
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def data(
     for line in lines(report, files):
         tell(line)
     keys = {"data.dir": data_dir, "data.manual_dir": manual_dir}
-    keys |= {f"data.{name}": value for name, value in dataclasses.asdict(table).items()}
+    keys |= {f"data.{name}": value for name, value in dataclasses.asdict(columns).items()}
     command = training_command(dataset, report, keys) if split == "all" else None
     if command:
         tell(f"train: {command}")
