@@ -34,6 +34,7 @@ from vit_jax.models.kernel_attention import (
     performer_attention,
 )
 from vit_jax.models.local_attention import local_attention
+from vit_jax.models.products import einsum_float32
 
 ATTENTION_KINDS = ("softmax", "performer", "linear", "linformer", "local", "talking_heads")
 KINDS_WITHOUT_WEIGHTS = ("performer", "linear")
@@ -162,7 +163,7 @@ def talking_heads_attention(
     sort; Touvron et al. 2021, "Going deeper with Image Transformers", has it in CaiT.
     """
     scale = q.shape[-1] ** -0.5
-    logits = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32)
+    logits = einsum_float32("bqhd,bkhd->bhqk", q, k)
     logits = jnp.einsum("bhqk,hg->bgqk", scale * logits, talk_before.astype(jnp.float32))
     if bias is not None:
         logits = logits + bias.astype(jnp.float32)
@@ -171,7 +172,7 @@ def talking_heads_attention(
     kept = weights
     if dropout_rate > 0.0 and dropout_rng is not None:
         kept = drop_weights(weights, dropout_rate, dropout_rng)
-    out = jnp.einsum("bhqk,bkhd->bqhd", kept.astype(v.dtype), v, preferred_element_type=jnp.float32)
+    out = einsum_float32("bhqk,bkhd->bqhd", kept.astype(v.dtype), v)
     return out.astype(v.dtype), weights if return_weights else None
 
 

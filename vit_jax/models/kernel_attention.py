@@ -22,6 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from vit_jax.models.products import einsum_float32
+
 
 def performer_attention(
     q: Float[Array, "batch queries heads head_dim"],
@@ -45,11 +47,21 @@ def performer_attention(
     2.4 (FAVOR+).
     """
     scale = q.shape[-1] ** -0.25
-    wide_q, wide_k = (scale * x.swapaxes(1, 2).astype(jnp.float32) for x in (q, k))
+    log_queries, log_keys = (scale * _project(x.swapaxes(1, 2), features) for x in (q, k))
     # -|q|^2 / 2 is one factor of a whole row of weights, which the normaliser takes out again.
-    log_queries = wide_q @ features.T
-    log_keys = wide_k @ features.T - jnp.square(wide_k).sum(axis=-1, keepdims=True) / 2
+    wide_k = scale * k.swapaxes(1, 2).astype(jnp.float32)
+    log_keys = log_keys - jnp.square(wide_k).sum(axis=-1, keepdims=True) / 2
     return _attend(log_queries, log_keys, v, return_weights)
+
+
+def _project(x: Array, features: np.ndarray) -> Array:
+    """Products of the last axis with each of the vectors, in float32.
+
+    As plain matrices: a CPU has no program for the gradient of others in bfloat16.
+    """
+    flat = x.reshape(-1, x.shape[-1])
+    projected = einsum_float32("nd,fd->nf", flat, jnp.asarray(features, x.dtype))
+    return projected.reshape(*x.shape[:-1], len(features))
 
 
 def linear_attention(
@@ -85,14 +97,14 @@ def _attend(
     queries = jnp.exp(log_queries - largest_query).astype(v.dtype)
     keys = jnp.exp(log_keys - largest_key).astype(v.dtype)
 
-    wide = {"preferred_element_type": jnp.float32}
-    of_values = jnp.einsum("bhkf,bhkd->bhfd", keys, v.swapaxes(1, 2), **wide)
+    of_values = einsum_float32("bhkf,bhkd->bhfd", keys, v.swapaxes(1, 2))
     of_ones = keys.sum(axis=2, dtype=jnp.float32)
-    out = jnp.einsum("bhqf,bhfd->bhqd", queries, of_values.astype(v.dtype), **wide)
-    normaliser = jnp.einsum("bhqf,bhf->bhq", queries, of_ones, **wide)[..., None]
+    out = einsum_float32("bhqf,bhfd->bhqd", queries, of_values.astype(v.dtype))
+    normaliser = einsum_float32("bhqf,bhf->bhq", queries, of_ones.astype(v.dtype))[..., None]
     weights = None
     if return_weights:
-        weights = jnp.einsum("bhqf,bhkf->bhqk", queries, keys, **wide) / normaliser
+        weights = einsum_float32("bhqf,bhkf->bhqk", queries, keys)
+        weights = weights / weights.sum(axis=-1, keepdims=True)
     return (out / normaliser).astype(v.dtype).swapaxes(1, 2), weights
 
 
