@@ -38,12 +38,12 @@ def get_config():
     config.objective.label_smoothing = 0.1
     config.optimizer.learning_rate = 1e-3
     config.optimizer.weight_decay = 5e-5
-    config.schedule.warmup = "5 epochs"
+    config.schedule.warmup = "5 epochs, at most 20%"
     config.schedule.end = 0.01
     config.batch_size = 128
     config.duration = "200 epochs"
 
     config.evaluate.every = "5 epochs"
     config.checkpoint.every = "5 epochs"
-    config.log.every = "100 steps"
+    config.log.every = "100 steps, at most 2%"
     return config

@@ -19,6 +19,7 @@ Cost: 22,436,432 parameters, 4.6 GMACs a picture, and the forward pass of the te
 """
 
 from vit_jax.config import default_config
+from vit_jax.keys import REQUIRED
 
 
 def get_config():
@@ -36,7 +37,7 @@ def get_config():
     config.model.drop_path = 0.1
     config.precision = "bfloat16"
 
-    config.distillation.teacher = "TEACHER"  # nothing of this name: the command line has to say
+    config.distillation.teacher = REQUIRED
     config.distillation.kind = "hard"
     config.distillation.alpha = 0.5
 
@@ -46,12 +47,12 @@ def get_config():
     config.optimizer.learning_rate = 1e-3  # 5e-4 for a batch of 512
     config.optimizer.weight_decay = 0.05
     config.optimizer.clip = 0.0
-    config.schedule.warmup = "5 epochs"
+    config.schedule.warmup = "5 epochs, at most 20%"
     config.schedule.end = 0.01  # 1e-5
     config.batch_size = 1024
     config.duration = "300 epochs"
 
     config.evaluate.every = "5 epochs"
-    config.checkpoint.every = "1 epoch"
-    config.log.every = "100 steps"
+    config.checkpoint.every = "1 epoch, at least 100 steps"
+    config.log.every = "100 steps, at most 2%"
     return config

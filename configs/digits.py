@@ -26,11 +26,11 @@ def get_config():
     config.objective.label_smoothing = 0.1
     config.optimizer.learning_rate = 2e-3
     config.optimizer.weight_decay = 0.05
-    config.schedule.warmup = "5 epochs"
+    config.schedule.warmup = "5 epochs, at most 20%"
     config.batch_size = 64
     config.duration = "45 epochs"
 
-    config.log.every = "3 epochs"
+    config.log.every = "3 epochs, at most 1000 steps"
     config.evaluate.every = "9 epochs"
     config.checkpoint.every = "9 epochs"
     return config

@@ -41,5 +41,5 @@ def get_config():
 
     config.evaluate.every = "45 epochs"  # once, at the end: the test set chooses nothing
     config.checkpoint.every = "1 epoch"
-    config.log.every = "1 epoch"
+    config.log.every = "1 epoch, at most 1000 steps"
     return config

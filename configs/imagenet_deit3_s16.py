@@ -41,12 +41,12 @@ def get_config():
     config.optimizer.learning_rate = 4e-3
     config.optimizer.weight_decay = 0.05
     config.optimizer.clip = 1.0  # inside the LAMB that the authors used
-    config.schedule.warmup = "5 epochs"
+    config.schedule.warmup = "5 epochs, at most 20%"
     config.schedule.end = 0.0025  # 1e-5
     config.batch_size = 2048
     config.duration = "800 epochs"
 
     config.evaluate.every = "10 epochs"
-    config.checkpoint.every = "1 epoch"
-    config.log.every = "100 steps"
+    config.checkpoint.every = "1 epoch, at least 100 steps"
+    config.log.every = "100 steps, at most 2%"
     return config

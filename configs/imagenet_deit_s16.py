@@ -39,12 +39,12 @@ def get_config():
     config.optimizer.learning_rate = 1e-3  # 5e-4 for a batch of 512
     config.optimizer.weight_decay = 0.05
     config.optimizer.clip = 0.0
-    config.schedule.warmup = "5 epochs"
+    config.schedule.warmup = "5 epochs, at most 20%"
     config.schedule.end = 0.01  # 1e-5
     config.batch_size = 1024
     config.duration = "300 epochs"
 
     config.evaluate.every = "5 epochs"
-    config.checkpoint.every = "1 epoch"
-    config.log.every = "100 steps"
+    config.checkpoint.every = "1 epoch, at least 100 steps"
+    config.log.every = "100 steps, at most 2%"
     return config

@@ -44,11 +44,11 @@ def get_config():
     # The paper's 1e-4 is not multiplied by the learning rate; AdamW's is, so 1e-4 / 1e-3.
     config.optimizer.weight_decay = 0.1
     config.optimizer.clip = 1.0
-    config.schedule.warmup = "10_000 steps"
+    config.schedule.warmup = "10_000 steps, at most 20%"
     config.batch_size = 1024
     config.duration = "90 epochs"
 
-    config.evaluate.every = "2500 steps"
-    config.checkpoint.every = "1000 steps"
-    config.log.every = "50 steps"
+    config.evaluate.every = "2500 steps, at most 10%"
+    config.checkpoint.every = "1000 steps, at most 10%"
+    config.log.every = "50 steps, at most 2%"
     return config

@@ -81,13 +81,17 @@ def test_a_bound_may_be_a_share_of_the_run_and_may_stand_alone():
     assert CLOCK.steps("0.1%, at least 30 steps") == 30
 
 
+def test_the_most_holds_where_a_run_is_too_short_for_the_least():
+    assert CLOCK.steps("1 epoch, at least 500 steps, at most 5%") == 50
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
         ("1 epoch, at least", "is not a duration.*at least 500 steps"),
         ("1 epoch, 2 epochs", "is not a duration"),
         ("1 epoch, at least 1 step, at least 2 steps", "is not a duration"),
-        ("1 epoch, at least 500 steps, at most 5%", "at least 500 and at most 50 steps"),
+        ("1 epoch, at least 500 steps, at most 50", "at least 500 and at most 50 steps"),
         ("3_000_000_000 steps", "3,000,000,000 steps, more than the 2,147,483,647"),
     ],
 )

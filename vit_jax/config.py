@@ -133,7 +133,8 @@ def _check_required(config: ConfigDict, recipe: str) -> None:
             REQUIRED
         ):
             raise UserError(
-                f"{recipe} leaves {path} to you; write --config.{path}=...: {key.meaning}"
+                f"{recipe} leaves {path} to you; write --config.{path}=...: "
+                + key.meaning.removesuffix("; empty: none")
             )
 
 

@@ -87,14 +87,15 @@ class Clock:
     def steps(self, text: str | int) -> int:
         """Steps of a duration, rounded to the nearest; anything above zero is at least one step.
 
-        Raises ValueError for a text that is no duration, for bounds that contradict each other,
-        for more steps than can be counted, and for a percentage of an unknown total.
+        Where bounds contradict each other in a run, the most holds. Raises ValueError for a text
+        that is no duration, for bounds that no run could hold, for more steps than can be counted,
+        and for a percentage of an unknown total.
         """
         duration = parse_duration(text)
         steps = self._steps(duration, text)
         least = self._steps(duration.least, text) if duration.least else 0
         most = self._steps(duration.most, text) if duration.most else _MOST_STEPS
-        if least > most:
+        if least > most and duration.least.unit == duration.most.unit:
             raise ValueError(
                 f"{text!r} is at least {least:,} and at most {most:,} steps; lower the one bound "
                 "or raise the other"

@@ -31,11 +31,11 @@ def get_config():
     config.objective.label_smoothing = 0.1
     config.optimizer.learning_rate = 2e-3
     config.optimizer.weight_decay = 0.05
-    config.schedule.warmup = "3 epochs"
+    config.schedule.warmup = "3 epochs, at most 20%"
     config.batch_size = 64
     config.duration = "25 epochs"
 
-    config.log.every = "5 epochs"
+    config.log.every = "5 epochs, at most 1000 steps"
     config.evaluate.every = "100%"
     config.checkpoint.every = "100%"
     return config

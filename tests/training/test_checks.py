@@ -1,8 +1,13 @@
 """Mistakes across keys are told before anything is compiled, with both numbers and the remedy."""
 
+import re
+
 import pytest
 
+from vit_jax.data import Preprocessing
+from vit_jax.durations import Clock
 from vit_jax.errors import UserError
+from vit_jax.training import checks
 from vit_jax.training.experiment import build
 
 MISTAKES = [
@@ -53,3 +58,66 @@ def test_picture_size_and_channels_come_from_the_model(tiny_config):
 
 def test_precision_sets_the_type_of_the_computation(tiny_config):
     assert build(tiny_config({"precision": "bfloat16"})).model.dtype == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("examples", "accumulate", "taken"), [(24, 1, 24), (24, 5, 20), (1437, 1, 32), (32, 4, 32)]
+)
+def test_a_batch_is_at_most_all_images(tiny_config, examples, accumulate, taken):
+    config = tiny_config({"data.train": f"train[:{examples}]", "accumulate": accumulate})
+    experiment = build(config)
+    assert experiment.config.batch_size == experiment.clock.batch_size == taken
+    told = [note for note in experiment.notes if "batch_size = 32 is more than" in note]
+    assert len(told) == (taken != 32)
+    assert config.batch_size == 32  # what the run folder keeps is what was asked for
+
+
+def test_fewer_images_than_parts_of_a_batch_are_refused(tiny_config):
+    with pytest.raises(UserError, match="there are 3 training images, fewer than the 4 parts"):
+        build(tiny_config({"data.train": "train[:3]", "accumulate": "4"}))
+
+
+def test_a_run_of_one_step_needs_no_other_warm_up(tiny_config):
+    config = tiny_config({"duration": "1 step", "schedule.warmup": "5%"})
+    assert float(build(config).schedule(0)) == pytest.approx(config.optimizer.learning_rate)
+
+
+@pytest.mark.parametrize(
+    ("examples", "steps", "sentence"),
+    [
+        (240, 10_000, r"10,000 steps of 240 images, 1e\+04 epochs: the 240 .* seen very often"),
+        (1_000_000, 5, "5 steps of 240 images, 0.0012 epochs: .* less than once"),
+        (240, 1000, None),
+        (240, 1, None),
+    ],
+)
+def test_a_length_that_is_likely_a_mistake_is_told_in_epochs(examples, steps, sentence):
+    notes = checks.describe_length(Clock(examples, 240, steps), f"{steps} steps")
+    assert len(notes) == (sentence is not None)
+    assert sentence is None or re.search(sentence, notes[0]), notes
+
+
+def test_images_that_are_not_what_the_weights_know_are_told_with_both_values(tiny_config):
+    theirs = Preprocessing((32, 32), 3, mean=(0.485, 0.456, 0.406), std=(0.5,), crop=0.875)
+    ours = Preprocessing(
+        *((16, 16), 1, (0.1307,), (0.5,)), crop=1.0, interpolation="bilinear", resize="squash"
+    )
+    mean, crop, interpolation, resize, channels = checks.describe_preprocessing(
+        tiny_config({"init_from": "runs/mine"}), theirs, ours
+    )
+    assert mean == (
+        "data.mean = 0.1307, and the weights of init_from = 'runs/mine' were trained with (0.485, "
+        "0.456, 0.406); leave data.mean out to take theirs"
+    )
+    for told, values in ((crop, "1.0 0.875"), (interpolation, "'bilinear' 'bicubic'")):
+        assert all(value in told for value in values.split())
+    assert "data.resize = 'squash'" in resize and "1 channels" in channels
+    alike = Preprocessing((16, 16), 3, mean=(0.5,) * 3), Preprocessing((32, 32), 3, mean=(0.5,))
+    assert checks.describe_preprocessing(tiny_config(), *alike) == []
+
+
+def test_a_run_tells_what_is_not_as_its_weights_know_it(tiny_config, finished_run):
+    told = build(tiny_config({"init_from": finished_run.path, "data.mean": "0.1307"})).notes
+    assert any("data.mean = 0.1307, and the weights" in note and "0.5" in note for note in told)
+    alike = build(tiny_config({"init_from": finished_run.path, "data.mean": "0.5"})).notes
+    assert not any("data.mean" in note for note in alike)

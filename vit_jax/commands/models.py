@@ -1,10 +1,12 @@
 """The commands that look at models: `models` and `summary`."""
 
-from typing import TYPE_CHECKING, Annotated
+import json
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
+from vit_jax.commands.options import AsJson
 from vit_jax.commands.screens import print_published, print_table
 from vit_jax.errors import UserError
 from vit_jax.progress import progress_bars
@@ -23,17 +25,19 @@ def models(
     compare: Annotated[
         bool, typer.Option("--compare", help="With costs and what was reported of them.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the models, with their parameters, multiply-adds and tokens."""
     if pretrained and compare:
         raise UserError("--pretrained and --compare are two tables; ask for one of them")
     patterns = patterns or ["*"]
     if pretrained:
-        for pattern in patterns:
-            print_published(pattern)
-        return
+        return print_published(patterns, as_json)
     names = _names(patterns)
-    print_table(_compared(names) if compare else _listed(names))
+    rows = _compared(names) if compare else _listed(names)
+    if as_json:
+        return print(json.dumps(rows))
+    print_table(_comparison(rows) if compare else _listing(rows))
     print("MACs: multiply-adds of one picture's forward pass; FLOPs are twice as many.")
     if compare:
         print(
@@ -113,56 +117,73 @@ def _table(first: str, *numbers: str) -> Table:
     return table
 
 
-def _listed(names: list[str]) -> Table:
+def _listed(names: list[str]) -> list[dict[str, Any]]:
     from vit_jax.models import create_model
     from vit_jax.models.counts import counts
 
+    models = [create_model(name) for name in names]
+    return [
+        {"model": name, "image_size": model.image_size, "classes": model.num_classes}
+        | counts(name)._asdict()
+        for name, model in zip(names, models, strict=True)
+    ]
+
+
+def _listing(rows: list[dict[str, Any]]) -> Table:
     table = _table("model", "image", "classes", "tokens", "parameters", "MACs")
-    for name in names:
-        model = create_model(name)
-        numbers = counts(name)
-        table.add_row(
-            name,
-            str(model.image_size),
-            f"{model.num_classes:,}",
-            f"{numbers.tokens:,}",
-            f"{numbers.parameters:,}",
-            f"{numbers.macs:,}",
-        )
+    for row in rows:
+        numbers = (f"{row[name]:,}" for name in ("classes", "tokens", "parameters", "macs"))
+        table.add_row(row["model"], str(row["image_size"]), *numbers)
     return table
 
 
-def _compared(names: list[str]) -> Table:
-    """A row for each size of pictures that something is reported of, or the model's own."""
+def _compared(names: list[str]) -> list[dict[str, Any]]:
+    """A row for each size of images that something is reported of, or the model's own."""
     from vit_jax.models import create_model
     from vit_jax.models.cost import cost
     from vit_jax.models.memory import memory
 
-    table = _table("model", "image", "parameters", "MACs", "FLOPs", "memory MB", "top-1")
-    table.add_column("pre-trained on", overflow="fold")
-    table.add_column("reported by", overflow="fold")
-    rows = [(name, one) for name in names for one in _reported(name) or [None]]
-    traced = {}  # by name and size, which several rows share
+    asked = [(name, one) for name in names for one in _reported(name) or [None]]
+    rows, traced = [], {}  # by name and size, which several rows share
     with progress_bars("rows") as show:
-        for done, (name, reported) in enumerate(rows):
-            show("tracing", done, len(rows))
+        for done, (name, reported) in enumerate(asked):
+            show("tracing", done, len(asked))
             model = create_model(name)
             size = reported.image_size if reported else model.image_size
             if (name, size) not in traced:
                 sized = model.clone(image_size=size)
                 traced[name, size] = cost(sized), memory(sized, 32, train=True)
             numbers, bytes_ = traced[name, size]
-            table.add_row(
-                name,
-                str(size),
-                f"{numbers.parameters:,}",
-                f"{numbers.macs:,}",
-                f"{numbers.flops:,}",
-                f"{bytes_.total / 1e6:,.0f}",
-                f"{reported.top1} %" if reported else "",
-                (reported.pretraining or "nothing") if reported else "",
-                reported.source if reported else "",
+            rows.append(
+                {
+                    "model": name,
+                    "image_size": size,
+                    "parameters": numbers.parameters,
+                    "macs": numbers.macs,
+                    "flops": numbers.flops,
+                    "memory_bytes": bytes_.total,
+                    "top1": reported.top1 if reported else None,
+                    "pretraining": (reported.pretraining or "nothing") if reported else None,
+                    "source": reported.source if reported else None,
+                }
             )
+    return rows
+
+
+def _comparison(rows: list[dict[str, Any]]) -> Table:
+    table = _table("model", "image", "parameters", "MACs", "FLOPs", "memory MB", "top-1")
+    table.add_column("pre-trained on", overflow="fold")
+    table.add_column("reported by", overflow="fold")
+    for row in rows:
+        table.add_row(
+            row["model"],
+            str(row["image_size"]),
+            *(f"{row[name]:,}" for name in ("parameters", "macs", "flops")),
+            f"{row['memory_bytes'] / 1e6:,.0f}",
+            "" if row["top1"] is None else f"{row['top1']} %",
+            row["pretraining"] or "",
+            row["source"] or "",
+        )
     return table
 
 

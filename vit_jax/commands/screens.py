@@ -1,6 +1,7 @@
 """What commands print: the last screen of a training, metrics in words, tables."""
 
 import dataclasses
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -99,39 +100,66 @@ def _class_cells(row: "ClassRow", headings: Sequence[str]) -> list[str]:
     return [printable(row.name), f"{row.examples:,}", *cells]
 
 
-def print_published(pattern: str) -> None:
-    """The published checkpoints whose names match a shell pattern."""
+def print_published(patterns: Sequence[str], as_json: bool = False) -> None:
+    """The published checkpoints whose names match a shell pattern, with their addresses whole."""
     from vit_jax.weights.published import PUBLISHED, list_published
 
-    names = list_published(pattern)
-    if not names:
-        hint = nearest(pattern.strip("*"), PUBLISHED) or "; see models --pretrained"
-        raise UserError(f"no published checkpoint is called {pattern!r}{hint}")
-    table = Table("checkpoint")
-    for heading in ("parameters", "pixels", "ImageNet-1k top-1"):
-        table.add_column(heading, justify="right")
-    for heading in ("measured", "reported by", "where"):
-        table.add_column(heading, overflow="fold")
-    for name in names:
-        one = PUBLISHED[name]
-        accuracy = "" if one.top1 is None else f"{one.top1} %"
-        numbers = (f"{one.parameters:,}", str(one.image_size), accuracy)
-        table.add_row(name, *numbers, one.measured, one.source, one.where)
-    print_table(table)
+    names: dict[str, None] = {}
+    for pattern in patterns:
+        found = list_published(pattern)
+        if not found:
+            hint = nearest(pattern.strip("*"), PUBLISHED) or "; see models --pretrained"
+            raise UserError(f"no published checkpoint is called {pattern!r}{hint}")
+        names |= dict.fromkeys(found)
+    checkpoints = [PUBLISHED[name] for name in names]
+    if as_json:
+        rows = [
+            dataclasses.asdict(one) | {"image_size": one.image_size, "fields": dict(one.fields)}
+            for one in checkpoints
+        ]
+        return print(json.dumps(rows))
+    headings = ("parameters", "pixels", "ImageNet-1k top-1", "measured", "where", "reported by")
+    print_rows(
+        ("checkpoint", *headings),
+        [
+            (
+                one.name,
+                f"{one.parameters:,}",
+                str(one.image_size),
+                "" if one.top1 is None else f"{one.top1} %",
+                one.measured,
+                one.where,
+                one.source,
+            )
+            for one in checkpoints
+        ],
+        whole=("where",),
+    )
 
 
-def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on a terminal; else a line for each row, its cells between two spaces, none cut."""
-    if Console().is_terminal:
-        table = Table(headings[0])
-        for heading in headings[1:]:
-            table.add_column(heading, overflow="fold")
+def print_rows(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], whole: Sequence[str] = ()
+) -> None:
+    """A table on a terminal; else a line for each row, its cells apart by two spaces, none cut.
+
+    Args:
+        headings: of the columns.
+        rows: their cells.
+        whole: headings of columns that, like the first, are never broken over lines.
+    """
+    if not Console().is_terminal:
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
-            table.add_row(*map(table_cell, row))
-        return print_table(table)
-    widths = [max(len(row[0]) for row in rows), *[0] * (len(headings) - 1)]
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            tell("  ".join(cells).rstrip())
+        return
+    table = Table()
+    for heading in headings:
+        kept = heading in whole
+        table.add_column(heading, no_wrap=kept, overflow="ignore" if kept else "fold")
     for row in rows:
-        tell("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
+        table.add_row(*map(table_cell, row))
+    print_table(table)
 
 
 def print_table(table: Table) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from vit_jax.data import Source
+from vit_jax.data import Preprocessing, Source
 from vit_jax.durations import Clock
-from vit_jax.errors import UserError
+from vit_jax.errors import UserError, shown
 from vit_jax.models import registry
 from vit_jax.training.sharding import batch_shards
+
+_FEWEST_EPOCHS, _MOST_EPOCHS = 1, 1000  # beyond which a length is more likely a mistake
 
 
 def resolve_steps(config: ConfigDict, key: str, clock: Clock) -> int:
@@ -25,6 +27,77 @@ def resolve_steps(config: ConfigDict, key: str, clock: Clock) -> int:
         return clock.steps(value)
     except ValueError as error:
         raise UserError(f"{key}: {error}") from error
+
+
+def fit_batch(config: ConfigDict, examples: int, mesh: Mesh) -> tuple[ConfigDict, list[str]]:
+    """The configuration with a batch no larger than the training data, and what that changed.
+
+    A batch of more images than there are would show some of them twice in a step. The batch becomes
+    all images, or the most that divide over devices and parts of it.
+
+    Raises:
+        UserError: there are fewer images than devices and parts of a batch.
+    """
+    unit = batch_shards(mesh) * config.accumulate
+    if config.batch_size <= examples:
+        return config, []
+    if examples < unit:
+        raise UserError(
+            f"there are {examples:,} training images, fewer than the {unit:,} parts of a batch "
+            f"(accumulate = {config.accumulate}, and {batch_shards(mesh)} devices that share it); "
+            "take fewer devices or accumulate = 1"
+        )
+    lower = examples // unit * unit
+    fitting = config.copy_and_resolve_references()
+    fitting.batch_size = lower
+    return fitting, [
+        f"batch_size = {config.batch_size:,} is more than the {examples:,} training images: a step "
+        f"takes {lower:,}"
+    ]
+
+
+def describe_length(clock: Clock, duration: str) -> list[str]:
+    """A sentence for a run that sees its images less than once, or more than anybody wants."""
+    epochs = clock.epochs(clock.total_steps)
+    if _FEWEST_EPOCHS <= epochs <= _MOST_EPOCHS:
+        return []
+    far = "less than once" if epochs < _FEWEST_EPOCHS else "very often"
+    return [
+        f"duration = {duration!r} is {clock.total_steps:,} steps of {clock.batch_size:,} images, "
+        f"{epochs:,.4g} epochs: the {clock.examples:,} training images are seen {far}"
+    ]
+
+
+def describe_preprocessing(
+    config: ConfigDict, theirs: Preprocessing, ours: Preprocessing
+) -> list[str]:
+    """Sentences on what images are like here and were not for the weights of `init_from`."""
+    told = []
+    for name in ("mean", "std", "crop", "interpolation", "resize"):
+        before, now = getattr(theirs, name), getattr(ours, name)
+        if _alike(before, now):
+            continue
+        told.append(
+            f"data.{name} = {_plainly(now)}, and the weights of init_from = {config.init_from!r} "
+            f"were trained with {_plainly(before)}; leave data.{name} out to take theirs"
+        )
+    if theirs.channels != ours.channels:
+        told.append(
+            f"images have {ours.channels} channels, and those that the weights of init_from were "
+            f"trained on {theirs.channels}: the first layer is summed or repeated over channels"
+        )
+    return told
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two values of preprocessing are one; a single number stands for all channels."""
+    if isinstance(one, tuple) and isinstance(other, tuple) and 1 in (len(one), len(other)):
+        return set(one) == set(other)
+    return one == other
+
+
+def _plainly(value: Any) -> str:
+    return repr(value[0] if isinstance(value, tuple) and len(set(value)) == 1 else value)
 
 
 def check_batch(config: ConfigDict, mesh: Mesh) -> None:
@@ -73,13 +146,13 @@ def model_fields(config: ConfigDict, source: Source) -> dict[str, Any]:
         )
     if outputs != of_data and not (outputs == 1 and of_data == 2 and not source.multi_label):
         raise UserError(
-            f"model.num_classes = {outputs}, and the data set {config.dataset!r} has "
+            f"model.num_classes = {shown(outputs)}, and the data set {config.dataset!r} has "
             f"{of_data} classes; leave model.num_classes out to take it from the data"
         )
     if "dtype" in fields:
         raise UserError(
-            f"model.dtype = {fields['dtype']!r}: the type of the computation is set by one key, "
-            "--config.precision=float32 or bfloat16"
+            f"model.dtype = {shown(fields['dtype'])}: the type of the computation is set by one "
+            "key, --config.precision=float32 or bfloat16"
         )
     channels = config.data.channels
     if channels is not None and fields.setdefault("in_channels", channels) != channels:

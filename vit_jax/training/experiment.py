@@ -76,6 +76,7 @@ class Experiment:
     mesh: Mesh
     bad_pictures: BadPictures
     teacher: Teacher | None
+    notes: tuple[str, ...] = ()  # sentences on what is as nobody may have meant it, to be said once
 
     @property
     def train_source(self) -> Source:
@@ -199,6 +200,8 @@ class Experiment:
     def eval_batches(self, source: Source, *, fast: bool = False):
         """Padded, masked batches of a whole source, on the host; `fast`: decoded as in training."""
         size = self.config.evaluate.batch_size or self.config.batch_size
+        longest = max(map(len, (source, *self.sources.values())))
+        size = min(size, longest)  # the rest would be padding
         return padded_batches(
             source, self.preprocessing, size, self.mesh, self.bad_pictures, fast=fast
         )
@@ -261,6 +264,9 @@ def build(
 
     sources = {"train": only, "test": only} if only else _open_sources(config, class_names, split)
     train_source = sources["train"]
+    notes: list[str] = []
+    if only is None:  # else nothing is going to be trained
+        config, notes = checks.fit_batch(config, len(train_source), mesh)
 
     start = open_start(config.init_from) if config.init_from and record is None else None
     trained = start.record if start else record
@@ -273,6 +279,8 @@ def build(
     except (ValueError, TypeError) as error:
         raise UserError(f"model: {error}") from error
     preprocessing = _preprocessing(config, model, trained)
+    if start:
+        notes += checks.describe_preprocessing(config, trained.preprocessing, preprocessing)
     augment = Augment.among(config.augment)
     augment.check_channels(preprocessing.channels)
     objective = make_objective(config, model, train_source)
@@ -289,6 +297,7 @@ def build(
 
     clock = Clock(len(train_source), config.batch_size)
     clock = Clock(clock.examples, clock.batch_size, checks.resolve_steps(config, "duration", clock))
+    notes += checks.describe_length(clock, config.duration)
     inside = ("log.inside",) if config.log.inside else ()
     for key in ("checkpoint.every", "evaluate.every", "log.every", *inside):
         checks.resolve_steps(config, key, clock)
@@ -322,6 +331,7 @@ def build(
         mesh=mesh,
         bad_pictures=BadPictures(strict=config.data.strict),
         teacher=teacher,
+        notes=tuple(notes),
     )
 
 

@@ -81,11 +81,13 @@ def fit(
                 # A run that has begun needs the weights it began with no more.
                 record=_model_of(run) if goes_on and run.steps() and config.init_from else None,
             )
-            check_batch(config, experiment.mesh)
+            check_batch(experiment.config, experiment.mesh)
             distributed.check_mesh(experiment.mesh)
             profiled_steps = steps_to_profile(config.profile, experiment.total_steps)
             primary = distributed.is_primary()
-            report = Reporter(experiment.total_steps, config.batch_size, quiet=not primary)
+            report = Reporter(
+                experiment.total_steps, experiment.config.batch_size, quiet=not primary
+            )
             if primary:
                 experiment.bad_pictures.say = report.say
                 held.enter_context(claimed(run, config, report))

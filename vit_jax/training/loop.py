@@ -347,6 +347,9 @@ class Loop:
                 "warning: the model's class is defined or registered in a script, a notebook or a "
                 "config, so other processes cannot load this run; docs/extending.md says how"
             )
+        if self.step == 0:
+            for note in experiment.notes:
+                self.report.say(f"warning: {note}")
         if classes == 1:
             self.report.say("warning: the data have a single class, so there is nothing to learn")
         self._measure_limits()

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
-from vit_jax.durations import Clock
+from vit_jax.durations import Clock, parse_duration
 from vit_jax.errors import UserError
 from vit_jax.keys import KEYS
 from vit_jax.training.checks import resolve_steps
@@ -33,6 +33,8 @@ def make_schedule(config: ConfigDict, clock: Clock) -> optax.Schedule:
     """
     peak, settings, total = config.optimizer.learning_rate, config.schedule, clock.total_steps
     warmup = resolve_steps(config, "schedule.warmup", clock)
+    if _is_share(settings.warmup):
+        warmup = min(warmup, total - 1)  # a share of a run of one step is none
     cooldown = resolve_steps(config, "schedule.cooldown", clock)
     timescale = resolve_steps(config, "schedule.timescale", clock)
     _check(config, warmup, cooldown, total)
@@ -73,6 +75,13 @@ def reciprocal_sqrt_schedule(peak: float, timescale: int) -> optax.Schedule:
     """
     # optax has no such schedule.
     return lambda count: peak / jnp.sqrt(1 + count / timescale)
+
+
+def _is_share(text: str) -> bool:
+    """Whether a duration is less than the whole run, however short that is."""
+    duration = parse_duration(text)
+    share = duration if duration.unit == "percent" else duration.most
+    return share is not None and share.unit == "percent" and share.amount < 100
 
 
 def _check(config: ConfigDict, warmup: int, cooldown: int, total: int) -> None:
