@@ -61,20 +61,21 @@ def test_precision_sets_the_type_of_the_computation(tiny_config):
 
 
 @pytest.mark.parametrize(
-    ("examples", "accumulate", "taken"), [(24, 1, 24), (24, 5, 20), (1437, 1, 32), (32, 4, 32)]
+    ("examples", "accumulate", "taken"),
+    [(24, 1, 16), (24, 5, 20), (3, 4, 4), (1437, 1, 32), (32, 4, 32)],
 )
 def test_a_batch_is_at_most_all_images(tiny_config, examples, accumulate, taken):
-    config = tiny_config({"data.train": f"train[:{examples}]", "accumulate": accumulate})
-    experiment = build(config)
-    assert experiment.config.batch_size == experiment.clock.batch_size == taken
-    told = [note for note in experiment.notes if "batch_size = 32 is more than" in note]
-    assert len(told) == (taken != 32)
+    config = tiny_config({"accumulate": accumulate})
+    fitted, told = checks.fit_batch(config, examples)
+    assert fitted.batch_size == taken
+    assert ["batch_size = 32 is more than the" in line for line in told] == [True] * (taken != 32)
     assert config.batch_size == 32  # what the run folder keeps is what was asked for
 
 
-def test_fewer_images_than_parts_of_a_batch_are_refused(tiny_config):
-    with pytest.raises(UserError, match="there are 3 training images, fewer than the 4 parts"):
-        build(tiny_config({"data.train": "train[:3]", "accumulate": "4"}))
+def test_a_run_counts_its_steps_with_the_batch_it_takes(tiny_config):
+    experiment = build(tiny_config({"data.train": "train[:24]", "duration": "4 epochs"}))
+    assert (experiment.config.batch_size, experiment.total_steps) == (16, 6)  # 96 / 16
+    assert any("a step takes 16" in note for note in experiment.notes)
 
 
 def test_a_run_of_one_step_needs_no_other_warm_up(tiny_config):

@@ -29,30 +29,25 @@ def resolve_steps(config: ConfigDict, key: str, clock: Clock) -> int:
         raise UserError(f"{key}: {error}") from error
 
 
-def fit_batch(config: ConfigDict, examples: int, mesh: Mesh) -> tuple[ConfigDict, list[str]]:
+def fit_batch(config: ConfigDict, examples: int) -> tuple[ConfigDict, list[str]]:
     """The configuration with a batch no larger than the training data, and what that changed.
 
-    A batch of more images than there are would show some of them twice in a step. The batch becomes
-    all images, or the most that divide over devices and parts of it.
-
-    Raises:
-        UserError: there are fewer images than devices and parts of a batch.
+    A batch of more images than there are would show some of them twice in a step. It becomes the
+    largest power of two that they fill, times `accumulate`: such sizes divide over most numbers of
+    devices, and do not depend on them, so that a run may resume on others.
     """
-    unit = batch_shards(mesh) * config.accumulate
     if config.batch_size <= examples:
         return config, []
-    if examples < unit:
-        raise UserError(
-            f"there are {examples:,} training images, fewer than the {unit:,} parts of a batch "
-            f"(accumulate = {config.accumulate}, and {batch_shards(mesh)} devices that share it); "
-            "take fewer devices or accumulate = 1"
-        )
-    lower = examples // unit * unit
-    fitting = config.copy_and_resolve_references()
-    fitting.batch_size = lower
-    return fitting, [
+    fitting = config.accumulate
+    while 2 * fitting <= examples:
+        fitting *= 2
+    if fitting >= config.batch_size:  # more parts than images: `check_batch` has a word on those
+        return config, []
+    fitted = config.copy_and_resolve_references()
+    fitted.batch_size = fitting
+    return fitted, [
         f"batch_size = {config.batch_size:,} is more than the {examples:,} training images: a step "
-        f"takes {lower:,}"
+        f"takes {fitting:,}"
     ]
 
 

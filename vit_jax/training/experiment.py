@@ -266,7 +266,7 @@ def build(
     train_source = sources["train"]
     notes: list[str] = []
     if only is None:  # else nothing is going to be trained
-        config, notes = checks.fit_batch(config, len(train_source), mesh)
+        config, notes = checks.fit_batch(config, len(train_source))
 
     start = open_start(config.init_from) if config.init_from and record is None else None
     trained = start.record if start else record
