@@ -13,6 +13,7 @@ from vit_jax.errors import UserError, nearest, shown
 from vit_jax.text import printable, table_cell, tell
 
 _WIDTH_OF_PIPES = 160
+_WIDEST = 10_000
 _MOST_CLASSES = 1000  # rows of the table of classes
 _WEAKEST = 30
 
@@ -172,10 +173,7 @@ def print_table(table: Table) -> None:
     for column in table.columns[1:]:
         if column.overflow == "ellipsis":
             column.overflow = "fold"
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=max(_WIDTH_OF_PIPES, console.measure(table).maximum))
-    needed = console.measure(table).minimum
-    if needed > console.width:  # a terminal wraps lines; a cut name is lost
-        console = Console(width=needed)
-    console.print(table)
+    console, needed = Console(), Console(width=_WIDEST).measure(table)
+    # A terminal wraps a line that is too long; a name that is cut is lost.
+    least = needed.minimum if console.is_terminal else max(_WIDTH_OF_PIPES, needed.maximum)
+    console.print(table) if least <= console.width else Console(width=least).print(table)
