@@ -298,3 +298,9 @@ def test_a_file_may_ask_whether_there_are_weights_to_begin_with():
     assert scratch.model.name == "ViTC-1GF" and tuned.model.name is None
     assert tuned.optimizer.learning_rate < scratch.optimizer.learning_rate
     assert (tuned.init_from, tuned.batch_size) == ("runs/other", 8)
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 2.5), ("mean", 3), ((1, 2), 5), (1.5, 10**400)])
+def test_a_field_of_a_model_may_be_given_a_value_of_another_type(recipe, before, after):
+    config = load_config(recipe, [("model.some", before), ("model.some", after)])
+    assert config.model.some == after

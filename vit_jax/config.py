@@ -205,7 +205,8 @@ def _set(config: ConfigDict, path: str, value: Any, source: str) -> None:
     section = config
     for part in sections:
         section = section[part]
-    section[name] = value
+    with section.ignore_type():  # what a field may be, its model says, not the value before
+        section[name] = value
 
 
 def _from_text(path: str, text: Any) -> Any:
