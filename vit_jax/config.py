@@ -205,8 +205,9 @@ def _set(config: ConfigDict, path: str, value: Any, source: str) -> None:
     section = config
     for part in sections:
         section = section[part]
-    with section.ignore_type():  # what a field may be, its model says, not the value before
-        section[name] = value
+    if path not in KEYS and name in section:
+        del section[name]  # or ConfigDict makes a whole number the float that stood there
+    section[name] = value
 
 
 def _from_text(path: str, text: Any) -> Any:
