@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from vit_jax.deploy import Classifier, load, load_pretrained
     from vit_jax.errors import UserError
     from vit_jax.models import Features, create_model, list_models, register
+    from vit_jax.process_setup import setup_cpu
 
 __all__ = [
     "Classifier",
@@ -25,6 +26,7 @@ __all__ = [
     "load",
     "load_pretrained",
     "register",
+    "setup_cpu",
 ]
 
 __version__ = "0.1.0"
@@ -39,6 +41,7 @@ _HOMES = {
     "load": "deploy",
     "load_pretrained": "deploy",
     "register": "models",
+    "setup_cpu": "process_setup",
 }
 
 

@@ -1,12 +1,20 @@
-"""python -m vit_jax COMMAND"""
+"""The commands: python -m vit_jax COMMAND, or `vit_jax COMMAND` where the package is installed."""
 
 import sys
 
+from vit_jax.process_setup import restart_with_huge_pages
 from vit_jax.startup import leave_on_signals
 
-if __name__ == "__main__":
+
+def run() -> int:
+    """Set the process up, run the command of its arguments, and return the exit code."""
+    restart_with_huge_pages()
     leave_on_signals()  # before the import below, which takes seconds
 
     from vit_jax.cli import main
 
-    sys.exit(main())
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(run())

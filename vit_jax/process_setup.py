@@ -1,0 +1,100 @@
+"""Setup of the process for speed on a CPU, before JAX or any other large library is imported.
+
+What is notable here:
+- XLA allocates its temporary buffer, 100 to 500 MB, anew for every execution. glibc takes such a
+  block from the kernel and gives it back, so every step touches fresh memory, 4 KiB at a time:
+  77,000 page faults in a training step of a small ViT (28 pixels, width 64, batch 128).
+- Where transparent huge pages are to be asked for (`madvise`, the default of most distributions),
+  glibc 2.35 asks for them if `GLIBC_TUNABLES` says so when the process starts: 460 faults.
+- A process cannot change that for itself, so `restart_with_huge_pages` executes the same command
+  once more, in the same process (its id, files and limits stay), before anything is imported.
+- `docs/speed.md` has the measurements, and what was tried and did not help: a heap that is never
+  given back, other XLA flags. `VIT_JAX_SETUP=off` switches it off.
+
+This file imports nothing large.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+SWITCH = "VIT_JAX_SETUP"  # "off": leave the process as it is
+TUNABLE = "glibc.malloc.hugetlb"
+HUGE_PAGES_FILE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_OLDEST_GLIBC = (2, 35)  # the first with this tunable
+# Modules of debuggers; another start under one would lose its breakpoints.
+_DEBUGGERS = ("pydevd", "debugpy", "pdb")
+
+
+def setup_cpu() -> str:
+    """Return one sentence on what would make this process faster, "" where nothing would.
+
+    For notebooks and other programs that have started already: memory is set up when a process
+    starts, so the sentence names the environment variable to set before Python does.
+    """
+    if not wants_huge_pages():
+        return ""
+    return (
+        f"training on this CPU is faster with huge pages: set {tunables_with_huge_pages()!r} as "
+        "GLIBC_TUNABLES in the environment before Python (for a notebook: before Jupyter) starts"
+    )
+
+
+def restart_with_huge_pages() -> None:
+    """Execute the command of this process again with huge pages, where that makes it faster.
+
+    Call it first thing in a program. It does not return where it restarts; elsewhere it does
+    nothing: where the system has no huge pages to give or gives them to everyone, where the
+    environment already decides, and under a debugger or profiler.
+    """
+    if not wants_huge_pages() or is_observed():
+        return
+    environment = {**os.environ, "GLIBC_TUNABLES": tunables_with_huge_pages()}
+    try:
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+    except OSError:  # as fast as before is better than not at all
+        return
+
+
+def wants_huge_pages() -> bool:
+    """Whether huge pages are to be had, and neither in use nor decided on by the environment."""
+    return (
+        os.environ.get(SWITCH, "").lower() != "off"
+        and TUNABLE not in os.environ.get("GLIBC_TUNABLES", "")
+        and huge_page_mode() == "madvise"
+        and has_tunable()
+    )
+
+
+def huge_page_mode() -> str:
+    """Mode of the system's transparent huge pages: "always", "madvise", "never", "" (unknown)."""
+    try:
+        modes = HUGE_PAGES_FILE.read_text()  # such as "always [madvise] never"
+    except OSError:
+        return ""
+    return modes.partition("[")[2].partition("]")[0]
+
+
+def has_tunable() -> bool:
+    """Whether this process runs on a glibc that reads the tunable."""
+    try:
+        library, version = os.confstr("CS_GNU_LIBC_VERSION").split()  # such as "glibc 2.36"
+        return library == "glibc" and tuple(map(int, version.split(".")[:2])) >= _OLDEST_GLIBC
+    except (AttributeError, ValueError, OSError):  # of another library, or another system
+        return False
+
+
+def tunables_with_huge_pages() -> str:
+    """`GLIBC_TUNABLES` of the environment, with huge pages besides."""
+    present = os.environ.get("GLIBC_TUNABLES", "")
+    return ":".join(filter(None, (present, f"{TUNABLE}=1")))
+
+
+def is_observed() -> bool:
+    """Whether a debugger, profiler or coverage tool follows this process."""
+    return (
+        sys.gettrace() is not None
+        or sys.getprofile() is not None
+        or any(name in sys.modules for name in _DEBUGGERS)
+        or not (sys.executable and sys.orig_argv)
+    )
