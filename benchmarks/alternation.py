@@ -6,6 +6,8 @@ What is notable here:
 - They are timed one after the other, round after round, in an order that turns around. What counts
   of a turn is its fastest run, for what else a machine does can only make one slower. Ratios are
   taken within a round, where all have met much the same load; their median and range are given.
+- Memory settings of the C library are read when a process starts, so each of them has processes of
+  its own; page faults and time in the kernel stand beside the times.
 - Every process also times one plain matrix product in each round. Utilisation is a model's
   arithmetic by the fastest of these, also within a round.
 """
@@ -14,6 +16,7 @@ import argparse
 import math
 import multiprocessing
 import os
+import resource
 import statistics
 import traceback
 from collections.abc import Callable, Sequence
@@ -22,12 +25,16 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from benchmarks.peers import OURS, PEERS, TIMM, Case, check_installed, product_rate
+from vit_jax.process_setup import TUNABLE, huge_page_mode
 
 ROUND_SECONDS = 1.0  # an implementation's turn in a round is at least so long, and one run
 TABLE_HEAD = (
-    "| case | implementation | ms | images/s | speed by {} | lowest-highest | utilisation |\n"
-    "|---|---|---:|---:|---:|---:|---:|"
+    "| case | memory | implementation | ms | images/s | speed by {} | lowest-highest | utilisation "
+    "| page faults | ms in the kernel |\n"
+    "|---|---|---|---:|---:|---:|---:|---:|---:|---:|"
 )
+# Memory settings by name: the environment variable that both libraries start with.
+MEMORY = {"as it is": "", "huge pages": f"{TUNABLE}=1"}
 
 
 class Contestant(Protocol):
@@ -50,12 +57,25 @@ class Contestant(Protocol):
 Enter = Callable[[str, Case], Contestant]  # by the name of a peer
 
 
+class Turn(NamedTuple):
+    """What one run took: seconds, page faults, and processor seconds in the kernel."""
+
+    seconds: float
+    faults: int
+    kernel: float
+
+
 class Row(NamedTuple):
-    """What was measured of one implementation: one number for each round, in seconds and FLOP/s."""
+    """What was measured of one implementation: the fastest run and the FLOP/s of each round."""
 
     peer: str
-    seconds: list[float]
+    turns: list[Turn]
     product_rates: list[float]
+
+    @property
+    def seconds(self) -> list[float]:
+        """Time of the fastest run of each round."""
+        return [turn.seconds for turn in self.turns]
 
 
 def add_options(parser: argparse.ArgumentParser, cases: Sequence[Case]) -> None:
@@ -77,6 +97,13 @@ def add_options(parser: argparse.ArgumentParser, cases: Sequence[Case]) -> None:
     )
     parser.add_argument("--rounds", type=int, default=9, help="how often all are timed")
     parser.add_argument("--threads", type=int, default=cores, help="cores that each may use")
+    parser.add_argument(
+        "--memory",
+        nargs="+",
+        choices=list(MEMORY),
+        default=list(MEMORY),
+        help="memory settings, the same for all that is compared (default: all)",
+    )
     parser.add_argument("--quick", action="store_true", help="a tiny model: to see that it runs")
 
 
@@ -95,16 +122,28 @@ def compare(enter: Enter, cases: Sequence[Case], tolerance: float, options) -> N
     # Inherited by the processes, and obeyed by JAX as well as by torch.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
-    print(f"{options.threads} threads, {options.rounds} rounds, load {os.getloadavg()[0]:.1f}")
+    print(
+        f"{options.threads} threads, {options.rounds} rounds, load {os.getloadavg()[0]:.1f}, "
+        f"transparent huge pages: {huge_page_mode() or 'unknown'}"
+    )
     reference = TIMM if TIMM in options.peers else [*options.peers, OURS][0]
     print(TABLE_HEAD.format(PEERS[reference]), flush=True)
+    for case in cases:
+        for memory in options.memory:
+            rows, flops = compare_case(enter, case, memory, tolerance, options)
+            print(format_rows(case, memory, flops, rows, reference), flush=True)
+
+
+def compare_case(
+    enter: Enter, case: Case, memory: str, tolerance: float, options
+) -> tuple[list[Row], int]:
+    """What was measured of each implementation under one memory setting, and FLOPs of a run."""
+    os.environ["GLIBC_TUNABLES"] = MEMORY[memory]  # which processes read when they start
     workers = [Worker(peer, enter) for peer in (OURS, *options.peers)]
     try:
-        for case in cases:
-            flops = ask_all(workers, "enter", case)[OURS]
-            check_equal(case, ask_all(workers, "outputs"), tolerance)
-            rows = take_turns(workers, options.rounds)
-            print(format_rows(case, flops, rows, reference), flush=True)
+        flops = ask_all(workers, "enter", case)[OURS]
+        check_equal(case, ask_all(workers, "outputs"), tolerance)
+        return take_turns(workers, options.rounds), flops
     finally:
         for worker in workers:
             worker.end()
@@ -124,18 +163,18 @@ def check_equal(case: Case, outputs: dict[str, dict[str, np.ndarray]], tolerance
 
 def take_turns(workers: "Sequence[Worker]", rounds: int) -> list[Row]:
     """Times all workers in every round, in an order that turns around from round to round."""
-    once = workers[0].ask("seconds", 1)
-    runs = max(1, math.ceil(ROUND_SECONDS / once))
+    once = workers[0].ask("seconds")
+    runs = max(1, math.ceil(ROUND_SECONDS / once.seconds))
     rows = [Row(worker.peer, [], []) for worker in workers]
     turns = list(zip(workers, rows, strict=True))
     for number in range(rounds):
         for worker, row in turns if number % 2 == 0 else reversed(turns):
-            row.seconds.append(min(worker.ask("seconds", 1) for _ in range(runs)))
+            row.turns.append(min(worker.ask("seconds") for _ in range(runs)))
             row.product_rates.append(max(worker.ask("product_rate") for _ in range(3)))
     return rows
 
 
-def format_rows(case: Case, flops: int, rows: Sequence[Row], reference: str) -> str:
+def format_rows(case: Case, memory: str, flops: int, rows: Sequence[Row], reference: str) -> str:
     """Lines of the table, one for each implementation; ratios are to the peer `reference`."""
     (compared,) = (row for row in rows if row.peer == reference)
     peaks = [max(rates) for rates in zip(*(row.product_rates for row in rows), strict=True)]
@@ -149,12 +188,15 @@ def format_rows(case: Case, flops: int, rows: Sequence[Row], reference: str) -> 
         )
         cells = (
             case.name,
+            memory,
             PEERS[row.peer],
             f"{milliseconds:.1f}",
             f"{1e3 * case.batch / milliseconds:.1f}",
             f"{statistics.median(ratios):.2f}",
             f"{min(ratios):.2f}-{max(ratios):.2f}",
             f"{utilisation:.0%}",
+            f"{statistics.median(turn.faults for turn in row.turns):,.0f}",
+            f"{1e3 * statistics.median(turn.kernel for turn in row.turns):.0f}",
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -175,7 +217,7 @@ class Worker:
         """Has it do something and waits for the result; see `answer`.
 
         what: "enter", with a case: to prepare it, which gives its floating point operations;
-            "product_rate"; or a method of a contestant.
+            "seconds": to run once, which gives a `Turn`; "product_rate"; or "outputs".
         """
         self.begin(what, *arguments)
         return self.answer()
@@ -219,14 +261,22 @@ def _serve(pipe, peer: str, enter: Enter) -> None:
         try:
             if what == "enter":
                 (case,) = arguments
-                contestant, rate = None, None  # the memory of the last case is free for this one
                 contestant, rate = enter(peer, case), product_rate(peer, case)
                 answer = contestant.flops
             elif what == "product_rate":
                 answer = rate()
+            elif what == "seconds":
+                answer = _run_once(contestant)
             else:
-                answer = getattr(contestant, what)(*arguments)
+                answer = contestant.outputs()
         except Exception:
             pipe.send((None, traceback.format_exc()))
         else:
             pipe.send((answer, None))
+
+
+def _run_once(contestant: Contestant) -> Turn:
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = contestant.seconds(1)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    return Turn(seconds, after.ru_minflt - before.ru_minflt, after.ru_stime - before.ru_stime)

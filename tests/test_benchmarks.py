@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.alternation import Row, check_equal, format_rows
+from benchmarks.alternation import Row, Turn, check_equal, format_rows
 from benchmarks.peers import Case, check_installed
 from vit_jax.errors import UserError
 
@@ -42,12 +42,16 @@ def test_the_input_pipeline_is_measured_for_every_source():
 @pytest.mark.parametrize("benchmark", ["inference", "train_step"])
 def test_models_are_compared_with_plain_linen_where_there_is_no_torch(benchmark):
     """That the outputs agree is checked by the benchmark itself, before it prints a row."""
-    lines = run_benchmark(benchmark, "--quick", "--peers", "plain", "--rounds", "2").splitlines()
+    options = ("--quick", "--peers", "plain", "--rounds", "2", "--memory", "as it is")
+    lines = run_benchmark(benchmark, *options).splitlines()
     (head,) = (at for at, line in enumerate(lines) if line.startswith("| case |"))
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[head + 2 :]]
-    assert [row[:2] for row in rows] == [["tiny", "this library"], ["tiny", "plain linen"]]
-    assert all(float(row[2]) > 0 and float(row[3]) > 0 for row in rows)
-    assert rows[1][4] == "1.00"  # the ratio of plain linen to itself
+    assert [row[:3] for row in rows] == [
+        ["tiny", "as it is", "this library"],
+        ["tiny", "as it is", "plain linen"],
+    ]
+    assert all(float(row[3]) > 0 and float(row[4]) > 0 for row in rows)
+    assert rows[1][5] == "1.00"  # the ratio of plain linen to itself
 
 
 def test_unequal_outputs_are_not_timed():
@@ -61,11 +65,17 @@ def test_unequal_outputs_are_not_timed():
 def test_ratio_and_utilisation_are_taken_within_a_round():
     """A round under load, ten times as slow for everything, changes neither."""
     case = Case("tiny", 10, image_size=8, patch_size=4, width=8, depth=1, heads=2)
-    ours = Row("vit_jax", seconds=[0.5, 5.0, 0.5], product_rates=[4e9, 4e8, 4e9])
-    theirs = Row("plain", seconds=[1.0, 10.0, 1.0], product_rates=[2e9, 2e8, 2e9])
-    first, second = format_rows(case, 10**9, [ours, theirs], reference="plain").splitlines()
-    assert first == "| tiny | this library | 500.0 | 20.0 | 2.00 | 2.00-2.00 | 50% |"
-    assert second == "| tiny | plain linen | 1000.0 | 10.0 | 1.00 | 1.00-1.00 | 25% |"
+    turns = [Turn(seconds, 1200, 0.02) for seconds in (0.5, 5.0, 0.5)]
+    ours = Row("vit_jax", turns, product_rates=[4e9, 4e8, 4e9])
+    turns = [Turn(seconds, 0, 0.0) for seconds in (1.0, 10.0, 1.0)]
+    theirs = Row("plain", turns, product_rates=[2e9, 2e8, 2e9])
+    rows = format_rows(case, "as it is", 10**9, [ours, theirs], reference="plain")
+    first, second = rows.splitlines()
+    beginning = "| tiny | as it is |"
+    assert (
+        first == f"{beginning} this library | 500.0 | 20.0 | 2.00 | 2.00-2.00 | 50% | 1,200 | 20 |"
+    )
+    assert second == f"{beginning} plain linen | 1000.0 | 10.0 | 1.00 | 1.00-1.00 | 25% | 0 | 0 |"
 
 
 def test_a_peer_that_is_not_installed_is_named_with_its_remedy(monkeypatch):
