@@ -24,33 +24,45 @@ def test_a_picture_of_the_right_size_and_channels_is_not_touched():
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "lanczos"])
-@pytest.mark.parametrize("shape", [(50, 40, 3), (40, 90, 3), (13, 17, 1)])
-@pytest.mark.parametrize("size, crop", [((32, 32), 1.0), ((32, 32), 0.875), ((24, 48), 0.8)])
-def test_one_pass_equals_resizing_whole_and_then_cropping(shape, size, crop, interpolation):
-    """The two steps of torchvision and timm, with Pillow: shorter side first, then the centre."""
-    # Of low contrast, because Pillow clips overshoots between its two passes, in either order.
-    image = noise(*shape) // 4 + 96
+@pytest.mark.parametrize("shape", [(50, 40, 3), (40, 90, 3), (90, 31, 3), (13, 17, 1)])
+@pytest.mark.parametrize("size, crop", [((32, 32), 1.0), ((32, 32), 0.875), ((31, 31), 0.8)])
+def test_the_shorter_side_is_resized_and_the_centre_cut_out(shape, size, crop, interpolation):
+    """The two steps of torchvision and timm with Pillow, to the last bit."""
+    image = noise(*shape)
     pillow = Image.fromarray(image[:, :, 0] if shape[2] == 1 else image)
-    cover = [int(side / crop) for side in size]
-    scale = max(cover[0] / shape[0], cover[1] / shape[1])
-    height, width = max(cover[0], int(shape[0] * scale)), max(cover[1], int(shape[1] * scale))
+    cover, shorter = int(size[0] / crop), min(shape[:2])
+    height, width = (int(cover * side / shorter) for side in shape[:2])
     top, left = round((height - size[0]) / 2), round((width - size[1]) / 2)
     whole = pillow.resize((width, height), Image.Resampling[interpolation.upper()])
     expected = np.asarray(whole)[top : top + size[0], left : left + size[1]]
     preprocess = Preprocessing(size, channels=shape[2], crop=crop, interpolation=interpolation)
-    found = preprocess(image).reshape(expected.shape)
-    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 2  # two roundings
+    np.testing.assert_array_equal(preprocess(image).reshape(expected.shape), expected)
 
 
 @pytest.mark.parametrize("size, crop", [((32, 32), 1.0), ((24, 48), 0.8)])
 def test_a_squeezed_picture_is_resized_whole_to_the_size_and_then_cropped(size, crop):
-    image = noise(50, 90, 3) // 4 + 96
+    image = noise(90, 50, 3)
     height, width = (int(side / crop) for side in size)
     top, left = round((height - size[0]) / 2), round((width - size[1]) / 2)
     whole = Image.fromarray(image).resize((width, height), Image.Resampling.BICUBIC)
     expected = np.asarray(whole)[top : top + size[0], left : left + size[1]]
     found = Preprocessing(size, crop=crop, resize="squash")(image)
-    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 2  # two roundings
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("rounding, left", [("nearest", 2), ("down", 1)])
+def test_an_odd_rest_is_cut_off_where_it_is_said(rounding, left):
+    """Of 7 columns 4 are left: 3 / 2 is 2 to the nearest even number, and 1 rounded down."""
+    image = np.arange(28, dtype=np.uint8).reshape(4, 7, 1)
+    found = Preprocessing((4, 4), channels=1, crop_rounding=rounding)(image)
+    np.testing.assert_array_equal(found, image[:, left : left + 4])
+
+
+def test_no_pixel_is_lost_by_the_order_of_a_division():
+    """3 * 111 / 37 = 9 exactly, and 111 * (3 / 37) is a little less."""
+    image = noise(37, 111, 3)
+    whole = Image.fromarray(image).resize((9, 3), Image.Resampling.BICUBIC)
+    np.testing.assert_array_equal(Preprocessing((3, 3))(image), np.asarray(whole)[:, 3:6])
 
 
 def test_shrinking_is_anti_aliased():

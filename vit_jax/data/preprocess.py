@@ -7,9 +7,11 @@ share one instance, in two halves:
 - `normalize`, on the device: uint8 -> float32. It is the only normaliser of the package; floats of
   0 to 1, which can be differentiated, go through it by `normalize_unit`.
 
-Resizing is Pillow's with anti-aliasing. What becomes of the ratio of the sides is up to where the
-model is from: torchvision and timm keep it and cut out the centre, Google and most of Hugging Face
-squeeze the whole picture into the square. Padding keeps both, the ratio and the whole image.
+Resizing is Pillow's with anti-aliasing, and the pixels are those of torchvision, timm and the
+processors of transformers that use Pillow, in sizes and offsets too. What becomes of the ratio of
+the sides is up to where the model is from: torchvision and timm keep it and cut out the centre,
+Google and most of Hugging Face squeeze the whole picture into the square. Padding keeps both, the
+ratio and the whole image.
 """
 
 import dataclasses
@@ -32,6 +34,9 @@ INTERPOLATIONS = {
 }
 
 RESIZES = ("cover", "squash", "pad")
+ROUNDINGS = ("nearest", "down")
+
+_MOST_PIXELS = 64  # that are resized for one of the crop; of longer strips only the crop is
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +54,8 @@ class Preprocessing:
         of `size`, and "pad" fits the whole image in, centred, and fills up with the level nearest
         to `mean`, which normalises to 0 within half a level; its `crop` is 1.
       color_management: whether colours are converted to sRGB by the profile of the file.
+      crop_rounding: of the offsets of the central crop, "nearest" (to even) as in torchvision and
+        timm, or "down" as in transformers.
 
     Raises:
       UserError: a field has an illegal value.
@@ -62,6 +69,7 @@ class Preprocessing:
     interpolation: str = "bicubic"
     resize: str = "cover"
     color_management: bool = False
+    crop_rounding: str = "nearest"
 
     def __post_init__(self):
         for field in ("size", "mean", "std"):  # JSON knows lists only
@@ -183,31 +191,53 @@ class Preprocessing:
         return cls(**fields)
 
     def _resize_and_crop(self, image: UInt8[np.ndarray, "h w c"]) -> UInt8[np.ndarray, "H W c"]:
-        """Resizing whole and then cropping, within rounding, but only the crop is computed.
+        """Resize the whole image and cut out the centre.
 
-        Resizing a picture of 1 x 10,000 pixels whole, to cut out a square, would take gigabytes.
+        Of a strip only the crop is computed, which is the same but for the rounding between
+        Pillow's two passes: 1 x 10,000 pixels as a whole would take gigabytes.
         """
         height, width = image.shape[:2]
-        covered = [math.floor(side / self.crop) for side in self.size]
-        scale = max(covered[0] / height, covered[1] / width)
-        full_height, full_width = covered
-        if self.resize == "cover":
-            full_height = max(full_height, int(height * scale))
-            full_width = max(full_width, int(width * scale))
-        top = round((full_height - self.size[0]) / 2)
-        left = round((full_width - self.size[1]) / 2)
+        full_height, full_width = self._resized_size(height, width)
+        top, left = (
+            self._offset(full - side)
+            for full, side in zip((full_height, full_width), self.size, strict=True)
+        )
+        bottom, right = top + self.size[0], left + self.size[1]
+        if full_height * full_width <= _MOST_PIXELS * math.prod(self.size):
+            whole = (0, 0, width, height)
+            resized = resize(image, (full_height, full_width), self.interpolation, whole)
+            return np.ascontiguousarray(resized[top:bottom, left:right])
         box = (
             left * width / full_width,
             top * height / full_height,
-            (left + self.size[1]) * width / full_width,
-            (top + self.size[0]) * height / full_height,
+            right * width / full_width,
+            bottom * height / full_height,
         )
         return resize(image, self.size, self.interpolation, box)
 
+    def _resized_size(self, height: int, width: int) -> tuple[int, int]:
+        """(height, width) that an image is resized to before the crop.
+
+        Divided in the order of torchvision, and for an oblong size of timm: another order may give
+        a pixel less.
+        """
+        covered = tuple(math.floor(side / self.crop) for side in self.size)
+        if self.resize == "squash":
+            return covered
+        if covered[0] == covered[1]:
+            shorter = min(height, width)
+            return tuple(int(covered[0] * side / shorter) for side in (height, width))
+        ratio = min(height / covered[0], width / covered[1])
+        return round(height / ratio), round(width / ratio)
+
+    def _offset(self, rest: int) -> int:
+        """Rows or columns before the crop, of those that are cut off."""
+        return rest // 2 if self.crop_rounding == "down" else round(rest / 2)
+
     def _fit_and_pad(self, image: UInt8[np.ndarray, "h w c"]) -> UInt8[np.ndarray, "H W C"]:
         height, width = image.shape[:2]
-        scale = min(self.size[0] / height, self.size[1] / width)
-        inner = tuple(max(1, round(side * scale)) for side in (height, width))
+        ratio = max(height / self.size[0], width / self.size[1])
+        inner = tuple(max(1, round(side / ratio)) for side in (height, width))
         top, left = ((side - part) // 2 for side, part in zip(self.size, inner, strict=True))
         padded = np.empty((*self.size, self.channels), np.uint8)
         padded[:] = np.clip(np.rint(255 * np.array(self.mean)), 0, 255)
@@ -215,6 +245,18 @@ class Preprocessing:
         resized = to_channels(resized, self.channels)
         padded[top : top + inner[0], left : left + inner[1]] = resized
         return padded
+
+
+def crop_of(size: tuple[int, int], resized: tuple[int, int]) -> float:
+    """The `crop` with which `Preprocessing` of a size resizes to exactly that many pixels.
+
+    Args:
+      size: (height, width) of the crop. resized: (height, width) that it is cut out of; where the
+        two axes differ in their share, that with the smaller one counts.
+    """
+    side, whole = min(zip(size, resized, strict=True), key=lambda pair: pair[0] / pair[1])
+    crop = min(side / whole, 1.0)
+    return math.nextafter(crop, 0) if math.floor(side / crop) < whole else crop
 
 
 def _check(fields: Preprocessing) -> None:
@@ -256,7 +298,8 @@ def _check(fields: Preprocessing) -> None:
             f"preprocessing crop is {fields.crop!r}, and resize 'pad' keeps the whole image; set"
             " data.crop=1, or data.resize to cover or squash"
         )
-    for name, legal in (("interpolation", INTERPOLATIONS), ("resize", RESIZES)):
+    choices = {"interpolation": INTERPOLATIONS, "resize": RESIZES, "crop_rounding": ROUNDINGS}
+    for name, legal in choices.items():
         if getattr(fields, name) not in legal:
             raise UserError(
                 f"preprocessing {name} is {getattr(fields, name)!r}; it must be one of"
