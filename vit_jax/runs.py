@@ -53,6 +53,8 @@ class ModelRecord:
     origin: where the parameters come from.
     versions: of the libraries that wrote them.
     plugins: modules to import first, where the architecture is a user's own.
+    source_config: the configuration of the library that wrote the weights, for the way back to it;
+        empty where they are no longer those of the file.
     """
 
     name: str
@@ -64,6 +66,7 @@ class ModelRecord:
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     format: int = FORMAT
     plugins: tuple[str, ...] = ()
+    source_config: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of JSON values."""
@@ -97,6 +100,7 @@ class ModelRecord:
         return dataclasses.replace(
             self,
             fields=fields,
+            source_config={},
             preprocessing=self.preprocessing.for_pictures(size, model.in_channels),
             class_names=self.class_names
             if classes == len(self.class_names)

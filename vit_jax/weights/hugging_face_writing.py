@@ -1,8 +1,10 @@
 """What Hugging Face's transformers reads: the `config.json` of a model, and its tensors' names.
 
-ViT, DeiT with two heads, DINOv2 and DINOv2 with registers are written. DINOv2's class is also for
-what others call ViT with layer scale or registers, such as DeiT III: its classifier gets zeros for
-the mean of the patches, and a model without layer scale one of ones.
+ViT, DeiT with one head or two, DINOv2 and DINOv2 with registers are written. DINOv2's class is also
+for what others call ViT with layer scale or registers, such as DeiT III: its classifier gets zeros
+for the mean of the patches, a model without layer scale one of ones, and the token in place of
+hidden patches, which no model here keeps, is zero, as transformers begins it. A ViT with one
+register is a DeiT with one head, whose distillation token no head reads.
 """
 
 import re
@@ -33,8 +35,12 @@ def finish(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> dict[st
     if not fields["pos_on_cls"]:  # a class token with a position of zeros
         table = tensors["embeddings.position_embeddings"]
         tensors["embeddings.position_embeddings"] = np.pad(table, ((0, 0), (1, 0), (0, 0)))
-    if kind == "deit":
+    if kind == "deit" and fields["distilled"]:
         tensors = _renamed(tensors, {r"^classifier\.": "cls_classifier."})
+    elif kind == "deit":  # the register has no position of its own
+        tensors["embeddings.distillation_token"] = tensors.pop("embeddings.register_tokens")
+        table = tensors["embeddings.position_embeddings"]
+        tensors["embeddings.position_embeddings"] = np.insert(table, 1, 0, axis=1)
     if kind.startswith("dinov2"):
         tensors = _renamed(tensors, _DINOV2_GATED if fields["mlp"] == "swiglu" else _DINOV2)
         if fields["layer_scale"] is None:
@@ -45,7 +51,6 @@ def finish(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> dict[st
             tensors["classifier.weight"] = np.pad(
                 tensors["classifier.weight"], ((0, 0), (0, width))
             )
-    if kind == "dinov2_with_registers":
         tensors["embeddings.mask_token"] = np.zeros((1, width), np.float32)
     if not fields["num_classes"]:
         return tensors
@@ -64,9 +69,11 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
     Raises UserError where transformers has no model for a field.
     """
     kind = _kind_to_write(fields)
+    one_head = kind == "deit" and not fields["distilled"]
+    classes = _ONE_HEAD if one_head else _ARCHITECTURES[kind]
     names = {str(i): name for i, name in enumerate(class_names[: fields["num_classes"]])}
     written = {
-        "architectures": [_ARCHITECTURES[kind][fields["num_classes"] > 0]],
+        "architectures": [classes[fields["num_classes"] > 0]],
         "model_type": kind,
         "hidden_size": fields["width"],
         "num_hidden_layers": fields["depth"],
@@ -87,9 +94,8 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
             "use_swiglu_ffn": fields["mlp"] == "swiglu",
             "layerscale_value": fields["layer_scale"] or 1.0,
         }
-        if kind == "dinov2":
-            written["use_mask_token"] = False
-        else:
+        written["use_mask_token"] = True
+        if kind == "dinov2_with_registers":
             written["num_register_tokens"] = fields["registers"]
     else:
         written["intermediate_size"] = fields["mlp_width"]
@@ -110,6 +116,7 @@ _ARCHITECTURES = {
         "Dinov2WithRegistersForImageClassification",
     ),
 }
+_ONE_HEAD = ("DeiTModel", "DeiTForImageClassification")
 
 # From the names of ViT to those of DINOv2.
 _DINOV2 = {
@@ -152,7 +159,9 @@ def _kind_to_write(fields: Mapping[str, Any]) -> str:
             "transformers has no distilled model with registers, layer scale, a gated MLP or class "
             "token without position"
         )
-    if fields["distilled"]:
+    one_head = fields["registers"] == 1 and fields["num_classes"] > 0
+    one_head &= fields["layer_scale"] is None and fields["mlp"] == "plain"
+    if fields["distilled"] or one_head:
         return "deit"
     if fields["registers"]:
         return "dinov2_with_registers"

@@ -7,6 +7,7 @@ tensors arranged. Whatever is left over on either side is an error that lists it
 ecosystem knows to be no part of the model.
 """
 
+import dataclasses
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from vit_jax.models.registry import MODELS, model_fields
 from vit_jax.models.vit import ViT
 from vit_jax.runs import ModelRecord, unnamed_classes
 from vit_jax.text import tell
-from vit_jax.weights import files
+from vit_jax.weights import carried, files
 from vit_jax.weights.adapt import padding_note, variable_shapes
 from vit_jax.weights.ecosystem import MOST_BLOCKS, Asked, Description, Ecosystem
 from vit_jax.weights.read_checks import check_read
@@ -59,6 +60,8 @@ def read_pretrained(
         tensors = ecosystem.tidy(tensors)
         description = ecosystem.describe(tensors, config, asked or Asked())
         record = make_record(description, ecosystem.architecture)
+        kept = carried.keep(ecosystem.name, config)
+        record = dataclasses.replace(record, source_config=kept)
         model = record.create_model()
         shapes = unstack_blocks(variable_shapes(model))
         reading = read_params(ecosystem.rows, tensors, joined(shapes))
@@ -222,10 +225,13 @@ def write_pretrained(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     files.write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
-    _write_json(folder / "config.json", config)
+    kept = record.source_config
+    _write_json(folder / "config.json", carried.add(to, config, kept))
     if ecosystem.preprocessor is not None:
+        processor = ecosystem.preprocessor(record.preprocessing)
         _write_json(
-            folder / "preprocessor_config.json", ecosystem.preprocessor(record.preprocessing)
+            folder / "preprocessor_config.json",
+            carried.processor(processor, kept, record.preprocessing),
         )
     return folder
 

@@ -1,0 +1,79 @@
+"""What a `config.json` says that makes no difference to a model here, kept for the way back.
+
+Licence, tag, sizes recommended for tests, rates of training: a library writes them, none of them
+changes what the model computes, and whoever converts weights and converts them back expects them.
+A record keeps the files beside the weights as long as its model is the one in the file.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vit_jax.data import Preprocessing
+from vit_jax.weights import processors
+
+# Names of classes, which the record has itself.
+_NAMES = ("label_names", "labels", "id2label", "label2id", "num_labels")
+# What is about the numbers in the file, or the code to run, and not about what is written.
+_OF_THE_FILE = ("torch_dtype", "quantization_config", "auto_map", "pruned_heads")
+# Rates of training, which are written as 0 where nobody says them.
+_OF_TRAINING = ("hidden_dropout_prob", "attention_probs_dropout_prob", "drop_path_rate")
+
+
+def keep(library: str, config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a record keeps of the configuration beside a file, in plain values.
+
+    Args:
+        library: the name of the ecosystem.
+        config: of the model, with that of its processor under "preprocessor" if there is one.
+    """
+    if not config:
+        return {}
+    left_out = (*_NAMES, *_OF_THE_FILE)
+    kept = {name: value for name, value in config.items() if name not in left_out}
+    return {"library": library, "config": kept}
+
+
+def add(library: str, written: dict[str, Any], kept: Mapping[str, Any]) -> dict[str, Any]:
+    """A `config.json` for a library, with what the file of the same library said besides.
+
+    Args:
+        written: what the model's own fields make of it; it wins.
+        kept: of `keep`.
+    """
+    told = kept.get("config", {})
+    if kept.get("library") != library or told.get("model_type") != written.get("model_type"):
+        return written
+    merged = {**_besides(told, written), **written}
+    merged |= {name: told[name] for name in (*_OF_TRAINING, "architecture") if name in told}
+    section = told.get("pretrained_cfg")
+    if "pretrained_cfg" in written and isinstance(section, Mapping):
+        cfg = written["pretrained_cfg"]
+        merged["pretrained_cfg"] = {**_besides(section, cfg), **cfg}
+    return merged
+
+
+def processor(
+    written: dict[str, Any], kept: Mapping[str, Any], preprocessing: Preprocessing
+) -> dict[str, Any]:
+    """The processor's configuration of the file, where it still says what is done to images."""
+    told = kept.get("config", {}).get("preprocessor")
+    if kept.get("library") != "huggingface" or not told:
+        return written
+    fields = processors.read(told, (1, 1), kept["config"].get("model_type"))
+    same = all(getattr(preprocessing, name) == value for name, value in fields.items())
+    return dict(told) if same else written
+
+
+# ----------------------------------------------------------------------------------------- inside
+
+_ELSEWHERE = ("preprocessor", "model_args", "pretrained_cfg")  # files and sections of their own
+
+
+def _besides(told: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """What can stand beside what is written: no own sections, no words on other classes."""
+    left_out = (*_ELSEWHERE, *_NAMES)
+    described = told.get("label_descriptions")
+    names = written.get("label_names") or written.get("pretrained_cfg", {}).get("label_names", ())
+    if not isinstance(described, Mapping) or set(described) - set(names):
+        left_out = (*left_out, "label_descriptions")
+    return {name: value for name, value in told.items() if name not in left_out}
