@@ -172,6 +172,7 @@ def test_a_processor_beside_the_file_goes_first():
         "crop": 0.8,
         "interpolation": "bicubic",
         "resize": "cover",
+        "crop_rounding": "down",
         "size": (8, 8),
     }
     assert description.fields["image_size"] == 16

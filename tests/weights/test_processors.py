@@ -1,5 +1,7 @@
 """`preprocessor_config.json`, with values as transformers writes them."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,7 @@ def test_a_central_crop_is_a_fraction_of_what_is_resized():
         "std": (0.229, 0.224, 0.225),
         "interpolation": "bicubic",
         "crop": 0.875,
+        "crop_rounding": "down",
         "size": (224, 224),
     }
     assert processors.read(DEIT, PATCH) == {**expected, "resize": "squash"}
@@ -79,6 +82,58 @@ def test_a_size_that_patches_do_not_fill_is_left_to_the_model():
 
 def test_an_empty_file_says_nothing():
     assert processors.read({}, PATCH) == {}
+
+
+CONVNEXT = {  # as microsoft/resnet-50 has it
+    "crop_pct": 0.875,
+    "do_normalize": True,
+    "do_resize": True,
+    "feature_extractor_type": "ConvNextFeatureExtractor",
+    "image_mean": [0.485, 0.456, 0.406],
+    "image_std": [0.229, 0.224, 0.225],
+    "resample": 3,
+    "size": 224,
+}
+
+
+def test_convnexts_processor_keeps_the_ratio_below_384_pixels():
+    small = processors.read(CONVNEXT, (1, 1))
+    assert (small["size"], small["crop"], small["resize"]) == ((224, 224), 0.875, "cover")
+    assert small["crop_rounding"] == "down"
+    large = processors.read({**CONVNEXT, "size": {"shortest_edge": 384}}, (1, 1))
+    assert (large["size"], large["crop"], large["resize"]) == ((384, 384), 1.0, "squash")
+    shared = processors.read({**CONVNEXT, "crop_pct": None}, (1, 1))
+    assert shared["crop"] == 224 / 256  # the default of the class
+
+
+@pytest.mark.parametrize("name", ["CLIPImageProcessor", "BitImageProcessorFast"])
+def test_one_number_is_the_shorter_side_where_the_class_says_so(name):
+    told = {**DEIT, "image_processor_type": name}
+    assert processors.read(told, PATCH)["resize"] == "cover"
+    squeezed = {**told, "image_processor_type": "ViTImageProcessor"}
+    assert processors.read(squeezed, PATCH)["resize"] == "squash"
+
+
+def test_the_models_type_says_the_class_where_the_file_does_not():
+    fields = processors.read({"size": 384}, (1, 1), "convnext")
+    assert (fields["resize"], fields["mean"]) == ("squash", (0.5, 0.5, 0.5))
+    fields = processors.read({"do_rescale": True}, (1, 1), "dinov2")
+    assert (fields["size"], fields["resize"]) == ((224, 224), "cover")
+    assert fields["mean"] == (0.48145466, 0.4578275, 0.40821073)
+
+
+@pytest.mark.parametrize(
+    "wrong, sentence",
+    [
+        ({"crop_size": {"height": 224, "width": 192}}, "another ratio of height to width"),
+        ({"do_resize": False}, "not resized"),
+        ({"crop_size": 300}, "300.*larger than what is resized"),
+        ({"size": {"shortest_edge": 256, "longest_edge": 300}}, "bounds the longer side"),
+    ],
+)
+def test_what_our_preprocessing_has_not_is_refused(wrong, sentence):
+    with pytest.raises(UserError, match=rf"^preprocessor_config\.json: .*{sentence}"):
+        processors.read({**DEIT, **wrong}, PATCH)
 
 
 def test_pixels_that_are_not_normalised_have_mean_0_and_std_1():
@@ -122,6 +177,7 @@ def test_values_of_another_kind_are_refused_by_name(wrong):
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "lanczos"])
 def test_what_is_written_reads_as_the_same(interpolation):
     ours = Preprocessing((224, 224), 3, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), 0.875, interpolation)
+    ours = dataclasses.replace(ours, crop_rounding="down")
     written = processors.write(ours)
     assert Preprocessing(channels=3, **processors.read(written, PATCH)) == ours
     assert written["resample"] == {"bilinear": 2, "bicubic": 3, "lanczos": 1}[interpolation]
@@ -147,7 +203,8 @@ def test_an_oblong_size_is_written_with_both_sides():
 
 
 def test_a_squeezed_picture_is_written_with_both_sides():
-    ours = Preprocessing((224, 224), 3, (0.5,) * 3, (0.5,) * 3, 0.875, resize="squash")
+    half = (0.5,) * 3
+    ours = Preprocessing((224, 224), 3, half, half, 0.875, resize="squash", crop_rounding="down")
     written = processors.write(ours)
     assert written["size"] == {"height": 256, "width": 256}
     assert Preprocessing(channels=3, **processors.read(written, PATCH)) == ours

@@ -47,6 +47,7 @@ def test_a_configuration_says_all_that_tensors_do_not():
         "std": (0.4, 0.5, 0.6),
         "crop": 0.75,
         "interpolation": "bicubic",
+        "resize": "cover",
     }
 
 

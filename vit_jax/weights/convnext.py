@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from vit_jax.data import Preprocessing
+from vit_jax.data.preprocess import crop_of
 from vit_jax.errors import UserError
-from vit_jax.weights import convolutions, processors
+from vit_jax.models.legal import pair
+from vit_jax.weights import convolutions, processors, timm_arguments
 from vit_jax.weights.convolutions import CONV_AXES, rows_of
 from vit_jax.weights.ecosystem import (
     IMAGENET,
@@ -153,6 +155,17 @@ def _fields(
 TIMM_ORIGINS = {
     "timm": Origin(_FIELDS, _BICUBIC, "timm's defaults for `convnext_*`"),
 }
+# Arguments of timm's class: those that are read, and those with which it computes what is here.
+_READ = ("depths", "dims", "patch_size", "kernel_sizes", "ls_init_value", "norm_eps", "act_layer")
+_NEEDED = {
+    "output_stride": (32,),
+    "stem_type": ("patch",),
+    "head_norm_first": (False,),
+    "conv_mlp": (False,),
+    "conv_bias": (True,),
+    "use_grn": (False,),
+    "norm_layer": ("layernorm",),
+}
 
 
 def timm_describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
@@ -161,6 +174,7 @@ def timm_describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
     told = configured_section(config, "model_args")
     if told.get("act_layer", "gelu") != "gelu":
         raise UserError(f"config.json: act_layer = {told['act_layer']!r}; ConvNeXt has 'gelu' here")
+    timm_arguments.check_plain(config, _READ, _NEEDED)
     origin_name, origin = choose_origin(asked, TIMM_ORIGINS)
     # timm's largest, of OpenCLIP, has torch's own epsilon.
     usual = 1e-5 if str(config.get("architecture")).startswith("convnext_xxlarge") else 1e-6
@@ -210,7 +224,7 @@ def timm_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_n
 # ------------------------------------------------------------------ the authors', and torchvision's
 
 ORIGINAL_ORIGINS = {
-    "convnext": Origin(_FIELDS, _BICUBIC, "the ConvNeXt repository's evaluation at 224 pixels"),
+    "convnext": Origin(_FIELDS, _BICUBIC, "the ConvNeXt repository: datasets.py, build_transform"),
 }
 TORCHVISION_ORIGINS = {
     "torchvision": Origin(
@@ -229,7 +243,10 @@ def original_describe(
     """What a file of the authors' repository holds."""
     origin_name, origin = choose_origin(asked, ORIGINAL_ORIGINS)
     fields = _fields(tensors, _ORIGINAL, convolutions.picture_size(asked, None))
-    return Description(fields, dict(origin.preprocessing), origin_name)
+    preprocessing = dict(origin.preprocessing)
+    if min(pair(fields["image_size"])) >= 384:  # squeezed there, without a crop
+        preprocessing |= {"crop": 1.0, "resize": "squash"}
+    return Description(fields, preprocessing, origin_name)
 
 
 def torchvision_describe(
@@ -239,7 +256,8 @@ def torchvision_describe(
     origin_name, origin = choose_origin(asked, TORCHVISION_ORIGINS)
     fields = _fields(tensors, _TORCHVISION, convolutions.picture_size(asked, None))
     resized = _RESIZED.get((max(fields["depths"]), fields["widths"][0]), 256)
-    return Description(fields, {**origin.preprocessing, "crop": 224 / resized}, origin_name)
+    crop = crop_of((224, 224), (resized, resized))
+    return Description(fields, {**origin.preprocessing, "crop": crop}, origin_name)
 
 
 def torchvision_tidy(tensors: Tensors) -> Tensors:
@@ -272,7 +290,11 @@ def torchvision_tidy(tensors: Tensors) -> Tensors:
 # ------------------------------------------------------------------------------------ transformers
 
 TRANSFORMERS_ORIGINS = {
-    "convnext": Origin(_FIELDS, _BICUBIC, "transformers' ConvNextImageProcessor"),
+    "convnext": Origin(
+        _FIELDS,
+        {**_BICUBIC, "crop_rounding": "down"},
+        "the preprocessor_config.json of facebook/convnext-tiny-224",
+    ),
 }
 
 

@@ -39,6 +39,18 @@ def batch_norm(ours: str, theirs: str) -> tuple[Row, ...]:
     )
 
 
+def with_counters(
+    tensors: dict[str, np.ndarray], fields: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """Batches that each BatchNorm has seen, which torch has beside its statistics: 0."""
+    ends = {"running_mean": "num_batches_tracked"}
+    norms = [name.rpartition(".") for name in tensors]
+    counters = {
+        f"{norm}.{ends[end]}": np.zeros((), np.int64) for norm, _, end in norms if end in ends
+    }
+    return {**tensors, **counters}
+
+
 def count_stages(tensors: Tensors, name: str, first: int = 0) -> int:
     """How many stages there are: `name` has `{i}` in place of a stage's number."""
     stages = 0
@@ -110,19 +122,8 @@ def timm_config(
 
 
 def transformers_preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of `Preprocessing` that the processor's configuration beside a model names.
-
-    ConvNeXt's processor, which ResNets have too, keeps `crop_pct` of what it resizes, but from 384
-    pixels on squeezes the whole picture into a square.
-    """
-    processor = config.get("preprocessor") or {}
-    fields = processors.read(processor, (1, 1)) if processor else {}
-    share, size = processor.get("crop_pct"), fields.get("size")
-    if size and "ConvN" in str(processor.get("image_processor_type")):
-        squeezed = size[0] >= 384
-        fields["resize"] = "squash" if squeezed else "cover"
-        fields["crop"] = 1.0 if squeezed else _share(224 / 256 if share is None else share)
-    return fields
+    """Fields of `Preprocessing` that the processor's configuration beside a model names."""
+    return processors.read(config.get("preprocessor") or {}, (1, 1), config.get("model_type"))
 
 
 def transformers_config(
@@ -157,14 +158,3 @@ def with_prefix(
         name if name.startswith("classifier.") else f"{kind}.{name}": array
         for name, array in tensors.items()
     }
-
-
-# ----------------------------------------------------------------------------------------- inside
-
-
-def _share(value: Any) -> float:
-    if type(value) not in (int, float) or not 0 < value <= 1:
-        raise UserError(
-            f"preprocessor_config.json: crop_pct = {value!r} should be a number above 0, at most 1"
-        )
-    return float(value)

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from vit_jax.data import Preprocessing
+from vit_jax.data.preprocess import crop_of
 from vit_jax.errors import UserError
 from vit_jax.models.efficientnet import EfficientNet
 from vit_jax.models.registry import MODELS, model_fields
-from vit_jax.weights import convolutions
+from vit_jax.weights import convolutions, timm_arguments
 from vit_jax.weights.convolutions import CONV_AXES, IGNORED, POINTWISE, batch_norm, rows_of
 from vit_jax.weights.ecosystem import (
     IMAGENET,
@@ -93,23 +94,58 @@ TIMM_ORIGINS = {
     "google": Origin(
         {"padding": "same", "norm_eps": 1e-3},
         {**IMAGENET, "crop": 0.875, "interpolation": "bicubic"},
-        "the authors' weights as timm has them, `tf_efficientnet_*`, of which the larger ones are "
-        "evaluated with a larger part of the picture",
+        "the authors' weights as timm has them, `tf_efficientnet_*`",
     ),
+}
+# Pixels of timm's own training, fewer than the paper's: b1.ft_in1k, b2.ra_in1k, b3.ra2_in1k
+# and b4.ra2_in1k.
+TIMM_SIZES = {
+    "EfficientNet-B1": 224,
+    "EfficientNet-B2": 256,
+    "EfficientNet-B3": 288,
+    "EfficientNet-B4": 320,
+}
+# crop_pct of timm's `tf_efficientnet_*`, of which the larger see more of the image.
+GOOGLE_CROPS = {
+    "EfficientNet-B1": 0.882,
+    "EfficientNet-B2": 0.89,
+    "EfficientNet-B3": 0.904,
+    "EfficientNet-B4": 0.922,
+    "EfficientNet-B5": 0.934,
+    "EfficientNet-B6": 0.942,
+    "EfficientNet-B7": 0.949,
 }
 TORCHVISION_ORIGINS = {
     "torchvision": Origin(
         _TORCH,
-        {**IMAGENET, "crop": 0.875, "interpolation": "bicubic"},
+        {**IMAGENET, "interpolation": "bicubic"},
         "torchvision's IMAGENET1K_V1 weights and their transforms",
     ),
+    "torchvision-v2": Origin(
+        _TORCH,
+        {**IMAGENET, "interpolation": "bilinear"},
+        "torchvision's IMAGENET1K_V2 weights of its B1 and their transforms",
+    ),
 }
+# (crop_size, resize_size) of torchvision's transforms; of others 224 and 256.
+TORCHVISION_SIZES = {
+    "EfficientNet-B1": (240, 256),
+    "EfficientNet-B2": (288, 288),
+    "EfficientNet-B3": (300, 320),
+    "EfficientNet-B4": (380, 384),
+    "EfficientNet-B5": (456, 456),
+    "EfficientNet-B6": (528, 528),
+    "EfficientNet-B7": (600, 600),
+}
+_B1_V2_SIZES = (240, 255)
 
 
 def timm_describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
     """What a file with timm's names holds."""
     config = config or {}
     origin_name, origin = choose_origin(asked, TIMM_ORIGINS, _configured_origin(config))
+    needed = {"output_stride": (32,), "act_layer": ("silu", "swish")}
+    timm_arguments.check_plain(config, ("num_features", "stem_size"), needed)
     depths = _depths(tensors, "blocks.{i}.{j}.conv_dw.weight", first=0)
     blocks = [f"blocks.{stage}.0" for stage in range(STAGES)]
     outputs = ["conv_pw", *["conv_pwl"] * (STAGES - 1)]
@@ -123,10 +159,16 @@ def timm_describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
         head="classifier",
     )
     size = convolutions.timm_size(config)
-    fields |= {"image_size": _image_size(asked, size, fields), **origin.fields}
+    usual = model_fields(_registered(fields) or "EfficientNet")["image_size"]
+    if origin_name == "timm":
+        usual = TIMM_SIZES.get(_registered(fields), usual)
+    fields |= {"image_size": convolutions.picture_size(asked, size, usual), **origin.fields}
+    preprocessing = dict(origin.preprocessing)
+    if origin_name == "google":
+        preprocessing["crop"] = GOOGLE_CROPS.get(_registered(fields), preprocessing["crop"])
     return Description(
         fields,
-        {**origin.preprocessing, **convolutions.timm_preprocessing(config)},
+        {**preprocessing, **convolutions.timm_preprocessing(config)},
         origin_name,
         convolutions.timm_names(config, fields["num_classes"]),
     )
@@ -160,7 +202,6 @@ def torchvision_describe(
     tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked
 ) -> Description:
     """What a file with torchvision's names holds."""
-    origin_name, origin = choose_origin(asked, TORCHVISION_ORIGINS)
     depths = _depths(tensors, "features.{i}.{j}.block.0.0.weight", first=1)
     blocks = [f"features.{stage + 1}.0.block" for stage in range(STAGES)]
     fields = _fields(
@@ -172,10 +213,19 @@ def torchvision_describe(
         last=f"features.{STAGES + 1}.0",
         head="classifier.1",
     )
-    fields |= {"image_size": _image_size(asked, None, fields), **origin.fields}
+    name = _registered(fields)
+    of_this_size = TORCHVISION_ORIGINS if name == "EfficientNet-B1" else ("torchvision",)
+    origin_name, origin = choose_origin(
+        asked, {origin: TORCHVISION_ORIGINS[origin] for origin in of_this_size}
+    )
+    crop, resized = TORCHVISION_SIZES.get(name, (224, 256))
+    if origin_name == "torchvision-v2":
+        crop, resized = _B1_V2_SIZES
+    fields |= {"image_size": convolutions.picture_size(asked, None, crop), **origin.fields}
     if fields["head_width"] >= 2048:  # its B5, B6 and B7
         fields["norm_eps"] = 1e-3
-    return Description(fields, dict(origin.preprocessing), origin_name)
+    preprocessing = {**origin.preprocessing, "crop": crop_of((crop, crop), (resized, resized))}
+    return Description(fields, preprocessing, origin_name)
 
 
 # ----------------------------------------------------------------------------------------- inside
@@ -251,11 +301,6 @@ def _registered(fields: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _image_size(asked: Asked, configured: tuple[int, int] | None, fields: Mapping[str, Any]) -> Any:
-    name = _registered(fields) or "EfficientNet"
-    return convolutions.picture_size(asked, configured, model_fields(name)["image_size"])
-
-
 ECOSYSTEMS = (
     Ecosystem(
         name="timm",
@@ -267,6 +312,7 @@ ECOSYSTEMS = (
         rows=TIMM_ROWS,
         describe=timm_describe,
         ignored=IGNORED,
+        finish=convolutions.with_counters,
         config=timm_config,
         architecture="EfficientNet",
     ),

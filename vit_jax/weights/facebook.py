@@ -4,6 +4,8 @@ They have timm's names, so their table is in `timm`; what differs is in the tens
 Preprocessing is that of the authors' evaluation, and positions are resized as their code does.
 """
 
+from typing import Any
+
 from vit_jax.weights.ecosystem import IMAGENET, Origin
 from vit_jax.weights.tables import Tensors
 
@@ -34,6 +36,13 @@ ORIGINS = {
         "Oquab et al. 2023 and their repository: hub/backbones.py, data/transforms.py",
     ),
 }
+
+
+def preprocessing_of(name: str, image_size: tuple[int, int]) -> dict[str, Any]:
+    """Fields of `Preprocessing` of an origin, for images of a size; MAE crops small ones only."""
+    crops = name != "mae" or max(image_size) <= 224
+    return {**ORIGINS[name].preprocessing, **({} if crops else {"crop": 1.0})}
+
 
 # With registers the authors of DINOv2 resize by size and with antialiasing.
 DINOV2_REGISTERS = {"pos_resize": "torch-bicubic-antialias"}

@@ -202,7 +202,9 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
     if "layer_norm_eps" in config:
         fields["norm_eps"] = positive_of(config, "layer_norm_eps")
     preprocessing = dict(origin.preprocessing)
-    preprocessing |= processors.read(config.get("preprocessor") or {}, tuple(patch))
+    if origin_name == "mae":
+        preprocessing |= facebook.preprocessing_of(origin_name, image_size)
+    preprocessing |= processors.read(config.get("preprocessor") or {}, tuple(patch), kind)
     return Description(
         fields, preprocessing, origin_name, class_names_of(config) if classes else None
     )

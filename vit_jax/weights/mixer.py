@@ -90,6 +90,8 @@ GOOGLE_ORIGINS = {
 GOOGLE_IGNORED = {r"opt/.*": "the state of the optimizer"}
 
 _PREFIXES = ("", "params/", "opt/target/")  # what may stand before all of Google's names
+# Arguments of timm's class that are read, or are for training.
+_READ = ("patch_size", "num_blocks", "embed_dim", "mlp_ratio", "nlhb")
 
 
 def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
@@ -97,6 +99,7 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
     config = config or {}
     pretrained = timm_arguments.pretrained_of(config)
     arguments = configured_section(config, "model_args")
+    timm_arguments.check_plain(config, _READ, {"act_layer": ("gelu",), "stem_norm": (False,)})
     found = None
     if "architecture" in config:
         found = "miil" if "miil" in str(pretrained.get("tag", "")) else "timm"

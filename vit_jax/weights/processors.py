@@ -1,7 +1,11 @@
 """`preprocessor_config.json` of Hugging Face, and our preprocessing.
 
 Their processors resize the shorter side and cut out the centre (DINOv2, CLIP), or squeeze the whole
-picture into a fixed size (ViT, DeiT).
+image into a fixed size (ViT, DeiT). What the file does not say is a default of the processor's
+class, which the file names, or else the model's `config.json` by its type. All of them round the
+offsets of the central crop down.
+
+Source: transformers 5.24, `models/*/image_processing_pil_*.py`.
 """
 
 import math
@@ -9,23 +13,71 @@ from collections.abc import Mapping
 from typing import Any
 
 from vit_jax.data import Preprocessing
+from vit_jax.data.preprocess import crop_of
 from vit_jax.errors import UserError
 
 _FILE = "preprocessor_config.json"
 # Pillow's numbers of interpolations.
 _INTERPOLATIONS = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
 
+_HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+_CLIP = {
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
+_SQUARE = {"height": 224, "width": 224}
+_SHORTEST = {"shortest_edge": 224}
+_CENTRE = {"do_center_crop": True, "crop_size": _SQUARE}
+# By the name of a processor, without what stands for a library behind it.
+DEFAULTS = {
+    "ViT": {**_HALF, "resample": 2, "size": _SQUARE},
+    "DeiT": {**_HALF, "resample": 3, "size": {"height": 256, "width": 256}, **_CENTRE},
+    "Bit": {**_CLIP, "resample": 3, "size": _SHORTEST, **_CENTRE},
+    "CLIP": {**_CLIP, "resample": 3, "size": _SHORTEST, **_CENTRE},
+    "ConvNext": {**_HALF, "resample": 3, "size": {"shortest_edge": 384}, "crop_pct": 224 / 256},
+    "Pvt": {
+        "image_mean": [0.485, 0.456, 0.406],
+        "image_std": [0.229, 0.224, 0.225],
+        "resample": 3,
+        "size": _SQUARE,
+    },
+    "Siglip": {**_HALF, "resample": 3, "size": _SQUARE},
+}
+# Of these one number is the shorter side, of the others a square.
+_NOT_SQUARE = ("Bit", "CLIP", "ConvNext", "Siglip")
+OF_MODELS = {
+    "vit": "ViT",
+    "vit_mae": "ViT",
+    "swin": "ViT",
+    "deit": "DeiT",
+    "dinov2": "Bit",
+    "dinov2_with_registers": "Bit",
+    "convnext": "ConvNext",
+    "resnet": "ConvNext",
+    "pvt": "Pvt",
+}
+_SQUEEZED_FROM = 384  # pixels; below it ConvNext's processor keeps the ratio and crops
 
-def read(processor: Mapping[str, Any], patch: tuple[int, int]) -> dict[str, Any]:
-    """Fields of `Preprocessing` that a processor's configuration names.
+
+def read(
+    processor: Mapping[str, Any], patch: tuple[int, int], model_type: str | None = None
+) -> dict[str, Any]:
+    """Fields of `Preprocessing` that a processor's configuration stands for.
 
     Args:
-        processor: the content of the file.
+        processor: the content of the file; if empty, nothing is read.
         patch: (height, width) of the model's patches; a size that they do not fill is left out.
+        model_type: of the model's `config.json`, for files that do not name their class.
 
     Raises:
-        UserError: a value is of another kind than it should be.
+        UserError: a value is of another kind than it should be, or means something that
+            `Preprocessing` has not.
     """
+    if not processor:
+        return {}
+    kind = _kind(processor, model_type)
+    told = {name: value for name, value in processor.items() if value is not None}
+    processor = {**DEFAULTS.get(kind, {}), **told}
     fields = {}
     if processor.get("do_normalize", True):
         scale = _largest_pixel(processor)
@@ -36,14 +88,25 @@ def read(processor: Mapping[str, Any], patch: tuple[int, int]) -> dict[str, Any]
         fields |= {"mean": (0.0,), "std": (1.0,)}
     if processor.get("resample") is not None:
         fields["interpolation"] = _interpolation(processor["resample"])
-    sizes = _sizes(processor)
-    if sizes is not None:
-        resized, size = sizes
-        fields["crop"] = _crop(size, resized)
-        squeezes = processor.get("do_resize", True) and not _keeps_ratio(processor.get("size"))
-        fields["resize"] = "squash" if squeezes else "cover"
-        if size[0] % patch[0] == 0 and size[1] % patch[1] == 0:
-            fields["size"] = size
+    sizes = _sizes(processor, kind)
+    if sizes is None:
+        return fields
+    resized, size, keeps_ratio = sizes
+    if any(side > whole for side, whole in zip(size, resized, strict=True)):
+        raise UserError(
+            f"{_FILE}: crop_size = {processor['crop_size']!r} is larger than what is resized to, "
+            f"{processor['size']!r}, and the rest is black, which cannot be read yet"
+        )
+    fields |= {"crop": crop_of(size, resized), "resize": "cover" if keeps_ratio else "squash"}
+    if keeps_ratio or resized != size:
+        fields["crop_rounding"] = "down"
+    if any(math.floor(s / fields["crop"]) != r for s, r in zip(size, resized, strict=True)):
+        raise UserError(
+            f"{_FILE}: size = {processor['size']!r} and crop_size = {processor['crop_size']!r} "
+            "have another ratio of height to width, which cannot be read yet; give them the same"
+        )
+    if size[0] % patch[0] == 0 and size[1] % patch[1] == 0:
+        fields["size"] = size
     return fields
 
 
@@ -93,18 +156,43 @@ def _largest_pixel(processor: Mapping[str, Any]) -> float:
     return 255 * factor
 
 
-def _sizes(processor: Mapping[str, Any]) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """(height, width) that a picture is resized to at least, and what is cut out of it."""
-    resized = _size(processor, "size") if processor.get("do_resize", True) else None
-    cut = _size(processor, "crop_size") if processor.get("do_center_crop") else None
-    if resized is None and cut is None:
-        return None
-    return resized or cut, cut or resized
+def _kind(processor: Mapping[str, Any], model_type: str | None) -> str | None:
+    """The class of a processor, such as "ViT"; None where nobody says it."""
+    name = processor.get("image_processor_type") or processor.get("feature_extractor_type")
+    if name is None:
+        return OF_MODELS.get(model_type)
+    name = str(name).removesuffix("Fast").removesuffix("Pil")
+    return name.removesuffix("ImageProcessor").removesuffix("FeatureExtractor")
 
 
-def _keeps_ratio(size: Any) -> bool:
+def _sizes(
+    processor: Mapping[str, Any], kind: str | None
+) -> tuple[tuple[int, int], tuple[int, int], bool] | None:
+    """(height, width) that an image is resized to at least, what is cut out, and whether its ratio
+    is kept; None where the file says nothing of sizes."""
+    resizes, cuts = processor.get("do_resize", True), processor.get("do_center_crop", False)
+    resized = _size(processor, "size") if resizes else None
+    keeps_ratio = _keeps_ratio(processor.get("size"), kind)
+    if resized is not None and kind and kind.startswith("ConvNext"):
+        size, share = resized, _share(processor.get("crop_pct", 224 / 256))
+        if max(size) < _SQUEEZED_FROM:
+            return tuple(int(side / share) for side in size), size, True
+        keeps_ratio = False
+    cut = _size(processor, "crop_size") if cuts else None
+    if resized is None and cut is not None:
+        raise UserError(
+            f"{_FILE}: the centre is cut out of images that are not resized (do_resize = "
+            f"{processor.get('do_resize')!r}, size = {processor.get('size')!r}), which cannot be "
+            "read yet; set do_resize and size"
+        )
+    return None if resized is None else (resized, cut or resized, keeps_ratio)
+
+
+def _keeps_ratio(size: Any, kind: str | None) -> bool:
     """Whether only the shorter side is named."""
-    return size is None or (isinstance(size, Mapping) and size.get("shortest_edge") is not None)
+    if isinstance(size, Mapping):
+        return size.get("shortest_edge") is not None
+    return size is None or (kind in _NOT_SQUARE and not isinstance(size, list))
 
 
 def _size(processor: Mapping[str, Any], name: str) -> tuple[int, int] | None:
@@ -112,6 +200,8 @@ def _size(processor: Mapping[str, Any], name: str) -> tuple[int, int] | None:
     if value is None:
         return None
     sides = value
+    if isinstance(value, Mapping) and value.get("longest_edge") is not None:
+        raise UserError(f"{_FILE}: {name} = {value!r} bounds the longer side, which is not here")
     if isinstance(value, Mapping):
         edge = value.get("shortest_edge")
         sides = [edge, edge] if edge is not None else [value.get("height"), value.get("width")]
@@ -126,11 +216,10 @@ def _size(processor: Mapping[str, Any], name: str) -> tuple[int, int] | None:
     return tuple(sides)
 
 
-def _crop(size: tuple[int, int], resized: tuple[int, int]) -> float:
-    """The fraction with which `Preprocessing` resizes to exactly that number of pixels."""
-    side, whole = min(zip(size, resized, strict=True), key=lambda pair: pair[0] / pair[1])
-    crop = min(side / whole, 1.0)
-    return math.nextafter(crop, 0) if math.floor(side / crop) < whole else crop
+def _share(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 < value <= 1:
+        raise UserError(f"{_FILE}: crop_pct = {value!r} should be a number above 0, at most 1")
+    return float(value)
 
 
 def _interpolation(resample: Any) -> str:

@@ -108,7 +108,7 @@ _RESIZE = {"pos_resize": "torch-bilinear"}
 HUGGING_FACE_ORIGINS = {
     "pvt": Origin(
         {**_RESIZE, "norm_eps": 1e-6, "embed_norm_eps": 1e-6},
-        {**IMAGENET, "crop": 1.0, "interpolation": "bilinear", "resize": "squash"},
+        {**IMAGENET, "crop": 1.0, "interpolation": "bicubic", "resize": "squash"},
         "the defaults of transformers' PvtConfig and PvtImageProcessor",
     )
 }
@@ -161,7 +161,7 @@ def describe_hugging_face(
             )
     preprocessing = dict(origin.preprocessing)
     unit = MODELS["PVT"].architecture(**fields).patch_size
-    preprocessing |= processors.read(config.get("preprocessor") or {}, (unit, unit))
+    preprocessing |= processors.read(config.get("preprocessor") or {}, (unit, unit), "pvt")
     names = hugging_face.class_names_of(config) if fields["num_classes"] else None
     return Description(fields, preprocessing, origin_name, names)
 

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from vit_jax.data import Preprocessing
+from vit_jax.data.preprocess import crop_of
 from vit_jax.errors import UserError
 from vit_jax.models.resnet import EXPANSIONS
-from vit_jax.weights import convolutions, processors
+from vit_jax.weights import convolutions, processors, timm_arguments
 from vit_jax.weights.convolutions import CONV_AXES, IGNORED, batch_norm, rows_of
 from vit_jax.weights.ecosystem import (
     IMAGENET,
@@ -25,7 +26,6 @@ from vit_jax.weights.ecosystem import (
     Origin,
     axes_of,
     choose_origin,
-    configured_section,
     count_blocks,
     need,
 )
@@ -73,7 +73,7 @@ ORIGINS = {
     ),
     "torchvision-v2": Origin(
         _FIELDS,
-        {**IMAGENET, "crop": 224 / 232, "interpolation": "bilinear"},
+        {**IMAGENET, "crop": crop_of((224, 224), (232, 232)), "interpolation": "bilinear"},
         "torchvision's IMAGENET1K_V2 weights and their transforms",
     ),
 }
@@ -85,6 +85,21 @@ _ARCHITECTURES = {
     ("bottleneck", (3, 4, 6, 3)): "resnet50",
     ("bottleneck", (3, 4, 23, 3)): "resnet101",
     ("bottleneck", (3, 8, 36, 3)): "resnet152",
+}
+# Arguments of timm's class with which it computes what is here.
+_NEEDED = {
+    "output_stride": (32,),
+    "cardinality": (1,),
+    "base_width": (64,),
+    "stem_type": ("",),
+    "replace_stem_pool": (False,),
+    "block_reduce_first": (1,),
+    "down_kernel_size": (1,),
+    "avg_down": (False,),
+    "act_layer": ("relu",),
+    "norm_layer": ("batchnorm", "batchnorm2d"),
+    "aa_layer": ("",),
+    "block_args": ({},),
 }
 
 
@@ -150,15 +165,12 @@ def _check_widths(tensors: Tensors) -> None:
 def _check_architecture(config: Mapping[str, Any]) -> None:
     """Raises UserError where the names are those of a ResNet, and what they compute is another."""
     name = str(config.get("architecture", "resnet50"))
-    plain = re.fullmatch(r"(tv_)?resnet\d+(\..*)?", name)
-    told = configured_section(config, "model_args")
-    odd = [key for key in told if key not in ("layers", "channels", "in_chans", "num_classes")]
-    if not plain or odd:
-        what = f"architecture = {name!r}" if not plain else f"model_args has {', '.join(odd)}"
+    if not re.fullmatch(r"(tv_)?resnet\d+(\..*)?", name):
         raise UserError(
-            f"config.json: {what}, which has the names of ResNet and may compute something else "
-            "(antialiasing, another activation); that cannot be read yet"
+            f"config.json: architecture = {name!r}, which has the names of ResNet and may compute "
+            "something else (antialiasing, another activation); that cannot be read yet"
         )
+    timm_arguments.check_plain(config, ("layers", "channels", "stem_width"), _NEEDED)
 
 
 def timm_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict:
@@ -206,7 +218,7 @@ TRANSFORMERS_ROWS = (
 TRANSFORMERS_ORIGINS = {
     "resnet": Origin(
         _FIELDS,
-        {**IMAGENET, "crop": 224 / 256, "interpolation": "bicubic"},
+        {**IMAGENET, "crop": 224 / 256, "interpolation": "bicubic", "crop_rounding": "down"},
         "the processor of microsoft/resnet-50, where no preprocessor_config.json says otherwise",
     )
 }
@@ -273,6 +285,7 @@ def transformers_finish(
     tensors: dict[str, np.ndarray], fields: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
     """The names that the class with a head has, if there is one."""
+    tensors = convolutions.with_counters(tensors, fields)
     return convolutions.with_prefix(tensors, "resnet", fields)
 
 
@@ -299,6 +312,7 @@ ECOSYSTEMS = (
         rows=ROWS,
         describe=describe,
         ignored=IGNORED,
+        finish=convolutions.with_counters,
         config=timm_config,
         architecture="ResNet",
     ),

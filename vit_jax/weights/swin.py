@@ -129,7 +129,7 @@ TIMM_ORIGINS = {
     "swin": Origin(
         _FIELDS,
         {**IMAGENET, "crop": 224 / 256, "interpolation": "bicubic"},
-        "microsoft/Swin-Transformer, data/build.py: the same ratio for every size",
+        "microsoft/Swin-Transformer: data/build.py, configs/swin",
     ),
 }
 HUGGING_FACE_ORIGINS = {
@@ -139,6 +139,11 @@ HUGGING_FACE_ORIGINS = {
         "the preprocessor_config.json of microsoft/swin-tiny-patch4-window7-224",
     ),
 }
+# Arguments of timm's class that are read, or that change nothing at the model's own size.
+_READ = (
+    *("patch_size", "embed_dim", "depths", "num_heads", "window_size", "mlp_ratio", "qkv_bias"),
+    *("strict_img_size", "dynamic_img_size", "act_layer"),
+)
 
 
 def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
@@ -154,6 +159,7 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
             raise UserError(
                 f"config.json: {name} = {arguments[name]!r}, and Swin has {needed!r} here"
             )
+    timm_arguments.check_plain(config, _READ, {"always_partition": (False,)})
     size = timm_arguments.with_size(asked, config).image_size or _size_of_mask(tensors)
     head = next((n for n in ("head.fc.weight", "head.weight") if n in tensors), None)
     fields = _fields(
@@ -166,8 +172,10 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
         image_size=size,
     )
     preprocessing = dict(origin.preprocessing)
-    if origin_name == "timm" and pair(fields["image_size"]) == (384, 384):
+    if pair(fields["image_size"]) == (384, 384):
         preprocessing["crop"] = 1.0
+        if origin_name == "swin":  # TEST.CROP of its configurations for 384 pixels is False
+            preprocessing["resize"] = "squash"
     preprocessing |= timm_arguments.preprocessing_of(
         arguments, pretrained, pair(fields["patch_size"])
     )
@@ -204,7 +212,9 @@ def describe_hugging_face(
     fields |= {**origin.fields, "activation": hugging_face.activation_of(config)}
     _check_shifts(fields)
     preprocessing = dict(origin.preprocessing)
-    preprocessing |= processors.read(config.get("preprocessor") or {}, pair(fields["patch_size"]))
+    preprocessing |= processors.read(
+        config.get("preprocessor") or {}, pair(fields["patch_size"]), "swin"
+    )
     names = hugging_face.class_names_of(config) if fields["num_classes"] else None
     return Description(fields, preprocessing, origin_name, names)
 

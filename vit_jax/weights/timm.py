@@ -178,6 +178,8 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
     if timm_arguments.architecture_of(config).startswith("flexivit"):
         fields["pos_resize"] = "torch-bilinear"
     preprocessing = dict(origin.preprocessing)
+    if origin_name in facebook.ORIGINS:
+        preprocessing |= facebook.preprocessing_of(origin_name, image_size)
     if origin_name == "timm" and image_size == (384, 384):  # as all of its `vit_*_384` have it
         preprocessing["crop"] = 1.0
     return Description(

@@ -9,11 +9,12 @@ Source: timm 1.0.31, `VisionTransformer`, `_hub._parse_model_cfg` and `_builder`
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from vit_jax.errors import UserError
 from vit_jax.weights.ecosystem import (
+    IMAGENET,
     Asked,
     configured_number,
     configured_numbers,
@@ -213,6 +214,37 @@ def check_arguments(config: Mapping[str, Any], found: Mapping[str, Any]) -> None
             )
 
 
+# Of every model of timm: what the tensors show, and what is for training alone.
+_OF_EVERY_MODEL = (
+    *("in_chans", "num_classes", "img_size", "drop_rate", "drop_path_rate", "proj_drop_rate"),
+    *("attn_drop_rate", "drop_block_rate", "zero_init_last", "weight_init", "head_init_scale"),
+)
+
+
+def check_plain(
+    config: Mapping[str, Any], free: Collection[str], needed: Mapping[str, tuple[Any, ...]]
+) -> None:
+    """Raises UserError for `model_args` with which timm computes something else than is here.
+
+    timm 1.0.31 writes arguments at their defaults too.
+
+    Args:
+        free: arguments that the tensors show, or that are read elsewhere.
+        needed: the values of others with which they are as here; global_pool is "avg".
+    """
+    needed = {"global_pool": ("avg", ""), **needed}
+    for name, value in configured_section(config, "model_args").items():
+        if name in free or name in _OF_EVERY_MODEL or value is None:
+            continue
+        if not any(value is fit or value == fit for fit in needed.get(name, ())):
+            legal = needed.get(name)
+            can = f"; it can be {' or '.join(map(repr, legal))}" if legal else ""
+            raise UserError(
+                f"config.json: model_args has {show(name)} = {show(value)}, which may compute "
+                f"something else than the model here and cannot be read yet{can}"
+            )
+
+
 def with_size(asked: Asked, config: Mapping[str, Any]) -> Asked:
     """What was asked, with the image size of the configuration where it names one."""
     arguments = configured_section(config, "model_args")
@@ -235,26 +267,60 @@ def input_size_of(pretrained: Mapping[str, Any]) -> tuple[int, int] | None:
 def preprocessing_of(
     arguments: Mapping[str, Any], pretrained: Mapping[str, Any], patch: tuple[int, int]
 ) -> dict[str, Any]:
-    """Fields of Preprocessing that a `pretrained_cfg` names.
+    """Fields of Preprocessing that a `pretrained_cfg` stands for.
 
-    The size of images only if the model is made to take other sizes than that of its table.
+    Where it names some of them, the others are the defaults of timm's `PretrainedCfg`. The size of
+    images is among them only if the model is made to take other sizes than that of its table.
+
+    Raises:
+        UserError: crop_mode is not timm's, or pads and crops at once.
     """
     size = input_size_of(pretrained) if arguments.get("dynamic_img_size") else None
     if size and any(side % p for side, p in zip(size, patch, strict=True)):
         size = None
-    crop_mode = configured_text(pretrained, "crop_mode")
     named = {
-        "size": size,
         "mean": configured_numbers(pretrained, "mean"),
         "std": configured_numbers(pretrained, "std"),
         "crop": pretrained.get("crop_pct"),
         "interpolation": configured_text(pretrained, "interpolation"),
-        "resize": {"center": "cover", "squash": "squash"}.get(crop_mode),
+        "resize": _resize(pretrained),
     }
-    return {name: value for name, value in named.items() if value is not None}
+    named = {name: value for name, value in named.items() if value is not None}
+    if named:
+        named = {**_defaults(arguments, pretrained), **named}
+    if named.get("resize") == "pad" and named["crop"] != 1:
+        raise UserError(
+            f"config.json: crop_mode = 'border' with crop_pct = {named['crop']!r} pads and crops "
+            "at once, which cannot be read yet; 1.0 pads only"
+        )
+    return named | ({"size": size} if size else {})
 
 
 # ----------------------------------------------------------------------------------------- inside
+
+# timm's crop_mode, and our way of resizing.
+RESIZES = {"center": "cover", "squash": "squash", "border": "pad"}
+
+
+def _resize(pretrained: Mapping[str, Any]) -> str | None:
+    mode = configured_text(pretrained, "crop_mode")
+    if mode is not None and mode not in RESIZES:
+        raise UserError(
+            f"config.json: crop_mode = {show(mode)} is none of timm's: {', '.join(RESIZES)}"
+        )
+    return RESIZES.get(mode)
+
+
+def _defaults(arguments: Mapping[str, Any], pretrained: Mapping[str, Any]) -> dict[str, Any]:
+    """Of timm's `PretrainedCfg`; mean and deviation are those of three channels."""
+    size = pretrained.get("input_size")
+    channels = arguments.get("in_chans", size[0] if isinstance(size, list) and size else 3)
+    return {
+        **(IMAGENET if channels == 3 else {}),
+        "crop": 0.875,
+        "interpolation": "bicubic",
+        "resize": "cover",
+    }
 
 
 def _named_pool(config: Mapping[str, Any]) -> str | None:

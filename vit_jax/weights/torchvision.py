@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from vit_jax.data.preprocess import crop_of
 from vit_jax.weights.ecosystem import (
     IMAGENET,
     Asked,
@@ -70,7 +71,9 @@ ORIGINS = {
         "Singh et al. 2022, SWAG: torchvision's IMAGENET1K_SWAG weights and their transforms",
     ),
 }
-_L16_CROP = 224 / 242  # of torchvision's own vit_l_16, which no other of its models has
+_L16_CROP = crop_of(
+    (224, 224), (242, 242)
+)  # of torchvision's own vit_l_16, which no other of its models has
 
 
 def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:

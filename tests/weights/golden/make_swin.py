@@ -112,7 +112,11 @@ def transformers():
         (model, 16),
         (other, (16, 16)),
         config=config,
-        preprocessor={**CROPPED, "crop_size": {"height": 16, "width": 16}},
+        preprocessor={
+            **CROPPED,
+            "size": {"shortest_edge": 18},
+            "crop_size": {"height": 16, "width": 16},
+        },
     )
 
 
