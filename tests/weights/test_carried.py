@@ -39,11 +39,15 @@ def test_timms_configuration_comes_back(name, tmp_path):
     case = stored(name)
     config = {"architecture": ARCHITECTURES.get(name, ""), **(case.config or {}), **AT_ROOT}
     config["pretrained_cfg"] = {**config.get("pretrained_cfg", {}), **IN_CFG}
+    config["model_args"] = {**config.get("model_args", {}), "act_layer": "gelu"}
+    if name == "resnet_timm":
+        config["model_args"]["act_layer"] = "relu"
     written = there_and_back(case, config, None, "timm", tmp_path)
     assert written["architecture"] == config["architecture"]
     assert {key: written[key] for key in AT_ROOT} == AT_ROOT
-    for key, value in config["pretrained_cfg"].items():
-        assert written["pretrained_cfg"][key] == value, key
+    for section in ("pretrained_cfg", "model_args"):
+        for key, value in config[section].items():
+            assert written[section][key] == value, key
 
 
 ARCHITECTURES = {

@@ -160,6 +160,7 @@ def test_a_file_of_before_has_everything_at_the_root():
         "std": (0.4, 0.5, 0.6),
         "crop": 0.7,
         "interpolation": "bilinear",
+        "resize": "cover",
     }
 
 

@@ -45,10 +45,10 @@ def add(library: str, written: dict[str, Any], kept: Mapping[str, Any]) -> dict[
         return written
     merged = {**_besides(told, written), **written}
     merged |= {name: told[name] for name in (*_OF_TRAINING, "architecture") if name in told}
-    section = told.get("pretrained_cfg")
-    if "pretrained_cfg" in written and isinstance(section, Mapping):
-        cfg = written["pretrained_cfg"]
-        merged["pretrained_cfg"] = {**_besides(section, cfg), **cfg}
+    for name in ("model_args", "pretrained_cfg"):
+        section, ours = told.get(name), written.get(name)
+        if ours is not None and isinstance(section, Mapping):
+            merged[name] = {**_besides(section, ours), **ours}
     return merged
 
 

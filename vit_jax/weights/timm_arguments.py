@@ -233,7 +233,8 @@ def check_plain(
         needed: the values of others with which they are as here; global_pool is "avg".
     """
     needed = {"global_pool": ("avg", ""), **needed}
-    for name, value in configured_section(config, "model_args").items():
+    described = {"global_pool": config.get("global_pool")}  # at the root it says what was saved
+    for name, value in {**described, **configured_section(config, "model_args")}.items():
         if name in free or name in _OF_EVERY_MODEL or value is None:
             continue
         if not any(value is fit or value == fit for fit in needed.get(name, ())):
