@@ -118,13 +118,8 @@ def make_cases(folder: Path, quick: bool) -> list[Case]:
         file = io.BytesIO()
         Image.fromarray(digits[index]["image"][:, :, 0]).save(file, "PNG")
         pngs.append(file.getvalue())
-    photographs = (
-        Preprocessing((224, 224)),
-        Augment(random_resized_crop=0.08, flip=0.5),
-        paths,
-        random_crop,
-        64 if quick else 2048,
-    )
+    folder_case = photograph_case(folder, paths, quick)
+    photographs = folder_case[2:]
     return [
         Case(
             "digits, in memory",
@@ -135,7 +130,7 @@ def make_cases(folder: Path, quick: bool) -> list[Case]:
             flip,
             1024 if quick else 200_000,
         ),
-        Case("folder of JPEGs", open_source(f"folder:{folder}", "train"), *photographs),
+        folder_case,
         Case(
             "ArrayRecord",
             open_source("tfds:photographs", "train", data_dir=folder / "tfds"),
@@ -150,6 +145,19 @@ def make_cases(folder: Path, quick: bool) -> list[Case]:
             64 if quick else 512,
         ),
     ]
+
+
+def photograph_case(folder: Path, paths: Sequence[str], quick: bool) -> Case:
+    """The photographs of `paths`, which lie in `train/` of the folder."""
+    return Case(
+        "folder of JPEGs",
+        open_source(f"folder:{folder}", "train"),
+        Preprocessing((224, 224)),
+        Augment(random_resized_crop=0.08, flip=0.5),
+        paths,
+        random_crop,
+        64 if quick else 2048,
+    )
 
 
 def processor_time() -> float:
@@ -175,11 +183,11 @@ def loop_rate(case: Case) -> float:
     return batches * BATCH / (processor_time() - start)
 
 
-def pipeline_rate(case: Case, workers: int) -> float:
-    """Pictures by second of `train_batches`."""
+def pipeline_rate(case: Case, workers: int, clock: Callable[[], float] = processor_time) -> float:
+    """Images by second of `train_batches`; the seconds are the clock's."""
 
     def seconds(steps):
-        start = processor_time()
+        start = clock()
         batches = train_batches(
             case.source,
             case.preprocess,
@@ -193,7 +201,7 @@ def pipeline_rate(case: Case, workers: int) -> float:
         assert sum(1 for _ in batches) == steps
         for worker in multiprocessing.active_children():
             worker.join()  # the time of a process counts when it has been waited for
-        return processor_time() - start
+        return clock() - start
 
     short = max(1, workers)  # each worker has started, and made one batch
     long = case.pictures // BATCH + short

@@ -44,9 +44,9 @@ TOLERANCE = 1e-4  # of the number; float32 after twelve blocks and back
 
 
 class LibraryStep:
-    """The training step of this library, as a configuration makes it."""
+    """The training step of this library, as a configuration makes it, on a kind of device."""
 
-    def __init__(self, case: Case):
+    def __init__(self, case: Case, device: str = "auto"):
         # Here, so that the processes of the others need not load what makes data and checkpoints.
         from vit_jax.config import restore_config
         from vit_jax.training.experiment import build
@@ -60,6 +60,7 @@ class LibraryStep:
             "model": fields,
             "precision": case.dtype,
             "batch_size": case.batch,
+            "device": device,
             "optimizer": {
                 "learning_rate": LEARNING_RATE,
                 "weight_decay": WEIGHT_DECAY,
@@ -69,6 +70,7 @@ class LibraryStep:
         }
         experiment = build(restore_config(config))
         self.flops = 3 * case.flops()
+        self.model = experiment.model
         state = experiment.initial_state()
         params = jax.tree.map(
             lambda ours, drawn: jax.device_put(drawn, ours.sharding),
@@ -88,6 +90,16 @@ class LibraryStep:
             "loss": totals["loss"] / totals["weight"],
             "gradient norm": totals["grad_norm"] / totals["steps"],
         }
+
+    def losses(self, steps: int) -> np.ndarray:
+        """The loss of each of so many steps."""
+        sums = [(0.0, 0.0)]
+        for _ in range(steps):
+            self.seconds(1)
+            totals = jax.device_get(self._state.totals)
+            sums.append((float(totals["loss"]), float(totals["weight"])))
+        loss, weight = np.diff(sums, axis=0).T
+        return loss / weight
 
     def seconds(self, runs: int) -> float:
         """Time of so many steps."""

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.accelerator import NAMES, run_part, run_parts
+from benchmarks.accelerator import Row as TableRow
 from benchmarks.alternation import Row, Turn, check_equal, format_rows
 from benchmarks.peers import Case, check_installed
 from vit_jax.errors import UserError
@@ -106,3 +108,49 @@ def test_what_weights_cost_is_a_ratio_to_a_call_that_does_not_ask():
     assert row[0] == "5"
     assert float(row[2]) > 0
     assert float(row[5]) > 1  # 4 blocks x 3 heads of 5 x 5 weights are more to give back
+
+
+def part_that_runs(program, seconds=30.0):
+    command = [sys.executable, "-c", f"import json, sys, time\n{program}"]
+    return list(run_part("losses", command, seconds))
+
+
+def test_rows_of_a_part_that_fails_are_kept_and_the_failure_is_a_row():
+    first, second = part_that_runs(
+        "print(json.dumps(['a | b', '1', '', '', '']), flush=True)\n"
+        "print('a library says something')\n"
+        "raise RuntimeError('no such device')"
+    )
+    assert str(first) == "| a / b | 1 |  |  |  |"
+    assert second == TableRow("losses", note="failed with code 1: RuntimeError: no such device")
+
+
+def test_a_part_that_ends_without_a_message_is_a_row():
+    [row] = part_that_runs("import os; os.kill(os.getpid(), 9)")
+    assert row.note == "failed with code -9: no message"
+
+
+def test_a_part_that_takes_too_long_is_stopped():
+    [row] = part_that_runs("time.sleep(60)", seconds=0.3)
+    assert row.note.startswith("stopped: ")
+
+
+def test_parts_that_have_no_time_are_named():
+    rows = list(run_parts(["losses", "memory"], minutes=0.1, tiny=True))
+    assert [row.what for row in rows] == ["losses", "memory"]
+    assert all(row.note.startswith("skipped: ") for row in rows)
+
+
+@pytest.mark.slow
+def test_every_part_of_the_accelerator_table_runs_on_a_cpu():
+    lines = run_benchmark("accelerator", "--tiny", "--minutes", "5").splitlines()
+    assert lines[0] == "| what | measured | compared with | ratio | note |"
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    assert all(len(row) == 5 for row in rows)
+    assert not [row for row in rows if row[0] in NAMES]  # failed, stopped or skipped
+    ratios = {row[0]: row[3] for row in rows}
+    assert float(ratios["losses of 5 steps, float32, precision highest"]) == pytest.approx(1.0)
+    assert 0 < float(ratios["training step of a tiny ViT, float32"]) < 1
+    assert float(ratios["attention, 17 tokens, chunked"]) > 0
+    [pipeline] = [row for row in rows if row[0].startswith("input pipeline")]
+    assert float(pipeline[3]) > 0
