@@ -1,5 +1,6 @@
 """What a library writes beside weights and no model here reads comes back when they do."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -64,7 +65,9 @@ def test_transformers_configuration_and_processor_come_back(name, tmp_path):
     processor = {"image_processor_type": "ViTImageProcessor", **(case.preprocessor or {})}
     written = there_and_back(case, config, processor, "huggingface", tmp_path)
     assert {key for key in config if key not in written} <= {"torch_dtype"}
-    for key in (*IN_HF, "architectures", "model_type"):
+    for key in (*IN_HF, "architectures", "model_type", "layer_norm_eps"):
+        if key not in config:
+            continue
         assert written[key] == config[key], key
     again = json.loads((tmp_path / "back" / "preprocessor_config.json").read_text("utf-8"))
     assert again == processor
@@ -92,6 +95,17 @@ def test_words_are_for_the_library_that_said_them():
     assert carried.add("huggingface", {"a": 1}, kept) == {"a": 1}
     as_vit = carried.keep("huggingface", {"model_type": "vit", "x": 1})
     assert carried.add("huggingface", {"model_type": "dinov2"}, as_vit) == {"model_type": "dinov2"}
+
+
+def test_an_oblong_model_that_transformers_squeezes_images_for_is_told(tmp_path, capsys):
+    case = stored("hf_vit")
+    write_files(tmp_path / "in", case.tensors, case.config, case.preprocessor)
+    record, variables = read_pretrained(tmp_path / "in")
+    for resize, told in (("cover", True), ("squash", False)):
+        preprocessing = Preprocessing((16, 24), resize=resize)
+        changed = dataclasses.replace(record, preprocessing=preprocessing)
+        write_pretrained(tmp_path / resize, "huggingface", changed, variables)
+        assert ("squeezes images into an oblong size" in capsys.readouterr().err) == told
 
 
 def test_descriptions_of_other_classes_are_left_out():

@@ -200,6 +200,9 @@ def test_an_oblong_size_is_written_with_both_sides():
     assert written["size"] == {"height": 128, "width": 256}
     assert written["crop_size"] == {"height": 112, "width": 224}
     np.testing.assert_equal(processors.read(written, PATCH)["crop"], 0.875)
+    assert processors.squeezes_instead(Preprocessing((112, 224)))
+    assert not processors.squeezes_instead(Preprocessing((112, 224), resize="squash"))
+    assert not processors.squeezes_instead(Preprocessing((224, 224)))
 
 
 def test_a_squeezed_picture_is_written_with_both_sides():

@@ -15,8 +15,12 @@ from vit_jax.weights import processors
 _NAMES = ("label_names", "labels", "id2label", "label2id", "num_labels")
 # What is about the numbers in the file, or the code to run, and not about what is written.
 _OF_THE_FILE = ("torch_dtype", "quantization_config", "auto_map", "pruned_heads")
-# Rates of training, which are written as 0 where nobody says them.
-_OF_TRAINING = ("hidden_dropout_prob", "attention_probs_dropout_prob", "drop_path_rate")
+# As the file has it: rates of training, which are written as 0 where nobody says them, the epsilon
+# of ConvNeXt's last norm, and the name of an architecture, where we write any of the same class.
+_AS_TOLD = (
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "drop_path_rate"),
+    *("layer_norm_eps", "architecture"),
+)
 
 
 def keep(library: str, config: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -37,14 +41,14 @@ def add(library: str, written: dict[str, Any], kept: Mapping[str, Any]) -> dict[
     """A `config.json` for a library, with what the file of the same library said besides.
 
     Args:
-        written: what the model's own fields make of it; it wins.
+        written: what the model's own fields make of it; it wins, but for `_AS_TOLD`.
         kept: of `keep`.
     """
     told = kept.get("config", {})
     if kept.get("library") != library or told.get("model_type") != written.get("model_type"):
         return written
     merged = {**_besides(told, written), **written}
-    merged |= {name: told[name] for name in (*_OF_TRAINING, "architecture") if name in told}
+    merged |= {name: told[name] for name in _AS_TOLD if name in told}
     for name in ("model_args", "pretrained_cfg"):
         section, ours = told.get(name), written.get(name)
         if ours is not None and isinstance(section, Mapping):

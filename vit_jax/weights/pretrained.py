@@ -22,7 +22,7 @@ from vit_jax.models.registry import MODELS, model_fields
 from vit_jax.models.vit import ViT
 from vit_jax.runs import ModelRecord, unnamed_classes
 from vit_jax.text import tell
-from vit_jax.weights import carried, files
+from vit_jax.weights import carried, files, processors
 from vit_jax.weights.adapt import padding_note, variable_shapes
 from vit_jax.weights.ecosystem import MOST_BLOCKS, Asked, Description, Ecosystem
 from vit_jax.weights.read_checks import check_read
@@ -233,6 +233,8 @@ def write_pretrained(
             folder / "preprocessor_config.json",
             carried.processor(processor, kept, record.preprocessing),
         )
+        if processors.squeezes_instead(record.preprocessing):
+            tell(f"{folder}: {processors.SQUEEZED}", error=True)
     return folder
 
 

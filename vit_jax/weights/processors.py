@@ -113,7 +113,8 @@ def read(
 def write(preprocessing: Preprocessing) -> dict[str, Any]:
     """The content of the file for a preprocessing.
 
-    Transformers have no way to cover an oblong size, and squeeze the picture into it.
+    Transformers have no way to cover an oblong size, and squeeze the picture into it: see
+    `squeezes_instead`.
 
     Raises:
         UserError: images are padded, which these processors cannot do.
@@ -144,6 +145,18 @@ def write(preprocessing: Preprocessing) -> dict[str, Any]:
         "image_mean": list(preprocessing.mean) * (channels // len(preprocessing.mean)),
         "image_std": list(preprocessing.std) * (channels // len(preprocessing.std)),
     }
+
+
+def squeezes_instead(preprocessing: Preprocessing) -> bool:
+    """Whether what `write` gives is not what a model was trained with: see `SQUEEZED`."""
+    return preprocessing.resize == "cover" and len(set(preprocessing.size)) > 1
+
+
+SQUEEZED = (
+    f"{_FILE} squeezes images into an oblong size, where this model was trained with their ratio "
+    "kept and the centre cut out: image processors of transformers cannot do that, so that answers "
+    "there will differ"
+)
 
 
 def _largest_pixel(processor: Mapping[str, Any]) -> float:
