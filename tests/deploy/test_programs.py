@@ -80,9 +80,9 @@ def test_what_may_not_be_kept_is_not(folder):
 
 
 def test_a_kept_program_of_a_model_gives_its_logits(folder, finished_run):
-    images = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 1), np.uint8)
     fresh = vit_jax.load(finished_run.path)
-    images = np.repeat(images, fresh.preprocessing.channels, axis=-1)
+    shape = (2, *fresh.preprocessing.size, fresh.preprocessing.channels)
+    images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
     expected = fresh._compiled(fresh.variables, images)
     for _ in range(2):
         kept = vit_jax.load(finished_run.path)
