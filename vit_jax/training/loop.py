@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -34,7 +35,7 @@ from vit_jax.training.profiling import Profile
 from vit_jax.training.provenance import process_origin
 from vit_jax.training.reporting import MetricsLog, Reporter
 from vit_jax.training.spikes import SpikeDetector
-from vit_jax.training.state import TrainState
+from vit_jax.training.state import BadSteps, TrainState
 
 Drawing = Callable[
     [RunFolder, list[dict[str, Any]], Source, Predictions | MultiLabelPredictions], None
@@ -56,7 +57,7 @@ class Seen(NamedTuple):
 Watcher = Callable[[int, TrainState, Batch], Seen]
 Watch = Callable[[Experiment], Watcher]
 
-# Steps between two looks at the bad ones, besides those of the log; each waits for the device.
+# Steps between two checks of the bad ones, besides those of the log.
 _CHECK_EVERY = 100
 
 
@@ -95,6 +96,7 @@ class Loop:
         }
         self.look_every = experiment.interval("log.inside") if watcher else 0
         self.eval_step = experiment.eval_step()
+        self._bad_steps: BadSteps | None = None  # at the last check between two log lines
 
     def train(self) -> bool:
         """Takes the steps that are left; False if a signal stopped it, after saving."""
@@ -111,7 +113,7 @@ class Loop:
                     self.step += 1
                     self.report.progress(self.step, wait_for=self.state)
                     if self.step % _CHECK_EVERY == 0:
-                        self._check_bad_steps()
+                        self._check_bad_steps_before()
                     self._log()
                     self._evaluate()
                     stopping = self.stop()
@@ -246,9 +248,21 @@ class Loop:
         )
         return {"skipped": count, "skipped_last": int(bad.last), "skipped_cause": cause}
 
+    def _check_bad_steps_before(self) -> None:
+        """Checks the bad steps as they were at the last such call, whose numbers have arrived.
+
+        Those of now would have to be waited for, and the device would run out of work meanwhile.
+        """
+        before, self._bad_steps = self._bad_steps, jax.tree.map(jnp.copy, self.state.bad_steps)
+        if before is not None:
+            self._check(before)
+
     def _check_bad_steps(self) -> None:
         """Ends a run that has diverged, before a checkpoint of it pushes out the good ones."""
-        bad = jax.device_get(self.state.bad_steps)
+        self._check(self.state.bad_steps)
+
+    def _check(self, bad_steps: BadSteps) -> None:
+        bad = jax.device_get(bad_steps)
         if bad.longest < self.most_bad_steps:
             return
         steps = self.run.steps()
@@ -264,10 +278,9 @@ class Loop:
 
     def _evaluate(self) -> None:
         """Evaluates, on the validation data if there are any, and keeps the state if it is best."""
-        done = any(
-            line["kind"] == EVALUATE and line["step"] == self.step for line in self.log.lines
-        )
-        if self.step == 0 or done or not self._due("evaluate"):
+        if self.step == 0 or not self._due("evaluate"):
+            return
+        if any(line["kind"] == EVALUATE and line["step"] == self.step for line in self.log.lines):
             return
         source, split = self.experiment.validation_source, "validation"
         if source is None:
