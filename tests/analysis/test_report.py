@@ -1,7 +1,9 @@
 import base64
 import html
 import re
+import shlex
 import shutil
+import sys
 from html.parser import HTMLParser
 
 import pytest
@@ -126,7 +128,7 @@ def test_the_page_says_where_the_run_comes_from(run):
     page = Page(write_report(run))
     config, command = run.read_config(), page.rows["command"][0]
     assert page.rows["seed"] == [str(config["seed"])]
-    assert "pytest" in command and command.startswith("python")
+    assert shlex.split(command)[1:] == sys.orig_argv[1:] and command.startswith("python")
     for row in ("begun", "page written"):
         assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", page.rows[row][0])
     assert page.rows["fingerprint of the data, train"] == [run.read_hardware()["data"]["train"]]
