@@ -143,3 +143,13 @@ def test_twenty_kills_lose_nothing(start, tmp_path):
     assert_same_run(whole, killed, 40)
     assert_each_step_once(killed)
     assert set(hit) == set(PHASES), hit
+
+
+@pytest.mark.slow
+def test_kills_and_signals_in_other_settings_lose_nothing(tmp_path):
+    """A few of each; `kill_campaign.py` takes more, and more settings, where there is time."""
+    script, settings = "tests/training/kill_campaign.py", "two-processes,best,signals,muon-fsdp"
+    command = [sys.executable, script, str(tmp_path), "--kills=2", f"--settings={settings}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("all equal") == 4
