@@ -6,8 +6,9 @@ classifier.predict("seven.png")                             # labelled probabili
 classifier = vit_jax.load_pretrained("model.safetensors")   # published weights
 """
 
-import importlib
 from typing import TYPE_CHECKING
+
+from vit_jax.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vit_jax.data import Preprocessing
@@ -44,19 +45,5 @@ _HOMES = {
     "setup_cpu": "process_setup",
 }
 
-
-def __getattr__(name: str):
-    """Imports a public name when it is first used.
-
-    JAX and its libraries take seconds to import. A command listens to signals before that, and
-    `vit_jax.UserError` alone does not need them.
-    """
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+# A command listens to signals before anything large is imported.
+__getattr__, __dir__ = lazy_names(__name__, globals(), _HOMES)

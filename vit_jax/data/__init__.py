@@ -1,10 +1,10 @@
 """Where pictures come from, and how they become batches."""
 
-import importlib
 from typing import TYPE_CHECKING
 
 # At once: it has the name of its file, which would stand in its place if that came first.
 from vit_jax.data.decode import decode
+from vit_jax.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vit_jax.data.augment import Augment
@@ -50,15 +50,5 @@ _HOMES = {
     "train_batches": "pipeline",
 }
 
-
-def __getattr__(name: str):
-    """Import a public name when it is first used: predicting needs no Grain and no TFDS."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+# Predicting needs no Grain and no TFDS.
+__getattr__, __dir__ = lazy_names(__name__, globals(), _HOMES)

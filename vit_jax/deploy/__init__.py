@@ -1,7 +1,8 @@
 """Using a trained model."""
 
-import importlib
 from typing import TYPE_CHECKING
+
+from vit_jax.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vit_jax.deploy.classifier import Classifier, Guess, ImageResult, load
@@ -18,15 +19,5 @@ _HOMES = {
     "load_pretrained": "pretrained",
 }
 
-
-def __getattr__(name: str):
-    """Import a public name when it is first used: a run of ours needs no reader of other files."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+# A run of ours needs no reader of other files.
+__getattr__, __dir__ = lazy_names(__name__, globals(), _HOMES)
