@@ -124,7 +124,7 @@ def read_checksums(folder: Path) -> dict[str, Leaf] | None:
 
 
 def _is_old(folder: Path) -> bool:
-    """Whether a checkpoint was written before there were checksums."""
+    """Return whether a checkpoint was written before there were checksums."""
     try:
         record = json.loads((folder / "record" / "metadata").read_text(encoding="utf-8"))
     except FileNotFoundError:

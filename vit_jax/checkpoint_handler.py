@@ -1,4 +1,4 @@
-"""How Orbax writes the checksums of a state beside it; importing this makes it known to Orbax."""
+"""Orbax handler that writes the checksums of a state; importing it makes it known to Orbax."""
 
 import json
 from dataclasses import dataclass

@@ -57,7 +57,7 @@ def restart_with_huge_pages() -> None:
 
 
 def wants_huge_pages() -> bool:
-    """Whether huge pages are to be had, and neither in use nor decided on by the environment."""
+    """Return whether huge pages are available, and neither in use nor decided on already."""
     return (
         os.environ.get(SWITCH, "").lower() != "off"
         and TUNABLE not in os.environ.get("GLIBC_TUNABLES", "")
@@ -76,7 +76,7 @@ def huge_page_mode() -> str:
 
 
 def has_tunable() -> bool:
-    """Whether this process runs on a glibc that reads the tunable."""
+    """Return whether this process runs on a glibc that reads the tunable."""
     try:
         library, version = os.confstr("CS_GNU_LIBC_VERSION").split()  # such as "glibc 2.36"
         return library == "glibc" and tuple(map(int, version.split(".")[:2])) >= _OLDEST_GLIBC
@@ -91,7 +91,7 @@ def tunables_with_huge_pages() -> str:
 
 
 def is_observed() -> bool:
-    """Whether a debugger, profiler or coverage tool follows this process."""
+    """Return whether a debugger, profiler or coverage tool follows this process."""
     return (
         sys.gettrace() is not None
         or sys.getprofile() is not None

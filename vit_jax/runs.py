@@ -310,7 +310,7 @@ class RunFolder:
         self._held_by = None
 
     def is_held(self) -> bool:
-        """Whether the folder is still the one that this training holds; so if it holds none."""
+        """Return whether the folder is still the one that this training holds, if it holds one."""
         if self._held_by is None:
             return True
         return self.config_file.exists() and not self._is_held_by_another()
@@ -423,7 +423,7 @@ class RunFolder:
         checkpoint_files.write_variables(self.checkpoints, variables, saved)
 
     def _is_replaced(self, which: int | str, step: int) -> bool:
-        """Whether a training has replaced a checkpoint by a newer one while it was read."""
+        """Return whether a training has replaced a checkpoint by a newer one while it was read."""
         if which not in ("last", "best") or (self.checkpoints / str(step)).exists():
             return False
         return self.find_step(which) != step

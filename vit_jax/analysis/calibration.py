@@ -1,4 +1,4 @@
-"""How often a model is right beside how often it says so: reliability curve, calibration error.
+"""Calibration: the confidence of a model beside its accuracy, as a curve and as an error.
 
     found = reliability(*judged(predictions))
     found.expected_error       # Guo et al. 2017, equation 3
@@ -154,7 +154,7 @@ def reliability(
 def judged(
     predictions: Predictions,
 ) -> tuple[Bool[np.ndarray, " pictures"], Float[np.ndarray, " pictures"]]:
-    """What `reliability` takes of predictions: which are right, and their confidence.
+    """Return what `reliability` takes of predictions: which are right, and their confidence.
 
     An image without finite logits is wrong with a confidence of 1: nothing is gained by it.
     """

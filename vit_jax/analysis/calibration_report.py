@@ -78,7 +78,7 @@ def fit_to_run(
 
 
 def read_temperature(run: RunFolder) -> FittedTemperature | None:
-    """What `fit_to_run` has kept; None where it has not."""
+    """Return what `fit_to_run` has kept; None where it has not."""
     try:
         kept = json.loads((run.figures / _FILE).read_text(encoding="utf-8"))
         temperature = Temperature(kept["temperature"], kept["at_bound"])

@@ -115,7 +115,7 @@ def curves(lines: Sequence[dict[str, Any]]) -> Figure:
 
 
 def confusion_matrix(predictions: Predictions, classes: int) -> Int[np.ndarray, "true predicted"]:
-    """How many examples of each true class (rows) were taken for each class (columns).
+    """Return how many examples of each true class (rows) were taken for each class (columns).
 
     Memory grows with the square of the classes; examples without an answer are in no column.
     """
@@ -231,7 +231,7 @@ def mistakes(source: Source, predictions: Predictions) -> Figure:
 
 
 def _said(predictions: Predictions, row: int, names: Sequence[str]) -> str:
-    """What the model says of an image it is wrong about."""
+    """Return what the model says of an image it is wrong about."""
     if not predictions.answered[row]:
         return "no answer:\nlogits are not finite"
     confidence = 100 * predictions.confidence[row]

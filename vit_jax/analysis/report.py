@@ -183,7 +183,7 @@ def _cost(
 
 
 def _provenance(run: RunFolder, config: dict[str, Any]) -> list[tuple[str, str]]:
-    """What another person needs to do the same again: command, seed, data, devices, libraries."""
+    """Return what a repetition needs: command, seed, data, devices, libraries."""
     hardware = run.read_hardware() or {}
     rows = [("seed", str(config["seed"]))]
     rows += [(name, hardware[name]) for name in ("command", "begun") if name in hardware]

@@ -127,7 +127,7 @@ def _overrides(arguments: list[str]) -> list[tuple[str, str]]:
 
 
 def _nearest_flag(flag: str) -> str:
-    """What was meant: an option, or a key without its `--config.`."""
+    """Return what was meant: an option, or a key without its `--config.`."""
     from vit_jax.key_names import suggest_key
 
     flags = [*_FLAGS, "--keys", "--help"]

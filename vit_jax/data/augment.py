@@ -158,7 +158,7 @@ class Augment:
         return RandomCrop(self.random_resized_crop, preprocess, rng)(image, *image.shape[:2])
 
     def decoding(self, preprocess: Preprocessing, rng: np.random.Generator) -> Decoding:
-        """How a file becomes a random crop: no larger than that needs, by what is quickest."""
+        """Return how a file becomes a random crop: no larger than needed, by the quickest way."""
         crop = RandomCrop(self.random_resized_crop, preprocess, rng)
         return dataclasses.replace(preprocess.decoding(fast=True), crop=crop)
 
@@ -292,7 +292,7 @@ class RandomCrop:
         return self._box
 
     def reduction(self, height: int, width: int) -> int:
-        """How many times smaller an image of this size may be decoded."""
+        """Return how many times smaller an image of this size may be decoded."""
         return reduction_for(self.box(height, width), self._preprocess.size)
 
     def __call__(

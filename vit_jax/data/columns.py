@@ -1,4 +1,4 @@
-"""Which columns of a table hold the image, its label and its split.
+"""Columns of a table that hold the image, its label and its split.
 
 `path` and `label` are taken by these names. Other names are found by what is usual (`image_id`,
 `filename`, `class`, `breed`), by what stands in the columns, or are said by the user; where more
@@ -35,7 +35,7 @@ _ONE = {"1", "1.0", "true"}
 
 @dataclasses.dataclass(frozen=True)
 class TableOptions:
-    """What a user says about a table; empty where it is to be found out.
+    """Options of a table, as a user gives them; empty where they are to be found out.
 
     path_column: the column with the image's path or name. label_column: that with its label, or
     several, separated by commas, with a 0 or 1 for each class. image_dir: the folder that the
@@ -62,12 +62,12 @@ class Columns:
 
     @property
     def has_marks(self) -> bool:
-        """Whether a column stands for a class, marked with 0 and 1."""
+        """Return whether a column stands for a class, marked with 0 and 1."""
         return len(self.labels) > 1
 
 
 def is_header(fields: Sequence[str], is_file: Callable[[str], bool]) -> bool:
-    """Whether the first line of CSV holds the names of the columns, and no image."""
+    """Return whether the first line of CSV holds the names of the columns, and no image."""
     names = set(map(_plain, fields))
     if {"path", "label"} <= names:
         return True
@@ -100,7 +100,7 @@ def choose_columns(
 
 
 def is_mark(value: Any) -> bool | None:
-    """Whether a class is marked as there (1) or not (0, empty); None: the value is no mark."""
+    """Return whether a class is marked: 1, or 0 and empty; None where the value is no mark."""
     text = str(value).strip().lower()
     return True if text in _ONE else False if text in _ZERO else None
 
@@ -224,12 +224,12 @@ def _plain(name: str) -> str:
 
 
 def _is_numbering(name: str) -> bool:
-    """Whether a column only numbers the lines, as pandas writes them."""
+    """Return whether a column only numbers the lines, as pandas writes them."""
     return _plain(name) in ("", "index") or _plain(name).startswith("unnamed:")
 
 
 def _all_marks(names: Sequence[str], records: Sequence[dict[str, Any]]) -> bool:
-    """Whether columns hold nothing but 0 and 1."""
+    """Return whether columns hold nothing but 0 and 1."""
     return bool(records) and all(
         is_mark(row.get(name, "")) is not None for row in records for name in names
     )

@@ -71,7 +71,7 @@ class Crop(Protocol):
     """A part of an image at another size."""
 
     def reduction(self, height: int, width: int) -> int:
-        """How many times smaller an image of this size may be decoded: 1, 2, 4 or 8."""
+        """Return how many times smaller an image of this size may be decoded: 1, 2, 4 or 8."""
 
     def __call__(
         self, image: Image.Image | UInt8[np.ndarray, "h w c"], height: int, width: int
@@ -81,7 +81,7 @@ class Crop(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Decoding:
-    """How image files are decoded.
+    """Settings of decoding image files.
 
     Attributes:
       channels: of the pixels: 1 or 3 for RGB; another number for files with just as many, which are
@@ -212,7 +212,7 @@ def _open_image(file: BinaryIO, start: bytes) -> Image.Image:
 
 @functools.cache
 def _register_heif() -> bool:
-    """Whether Pillow can read HEIF now."""
+    """Return whether Pillow can read HEIF now."""
     try:
         import pillow_heif
     except ImportError:

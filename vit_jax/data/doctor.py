@@ -247,7 +247,7 @@ def _file_format(path: str) -> str | None:
 
 
 def _is_invisible_file(path: str) -> bool:
-    """Whether an image file is transparent in every pixel."""
+    """Return whether an image file is transparent in every pixel."""
     if not os.path.isfile(path):
         return False
     try:

@@ -23,7 +23,7 @@ _MOST_FILES_BELOW = 500_000  # of a folder that is searched for files
 
 
 class FileFacts(NamedTuple):
-    """What is known of a file: its size in bytes, and the device and inode that tell it apart.
+    """Identity of a file: its size in bytes, and the device and inode that tell it apart.
 
     size is -1 for a file that is not there; inode is 0 where the system gives none.
     """
@@ -108,7 +108,7 @@ class FileFinder:
     # ------------------------------------------------------------------------ from a name to a file
 
     def _place(self, path: str) -> str | None:
-        """Where a file is, its folder's links resolved; None where there is no such file."""
+        """Return where a file is, its folder's links resolved; None where there is no such file."""
         folder, name = os.path.split(os.path.join(self.start, path))
         real_folder = self._folder(folder)
         if real_folder is None or name in ("", ".", ".."):
@@ -257,7 +257,7 @@ def _grouped(pairs: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def _is_same(folder: str, name: str, other: str, alike: list[str]) -> bool:
-    """Whether a name that is not listed means another, listed one."""
+    """Return whether a name that is not listed means another, listed one."""
     try:
         written = os.stat(os.path.join(folder, name))
     except OSError:  # no file system makes them one, so only a single other form is clear
@@ -272,7 +272,7 @@ def _stem(path: str) -> str:
 
 
 def _ends_in(parts: list[str], ending: list[str]) -> bool:
-    """Whether a path ends in another, whose last part may lack the suffix."""
+    """Return whether a path ends in another, whose last part may lack the suffix."""
     *folders, name = parts[-len(ending) :]
     *wanted, last = ending
     if list(map(same_form, folders)) != list(map(same_form, wanted)):

@@ -41,7 +41,7 @@ def read_jpeg(
 
 
 def is_whole_jpeg(content: bytes) -> bool:
-    """Whether the parts of a JPEG file follow each other as they must, up to its very end."""
+    """Return whether the parts of a JPEG file follow each other as they must, up to its end."""
     if not content.startswith(JPEG_START):
         return False
     at, in_scans = len(JPEG_START), False

@@ -105,7 +105,7 @@ class Preprocessing:
         return to_channels(resized, self.channels)
 
     def decoding(self, *, fast: bool = False) -> Decoding:
-        """How files are decoded for this."""
+        """Return how files are decoded for this."""
         return Decoding(self.channels, self.color_management, fast)
 
     def decode(self, picture: Picture, *, name: str | None = None) -> UInt8[np.ndarray, "h w c"]:

@@ -22,7 +22,7 @@ from vit_jax.data.preprocess import INTERPOLATIONS, to_pillow
 
 
 def reduction_for(box: tuple[int, int, int, int], size: tuple[int, int]) -> int:
-    """How many times smaller an image may be decoded, so that a box of it still has `size`."""
+    """Return how many times smaller an image may be decoded for a box to keep `size`."""
     left, top, right, bottom = box
     most = min((bottom - top) // size[0], (right - left) // size[1])
     return next((times for times in (8, 4, 2) if times <= most), 1)

@@ -1,4 +1,4 @@
-"""Which images a model was trained on, and which images of a source are among them.
+"""Images that a model was trained on, and those of a source that are among them.
 
 A test image that the starting weights or a teacher were trained on makes a test accuracy too good
 to be true. A run therefore keeps a record of its training images: files by their place and, up to

@@ -1,4 +1,4 @@
-"""Which files of a dataset make up a split: held out by `split_seed`, or sliced as TFDS slices.
+"""Division of a dataset into splits: held out by `split_seed`, or sliced as TFDS slices.
 
     train, train[:90%], train[100:200], train+validation, test
 

@@ -30,7 +30,7 @@ class Record:
 
 @dataclasses.dataclass
 class Table:
-    """What a file of labels holds.
+    """Content of a file of labels.
 
     file: its path. columns: their names, in order. records: its lines that can be read.
     mistakes: what is wrong with the others.

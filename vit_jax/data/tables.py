@@ -165,7 +165,7 @@ def _is_file(finder: FileFinder, name: str) -> bool:
 
 
 def _columns(table: Table, options: TableOptions, finder: FileFinder) -> Columns | None:
-    """What the columns of a table hold; None for one without a line."""
+    """Return what the columns of a table hold; None for one without a line."""
     if not table.records:
         table.mistakes.tell()
         return None

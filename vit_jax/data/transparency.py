@@ -1,4 +1,4 @@
-"""What the alpha of an image file means, where Pillow takes it for more than the format says.
+"""Meaning of the alpha of image files, where Pillow takes it for more than the format says.
 
 Many files keep a fourth byte for each pixel that means nothing. Laid on white, an image whose
 unused byte is 0 would be white all over; here its colours stay visible.
@@ -30,7 +30,7 @@ _ASSOCIATED, _UNASSOCIATED = 1, 2  # values of that tag that mean alpha
 
 
 class Alpha(NamedTuple):
-    """What a file says of its alpha beside its mode.
+    """Statements of a file on its alpha, beside its mode.
 
     unused: it means nothing. premultiplied: colours are multiplied by it. unset_if_zero: it means
     nothing if it is 0 in all of the image. opaque: for each pixel whether it is visible, where
@@ -44,7 +44,7 @@ class Alpha(NamedTuple):
 
 
 def read_alpha(image: Image.Image) -> Alpha:
-    """What the file of an image says of its alpha; to be asked before the image is loaded.
+    """Return what the file of an image says of its alpha; to be asked before the image is loaded.
 
     The answer is remembered in `image.info`, where a key colour of PNG is brought to the scale of
     the pixels.
@@ -94,7 +94,7 @@ def with_alpha(image: Image.Image, alpha: Alpha) -> Image.Image:
 
 
 def is_invisible(image: Image.Image) -> bool:
-    """Whether a loaded image has an alpha, and it is 0 in every pixel."""
+    """Return whether a loaded image has an alpha, and it is 0 in every pixel."""
     if not image.has_transparency_data:
         return False
     if "A" not in image.getbands():
@@ -166,7 +166,7 @@ def _correct_key(image: ImageFile.ImageFile) -> np.ndarray | None:
 
 
 def _opaque_of_16_bits(content: bytes, key: tuple[int, int, int]) -> np.ndarray:
-    """Where pixels are not the key colour, by all of their bits; Pillow keeps the higher ones."""
+    """Return a mask of pixels that are not the key colour, by all bits; Pillow keeps fewer."""
     key = np.array(key)
     same = np.True_
     for raw_mode, level in (("RGB;16B", key >> 8), ("RGB;16L", key & 255)):

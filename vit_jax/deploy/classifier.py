@@ -31,7 +31,7 @@ class Guess(NamedTuple):
 
 
 class ImageResult(NamedTuple):
-    """What a classifier makes of one image of a stream.
+    """Result of a classifier for one image of a stream.
 
     name: the path, or the image's number where it has none.
     probabilities: of all classes, in the order of `class_names`; None where there is an error.

@@ -100,14 +100,14 @@ def check_rate(where: str, field: str, value: float) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a real number that float32 can hold; flags are none."""
+    """Return whether a value is a real number that float32 can hold; flags are none."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         return False
     return -LARGEST_NUMBER <= value <= LARGEST_NUMBER  # which NaN is not either
 
 
 def is_whole(value: Any) -> bool:
-    """Whether a value is a whole number that int32 can hold; flags are none."""
+    """Return whether a value is a whole number that int32 can hold; flags are none."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_WHOLE
 
 

@@ -1,4 +1,4 @@
-"""What timm, Hugging Face, torchvision, Google and Meta call the models and fields that are here.
+"""Names of timm, Hugging Face, torchvision, Google and Meta for the models and fields here.
 
     own_name("vit_base_patch16_224.augreg_in21k")  # "ViT-B/16"
     own_name("microsoft/swin-tiny-patch4-window7-224")  # "Swin-T"
@@ -93,7 +93,7 @@ _FIELDS = {
 
 
 def own_name(name: str, known: Collection[str]) -> str | None:
-    """What a model of another library is called here; None where it is not here.
+    """Return what a model of another library is called here; None where it is not here.
 
     Args:
         name: as typed, with an owner in front or a tag behind or without.
@@ -111,7 +111,7 @@ def own_name(name: str, known: Collection[str]) -> str | None:
 
 
 def own_field(word: str, known: Iterable[str]) -> str | None:
-    """What a field of another library's model is called here; None where there is none."""
+    """Return what a field of another library's model is called here; None where there is none."""
     word = word.lower().replace("-", "_")
     known = set(known)
     return next(

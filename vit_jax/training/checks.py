@@ -85,7 +85,7 @@ def describe_preprocessing(
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two values of preprocessing are one; a single number stands for all channels."""
+    """Return whether two values of preprocessing are equal; one number is for all channels."""
     if isinstance(one, tuple) and isinstance(other, tuple) and 1 in (len(one), len(other)):
         return set(one) == set(other)
     return one == other

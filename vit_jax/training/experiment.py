@@ -361,7 +361,7 @@ def _open_sources(
 
 
 def table_options(config: ConfigDict) -> TableOptions:
-    """What a configuration says of a file of labels."""
+    """Return what a configuration says of a file of labels."""
     data = config.data
     return TableOptions(data.path_column, data.label_column, data.image_dir)
 

@@ -269,7 +269,7 @@ def _names(path: Path, leaf: Any) -> list[str]:
 
 
 def _check_stacks(params: Params) -> None:
-    """What is named as a stack must be one: every leaf with the same leading axis."""
+    """Check that what is named as a stack is one: every leaf with the same leading axis."""
     lengths: dict[tuple, set] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         names = tuple(key.key for key in path)

@@ -12,13 +12,13 @@ from vit_jax.runs import RunFolder
 
 
 def records_of(source: str) -> list[dict[str, Any]]:
-    """What the model of a run folder was trained on; nothing for any other name of weights."""
+    """Return what the model of a run folder was trained on; nothing for other weights."""
     folder = RunFolder(source) if source and Path(source).expanduser().is_dir() else None
     return folder.read_training_images() if folder else []
 
 
 def records_of_run(config: ConfigDict, train: Source) -> list[dict[str, Any]]:
-    """What a run is trained on: its own images, and those of the weights it begins with."""
+    """Return what a run is trained on: its own images, and those of the weights it begins with."""
     return [training_record(train), *records_of(config.init_from)]
 
 
@@ -41,7 +41,7 @@ def leaks(config: ConfigDict, sources: Mapping[str, Source]) -> list[str]:
 
 
 def leak(source: Source, records: Sequence[Mapping[str, Any]]) -> str:
-    """How many images of a source are among those of records, in words; empty for none."""
+    """Return how many images of a source are among those of records, in words; empty for none."""
     seen = seen_images(source, records)
     if not seen:
         return ""

@@ -303,7 +303,7 @@ class Loop:
             self.report.say(f"warning: {warning}")
 
     def _is_best(self, metrics: dict[str, float]) -> bool:
-        """Whether the validation metric beats all before.
+        """Return whether the validation metric beats all before.
 
         A model that gives no answer to some image, or a metric that is not finite, never does.
         """

@@ -47,12 +47,12 @@ class Predictions:
 
     @property
     def right(self) -> Bool[np.ndarray, " examples"]:
-        """Which examples the model is right about."""
+        """Return which examples the model is right about."""
         return self.labels == self.predicted
 
     @property
     def answered(self) -> Bool[np.ndarray, " examples"]:
-        """Which examples have finite logits, and so an answer."""
+        """Return which examples have finite logits, and so an answer."""
         return self.predicted != NO_ANSWER
 
     def metrics(self, classes: int) -> dict[str, float]:
@@ -95,7 +95,7 @@ class MultiLabelPredictions:
 
     @functools.cached_property
     def answered(self) -> Bool[np.ndarray, " examples"]:
-        """Which examples have finite logits, and so an answer."""
+        """Return which examples have finite logits, and so an answer."""
         return np.isfinite(self.probabilities).all(axis=1)
 
     def metrics(self, classes: int) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Where a run comes from besides its configuration: the command that was typed, and when."""
+"""Origin of a run besides its configuration: the command that was typed, and when."""
 
 import os
 import shlex

@@ -166,7 +166,7 @@ class MetricsLog:
         return self._run.metrics_file.open("a", encoding="utf-8")
 
     def _is_there(self) -> bool:
-        """Whether the open file is still the one of this name."""
+        """Return whether the open file is still the one of this name."""
         try:
             there = self._run.metrics_file.stat()
         except FileNotFoundError:
@@ -325,7 +325,7 @@ def _crc32(lines: Sequence[dict[str, Any]]) -> int:
 
 
 def _place(line: dict[str, Any]) -> tuple[Any, ...]:
-    """What no two lines have in common."""
+    """Return what no two lines have in common."""
     return line["kind"], line["step"], line.get("split")
 
 

@@ -78,7 +78,7 @@ def reciprocal_sqrt_schedule(peak: float, timescale: int) -> optax.Schedule:
 
 
 def _is_share(text: str) -> bool:
-    """Whether a duration is less than the whole run, however short that is."""
+    """Return whether a duration is less than the whole run, however short that is."""
     duration = parse_duration(text)
     share = duration if duration.unit == "percent" else duration.most
     return share is not None and share.unit == "percent" and share.amount < 100

@@ -1,4 +1,4 @@
-"""What a `config.json` says that makes no difference to a model here, kept for the way back.
+"""Entries of a `config.json` that make no difference to a model here, kept for the way back.
 
 Licence, tag, sizes recommended for tests, rates of training: a library writes them, none of them
 changes what the model computes, and whoever converts weights and converts them back expects them.
@@ -24,7 +24,7 @@ _AS_TOLD = (
 
 
 def keep(library: str, config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a record keeps of the configuration beside a file, in plain values.
+    """Return what a record keeps of the configuration beside a file, in plain values.
 
     Args:
         library: the name of the ecosystem.
@@ -74,7 +74,7 @@ _ELSEWHERE = ("preprocessor", "model_args", "pretrained_cfg")  # files and secti
 
 
 def _besides(told: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """What can stand beside what is written: no own sections, no words on other classes."""
+    """Return what can stand beside what is written: no own sections, no words on other classes."""
     left_out = (*_ELSEWHERE, *_NAMES)
     described = told.get("label_descriptions")
     names = written.get("label_names") or written.get("pretrained_cfg", {}).get("label_names", ())

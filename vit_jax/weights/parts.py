@@ -93,7 +93,7 @@ def _parts(tree: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def is_of_training(key: str) -> bool:
-    """Whether what is called so belongs to training, such as an optimizer or a loss."""
+    """Return whether what is called so belongs to training, such as an optimizer or a loss."""
     return any(word in key.lower() for word in TRAINING)
 
 
@@ -119,7 +119,7 @@ def _select(tree: Any, parts: dict[str, dict[str, Any]], part: str, path: Any) -
 
 
 def _at(tree: Any, part: str) -> Any:
-    """What a path of keys leads to; None where it leads nowhere."""
+    """Return what a path of keys leads to; None where it leads nowhere."""
     for key in part.split("/"):
         tree = tree.get(key) if isinstance(tree, dict) else None
     return tree

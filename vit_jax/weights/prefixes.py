@@ -1,4 +1,4 @@
-"""What stands in front of the names of a model: `model.`, `net.vit.`, `student.backbone.`.
+"""Prefixes of the names of a model: `model.`, `net.vit.`, `student.backbone.`.
 
 Training wraps models, and each wrapper puts a part before every name: Lightning `model.`,
 DistributedDataParallel `module.`, a class of one's own the name of its attribute. Some models have
@@ -85,7 +85,7 @@ def _by_first_part(tensors: Tensors) -> dict[str | None, Tensors]:
 
 
 def _holds(part: str, below: Tensors, is_model: Callable[[Tensors], bool]) -> bool:
-    """Whether a model stands below a part, directly or behind further parts that all names have."""
+    """Return whether a model stands below a part, directly or behind further shared parts."""
     if is_of_training(part):
         return False
     for _ in range(_MOST_PARTS):

@@ -148,7 +148,7 @@ def write(preprocessing: Preprocessing) -> dict[str, Any]:
 
 
 def squeezes_instead(preprocessing: Preprocessing) -> bool:
-    """Whether what `write` gives is not what a model was trained with: see `SQUEEZED`."""
+    """Return whether what `write` gives is not what a model was trained with: see `SQUEEZED`."""
     return preprocessing.resize == "cover" and len(set(preprocessing.size)) > 1
 
 

@@ -1,4 +1,4 @@
-"""What has to be said of a file once its tensors are arranged: what is missing, left over, or NaN.
+"""Checks of a file once its tensors are arranged: tensors missing, left over, or NaN.
 
 Tensors are called as they are in the file, with all that stands in front, and not by our paths.
 """
@@ -79,7 +79,7 @@ def _missing(rows: Sequence[Row], paths: Sequence[str], tensors: Tensors) -> lis
 
 
 def _alike(row: Row, tensors: Tensors) -> int:
-    """How many tensors have the names of a row, of any block."""
+    """Return how many tensors have the names of a row, of any block."""
     theirs = (row.theirs,) if isinstance(row.theirs, str) else row.theirs
     patterns = [re.sub(r"\\\{[ij]\\\}", r"\\d+", re.escape(name)) for name in theirs]
     return sum(bool(re.fullmatch(pattern, name)) for pattern in patterns for name in tensors)
@@ -98,6 +98,6 @@ def _spelled(name: str, tensors: Tensors, in_file: Tensors) -> str:
 
 
 def _shared(one: str, other: str) -> int:
-    """How many letters two names share at their beginning."""
+    """Return how many letters two names share at their beginning."""
     pairs = zip(one, other, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

@@ -1,4 +1,4 @@
-"""Which library wrote a file of weights, and of which architecture they are.
+"""Recognition of the library that wrote a file of weights, and of their architecture.
 
     ecosystem, tensors = find_model(tensors, config)
 
@@ -136,7 +136,7 @@ def recognise(tensors: Tensors) -> Ecosystem:
 
 
 def is_model(tensors: Tensors) -> bool:
-    """Whether the names are those of a model that some ecosystem here has."""
+    """Return whether the names are those of a model that some ecosystem here has."""
     return _ecosystem_of(tensors) is not None
 
 
@@ -198,7 +198,7 @@ def _check_architecture(ecosystem: Ecosystem, config: Mapping[str, Any]) -> None
 
 
 def _named(config: Mapping[str, Any]) -> str | None:
-    """What the configuration says that the model is; None where it does not."""
+    """Return what the configuration says that the model is; None where it does not."""
     kind, timms = config.get("model_type"), config.get("architecture")
     classes = config.get("architectures")
     if kind is not None and kind != _WRAPPER:

@@ -231,7 +231,7 @@ def _check_positions(tensors: Tensors) -> None:
 
 
 def _in_timms_words(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What the tensors have, by the names of timm's arguments."""
+    """Return what the tensors have, by the names of timm's arguments."""
     return {
         "in_chans": fields["in_channels"],
         "embed_dim": fields["width"],

@@ -1,4 +1,4 @@
-"""What timm's `config.json` says of a ViT, and what timm's defaults mean where it says nothing.
+"""Arguments of timm's `config.json` for a ViT, with timm's defaults where it says nothing.
 
 timm writes three layers: the name of an architecture, `model_args` that differ from it, and a
 `pretrained_cfg` with the preprocessing. `global_pool` stands at the root besides, as a description
@@ -247,7 +247,7 @@ def check_plain(
 
 
 def with_size(asked: Asked, config: Mapping[str, Any]) -> Asked:
-    """What was asked, with the image size of the configuration where it names one."""
+    """Return what was asked, with the image size of the configuration where it names one."""
     arguments = configured_section(config, "model_args")
     if asked.image_size is not None:
         return asked
