@@ -61,7 +61,7 @@ def check_file(option: str, path: str, picture: bool = False) -> None:
     elif not os.path.isdir(folder):
         why = f"there is no such folder as {folder}; make it, or name another"
     elif not os.access(path if os.path.exists(path) else folder, os.W_OK):
-        why = f"writing there is not allowed; mend the rights of {folder}, or name another"
+        why = f"writing there is not allowed; fix the permissions of {folder}, or name another"
     elif picture and (unknown := _unknown_ending(path)):
         why = unknown
     else:
