@@ -92,9 +92,11 @@ def tunables_with_huge_pages() -> str:
 
 def is_observed() -> bool:
     """Return whether a debugger, profiler or coverage tool follows this process."""
+    monitoring = getattr(sys, "monitoring", None)  # how such tools work from Python 3.12 on
     return (
         sys.gettrace() is not None
         or sys.getprofile() is not None
+        or any(monitoring.get_tool(number) for number in range(6) if monitoring)
         or any(name in sys.modules for name in _DEBUGGERS)
         or not (sys.executable and sys.orig_argv)
     )
