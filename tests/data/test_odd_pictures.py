@@ -198,6 +198,21 @@ def test_a_file_cut_off_anywhere_gives_its_whole_picture_or_none(file, share):
     np.testing.assert_array_equal(pixels, decode(content, name="it"))
 
 
+@pytest.mark.parametrize("compression", ["raw", "tiff_adobe_deflate"])
+def test_a_tiff_whose_palette_is_cut_off_is_refused(compression):
+    image = drawn("P", (3, 2), seed=1)
+    buffer = io.BytesIO()
+    image.save(buffer, "TIFF", compression=compression)
+    content = buffer.getvalue()  # deflated, the palette comes last
+    assert is_picture(decode(content, name="it"))
+    if compression == "raw":
+        content = content.replace(struct.pack("<H", 320), struct.pack("<H", 65_000), 1)
+    else:
+        content = content[:-1]
+    with pytest.raises(BadPicture, match=r"its colours \(PALETTE\) cannot be read"):
+        decode(content, name="it")
+
+
 ORIENTED = np.arange(6, dtype=np.uint8).reshape(2, 3) * 40
 # What a viewer must show where the file holds ORIENTED: TIFF 6.0, tag 274, by hand.
 UPRIGHT = {

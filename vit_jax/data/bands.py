@@ -18,6 +18,7 @@ from vit_jax.data.pixels import check_array, check_size, to_8_bits
 TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _ORIENTATION = 274
 _WHITE_IS_ZERO = 0
+_GREY_OR_RGB = (_WHITE_IS_ZERO, 1, 2)  # values of tag 262, the photometric interpretation
 
 # How pixels of each orientation are turned upright; TIFF 6.0, tag 274.
 _UPRIGHT = {
@@ -80,13 +81,17 @@ def read_tiff(file: BinaryIO, size: int, channels: int | None) -> UInt8[np.ndarr
       channels: how many there must be; None: as many as there are.
 
     Raises:
-      ValueError: there are others, or data are missing.
+      ValueError: there are others, data are missing, or with `channels=None` the samples are no
+        grey levels or RGB, such as the indices of a palette.
     """
     if not (tifffile := _tifffile()):
         return None
     file.seek(0)
     with tifffile.TiffFile(file) as tiff:
         page = tiff.pages[0]
+        if channels is None and page.photometric not in _GREY_OR_RGB:
+            kind = getattr(page.photometric, "name", page.photometric)
+            raise ValueError(f"its colours ({kind}) cannot be read, or are cut off")
         height, width, samples = page.imagelength, page.imagewidth, page.samplesperpixel
         if not all(isinstance(number, int) for number in (height, width, samples)):
             raise ValueError("its tags name several sizes for one image")
