@@ -35,6 +35,7 @@ from vit_jax.models.registry import outside_modules
 from vit_jax.plugins import import_plugins, module_names
 from vit_jax.runs import ModelRecord
 from vit_jax.training import checks
+from vit_jax.training.device_batches import on_devices
 from vit_jax.training.distillation import ANSWERS, check_distillation, make_distillation
 from vit_jax.training.evaluate import Evaluation, evaluate, padded_batches
 from vit_jax.training.groups import trainable_mask
@@ -46,7 +47,6 @@ from vit_jax.training.sharding import (
     make_mesh,
     replicated,
     shard_state,
-    to_devices,
 )
 from vit_jax.training.start import inherited_fields, open_start
 from vit_jax.training.state import TrainState, random_keys, state_maker, zero_totals
@@ -195,7 +195,7 @@ class Experiment:
             bad=self.bad_pictures,
             rows=self._kept_answers,
         )
-        return _on_devices(batches, self.mesh)
+        return on_devices(batches, self.mesh)
 
     def eval_batches(self, source: Source, *, fast: bool = False):
         """Padded, masked batches of a whole source, on the host; `fast`: decoded as in training."""
@@ -384,15 +384,6 @@ def _preprocessing(
 
 # What a configuration may say of preprocessing, besides what the model does.
 PREPROCESSING_KEYS = ("mean", "std", "crop", "interpolation", "resize", "color_management")
-
-
-def _on_devices(batches, mesh: Mesh):
-    """The batches on the devices; closing it closes what makes them."""
-    try:
-        for batch in batches:
-            yield to_devices(batch, mesh)
-    finally:
-        batches.close()
 
 
 def library_versions() -> dict[str, str]:
