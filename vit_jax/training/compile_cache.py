@@ -6,6 +6,8 @@ import tempfile
 from pathlib import Path
 
 import jax
+from jax.experimental.compilation_cache import compilation_cache
+from jax.sharding import Mesh
 
 
 def use_compile_cache(where: str, workdir: Path) -> None:
@@ -35,3 +37,15 @@ def use_compile_cache(where: str, workdir: Path) -> None:
         )
         return
     jax.config.update("jax_compilation_cache_dir", os.fspath(folder))
+
+
+def compile_anew_where_unsafe(mesh: Mesh) -> None:
+    """Makes JAX neither keep programs nor read kept ones, if the mesh has several CPU devices.
+
+    A program for the CPU that is read from the disk has lost the order of its collectives: the
+    devices enter them in different order and wait for each other until XLA ends the process (JAX
+    0.10 to 0.12). Whoever gave JAX the folder, it is not used in this process any more.
+    """
+    if mesh.size > 1 and mesh.devices.flat[0].platform == "cpu":
+        jax.config.update("jax_enable_compilation_cache", False)
+        compilation_cache.reset_cache()  # JAX asks for the setting once, at the first program

@@ -35,6 +35,7 @@ from vit_jax.models.registry import outside_modules
 from vit_jax.plugins import import_plugins, module_names
 from vit_jax.runs import ModelRecord
 from vit_jax.training import checks
+from vit_jax.training.compile_cache import compile_anew_where_unsafe
 from vit_jax.training.device_batches import on_devices
 from vit_jax.training.distillation import ANSWERS, check_distillation, make_distillation
 from vit_jax.training.evaluate import Evaluation, evaluate, padded_batches
@@ -261,6 +262,7 @@ def build(
     plugins = module_names(config.plugins)
     import_plugins(plugins, "--config.plugins")
     mesh = make_mesh(find_devices(config.device), **config.mesh)
+    compile_anew_where_unsafe(mesh)
 
     sources = {"train": only, "test": only} if only else _open_sources(config, class_names, split)
     train_source = sources["train"]

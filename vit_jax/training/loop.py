@@ -57,8 +57,9 @@ class Seen(NamedTuple):
 Watcher = Callable[[int, TrainState, Batch], Seen]
 Watch = Callable[[Experiment], Watcher]
 
-# Steps between two checks of the bad ones, besides those of the log.
-_CHECK_EVERY = 100
+# Steps between two checks of the bad ones, besides those of the log. A check waits for the one
+# before, so that the batches of twenty steps at most are on the devices.
+_CHECK_EVERY = 10
 
 
 class Loop:
