@@ -89,7 +89,7 @@ def test_one_bad_picture_does_not_hide_the_others(finished_run, digit, tmp_path,
 
 MISTAKES = [
     (["train"], "--config is missing"),
-    (["train", "--config=nowhere.py"], "there is no configuration file nowhere.py"),
+    (["train", "--config=nowhere.py"], "there is no config file 'nowhere.py'"),
     (["train", DIGITS, "--wrokdir=x"], "no argument '--wrokdir'; did you mean '--workdir'"),
     (["train", DIGITS, "--config.seed"], "--config.seed needs a value"),
     (["train", DIGITS, "--config.sed=1"], "did you mean 'seed'"),

@@ -189,8 +189,9 @@ def test_the_command_that_trains_is_told_and_is_one_that_builds(tmp_path, capsys
     dataset = f"folder:{tmp_path / 'my pets'}"
     assert main(["data", dataset, f"--output={tmp_path / 'report'}"]) == 0
     [line] = [text for text in capsys.readouterr().out.splitlines() if text.startswith("train: ")]
-    python, script, config, workdir, *changes = shlex.split(line.removeprefix("train: "))
-    assert (python, script, config) == ("python", "train.py", "--config=configs/images.py")
+    words = shlex.split(line.removeprefix("train: "))
+    assert words[:5] == ["python", "-m", "vit_jax", "train", "--config=images"]
+    workdir, *changes = words[5:]
     assert workdir == "--workdir=runs/my_pets"
     # 24 less a sixth of two classes of 12: 20 images to learn from, and sides of 40 pixels.
     assert set(changes) == {
@@ -213,7 +214,7 @@ def test_the_command_says_what_the_data_want():
         report = Report(("a", "b"), multi_label, reports, (), None)
         return training_command(dataset, report, options)
 
-    plain = "python train.py --config=configs/images.py --workdir=runs/"
+    plain = "python -m vit_jax train --config=images --workdir=runs/"
     assert command("folder:/x/pets", ["train", "test"]) == (
         f"{plain}pets --config.dataset=folder:/x/pets"
     )
@@ -227,6 +228,6 @@ def test_the_command_says_what_the_data_want():
     assert "'--config.data.train=train[:80%]'" in command("tfds:x", ["train"])
     assert "sampling=balanced" in command("folder:x", ["train", "test"], class_counts=(90, 1))
     assert "in_channels=1" in command("tfds:x", ["train", "test"], mean=(0.5,))
-    assert "configs/digits.py" in command("digits", ["train", "test"])
+    assert "--config=digits" in command("digits", ["train", "test"])
     assert command("folder:x", ["train"]) is None  # nothing could be held out
     assert command("folder:x", ["validation"]) is None

@@ -146,7 +146,7 @@ def test_model_fields_are_free_and_read_as_literals(recipe):
         ("learning_rate", "1", r"did you mean 'optimizer.learning_rate'\?"),
         ("optimizer.learnig_rate", "1", r"did you mean 'optimizer.learning_rate'"),
         ("optimizer", "1", "section: optimizer.name, optimizer.learning_rate"),
-        ("zzz.qqq", "1", "train.py --keys lists them all"),
+        ("zzz.qqq", "1", "vit_jax train --keys lists them all"),
         ("optimizer.rates", "head", "pairs of a regular expression"),
         ("optimizer.rates", '(("head/.*", -1),)', "a factor of at least 0"),
         ("optimizer.rates", '(("head/(", 1),)', r"'head/\(' is no regular expression: missing \)"),

@@ -1,9 +1,9 @@
 """The configuration: read from a recipe and the command line, checked key by key, compared.
 
-A recipe in `configs/` is a Python file with a `get_config()` that starts from `default_config()`
-and changes what it needs. On the command line `--config.optimizer.learning_rate=3e-4` overrides a
-key of the recipe. The order of precedence is command line, then recipe, then the defaults. Every
-key stands in the table of `keys.py`.
+A recipe (found by `config_files.py`) is a Python file with a `get_config()` that starts from
+`default_config()` and changes what it needs. On the command line
+`--config.optimizer.learning_rate=3e-4` overrides a key of the recipe. The order of precedence is
+command line, then recipe, then the defaults. Every key stands in the table of `keys.py`.
 """
 
 import ast
@@ -14,12 +14,12 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
-from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from vit_jax.errors import UserError, nearest, shown
+from vit_jax.config_files import find_config
+from vit_jax.errors import UserError, shown
 from vit_jax.key_names import suggest_key
 from vit_jax.keys import FREE_KEYS, KEYS, REQUIRED
 from vit_jax.legal_values import Choice, Span, Text
@@ -55,9 +55,10 @@ def load_config(
     """The configuration of a file, the command line's overrides on top, checked key by key.
 
     Args:
-        recipe: path of a Python file with a `get_config()`; `file.py:argument` calls
-            `get_config("argument")`. A function with the keyword `init_from` is given that key of
-            the overrides, so that one file can train from scratch and fine-tune.
+        recipe: path of a Python file with a `get_config()`, or the name of one that comes with the
+            package (`"digits"`); `file.py:argument` calls `get_config("argument")`. A function with
+            the keyword `init_from` is given that key of the overrides, so that one file can train
+            from scratch and fine-tune.
         overrides: dotted keys and their values, as pairs or a dictionary. A text is read as on the
             command line, `"3e-4"`; anything else is the value itself, `3e-4`, and a dictionary
             holds a whole section.
@@ -152,14 +153,8 @@ def _run_recipe(recipe: str, init_from: Any) -> list[tuple[str, Any]]:
 
     `init_from` is that of the overrides, given to a function that takes it as a keyword.
     """
-    path, argument = str(Path(recipe).expanduser()), None
-    if not Path(path).exists() and ":" in recipe:
-        path, argument = recipe.rsplit(":", 1)
-    if not Path(path).is_file():
-        beside = Path(path).parent if Path(path).parent.is_dir() else Path("configs")
-        known = sorted(str(file) for file in beside.glob("*.py"))
-        there = f"; in {beside} there are {', '.join(known)}" if known else ""
-        raise UserError(f"there is no configuration file {path}{nearest(path, known) or there}")
+    file, argument = find_config(recipe)
+    path = str(file)
     try:
         loader = SourceFileLoader("vit_jax_recipe", path)
         module = module_from_spec(spec_from_loader(loader.name, loader))

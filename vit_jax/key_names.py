@@ -134,7 +134,10 @@ def suggest_key(path: str) -> str:
     same_end = [key for key in KEYS if key.rsplit(".", 1)[-1] == last]
     if same_end:
         return "; did you mean " + " or ".join(map(repr, same_end)) + "?"
-    return _nearest_keys(name) or "; python train.py --keys lists them all, or --keys WORD some"
+    return (
+        _nearest_keys(name)
+        or "; python -m vit_jax train --keys lists them all, or --keys WORD some"
+    )
 
 
 def _nearest_keys(name: str) -> str:

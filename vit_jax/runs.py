@@ -356,7 +356,7 @@ class RunFolder:
         if not steps:
             raise UserError(
                 f"{self.path} holds no checkpoint yet; train with "
-                f"python train.py --config=RECIPE.py --workdir={self.path}"
+                f"python -m vit_jax train --config=CONFIG --workdir={self.path}"
             )
         if which == "last":
             return steps[-1]

@@ -1,7 +1,11 @@
 """All commands, put together; `vit_jax/cli.py` runs them."""
 
+from typing import Annotated
+
 import typer
 
+from vit_jax import __version__
+from vit_jax.commands.configs import configs
 from vit_jax.commands.data import data
 from vit_jax.commands.inside import attention, learned, probe, report
 from vit_jax.commands.models import models, summary
@@ -19,7 +23,27 @@ app = typer.Typer(
 
 _TAKES_KEYS = {"allow_extra_args": True, "ignore_unknown_options": True}  # --config.KEY=VALUE
 
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"vit_jax {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _of_all_commands(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
 app.command(context_settings=_TAKES_KEYS)(train)
+app.command()(configs)
 for _command in (predict, evaluate, data, convert, report, attention, learned, probe, robustness):
     app.command()(_command)
 app.command()(models)

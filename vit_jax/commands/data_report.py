@@ -174,7 +174,8 @@ def training_command(
     keys |= _keys_of_the_images(dataset, report, train)
     config = "digits" if dataset == "digits" else "images"
     name = safe_name(os.path.basename(dataset.partition(":")[2].rstrip("/")) or dataset)
-    command = ["python", "train.py", f"--config=configs/{config}.py", f"--workdir=runs/{name}"]
+    command = ["python", "-m", "vit_jax", "train"]
+    command += [f"--config={config}", f"--workdir=runs/{name}"]
     command += [f"--config.{key}={value}" for key, value in {"dataset": dataset, **keys}.items()]
     return shlex.join(command)
 

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
 def train(
     context: typer.Context,
-    config: Annotated[str, typer.Option(help="Recipe file, such as configs/digits.py.")] = "",
+    config: Annotated[
+        str, typer.Option(help="Name of a config (see the command configs), or a Python file.")
+    ] = "",
     workdir: Annotated[
-        str, typer.Option(help="Run folder; default: runs/ and the recipe's name.")
+        str, typer.Option(help="Run folder; default: runs/ and the config's name.")
     ] = "",
     coordinator: Annotated[
         str, typer.Option(help="Of several processes: HOST:PORT of process 0.")
@@ -43,16 +45,18 @@ def train(
         typer.Option("--keys", help="List every --config.KEY and stop; a word after it: some."),
     ] = False,
 ) -> None:
-    """Train a model, or go on with a run. --config.KEY=VALUE changes a key of the recipe."""
+    """Train a model, or go on with a run. --config.KEY=VALUE changes a key of the config."""
     from vit_jax.config import load_config
+    from vit_jax.config_files import find_config, list_configs
 
     if keys:
         return print_keys(context.args)
     overrides = _overrides(context.args)
     if not config:
-        raise UserError(f"--config is missing; write --config=RECIPE.py{_recipes()}")
+        names = ", ".join(list_configs())
+        raise UserError(f"--config is missing; write --config=NAME or a path; names: {names}")
     settings = load_config(config, overrides)
-    folder = Path(workdir or Path("runs") / Path(config.rsplit(":", 1)[0]).stem)
+    folder = Path(workdir or Path("runs") / find_config(config)[0].stem)
 
     from vit_jax.training import distributed, fit
     from vit_jax.training.compile_cache import use_compile_cache
@@ -136,9 +140,3 @@ def _nearest_flag(flag: str) -> str:
     if hint := nearest(flag, flags, cutoff=0.75):
         return hint
     return suggest_key(flag.lstrip("-")).replace("did you mean '", "did you mean '--config.")
-
-
-def _recipes() -> str:
-    """The recipes at hand, if any."""
-    files = sorted(str(path) for path in Path("configs").glob("*.py"))
-    return f", such as {', '.join(files)}" if files else ""

@@ -125,4 +125,4 @@ def convert(
     tell(f"{folder} holds {record.name}, {record.origin}.")
     if to == "run":
         tell(f"classify  python -m vit_jax predict {folder} PICTURE.png")
-        tell(f"fine-tune python train.py --config=RECIPE.py --config.init_from={folder}")
+        tell(f"fine-tune python -m vit_jax train --config=finetune --config.init_from={folder}")
