@@ -4,19 +4,19 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from vit_jax.checkpoint_files import leaves
 from vit_jax.runs import RunFolder
 from vit_jax.training.reporting import TIMINGS
 
 
 def whole_state(workdir, step):
-    """Every array of a checkpoint's train state, by path."""
+    """Every array of a checkpoint's train state, by its path, such as `params/head/kernel`."""
     path = RunFolder(workdir).checkpoints / str(step) / "state"
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
         tree = checkpointer.metadata(str(path)).item_metadata.tree
         arguments = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
         state = checkpointer.restore(str(path), args=ocp.args.PyTreeRestore(tree, arguments))
-    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+    return {path: np.asarray(leaf) for path, leaf in leaves(state).items()}
 
 
 def metrics_but_timings(workdir):
