@@ -125,7 +125,11 @@ class Experiment:
 
     def initial_state(self) -> TrainState:
         """The train state before the first step, made on the devices where it stays."""
-        make = jax.jit(self._make_state, out_shardings=self.shardings)
+        # The program runs once, and optimizing its many draws is most of what it takes: on a CPU a
+        # lower level, which gives the same bits, saves a third of that.
+        cpu = self.mesh.devices.flat[0].platform == "cpu"
+        options = {"xla_backend_optimization_level": 1} if cpu else None
+        make = jax.jit(self._make_state, out_shardings=self.shardings, compiler_options=options)
         key = random_keys(self.config.seed)[0]
         if self.start is None:
             return make(key)
