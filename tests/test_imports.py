@@ -37,3 +37,9 @@ def test_predicting_imports_nothing_that_only_training_needs():
 def test_help_and_mistakes_do_not_wait_for_jax():
     found = imported("import sys; from vit_jax.cli import main; print(*sys.modules)")
     assert not found & {*HEAVY, "jax", "numpy", "ml_collections"}
+
+
+def test_the_trainer_imports_what_a_run_uses_when_it_uses_it():
+    found = imported("import sys, vit_jax.training; print(*sys.modules)")
+    assert {"flax.linen", "optax", "vit_jax.training.loop"} <= found
+    assert not found & {"grain", "orbax.checkpoint", "tensorflow_datasets", "sklearn", "matplotlib"}

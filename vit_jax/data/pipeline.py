@@ -35,7 +35,6 @@ from vit_jax.data.order import (
     TrainOrder,
 )
 from vit_jax.data.preprocess import Preprocessing
-from vit_jax.data.read_ahead import read_ahead
 from vit_jax.data.sources import Example, Source
 from vit_jax.errors import BadPicture, UserError
 
@@ -183,6 +182,8 @@ def _batches(
     workers: int = 0,
 ) -> Iterator[Batch]:
     block = stream.blocks.batch_size // stream.blocks.process_count
+    from vit_jax.data.read_ahead import read_ahead  # Grain takes a second to import
+
     made = read_ahead(
         stream,
         start_step,

@@ -15,21 +15,23 @@ import hashlib
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow_datasets as tfds
 from jaxtyping import UInt64
 
-from vit_jax.data import tfds_source
 from vit_jax.data.columns import TableOptions
 from vit_jax.data.decode import AS_IT_IS, Decoding
-from vit_jax.data.digits import SklearnDigits
 from vit_jax.data.examples import EncodedExamples, Example, FileExamples, Labels, MemoryExamples
 from vit_jax.data.folder import list_folder
 from vit_jax.data.paths import as_text, same_form, some_of
 from vit_jax.data.splits import Listing, divide, split_sizes
 from vit_jax.data.tables import list_table
 from vit_jax.errors import UserError, nearest, shown
+
+# TFDS takes most of a second to import, and files need nothing of it: the functions below do.
+if TYPE_CHECKING:
+    import tensorflow_datasets as tfds
 
 DATASET_FORMS = ("digits", "folder:PATH", "csv:PATH", "jsonl:PATH", "tfds:NAME", "tfds:NAME:CONFIG")
 IN_MEMORY_BYTES = 512 * 2**20  # decoded; CIFAR-10 takes 147 MiB, ImageNet some 500 GB
@@ -192,6 +194,8 @@ def list_splits(
     listing = _listing(dataset, class_names, table)
     if listing is not None:
         return split_sizes(listing, holdout, split_seed)
+    from vit_jax.data import tfds_source
+
     builder = _builder(dataset, data_dir, manual_dir)
     if not builder.info.splits:
         tfds_source.open_records(builder, dataset, "train", "image")  # says what is missing
@@ -222,7 +226,10 @@ def _listing(
 
 def _builder(
     dataset: str, data_dir: str | os.PathLike | None, manual_dir: str | os.PathLike | None
-) -> tfds.core.DatasetBuilder:
+) -> "tfds.core.DatasetBuilder":
+    from vit_jax.data import tfds_source
+    from vit_jax.data.digits import SklearnDigits
+
     kind, _, name = dataset.partition(":")
     if dataset == "digits":
         kind, name = "tfds", SklearnDigits.name
@@ -253,6 +260,8 @@ def _no_such_dataset(dataset: str) -> str:
 
 def _nearest_dataset(dataset: str) -> str:
     """The end of that sentence: the spelling that was meant, where that can be told."""
+    from vit_jax.data import tfds_source
+
     path = os.path.expanduser(dataset)
     kind = os.path.splitext(path)[1].removeprefix(".").lower()
     kind = "folder" if os.path.isdir(path) else _KIND_OF.get(kind, "")
@@ -352,11 +361,13 @@ def _unknown_to_model(dataset: str, unknown: Sequence[str], class_names: Sequenc
 
 
 def _open_builder(
-    builder: tfds.core.DatasetBuilder,
+    builder: "tfds.core.DatasetBuilder",
     dataset: str,
     split: str,
     class_names: Sequence[str] | None,
 ) -> Source:
+    from vit_jax.data import tfds_source
+
     features = tfds_source.find_features(builder, dataset)
     records = tfds_source.open_records(builder, dataset, split, features.image_key)
     names = tuple(class_names or map(same_form, features.label.names))

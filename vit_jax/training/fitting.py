@@ -8,7 +8,7 @@ import contextlib
 import os
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
@@ -17,7 +17,6 @@ from vit_jax.data import split_record
 from vit_jax.errors import UserError
 from vit_jax.runs import ModelRecord, RunFolder
 from vit_jax.training import distributed, leaks, out_of_memory
-from vit_jax.training.checkpoints import Checkpoints
 from vit_jax.training.checks import check_batch
 from vit_jax.training.claim import claimed
 from vit_jax.training.experiment import Experiment, build
@@ -27,6 +26,9 @@ from vit_jax.training.profiling import Profile, steps_to_profile
 from vit_jax.training.reporting import MetricsLog, Reporter
 from vit_jax.training.state import TrainState
 from vit_jax.training.wandb_writer import WandbWriter
+
+if TYPE_CHECKING:
+    from vit_jax.training.checkpoints import Checkpoints
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,8 @@ def _train_or_go_on(
     watcher: Watcher | None,
 ) -> Outcome:
     """The part of `fit` that needs the run folder to itself."""
+    from vit_jax.training.checkpoints import Checkpoints  # Orbax takes a second to import
+
     config, primary = experiment.config, distributed.is_primary()
     with (
         StopFlag(lambda signal: report.say(f"{signal}: saving, then stopping")) as flag,
@@ -214,7 +218,7 @@ def _keep_model(experiment: Experiment, run: RunFolder, report: Reporter) -> Non
 
 
 def _restore_or_begin(
-    experiment: Experiment, run: RunFolder, checkpoints: Checkpoints
+    experiment: Experiment, run: RunFolder, checkpoints: "Checkpoints"
 ) -> tuple[int, TrainState, dict[str, Any] | None]:
     """Step and state of the last usable checkpoint and its word on the log; or a fresh start."""
     restored = checkpoints.restore(experiment.abstract_state())

@@ -9,7 +9,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,6 @@ from vit_jax.plugins import NOT_IMPORTABLE
 from vit_jax.runs import EVALUATE, INSIDE, RESULT, TRAIN, RunFolder
 from vit_jax.text import counted
 from vit_jax.training import distributed, out_of_memory
-from vit_jax.training.checkpoints import Checkpoints
 from vit_jax.training.evaluate import Evaluation, Interrupted
 from vit_jax.training.experiment import Experiment
 from vit_jax.training.groups import format_groups, parameter_groups
@@ -36,6 +35,9 @@ from vit_jax.training.provenance import process_origin
 from vit_jax.training.reporting import MetricsLog, Reporter
 from vit_jax.training.spikes import SpikeDetector
 from vit_jax.training.state import BadSteps, TrainState
+
+if TYPE_CHECKING:
+    from vit_jax.training.checkpoints import Checkpoints
 
 Drawing = Callable[
     [RunFolder, list[dict[str, Any]], Source, Predictions | MultiLabelPredictions], None
@@ -70,7 +72,7 @@ class Loop:
         experiment: Experiment,
         run: RunFolder,
         report: Reporter,
-        checkpoints: Checkpoints,
+        checkpoints: "Checkpoints",
         log: MetricsLog,
         profile: Profile,
         stop: distributed.SharedFlag,
