@@ -6,6 +6,7 @@
 # make train CONFIG=configs/cifar10.py WORKDIR=runs/mine ARGS="--config.optimizer.learning_rate=3e-4"
 # trains anything else, and ACCELERATOR=cuda or tpu picks that build of JAX.
 #
+#   make docs                   builds the documentation into build/docs; a dead link is an error
 #   make data-fashion-mnist     fetches and prepares Fashion-MNIST, and looks at it
 
 PYTHON ?= python3
@@ -25,8 +26,9 @@ PYTEST := $(RUN) -m pytest -q -n 2
 PACKAGE := $(VENV)/.installed-$(ACCELERATOR)
 TESTING := $(VENV)/.installed-test
 PARITY := $(VENV)/.installed-parity
+DOCS := $(VENV)/.installed-docs
 
-.PHONY: train test test-slow test-parity lint clean data-fashion-mnist
+.PHONY: train test test-slow test-parity lint docs clean data-fashion-mnist
 
 train: $(PACKAGE)
 	$(RUN) train.py --config="$(CONFIG)" --workdir="$(WORKDIR)" $(ARGS)
@@ -43,6 +45,9 @@ test-parity: $(PACKAGE) $(TESTING) $(PARITY)
 lint: $(PACKAGE) $(TESTING)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
+
+docs: $(PACKAGE) $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 
 data-fashion-mnist: $(PACKAGE)
 	$(RUN) -m vit_jax data tfds:fashion_mnist
@@ -63,6 +68,10 @@ $(PACKAGE): requirements.txt | $(RUN)
 
 $(TESTING): requirements-test.txt requirements.txt | $(RUN)
 	$(INSTALL) -r requirements-test.txt
+	touch $@
+
+$(DOCS): requirements-docs.txt requirements.txt | $(RUN)
+	$(INSTALL) -r requirements-docs.txt
 	touch $@
 
 # torchvision and timm would fetch another torch than the one they are compared by.

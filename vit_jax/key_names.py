@@ -118,6 +118,11 @@ _OF_WORKDIR = (
 _WITH_UNIT = ' (with its unit, such as "5 epochs"; a bare number is steps)'
 
 
+def short_names() -> dict[str, tuple[str, ...]]:
+    """Return the names that other trainers give to each key, by key."""
+    return {key: tuple(words.split()) for key, words in _SHORT.items()}
+
+
 def suggest_key(path: str) -> str:
     """The end of a sentence on a key that does not exist: `; did you mean 'seed'?`, or the like."""
     name = _bare(path)

@@ -1,0 +1,91 @@
+"""Reference pages of the Python API: what the packages export, and what the guides import.
+
+mkdocstrings reads docstrings and signatures; this file decides which names have a place.
+"""
+
+import ast
+import importlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+DOCS = Path(__file__).parents[1]
+
+# Page: its title, the packages or modules on it, and one line on what they are.
+_TOPICS = {
+    "vit_jax": ("vit_jax", ("vit_jax",), "What most programs need, at the top of the package."),
+    "models": ("Models", ("vit_jax.models",), "Networks, their parts and what they cost."),
+    "data": ("Data", ("vit_jax.data",), "From files to batches."),
+    "training": (
+        "Configuration and training",
+        ("vit_jax.config", "vit_jax.training", "vit_jax.runs"),
+        "Configurations, runs, and the folders that they leave.",
+    ),
+    "weights": (
+        "Weights and use",
+        ("vit_jax.deploy", "vit_jax.weights"),
+        "Trained and published models in use.",
+    ),
+    "analysis": ("Analysis", ("vit_jax.analysis",), "Looking inside, and testing robustness."),
+}
+# What these modules are for is not all exported, nor imported in a guide.
+_ALSO = {
+    "vit_jax.config": ("default_config", "load_config"),
+    "vit_jax.models.cost": ("Cost", "cost", "shape_walk"),
+}
+
+
+def _imported_in_guides() -> dict[str, set[str]]:
+    """Return the names that the Python blocks of the guides import, by module."""
+    found: dict[str, set[str]] = {}
+    for page in sorted(DOCS.rglob("*.md")):
+        for block in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("vit_jax"):
+                    names = {alias.name for alias in node.names}
+                    found.setdefault(node.module, set()).update(names)
+    return found
+
+
+def _members() -> dict[str, list[str]]:
+    """Return the names that have a place in the reference, by the module they are taken from."""
+    found = _imported_in_guides()
+    for name, names in _ALSO.items():
+        found.setdefault(name, set()).update(names)
+    for package in {package for _, packages, _ in _TOPICS.values() for package in packages}:
+        exported = getattr(importlib.import_module(package), "__all__", ())
+        found.setdefault(package, set()).update(exported)
+    members = {}
+    for module, names in sorted(found.items()):
+        own = sorted(name for name in names if not _is_module(f"{module}.{name}"))
+        if own:
+            members[module] = own
+    return members
+
+
+def _is_module(name: str) -> bool:
+    """Return whether a dotted name is a module, and nothing of the same name hides it."""
+    package, _, last = name.rpartition(".")
+    path = DOCS.parent.joinpath(*name.split("."))
+    exported = getattr(importlib.import_module(package), "__all__", ())
+    return last not in exported and (path.is_dir() or path.with_suffix(".py").is_file())
+
+
+def _page(topic: str) -> Callable[[], str]:
+    def make() -> str:
+        title, packages, line = _TOPICS[topic]
+        parts = [f"# {title}\n\n{line}\n"]
+        for module, names in _members().items():
+            if topic == "vit_jax":
+                here = module == "vit_jax"
+            else:
+                here = any(module == one or module.startswith(f"{one}.") for one in packages)
+            if here:
+                parts.append(f"## `{module}`\n")
+                parts += [f"::: {module}.{name}\n" for name in names]
+        return "\n".join(parts)
+
+    return make
+
+
+PAGES: dict[str, Callable[[], str]] = {topic: _page(topic) for topic in _TOPICS}

@@ -1,0 +1,106 @@
+"""Pages of all model names and of the published checkpoints, from the tables of the package."""
+
+from collections.abc import Sequence
+
+from made_reference import code, table
+
+from vit_jax.models import create_model, list_models
+from vit_jax.models.counts import counts
+from vit_jax.models.registry import MODELS
+from vit_jax.models.reported import REPORTED
+from vit_jax.weights.published import PUBLISHED
+from vit_jax.weights.recognition import ECOSYSTEMS
+
+_LIBRARIES = {"huggingface": "Hugging Face", "google": "Google"}
+
+
+def names() -> str:
+    """Return the page of all names, a table for each architecture."""
+    parts = [
+        "# Names\n",
+        "`vit_jax.create_model(NAME)` builds any of them at any number of classes and image size, "
+        "and `vit_jax models --compare NAME ...` prints costs side by side. Numbers are those of "
+        "the name as it stands: its own image size, and its own number of classes. MACs are the "
+        "multiply-adds of a forward pass on one image; FLOPs are twice as many.\n",
+        "**Top-1** is what the authors report on ImageNet-1k, with the image size and the data of "
+        "pre-training; [Checkpoints](checkpoints.md) gives what is measured for each file. **Files "
+        "read** are the libraries whose weights of this architecture are read; see "
+        "[Published weights](../weights.md).\n",
+    ]
+    for architecture, own in _by_architecture().items():
+        parts.append(f"## {architecture}\n")
+        parts.append(
+            f"**Files read**: {', '.join(_libraries(architecture)) or 'none'}. "
+            f"Default fields: `vit_jax.models.registry.model_fields({own[0]!r})`.\n"
+        )
+        rows = []
+        for name in own:
+            model, numbers = create_model(name), counts(name)
+            rows.append(
+                (
+                    code(name),
+                    str(model.image_size),
+                    f"{model.num_classes:,}",
+                    f"{numbers.tokens:,}",
+                    f"{numbers.parameters:,}",
+                    f"{numbers.macs:,}",
+                    _reported(name),
+                    str(sum(one.model == name for one in PUBLISHED.values()) or ""),
+                    MODELS[name].source,
+                )
+            )
+        headings = ("name", "image", "classes", "tokens", "parameters", "MACs", "top-1, %")
+        parts.append(table((*headings, "checkpoints", "source of the sizes"), rows))
+    return "\n".join(parts)
+
+
+def checkpoints() -> str:
+    """Return the page of the published checkpoints."""
+    rows = [
+        (
+            code(one.name),
+            f"{one.parameters:,}",
+            str(one.image_size),
+            "" if one.top1 is None else f"{one.top1:g}",
+            one.measured,
+            one.origin,
+            f"<{one.where}>" if one.where.startswith("https://") else code(one.where),
+            one.source,
+        )
+        for one in PUBLISHED.values()
+    ]
+    headings = ("name", "parameters", "image", "top-1, %", "measured", "origin", "address")
+    return (
+        "# Checkpoints\n\nWeights that authors have published, by the name that "
+        "`vit_jax.load_pretrained(NAME)`, `vit_jax convert NAME FOLDER` and "
+        "`--config.init_from=NAME` take; `vit_jax models --pretrained` prints the same table. "
+        "The accuracy is on the validation images of ImageNet-1k, as the source reports it; where "
+        "there is none, nobody reports one for this file. Any other file of these libraries opens "
+        "by its path or address: see [Published weights](../weights.md).\n\n"
+        + table((*headings, "reported by"), rows)
+    )
+
+
+def _by_architecture() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in list_models():
+        found.setdefault(MODELS[name].architecture.__name__, []).append(name)
+    return found
+
+
+def _libraries(architecture: str) -> Sequence[str]:
+    """Return the libraries that have weights of an architecture that are read here."""
+    names = (one.name for one in ECOSYSTEMS if one.architecture == architecture)
+    authors = architecture.lower()  # an architecture's own authors are called by its name
+    return list(
+        dict.fromkeys("the authors" if n == authors else _LIBRARIES.get(n, n) for n in names)
+    )
+
+
+def _reported(name: str) -> str:
+    """Return what was reported of a model: `81.2 (224), 85.2 (224, ImageNet-22k)`."""
+    return ", ".join(
+        f"{one.top1:g} ({', '.join(filter(None, (str(one.image_size), one.pretraining)))})"
+        for one in REPORTED
+        if one.model == name
+    )

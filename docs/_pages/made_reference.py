@@ -1,0 +1,133 @@
+"""Reference pages of the configuration and of the commands, from the tables that the code reads."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+import typer.main
+
+from vit_jax.commands.app import app
+from vit_jax.config_files import list_configs, summary
+from vit_jax.key_names import short_names
+from vit_jax.keys import FREE_KEYS, KEYS
+from vit_jax.presets import PRESETS
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table; line breaks and bars in cells are escaped."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    cells = ([" ".join(cell.split()).replace("|", "\\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+def code(text: str) -> str:
+    """Return a text as inline code, or nothing for an empty one."""
+    return f"`{text}`" if text else ""
+
+
+# ---------------------------------------------------------------------------------- configuration
+
+
+def config_keys() -> str:
+    """Return the page of every configuration key, by section."""
+    parts = [
+        "# Configuration keys\n",
+        "Each is set in a config (`config.optimizer.learning_rate = 3e-4`) or on the command line "
+        "(`--config.optimizer.learning_rate=3e-4`), which comes before the config. "
+        "`vit_jax train --keys WORD` searches the same table. Fields of the model are "
+        "`model.FIELD`: see [Models](../models.md).\n",
+        "Keys whose default is `None` take their value from `augment.preset`, from the weights in "
+        "`init_from`, or from the model. A run that is resumed may change "
+        + ", ".join(code(key) for key in FREE_KEYS)
+        + "; any other difference is another run.\n",
+    ]
+    names = short_names()
+
+    def section(path: str) -> str:
+        return path.rpartition(".")[0]
+
+    for name, paths in groupby(sorted(KEYS, key=lambda path: _order(section(path))), section):
+        rows = [
+            (
+                code(path),
+                code(repr(KEYS[path].default)),
+                KEYS[path].meaning,
+                KEYS[path].legal.describe(),
+                ", ".join(map(code, names.get(path, ()))),
+            )
+            for path in paths
+        ]
+        parts.append(f"## {name or 'run'}\n")
+        parts.append(
+            table(("key", "default", "meaning", "valid values", "known elsewhere as"), rows)
+        )
+    parts.append("## Presets of augmentation\n")
+    keys = dict.fromkeys(key for preset in PRESETS.values() for key in preset)
+    rows = [
+        (
+            code(key),
+            *(code(repr(preset[key])) if key in preset else "" for preset in PRESETS.values()),
+        )
+        for key in keys
+    ]
+    parts.append(table(("key", *map(code, PRESETS)), rows))
+    return "\n".join(parts)
+
+
+def _order(section: str) -> int:
+    """Return the place of a section: those of the table in its order, the root's first."""
+    return list(dict.fromkeys(path.rpartition(".")[0] for path in KEYS)).index(section)
+
+
+def configs() -> str:
+    """Return the page of the configs that come with the package."""
+    rows = [(code(name), summary(path)) for name, path in list_configs().items()]
+    return (
+        "# Configs\n\nThey come with the package: `vit_jax train --config=NAME` works from any "
+        "folder, and `vit_jax configs` prints this table. The docstring of each gives its command, "
+        "the accuracy it has reached and what it costs.\n\n" + table(("name", "what it is"), rows)
+    )
+
+
+# --------------------------------------------------------------------------------------- commands
+
+
+def commands() -> str:
+    """Return the page of every command with its arguments and options."""
+    group = typer.main.get_command(app)
+    parts = [
+        "# Commands\n",
+        "`vit_jax COMMAND` after `pip install .`, or `python -m vit_jax COMMAND` in a checkout; "
+        "`python train.py` is `vit_jax train`. Every command has `--help`. Exit codes: 0 done, 1 "
+        "internal fault (with its traceback), 2 a mistake in the command, the configuration or the "
+        "data (one sentence), 3 training diverged, 75 stopped by a signal after saving.\n",
+        table(
+            ("command", ""),
+            [(f"[`{name}`](#{name})", one.help or "") for name, one in group.commands.items()],
+        ),
+    ]
+    for name, command in group.commands.items():
+        arguments = [one for one in command.params if one.param_type_name == "argument"]
+        usage = " ".join([*map(_usage, arguments), "[OPTIONS]"])
+        parts += [f"## {name}\n", f"{command.help}\n", f"```\nvit_jax {name} {usage}\n```\n"]
+        rows = [(_name(one), _default(one), one.help or "") for one in command.params]
+        parts.append(table(("argument", "default", "meaning"), rows))
+    return "\n".join(parts)
+
+
+def _usage(argument: Any) -> str:
+    name = (argument.metavar or argument.name).upper() + ("..." if argument.nargs == -1 else "")
+    return name if argument.required else f"[{name}]"
+
+
+def _name(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return code((parameter.metavar or parameter.name).upper())
+    return ", ".join(code(option) for option in parameter.opts)
+
+
+def _default(parameter: Any) -> str:
+    value = parameter.default
+    if parameter.required or value in (None, "", False, ()) or callable(value):
+        return ""
+    return code(str(value))
