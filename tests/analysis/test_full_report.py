@@ -43,11 +43,11 @@ def sections(run):
 
 
 ROOT = Path(__file__).parents[2]
-ALL = {"Where it is wrong", "How sure it is", "Classes by size", "Where it looks"}
+ALL = {"Errors", "Calibration", "Accuracy by class size", "Attention"}
 
 
 def test_one_command_gives_the_whole_page(run, capsys):
-    assert sections(run) == {"Where it is wrong", "How sure it is"}  # as training has left it
+    assert sections(run) == {"Errors", "Calibration"}  # as training has left it
     assert report(run) == 0
     captured = capsys.readouterr()
     assert str(run.report_file) in captured.out and "evaluating" not in captured.err
@@ -90,7 +90,7 @@ def test_predictions_that_are_not_behind_the_result_are_made_anew(run, capsys, n
 def test_quick_takes_what_is_there(run, capsys):
     shutil.rmtree(run.checkpoints)
     assert report(run, "--quick") == 0
-    assert sections(run) == {"Where it is wrong", "How sure it is"}
+    assert sections(run) == {"Errors", "Calibration"}
     assert capsys.readouterr().err == ""
 
 
@@ -111,14 +111,14 @@ def test_gone_data_leave_a_page_and_a_sentence(run, capsys):
     run.write_config(config)
     assert report(run) == 0
     assert "left out is what needs the model or its data: " in capsys.readouterr().err
-    assert sections(run) == {"Where it is wrong", "How sure it is"}
+    assert sections(run) == {"Errors", "Calibration"}
 
 
 def test_another_checkpoint_than_that_of_the_result_is_not_shown(run, capsys):
     shutil.rmtree(run.checkpoints / "24")
     assert report(run) == 0
     assert "of step 24, is gone; there is that of step" in capsys.readouterr().err
-    assert sections(run) == {"Where it is wrong", "How sure it is", "Classes by size"}
+    assert sections(run) == {"Errors", "Calibration", "Accuracy by class size"}
 
 
 def test_weights_that_were_converted_have_no_report(run, capsys):
@@ -151,7 +151,7 @@ def test_several_labels_have_a_page_too(tmp_path, capsys):
     config = load_config(str(ROOT / "configs/digits.py"), list(changes.items()))
     run = fit(config, tmp_path / "run", draw=draw_all).run
     assert report(run) == 0
-    assert sections(run) == {"Where it is wrong", "Classes by size", "Where it looks"}
+    assert sections(run) == {"Errors", "Accuracy by class size", "Attention"}
     assert "may have several labels" in run.report_file.read_text()
     with (run.figures / "class_sizes.csv").open() as file:
         sizes = {row["name"]: int(row["training"]) for row in csv.DictReader(file)}

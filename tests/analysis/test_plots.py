@@ -67,7 +67,7 @@ def test_mistakes_are_shown_surest_first():
 
 def test_no_mistakes_make_an_empty_picture():
     perfect = Predictions(np.array([0]), np.array([0]), np.array([1.0]), *np.zeros((2, 1), int))
-    assert "0 mistakes in 1 image" in mistakes(Source(), perfect).get_suptitle()
+    assert "0 errors in 1 image" in mistakes(Source(), perfect).get_suptitle()
 
 
 def test_curves_hold_the_logged_numbers():
@@ -163,10 +163,10 @@ def test_a_pair_of_classes_does_not_fill_the_surest_mistakes():
 
     title = mistakes(Ten(), given).get_suptitle()
     assert title == (
-        "10 mistakes in 10 images, surest first, at most 3 between the same two classes"
+        "10 errors in 10 images, most confident first, at most 3 between the same two classes"
     )
     [one] = [mistakes(Ten(), wrong([1], [2])).get_suptitle()]
-    assert one == "1 mistake in 1 image"
+    assert one == "1 error in 1 image"
 
 
 def test_a_figure_that_fails_leaves_the_others(tmp_path, monkeypatch):

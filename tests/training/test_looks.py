@@ -155,7 +155,7 @@ def test_tensorboard_the_figure_and_the_report_have_what_was_seen(tiny_config, t
         for line in looks(run.path)
     ]
     assert (run.figures / "inside.png").stat().st_size > 10_000
-    assert "What happened inside" in run.report_file.read_text(encoding="utf-8")
+    assert "Diagnostics" in run.report_file.read_text(encoding="utf-8")
 
 
 def test_an_interval_without_somebody_who_looks_is_a_mistake(tiny_config, tmp_path):

@@ -1,8 +1,8 @@
-"""The pieces of a page: what it looks like, sections, tables, pictures.
+"""Building blocks of an HTML page: style, sections, tables, key figures, images.
 
-Every text is escaped here, and every picture stands in the page itself, so that it is one file that
-asks for nothing else. The colours follow the reader's light or dark mode; pictures keep the white
-ground that they are drawn on.
+Every text is escaped here, and every image is embedded, so that the page is one file that loads
+nothing else. Sections have two columns on a wide screen and one on a phone. The colours follow the
+reader's light or dark mode; images keep the white ground that they are drawn on.
 """
 
 import base64
@@ -21,12 +21,24 @@ _STYLE = """
   --line: #353b43; --link: #7db1ff; } }
 * { box-sizing: border-box; }
 body { font: 16px/1.55 system-ui, sans-serif; color: var(--text); background: var(--ground);
-  max-width: 64em; margin: 0 auto; padding: 1.5em 1em 4em; overflow-wrap: anywhere; }
+  max-width: 84em; margin: 0 auto; padding: 1.5em 1em 4em; overflow-wrap: anywhere; }
 h1 { line-height: 1.2; margin: 0 0 .3em; }
 h2 { margin: 2.2em 0 .6em; padding-top: .6em; border-top: 1px solid var(--line); }
 h3 { margin: 1.6em 0 .4em; }
 a { color: var(--link); }
 nav ul { display: flex; flex-wrap: wrap; gap: .3em 1.3em; list-style: none; padding: 0; }
+section { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(34em, 100%), 1fr));
+  gap: 0 2.5em; align-items: start; }
+section > * { min-width: 0; }
+section > h2, section > p, section > pre, .wide, .cards { grid-column: 1 / -1; }
+section > p { max-width: 52em; margin: .3em 0; }
+.cards { display: flex; flex-wrap: wrap; gap: 1em; margin: .2em 0 1em; }
+.cards div { border: 1px solid var(--line); border-radius: 6px; padding: .6em 1.1em; }
+.cards dt { color: var(--soft); font-size: .85em; }
+.cards dd { margin: 0; font-size: 1.35em; font-variant-numeric: tabular-nums; }
+.cards small { display: block; color: var(--soft); font-size: .6em; }
+pre { overflow-x: auto; margin: .3em 0 1em; padding: .6em 1em; border: 1px solid var(--line);
+  border-radius: 6px; font-size: .85em; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
 th, td { padding: .25em 1.4em .25em 0; text-align: left; vertical-align: top;
@@ -49,7 +61,7 @@ class Section(NamedTuple):
 
 
 def page(title: str, summary: str, sections: Iterable[Section]) -> str:
-    """A whole page: title, a sentence, links to the sections, sections; empty ones are left out."""
+    """A whole page: title, a sentence, links to the sections, sections; empty ones are skipped."""
     there = [
         Section(title, [part for part in parts if part]) for title, parts in sections if any(parts)
     ]
@@ -72,9 +84,30 @@ def page(title: str, summary: str, sections: Iterable[Section]) -> str:
     )
 
 
-def heading(text: str) -> str:
-    """A heading inside a section."""
-    return f"<h3>{escape(text)}</h3>"
+def titled(text: str, *parts: str) -> str:
+    """Parts of a section under a heading of their own, in one column; empty where they are."""
+    body = "\n".join(part for part in parts if part)
+    return f"<div><h3>{escape(text)}</h3>\n{body}</div>" if body else ""
+
+
+def wide(part: str) -> str:
+    """A part over both columns of its section; empty where it is."""
+    return f'<div class="wide">{part}</div>' if part else ""
+
+
+def cards(facts: Iterable[tuple[str, str, str]]) -> str:
+    """Key figures side by side: of each its name, its value, and a remark that may be empty."""
+    body = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}"
+        f"{f'<small>{escape(remark)}</small>' if remark else ''}</dd></div>"
+        for name, value, remark in facts
+    )
+    return f'<dl class="cards">{body}</dl>' if body else ""
+
+
+def code(text: str) -> str:
+    """A command, or other text whose characters matter."""
+    return f"<pre><code>{escape(text)}</code></pre>"
 
 
 def paragraph(text: str) -> str:
@@ -87,14 +120,16 @@ def note(text: str) -> str:
     return f'<p class="note">{escape(text)}</p>'
 
 
-def table(rows: Iterable[Sequence[str]]) -> str:
-    """Rows of a name and some texts; empty where there are none."""
+def table(rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> str:
+    """Rows of a name and some texts; empty where there are none. columns: their headings."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
+    head = f"<thead><tr>{head}</tr></thead>" if head else ""
     body = "".join(
         f'<tr><th scope="row">{escape(name)}</th>'
         f"{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
         for name, *cells in rows
     )
-    return f'<div class="scroll"><table>{body}</table></div>' if body else ""
+    return f'<div class="scroll"><table>{head}<tbody>{body}</tbody></table></div>' if body else ""
 
 
 def picture(png: bytes, alt: str, caption: str, wide: bool = False) -> str:

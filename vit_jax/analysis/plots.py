@@ -209,9 +209,9 @@ def mistakes(source: Source, predictions: Predictions) -> Figure:
     rows = max(1, -(-len(shown) // columns))
     figure = Figure(figsize=(2.1 * max(3, columns), 0.5 + 2.3 * rows), layout="constrained")
     wrong = int(np.count_nonzero(~predictions.right))
-    title = f"{counted(wrong, 'mistake')} in {counted(len(predictions.labels), 'image')}"
+    title = f"{counted(wrong, 'error')} in {counted(len(predictions.labels), 'image')}"
     if len(shown) > 1:
-        title += ", surest first"
+        title += ", most confident first"
     if len(spread) < wrong:
         title += f", at most {_MOST_OF_A_PAIR} between the same two classes"
     figure.suptitle(title)

@@ -1,9 +1,10 @@
-"""A run on one page, for a colleague who was not there: what was set, what came out, what it cost.
+"""Report of a run on one page: result, curves, errors, calibration, cost and configuration.
 
-The page is a single HTML file with its pictures inside, so it can be sent by mail. Whatever comes
+The page is a single HTML file with its images inside, so it can be sent by mail. Whatever comes
 from the run (names of classes, paths, settings) is escaped.
 """
 
+import csv
 import io
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,9 +14,11 @@ from typing import Any
 
 from vit_jax.analysis.calibration_report import calibration_parts
 from vit_jax.analysis.class_sizes import is_balanced, read_class_sizes, shot_groups
+from vit_jax.analysis.learned import confidence_interval
 from vit_jax.analysis.page import (
     Section,
-    heading,
+    cards,
+    code,
     note,
     page,
     paragraph,
@@ -23,6 +26,8 @@ from vit_jax.analysis.page import (
     picture,
     stored,
     table,
+    titled,
+    wide,
 )
 from vit_jax.analysis.plots import curves, draw_figures
 from vit_jax.config import default_config, flatten
@@ -41,6 +46,7 @@ from vit_jax.training.metrics import (
 from vit_jax.training.provenance import DATE
 
 _MOST_CLASSES = 20  # rows of the table of the weakest classes
+_MOST_ERRORS = 10  # rows of the table of the most confident errors
 
 
 def draw_all(
@@ -70,15 +76,15 @@ def write_report(run: RunFolder, lines: Sequence[dict[str, Any]] | None = None) 
     config = run.read_config()
     name = run.path.resolve().name
     sections = [
-        Section("What was set", [_settings(config)]),
-        Section("What came out", [_results(lines), _curves(lines)]),
-        Section("What happened inside", list(_inside(run))),
-        Section("Where it is wrong", list(_failures(run))),
-        Section("How sure it is", list(calibration_parts(run, config))),
-        Section("Classes by size", list(_class_sizes(run))),
-        Section("Where it looks", list(_attention(run))),
-        Section("What it cost", [table(_cost(run, config, lines))]),
-        Section("What it ran on", [table(_provenance(run, config))]),
+        Section("Results", [cards(_key_figures(run, lines)), _command(run), _results(lines)]),
+        Section("Training curves", [_curves(lines)]),
+        Section("Errors", list(_errors(run))),
+        Section("Calibration", list(calibration_parts(run, config))),
+        Section("Accuracy by class size", list(_class_sizes(run))),
+        Section("Attention", list(_attention(run))),
+        Section("Diagnostics", list(_inside(run))),
+        Section("Hardware", [table(_cost(run, config, lines)), table(_provenance(run, config))]),
+        Section("Configuration", [_settings(config)]),
     ]
     run.figures.mkdir(parents=True, exist_ok=True)
     run.report_file.write_text(
@@ -120,60 +126,86 @@ def _headline(run: RunFolder, config: dict[str, Any], lines: Sequence[dict[str, 
     )
 
 
+def _key_figures(run: RunFolder, lines: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    """The last evaluation, the size of the model and the time of training."""
+    evaluations = [line for line in lines if line["kind"] in (EVALUATE, RESULT)]
+    for line in evaluations[-1:]:
+        for metric in ("accuracy", "mean_average_precision"):
+            if metric in line:
+                interval = ""
+                if metric == "accuracy" and (images := line.get("examples")):
+                    low, high = confidence_interval(line[metric], images)
+                    interval = f"95 % interval {100 * low:.2f} to {100 * high:.2f} %"
+                yield f"{line['split']} {_words(metric)}", _value(metric, line[metric]), interval
+        if "loss" in line:
+            yield f"{line['split']} loss", _value("loss", line["loss"]), ""
+    numbers = cost(run.read_model().create_model())
+    yield "parameters", f"{numbers.parameters:,}", f"{numbers.macs / 1e6:,.1f} MMACs an image"
+    if elapsed := _elapsed(lines):
+        yield "training time", elapsed, f"{lines[-1]['epoch']:.1f} epochs"
+
+
+def _command(run: RunFolder) -> str:
+    """The command that made the run, where it is known."""
+    command = (run.read_hardware() or {}).get("command")
+    return code(command) if command else ""
+
+
+def _elapsed(lines: Sequence[dict[str, Any]]) -> str:
+    """Wall time in hours, minutes and seconds; empty where it was not logged."""
+    seconds = [line["elapsed_seconds"] for line in lines if "elapsed_seconds" in line]
+    return str(timedelta(seconds=round(max(seconds)))) if seconds else ""
+
+
 def _settings(config: dict[str, Any]) -> str:
     """Every key whose value is not the default, with the default beside it."""
     default = {**dict(flatten(default_config())), **PRESETS[config["augment"]["preset"]]}
     rows = []
     for path, value in flatten(config):
-        usual = default.get(path, "the model's own")
+        usual = default.get(path, "of the model")
         if _plain(value) != _plain(usual):
-            rows.append((path, _shown(value), f"default: {_shown(usual)}"))
+            rows.append((path, _shown(value), _shown(usual)))
     if not rows:
-        return paragraph("Everything is as by default.")
-    return table(rows)
+        return paragraph("All keys have their default values.")
+    return table(rows, ("Key", "Value", "Default"))
 
 
 def _results(lines: Sequence[dict[str, Any]]) -> str:
     """The last evaluation of each split, and the best one."""
     evaluations = [line for line in lines if line["kind"] in (EVALUATE, RESULT)]
-    shown = list({line["split"]: line for line in evaluations}.values())
+    last = list({line["split"]: line for line in evaluations}.values())
     best = [line for line in evaluations if line.get("best")][-1:]
+    metrics = [m for m in (*SHARES, "loss", "nonfinite") if any(m in line for line in last)]
     rows = []
-    for line, of in [*((line, "last") for line in shown), *((line, "best") for line in best)]:
-        numbers = ", ".join(
-            f"{_words(name)} {_value(name, value)}"
-            for name, value in line.items()
-            if name in (*SHARES, "loss", "nonfinite")
-        )
-        rows.append((f"{line['split']}, {of}", f"step {line['step']:,}", numbers))
-    return table(rows)
+    for line, which in [*((line, "last") for line in last), *((line, "best") for line in best)]:
+        values = [_value(metric, line[metric]) if metric in line else "-" for metric in metrics]
+        rows.append((f"{line['split']}, {which}", f"{line['step']:,}", *values))
+    return wide(table(rows, ("Split", "Step", *map(_words, metrics))))
 
 
 def _cost(
     run: RunFolder, config: dict[str, Any], lines: Sequence[dict[str, Any]]
 ) -> list[tuple[str, str]]:
-    """What the model takes and what the run took."""
+    """Size of the model, and time and memory of the run."""
     numbers = cost(run.read_model().create_model())
     training = [line for line in lines if line["kind"] == TRAIN]
     step = lines[-1]["step"]
     rows = [
         ("parameters", f"{numbers.parameters:,}"),
-        ("multiply-adds of a picture's forward pass", f"{numbers.macs:,}"),
+        ("multiply-adds per image, forward", f"{numbers.macs:,}"),
         ("steps", f"{step:,}"),
-        ("pictures seen in training", f"{step * config['batch_size']:,}"),
+        ("training images processed", f"{step * config['batch_size']:,}"),
     ]
-    elapsed = [line["elapsed_seconds"] for line in lines if "elapsed_seconds" in line]
-    if elapsed:
-        duration = timedelta(seconds=round(max(elapsed)))
-        rows.append(("wall time, compilation and evaluation included", str(duration)))
+    if elapsed := _elapsed(lines):
+        rows.append(("wall time, compilation and evaluation included", elapsed))
     for name, words, form in (
-        ("images_per_second", "pictures a second, median", "{:,.0f}"),
-        ("step_seconds", "seconds a step, median", "{:.4f}"),
-        ("data_seconds", "- of which waiting for data", "{:.4f}"),
-        ("device_seconds", "- of which the device worked", "{:.4f}"),
-        ("host_seconds", "- of which waiting for the host", "{:.4f}"),
-        ("flops_utilisation", "share of the devices' peak FLOP/s, median", "{:.1%}"),
-        ("peak_memory_gib", "most memory in use, GiB", "{:.2f}"),
+        ("images_per_second", "images per second, median", "{:,.0f}"),
+        ("step_seconds", "seconds per step, median", "{:.4f}"),
+        ("data_seconds", "- waiting for data", "{:.4f}"),
+        ("device_seconds", "- device busy", "{:.4f}"),
+        ("host_seconds", "- waiting for the host", "{:.4f}"),
+        ("flops_utilisation", "utilization of peak FLOP/s, median", "{:.1%}"),
+        ("peak_memory_gib", "peak memory, GiB", "{:.2f}"),
     ):
         values = [line[name] for line in training if name in line]
         if values:
@@ -183,14 +215,14 @@ def _cost(
 
 
 def _provenance(run: RunFolder, config: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what a repetition needs: command, seed, data, devices, libraries."""
+    """Return what a repetition needs: seed, data, devices, libraries."""
     hardware = run.read_hardware() or {}
     rows = [("seed", str(config["seed"]))]
-    rows += [(name, hardware[name]) for name in ("command", "begun") if name in hardware]
-    rows.append(("page written", datetime.now(UTC).strftime(DATE)))
+    if "begun" in hardware:
+        rows.append(("started", hardware["begun"]))
+    rows.append(("report written", datetime.now(UTC).strftime(DATE)))
     rows += [
-        (f"fingerprint of the data, {split}", text)
-        for split, text in hardware.get("data", {}).items()
+        (f"data fingerprint, {split}", text) for split, text in hardware.get("data", {}).items()
     ]
     if "device" in hardware:
         peak = f"{hardware['peak_flops'] / 1e12:,.3g} TFLOP/s ({hardware['peak_from']})"
@@ -204,66 +236,93 @@ def _curves(lines: Sequence[dict[str, Any]]) -> str:
     return picture(
         png.getvalue(),
         "Curves of loss, accuracy and learning rate over the epochs",
-        "Training, evaluation and learning rate over the epochs. Training that is far better than "
-        "evaluation means that the pictures are known by heart; both still getting better at the "
-        "end means that the run was too short. Augmentation and label smoothing touch the training "
-        "curve alone, and can turn the order round.",
+        "Training, evaluation and learning rate by epoch. Training far better than evaluation "
+        "means overfitting; both still improving at the end means that the run was too short. "
+        "Augmentation and label smoothing affect the training curve only, and can put it below "
+        "the evaluation curve.",
         wide=True,
     )
 
 
-def _failures(run: RunFolder) -> Iterator[str]:
-    """Confusion, mistakes, what speaks for them, and the classes found least often."""
+def _errors(run: RunFolder) -> Iterator[str]:
+    """Confusion, the most confident errors and their files, and the classes of lowest recall."""
     path = run.figures / "per_class.csv"
     rows = [row for row in read_per_class(path) if row.recall is not None] if path.exists() else []
     missed = sorted((row for row in rows if row.recall < 1), key=lambda row: row.recall)
     if any(row.average_precision is not None for row in rows):
         yield note(
-            "Pictures here may have several labels, or none, so there is no confusion matrix, and "
-            "no single answer that could be a mistake."
+            "Images here may have several labels, or none, so there is no confusion matrix, and "
+            "no single answer that could be an error."
         )
     yield stored(
         run,
         "confusion",
         "Confusion matrix: true classes in rows, predicted classes in columns",
-        "How many pictures of each true class (rows) were taken for each class (columns); the "
-        "colour is the share of the row. A dark cell off the diagonal is a pair of classes that "
-        "the model mixes up, in that direction. Of more than 100 classes these are the 30 that "
-        "take part in the most mistakes, and other answers share the last column.",
+        "Images of each true class (rows) by predicted class (columns); the color is the share of "
+        "the row. A dark cell off the diagonal is a pair of classes that the model confuses, in "
+        "that direction. With more than 100 classes, the 30 with the most errors are shown, and "
+        "other answers share the last column.",
     )
-    if missed:  # or the picture is empty
+    yield titled(
+        "Classes with the lowest recall",
+        table(
+            (
+                (row.name, f"{100 * row.recall:.2f} %", f"of {row.examples}")
+                for row in missed[:_MOST_CLASSES]
+            ),
+            ("Class", "Recall", "Images"),
+        ),
+    )
+    if rows and not missed:
+        yield note("Every test image is classified correctly.")
+    if missed:  # or the figure is empty
         yield stored(
             run,
             "mistakes",
-            "The mistakes that the model was most sure of",
-            "The mistakes that the model was most sure of, with the true class, the class it said, "
-            "and the probability it gave that; of each pair of classes three at most. Look for "
-            "labels that are wrong, pictures that a person would doubt too, and what several of "
-            "them have in common.",
+            "The most confident errors of the model",
+            "The most confident errors, with the true class, the predicted class and its "
+            "probability; at most three for each pair of classes. Look for wrong labels, images "
+            "that a person would find ambiguous too, and what several of them have in common.",
             wide=True,
+        )
+        yield wide(
+            titled(
+                "Most confident errors",
+                table(_most_confident_errors(run), ("Image", "True", "Predicted", "Probability")),
+            )
         )
     yield stored(
         run,
         "saliency",
-        "What in the surest mistakes speaks for the wrong class and what for the true one",
-        "What decides between the wrong class and the true one. Gradient: where a small change of "
-        "the picture would shift the balance most. Integrated gradients: what of this picture, "
-        "compared with a black one, spoke for the class that was said (red) and for the true one "
-        "(blue); they sum to how much further apart the two logits are than for the black one.",
+        "What in the most confident errors speaks for the wrong class and what for the true one",
+        "What decides between the predicted and the true class. Gradient: where a small change of "
+        "the image would shift the balance most. Integrated gradients: what of this image, "
+        "compared with a black one, speaks for the predicted class (red) and for the true one "
+        "(blue); they sum to the change in the difference of the two logits.",
         wide=True,
     )
-    if missed:
-        yield heading("The classes found least often")
-        yield table(
-            (row.name, f"{100 * row.recall:.2f} % found", f"of {row.examples}")
-            for row in missed[:_MOST_CLASSES]
-        )
-    elif rows:
-        yield note("Every test picture of every class is found.")
+
+
+def _most_confident_errors(run: RunFolder) -> list[tuple[str, str, str, str]]:
+    """Image, true class, predicted class and its probability; empty where none are kept."""
+    path = run.figures / "predictions.csv"
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        wrong = [
+            row
+            for row in csv.DictReader(file)
+            if row.get("confidence") and row["predicted"] != row["true"]
+        ]
+    wrong.sort(key=lambda row: -float(row["confidence"]))
+    return [
+        (row["picture"], row["true"], row["predicted"], percent(float(row["confidence"])))
+        for row in wrong[:_MOST_ERRORS]
+    ]
 
 
 def _class_sizes(run: RunFolder) -> Iterator[str]:
-    """Recall over the number of training pictures, and groups of classes where these differ."""
+    """Recall by number of training images, and groups of classes where these differ."""
     path = run.figures / "class_sizes.csv"
     if not path.exists():
         return
@@ -271,10 +330,10 @@ def _class_sizes(run: RunFolder) -> Iterator[str]:
     yield stored(
         run,
         "class_sizes",
-        "Recall of every class over its number of training pictures",
-        "The share of its test pictures that each class is found in, with 95 % intervals (Wilson). "
-        "Where classes differ in size, a curve that falls to the left says that small classes are "
-        "learned worse; where intervals overlap, the order of classes may be chance.",
+        "Recall of every class by its number of training images",
+        "Recall of each class on the test data, with 95 % intervals (Wilson). Where classes differ "
+        "in size, a curve that falls to the left means that small classes are learned worse; where "
+        "intervals overlap, the order of classes may be chance.",
     )
     if not is_balanced(sizes):
         yield table(
@@ -282,13 +341,13 @@ def _class_sizes(run: RunFolder) -> Iterator[str]:
                 f"{group.name}-shot",
                 counted(group.classes, "class", "classes"),
                 counted(group.training, "training image"),
-                f"{percent(group.recall)} found, mean over the classes",
+                percent(group.recall),
             )
             for group in shot_groups(sizes)
         )
         yield note(
-            "Many-shot: over 100 training pictures; medium: 20 to 100; few: under 20 (Liu et al. "
-            "2019)."
+            "Many-shot: over 100 training images; medium: 20 to 100; few: under 20 (Liu et al. "
+            "2019). Recall is the mean over the classes of a group."
         )
 
 
@@ -297,10 +356,10 @@ def _inside(run: RunFolder) -> Iterator[str]:
         run,
         "inside",
         "Attention, ranks, gradients and updates of every block over the steps",
-        "Every block over the steps. Entropy at 1 means attention to all places alike, at 0 to a "
-        "single one; bands reach over the heads, and crosses mark blocks all of whose heads are at "
-        "one of the two ends. A gradient that falls far below the others means a block that hardly "
-        "learns, and updates of a tenth of the parameters a learning rate that is too high.",
+        "Every block by step. An entropy of 1 means uniform attention, 0 attention to a single "
+        "token; bands cover the heads, and crosses mark blocks all of whose heads are at one of "
+        "the two ends. A gradient far below the others means a block that hardly learns, and "
+        "updates of a tenth of the parameters a learning rate that is too high.",
         wide=True,
     )
 
@@ -309,11 +368,11 @@ def _attention(run: RunFolder) -> Iterator[str]:
     yield stored(
         run,
         "attention",
-        "Test pictures with the attention of the last layer drawn over them",
-        "Test pictures, and the attention of the last layer, mean of the heads, over them: bright "
-        "is where the answer takes its information from. Attention on the background, or on one "
-        "corner in all pictures, is worth a second look; that a place is bright does not by itself "
-        "mean that the answer hangs on it.",
+        "Test images with the attention of the last layer drawn over them",
+        "Test images, and the attention of the last layer, mean of the heads, over them: bright is "
+        "where the answer takes its information from. Attention on the background, or on one "
+        "corner in all images, deserves a second look; a bright place does not by itself mean that "
+        "the answer depends on it.",
         wide=True,
     )
 
