@@ -1,4 +1,4 @@
-"""The Python blocks of the guides: each has all the names it uses, and imports what is there."""
+"""Python of the guides: each block has all the names it uses, and imports what is there."""
 
 import ast
 import importlib
@@ -7,10 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from vit_jax.data import open_source
+
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ("looking_inside.md", "robustness.md")
+PAGES = (
+    *("index.md", "looking_inside.md", "robustness.md"),
+    *("contributing/one_batch.md", "contributing/data_source.md"),
+)
 BLOCKS = [
     pytest.param(block, id=f"{page}-{number}")
     for page in PAGES
@@ -39,3 +45,23 @@ def test_every_import_of_a_block_is_there(block):
             module = importlib.import_module(node.module)
             for alias in node.names:
                 assert hasattr(module, alias.name), f"{node.module} has no {alias.name}"
+
+
+def test_the_script_that_draws_the_image_of_the_readme_imports_what_is_there():
+    script = (DOCS / "images" / "attention_digits.py").read_text(encoding="utf-8")
+    test_every_import_of_a_block_is_there(script)
+
+
+def test_the_data_source_of_the_page_is_read(tmp_path, monkeypatch):
+    page = (DOCS / "contributing" / "data_source.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```python\n# stripes.py\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "stripes_of_the_page.py").write_text(block)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module("stripes_of_the_page")  # which registers its builder
+    source = open_source("tfds:stripes", "test", data_dir=tmp_path / "data")
+    assert (len(source), source.class_names) == (128, ("flat", "upright"))
+    for index in range(4):
+        example = source[index]
+        image = example["image"][..., 0].astype(int)
+        along, across = np.abs(np.diff(image, axis=0)).sum(), np.abs(np.diff(image, axis=1)).sum()
+        assert (along == 0) == (example["label"] == 1) and (across == 0) == (example["label"] == 0)

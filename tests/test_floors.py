@@ -36,7 +36,7 @@ def mistakes(own, rooms):
         if FLOORS.get(other, 0) > FLOORS.get(own, 0):
             yield f"{own} imports {other}, which is above it"
         elif other in PACKAGES and FLOORS.get(other, 0) == FLOORS.get(own, 0) and own in PACKAGES:
-            yield f"{own} imports its neighbor {other}"
+            yield f"{own} imports its neighbour {other}"
 
 
 def test_no_module_imports_from_above():
@@ -51,9 +51,9 @@ def test_no_module_imports_from_above():
 @pytest.mark.parametrize(
     ("own", "line", "sentence"),
     [
-        ("models", "from vit_jax.data import decode", "neighbor"),
-        ("data", "def f():\n    import vit_jax.models.vit", "neighbor"),
-        ("deploy", "from vit_jax.training.state import TrainState", "neighbor"),
+        ("models", "from vit_jax.data import decode", "neighbour"),
+        ("data", "def f():\n    import vit_jax.models.vit", "neighbour"),
+        ("deploy", "from vit_jax.training.state import TrainState", "neighbour"),
         ("training", "from vit_jax import analysis", "above"),
         ("errors", "from vit_jax.runs import RunFolder", "above"),
     ],

@@ -31,7 +31,7 @@ def names() -> str:
         parts.append(f"## {architecture}\n")
         parts.append(
             f"**Files read**: {', '.join(_libraries(architecture)) or 'none'}. "
-            f"Default fields: `vit_jax.models.registry.model_fields({own[0]!r})`.\n"
+            f"Fields and their values: `vit_jax.models.model_fields({own[0]!r})`.\n"
         )
         rows = []
         for name in own:
@@ -46,11 +46,13 @@ def names() -> str:
                     f"{numbers.macs:,}",
                     _reported(name),
                     str(sum(one.model == name for one in PUBLISHED.values()) or ""),
-                    MODELS[name].source,
                 )
             )
-        headings = ("name", "image", "classes", "tokens", "parameters", "MACs", "top-1, %")
-        parts.append(table((*headings, "checkpoints", "source of the sizes"), rows))
+        numbers = ("image", "classes", "tokens", "parameters", "MACs", "checkpoints")
+        headings = ("name", *numbers[:-1], "top-1, %", "checkpoints")
+        parts.append(table(headings, rows, numbers))
+        parts.append("Where the sizes come from:\n")
+        parts.append(_sources(own))
     return "\n".join(parts)
 
 
@@ -64,12 +66,13 @@ def checkpoints() -> str:
             "" if one.top1 is None else f"{one.top1:g}",
             one.measured,
             one.origin,
-            f"<{one.where}>" if one.where.startswith("https://") else code(one.where),
+            _address(one.where),
             one.source,
         )
         for one in PUBLISHED.values()
     ]
-    headings = ("name", "parameters", "image", "top-1, %", "measured", "origin", "address")
+    numbers = ("parameters", "image", "top-1, %")
+    headings = ("name", *numbers, "measured", "origin", "file", "reported by")
     return (
         "# Checkpoints\n\nWeights that authors have published, by the name that "
         "`vit_jax.load_pretrained(NAME)`, `vit_jax convert NAME FOLDER` and "
@@ -77,8 +80,15 @@ def checkpoints() -> str:
         "The accuracy is on the validation images of ImageNet-1k, as the source reports it; where "
         "there is none, nobody reports one for this file. Any other file of these libraries opens "
         "by its path or address: see [Published weights](../weights.md).\n\n"
-        + table((*headings, "reported by"), rows)
+        + table(headings, rows, numbers)
     )
+
+
+def _address(where: str) -> str:
+    """Return a link to a checkpoint: to its file, or to its page at Hugging Face."""
+    if where.startswith("hf://"):
+        return f"[Hugging Face](https://huggingface.co/{where.removeprefix('hf://')})"
+    return f"[file]({where})"
 
 
 def _by_architecture() -> dict[str, list[str]]:
@@ -94,6 +104,16 @@ def _libraries(architecture: str) -> Sequence[str]:
     authors = architecture.lower()  # an architecture's own authors are called by its name
     return list(
         dict.fromkeys("the authors" if n == authors else _LIBRARIES.get(n, n) for n in names)
+    )
+
+
+def _sources(names: Sequence[str]) -> str:
+    """Return a list of sources with the names that are from each."""
+    by_source: dict[str, list[str]] = {}
+    for name in names:
+        by_source.setdefault(MODELS[name].source, []).append(name)
+    return "".join(
+        f"- {', '.join(map(code, own))}: {source}\n" for source, own in by_source.items()
     )
 
 

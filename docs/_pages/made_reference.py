@@ -1,5 +1,6 @@
 """Reference pages of the configuration and of the commands, from the tables that the code reads."""
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
@@ -13,10 +14,18 @@ from vit_jax.keys import FREE_KEYS, KEYS
 from vit_jax.presets import PRESETS
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table; line breaks and bars in cells are escaped."""
-    lines = [headings, ["---"] * len(headings), *rows]
-    cells = ([" ".join(cell.split()).replace("|", "\\|") for cell in line] for line in lines)
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = ()
+) -> str:
+    """Return a Markdown table; line breaks and bars in cells are escaped.
+
+    numbers: headings of columns that are aligned to the right.
+    """
+    below = ["---:" if heading in numbers else "---" for heading in headings]
+    cells = (
+        [" ".join(cell.split()).replace("|", "\\|") for cell in line]
+        for line in (headings, below, *rows)
+    )
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
@@ -36,6 +45,8 @@ def config_keys() -> str:
         "(`--config.optimizer.learning_rate=3e-4`), which comes before the config. "
         "`vit_jax train --keys WORD` searches the same table. Fields of the model are "
         "`model.FIELD`: see [Models](../models.md).\n",
+        "**Elsewhere** lists names that other trainers have for a key. Here they are an error that "
+        "names ours.\n",
         "Keys whose default is `None` take their value from `augment.preset`, from the weights in "
         "`init_from`, or from the model. A run that is resumed may change "
         + ", ".join(code(key) for key in FREE_KEYS)
@@ -51,16 +62,13 @@ def config_keys() -> str:
             (
                 code(path),
                 code(repr(KEYS[path].default)),
-                KEYS[path].meaning,
-                KEYS[path].legal.describe(),
-                ", ".join(map(code, names.get(path, ()))),
+                f"{_linked(KEYS[path].meaning)}<br>*{KEYS[path].legal.describe()}*",
+                ", ".join(name.replace("_", "\\_") for name in names.get(path, ())),
             )
             for path in paths
         ]
         parts.append(f"## {name or 'run'}\n")
-        parts.append(
-            table(("key", "default", "meaning", "valid values", "known elsewhere as"), rows)
-        )
+        parts.append(table(("key", "default", "meaning, and *valid values*", "elsewhere"), rows))
     parts.append("## Presets of augmentation\n")
     keys = dict.fromkeys(key for preset in PRESETS.values() for key in preset)
     rows = [
@@ -72,6 +80,11 @@ def config_keys() -> str:
     ]
     parts.append(table(("key", *map(code, PRESETS)), rows))
     return "\n".join(parts)
+
+
+def _linked(meaning: str) -> str:
+    """Return the meaning of a key with links to the guides that it names."""
+    return re.sub(r"docs/(\w+)\.md", r"[\1](../\1.md)", meaning)
 
 
 def _order(section: str) -> int:
