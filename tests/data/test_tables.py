@@ -162,6 +162,19 @@ def test_pictures_that_are_not_there_are_told_and_fail_when_read(table, tmp_path
         open_source(table("labels.csv", "x/0.png,a\nx/1.png,b\n"), "train")
 
 
+def test_the_fingerprint_is_that_of_the_labels_too(table):
+    """The same files and classes; of the second table one label is corrected."""
+    names = ("labels.csv", "again.csv", "corrected.csv")
+    rows = (ROWS, ROWS, ROWS.replace("2.png,cat", "2.png,dog"))
+    sources = [
+        open_source(table(name, content), "train", holdout=0)
+        for name, content in zip(names, rows, strict=True)
+    ]
+    first, again, corrected = (source.fingerprint for source in sources)
+    assert sources[0].class_names == sources[2].class_names == ("cat", "dog")
+    assert first == again != corrected
+
+
 def test_a_line_that_comes_twice_counts_once(table):
     source = open_source(table("labels.csv", ROWS + "1.png,dog\n"), "train", holdout=0)
     assert len(source) == 3

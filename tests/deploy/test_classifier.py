@@ -5,14 +5,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
 
 import vit_jax
 from vit_jax.config import restore_config
+from vit_jax.data import Preprocessing
 from vit_jax.deploy import convert
+from vit_jax.deploy.classifier import Classifier
 from vit_jax.errors import UserError
 from vit_jax.training.experiment import build
 
@@ -44,6 +48,23 @@ def test_probabilities_are_labelled_sorted_and_sum_to_one(classifier, test_sourc
     assert probabilities == sorted(probabilities, reverse=True)
     assert sum(probabilities) == pytest.approx(1, abs=1e-6)
     assert len(classifier.predict(test_source[0]["image"], top=3)[0]) == 3
+
+
+class Logit(nn.Module):
+    """A model whose only output is ln 3, of which the sigmoid is 3/4."""
+
+    @nn.compact
+    def __call__(self, images, train=False):
+        return jnp.full((len(images), 1), jnp.log(3.0))
+
+
+def test_a_single_output_is_the_logit_of_the_second_class():
+    classifier = Classifier(
+        Logit(), {}, ("no", "yes"), Preprocessing((4, 4), 1), activation="sigmoid"
+    )
+    [guesses] = classifier.predict(np.zeros((4, 4, 1), np.uint8))
+    assert [guess.label for guess in guesses] == ["yes", "no"]
+    assert [guess.probability for guess in guesses] == pytest.approx([0.75, 0.25])
 
 
 def test_paths_images_and_arrays_give_the_same(classifier, test_source, tmp_path):

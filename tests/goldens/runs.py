@@ -19,7 +19,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from vit_jax.training import fit
 from vit_jax.training.loop import Seen
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-STOP_AT = 5  # between two lines of the log, two evaluations and two checkpoints
+STOP_AT = 4  # after the next step: between two log lines, two evaluations and two checkpoints
 
 # Enough steps for a warm-up, a stop in the middle and two evaluations on validation data.
 EACH = {
@@ -75,12 +75,13 @@ RUNS = {
 # ------------------------------------------------------------------------------------------ writing
 
 
-def write(names=RUNS) -> dict[str, str]:
-    """Train every run of these names, and return what `digests` says of all of them."""
+def write(data: Path, names: Iterable[str] = RUNS) -> dict[str, str]:
+    """Train runs of these names, and return what `digests` says of all of them.
+
+    data: folder with the prepared digits.
+    """
     found = {}
     with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder, "data")
-        digits.prepare(data)
         for name in names:
             for label, stops in ((name, False), (f"{name}, resumed", True)):
                 run = train(name, data, Path(folder, label), stops=stops)
@@ -171,7 +172,9 @@ def main(arguments: list[str] | None = None) -> int:
     compare.add_argument("--rename", metavar="OLD=NEW", action="append", default=[])
     chosen = parser.parse_args(arguments)
     if chosen.command == "write":
-        chosen.file.write_text(json.dumps(write(), indent=1) + "\n")
+        with tempfile.TemporaryDirectory() as data:
+            digits.prepare(data)
+            chosen.file.write_text(json.dumps(write(Path(data)), indent=1) + "\n")
         return 0
     before, after = (json.loads(file.read_text()) for file in (chosen.before, chosen.after))
     found = differences(before, after, dict(pair.split("=") for pair in chosen.rename))

@@ -1,6 +1,7 @@
 """The digests of runs are the same for equal runs, and for no others."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ BEFORE = {"vit/config/ema": "0.9", "vit/config/data.strict": "false", "vit/log/t
 
 
 @pytest.fixture(scope="module")
-def written():
-    """One run straight through and the same run stopped and resumed, as lines of a file."""
-    return runs.write(["vit"])
+def written(data_dir):
+    """One run straight through and the same run stopped and resumed, by path."""
+    return runs.write(Path(data_dir), ["vit"])
 
 
 def test_a_resumed_run_is_the_one_straight_through(written):
@@ -35,6 +36,13 @@ def test_what_is_written_has_every_part_of_a_run(written):
     assert any(path.startswith("vit/state/opt_state/") for path in written)
     for line in ("train 2/loss", "evaluate 4/accuracy", "evaluate 8/accuracy", "result 8/accuracy"):
         assert f"vit/log/{line}" in written
+
+
+def test_a_line_of_the_log_has_the_learning_rate_of_its_own_step(written):
+    """Step n is update n - 1, counted from 0: two of warm-up, then a cosine over six."""
+    rates = [float(written[f"vit/log/train {step}/learning_rate"]) for step in (2, 4, 6, 8)]
+    cosine = [0.5 * (1 + np.cos(np.pi * done / 6)) for done in (1, 3, 5)]
+    assert rates == pytest.approx([2e-3 * share for share in (0.5, *cosine)])
 
 
 def test_a_digest_sees_any_bit_the_shape_and_the_type():

@@ -162,6 +162,7 @@ CPU = AttentionCall(197, 197, 64)
         (HOPPER, {}, "cudnn", "fused kernel"),
         (HOPPER, {"dtype": "float16", "head_dim": 128, "queries": 4097, "keys": 4097}, "cudnn", ""),
         (HOPPER, {"queries": 1, "keys": 3}, "cudnn", ""),
+        (HOPPER, {"compute_capability": (8, 0)}, "cudnn", "fused kernel"),  # A100
         (HOPPER, {"dtype": "float32"}, "xla", "bfloat16 or float16"),
         (HOPPER, {"head_dim": 50}, "xla", "multiple of 8 up to 128, got 50"),
         (HOPPER, {"head_dim": 136}, "xla", "multiple of 8 up to 128, got 136"),

@@ -180,6 +180,11 @@ def test_a_checkpoint_of_an_earlier_version_is_restored_and_that_is_said(run, ca
     assert "without checksums" in capsys.readouterr().err
 
 
+def test_as_many_checkpoints_as_asked_for_are_kept(run):
+    save(run, 9, 12)  # keeps three
+    assert run.steps() == [6, 9, 12]
+
+
 def test_a_checkpoint_beyond_those_to_keep_is_cleaned_away(run):
     """A process that was killed between a save and the removal of an older one leaves it."""
     save(run, 9)

@@ -197,6 +197,45 @@ def test_training_mixes_pictures_and_targets_alike():
     assert float(objective.loss({}, {}, batch, None, False)[0]) == pytest.approx(0, abs=1e-6)
 
 
+class Constant(nn.Module):
+    """A model that says the same of every image."""
+
+    logits: tuple[float, ...]
+
+    @nn.compact
+    def __call__(self, images, train=False):
+        return jnp.broadcast_to(jnp.array(self.logits), (len(images), len(self.logits)))
+
+
+def loss_of_the_first(objective, labels):
+    """The training loss of the first of two images, and the share of it that is its own."""
+    batch = {"image": jnp.zeros((2, 1, 1, 1)), "label": jnp.array(labels)}
+    rng = jax.random.key(3)
+    loss_sum, *_ = objective.loss({}, {}, {**batch, "mask": jnp.array([1.0, 0.0])}, rng, True)
+    share = float(objective.mixed(batch["image"], rng, True)[1])
+    assert 0.05 < share < 0.45  # so that it makes a difference whose image, label or weight it is
+    return float(loss_sum), share
+
+
+def test_a_mixed_image_weighs_what_its_classes_do():
+    """Without a preference for any of two classes the loss is ln 2 for each, times the weight."""
+    objective = Supervised(Constant((0.0, 0.0)), mixing=Mixing(1.0), class_weights=(3.0, 0.5))
+    found, share = loss_of_the_first(objective, [0, 1])
+    assert found == pytest.approx(np.log(2) * (share * 3 + (1 - share) * 0.5), rel=1e-5)
+
+
+def test_several_labels_of_a_mixed_image_are_mixed():
+    """With logit z the binary cross-entropy is ln(1 + e^z) - z * target."""
+    logits = np.array([2.0, -1.0, 0.5])
+    objective = Supervised(
+        Constant(tuple(logits)), kind="sigmoid", mixing=Mixing(1.0), multi_label=True
+    )
+    own, partner = np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])
+    found, share = loss_of_the_first(objective, [own, partner])
+    targets = share * own + (1 - share) * partner
+    assert found == pytest.approx(np.mean(np.log1p(np.exp(logits)) - logits * targets), rel=1e-5)
+
+
 def test_the_rank_counts_what_is_more_probable_and_the_first_of_equals_comes_first():
     _, outputs = evaluated(
         Supervised(Given()), [[1.0, 3.0, 2.0], [2.0, 2.0, 2.0], [2.0, 2.0, 2.0]], [0, 0, 2]

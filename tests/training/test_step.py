@@ -130,6 +130,15 @@ class Root(Linear):
         return jnp.sqrt(params["w"]), jnp.float32(1.0), {}, model_state
 
 
+class Draws(Linear):
+    """Its metrics are a random number of the part, and its square."""
+
+    def loss(self, params, model_state, batch, rng, train):
+        drawn = jax.random.uniform(rng)
+        metrics = {"drawn": drawn, "square": drawn**2}
+        return 0 * params["w"], jnp.float32(1.0), metrics, model_state
+
+
 def state_of(optimizer, w=0.0, average=False):
     params = {"w": jnp.float32(w)}
     return TrainState(
@@ -179,6 +188,14 @@ def test_parts_of_a_batch_give_the_gradient_of_the_whole(tiny_config):
         # Of numbers that nearly cancel, the last bits are noise: compared with the largest.
         for a, b in zip(jax.tree.leaves(found[0]), jax.tree.leaves(other), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6 * max(1, float(abs(a).max())))
+
+
+def test_parts_of_a_batch_draw_random_numbers_of_their_own():
+    """The variance of four equal numbers would be 0; that of uniform ones is 1/12 in the mean."""
+    state = state_of(optax.sgd(1.0)).replace(totals=zero_totals(("drawn", "square")))
+    batch = {"image": jnp.zeros((8, 1, 1, 1))}
+    _, sums, _ = accumulated_gradient(Draws(), PLAIN, state, batch, jax.random.key(0), 4)
+    assert float(sums["square"] / 4 - (sums["drawn"] / 4) ** 2) > 0.01
 
 
 def test_the_gradient_is_clipped_once_after_it_is_averaged():

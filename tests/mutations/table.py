@@ -1,0 +1,289 @@
+"""Small mistakes that tests have to notice: one line of the package each, and what it breaks.
+
+Every one was made once, here or elsewhere, or could be made in a tired minute; none ends in an
+error of its own. `run.py` makes them one by one in a copy of the tree and runs the nearest tests.
+"""
+
+from typing import NamedTuple
+
+
+class Mutation(NamedTuple):
+    """One mistake.
+
+    name: short, for `--only`.
+    breaks: consequence, in a few words.
+    file: of the package, without `vit_jax/`.
+    old, new: text that stands exactly once in the file, and what it becomes.
+    tests: the nearest ones, as arguments of pytest; paths begin below `tests/`.
+    """
+
+    name: str
+    breaks: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+MUTATIONS = (
+    # ----------------------------------------------------------------------------------------- data
+    Mutation(
+        "exif-ignored",
+        "photographs taken upright lie on their side",
+        "data/decode.py",
+        "return image.getexif().get(ExifTags.Base.Orientation)",
+        "return None",
+        "data/test_decode.py -k exif",
+    ),
+    Mutation(
+        "alpha-on-black",
+        "what is transparent is black",
+        "data/transparency.py",
+        'Image.new("RGBA", image.size, "white")',
+        'Image.new("RGBA", image.size, "black")',
+        "data/test_transparency.py",
+    ),
+    Mutation(
+        "table-class-order",
+        "classes of a table are numbered as they come, differently for a sorted copy",
+        "data/tables.py",
+        'or sorted({name for names in splits["train"].values() for name in names})',
+        'or list({name: 0 for names in splits["train"].values() for name in names})',
+        "data/test_tables.py -k 'csv_as or order'",
+    ),
+    Mutation(
+        "labels-not-in-fingerprint",
+        "a label that is corrected in the middle of a run goes unnoticed",
+        "data/sources.py",
+        "    content.update(labels.tobytes())\n",
+        "",
+        "data/test_tables.py -k fingerprint",
+    ),
+    Mutation(
+        "every-epoch-alike",
+        "examples come in the same order in every epoch",
+        "data/order.py",
+        "np.random.default_rng((FOR_ORDER, seed, epoch))",
+        "np.random.default_rng((FOR_ORDER, seed, 0))",
+        "data/test_order.py",
+    ),
+    Mutation(
+        "padding-is-no-padding",
+        "evaluation counts the rows that fill the last batch",
+        "data/pipeline.py",
+        "mask.append(example is not self.padding)",
+        "mask.append(True)",
+        "data/test_pipeline.py -k evaluation",
+    ),
+    Mutation(
+        "half-steps-rounded-down",
+        "durations are up to a step too short",
+        "durations.py",
+        "math.floor(exact + 0.5)",
+        "math.floor(exact)",
+        "test_durations.py",
+    ),
+    # --------------------------------------------------------------------------------------- models
+    Mutation(
+        "prefix-positions-lost",
+        "the class token has no position once positions are resized",
+        "models/positions.py",
+        "return jnp.concatenate([in_front, resized], axis=1)",
+        "return jnp.concatenate([0 * in_front, resized], axis=1)",
+        "models/test_positions.py -k prefix",
+    ),
+    Mutation(
+        "rotary-axes-exchanged",
+        "rows are rotated as columns",
+        "models/rotary.py",
+        "np.concatenate([columns * frequencies, rows * frequencies], axis=1)",
+        "np.concatenate([rows * frequencies, columns * frequencies], axis=1)",
+        "models/test_rotary.py",
+    ),
+    Mutation(
+        "drop-path-not-rescaled",
+        "kept branches are too small in training",
+        "models/layers.py",
+        "jnp.where(kept, x / divisor, ",
+        "jnp.where(kept, x, ",
+        "models/test_layers.py -k drop_path",
+    ),
+    Mutation(
+        "swin-without-mask",
+        "shifted windows see across the edge of the image",
+        "models/swin_block.py",
+        "mask = windows.mask()",
+        "mask = None",
+        "models/test_windows.py -k any_map",
+    ),
+    Mutation(
+        "gpu-bound-off-by-one",
+        "A100 cards do without the fused kernel",
+        "models/attention_kernels.py",
+        "(call.compute_capability or (0, 0)) < (8, 0)",
+        "(call.compute_capability or (0, 0)) <= (8, 0)",
+        "models/test_attention_kernels.py -k auto_takes",
+    ),
+    Mutation(
+        "channels-not-rescaled",
+        "weights for colour give other magnitudes with more channels",
+        "weights/adapt.py",
+        "return repeated * np.float32(old / channels)",
+        "return repeated",
+        "weights/test_adapt.py -k channels",
+    ),
+    # ------------------------------------------------------------------------------------- training
+    Mutation(
+        "late-warm-up",
+        "the peak of the learning rate comes one step late",
+        "training/schedules.py",
+        "warmup_steps=warmup,",
+        "warmup_steps=warmup + 1,",
+        "training/test_schedules.py",
+    ),
+    Mutation(
+        "norms-decayed",
+        "weight decay shrinks norms and biases too",
+        "training/optimizer.py",
+        "optax.add_decayed_weights(settings.weight_decay, decay_mask)",
+        "optax.add_decayed_weights(settings.weight_decay)",
+        "training/test_optimizer.py -k decay_shrinks",
+    ),
+    Mutation(
+        "layer-decay-off-by-one",
+        "the head learns faster than it should, and so does every block",
+        "training/groups.py",
+        "settings.layer_decay ** (depth + 1 - layer)",
+        "settings.layer_decay ** (depth - layer)",
+        "training/test_groups.py -k layer_decay",
+    ),
+    Mutation(
+        "targets-not-smoothed",
+        "label smoothing takes from the true class and gives to none",
+        "training/objectives.py",
+        "targets = optax.smooth_labels(targets, smoothing)",
+        "targets = (1 - smoothing) * targets",
+        "training/test_objectives.py -k smoothed",
+    ),
+    Mutation(
+        "labels-not-mixed",
+        "MixUp and CutMix mix images and keep labels",
+        "training/mixing.py",
+        "return weight * targets + (1 - weight) * _partners(targets)",
+        "return targets",
+        "training/test_mixing.py -k stored_rows",
+    ),
+    Mutation(
+        "several-labels-not-mixed",
+        "the same, where images have several labels",
+        "training/objectives.py",
+        "return targets if own_share is None else",
+        "return targets if own_share is None or self.multi_label else",
+        "training/test_objectives.py -k mixed",
+    ),
+    Mutation(
+        "class-weights-not-mixed",
+        "a mixed image weighs what the class of one of the two does",
+        "training/objectives.py",
+        "return weights if own_share is None else mix_targets(weights[:, None], own_share)[:, 0]",
+        "return weights",
+        "training/test_objectives.py -k mixed",
+    ),
+    Mutation(
+        "parts-share-random-numbers",
+        "all parts of an accumulated batch drop and mix alike",
+        "training/step.py",
+        "keys = jax.random.split(rng, parts)",
+        "keys = jnp.broadcast_to(rng, (parts,))",
+        "training/test_step.py -k random_numbers",
+    ),
+    Mutation(
+        "soft-loss-unscaled",
+        "a high temperature makes the teacher quiet",
+        "training/distillation.py",
+        "return self.temperature**2 * jnp.sum(",
+        "return jnp.sum(",
+        "training/test_distillation.py -k soft_loss",
+    ),
+    Mutation(
+        "resume-skips-a-batch",
+        "a resumed run never sees one of its batches",
+        "training/experiment.py",
+        "start_step=start_step,",
+        "start_step=start_step + (start_step > 0),",
+        "goldens/test_golden_runs.py -k straight_through",
+    ),
+    Mutation(
+        "rate-of-the-next-step",
+        "the log shows the learning rate of one step later",
+        "training/loop.py",
+        "max(int(updates) - 1, 0)",
+        "int(updates)",
+        "goldens/test_golden_runs.py -k learning_rate",
+    ),
+    Mutation(
+        "one-checkpoint-too-many",
+        "runs take more room than asked for",
+        "training/checkpoints.py",
+        "LatestN(keep)",
+        "LatestN(keep + 1)",
+        "training/test_checkpoints.py -k as_many",
+    ),
+    # ---------------------------------------------------------------------- evaluation and commands
+    Mutation(
+        "padding-counted",
+        "padding is among the predictions",
+        "training/evaluate.py",
+        'np.concatenate([row["mask"] for row in rows]) > 0',
+        'np.concatenate([row["mask"] for row in rows]) >= 0',
+        "training/test_evaluate.py",
+    ),
+    Mutation(
+        "top-six",
+        "top-5 accuracy forgives one class more",
+        "training/metrics.py",
+        "np.mean((self.rank < TOP)",
+        "np.mean((self.rank <= TOP)",
+        "training/test_metrics.py",
+    ),
+    Mutation(
+        "best-is-last",
+        "--checkpoint=best takes the last one",
+        "runs.py",
+        'wanted = best if which == "best" else which',
+        'wanted = steps[-1] if which == "best" else which',
+        "test_runs.py",
+    ),
+    Mutation(
+        "binary-classes-exchanged",
+        "a model of one output names the other class",
+        "deploy/classifier.py",
+        "np.concatenate([1 - yes, yes], axis=-1)",
+        "np.concatenate([yes, 1 - yes], axis=-1)",
+        "deploy/test_classifier.py -k single_output",
+    ),
+    Mutation(
+        "predict-ignores-raw",
+        "predict --raw answers with the average",
+        "commands/predict.py",
+        "load(run, parse_checkpoint(checkpoint), raw=raw)",
+        "load(run, parse_checkpoint(checkpoint))",
+        "test_cli_raw.py -k 'predict'",
+    ),
+    Mutation(
+        "evaluate-ignores-raw",
+        "evaluate --raw measures the average",
+        "commands/using.py",
+        "read_variables(parse_checkpoint(checkpoint), raw=raw)",
+        "read_variables(parse_checkpoint(checkpoint))",
+        "test_cli_raw.py -k 'evaluate'",
+    ),
+    Mutation(
+        "rollout-without-identity",
+        "rollout leaves the residual paths out",
+        "analysis/attention.py",
+        "mixed += residual * np.eye(tokens)",
+        "mixed += 0 * np.eye(tokens)",
+        "analysis/test_attention_analysis.py -k rollout_is",
+    ),
+)
