@@ -126,3 +126,5 @@ def test_pages_that_are_made_hold_everything(made):
     assert "| 86,567,656 |" in base
     for name in ("create_model", "load", "load_pretrained"):
         assert f"::: vit_jax.{name}\n" in made["reference/api/vit_jax.md"]
+    for name in ("swin.Swin", "pvt.PVT", "ViT"):
+        assert made["reference/api/models.md"].count(f"::: vit_jax.models.{name}\n") == 1

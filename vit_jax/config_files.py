@@ -82,7 +82,7 @@ def _missing(written: str) -> str:
     own = f"{folder} has {', '.join(siblings)}, and the" if folder and siblings else "The"
     return (
         f"there is no config file {shown(written)}{what}{hint or '.'} {own} package has "
-        f"{', '.join(known)}"
+        f"{', '.join(known) or 'none'}"
     )
 
 

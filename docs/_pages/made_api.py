@@ -1,4 +1,4 @@
-"""Reference pages of the Python API: what the packages export, and what the guides import.
+"""Reference pages of the Python API: what packages export and guides import, and architectures.
 
 mkdocstrings reads docstrings and signatures; this file decides which names have a place.
 """
@@ -8,6 +8,9 @@ import importlib
 import re
 from collections.abc import Callable
 from pathlib import Path
+
+import vit_jax.models
+from vit_jax.models.registry import MODELS
 
 DOCS = Path(__file__).parents[1]
 
@@ -52,6 +55,10 @@ def _members() -> dict[str, list[str]]:
     found = _imported_in_guides()
     for name, names in _ALSO.items():
         found.setdefault(name, set()).update(names)
+    for architecture in {preset.architecture for preset in MODELS.values()}:
+        module, name = architecture.__module__, architecture.__name__
+        if module.startswith("vit_jax.models.") and name not in vit_jax.models.__all__:
+            found.setdefault(module, set()).add(name)
     for package in {package for _, packages, _ in _TOPICS.values() for package in packages}:
         exported = getattr(importlib.import_module(package), "__all__", ())
         found.setdefault(package, set()).update(exported)
