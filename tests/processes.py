@@ -7,9 +7,17 @@ ROOT = Path(__file__).parents[1]
 
 
 def on_devices(count: int) -> dict[str, str]:
-    """The environment of a process that sees `count` devices and imports the package from here."""
+    """The environment of a process that sees `count` devices and imports the package from here.
+
+    It compiles everything itself: see `compile_anew_where_unsafe`.
+    """
     flags = [os.environ.get("XLA_FLAGS", ""), f"--xla_force_host_platform_device_count={count}"]
-    return {**os.environ, "XLA_FLAGS": " ".join(flags).strip(), "PYTHONPATH": str(ROOT)}
+    return {
+        **os.environ,
+        "XLA_FLAGS": " ".join(flags).strip(),
+        "PYTHONPATH": str(ROOT),
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+    }
 
 
 def compiled_for_speed(monkeypatch) -> None:

@@ -94,6 +94,7 @@ def report(data_dir, tmp_path_factory):
     arguments = json.dumps([list(changes.items()), MESHES, str(folder / "run")])
     # A folder of compiled programs, of which these must make no use: see compile_cache.py.
     cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
+             "JAX_ENABLE_COMPILATION_CACHE": "true",
              "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}  # fmt: skip
     process = subprocess.run(
         [sys.executable, "-c", SCRIPT, arguments],

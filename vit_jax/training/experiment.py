@@ -5,6 +5,7 @@ Building it runs every check there is and compiles nothing, so a mistake shows w
 
 import dataclasses
 import functools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -127,8 +128,8 @@ class Experiment:
         """The train state before the first step, made on the devices where it stays."""
         # The program runs once, and optimizing its many draws is most of what it takes: on a CPU a
         # lower level, which gives the same bits, saves a third of that.
-        cpu = self.mesh.devices.flat[0].platform == "cpu"
-        options = {"xla_backend_optimization_level": 1} if cpu else None
+        level, cpu = "xla_backend_optimization_level", self.mesh.devices.flat[0].platform == "cpu"
+        options = {level: 1} if cpu and level not in os.environ.get("XLA_FLAGS", "") else None
         make = jax.jit(self._make_state, out_shardings=self.shardings, compiler_options=options)
         key = random_keys(self.config.seed)[0]
         if self.start is None:
