@@ -69,7 +69,9 @@ def test_every_link_leads_somewhere(page, made):
 def test_every_page_is_in_the_navigation_once(made):
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     listed = re.findall(r"[\w/]+\.md", navigation)
-    assert sorted(listed) == sorted([*(p.relative_to(DOCS).as_posix() for p in PAGES), *made])
+    committed = [page.relative_to(DOCS).as_posix() for page in PAGES]
+    notebooks = [f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.ipynb")]
+    assert sorted(listed) == sorted([*committed, *made, *notebooks])
 
 
 @pytest.mark.parametrize("page", TEXTS, ids=name_of)
@@ -128,3 +130,9 @@ def test_pages_that_are_made_hold_everything(made):
         assert f"::: vit_jax.{name}\n" in made["reference/api/vit_jax.md"]
     for name in ("swin.Swin", "pvt.PVT", "ViT"):
         assert made["reference/api/models.md"].count(f"::: vit_jax.models.{name}\n") == 1
+
+
+def test_the_citation_is_of_this_version():
+    from vit_jax import __version__
+
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")

@@ -1,7 +1,8 @@
-"""Hooks of MkDocs: pages that are made while the site is built, and links to the repository.
+"""Hooks of MkDocs: pages that are made while the site is built, notebooks, links to the repository.
 
 The committed pages are written to be read in the repository too, so a link to a notebook or to
-CONTRIBUTING.md leaves the folder `docs`. In the site both are pages of their own.
+CONTRIBUTING.md leaves the folder `docs`. In the site both are pages of their own; a notebook is
+shown as it is stored, with its outputs, and never run.
 """
 
 import re
@@ -10,31 +11,44 @@ from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from nbconvert import MarkdownExporter
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 from made_pages import MADE  # noqa: E402
 
+# Links that leave the folder `docs`, and those of notebooks that lead into it.
 _OUTSIDE = re.compile(r"\]\((?:\.\./)+(notebooks/[^)#]+\.ipynb|CONTRIBUTING\.md|CHANGELOG\.md)")
+_TO_DOCS = re.compile(r"\]\(\.\./docs/")
 _IN_SITE = {"CONTRIBUTING.md": "contributing/index.md", "CHANGELOG.md": "changelog.md"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made, and the notebooks as they are."""
+    """Add the pages that are made, and the notebooks."""
     for path, make in MADE.items():
         files.append(File.generated(config, path, content=make()))
     for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        name = f"notebooks/{notebook.name}"
-        files.append(File.generated(config, name, abs_src_path=str(notebook)))
+        for path, content in _notebook(notebook).items():
+            files.append(File.generated(config, path, content=content))
     return files
 
 
-def on_page_markdown(markdown: str, page, config: MkDocsConfig, files: Files) -> str:
-    """Point links that leave the folder `docs` to where their targets are in the site."""
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Point links between `docs` and the rest of the repository to where that is in the site."""
     up = "../" * page.file.src_uri.count("/")
 
     def inside(link: re.Match) -> str:
-        return f"]({up}{_IN_SITE.get(link[1], link[1])}"
+        target = _IN_SITE.get(link[1], link[1].replace(".ipynb", ".md"))
+        return f"]({up}{target}"
 
-    return _OUTSIDE.sub(inside, markdown)
+    return _TO_DOCS.sub("](../", _OUTSIDE.sub(inside, markdown))
+
+
+def _notebook(path: Path) -> dict[str, str | bytes]:
+    """Return the page of a notebook and its images, by their paths in the site."""
+    names = {"output_files_dir": f"{path.stem}_files", "unique_key": path.stem}
+    page, resources = MarkdownExporter().from_filename(str(path), resources=names)
+    images = {f"notebooks/{name}": image for name, image in resources["outputs"].items()}
+    return {f"notebooks/{path.stem}.md": page, **images}
