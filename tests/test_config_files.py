@@ -50,6 +50,12 @@ def test_what_follows_the_last_colon_is_the_argument(elsewhere):
     assert find_config("digits:") == (ROOT / "configs" / "digits.py", "")
 
 
+@pytest.mark.parametrize("text", ["digits:7", "images:a"])  # the second has a keyword alone
+def test_an_argument_that_a_config_does_not_take_is_told(text):
+    with pytest.raises(UserError, match=r"\.py takes no argument, and '\w' stands after its colon"):
+        load_config(text)
+
+
 def test_a_file_that_exists_as_written_comes_first(elsewhere):
     (elsewhere / "configs").mkdir()
     (elsewhere / "configs" / "digits.py").write_text(OWN)
@@ -107,7 +113,7 @@ def test_the_command_lists_names_that_load(elsewhere, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(list_configs())
     assert "Real scanned digits" in next(line for line in lines if line.startswith("digits "))
-    assert main(["configs", "family/*", "--json"]) == 0
+    assert main(["configs", "FAMILY/*", "--json"]) == 0
     assert '"family/swin"' in capsys.readouterr().out
     assert main(["configs", "digts"]) == 2
     assert "did you mean 'digits'" in capsys.readouterr().err

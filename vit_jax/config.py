@@ -11,7 +11,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from typing import Any
@@ -164,6 +164,11 @@ def _run_recipe(recipe: str, init_from: Any) -> list[tuple[str, Any]]:
             raise UserError(f"{path} has no function get_config() that returns a configuration")
         arguments = [] if argument is None else [argument]
         asked = inspect.signature(module.get_config).parameters
+        if argument is not None and not _takes_argument(asked.values()):
+            raise UserError(
+                f"{path} takes no argument, and {shown(argument)} stands after its colon; leave "
+                "the colon and what follows away"
+            )
         keywords = {"init_from": init_from} if "init_from" in asked else {}
         config = module.get_config(*arguments, **keywords)
         pairs = list(flatten(config)) if isinstance(config, Mapping | ConfigDict) else None
@@ -179,6 +184,16 @@ def _run_recipe(recipe: str, init_from: Any) -> list[tuple[str, Any]]:
             f"get_config() of {path} returned {type(config).__name__}, not a ConfigDict"
         )
     return pairs
+
+
+def _takes_argument(parameters: Iterable[inspect.Parameter]) -> bool:
+    """Return whether a function with these parameters may be called with a value alone."""
+    by_place = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.VAR_POSITIONAL,
+    )
+    return any(parameter.kind in by_place for parameter in parameters)
 
 
 def _set(config: ConfigDict, path: str, value: Any, source: str) -> None:

@@ -22,7 +22,7 @@ def configs(
     known = list_configs()
     names: dict[str, None] = {}
     for pattern in patterns or ["*"]:
-        found = fnmatch.filter(known, pattern)
+        found = [name for name in known if fnmatch.fnmatchcase(name, pattern.lower())]
         if not found:
             hint = nearest(pattern.strip("*"), known) or f"; there are {', '.join(known)}"
             raise UserError(f"no config is called {pattern!r}{hint}")
