@@ -1,4 +1,4 @@
-"""Small mistakes that tests have to notice: one line of the package each, and what it breaks.
+"""Small mistakes that tests have to notice: a line of the package each, and what it breaks.
 
 Every one was made once, here or elsewhere, or could be made in a tired minute; none ends in an
 error of its own. `run.py` makes them one by one in a copy of the tree and runs the nearest tests.
@@ -212,6 +212,22 @@ MUTATIONS = (
         "start_step=start_step,",
         "start_step=start_step + (start_step > 0),",
         "goldens/test_golden_runs.py -k straight_through",
+    ),
+    Mutation(
+        "accumulation-ignored",
+        "a batch that should be computed in parts does not fit into memory",
+        "training/experiment.py",
+        "accumulate=self.config.accumulate,\n            ema",
+        "ema",
+        "training/test_experiment.py -k step",
+    ),
+    Mutation(
+        "head-of-other-classes",
+        "fine-tuning keeps the head where only the order of the classes is another",
+        "training/start.py",
+        "other_classes = mine != theirs",
+        "other_classes = sorted(mine) != sorted(theirs)",
+        "training/test_start.py -k another_order",
     ),
     Mutation(
         "rate-of-the-next-step",

@@ -9,11 +9,11 @@ from tests.mutations.table import MUTATIONS
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-def test_a_mistake_can_be_made_in_one_line_and_its_tests_are_there(mutation):
+def test_a_mistake_can_be_made_and_its_tests_are_there(mutation):
     source = (ROOT / "vit_jax" / mutation.file).read_text()
     changed = mutated(source, mutation)
     compile(changed, mutation.file, "exec")
-    assert changed != source and len(mutation.old.splitlines()) == 1
+    assert changed != source
     files = [word for word in mutation.tests.split() if word.endswith(".py")]
     assert files and all((ROOT / "tests" / file).is_file() for file in files)
 

@@ -11,12 +11,14 @@ from flax.traverse_util import flatten_dict
 from PIL import Image
 
 from vit_jax.config import load_config
+from vit_jax.data import Preprocessing
 from vit_jax.deploy import convert, load
 from vit_jax.errors import UserError
-from vit_jax.runs import RunFolder
+from vit_jax.runs import ModelRecord, RunFolder
 from vit_jax.training import fit
 from vit_jax.training.experiment import build
-from vit_jax.training.start import open_start
+from vit_jax.training.start import Start, open_start
+from vit_jax.weights.adapt import parameter_shapes
 
 SHORT = {
     "batch_size": "8",
@@ -86,6 +88,18 @@ def test_other_classes_get_a_head_of_zeros_and_the_rest_keeps_its_bits(
     jax.tree.map(np.testing.assert_array_equal, state.params, state.ema_params)
     assert experiment.record.name == finished_run.read_model().name
     assert experiment.preprocessing == finished_run.read_model().preprocessing
+
+
+def test_the_same_classes_in_another_order_are_other_classes():
+    fields = {"num_classes": 3, "image_size": 8, "patch_size": 8}
+    fields |= {"width": 4, "depth": 1, "heads": 1}
+    names = ("ant", "bee", "cat")
+    record = ModelRecord("ViT", fields, Preprocessing((8, 8)), names)
+    model = record.create_model()
+    params = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), parameter_shapes(model))
+    start = Start("weights", record, {"params": params})
+    assert start.fit(model, names).fresh == ()
+    assert start.fit(model, ("bee", "ant", "cat")).fresh == ("head/bias", "head/kernel")
 
 
 def test_what_is_new_is_said_and_learned(config, pictures, tmp_path, capsys):
