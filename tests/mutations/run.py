@@ -3,7 +3,8 @@
     python -m tests.mutations.run
     python -m tests.mutations.run --only late-warm-up --only exif-ignored
 
-Prints a line for each, and fails where a mistake survives.
+Prints a line for each, and fails where a mistake survives. Tests that fail anyway
+notice everything, so run them first.
 """
 
 import argparse
