@@ -15,7 +15,7 @@ import pytest
 from tests.processes import on_devices
 from vit_jax.training.experiment import build
 from vit_jax.training.state import BadSteps, TrainState, zero_totals
-from vit_jax.training.step import accumulated_gradient, make_train_step
+from vit_jax.training.step import accumulated_gradient, if_good, make_train_step
 
 ROOT = Path(__file__).parents[2]
 
@@ -247,3 +247,18 @@ def test_a_finite_loss_with_a_gradient_that_is_not_is_a_bad_step_too():
     [state] = steps_of(optax.sgd(1.0), [[0.0]], objective=Root(), w=0.0)
     assert state.params["w"] == 0.0
     assert state.bad_steps.CAUSES[state.bad_steps.cause] == "the gradient"
+
+
+@pytest.mark.parametrize("branch", [True, False])
+@pytest.mark.parametrize("good", [True, False])
+def test_a_bad_step_keeps_what_was_there_by_branch_or_selection(branch, good):
+    kept = {"w": jnp.array([1.0, -0.0, jnp.inf]), "count": jnp.int32(3)}
+
+    def update(kept):
+        return {"w": kept["w"] * jnp.nan, "count": kept["count"] + 1}
+
+    step = jax.jit(lambda good, kept: if_good(good, update, kept, branch=branch))
+    changed = step(jnp.bool_(good), kept)
+    assert changed["count"] == (4 if good else 3)
+    expected = np.full(3, np.nan) if good else kept["w"]
+    np.testing.assert_array_equal(changed["w"], expected)

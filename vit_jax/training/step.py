@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from vit_jax.data import Preprocessing
 from vit_jax.training.objectives import Batch, Objective
@@ -57,27 +57,44 @@ def make_train_step(
         bad_steps = state.bad_steps.after(state.step + 1, sums["loss"], grad_norm)
         good = bad_steps.in_row == 0
 
-        updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
-        ema_params = state.ema_params
-        if ema_params is not None:
-            decay = ema_decay(ema, state.updates + 1)
-            ema_params = optax.incremental_update(params, ema_params, 1.0 - decay)
+        def update(kept: dict[str, Any]) -> dict[str, Any]:
+            updates, opt_state = optimizer.update(gradient, kept["opt_state"], kept["params"])
+            params = optax.apply_updates(kept["params"], updates)
+            ema_params = kept["ema_params"]
+            if ema_params is not None:
+                decay = ema_decay(ema, state.updates + 1)
+                ema_params = optax.incremental_update(params, ema_params, 1.0 - decay)
+            news = {"steps": 1.0, "grad_norm": grad_norm, **sums}
+            return {
+                "params": params,
+                "ema_params": ema_params,
+                "opt_state": opt_state,
+                "model_state": model_state,
+                "totals": {name: total + news[name] for name, total in kept["totals"].items()},
+            }
 
-        news = {"steps": 1.0, "grad_norm": grad_norm, **sums}
-        changed = {
-            "params": params,
-            "ema_params": ema_params,
-            "opt_state": opt_state,
-            "model_state": model_state,
-            "totals": {name: total + news[name] for name, total in state.totals.items()},
-        }
-        kept = {name: getattr(state, name) for name in changed}
-        changed = jax.tree.map(lambda new, old: jnp.where(good, new, old), changed, kept)
+        names = ("params", "ema_params", "opt_state", "model_state", "totals")
+        kept = {name: getattr(state, name) for name in names}
+        changed = if_good(good, update, kept, branch=on_cpu)
         return state.replace(step=state.step + 1, bad_steps=bad_steps, **changed)
 
+    on_cpu = all(device.platform == "cpu" for device in shardings.step.device_set)
     compiled = jax.jit(train_step, donate_argnums=0, out_shardings=shardings)
     return compiled if constants is None else functools.partial(compiled, constants=constants)
+
+
+def if_good(good: Bool[Array, ""], update: Callable[[Any], Any], kept: Any, *, branch: bool) -> Any:
+    """Return `update(kept)` where the step is good, and `kept` as it is where it is bad.
+
+    Args:
+        branch: compute one of the two, rather than both and select every element. On a CPU the
+            selects keep XLA from fusing the update into one pass: without a branch a step takes
+            1.24 times as long for ViT-Ti/16 at batch 8, and 1.05 times for a ViT of 28 pixels at
+            batch 128. On an accelerator a branch makes the host wait until `good` is known.
+    """
+    if branch:
+        return jax.lax.cond(good, update, lambda kept: kept, kept)
+    return jax.tree.map(lambda new, old: jnp.where(good, new, old), update(kept), kept)
 
 
 def make_gradient(
