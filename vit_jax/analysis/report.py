@@ -33,7 +33,7 @@ from vit_jax.analysis.plots import curves, draw_figures
 from vit_jax.config import default_config, flatten
 from vit_jax.data import Source
 from vit_jax.errors import UserError
-from vit_jax.models.cost import cost
+from vit_jax.models.cost import Cost, cost
 from vit_jax.presets import PRESETS
 from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunFolder
 from vit_jax.text import counted
@@ -75,15 +75,16 @@ def write_report(run: RunFolder, lines: Sequence[dict[str, Any]] | None = None) 
     lines = check_reportable(run, lines)
     config = run.read_config()
     name = run.path.resolve().name
+    size = cost(run.read_model().create_model())
     sections = [
-        Section("Results", [cards(_key_figures(run, lines)), _command(run), _results(lines)]),
+        Section("Results", [cards(_key_figures(size, lines)), _command(run), _results(lines)]),
         Section("Training curves", [_curves(lines)]),
         Section("Errors", list(_errors(run))),
         Section("Calibration", list(calibration_parts(run, config))),
         Section("Accuracy by class size", list(_class_sizes(run))),
         Section("Attention", list(_attention(run))),
         Section("Diagnostics", list(_inside(run))),
-        Section("Hardware", [table(_cost(run, config, lines)), table(_provenance(run, config))]),
+        Section("Hardware", [table(_cost(size, config, lines)), table(_provenance(run, config))]),
         Section("Configuration", [_settings(config)]),
     ]
     run.figures.mkdir(parents=True, exist_ok=True)
@@ -126,7 +127,7 @@ def _headline(run: RunFolder, config: dict[str, Any], lines: Sequence[dict[str, 
     )
 
 
-def _key_figures(run: RunFolder, lines: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
+def _key_figures(size: Cost, lines: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
     """The last evaluation, the size of the model and the time of training."""
     evaluations = [line for line in lines if line["kind"] in (EVALUATE, RESULT)]
     for line in evaluations[-1:]:
@@ -139,8 +140,7 @@ def _key_figures(run: RunFolder, lines: Sequence[dict[str, Any]]) -> Iterator[tu
                 yield f"{line['split']} {_words(metric)}", _value(metric, line[metric]), interval
         if "loss" in line:
             yield f"{line['split']} loss", _value("loss", line["loss"]), ""
-    numbers = cost(run.read_model().create_model())
-    yield "parameters", f"{numbers.parameters:,}", f"{numbers.macs / 1e6:,.1f} MMACs an image"
+    yield "parameters", f"{size.parameters:,}", f"{size.macs / 1e6:,.1f} MMACs an image"
     if elapsed := _elapsed(lines):
         yield "training time", elapsed, f"{lines[-1]['epoch']:.1f} epochs"
 
@@ -184,15 +184,14 @@ def _results(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def _cost(
-    run: RunFolder, config: dict[str, Any], lines: Sequence[dict[str, Any]]
+    size: Cost, config: dict[str, Any], lines: Sequence[dict[str, Any]]
 ) -> list[tuple[str, str]]:
     """Size of the model, and time and memory of the run."""
-    numbers = cost(run.read_model().create_model())
     training = [line for line in lines if line["kind"] == TRAIN]
     step = lines[-1]["step"]
     rows = [
-        ("parameters", f"{numbers.parameters:,}"),
-        ("multiply-adds per image, forward", f"{numbers.macs:,}"),
+        ("parameters", f"{size.parameters:,}"),
+        ("multiply-adds per image, forward", f"{size.macs:,}"),
         ("steps", f"{step:,}"),
         ("training images processed", f"{step * config['batch_size']:,}"),
     ]
