@@ -50,6 +50,7 @@ def make_train_step(
     gradient_of = make_gradient(
         objective, preprocessing, seed=seed, accumulate=accumulate, trainable=trainable
     )
+    on_cpu = all(device.platform == "cpu" for device in shardings.step.device_set)
 
     def train_step(state: TrainState, batch: Batch, constants: Any = None) -> TrainState:
         gradient, sums, model_state = gradient_of(state, batch, constants)
@@ -78,7 +79,6 @@ def make_train_step(
         changed = if_good(good, update, kept, branch=on_cpu)
         return state.replace(step=state.step + 1, bad_steps=bad_steps, **changed)
 
-    on_cpu = all(device.platform == "cpu" for device in shardings.step.device_set)
     compiled = jax.jit(train_step, donate_argnums=0, out_shardings=shardings)
     return compiled if constants is None else functools.partial(compiled, constants=constants)
 
