@@ -1,9 +1,8 @@
 """What tests hand to the processes that they start."""
 
 import os
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests.folders import ROOT
 
 
 def on_devices(count: int) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from benchmarks.accelerator import NAMES, run_part, run_parts
 from benchmarks.accelerator import Row as TableRow
 from benchmarks.alternation import Row, Turn, check_equal, format_rows
 from benchmarks.peers import Case, check_installed
+from tests.folders import ROOT
 from vit_jax.errors import UserError
 
 
@@ -18,7 +18,7 @@ def run_benchmark(name, *options):
     """What a benchmark prints; it runs in a process of its own, as for a reader."""
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{name}", *options],
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=300,

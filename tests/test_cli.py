@@ -5,17 +5,16 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from tests.folders import ROOT
 from tests.processes import on_devices
 from vit_jax.cli import main
 from vit_jax.runs import RunFolder
 
-ROOT = Path(__file__).parents[1]
 DIGITS = f"--config={ROOT / 'configs' / 'digits.py'}"
 
 

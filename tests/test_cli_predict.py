@@ -7,17 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import vit_jax
+from tests.folders import ROOT
 from vit_jax.cli import main
 from vit_jax.deploy.classifier import Classifier
-
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")

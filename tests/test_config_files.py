@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.folders import ROOT
 from vit_jax.cli import main
 from vit_jax.config import load_config
 from vit_jax.config_files import config_folder, find_config, list_configs, summary
 from vit_jax.errors import UserError
 
-ROOT = Path(__file__).parents[1]
 OWN = "from vit_jax.config import default_config\n\n\ndef get_config(seed=1):\n" + (
     "    config = default_config()\n    config.seed = int(seed)\n    return config\n"
 )

@@ -5,14 +5,14 @@ import importlib
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.folders import ROOT
 from vit_jax.data import open_source
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = ROOT / "docs"
 PAGES = (
     *("index.md", "looking_inside.md", "robustness.md"),
     *("contributing/one_batch.md", "contributing/data_source.md"),

@@ -1,11 +1,11 @@
 """Imports point down: docs/contributing/architecture.md has the same floors for people."""
 
 import ast
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.folders import ROOT
+
 FLOORS = {"runs": 1, "weights": 2, "training": 3, "deploy": 3, "analysis": 4}
 FLOORS |= {"commands": 5, "cli": 5, "__main__": 5}  # whatever is not named here is on floor 0
 PACKAGES = ("models", "data", "weights", "training", "deploy", "analysis", "commands")

@@ -1,15 +1,14 @@
 """Whatever value a key is given, it is taken or refused in one short sentence."""
 
-from pathlib import Path
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.folders import CONFIGS
 from vit_jax.config import flatten, load_config
 from vit_jax.errors import UserError
 from vit_jax.keys import KEYS
 
-CONFIG = Path(__file__).parents[1] / "configs" / "digits.py"
+CONFIG = CONFIGS / "digits.py"
 TEXTS = (
     *("nan", "-0.0", "1e400", "5e-324", "0x10", "1_000", "٣", "\0", "\ud800", "(((", "[" * 500),
     *(

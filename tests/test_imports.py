@@ -2,9 +2,9 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests.folders import ROOT
+
 # What training needs, and what only other commands need.
 HEAVY = {
     *("grain", "tensorflow_datasets", "sklearn", "matplotlib", "optax", "pandas", "torch", "cv2"),

@@ -2,15 +2,14 @@
 
 import json
 import re
-from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.folders import ROOT
 from tests.processes import compiled_for_speed
 
-ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 # How many figures each notebook shows; a new notebook has to be entered here.

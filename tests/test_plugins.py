@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 from flax import linen as nn
 from PIL import Image
 
+from tests.folders import ROOT
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models.cost import cost
@@ -21,7 +21,6 @@ from vit_jax.plugins import import_plugins, module_names
 from vit_jax.runs import ModelRecord, RunFolder
 from vit_jax.weights.open import open_weights
 
-ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 [EXAMPLE] = re.findall(r"```python\n# tiny_conv.py\n(.*?)```", PAGE, flags=re.DOTALL)
 

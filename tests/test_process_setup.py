@@ -4,13 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.folders import ROOT
 from vit_jax import process_setup
 
-ROOT = Path(__file__).parents[1]
 WANTED = "glibc.malloc.hugetlb=1"
 # A program that may restart itself, on a system whose mode is in the file given first.
 PROGRAM = """

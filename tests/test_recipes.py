@@ -2,13 +2,13 @@
 
 import contextlib
 import math
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
+from tests.folders import ROOT
 from vit_jax.config import load_config
 from vit_jax.data import tfds_source
 from vit_jax.durations import Clock
@@ -17,7 +17,6 @@ from vit_jax.models import create_model, list_models
 from vit_jax.models.cost import cost
 from vit_jax.training.experiment import build
 
-ROOT = Path(__file__).parents[1]
 # What begins with trained weights has its test in training/test_start.py.
 RECIPES = sorted(set((ROOT / "configs").glob("*.py")) - {ROOT / "configs" / "finetune.py"})
 

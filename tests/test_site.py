@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.folders import ROOT
 from vit_jax.commands.app import app
 from vit_jax.config_files import find_config, list_configs
 from vit_jax.keys import KEYS
 from vit_jax.models import list_models, model_fields
 
-ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 TEXTS = [*PAGES, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))]

@@ -4,13 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.folders import ROOT
 from vit_jax.startup import STOPPED, stopping_signals
-
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture

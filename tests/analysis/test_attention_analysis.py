@@ -1,13 +1,13 @@
 """What is said of attention, by arithmetic that can be done by hand."""
 
 import json
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from flax import linen as nn
 
+from tests.folders import GOLDENS
 from vit_jax.analysis.attention import (
     Attention,
     Layer,
@@ -335,7 +335,7 @@ def test_a_call_that_does_not_ask_is_the_program_of_a_model_that_keeps_nothing(m
 
 def test_rollout_is_that_of_the_example():
     """Case V86: the identity added, rows that sum to 1, the last layer first in the product."""
-    example = json.loads((Path(__file__).parent / "data/rollout_L2_H2_T3.json").read_text())
+    example = json.loads((GOLDENS / "analysis/rollout_L2_H2_T3.json").read_text())
     weights = [np.array(layer)[None] for layer in example["attention"]]
     through = rollout(weights)
     np.testing.assert_allclose(through[0], example["rollout"], atol=1e-5)

@@ -1,15 +1,14 @@
 """Attention weights of other libraries' models, against what transformers says they are."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
+from tests.folders import GOLDENS
 from tests.weights.stored import stored, write_files
 from vit_jax.analysis.attention import look
 from vit_jax.weights.pretrained import read_pretrained
 
-GOLDEN = np.load(Path(__file__).parent / "data" / "attentions.npz")
+GOLDEN = np.load(GOLDENS / "analysis" / "attentions.npz")
 TOLERANCE = 2e-6
 
 

@@ -1,18 +1,18 @@
 """Corruptions, against `imagecorruptions` 1.1.2 and against what their definitions say."""
 
 import colorsys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import ndimage
 
+from tests.folders import GOLDENS
 from vit_jax.analysis.corruptions import CORRUPTIONS, GROUPS, SEVERITIES, blur, corrupt, digital
 from vit_jax.analysis.corruptions.frost import frost_textures
 from vit_jax.analysis.corruptions.sheet import draw_corruptions
 from vit_jax.errors import UserError
 
-GOLDEN = np.load(Path(__file__).parent / "data" / "corruptions.npz")
+GOLDEN = np.load(GOLDENS / "analysis" / "corruptions.npz")
 FROST = [GOLDEN[f"texture/{number}"] for number in range(5)]
 
 # Values are cut off to whole numbers, not rounded, so the last bit of a sum of 1 shows in even

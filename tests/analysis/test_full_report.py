@@ -4,12 +4,12 @@ import csv
 import json
 import os
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from tests.folders import ROOT
 from vit_jax.analysis import full_report
 from vit_jax.cli import main
 from vit_jax.runs import RunFolder
@@ -42,7 +42,6 @@ def sections(run):
     return {title for title in ALL if f"<h2>{title}</h2>" in page}
 
 
-ROOT = Path(__file__).parents[2]
 ALL = {"Errors", "Calibration", "Accuracy by class size", "Attention"}
 
 

@@ -5,19 +5,19 @@ import io
 import pickle
 import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
+from tests.folders import INPUTS
 from vit_jax.data import Augment, Preprocessing, decode
 from vit_jax.data.decode import decode_as
 from vit_jax.data.resize import fast_resize
 from vit_jax.errors import BadPicture, UserError
 
-IMAGES = Path(__file__).parent / "images"
+IMAGES = INPUTS / "images"
 GEOMETRY = {"rotate": 15, "shift": 0.1, "scale": 0.1, "shear": 0.2, "pad_crop": 2, "flip": 0.5}
 COLOURS = {"policy": "rand", "rand_n": 3, "color_jitter": 0.4, "erase": 0.5}
 ALL_ON = Augment(random_resized_crop=0.08, **GEOMETRY, flip_vertical=0.5, **COLOURS)

@@ -3,7 +3,6 @@
 import io
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,10 +10,11 @@ import pytest
 from PIL import ExifTags, Image
 from sklearn.datasets import load_sample_images
 
+from tests.folders import INPUTS
 from vit_jax.data import decode
 from vit_jax.errors import BadPicture, UserError
 
-IMAGES = Path(__file__).parent / "images"
+IMAGES = INPUTS / "images"
 WHITE = (255, 255, 255)
 
 

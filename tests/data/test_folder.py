@@ -7,18 +7,18 @@ import shutil
 import subprocess
 import sys
 import unicodedata
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from tests.folders import INPUTS
 from vit_jax.data import list_splits, open_source
 from vit_jax.data.decode import Decoding
 from vit_jax.errors import BadPicture, UserError
 
-CASES = Path(__file__).parent / "folders"
-IMAGES = Path(__file__).parent / "images"
+CASES = INPUTS / "folders"
+IMAGES = INPUTS / "images"
 
 
 @pytest.fixture

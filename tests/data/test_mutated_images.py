@@ -6,16 +6,16 @@ import resource
 import sys
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from tests.folders import INPUTS
 from vit_jax.data import decode
 from vit_jax.errors import BadPicture
 
-IMAGES = Path(__file__).parent / "images"
+IMAGES = INPUTS / "images"
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "TGA", "PCX", "SGI", "DDS", "ICO")
 FORMATS += ("QOI", "JPEG2000", "MPO", "AVIF", "ICNS")
 MUTATIONS = 1500

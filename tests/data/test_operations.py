@@ -1,16 +1,16 @@
 """The single operations against timm's, on the pictures and results of golden/make_golden.py."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from tests.folders import GOLDENS
 from vit_jax.data import operations
 from vit_jax.data.policies import AUTO, RAND, RAND_INCREASING
 
-GOLDEN = np.load(Path(__file__).parent / "golden" / "operations.npz")
+GOLDEN = np.load(GOLDENS / "data" / "operations.npz")
 CASES = json.loads(str(GOLDEN["cases"]))
 RESAMPLINGS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 

@@ -2,12 +2,12 @@
 
 import json
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from tests.folders import GOLDENS
 from vit_jax.data import policies
 from vit_jax.data.policies import (
     AUTO,
@@ -21,7 +21,7 @@ from vit_jax.data.policies import (
     three_augment,
 )
 
-GOLDEN = json.loads((Path(__file__).parent / "golden" / "policies.json").read_text())
+GOLDEN = json.loads((GOLDENS / "data" / "policies.json").read_text())
 TABLES = {"RAND": RAND, "RAND_INCREASING": RAND_INCREASING, "AUTO": AUTO}
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (9, 12, 3), np.uint8))
 

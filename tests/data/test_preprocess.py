@@ -1,17 +1,17 @@
 """Size, channels and statistics of pictures, against Pillow and arithmetic by hand."""
 
 import json
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from PIL import Image
 
+from tests.folders import INPUTS
 from vit_jax.data import Preprocessing, decode
 from vit_jax.errors import UserError
 
-IMAGES = Path(__file__).parent / "images"
+IMAGES = INPUTS / "images"
 
 
 def noise(*shape):

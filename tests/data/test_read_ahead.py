@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.folders import ROOT
 from vit_jax.data import read_ahead as module
 from vit_jax.data.read_ahead import read_ahead
-
-ROOT = Path(__file__).parents[2]
 
 
 class Squares:

@@ -3,7 +3,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -13,14 +12,13 @@ import pytest
 from PIL import Image
 
 import vit_jax
+from tests.folders import ROOT
 from vit_jax.config import restore_config
 from vit_jax.data import Preprocessing
 from vit_jax.deploy import convert
 from vit_jax.deploy.classifier import Classifier
 from vit_jax.errors import UserError
 from vit_jax.training.experiment import build
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

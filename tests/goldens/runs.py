@@ -31,6 +31,7 @@ if __name__ == "__main__":  # before JAX starts: small programs, and sums in one
 
 import numpy as np
 
+from tests.folders import CONFIGS
 from tests.training.comparing import metrics_but_timings, whole_state
 from vit_jax.config import flatten, load_config
 from vit_jax.data import digits
@@ -38,7 +39,7 @@ from vit_jax.runs import RunFolder
 from vit_jax.training import fit
 from vit_jax.training.loop import Seen
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+CONFIGS = CONFIGS
 STOP_AT = 4  # after the next step: between two log lines, two evaluations and two checkpoints
 
 # Enough steps for a warm-up, a stop in the middle and two evaluations on validation data.

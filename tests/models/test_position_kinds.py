@@ -3,7 +3,6 @@
 import functools
 import json
 import math
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from tests.folders import GOLDENS
 from vit_jax.models import ViT
 from vit_jax.models.cost import cost
 from vit_jax.models.layout import stack_blocks
@@ -80,7 +80,7 @@ def permuted(images, seed=3):
 )
 def test_the_golden_files_notice_a_wrong_field(name, wrong):
     """That they agree where all is right, to every block, is in `test_vit`."""
-    stored = np.load(Path(__file__).parent / "golden" / f"{name}.npz")
+    stored = np.load(GOLDENS / "models" / "vit" / f"{name}.npz")
     flat = {k[7:]: np.float32(v) for k, v in stored.items() if k.startswith("params/")}
     model = ViT(**{**json.loads(str(stored["fields"])), **wrong})
     variables = {"params": unflatten_dict(flat, sep="/")}

@@ -3,16 +3,16 @@
 import itertools
 import json
 import math
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.folders import GOLDENS
 from vit_jax.models.positions import RESIZE_KERNELS, resize_matrix, resize_positions, sincos2d
 
-DATA = Path(__file__).parent / "data"
+DATA = GOLDENS / "models"
 REFERENCE = np.load(DATA / "position_resize.npz")  # see golden/make_resize.py
 REFERENCE_CASES = sorted({key.split("/")[0] for key in REFERENCE.files})
 TOLERANCE = 2e-5  # of the largest number, in float32

@@ -1,15 +1,15 @@
 """Relative positions: which entry stands for which two tokens, and tables for other grids."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.folders import GOLDENS
 from vit_jax.models.positions import RESIZE_KERNELS
 from vit_jax.models.relative_positions import offset_rows, relative_bias, token_index
 
-STORED = json.loads((Path(__file__).parent / "data" / "posemb_resize.json").read_text())
+STORED = json.loads((GOLDENS / "models" / "posemb_resize.json").read_text())
 
 
 def random_table(rows, heads=2):

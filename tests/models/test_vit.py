@@ -1,7 +1,6 @@
 """The ViT against timm and torch (golden files), and what must hold for any of them."""
 
 import json
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -10,18 +9,19 @@ import pytest
 from flax import linen as nn
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from tests.folders import GOLDENS
 from vit_jax.models import DistilledLogits, Features, ViT
 from vit_jax.models.layers import DropPath, LayerNorm
 from vit_jax.models.positions import RESIZE_KERNELS, resize_positions
 
-GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.npz"))
+GOLDEN = sorted((GOLDENS / "models" / "vit").glob("*.npz"))
 TOLERANCE = 2e-5  # of the largest number, in float32
 TINY = {"image_size": 16, "patch_size": 4, "width": 24, "depth": 2, "heads": 3, "num_classes": 5}
 
 
 def read_golden(name):
     """The model, its parameters and all arrays of one golden file (see golden/make_golden.py)."""
-    stored = np.load(Path(__file__).parent / "golden" / f"{name}.npz")
+    stored = np.load(GOLDENS / "models" / "vit" / f"{name}.npz")
     arrays = {key: stored[key].astype(np.float32) for key in stored.files if key != "fields"}
     flat = {key.removeprefix("params/"): value for key, value in arrays.items() if "/" in key}
     return ViT(**json.loads(str(stored["fields"]))), unflatten_dict(flat, sep="/"), arrays

@@ -1,17 +1,17 @@
 """Windows on maps of any size: who sees whom, by geometry alone, and which bias belongs to it."""
 
 import json
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.folders import GOLDENS
 from vit_jax.models.swin_block import SwinBlock
 from vit_jax.models.windows import Windows, fit_windows, query_map, relative_index
 
-DATA = Path(__file__).parent / "data"
+DATA = GOLDENS / "models"
 
 
 def stored(name):

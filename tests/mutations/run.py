@@ -18,9 +18,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.folders import ROOT
 from tests.mutations.table import MUTATIONS, Mutation
 
-ROOT = Path(__file__).parents[2]
 SECONDS = 600
 
 

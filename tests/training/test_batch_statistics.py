@@ -3,14 +3,12 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.folders import ROOT
 from tests.processes import on_devices
-
-ROOT = Path(__file__).parents[2]
 
 # One pass in training with a batch on 1 and on 8 devices; JAX fixes their number when it starts.
 SCRIPT = """

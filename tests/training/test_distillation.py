@@ -5,7 +5,6 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import flax.linen as nn
@@ -17,6 +16,7 @@ import tensorflow_datasets as tfds
 from flax.traverse_util import flatten_dict
 from typer.testing import CliRunner
 
+from tests.folders import ROOT
 from tests.processes import on_devices
 from tests.training.comparing import whole_state
 from vit_jax.cli import app
@@ -35,7 +35,6 @@ from vit_jax.training.objectives import Supervised
 from vit_jax.training.step import accumulated_gradient
 from vit_jax.training.teacher import Teacher
 
-ROOT = Path(__file__).parents[2]
 STUDENT = np.array([[1.5, -0.5, 0.25], [0.0, 2.0, -1.0]])
 OTHER = np.array([[0.5, 0.75, -1.0], [1.0, -2.0, 0.5]])
 TEACHER = np.array([[0.5, 2.0, -1.0], [-0.5, 0.25, 3.0]])  # its answers are 1 and 2

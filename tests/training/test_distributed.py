@@ -9,19 +9,18 @@ import os
 import socket
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
+from tests.folders import ROOT
 from tests.processes import on_devices
 from vit_jax.errors import UserError
 from vit_jax.runs import RunFolder
 from vit_jax.training import distributed
 
-ROOT = Path(__file__).parents[2]
 PATIENCE = 900  # seconds until a test gives up a process, on a busy machine
 
 RANDOM = {  # everything that draws random numbers on the devices

@@ -1,14 +1,14 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.folders import GOLDENS
 from tests.processes import on_devices
 
-RAGGED = Path(__file__).parent / "data/ragged_eval_N10_K3.json"
+RAGGED = GOLDENS / "training/ragged_eval_N10_K3.json"
 
 # Evaluates the ten given logits on several device counts and batch sizes, in a process of its own
 # because the number of devices is fixed when JAX starts.

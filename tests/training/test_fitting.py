@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import vit_jax
+from tests.folders import ROOT
 from vit_jax.checksums import sealed, unsealed
 from vit_jax.config import restore_config
 from vit_jax.data import Preprocessing
@@ -24,8 +25,6 @@ from vit_jax.training.metrics import Predictions
 from vit_jax.training.reopen import reopen
 from vit_jax.training.reporting import Reporter
 from vit_jax.training.state import TrainState
-
-ROOT = Path(__file__).parents[2]
 
 
 def contents(folder):

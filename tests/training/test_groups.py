@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -7,6 +6,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import unflatten_dict
 
+from tests.folders import GOLDENS
 from vit_jax.config import default_config
 from vit_jax.errors import UserError
 from vit_jax.models import create_model, list_models, model_fields
@@ -69,7 +69,7 @@ EVERY_TOKEN = {
 @pytest.fixture
 def layer_factors():
     """Factors for depth 12 and decay 0.75: embedding 0.75 ** 13, last block 0.75, head 1."""
-    path = Path(__file__).parent / "data/layer_decay_depth12_0p75.json"
+    path = GOLDENS / "training/layer_decay_depth12_0p75.json"
     return json.loads(path.read_text())
 
 

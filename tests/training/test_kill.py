@@ -6,16 +6,15 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from tests.folders import ROOT
 from tests.training.comparing import assert_same_run
 from tests.training.test_reporting import tensorboard_scalars
 from vit_jax.runs import RunFolder
 
-ROOT = Path(__file__).parents[2]
 PHASES = ("start-up", "compilation", "step", "saving", "evaluation")
 # Chance, an average, accumulation and a best checkpoint: all that a resumed run could get wrong.
 CHANGES = {

@@ -5,10 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.folders import ROOT
 from tests.processes import on_devices
 from tests.training.comparing import assert_same_run, metrics_but_timings, whole_state
 from tests.training.test_reporting import tensorboard_scalars
@@ -16,8 +16,6 @@ from vit_jax.analysis.watching import Watching
 from vit_jax.errors import UserError
 from vit_jax.training import fit
 from vit_jax.training.loop import Seen
-
-ROOT = Path(__file__).parents[2]
 
 
 def watch_with(look):

@@ -1,7 +1,6 @@
 """MixUp and CutMix: exact shares, any batch size, the stored rows and boxes."""
 
 import json
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +8,11 @@ import numpy as np
 import optax
 import pytest
 
+from tests.folders import GOLDENS
 from vit_jax.data.order import RepeatedOrder, TrainOrder
 from vit_jax.training.mixing import Mixing, box_mask, cutmix, mix_targets, mixup, random_box
 
-TARGETS = json.loads((Path(__file__).parent / "data/targets.json").read_text())
+TARGETS = json.loads((GOLDENS / "training/targets.json").read_text())
 
 
 def pictures(count, height=8, width=8):

@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -7,11 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.folders import GOLDENS
 from vit_jax.models import DistilledLogits
 from vit_jax.training.mixing import Mixing
 from vit_jax.training.objectives import Supervised, balanced_weights
 
-TARGETS = json.loads((Path(__file__).parent / "data/targets.json").read_text())
+TARGETS = json.loads((GOLDENS / "training/targets.json").read_text())
 
 
 class Given(nn.Module):

@@ -3,16 +3,15 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.folders import GOLDENS, ROOT
 from tests.training.comparing import assert_same_run, metrics_but_timings, whole_state
 from vit_jax.runs import RunFolder
 from vit_jax.startup import STOPPED
 
-ROOT = Path(__file__).parents[2]
-LR_OF_THE_FIELD = json.loads((Path(__file__).parent / "data/lr_warmup5_total20.json").read_text())
+LR_OF_THE_FIELD = json.loads((GOLDENS / "training/lr_warmup5_total20.json").read_text())
 UNDISTURBED = -1
 
 

@@ -1,10 +1,10 @@
 import json
-from pathlib import Path
 
 import numpy as np
 import optax
 import pytest
 
+from tests.folders import GOLDENS
 from vit_jax.config import default_config
 from vit_jax.durations import Clock
 from vit_jax.errors import UserError
@@ -28,7 +28,7 @@ def rates(total=TOTAL, **settings):
 
 
 def test_cosine_is_a_linear_warmup_then_half_a_cosine():
-    reference = json.loads((Path(__file__).parent / "data/lr_warmup5_total20.json").read_text())
+    reference = json.loads((GOLDENS / "training/lr_warmup5_total20.json").read_text())
     schedule = schedule_of(peak=reference["peak"], warmup="5")
     for update, expected in reference["lr_used_by_update"].items():
         assert float(schedule(int(update))) == pytest.approx(expected, abs=1e-6)

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +12,12 @@ import pytest
 from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
+from tests.folders import ROOT
 from tests.processes import on_devices
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
 from vit_jax.training.sharding import AXES, RULES, make_mesh, partition
 
-ROOT = Path(__file__).parents[2]
 MESHES = [(1, 1, 1), (8, 1, 1), (1, 8, 1), (2, 2, 2)]
 
 # Twenty steps on each mesh; JAX fixes the number of devices when it starts.

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -12,12 +11,11 @@ import numpy as np
 import optax
 import pytest
 
+from tests.folders import ROOT
 from tests.processes import on_devices
 from vit_jax.training.experiment import build
 from vit_jax.training.state import BadSteps, TrainState, zero_totals
 from vit_jax.training.step import accumulated_gradient, if_good, make_train_step
-
-ROOT = Path(__file__).parents[2]
 
 # Losses of six steps on some devices; JAX fixes their number when it starts.
 SCRIPT = """

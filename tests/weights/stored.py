@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from tests.folders import GOLDENS
 from vit_jax.weights.ecosystem import Asked
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = GOLDENS / "weights"
 
 
 @dataclass(frozen=True)

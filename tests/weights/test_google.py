@@ -3,14 +3,13 @@
 The golden files are made by `golden/make_google.py`, which says where the references come from.
 """
 
-from pathlib import Path
-
 import jax
 import ml_dtypes
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
+from tests.folders import GOLDENS
 from vit_jax.errors import UserError
 from vit_jax.weights import google
 from vit_jax.weights.adapt import parameter_shapes
@@ -18,7 +17,7 @@ from vit_jax.weights.ecosystem import Asked
 from vit_jax.weights.pretrained import make_record, read_pretrained
 from vit_jax.weights.tables import read_params, write_tensors
 
-GOLDEN = sorted((Path(__file__).parent / "golden").glob("google_*.npz"))
+GOLDEN = sorted((GOLDENS / "weights").glob("google_*.npz"))
 CASES = [path.stem.removeprefix("google_") for path in GOLDEN]
 SIZE = {"sincos": Asked(image_size=(16, 16))}  # no position table tells it
 

@@ -4,12 +4,12 @@ import functools
 import pickle
 import time
 import zipfile
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.folders import GOLDENS
 from tests.weights.hostile import (
     MEGABYTE,
     Call,
@@ -26,7 +26,7 @@ from vit_jax.errors import UserError
 from vit_jax.weights.files import read_tensors
 from vit_jax.weights.torch_file import LEGACY_MAGIC
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = GOLDENS / "weights"
 
 TABLE = np.arange(12, dtype=np.float32).reshape(3, 4)
 WINDOWS = {

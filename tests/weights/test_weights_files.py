@@ -4,11 +4,11 @@ import gzip
 import json
 import shutil
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.folders import GOLDENS
 from tests.weights.hostile import equal, float_tensor, write_torch_zip
 from vit_jax.errors import UserError
 from vit_jax.weights.files import (
@@ -19,7 +19,7 @@ from vit_jax.weights.files import (
     write_safetensors,
 )
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = GOLDENS / "weights"
 TENSORS = {"cls_token": np.float32([[1, 2]]), "head.bias": np.float16([3])}
 
 
