@@ -20,8 +20,8 @@ import numpy as np
 from benchmarks import attention, train_step
 from benchmarks.accelerator import NAMES, Row
 from benchmarks.peers import OURS, Case, product_rate
-from vit_jax.models.memory import memory
-from vit_jax.training.hardware import find_peak
+from vit_jax.models.summary.memory import memory
+from vit_jax.training.logging.hardware import find_peak
 from vit_jax.training.out_of_memory import find_out_of_memory
 
 SMALL = Case("small", 32, image_size=28, patch_size=4, width=64, depth=4, heads=4)
@@ -166,7 +166,7 @@ def _largest_that_fits(case: Case, batch: int) -> tuple[train_step.LibraryStep, 
 
 
 def _estimate(case: Case) -> int:
-    """Bytes of a training step on one device, by `models/memory.py`."""
+    """Bytes of a training step on one device, by `models/summary/memory.py`."""
     devices = len(jax.devices())
     return memory(case.model(), -(-case.batch // devices), train=True).total
 

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vit_jax.models.attention import attention
+from vit_jax.models.attention.multi_head import attention
 
 IMPLEMENTATIONS = ("xla", "chunked", "cudnn", "pallas")
 TOKENS = (197, 577, 1025, 4097)  # patches of 16 at 224, 384 and 512 pixels and of 8 at 512, and one

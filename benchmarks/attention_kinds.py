@@ -20,9 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vit_jax.models.attention import attention
-from vit_jax.models.attention_kinds import ATTENTION_KINDS, AttentionKind, mix_tokens
-from vit_jax.models.kernel_attention import orthogonal_features, performer_attention
+from vit_jax.models.attention.linear import orthogonal_features, performer_attention
+from vit_jax.models.attention.multi_head import attention
+from vit_jax.models.attention.types import ATTENTION_KINDS, AttentionKind, mix_tokens
 
 GRIDS = {197: (14, 14), 577: (24, 24), 1025: (32, 32), 2049: (32, 64), 4097: (64, 64)}
 HEADS, HEAD_DIM = 3, 64

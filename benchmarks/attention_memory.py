@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vit_jax.models.attention import attention
+from vit_jax.models.attention.multi_head import attention
 
 TOKENS = (197, 577, 1025, 2049, 4097)
 IMPLEMENTATIONS = ("xla", "chunked")

@@ -16,7 +16,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from benchmarks.families import ROOT, accuracy, train_recipe
-from vit_jax.models.cost import Cost, cost
+from vit_jax.models.summary.cost import Cost, cost
 from vit_jax.runs import RunFolder
 
 TITLES = {"vit": "ViT", "cnn": "ResNet"}

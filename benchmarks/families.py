@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from vit_jax.models.cost import cost
+from vit_jax.models.summary.cost import cost
 from vit_jax.runs import TRAIN, RunFolder
 
 ROOT = Path(__file__).parents[1]

@@ -32,7 +32,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from vit_jax.data import Augment, Preprocessing, Source, open_source, train_batches
-from vit_jax.data.decode import opencv
+from vit_jax.data.images.decoding import opencv
 
 BATCH = 64
 WORKERS = (0, 1, 2, 4)

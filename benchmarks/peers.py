@@ -24,7 +24,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from vit_jax.errors import UserError
 from vit_jax.models import ViT
-from vit_jax.models.cost import cost
+from vit_jax.models.summary.cost import cost
 
 OURS, PLAIN, TIMM, COMPILED = "vit_jax", "plain", "timm", "compiled"
 PEERS = {

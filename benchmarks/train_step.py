@@ -49,8 +49,8 @@ class LibraryStep:
     def __init__(self, case: Case, device: str = "auto"):
         # Here, so that the processes of the others need not load what makes data and checkpoints.
         from vit_jax.config import restore_config
-        from vit_jax.training.experiment import build
-        from vit_jax.training.sharding import to_devices
+        from vit_jax.training.distributed.sharding import to_devices
+        from vit_jax.training.setup import build
 
         fields = {key: value for key, value in case.fields.items() if key != "dtype"}
         fields["name"] = "ViT-Ti/16"  # which the fields change into the case's model

@@ -19,7 +19,7 @@ Cost: 22,436,432 parameters, 4.6 GMACs a picture, and the forward pass of the te
 """
 
 from vit_jax.config import default_config
-from vit_jax.keys import REQUIRED
+from vit_jax.config.schema import REQUIRED
 
 
 def get_config():

@@ -28,8 +28,8 @@ Cost: that of the model; with `probe` the backward pass is left out, about a thi
 """
 
 from vit_jax.config import default_config
+from vit_jax.config.schema import REQUIRED
 from vit_jax.errors import UserError
-from vit_jax.keys import REQUIRED
 
 PRESETS = ("vit", "deit", "mae", "lora", "probe")
 

@@ -16,7 +16,7 @@ Cost: 86,859,496 parameters, 55.5 GMACs a picture; 10 million pictures, 3.4 EFLO
 """
 
 from vit_jax.config import default_config
-from vit_jax.keys import REQUIRED
+from vit_jax.config.schema import REQUIRED
 
 
 def get_config():

@@ -35,7 +35,7 @@ TINY = {
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory) -> str:
     """A folder where the digits are prepared, once for all tests."""
-    from vit_jax.data import digits
+    from vit_jax.data.sources import digits
 
     folder = tmp_path_factory.mktemp("tfds")
     digits.prepare(folder)
@@ -64,7 +64,7 @@ def tiny_config(overrides):
 @pytest.fixture(scope="session")
 def finished_run(data_dir, tmp_path_factory):
     """The run folder of one finished tiny run with validation data; tests only read it."""
-    from vit_jax.analysis.report import draw_all
+    from vit_jax.analysis.report.run_report import draw_all
     from vit_jax.config import load_config
     from vit_jax.training import fit
 

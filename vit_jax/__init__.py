@@ -12,8 +12,8 @@ from vit_jax.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vit_jax.data import Preprocessing
-    from vit_jax.deploy import Classifier, load, load_pretrained
     from vit_jax.errors import UserError
+    from vit_jax.inference import Classifier, load, load_pretrained
     from vit_jax.models import Features, create_model, list_models, register
     from vit_jax.process_setup import setup_cpu
 
@@ -33,14 +33,14 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Classifier": "deploy",
+    "Classifier": "inference",
     "Features": "models",
     "Preprocessing": "data",
     "UserError": "errors",
     "create_model": "models",
     "list_models": "models",
-    "load": "deploy",
-    "load_pretrained": "deploy",
+    "load": "inference",
+    "load_pretrained": "inference",
     "register": "models",
     "setup_cpu": "process_setup",
 }

@@ -49,8 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _quiet_libraries() -> None:
     """Keeps to itself what libraries print besides raising it.
 
-    `training/checkpoints.py` says in one sentence that a checkpoint cannot be written or read;
-    Orbax logs it as well, drops tasks, and its threads stumble over their closed event loop.
+    `training/checkpointing/checkpoints.py` says in one sentence that a checkpoint cannot be written
+    or read; Orbax logs it as well, drops tasks, and its threads stumble over their closed loop.
     """
     for library in ("absl", "asyncio"):
         logging.getLogger(library).setLevel(logging.CRITICAL)

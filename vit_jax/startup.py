@@ -2,7 +2,8 @@
 
 A program starts for seconds before it trains, and a scheduler or a person may stop it then too.
 `train.py` and `python -m vit_jax` call `leave_on_signals` before they import anything large, so
-this file imports nothing large either. During training `training/interrupts.py` takes over.
+this file imports nothing large either. During training `training/checkpointing/preemption.py`
+takes over.
 """
 
 import os

@@ -26,7 +26,7 @@ _TOPICS = {
     ),
     "weights": (
         "Weights and use",
-        ("vit_jax.deploy", "vit_jax.weights"),
+        ("vit_jax.inference", "vit_jax.weights"),
         "Trained and published models in use.",
     ),
     "analysis": ("Analysis", ("vit_jax.analysis",), "Looking inside, and testing robustness."),
@@ -34,7 +34,7 @@ _TOPICS = {
 # What these modules are for is not all exported, nor imported in a guide.
 _ALSO = {
     "vit_jax.config": ("default_config", "load_config"),
-    "vit_jax.models.cost": ("Cost", "cost", "shape_walk"),
+    "vit_jax.models.summary.cost": ("Cost", "cost", "shape_walk"),
 }
 
 

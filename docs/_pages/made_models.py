@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from made_reference import code, table
 
 from vit_jax.models import create_model, list_models
-from vit_jax.models.counts import counts
 from vit_jax.models.registry import MODELS
-from vit_jax.models.reported import REPORTED
-from vit_jax.weights.published import PUBLISHED
+from vit_jax.models.summary.counts import counts
+from vit_jax.models.summary.reported import REPORTED
 from vit_jax.weights.recognition import ECOSYSTEMS
+from vit_jax.weights.zoo import PUBLISHED
 
 _LIBRARIES = {"huggingface": "Hugging Face", "google": "Google"}
 

@@ -8,10 +8,10 @@ from typing import Any
 import typer.main
 
 from vit_jax.commands.app import app
-from vit_jax.config_files import list_configs, summary
-from vit_jax.key_names import short_names
-from vit_jax.keys import FREE_KEYS, KEYS
-from vit_jax.presets import PRESETS
+from vit_jax.config.aliases import short_names
+from vit_jax.config.augment_presets import PRESETS
+from vit_jax.config.files import list_configs, summary
+from vit_jax.config.schema import FREE_KEYS, KEYS
 
 
 def table(

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import vit_jax
-from vit_jax.analysis.attention import look, over_picture, relevance
+from vit_jax.analysis.attention.compute import look, over_picture, relevance
 from vit_jax.data import open_source
 
 DIGITS = (0, 2, 3, 4, 6, 7, 8)  # the first test image of each

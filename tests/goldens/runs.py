@@ -32,9 +32,9 @@ if __name__ == "__main__":  # before JAX starts: small programs, and sums in one
 import numpy as np
 
 from tests.folders import CONFIGS
-from tests.training.comparing import metrics_but_timings, whole_state
+from tests.support.comparing import metrics_but_timings, whole_state
 from vit_jax.config import flatten, load_config
-from vit_jax.data import digits
+from vit_jax.data.sources import digits
 from vit_jax.runs import RunFolder
 from vit_jax.training import fit
 from vit_jax.training.loop import Seen

@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 
 from vit_jax.models import create_model, list_models
-from vit_jax.models.counts import table
-from vit_jax.models.legal import pair
 from vit_jax.models.registry import get_preset
+from vit_jax.models.summary.counts import table
+from vit_jax.models.validation import pair
 
 FILE = Path(__file__).with_name("trees.json")
 

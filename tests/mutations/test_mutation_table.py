@@ -34,7 +34,7 @@ def test_a_line_that_is_gone_or_there_twice_is_told():
 def test_a_mistake_that_no_test_notices_survives(capsys):
     """Tests that look elsewhere: the right ones catch the same mistake in the slow test below."""
     [late] = [mutation for mutation in MUTATIONS if mutation.name == "half-steps-rounded-down"]
-    blind = late._replace(name="blind", tests="test_text.py")
+    blind = late._replace(name="blind", tests="unit/test_text.py")
     assert survivors([late, blind]) == ["blind"]
     assert "caught" in capsys.readouterr().out
 

@@ -7,12 +7,12 @@ import typer
 from vit_jax import __version__
 from vit_jax.commands.configs import configs
 from vit_jax.commands.data import data
-from vit_jax.commands.inside import attention, learned, probe, report
+from vit_jax.commands.evaluate import convert, evaluate
+from vit_jax.commands.inspect import attention, learned, probe, report
 from vit_jax.commands.models import models, summary
 from vit_jax.commands.predict import predict
 from vit_jax.commands.robustness import robustness
 from vit_jax.commands.train import train
-from vit_jax.commands.using import convert, evaluate
 
 app = typer.Typer(
     help="Vision Transformers in JAX: train, evaluate, predict, and look at the models.",

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from vit_jax.commands.options import AsJson
-from vit_jax.commands.screens import print_rows
-from vit_jax.config_files import list_configs, summary
+from vit_jax.commands.output import print_rows
+from vit_jax.config.files import list_configs, summary
 from vit_jax.errors import UserError, nearest
 
 

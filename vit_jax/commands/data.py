@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from vit_jax.commands.screens import print_table
+from vit_jax.commands.output import print_table
 from vit_jax.progress import progress_bars
 from vit_jax.text import tell, to_json
 
@@ -44,7 +44,7 @@ def data(
         write,
     )
     from vit_jax.data import TableOptions
-    from vit_jax.data.doctor import LIMIT, examine
+    from vit_jax.data.inspect.report import LIMIT, examine
 
     preset = preset_options(augment) if augment else None  # a mistake shows before the work
     options = {"data_dir": data_dir or None, **({"manual_dir": manual_dir} if manual_dir else {})}

@@ -1,6 +1,7 @@
 """What `python -m vit_jax data` shows and writes: tables, sentences, JSON, and contact sheets.
 
-The looking itself is in `vit_jax/data/doctor.py`, the drawing in `vit_jax/data/sheets.py`.
+The looking itself is in `vit_jax/data/inspect/report.py`, the drawing in
+`vit_jax/data/inspect/contact_sheets.py`.
 """
 
 import csv
@@ -15,11 +16,11 @@ from typing import Any
 
 from rich.table import Table
 
+from vit_jax.config.augment_presets import PRESETS
 from vit_jax.data import Augment, Preprocessing, Source, list_splits, open_source
-from vit_jax.data.doctor import LARGE_IMBALANCE, Report, SplitReport, Spread
-from vit_jax.data.sheets import augmented_sheet, contact_sheet
+from vit_jax.data.inspect.contact_sheets import augmented_sheet, contact_sheet
+from vit_jax.data.inspect.report import LARGE_IMBALANCE, Report, SplitReport, Spread
 from vit_jax.errors import UserError, nearest
-from vit_jax.presets import PRESETS
 from vit_jax.text import table_cell, to_json
 
 _SIDE_FROM_SCRATCH, _USUAL_BATCH = 96, 32  # of configs/images.py

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from vit_jax.commands.options import AsJson
-from vit_jax.commands.screens import print_published, print_table
+from vit_jax.commands.output import print_published, print_table
 from vit_jax.errors import UserError
 from vit_jax.progress import progress_bars
 
@@ -55,7 +55,7 @@ def summary(
     batch: Annotated[int, typer.Option(help="With --cost: pictures at once.", min=1)] = 1,
 ) -> None:
     """Walk a model from picture to logits, and its parameters by part. --FIELD=VALUE sets one."""
-    from vit_jax.models.cost import shape_walk
+    from vit_jax.models.summary.cost import shape_walk
 
     model = _model(name, context.args)
     if cost:
@@ -119,7 +119,7 @@ def _table(first: str, *numbers: str) -> Table:
 
 def _listed(names: list[str]) -> list[dict[str, Any]]:
     from vit_jax.models import create_model
-    from vit_jax.models.counts import counts
+    from vit_jax.models.summary.counts import counts
 
     models = [create_model(name) for name in names]
     return [
@@ -140,8 +140,8 @@ def _listing(rows: list[dict[str, Any]]) -> Table:
 def _compared(names: list[str]) -> list[dict[str, Any]]:
     """A row for each size of images that something is reported of, or the model's own."""
     from vit_jax.models import create_model
-    from vit_jax.models.cost import cost
-    from vit_jax.models.memory import memory
+    from vit_jax.models.summary.cost import cost
+    from vit_jax.models.summary.memory import memory
 
     asked = [(name, one) for name in names for one in _reported(name) or [None]]
     rows, traced = [], {}  # by name and size, which several rows share
@@ -189,13 +189,13 @@ def _comparison(rows: list[dict[str, Any]]) -> Table:
 
 def _reported(name: str) -> list:
     """What was reported of a model."""
-    from vit_jax.models.reported import REPORTED
+    from vit_jax.models.summary.reported import REPORTED
 
     return [one for one in REPORTED if one.model == name]
 
 
 def _parts(model: "nn.Module") -> Table:
-    from vit_jax.models.cost import cost
+    from vit_jax.models.summary.cost import cost
 
     numbers = cost(model)
     parts = _table("part", "parameters", "MACs")
@@ -208,8 +208,8 @@ def _parts(model: "nn.Module") -> Table:
 
 def _costs(name: str, model: "nn.Module", batch: int) -> Table:
     """Work and memory of a forward pass and of a training step."""
-    from vit_jax.models.cost import cost
-    from vit_jax.models.memory import memory
+    from vit_jax.models.summary.cost import cost
+    from vit_jax.models.summary.memory import memory
 
     with progress_bars("programs") as show:
         show("tracing", 0, 3)

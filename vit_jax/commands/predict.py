@@ -15,8 +15,8 @@ from vit_jax.startup import unwind_on_signals
 from vit_jax.text import printable, to_json
 
 if TYPE_CHECKING:
-    from vit_jax.deploy import Classifier, ImageResult
-    from vit_jax.deploy.submission import Submission
+    from vit_jax.inference import Classifier, ImageResult
+    from vit_jax.inference.submission import Submission
 
 _FOLDERS = "Image files and folders, @FILE with one path a line, or - for paths on stdin."
 
@@ -47,21 +47,21 @@ def predict(
 ) -> None:
     """Classify images with a trained model."""
     _check_outputs(as_csv, output, submission, overwrite)
-    from vit_jax.deploy.finding import is_list, read_lists
+    from vit_jax.inference.find_images import is_list, read_lists
 
     names = [*(pictures or ()), *([list_ if list_ == "-" else f"@{list_}"] if list_ else ())]
     if not names:
         raise UserError("there is nothing to classify; name images, folders, @LIST, or - for stdin")
     images = read_lists(names)
 
-    from vit_jax.deploy.classifier import load
-    from vit_jax.deploy.programs import keep_programs
+    from vit_jax.inference.classifier import load
+    from vit_jax.inference.programs import keep_programs
 
     keep_programs()
     classifier = load(run, parse_checkpoint(checkpoint), raw=raw)
     form = None
     if submission:
-        from vit_jax.deploy.submission import Submission
+        from vit_jax.inference.submission import Submission
 
         form = Submission(submission, classifier.class_names, classifier.activation)
         images = _match(form, images, names)
@@ -130,7 +130,7 @@ def _check_outputs(as_csv: str, output: str, submission: str, overwrite: bool) -
 
 def _match(form: "Submission", images: Iterable[str], names: list[str]) -> list[str]:
     """Return the images of a sample file's rows, in the order of its rows."""
-    from vit_jax.deploy.finding import find_images
+    from vit_jax.inference.find_images import find_images
 
     found, problems = [], []
     for image in find_images(images):
@@ -185,7 +185,7 @@ def _top_table(path: str, classifier: "Classifier", top: int) -> Iterator[Callab
 
 @contextlib.contextmanager
 def _wide_table(path: str, classifier: "Classifier", form: "Submission | None") -> Iterator:
-    from vit_jax.deploy.submission import format_numbers
+    from vit_jax.inference.submission import format_numbers
 
     names = classifier.class_names
     with _table(path) as write:
@@ -228,7 +228,7 @@ def _count(names: list[str], is_list: Callable[[str], bool]) -> int | None:
         return len(names)
     if not sys.stderr.isatty():  # nobody is waiting for a bar
         return None
-    from vit_jax.deploy.finding import find_images
+    from vit_jax.inference.find_images import find_images
 
     return sum(1 for _ in find_images(names))
 

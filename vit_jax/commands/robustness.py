@@ -15,9 +15,9 @@ from vit_jax.text import tell, to_json
 if TYPE_CHECKING:  # help does not wait for JAX
     from matplotlib.figure import Figure
 
-    from vit_jax.analysis.contestants import Contestant
-    from vit_jax.analysis.robustness_suite import Perturbation
-    from vit_jax.analysis.shape_texture import Decisions
+    from vit_jax.analysis.robustness.candidates import Contestant
+    from vit_jax.analysis.robustness.shape_texture import Decisions
+    from vit_jax.analysis.robustness.suite import Perturbation
 
 
 def robustness(
@@ -79,11 +79,11 @@ def robustness(
     if categories and not cue_conflict:
         raise UserError("--categories is for --cue-conflict=FOLDER; name the folder")
 
-    from vit_jax.analysis import robustness_report as report
-    from vit_jax.analysis.contestants import enter
-    from vit_jax.analysis.robustness import measure
-    from vit_jax.analysis.robustness_suite import Options, make_suite
-    from vit_jax.commands.screens import print_table
+    from vit_jax.analysis.robustness import report as report
+    from vit_jax.analysis.robustness.candidates import enter
+    from vit_jax.analysis.robustness.evaluate import measure
+    from vit_jax.analysis.robustness.suite import Options, make_suite
+    from vit_jax.commands.output import print_table
 
     names = [name.strip() for name in only.split(",") if name.strip()]
     options = Options(fill, padding, grid, steps, seed, constants)
@@ -165,8 +165,8 @@ def _examples(
     contestant: "Contestant", suite: "Sequence[Perturbation]", count: int, seed: int
 ) -> "dict[str, Figure | None]":
     """The first picture that can be read under each test, corruptions apart."""
-    from vit_jax.analysis.contestants import choose_pictures
-    from vit_jax.analysis.robustness_plots import examples
+    from vit_jax.analysis.robustness.candidates import choose_pictures
+    from vit_jax.analysis.robustness.plots import examples
     from vit_jax.errors import BadPicture
 
     corruptions = [test for test in suite if test.kind == "corruptions"]
@@ -187,8 +187,8 @@ def _decisions(
     paths: Sequence[str], folder: str, categories: str, batch_size: int, loading: dict
 ) -> "dict[str, Decisions]":
     """What each run decides where shape and texture disagree."""
-    from vit_jax.analysis.shape_texture import Categories, decide, list_pictures
-    from vit_jax.deploy import load
+    from vit_jax.analysis.robustness.shape_texture import Categories, decide, list_pictures
+    from vit_jax.inference import load
 
     pictures, made = list_pictures(folder), {}
     for path, name in zip(paths, _names(paths), strict=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vit_jax.commands.screens import print_keys, print_last_screen
+from vit_jax.commands.output import print_keys, print_last_screen
 from vit_jax.errors import (
     EXIT_INTERNAL_FAULT,
     EXIT_STOPPED,
@@ -20,8 +20,8 @@ from vit_jax.startup import STOPPED, ignore_signals, unwind_on_signals
 from vit_jax.text import tell
 
 if TYPE_CHECKING:
-    from vit_jax.training.experiment import Experiment
     from vit_jax.training.loop import Watcher
+    from vit_jax.training.setup import Experiment
 
 
 def train(
@@ -47,7 +47,7 @@ def train(
 ) -> None:
     """Train a model, or go on with a run. --config.KEY=VALUE changes a key of the config."""
     from vit_jax.config import load_config
-    from vit_jax.config_files import find_config, list_configs
+    from vit_jax.config.files import find_config, list_configs
 
     if keys:
         return print_keys(context.args)
@@ -58,8 +58,9 @@ def train(
     settings = load_config(config, overrides)
     folder = Path(workdir or Path("runs") / find_config(config)[0].stem)
 
-    from vit_jax.training import distributed, fit
+    from vit_jax.training import fit
     from vit_jax.training.compile_cache import use_compile_cache
+    from vit_jax.training.distributed import processes as distributed
 
     use_compile_cache(settings.compile_cache, folder)
     unwind_on_signals()
@@ -103,14 +104,14 @@ _FLAGS = ("--config", "--workdir", "--coordinator", "--processes", "--process", 
 
 def _draw_all(*arguments: Any) -> None:
     """Draw the figures and the report; Matplotlib is imported for them only at the end."""
-    from vit_jax.analysis.report import draw_all
+    from vit_jax.analysis.report.run_report import draw_all
 
     draw_all(*arguments)
 
 
 def _watch(experiment: "Experiment") -> "Watcher":
     """Make what looks inside the model, where the configuration asks for it."""
-    from vit_jax.analysis.watching import Watching
+    from vit_jax.analysis.monitoring.monitor import Watching
 
     return Watching(experiment)
 
@@ -132,7 +133,7 @@ def _overrides(arguments: list[str]) -> list[tuple[str, str]]:
 
 def _nearest_flag(flag: str) -> str:
     """Return what was meant: an option, or a key without its `--config.`."""
-    from vit_jax.key_names import suggest_key
+    from vit_jax.config.aliases import suggest_key
 
     flags = [*_FLAGS, "--keys", "--help"]
     if not flag.startswith("-"):

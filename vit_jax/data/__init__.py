@@ -3,17 +3,17 @@
 from typing import TYPE_CHECKING
 
 # At once: it has the name of its file, which would stand in its place if that came first.
-from vit_jax.data.decode import decode
+from vit_jax.data.images.decoding import decode
 from vit_jax.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from vit_jax.data.augment import Augment
-    from vit_jax.data.bad_pictures import BadPictures
-    from vit_jax.data.columns import TableOptions
-    from vit_jax.data.order import BalancedOrder, RepeatedOrder, TrainOrder
+    from vit_jax.data.decode_errors import BadPictures
+    from vit_jax.data.images.preprocess import Preprocessing
     from vit_jax.data.pipeline import Batch, eval_batches, train_batches
-    from vit_jax.data.preprocess import Preprocessing
-    from vit_jax.data.sources import Source, list_splits, open_source, split_record
+    from vit_jax.data.sampler import BalancedOrder, RepeatedOrder, TrainOrder
+    from vit_jax.data.sources.columns import TableOptions
+    from vit_jax.data.sources.registry import Source, list_splits, open_source, split_record
+    from vit_jax.data.transforms.augment import Augment
 
 __all__ = [
     "Augment",
@@ -34,19 +34,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Augment": "augment",
-    "BadPictures": "bad_pictures",
-    "BalancedOrder": "order",
+    "Augment": "transforms.augment",
+    "BadPictures": "decode_errors",
+    "BalancedOrder": "sampler",
     "Batch": "pipeline",
-    "Preprocessing": "preprocess",
-    "RepeatedOrder": "order",
-    "Source": "sources",
-    "TableOptions": "columns",
-    "TrainOrder": "order",
+    "Preprocessing": "images.preprocess",
+    "RepeatedOrder": "sampler",
+    "Source": "sources.registry",
+    "TableOptions": "sources.columns",
+    "TrainOrder": "sampler",
     "eval_batches": "pipeline",
-    "list_splits": "sources",
-    "open_source": "sources",
-    "split_record": "sources",
+    "list_splits": "sources.registry",
+    "open_source": "sources.registry",
+    "split_record": "sources.registry",
     "train_batches": "pipeline",
 }
 

@@ -22,10 +22,10 @@ from typing import NamedTuple, NotRequired, TypedDict
 import numpy as np
 from jaxtyping import Float32, Int32, UInt8
 
-from vit_jax.data.augment import Augment
-from vit_jax.data.bad_pictures import BadPictures
-from vit_jax.data.kept import preprocessed
-from vit_jax.data.order import (
+from vit_jax.data.cache import preprocessed
+from vit_jax.data.decode_errors import BadPictures
+from vit_jax.data.images.preprocess import Preprocessing
+from vit_jax.data.sampler import (
     FOR_AUGMENTATION,
     FOR_SUBSTITUTES,
     BalancedOrder,
@@ -34,8 +34,8 @@ from vit_jax.data.order import (
     RepeatedOrder,
     TrainOrder,
 )
-from vit_jax.data.preprocess import Preprocessing
-from vit_jax.data.sources import Example, Source
+from vit_jax.data.sources.registry import Example, Source
+from vit_jax.data.transforms.augment import Augment
 from vit_jax.errors import BadPicture, UserError
 
 MOST_SUBSTITUTES = 100  # tried for one bad picture before the whole source counts as unreadable
@@ -182,7 +182,7 @@ def _batches(
     workers: int = 0,
 ) -> Iterator[Batch]:
     block = stream.blocks.batch_size // stream.blocks.process_count
-    from vit_jax.data.read_ahead import read_ahead  # Grain takes a second to import
+    from vit_jax.data.prefetch import read_ahead  # Grain takes a second to import
 
     made = read_ahead(
         stream,

@@ -1,7 +1,7 @@
 """What the networks are: their parts, the architectures, their names and what they cost."""
 
 # Importing registers the names; those of ViTs come first in their list.
-from vit_jax.models import vit_names  # noqa: F401
+from vit_jax.models import vit  # noqa: F401
 
 # isort: split
 from vit_jax.models import (  # noqa: F401
@@ -14,10 +14,10 @@ from vit_jax.models import (  # noqa: F401
     resnet,
     swin,
 )
-from vit_jax.models.cross_attention import CrossAttentionBlock
+from vit_jax.models.attention.cross import CrossAttentionBlock
 from vit_jax.models.features import DistilledLogits, Features
 from vit_jax.models.registry import create_model, list_models, model_fields, register
-from vit_jax.models.vit import ViT
+from vit_jax.models.vit.module import ViT
 
 __all__ = [
     "CrossAttentionBlock",

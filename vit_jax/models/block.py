@@ -11,11 +11,11 @@ import jax
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from vit_jax.models.attention import Attention
-from vit_jax.models.attention_kinds import AttentionKind
+from vit_jax.models.attention.multi_head import Attention
+from vit_jax.models.attention.types import AttentionKind
 from vit_jax.models.fields import Checked
-from vit_jax.models.layers import DropPath, LayerNorm, LayerScale, Mlp
-from vit_jax.models.position_kinds import AttentionPositions
+from vit_jax.models.layers.basic import DropPath, LayerNorm, LayerScale, Mlp
+from vit_jax.models.positions.types import AttentionPositions
 
 
 class Block(Checked):

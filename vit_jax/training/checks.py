@@ -10,11 +10,11 @@ from typing import Any
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from vit_jax.config.durations import Clock
 from vit_jax.data import Preprocessing, Source
-from vit_jax.durations import Clock
 from vit_jax.errors import UserError, shown
 from vit_jax.models import registry
-from vit_jax.training.sharding import batch_shards
+from vit_jax.training.distributed.sharding import batch_shards
 
 _FEWEST_EPOCHS, _MOST_EPOCHS = 1, 1000  # beyond which a length is more likely a mistake
 

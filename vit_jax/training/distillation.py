@@ -28,7 +28,7 @@ from ml_collections import ConfigDict
 from vit_jax.data import Augment
 from vit_jax.errors import UserError
 from vit_jax.models import DistilledLogits
-from vit_jax.training.objectives import Supervised, apply_model, finite_rows
+from vit_jax.tasks.classification import Supervised, apply_model, finite_rows
 from vit_jax.training.teacher import Teacher
 
 ANSWERS = "teacher_logits"  # what they are called in a batch, where they are computed beforehand

@@ -13,8 +13,8 @@ from jax.sharding import Mesh
 
 from vit_jax.data import BadPictures, Preprocessing, eval_batches
 from vit_jax.errors import UserError
-from vit_jax.training.metrics import MultiLabelPredictions, Predictions
-from vit_jax.training.sharding import batch_shards, to_devices
+from vit_jax.evaluation.metrics import MultiLabelPredictions, Predictions
+from vit_jax.training.distributed.sharding import batch_shards, to_devices
 
 
 class Interrupted(Exception):

@@ -7,7 +7,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from vit_jax.data import Source
-from vit_jax.data.seen import seen_images, training_record
+from vit_jax.data.overlap import seen_images, training_record
 from vit_jax.runs import RunFolder
 
 

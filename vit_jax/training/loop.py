@@ -19,25 +19,26 @@ from ml_collections import ConfigDict
 from vit_jax.config import flatten
 from vit_jax.data import Source
 from vit_jax.errors import Diverged
+from vit_jax.evaluation.metrics import MultiLabelPredictions, Predictions, nonfinite_warning
 from vit_jax.plugins import NOT_IMPORTABLE
 from vit_jax.runs import EVALUATE, INSIDE, RESULT, TRAIN, RunFolder
+from vit_jax.tasks.classification import Batch
 from vit_jax.text import counted
-from vit_jax.training import distributed, out_of_memory
+from vit_jax.training import out_of_memory
+from vit_jax.training.distributed import processes
 from vit_jax.training.evaluate import Evaluation, Interrupted
-from vit_jax.training.experiment import Experiment
-from vit_jax.training.groups import format_groups, parameter_groups
-from vit_jax.training.hardware import find_peak, training_flops
-from vit_jax.training.metrics import MultiLabelPredictions, Predictions, nonfinite_warning
-from vit_jax.training.objectives import Batch
-from vit_jax.training.optimizer import count_branches, format_branches, optimizer_notes
-from vit_jax.training.profiling import Profile
-from vit_jax.training.provenance import process_origin
-from vit_jax.training.reporting import MetricsLog, Reporter
-from vit_jax.training.spikes import SpikeDetector
+from vit_jax.training.logging.hardware import find_peak, training_flops
+from vit_jax.training.logging.loss_spikes import SpikeDetector
+from vit_jax.training.logging.profiler import Profile
+from vit_jax.training.logging.provenance import process_origin
+from vit_jax.training.logging.reporter import MetricsLog, Reporter
+from vit_jax.training.optim.optimizer import count_branches, format_branches, optimizer_notes
+from vit_jax.training.optim.param_groups import format_groups, parameter_groups
+from vit_jax.training.setup import Experiment
 from vit_jax.training.state import BadSteps, TrainState
 
 if TYPE_CHECKING:
-    from vit_jax.training.checkpoints import Checkpoints
+    from vit_jax.training.checkpointing.checkpoints import Checkpoints
 
 Drawing = Callable[
     [RunFolder, list[dict[str, Any]], Source, Predictions | MultiLabelPredictions], None
@@ -75,7 +76,7 @@ class Loop:
         checkpoints: "Checkpoints",
         log: MetricsLog,
         profile: Profile,
-        stop: distributed.SharedFlag,
+        stop: processes.SharedFlag,
         step: int,
         state: TrainState,
         watcher: Watcher | None = None,
@@ -140,7 +141,7 @@ class Loop:
         self.run.check_held()  # figures would make it anew
         result = self._line(RESULT, split="test", **metrics)
         self._warn_of_nonfinite(metrics, "test")
-        for found in distributed.gather(self.experiment.bad_pictures.found):
+        for found in processes.gather(self.experiment.bad_pictures.found):
             self.experiment.bad_pictures.found.update(found)
         if unreadable := self.experiment.bad_pictures.summary():
             self.report.say(f"warning: {unreadable}")
@@ -155,7 +156,7 @@ class Loop:
     def draw_missing(self, draw: Drawing | None) -> None:
         """Draws the figures of a finished run whose process ended before it had drawn them."""
         missing = draw is not None and self.run.lacks_figures()
-        if not any(distributed.gather(missing)):
+        if not any(processes.gather(missing)):
             return
         self.report.say("the figures of this run are missing: evaluating it again to draw them")
         try:

@@ -11,7 +11,7 @@ from typing import Any
 
 from vit_jax.config import flatten
 from vit_jax.errors import Diverged, UserError
-from vit_jax.training.experiment import Experiment
+from vit_jax.training.setup import Experiment
 
 START = "the parameters and the optimizer's state were made"
 TRAINING = "training"

@@ -15,8 +15,8 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float
 
 from vit_jax.data import Preprocessing
-from vit_jax.training.objectives import Batch, Objective
-from vit_jax.training.sharding import replicated
+from vit_jax.tasks.classification import Batch, Objective
+from vit_jax.training.distributed.sharding import replicated
 from vit_jax.training.state import TrainState, random_keys
 
 

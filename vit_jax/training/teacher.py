@@ -23,8 +23,8 @@ from vit_jax.data import Preprocessing
 from vit_jax.data.paths import same_form, some_of
 from vit_jax.errors import UserError
 from vit_jax.runs import ModelRecord
-from vit_jax.training.sharding import replicated, shard_state, to_devices
-from vit_jax.weights.open import open_weights
+from vit_jax.training.distributed.sharding import replicated, shard_state, to_devices
+from vit_jax.weights.resolve import open_weights
 
 # What `jax.image.resize` calls the ways of resizing; anti-aliased, all three are Pillow's.
 _METHODS = {"bilinear": "linear", "bicubic": "cubic", "lanczos": "lanczos3"}

@@ -20,9 +20,9 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jaxtyping import Array, Float
 
 from vit_jax.errors import UserError
-from vit_jax.models.layout import match_layout, unstack_blocks
-from vit_jax.models.legal import pair
-from vit_jax.models.positions import PositionTable, resize_positions
+from vit_jax.models.positions.tables import PositionTable, resize_positions
+from vit_jax.models.stacking import match_layout, unstack_blocks
+from vit_jax.models.validation import pair
 
 HEADS = ("head", "head_dist")  # of the ViT; a distilled one has both
 

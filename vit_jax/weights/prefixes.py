@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Collection, Iterator
 
 from vit_jax.errors import UserError
-from vit_jax.weights.limits import show
-from vit_jax.weights.parts import is_of_training
-from vit_jax.weights.tables import Tensors
+from vit_jax.weights.io.safety import show
+from vit_jax.weights.io.unwrap import is_of_training
+from vit_jax.weights.mapping import Tensors
 
 _MOST_PARTS = 8  # in front of each other; the longest seen, of DINO in Lightning, are three
 

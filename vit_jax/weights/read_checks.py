@@ -10,8 +10,8 @@ import numpy as np
 
 from vit_jax.errors import UserError
 from vit_jax.weights import prefixes
-from vit_jax.weights.ecosystem import Ecosystem
-from vit_jax.weights.tables import Reading, Row, Tensors, some
+from vit_jax.weights.formats import Ecosystem
+from vit_jax.weights.mapping import Reading, Row, Tensors, some
 
 
 def check_read(

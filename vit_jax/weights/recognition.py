@@ -11,24 +11,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from vit_jax.errors import UserError
-from vit_jax.weights import (
-    conv_stem,
-    convnext,
-    efficientnet,
-    google,
-    hugging_face,
-    hybrid,
-    mixer,
-    prefixes,
-    pvt,
-    resnet,
-    swin,
-    timm,
-    torchvision,
-)
-from vit_jax.weights.ecosystem import Ecosystem
-from vit_jax.weights.limits import show
-from vit_jax.weights.tables import Tensors, some
+from vit_jax.models.conv_stem import weights as conv_stem
+from vit_jax.models.convnext import weights as convnext
+from vit_jax.models.efficientnet import weights as efficientnet
+from vit_jax.models.hybrid import weights as hybrid
+from vit_jax.models.mixer import weights as mixer
+from vit_jax.models.pvt import weights as pvt
+from vit_jax.models.resnet import weights as resnet
+from vit_jax.models.swin import weights as swin
+from vit_jax.models.vit.weights import google, hugging_face, timm, torchvision
+from vit_jax.weights import prefixes
+from vit_jax.weights.formats import Ecosystem
+from vit_jax.weights.io.safety import show
+from vit_jax.weights.mapping import Tensors, some
 
 # The first that recognises a file reads it: those with more names than a ViT stand in front.
 ECOSYSTEMS = (

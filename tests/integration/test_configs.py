@@ -1,0 +1,156 @@
+"""Recipes in configs/ take two real updates: all of them if there is time, else a few cut short."""
+
+import contextlib
+import math
+
+import jax
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from tests.folders import ROOT
+from vit_jax.config import load_config
+from vit_jax.config.durations import Clock
+from vit_jax.data.sources import tfds as tfds_source
+from vit_jax.errors import UserError
+from vit_jax.models import create_model, list_models
+from vit_jax.models.summary.cost import cost
+from vit_jax.training.setup import build
+
+# What begins with trained weights has its test in training/test_start.py.
+RECIPES = sorted(set((ROOT / "configs").glob("*.py")) - {ROOT / "configs" / "finetune.py"})
+
+# What wants a teacher takes its updates in training/test_distillation.py.
+TAUGHT = ROOT / "configs" / "deit.py"
+
+# What whoever runs a config has to say; without weights the model begins at random.
+SAID = {
+    "deit": {"distillation.teacher": "runs/teacher"},
+    "finetune_imagenet_384": {"init_from": ""},
+}
+
+# Few pictures, a tiny batch, and a learning rate that moves every parameter from the first update.
+SHORT = {
+    "batch_size": "4",
+    "data.workers": "0",
+    "duration": "2 steps",
+    "schedule.warmup": "0",
+    "log.every": "1",
+    "evaluate.every": "100%",
+    "checkpoint.every": "100%",
+}
+
+
+# Where there is time every recipe is whole; the default one is in any case. Otherwise a block and
+# small pictures stand for the model, in one recipe of small pictures and in one of large ones.
+LARGE = [path for path in RECIPES if "imagenet" in path.stem or path == TAUGHT]
+WHOLE = [path for path in RECIPES if path.stem == "digits"]
+OTHERS = [path for path in RECIPES if path not in (*WHOLE, TAUGHT, ROOT / "configs" / "images.py")]
+CUT = {
+    ROOT / "configs" / "cifar10.py": {"model.depth": "1"},
+    ROOT / "configs" / "images.py": {"model.depth": "1", "dataset": "digits"},
+    ROOT / "configs" / "imagenet_s16.py": {"model.depth": "1", "model.image_size": "32"},
+}
+UPDATES = [
+    *(pytest.param(path, {}, id=path.stem) for path in WHOLE),
+    *(pytest.param(path, cut, id=f"{path.stem}-cut") for path, cut in CUT.items()),
+    *(pytest.param(path, {}, id=path.stem, marks=pytest.mark.slow) for path in OTHERS),
+]
+
+
+@pytest.mark.parametrize(("recipe", "changes"), UPDATES)
+def test_two_updates_change_every_leaf(recipe, changes, data_dir, monkeypatch):
+    config = load_config(str(recipe), SAID.get(recipe.stem, {}) | SHORT | changes)
+    if config.optimizer.name == "sgd":
+        config.optimizer.learning_rate = 3.0  # or what comes through a head of zeros is rounded off
+    with contextlib.ExitStack() as stack:
+        if config.dataset == "digits":
+            config.data.dir = data_dir
+        else:
+            monkeypatch.setattr(tfds_source, "PREPARED_HERE", {})  # or it would be fetched
+            stack.enter_context(tfds.testing.mock_data(num_examples=16))
+        experiment = build(config)
+        state, step = experiment.initial_state(), experiment.train_step()
+        before = jax.device_get(state.params)
+        for batch in experiment.train_batches(0):
+            state = step(state, batch)
+        after = jax.device_get(state.params)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(before)
+    for (path, old), new in zip(leaves, jax.tree.leaves(after), strict=True):
+        assert np.isfinite(new).all(), jax.tree_util.keystr(path)
+        assert not np.array_equal(old, new), jax.tree_util.keystr(path)
+    assert int(state.step) == 2
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_opens_with_its_command_and_what_it_reaches(recipe):
+    text = recipe.read_text()
+    docstring = text.split('"""')[1]
+    assert f"python train.py --config=configs/{recipe.name}" in docstring
+    assert "reached" in docstring.lower() and "Cost:" in docstring
+    config = load_config(recipe, SAID.get(recipe.stem, {}))
+    assert config.model.name in list_models()
+    fields = {"num_classes": 1000 if recipe in LARGE else 10, **config.model.to_dict()}
+    model = create_model(fields.pop("name"), **fields)
+    assert f"{cost(model).parameters:,} parameters" in docstring
+
+
+def lengths(path, examples, **said):
+    """A config's steps for so many training images, by key, and the clock of the run."""
+    config = load_config(path, said)
+    fitting = 2 ** int(math.log2(examples))  # where there are fewer images than in a batch
+    clock = Clock(examples, config.batch_size if config.batch_size <= examples else fitting)
+    clock = Clock(examples, clock.batch_size, clock.steps(config.duration))
+    intervals = {k: clock.steps(config[k].every) for k in ("log", "evaluate", "checkpoint")}
+    return clock, clock.steps(config.schedule.warmup), intervals
+
+
+FINE_TUNING = [
+    f"configs/finetune.py:{preset}" for preset in ("vit", "deit", "mae", "lora", "probe")
+]
+FINE_TUNING += ["configs/finetune_imagenet_384.py"]
+
+
+@pytest.mark.parametrize("examples", [1, 20, 240, 1_437, 50_000, 1_281_167])
+@pytest.mark.parametrize("path", FINE_TUNING)
+def test_fine_tuning_is_neither_a_few_steps_nor_thousands_of_epochs(path, examples, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    clock, warmup, intervals = lengths(path, examples, init_from="runs/mine")
+    assert 500 <= clock.total_steps <= 300_000
+    assert 1 <= clock.epochs(clock.total_steps) <= 1000
+    assert 0 <= warmup <= 0.2 * clock.total_steps + 1
+    assert all(1 <= steps <= 0.1 * clock.total_steps + 1 for steps in intervals.values())
+
+
+@pytest.mark.parametrize("examples", [20, 240, 1_281_167])
+def test_every_config_runs_on_few_images_and_on_many(examples):
+    paths = sorted({*RECIPES, *(ROOT / "configs" / "family").glob("*.py")})
+    for path in paths:
+        said = SAID.get(path.stem, {}) if path.parent.name == "configs" else {}
+        clock, warmup, intervals = lengths(path, examples, **said)
+        assert 0 <= warmup <= 0.2 * clock.total_steps + 1, path
+        assert min(intervals.values()) >= 1, path
+        assert intervals["log"] <= 0.25 * clock.total_steps + 1, path
+        if path.stem != "data_efficiency":  # the same number of updates, whatever there is to see
+            assert 1 <= clock.epochs(clock.total_steps) <= 1000, path
+
+
+def test_papers_lengths_on_their_data_are_as_they_were(monkeypatch):
+    """99 % of ImageNet-1k's 1,281,167 images; CIFAR-10's 50,000."""
+    monkeypatch.chdir(ROOT)
+    imagenet = 1_268_355
+    clock, warmup, _ = lengths("configs/finetune_imagenet_384.py", imagenet, init_from="x")
+    assert (clock.total_steps, warmup) == (20_000, 500)
+    clock, _, _ = lengths("configs/finetune.py:vit", imagenet, init_from="x")
+    assert clock.total_steps == 20_000
+    clock, warmup, _ = lengths("configs/finetune.py:mae", imagenet, init_from="x")
+    assert (round(clock.epochs(clock.total_steps)), round(clock.epochs(warmup))) == (100, 5)
+    clock, warmup, intervals = lengths("configs/imagenet_augreg_b16.py", imagenet)
+    assert (warmup, intervals) == (10_000, {"log": 50, "evaluate": 2500, "checkpoint": 1000})
+
+
+@pytest.mark.parametrize("path", FINE_TUNING)
+def test_fine_tuning_without_weights_is_asked_for_them(path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(UserError, match=r"leaves init_from to you; write --config.init_from="):
+        load_config(path)

@@ -1,0 +1,43 @@
+"""Every architecture learns the digits by its own recipe, through the front door."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.families import FAMILY, VARIANTS, accuracy, train
+from tests.support.processes import compiled_for_speed
+from vit_jax.config import load_config
+from vit_jax.models import create_model, list_models
+from vit_jax.models.summary.cost import cost
+
+RECIPES = sorted(FAMILY.glob("*.py"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name != "vit"])
+def test_every_family_reaches_95_percent_on_the_digits(name, data_dir, tmp_path, monkeypatch):
+    compiled_for_speed(monkeypatch)
+    train(name, tmp_path, f"--config.data.dir={data_dir}")
+    assert accuracy(tmp_path) >= 0.95
+
+
+def test_every_recipe_is_trained():
+    assert {Path(variant.recipe).name for variant in VARIANTS.values()} >= {
+        recipe.name for recipe in RECIPES
+    }
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_opens_with_its_command_and_what_it_reaches(recipe):
+    docstring = recipe.read_text().split('"""')[1]
+    assert f"python train.py --config=configs/family/{recipe.name}" in docstring
+    assert re.search(r"Reached by us: \d+\.\d+ %", docstring), docstring
+    config = load_config(str(recipe))
+    assert config.model.name in list_models()
+    fields = {"num_classes": 10, **config.model.to_dict()}
+    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    model = create_model(fields.pop("name"), **fields)
+    counts = cost(model)
+    assert f"{counts.parameters:,} parameters" in docstring
+    assert f"{counts.macs / 1e6:.1f} MMACs" in docstring

@@ -1,0 +1,156 @@
+"""Every notebook runs from top to bottom and shows its figures, and is committed clean."""
+
+import json
+import re
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from tests.folders import ROOT
+from tests.support.processes import compiled_for_speed
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+# How many figures each notebook shows; a new notebook has to be entered here.
+FIGURES = {
+    "01_train_and_look": 4,
+    "02_attention": 8,
+    "03_fine_tune_your_own_pictures": 6,
+    "04_positions": 5,
+    "05_vit_versus_cnn": 4,
+    "06_inside_a_training_run": 2,
+}
+
+# Those that train models of their own, whatever run there is, and have a test of their own below.
+OWN_MODELS = {"04_positions", "05_vit_versus_cnn", "06_inside_a_training_run"}
+
+# Those that take more than 20 seconds even on a tiny run.
+SLOW = {"01_train_and_look", "02_attention", "03_fine_tune_your_own_pictures"}
+
+TRAINS = "so a small model is trained"
+
+
+@pytest.fixture
+def execute(data_dir, monkeypatch):
+    """Runs a notebook on a run folder; raises the error of the first cell that fails."""
+
+    def run(path, run_folder):
+        monkeypatch.setenv("TFDS_DATA_DIR", data_dir)
+        monkeypatch.setenv("VIT_JAX_RUN", str(run_folder))
+        compiled_for_speed(monkeypatch)
+        monkeypatch.delenv("MPLBACKEND", raising=False)  # figures go where the kernel shows them
+        notebook = nbformat.read(path, as_version=4)
+        where = {"metadata": {"path": str(ROOT)}}
+        NotebookClient(notebook, timeout=600, kernel_name="python3", resources=where).execute()
+        return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+    return run
+
+
+def count_figures(outputs):
+    return sum("image/png" in output.get("data", {}) for output in outputs)
+
+
+def printed(outputs):
+    return "".join(output.text for output in outputs if output.get("name") == "stdout")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem in SLOW))
+        for path in NOTEBOOKS
+        if path.stem not in OWN_MODELS
+    ],
+)
+def test_a_notebook_looks_at_a_run_that_is_there(path, execute, finished_run):
+    outputs = execute(path, finished_run.path)
+    assert TRAINS not in printed(outputs)
+    assert count_figures(outputs) == FIGURES[path.stem]
+
+
+@pytest.mark.slow
+def test_the_row_of_a_class_token_is_no_patch(execute, tiny_config, tmp_path):
+    from vit_jax.training import fit
+
+    run = fit(tiny_config({"model.pool": "cls", "duration": "2 steps"}), tmp_path / "run").run
+    outputs = execute(ROOT / "notebooks/01_train_and_look.ipynb", run.path)
+    assert count_figures(outputs) == FIGURES["01_train_and_look"]
+
+
+@pytest.mark.slow
+def test_without_a_run_the_first_notebook_trains_one_that_reads_digits(execute, tmp_path):
+    outputs = execute(ROOT / "notebooks/01_train_and_look.ipynb", tmp_path / "none")
+    assert TRAINS in printed(outputs)
+    assert not (tmp_path / "none").exists()
+    assert count_figures(outputs) == FIGURES["01_train_and_look"]
+    right, total = re.search(r"(\d+) of (\d+) pictures are right", printed(outputs)).groups()
+    assert int(total) == 360
+    assert int(right) > 300  # a linear classifier on the raw pixels is beyond that
+
+
+@pytest.mark.slow
+def test_pictures_of_ones_own_are_told_apart_better_from_a_start_than_from_random_weights(execute):
+    outputs = execute(ROOT / "notebooks/03_fine_tune_your_own_pictures.ipynb", "none")
+    assert count_figures(outputs) == FIGURES["03_fine_tune_your_own_pictures"]
+    # 537 scans of a three, an eight or a nine, 36 of which are learned from.
+    tuned, random = re.findall(r"([\d.]+) % of 501 pictures", printed(outputs))
+    assert float(tuned) > 75
+    assert float(tuned) > float(random) + 3
+
+
+@pytest.mark.slow
+def test_the_notebook_of_two_architectures_finds_the_resnet_ahead_on_little_data(execute):
+    outputs = execute(ROOT / "notebooks/05_vit_versus_cnn.ipynb", "none")
+    assert count_figures(outputs) == FIGURES["05_vit_versus_cnn"]
+    rows = re.findall(r"(ViT|ResNet) +(\d+) % of the data: .*interval +([\d.]+)", printed(outputs))
+    accuracy = {(name, int(share)): float(percent) for name, share, percent in rows}
+    assert accuracy["ResNet", 5] > accuracy["ViT", 5] + 5  # as in docs/results/data_efficiency.md
+    assert accuracy["ResNet", 100] > 95 and accuracy["ViT", 100] > 85
+
+
+@pytest.mark.slow
+def test_the_notebook_of_a_training_run_provokes_a_collapse_that_the_log_names(execute):
+    outputs = execute(ROOT / "notebooks/06_inside_a_training_run.ipynb", "none")
+    assert count_figures(outputs) == FIGURES["06_inside_a_training_run"]
+    good, bad = map(float, re.findall(r"([\d.]+) % of the test digits are right", printed(outputs)))
+    assert good > 80 > 50 > bad
+    assert re.search(r"blocks_\d had collapsed in \d+ of \d+ looks", printed(outputs))
+    said = "".join(output.get("data", {}).get("text/plain", "") for output in outputs)
+    assert re.search(r"warning: the attention of blocks_\d has collapsed by step", said)
+
+
+@pytest.mark.slow
+def test_only_a_model_without_positions_reads_shuffled_digits_as_others(execute, tmp_path):
+    outputs = execute(ROOT / "notebooks/04_positions.ipynb", tmp_path / "none")
+    assert count_figures(outputs) == FIGURES["04_positions"]
+    text = printed(outputs)
+    changes = {kind: float(x) for kind, x in re.findall(r"^(\w+) +(\d\.\de-\d\d)$", text, re.M)}
+    assert len(changes) == 9
+    assert changes.pop("none") < 1e-6  # a few times the rounding of float32
+    assert min(changes.values()) > 1e-4
+    rows = re.findall(r"^(\w+) +(as they are|patches shuffled) +(\d+\.\d+) %", text, re.M)
+    accuracy = {(kind, what): float(share) for kind, what, share in rows}
+    whole, shuffled = "as they are", "patches shuffled"
+    # Rounding may tip a picture or two between two classes that are equally probable.
+    assert abs(accuracy["none", whole] - accuracy["none", shuffled]) < 1
+    for kind in ("learned", "rotary"):
+        assert accuracy[kind, whole] > accuracy["none", whole]
+        assert accuracy[kind, shuffled] < accuracy[kind, whole] - 20
+
+
+def test_every_notebook_is_known_here():
+    assert sorted(FIGURES) == [path.stem for path in NOTEBOOKS]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_committed_notebook_holds_no_outputs_and_no_paths_of_a_machine(path):
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    nbformat.validate(notebook)
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) >= (4, 5)  # cells have ids
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == [] and cell["execution_count"] is None, cell["id"]
+        absolute = re.search(r"""["'(=\s](/\w|~/|[A-Za-z]:[\\/])""", "".join(cell["source"]))
+        assert absolute is None, f"{cell['id']}: {absolute.group()}"

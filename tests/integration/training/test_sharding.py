@@ -1,0 +1,201 @@
+"""The mesh changes where arrays lie, and nothing else."""
+
+import json
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import AbstractMesh
+from jax.sharding import PartitionSpec as P
+
+from tests.folders import ROOT
+from tests.support.processes import on_devices
+from vit_jax.errors import UserError
+from vit_jax.models import create_model
+from vit_jax.training.distributed.sharding import AXES, RULES, make_mesh, partition
+
+MESHES = [(1, 1, 1), (8, 1, 1), (1, 8, 1), (2, 2, 2)]
+
+# Twenty steps on each mesh; JAX fixes the number of devices when it starts.
+SCRIPT = """
+import json, sys
+import jax
+import numpy as np
+from vit_jax.config import load_config
+from vit_jax.runs import RunFolder
+from vit_jax.training.checkpointing.checkpoints import Checkpoints
+from vit_jax.training.setup import build
+from vit_jax.training.distributed.sharding import bytes_on_a_device
+
+overrides, meshes, folder = json.loads(sys.argv[1])
+
+
+def experiment_on(sizes, changes=()):
+    mesh = [(f"mesh.{axis}", str(size)) for axis, size in zip(("data", "fsdp", "tensor"), sizes)]
+    return build(load_config("configs/digits.py", [*map(tuple, overrides), *mesh, *changes]))
+
+
+report = {}
+for sizes in meshes:
+    experiment = experiment_on(sizes)
+    state, step = experiment.initial_state(), experiment.train_step()
+    totals = [0.0]
+    for batch in experiment.train_batches(0):
+        state = step(state, batch)
+        totals.append(float(state.totals["loss"]))
+    leaves = jax.tree_util.tree_leaves_with_path((state.params, state.ema_params))
+    report[str(sizes)] = {
+        "losses": np.diff(totals).tolist(),
+        "parameters": {jax.tree_util.keystr(k): np.asarray(x).tolist() for k, x in leaves},
+        "devices": len(state.params["blocks_0"]["attn"]["qkv"]["kernel"].sharding.device_set),
+        "pieces": len({str(s.index) for s in
+                       state.params["blocks_0"]["attn"]["qkv"]["kernel"].addressable_shards}),
+    }
+
+# The last of them, cut along all axes, is saved, and read under every mesh.
+with Checkpoints(RunFolder(folder), keep=3) as checkpoints:
+    checkpoints.save(20, state, {"data": {}})
+    checkpoints.wait()
+    for sizes in meshes:
+        step, restored, _ = checkpoints.restore(experiment_on(sizes).abstract_state())
+        same = jax.tree.map(lambda a, b: np.array_equal(a, b, equal_nan=True), state, restored)
+        report[str(sizes)]["restored"] = [step, all(jax.tree.leaves(same))]
+
+small = [("model.name", "ViT-S/16"), ("model.image_size", "224"), ("model.in_channels", "3")]
+small += [("model.patch_size", "16"), ("model.width", "384"), ("model.depth", "12")]
+small += [("model.heads", "6"), ("ema", "0")]
+report["bytes"] = [
+    bytes_on_a_device(experiment_on(sizes, small).abstract_state()) for sizes in meshes[:3]
+]
+print(json.dumps(report))
+"""
+
+
+@pytest.fixture(scope="module")
+def report(data_dir, tmp_path_factory):
+    """What the script prints: for each mesh, and the bytes of ViT-S/16."""
+    changes = {
+        "data.dir": data_dir,
+        "model.patch_size": "8", "model.width": "16", "model.depth": "2", "model.heads": "4",
+        "model.mlp_dropout": "0.1", "model.attention_dropout": "0.1", "model.drop_path": "0.2",
+        "augment.mixup": "0.8", "augment.cutmix": "1.0", "augment.preset": "none",
+        "batch_size": "32", "duration": "20 steps", "schedule.warmup": "5 steps", "ema": "0.9",
+        "optimizer.learning_rate": "0.01",
+        # The true gradient of the key bias is zero. With Adam's usual epsilon of 1e-8 its rounding
+        # noise, another on each mesh, would be blown up to whole steps.
+        "optimizer.eps": "1e-4",
+    }  # fmt: skip
+    folder = tmp_path_factory.mktemp("sharded")
+    arguments = json.dumps([list(changes.items()), MESHES, str(folder / "run")])
+    # A folder of compiled programs, of which these must make no use: see compile_cache.py.
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
+             "JAX_ENABLE_COMPILATION_CACHE": "true",
+             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}  # fmt: skip
+    process = subprocess.run(
+        [sys.executable, "-c", SCRIPT, arguments],
+        capture_output=True, text=True, env=on_devices(8) | cache, cwd=ROOT,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    kept = [file.name for file in folder.glob("compiled/*")]
+    return json.loads(process.stdout.splitlines()[-1]) | {"kept": kept}
+
+
+@pytest.mark.parametrize("mesh", MESHES[1:], ids=str)
+def test_losses_and_parameters_are_those_of_one_device(report, mesh):
+    one, many = report[str(list(MESHES[0]))], report[str(list(mesh))]
+    assert many["devices"] == np.prod(mesh) and len(many["losses"]) == 20
+    np.testing.assert_allclose(many["losses"], one["losses"], rtol=1e-5)
+    for name, values in one["parameters"].items():
+        np.testing.assert_allclose(many["parameters"][name], values, atol=1e-5, err_msg=name)
+
+
+def test_no_program_for_several_cpu_devices_is_kept(report):
+    # The first mesh is of one device. What a later one kept would be read by the next process.
+    assert sum("step" in name for name in report["kept"]) == 1, report["kept"]
+
+
+def test_parameters_are_cut_where_the_mesh_says_so(report):
+    pieces = [report[str(list(mesh))]["pieces"] for mesh in MESHES]
+    assert pieces == [1, 1, 8, 4]  # along fsdp and tensor, never along data
+
+
+def test_a_checkpoint_of_one_mesh_is_read_under_any_other(report):
+    assert [report[str(list(mesh))]["restored"] for mesh in MESHES] == [[20, True]] * 4
+
+
+def test_fsdp_divides_the_memory_of_parameters_and_optimizer(report):
+    one, eight_copies, eight_parts = report["bytes"]
+    # Adam keeps two moments: three arrays of 22.0 million numbers of four bytes.
+    assert one == pytest.approx(3 * 4 * 22.0e6, rel=0.03)
+    assert eight_copies == one
+    assert eight_parts <= one / 7
+
+
+CUBE = AbstractMesh((2, 2, 2), AXES)
+
+
+def test_every_kernel_of_a_vit_has_a_rule_and_its_moments_the_same():
+    model = create_model("ViT-Ti/16", num_classes=10, depth=2, image_size=32)
+    make = lambda key: model.init(key, jnp.zeros((1, 32, 32, 3)))["params"]  # noqa: E731
+    params = jax.eval_shape(make, jax.random.key(0))
+    moments = jax.eval_shape(optax.adamw(1e-3).init, params)
+    specs = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path((params, moments)):
+        text = jax.tree_util.keystr(path, simple=True, separator="/")
+        specs.setdefault(text.split("mu/")[-1].split("nu/")[-1].removeprefix("0/"), []).append(
+            partition(text, leaf.shape, CUBE)
+        )
+    kernels = {name: found for name, found in specs.items() if name.endswith("kernel")}
+    assert len(kernels) == 2 * 4 + 2  # four in a block, the patches, the head
+    for name, found in kernels.items():
+        assert len(found) == 3 and len(set(found)) == 1, name
+        assert "fsdp" in found[0], name
+    assert any(name.endswith("pos_embed") for name in specs)
+
+
+def test_stacked_blocks_keep_their_leading_axis_whole():
+    assert partition("params/blocks/mlp/fc1/kernel", (12, 8, 32), CUBE) == P(None, "fsdp", "tensor")
+    assert partition("blocks/attn/qkv/bias", (12, 3, 4, 2), CUBE) == P(None, None, "tensor", None)
+    assert partition("params/pos_embed/rows", (1, 96, 64), CUBE) == P(None, None, "fsdp")
+
+
+def test_an_axis_that_does_not_divide_stays_whole():
+    # Three heads on two devices.
+    spec = partition("blocks_0/attn/qkv/kernel", (192, 3, 3, 64), CUBE)
+    assert spec == P("fsdp", None, None, None)
+
+
+def test_arrays_without_a_rule_are_cut_along_their_longest_axis_and_vectors_are_not():
+    assert partition("stem/conv/kernel", (3, 3, 3, 64), CUBE) == P(None, None, None, "fsdp")
+    assert partition("norm/scale", (64,), CUBE) == P()
+    assert partition("params/blocks/norm1/scale", (12, 64), CUBE) == P()
+    assert partition("params/blocks/conv/kernel", (64, 3, 8), CUBE) == P(None, None, "fsdp")
+    assert partition("step", (), CUBE) == P()
+
+
+def test_rules_name_axes_of_the_mesh():
+    for end, axes in RULES:
+        assert set(axes) <= {None, "fsdp", "tensor"}, end
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ({"data": 3}, "asks for 3 devices and there are 1"),
+        ({"data": -1, "fsdp": -1}, "only one axis"),
+        ({"data": -1, "fsdp": 2}, "asks for 2 devices and there are 1"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_one_sentence(sizes, said):
+    with pytest.raises(UserError, match=said):
+        make_mesh(jax.devices()[:1], **sizes)
+
+
+def test_the_rest_has_to_divide():
+    devices = jax.devices() * 8  # only counted here
+    with pytest.raises(UserError, match="8 devices do not divide by 3.* 1, 2, 4, 8"):
+        make_mesh(devices, data=-1, fsdp=3)

@@ -1,0 +1,69 @@
+"""Swin at full size against timm: random weights, every block and the logits, in both directions.
+
+See `test_parity.py`; `make test-parity` runs both.
+"""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks.peers import import_timm
+from vit_jax.weights.convert import read_pretrained, write_pretrained
+from vit_jax.weights.formats import Asked
+
+pytestmark = pytest.mark.parity
+
+TOLERANCE = 2e-5
+
+
+@pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224"])
+def test_timm_computes_the_same_and_reads_what_is_written(name, tmp_path):
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    timm = import_timm()
+    torch.set_grad_enabled(False)
+    torch.manual_seed(0)
+    model = timm.create_model(name).eval()
+    for key, parameter in model.named_parameters():
+        if parameter.ndim == 1:
+            drawn = 0.1 * torch.randn(parameter.shape)
+            parameter.data = 1 + drawn if "norm" in key and key.endswith("weight") else drawn
+        else:
+            scale = 1.0 if "relative" in key else parameter[0].numel() ** -0.5
+            parameter.data = scale * torch.randn(parameter.shape)
+    state = {key: value.contiguous() for key, value in model.state_dict().items()}
+    (tmp_path / "theirs").mkdir()
+    save_file(state, tmp_path / "theirs" / "model.safetensors")
+    config = {"architecture": name, "pretrained_cfg": {"input_size": [3, 224, 224]}}
+    (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
+
+    record, variables = read_pretrained(tmp_path / "theirs", Asked())
+    assert record.name == "Swin-T"
+    pictures = np.random.RandomState(0).normal(size=(1, 224, 224, 3)).astype(np.float32)
+    seen = []
+    for stage in model.layers:
+        for block in stage.blocks:
+            block.register_forward_hook(lambda _, __, out: seen.append(out.numpy()))
+    theirs = model(torch.from_numpy(pictures).permute(0, 3, 1, 2)).numpy()
+    with jax.default_matmul_precision("highest"):
+        ours = record.create_model()
+        forward = jax.jit(lambda v, x: ours.apply(v, x, mutable=["intermediates"]))
+        logits, kept = forward(variables, pictures)
+    blocks = [
+        kept["intermediates"][f"stages_{i}"][f"blocks_{j}"]["out"][0]
+        for i, depth in enumerate(ours.depths)
+        for j in range(depth)
+    ]
+    for one, other in zip([*blocks, logits], [*seen, theirs], strict=True):
+        assert np.abs(one - other).max() <= TOLERANCE * max(1, np.abs(other).max())
+
+    write_pretrained(tmp_path / "ours", "timm", record, variables)
+    written = load_file(tmp_path / "ours" / "model.safetensors")
+    assert written.keys() == state.keys()
+    assert all(torch.equal(written[key], state[key]) for key in state)
+    again = timm.create_model(f"local-dir:{tmp_path / 'ours'}", pretrained=True).eval()
+    for one, other in zip(again.parameters(), model.parameters(), strict=True):
+        assert torch.equal(one, other)

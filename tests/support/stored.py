@@ -1,0 +1,61 @@
+"""The golden files of other libraries, and writing them as these libraries do."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from tests.folders import GOLDENS
+from vit_jax.weights.formats import Asked
+
+GOLDEN = GOLDENS / "weights"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One golden file; `tests/goldens/weights/make_golden.py` says what is what.
+
+    tensors: float32, by the names that the library writes; memory: by those it has in memory.
+    answers: images, blocks and logits at the model's own size; others: at another size.
+    """
+
+    tensors: dict[str, np.ndarray]
+    memory: dict[str, np.ndarray]
+    config: dict[str, Any] | None
+    preprocessor: dict[str, Any] | None
+    asked: Asked
+    answers: dict[str, np.ndarray]
+    others: dict[str, np.ndarray]
+
+
+def stored(name: str) -> Stored:
+    with np.load(GOLDEN / f"{name}.npz") as file:
+        texts = {key: json.loads(str(file[key])) for key in file if file[key].dtype.kind == "U"}
+        arrays = {key: file[key].astype(np.float32) for key in file if key not in texts}
+
+    def under(beginning):
+        return {k.removeprefix(beginning): v for k, v in arrays.items() if k.startswith(beginning)}
+
+    return Stored(
+        under("tensors/"),
+        under("memory/"),
+        texts.get("config"),
+        texts.get("preprocessor"),
+        Asked(**texts["asked"]),
+        {key: array for key, array in arrays.items() if "/" not in key},
+        under("other/"),
+    )
+
+
+def write_files(folder: Path, tensors, config=None, preprocessor=None) -> Path:
+    """A folder as other libraries publish weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    save_file(contiguous, folder / "model.safetensors")
+    for name, content in (("config", config), ("preprocessor_config", preprocessor)):
+        if content is not None:
+            (folder / f"{name}.json").write_text(json.dumps(content), "utf-8")
+    return folder

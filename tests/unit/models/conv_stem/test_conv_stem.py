@@ -1,0 +1,295 @@
+"""ViT with a stem of convolutions: what it costs, what its parts do, and what it refuses."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from vit_jax.models import create_model
+from vit_jax.models.conv_stem.module import ConvStem, ConvStemViT
+from vit_jax.models.stacking import read_blocks, stack_blocks, unstack_blocks
+from vit_jax.models.summary.cost import cost
+from vit_jax.models.summary.memory import memory
+from vit_jax.weights.adapt import adapt, variable_shapes
+
+TINY = {
+    "num_classes": 5,
+    "image_size": 16,
+    "patch_size": 4,
+    "stem_channels": (6, 8),
+    "width": 16,
+    "depth": 2,
+    "heads": 2,
+    "mlp_width": 24,
+}
+
+
+def stem_numbers(channels, width):
+    """3 x 3 kernels without bias, two numbers for each BatchNorm, then 1 x 1 with bias."""
+    before = (3, *channels[:-1])
+    kernels = sum(9 * a * b for a, b in zip(before, channels, strict=True))
+    return kernels + 2 * sum(channels) + channels[-1] * width + width
+
+
+def vit_numbers(width, depth, mlp, tokens, classes=1000):
+    """All but the patch embedding: class token, positions, blocks, norm, head."""
+    attention = 4 * width * width + 4 * width
+    block = attention + 2 * width * mlp + mlp + width + 4 * width
+    return width + tokens * width + depth * block + 2 * width + width * classes + classes
+
+
+# Channels, width, blocks, MLP, and millions of parameters and billions of MACs as the paper prints.
+PRINTED = {
+    "ViTC-1GF": ((24, 48, 96, 192), 192, 11, 576, 4.6, 1.1),
+    "ViTC-4GF": ((48, 96, 192, 384), 384, 11, 1152, 17.8, 4.0),
+    "ViTC-18GF": ((64, 128, 128, 256, 256, 512), 768, 11, 3072, 81.6, 17.7),
+    "ViTC-36GF": ((64, 128, 128, 256, 256, 512), 1024, 13, 4096, 167.8, 35.0),
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_a_size_costs_what_the_paper_prints_and_arithmetic_says(name):
+    channels, width, depth, mlp, millions, billions = PRINTED[name]
+    found = cost(create_model(name))
+    assert found.parameters == stem_numbers(channels, width) + vit_numbers(width, depth, mlp, 197)
+    assert round(found.parameters / 1e6, 1) == millions
+    assert round(found.macs / 1e9, 1) == billions
+    assert found.tokens == 197
+
+
+def test_macs_of_the_stem_are_those_of_its_convolutions():
+    # Sides 112, 56, 28 and 14 of the four outputs.
+    sides, channels = (112, 56, 28, 14), (3, 24, 48, 96, 192)
+    expected = sum(s * s * 9 * channels[i] * channels[i + 1] for i, s in enumerate(sides))
+    expected += 14 * 14 * 192 * 192
+    parts = {part.name: part for part in cost(create_model("ViTC-1GF")).parts}
+    assert parts["patch embedding"].macs == expected
+    assert parts["patch embedding"].parameters == stem_numbers(channels[1:], 192)
+
+
+def draw(shapes, seed=0):
+    """Arrays of these shapes, as they often are: about 0, scales about 1, variances above 0.
+
+    Drawn by NumPy: to compile an initialisation takes longer than a test.
+    """
+    rng = np.random.default_rng(seed)
+
+    def one(path, leaf):
+        drawn = rng.normal(size=leaf.shape).astype(np.float32)
+        if path.endswith(("scale", "var")):
+            return np.exp(0.3 * drawn)
+        return (
+            drawn / np.sqrt(max(1, np.prod(leaf.shape[:-1]))) if "kernel" in path else 0.3 * drawn
+        )
+
+    flat = flatten_dict(shapes, sep="/")
+    return unflatten_dict({path: one(path, leaf) for path, leaf in flat.items()}, sep="/")
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """A model, variables and pictures."""
+    model = ConvStemViT(**TINY)
+    images = np.random.default_rng(1).normal(size=(4, 16, 16, 3)).astype(np.float32)
+    return model, draw(variable_shapes(model)), images
+
+
+@pytest.fixture(scope="module")
+def logits(tiny):
+    model, variables, images = tiny
+    return jax.jit(model.apply)(variables, images)
+
+
+def gradients(model, variables, images):
+    """Gradients of all parameters, and the new statistics."""
+
+    def loss(params):
+        logits, new = model.apply(
+            {**variables, "params": params}, images, train=True, mutable=["batch_stats"]
+        )
+        return jnp.square(logits - 1).mean(), (logits, new)
+
+    return jax.jit(jax.grad(loss, has_aux=True))(variables["params"])
+
+
+@pytest.fixture(scope="module")
+def trained(tiny):
+    return gradients(*tiny)
+
+
+def test_names_and_shapes_of_the_stem(tiny):
+    _, variables, _ = tiny
+    shapes = {
+        path: leaf.shape
+        for path, leaf in flatten_dict(variables["params"]["patch_embed"], sep="/").items()
+    }
+    assert shapes == {
+        "conv_0/kernel": (3, 3, 3, 6),
+        "norm_0/scale": (6,),
+        "norm_0/bias": (6,),
+        "conv_1/kernel": (3, 3, 6, 8),
+        "norm_1/scale": (8,),
+        "norm_1/bias": (8,),
+        "kernel": (1, 1, 8, 16),
+        "bias": (16,),
+    }
+    assert variables["batch_stats"]["patch_embed"]["norm_1"]["var"].shape == (8,)
+
+
+def test_the_stem_is_relu_of_normed_convolutions():
+    """One convolution whose kernel picks the middle pixel, by hand."""
+    stem = ConvStem(2, (1, 1), channels=(1,), strides=(2,), norm_eps=0.25)
+    images = jnp.arange(16.0).reshape(1, 4, 4, 1)
+    kernel = jnp.zeros((3, 3, 1, 1)).at[1, 1].set(1.0)
+    variables = {
+        "params": {
+            "conv_0": {"kernel": kernel},
+            "norm_0": {"scale": jnp.array([3.0]), "bias": jnp.array([-1.0])},
+            "kernel": jnp.array([1.0, 10.0]).reshape(1, 1, 1, 2),
+            "bias": jnp.array([0.5, 0.0]),
+        },
+        "batch_stats": {"norm_0": {"mean": jnp.array([2.0]), "var": jnp.array([2.0])}},
+    }
+    # Padded on both sides alike, the windows are centred on rows and columns 0 and 2.
+    picked = np.array([[0.0, 2.0], [8.0, 10.0]])
+    normed = np.maximum(3 * (picked - 2) / 1.5 - 1, 0)  # sqrt(2 + 0.25) = 1.5
+    expected = np.stack([normed + 0.5, 10 * normed], axis=-1)[None]
+    np.testing.assert_allclose(stem.apply(variables, images), expected, rtol=1e-6)
+
+
+def test_an_answer_does_not_depend_on_the_rest_of_the_batch_but_in_training(tiny, logits, trained):
+    model, variables, images = tiny
+    alone = jax.jit(model.apply)(variables, images[:1])
+    np.testing.assert_allclose(logits[:1], alone, rtol=0, atol=1e-5)
+    in_training = trained[1][0]
+    assert np.abs(in_training - logits).max() > 1e-2
+
+
+def test_features_of_an_oblong_picture(tiny):
+    model, variables, _ = tiny
+    images = jnp.ones((2, 24, 12, 3))
+    features = jax.eval_shape(lambda v, x: model.apply(v, x, method="features"), variables, images)
+    assert features.grid == (6, 3)
+    assert features.tokens.shape == (2, 1 + 18, 16)
+    assert features.pooled.shape == (2, 16)
+
+
+def test_zeroed_branches_leave_the_tokens_of_the_stem(tiny):
+    model, variables, images = tiny
+    flat = flatten_dict(variables["params"], sep="/")
+    zeroed = {
+        path: jnp.zeros_like(leaf) if "attn/out" in path or "fc2" in path else leaf
+        for path, leaf in flat.items()
+    }
+    variables = {**variables, "params": unflatten_dict(zeroed, sep="/")}
+    run = jax.jit(lambda v, x: model.apply(v, x, mutable=["intermediates"]))
+    _, kept = run(variables, images[:1])
+    kept = kept["intermediates"]
+    stem = kept["patch_embed"]["out"][0].reshape(1, 16, 16)
+    positions = variables["params"]["pos_embed"]
+    for block in read_blocks(kept, "out"):
+        np.testing.assert_allclose(block[:, 1:], stem + positions[:, 1:], rtol=0, atol=1e-6)
+
+
+def test_gradients_are_finite_and_reach_the_stem(trained):
+    gradient = flatten_dict(trained[0], sep="/")
+    for path, leaf in gradient.items():
+        assert np.isfinite(leaf).all(), path
+    assert np.abs(gradient["patch_embed/conv_0/kernel"]).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"scan_layers": True}, marks=pytest.mark.slow),
+        pytest.param({"remat": "full"}, marks=pytest.mark.slow),
+        pytest.param({"remat": "dots", "scan_layers": True}, marks=pytest.mark.slow),
+    ],
+)
+def test_a_training_step_is_the_same_however_memory_is_saved(tiny, trained, fields):
+    model, variables, images = tiny
+    if "scan_layers" in fields:
+        variables = {**variables, "params": stack_blocks(variables["params"])}
+    gradient, (_, stats) = gradients(model.clone(**fields), variables, images)
+    pairs = (trained[0], unstack_blocks(gradient)), (trained[1][1], stats)
+    for one, another in pairs:
+        one, another = flatten_dict(one, sep="/"), flatten_dict(another, sep="/")
+        assert one.keys() == another.keys()
+        for path, leaf in one.items():
+            close = {"rtol": 0, "atol": 1e-4 * max(np.abs(leaf).max(), 0.1)}
+            np.testing.assert_allclose(another[path], leaf, **close, err_msg=path)
+
+
+def test_running_statistics_move_by_a_tenth(tiny, trained):
+    _, variables, images = tiny
+    new = trained[1][1]["batch_stats"]
+    old = variables["batch_stats"]["patch_embed"]["norm_0"]
+    kernel = variables["params"]["patch_embed"]["conv_0"]["kernel"]
+    padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.stack(
+        [padded[:, i : i + 15 : 2, j : j + 15 : 2] for i in range(3) for j in range(3)], axis=3
+    )
+    out = np.einsum("bhwkc,kco->bhwo", windows, np.asarray(kernel).reshape(9, 3, 6))
+    found = new["patch_embed"]["norm_0"]
+    mean = 0.9 * old["mean"] + 0.1 * out.mean((0, 1, 2))
+    np.testing.assert_allclose(found["mean"], mean, rtol=1e-4, atol=1e-5)
+    variance = 0.9 * old["var"] + 0.1 * out.var((0, 1, 2))
+    np.testing.assert_allclose(found["var"], variance, rtol=1e-4)
+
+
+def test_bfloat16_is_close_and_logits_are_float32(tiny, logits):
+    model, variables, images = tiny
+    rough = jax.jit(model.clone(dtype="bfloat16").apply)(variables, images)
+    assert rough.dtype == jnp.float32
+    assert np.isfinite(rough).all()
+    assert np.abs(rough - logits).max() < 0.05 * np.abs(logits).max()
+
+
+def test_memory_counts_running_statistics(tiny):
+    model, variables, _ = tiny
+    numbers = sum(leaf.size for leaf in jax.tree.leaves(variables))
+    assert memory(model).parameters == 4 * numbers
+    assert memory(model, 4, train=True).temporaries > memory(model, 4).temporaries
+
+
+def test_weights_are_adapted_to_grey_pictures_of_another_size(tiny):
+    model, variables, _ = tiny
+    other = model.clone(in_channels=1, image_size=24)
+    adapted = adapt(variables["params"], model, other)
+    assert set(adapted.resized) == {"pos_embed", "patch_embed/conv_0/kernel"}
+    kernel = variables["params"]["patch_embed"]["conv_0"]["kernel"]
+    np.testing.assert_allclose(
+        adapted.params["patch_embed"]["conv_0"]["kernel"], kernel.sum(2, keepdims=True), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"patch_size": 16}, r"patch_size=16 is the stride .*\(2, 2\) multiply to 4"),
+        ({"patch_size": (4, 4)}, "must be one whole number"),
+        ({"stem_channels": ()}, r"stem_channels=\(\) must be whole numbers"),
+        ({"stem_channels": (6, 0)}, r"stem_channels\[1\]=0 must be a whole number of at least 1"),
+        ({"stem_strides": (2, 2, 1)}, "stem_channels has 2 numbers and stem_strides 3"),
+        ({"stem_kernel": 4}, "nearest legal values are 3 and 5"),
+        ({"stem_eps": 0.0}, "stem_eps=0.0 must be a number above 0"),
+        ({"width": 15}, "width=15 is not a multiple of heads, 2"),
+        ({"image_size": 18}, "16 and 20"),
+    ],
+)
+def test_fields_that_do_not_fit_are_refused(fields, said):
+    with pytest.raises(ValueError, match=said):
+        ConvStemViT(**{**TINY, **fields})
+
+
+def test_a_picture_that_the_strides_do_not_divide_is_refused(tiny):
+    model, variables, _ = tiny
+    with pytest.raises(ValueError, match=r"18 x 16 pixels.*nearest legal heights are 16 and 20"):
+        model.apply(variables, jnp.ones((1, 18, 16, 3)))
+
+
+def test_lists_of_a_configuration_are_taken():
+    model = ConvStemViT(**{**TINY, "stem_channels": [6, 8], "stem_strides": [1, 4]})
+    assert (model.stem_channels, model.strides) == ((6, 8), (1, 4))
+    hash(model)

@@ -1,0 +1,155 @@
+"""ConvNeXt: published counts, what its parts are, and what is refused.
+
+That it computes what four libraries compute is in `tests/unit/models/convnext/test_weights.py`.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.support.pyramids import gradients, pictures, seen, variables_of
+from vit_jax.models import create_model
+from vit_jax.models.convnext.module import Block, ConvNeXt
+from vit_jax.models.summary.cost import cost
+
+# The authors' parameters, and torch's FlopCounter halved.
+COUNTS = {
+    "ConvNeXt-T": (28_589_128, 4_455_531_264),
+    "ConvNeXt-S": (50_223_688, 8_683_712_256),
+    "ConvNeXt-B": (88_591_464, 15_354_729_472),
+    "ConvNeXt-L": (197_767_336, 34_361_433_600),
+}
+TINY = ConvNeXt(
+    num_classes=3,
+    image_size=16,
+    depths=(1, 2),
+    widths=(4, 8),
+    patch_size=2,
+    kernel_size=5,
+    layer_scale=0.5,
+)
+
+
+@pytest.fixture(scope="module")
+def variables():
+    return variables_of(TINY)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "ConvNeXt-T" else pytest.param(name, marks=pytest.mark.slow)
+        for name in COUNTS
+    ],
+)
+def test_parameters_and_multiplications_are_the_published_ones(name):
+    found = cost(create_model(name))
+    assert (found.parameters, found.macs) == COUNTS[name]
+
+
+@pytest.mark.parametrize("size", [(16, 16), (12, 20)])
+def test_stages_halve_the_picture(size, variables):
+    logits, features, _ = seen(TINY, variables, pictures(TINY, size))
+    assert logits.shape == (2, 3)
+    height, width = size
+    assert [stage.shape for stage in features.stages] == [
+        (2, height // 2, width // 2, 4),
+        (2, height // 4, width // 4, 8),
+    ]
+    assert features.grid == (height // 4, width // 4)
+    assert features.tokens.shape == (2, height * width // 16, 8)
+    # Fresh norms have mean 0 and variance 1, past pooling.
+    np.testing.assert_allclose(features.pooled.mean(-1), 0, atol=1e-5)
+    np.testing.assert_allclose(features.pooled.var(-1), 1, atol=0.05)
+
+
+def test_a_block_whose_scale_is_zero_is_the_identity():
+    x = jnp.asarray(np.random.RandomState(0).normal(size=(1, 5, 4, 8)), jnp.float32)
+    block = Block(0.0, 7, 4, 1.0, 1e-6, "float32")
+    params = block.init(jax.random.key(0), x)["params"]
+    zeroed = {**params, "ls": {"gamma": jnp.zeros(8)}}
+    np.testing.assert_array_equal(block.apply({"params": zeroed}, x), x)
+    assert np.abs(block.apply({"params": params}, x) - x).max() > 1e-6
+
+
+def test_a_fresh_block_has_deviations_of_002_and_a_scale_of_a_millionth():
+    assert create_model("ConvNeXt-T").layer_scale == 1e-6
+    x = jnp.zeros((1, 4, 4, 64))
+    params = Block(0.0, 7, 4, 1e-6, 1e-6, "float32").init(jax.random.key(0), x)["params"]
+    np.testing.assert_allclose(params["ls"]["gamma"], 1e-6)
+    for kernel in (params["conv"]["kernel"], params["mlp"]["fc1"]["kernel"]):
+        assert np.std(kernel) == pytest.approx(0.02, rel=0.05)
+    without = Block(0.0, 7, 4, None, 1e-6, "float32")
+    shapes = jax.eval_shape(without.init, jax.random.key(0), x)["params"]
+    assert set(shapes) == {"conv", "norm", "mlp"}
+
+
+def test_blocks_are_sown_where_they_stand(variables):
+    _, features, kept = seen(TINY, variables, pictures(TINY))
+    [out] = kept["stages_1"]["blocks_1"]["out"]
+    np.testing.assert_array_equal(out, features.stages[1])
+
+
+def test_branches_are_dropped_in_training_only_and_more_of_them_the_deeper(variables):
+    """Rates go from 0 to the last block's; at 1 that block is its input, whatever is drawn."""
+    model = TINY.clone(drop_path=1.0)
+    images, rngs = pictures(TINY), {"dropout": jax.random.key(1)}
+
+    def blocks(**kinds):
+        _, kept = model.apply(variables, images, mutable=["intermediates"], **kinds)
+        stages = kept["intermediates"]
+        return [stages["stages_1"][f"blocks_{i}"]["out"][0] for i in (0, 1)], stages
+
+    trained, stages = blocks(train=True, rngs=rngs)
+    evaluated, others = blocks()
+    np.testing.assert_array_equal(trained[1], trained[0])
+    np.testing.assert_array_equal(
+        stages["stages_0"]["blocks_0"]["out"][0], others["stages_0"]["blocks_0"]["out"][0]
+    )
+    assert np.abs(evaluated[1] - evaluated[0]).max() > 0
+
+
+def test_bfloat16_is_near_float32_and_its_logits_are_float32(variables):
+    images = pictures(TINY)
+    low, *_ = seen(TINY.clone(dtype="bfloat16"), variables, images)
+    assert low.dtype == jnp.float32
+    np.testing.assert_allclose(low, seen(TINY, variables, images)[0], atol=0.02)
+
+
+def test_gradients_are_finite_and_reach_every_parameter(variables):
+    for path, leaf in jax.tree_util.tree_leaves_with_path(
+        gradients(TINY, variables, pictures(TINY))
+    ):
+        assert np.isfinite(leaf).all() and np.abs(leaf).max() > 0, path
+
+
+def test_without_classes_the_features_come_out(variables):
+    params = {k: v for k, v in variables["params"].items() if k != "head"}
+    out = TINY.clone(num_classes=0).apply({"params": params}, pictures(TINY))
+    assert out.shape == (2, 8)
+
+
+def test_a_picture_that_patches_do_not_fill_is_refused_with_the_nearest_sizes(variables):
+    said = (
+        "14 x 16 pixels .* no multiples of 4.* heights are 12 and 16, the nearest legal widths 16"
+    )
+    with pytest.raises(ValueError, match=said):
+        TINY.apply(variables, pictures(TINY, (14, 16)))
+    with pytest.raises(ValueError, match="230 x 230 .* multiples of 32.*224 and 256"):
+        create_model("ConvNeXt-T", image_size=230)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"kernel_size": 6}, "kernel_size=6 must be odd.* 5 or 7"),
+        ({"depths": (1,)}, "one number for each stage"),
+        ({"drop_path": 1.5}, "drop_path=1.5 is no rate"),
+        ({"layer_scale": 0.0}, "layer_scale=0.0 must be a number above 0"),
+        ({"mlp_ratio": 2.5}, "mlp_ratio=2.5 must be a whole number"),
+    ],
+)
+def test_a_field_that_is_not_legal_is_one_sentence(fields, said):
+    with pytest.raises(ValueError, match=said):
+        ConvNeXt(**fields)

@@ -1,0 +1,149 @@
+"""ConvNeXts of four libraries: the same numbers, and the same files again."""
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tests.support.stages import TOLERANCE, assert_agrees, largest_error, read
+from tests.support.stored import stored, write_files
+from vit_jax.errors import UserError
+from vit_jax.models.convnext import weights as convnext
+from vit_jax.models.layers import basic
+from vit_jax.weights.convert import make_record, read_pretrained, write_pretrained
+from vit_jax.weights.formats import Asked
+from vit_jax.weights.recognition import recognise
+
+NAMES = {
+    "convnext_timm": "timm",
+    "convnext_original": "convnext",
+    "convnext_torchvision": "torchvision",
+    "convnext_hf": "huggingface",
+}
+TIMM = stored("convnext_timm")
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    return {name: read(name, tmp_path_factory.mktemp(name)) for name in NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_stage_and_the_logits_are_the_librarys(name, loaded):
+    record, variables = loaded[name]
+    assert_agrees(record.create_model(), variables, stored(name).answers)
+
+
+def test_another_epsilon_is_noticed(loaded):
+    record, variables = loaded["convnext_timm"]
+    model = record.create_model().clone(norm_eps=1e-5)
+    assert largest_error(model, variables, TIMM.answers) > 4 * TOLERANCE
+
+
+def test_another_gelu_is_noticed(loaded, monkeypatch):
+    record, variables = loaded["convnext_timm"]
+    monkeypatch.setitem(basic.ACTIVATIONS, "gelu", basic.ACTIVATIONS["gelu_tanh"])
+    assert largest_error(record.create_model(), variables, TIMM.answers) > 5 * TOLERANCE
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shapes_say_the_fields(name, loaded):
+    fields = loaded[name][0].fields
+    assert {**fields, "image_size": None} == {
+        "num_classes": 5,
+        "image_size": None,
+        "in_channels": 3,
+        "depths": (1, 2, 1, 1),
+        "widths": (8, 8, 16, 16),
+        "patch_size": 4,
+        "kernel_size": 7,
+        "mlp_ratio": 4,
+        "layer_scale": 1e-6,
+        "norm_eps": 1e-6,
+    }
+    assert fields["image_size"] == ((32, 64) if name == "convnext_timm" else 224)
+    assert recognise(stored(name).tensors).name == NAMES[name]
+
+
+def test_what_lies_beside_the_tensors_is_read(loaded):
+    for name in ("convnext_timm", "convnext_hf"):
+        assert loaded[name][0].class_names == ("ant", "bee", "cat", "dog", "eel")
+    assert loaded["convnext_timm"][0].preprocessing.crop == 0.75
+    assert loaded["convnext_original"][0].preprocessing.interpolation == "bicubic"
+    assert loaded["convnext_torchvision"][0].preprocessing.interpolation == "bilinear"
+
+
+@pytest.mark.parametrize(
+    ("edge", "share", "crop", "resize"), [(224, 0.875, 0.875, "cover"), (384, None, 1.0, "squash")]
+)
+def test_transformers_own_processor_crops_small_pictures_and_squeezes_large_ones(
+    edge, share, crop, resize
+):
+    """As ConvNextImageProcessor of transformers 5 does, by its description."""
+    processor = {
+        "image_processor_type": "ConvNextImageProcessor",
+        "size": {"shortest_edge": edge},
+        "crop_pct": share,
+        "resample": 3,
+    }
+    case = stored("convnext_hf")
+    description = convnext.transformers_describe(
+        convnext.transformers_tidy(case.tensors),
+        {**case.config, "preprocessor": processor},
+        Asked(),
+    )
+    assert description.fields["image_size"] == edge
+    assert (description.preprocessing["crop"], description.preprocessing["resize"]) == (
+        crop,
+        resize,
+    )
+
+
+def test_a_model_of_published_sizes_has_its_name():
+    fields = convnext.timm_describe(TIMM.tensors, TIMM.config, Asked()).fields
+    fields |= {"depths": (3, 3, 27, 3), "widths": (128, 256, 512, 1024), "num_classes": 0}
+    fields |= {"image_size": 224}
+    assert make_record(convnext.Description(fields, {}, "timm"), "ConvNeXt").name == "ConvNeXt-B"
+
+
+@pytest.mark.parametrize("name", ["convnext_timm", "convnext_hf"])
+def test_what_is_written_is_the_file_again_bit_for_bit(name, loaded, tmp_path):
+    record, variables = loaded[name]
+    folder = write_pretrained(tmp_path, NAMES[name], record, variables)
+    written, expected = load_file(folder / "model.safetensors"), stored(name).tensors
+    assert written.keys() == expected.keys()
+    assert all(written[key].tobytes() == expected[key].tobytes() for key in expected)
+    again, _ = read_pretrained(folder)
+    assert (again.fields, again.class_names) == (record.fields, record.class_names)
+    assert again.preprocessing == record.preprocessing
+
+
+@pytest.mark.parametrize("to", ["timm", "huggingface"])
+def test_what_others_have_is_written_for_both(to, loaded, tmp_path):
+    record, variables = loaded["convnext_torchvision"]
+    again, same = read_pretrained(write_pretrained(tmp_path, to, record, variables))
+    assert again.fields == record.fields
+    assert_agrees(again.create_model(), same, stored("convnext_torchvision").answers)
+
+
+def test_what_a_configuration_cannot_say_is_refused(loaded, tmp_path):
+    record, variables = loaded["convnext_timm"]
+    other = record.changed({**record.fields, "norm_eps": 1e-5})
+    with pytest.raises(UserError, match="cannot say norm_eps = 1e-05"):
+        write_pretrained(tmp_path, "huggingface", other, variables)
+    with pytest.raises(UserError, match="torchvision is not legal"):
+        write_pretrained(tmp_path, "torchvision", record, variables)
+
+
+def test_a_second_version_with_its_other_norm_is_refused(tmp_path):
+    """ConvNeXt V2 has the names of the first and `grn` in every MLP."""
+    tensors = {k: x for k, x in TIMM.tensors.items() if not k.endswith("gamma")}
+    tensors["stages.0.blocks.0.mlp.grn.weight"] = np.zeros(32, np.float32)
+    folder = write_files(tmp_path, tensors, TIMM.config)
+    with pytest.raises(UserError, match="looks like ConvNeXt V2, which cannot be read"):
+        read_pretrained(folder)
+
+
+def test_multilayer_perceptrons_of_convolutions_are_told():
+    tensors = {**TIMM.tensors, "stages.0.blocks.0.mlp.fc1.weight": np.zeros((32, 8, 1, 1))}
+    with pytest.raises(UserError, match="MLPs are convolutions"):
+        convnext.timm_describe(tensors, TIMM.config, Asked())

@@ -1,0 +1,185 @@
+"""EfficientNet: the rule that makes B1 to B7 of B0, published counts, and what is refused.
+
+That it computes what timm and torchvision do is in `test_weights.py` beside it.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.support.pyramids import gradients, pictures, seen, variables_of
+from vit_jax.models import create_model
+from vit_jax.models.efficientnet.module import (
+    Block,
+    EfficientNet,
+    SqueezeExcitation,
+    compound,
+    fan_out_of_group,
+)
+from vit_jax.models.summary.cost import cost
+
+# timm's parameters of efficientnet_b0 to b7.
+PARAMETERS = {
+    "B0": 5_288_548,
+    "B1": 7_794_184,
+    "B2": 9_109_994,
+    "B3": 12_233_232,
+    "B4": 19_341_616,
+    "B5": 30_389_784,
+    "B6": 43_040_704,
+    "B7": 66_347_960,
+}
+MACS = {"B0": 385_814_752, "B7": 37_745_884_192}
+SIZES = (224, 240, 260, 300, 380, 456, 528, 600)  # of the paper
+TINY = EfficientNet(
+    num_classes=3,
+    image_size=16,
+    depths=(1, 2),
+    widths=(4, 8),
+    kernels=(3, 5),
+    strides=(1, 2),
+    expansions=(1, 2),
+    stem_width=4,
+    stem_stride=1,
+    head_width=8,
+)
+
+
+@pytest.fixture(scope="module")
+def variables():
+    return variables_of(TINY)
+
+
+@pytest.mark.parametrize("name", ["B0", pytest.param("B7", marks=pytest.mark.slow)])
+def test_parameters_and_multiplications_are_the_published_ones(name):
+    found = cost(create_model(f"EfficientNet-{name}"))
+    assert (found.parameters, found.macs) == (PARAMETERS[name], MACS[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["B1", "B2", "B3", "B4", "B5", "B6"])
+def test_parameters_of_those_between_are_the_published_ones(name):
+    model = create_model(f"EfficientNet-{name}", image_size=32)
+    shapes = jax.eval_shape(lambda x: model.init(jax.random.key(0), x), jnp.zeros((1, 32, 32, 3)))
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes["params"])) == PARAMETERS[name]
+
+
+def test_every_name_has_the_size_of_the_paper():
+    models = [create_model(f"EfficientNet-B{i}") for i in range(8)]
+    assert tuple(model.image_size for model in models) == SIZES
+
+
+def test_widths_keep_nine_tenths_and_depths_are_rounded_up():
+    """By hand: 11 of 10 is nearest to 8, which loses more than a tenth, so 16."""
+    widths, depths = compound(1.1, 1.2, widths=(10, 32, 80, 3), depths=(1, 2, 5))
+    assert widths == (16, 32, 88, 8)  # 11; 35.2, to 32 is 9.1 % less; 88; 3.3, but 8 at least
+    assert depths == (2, 3, 6)
+
+
+@pytest.mark.parametrize("size", [(16, 16), (9, 22)])
+def test_every_size_is_legal_and_a_stride_leaves_the_larger_half(size, variables):
+    logits, features, _ = seen(TINY, variables, pictures(TINY, size))
+    assert logits.shape == (2, 3)
+    height, width = size
+    halves = (-(-height // 2), width // 2)
+    assert [s.shape for s in features.stages] == [(2, *size, 4), (2, *halves, 8)]
+    assert features.grid == halves
+    assert features.tokens.shape == (2, halves[0] * halves[1], 8)
+    np.testing.assert_allclose(features.pooled, features.tokens.mean(1), atol=1e-6)
+
+
+def test_squeeze_and_excitation_by_hand():
+    """Channels mean 1 and 3; one hidden unit sees their sum, 4, and weighs the second alone."""
+    x = jnp.array([[[[0.0, 2.0], [2.0, 4.0]]]])
+    params = {
+        "reduce": {"kernel": jnp.ones((2, 1)), "bias": jnp.zeros(1)},
+        "expand": {"kernel": jnp.array([[0.0, 1.0]]), "bias": jnp.zeros(2)},
+    }
+    out = SqueezeExcitation(1).apply({"params": params}, x)
+    sigmoid = lambda v: 1 / (1 + np.exp(-v))  # noqa: E731
+    weight = sigmoid(4 * sigmoid(4))
+    expected = [[0 * 0.5, 2 * weight], [2 * 0.5, 4 * weight]]
+    np.testing.assert_allclose(out[0, 0], expected, rtol=1e-6)
+
+
+def block(drop_path=0.0, width=8, stride=1):
+    return Block(drop_path, width, 3, stride, 2, 0.25, "torch", 0.1, 1e-5, "float32")
+
+
+def test_a_block_whose_last_norm_is_zero_is_the_identity_where_shapes_agree():
+    x = jnp.asarray(np.random.RandomState(0).normal(size=(1, 6, 4, 8)), jnp.float32)
+    for module, is_residual in ((block(), True), (block(stride=2), False), (block(width=4), False)):
+        variables = module.init(jax.random.key(0), x)
+        params = variables["params"]
+        norm = {"scale": jnp.zeros(module.width), "bias": jnp.zeros(module.width)}
+        params = {**params, "project": {**params["project"], "norm": norm}}
+        state = {"params": params, "batch_stats": variables["batch_stats"]}
+        out = module.apply(state, x)
+        np.testing.assert_array_equal(out, x if is_residual else np.zeros(out.shape))
+
+
+def test_depthwise_kernels_are_drawn_for_one_output_each():
+    """Of 3 x 3 pixels: a variance of 2 / 9, where fans that ignore groups would give 2 / 576."""
+    drawn = fan_out_of_group(64)(jax.random.key(0), (3, 3, 1, 64))
+    assert np.var(drawn) == pytest.approx(2 / 9, rel=0.15)
+
+
+def test_blocks_are_sown_where_they_stand(variables):
+    _, features, kept = seen(TINY, variables, pictures(TINY))
+    [out] = kept["stages_1"]["blocks_1"]["out"]
+    np.testing.assert_array_equal(out, features.stages[1])
+
+
+def test_dropout_and_drop_path_are_of_training_only(variables):
+    images = pictures(TINY)
+    plain = TINY.apply(variables, images)
+    for fields in ({"dropout": 0.5}, {"drop_path": 0.9}):
+        model = TINY.clone(**fields)
+        np.testing.assert_array_equal(model.apply(variables, images), plain)
+        one, other = (
+            model.apply(
+                variables,
+                images,
+                train=True,
+                mutable=["batch_stats"],
+                rngs={"dropout": jax.random.key(seed)},
+            )[0]
+            for seed in (0, 3)
+        )
+        assert np.abs(one - other).max() > 1e-3
+
+
+def test_rates_of_drop_path_grow_by_one_part_for_each_block():
+    """The authors' rate * i / n, whose last is not the rate itself."""
+    model = TINY.clone(drop_path=0.3, depths=(1, 2))
+    bound = model.bind({})
+    rates = [rate for stage in bound.stages for rate in stage.drop_paths]
+    np.testing.assert_allclose(rates, [0.0, 0.1, 0.2])
+
+
+def test_bfloat16_is_near_float32_and_its_logits_are_float32(variables):
+    images = pictures(TINY)
+    low, *_ = seen(TINY.clone(dtype="bfloat16"), variables, images)
+    assert low.dtype == jnp.float32
+    np.testing.assert_allclose(low, seen(TINY, variables, images)[0], atol=0.05)
+
+
+def test_gradients_are_finite(variables):
+    for leaf in jax.tree.leaves(gradients(TINY, variables, pictures(TINY, batch=3))):
+        assert np.isfinite(leaf).all()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"kernels": (3, 3, 4, 3, 5, 5, 3)}, "must all be odd"),
+        ({"strides": (1, 2)}, "one number for each stage"),
+        ({"padding": "valid"}, "unknown padding='valid'; it is one of 'torch', 'same'"),
+        ({"dropout": -0.1}, "dropout=-0.1 is no rate"),
+        ({"squeeze": 0.0}, "squeeze=0.0 must be a number above 0"),
+    ],
+)
+def test_a_field_that_is_not_legal_is_one_sentence(fields, said):
+    with pytest.raises(ValueError, match=said):
+        EfficientNet(**fields)

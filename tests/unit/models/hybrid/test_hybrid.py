@@ -1,0 +1,299 @@
+"""Hybrids of ResNet and ViT: what they cost, what their parts do, and what they refuse."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from vit_jax.models import create_model
+from vit_jax.models.hybrid.bit_resnet import BottleneckUnit, StdConv, standardise, stride_of
+from vit_jax.models.hybrid.module import HybridViT
+from vit_jax.models.stacking import read_blocks, stack_blocks, unstack_blocks
+from vit_jax.models.summary.cost import cost
+from vit_jax.models.summary.memory import memory
+from vit_jax.weights.adapt import adapt, variable_shapes
+
+TINY = {
+    "num_classes": 5,
+    "image_size": 16,
+    "patch_size": 8,
+    "stem_units": (1, 1),
+    "stem_width": 4,
+    "stem_groups": 2,
+    "width": 16,
+    "depth": 2,
+    "heads": 2,
+    "mlp_width": 24,
+}
+
+# Google's own modules, 1000 classes; the fourth agrees with timm's `vit_base_r50_s16_224`.
+PARAMETERS = {
+    "R+ViT-Ti/16": 6_337_704,
+    "R26+ViT-S/32": 36_431_912,
+    "R26+ViT-B/32": 101_383_976,
+    "R50+ViT-B/16": 98_659_112,
+    "R50+ViT-L/32": 328_994_856,
+}
+SLOW = ("R26+ViT-B/32", "R50+ViT-L/32")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in PARAMETERS],
+)
+def test_a_size_has_the_parameters_of_googles_and_the_multiply_accumulates_of_timms(name):
+    found = cost(create_model(name))
+    assert found.parameters == PARAMETERS[name]
+    if name == "R50+ViT-B/16":
+        assert found.macs == 21_535_358_976
+
+
+@pytest.mark.parametrize(
+    ("name", "stride", "patch", "tokens"),
+    [
+        ("R+ViT-Ti/16", 4, 8, 50),
+        ("R26+ViT-S/32", 32, 1, 50),
+        ("R50+ViT-B/16", 16, 1, 197),
+        ("R50+ViT-L/32", 32, 1, 50),
+    ],
+)
+def test_strides_and_tokens(name, stride, patch, tokens):
+    """(224 / 32)^2 + 1 = 50 and (224 / 16)^2 + 1 = 197."""
+    model = create_model(name)
+    assert stride_of(model.stem_units) == stride
+    assert model.patch_size == stride * patch
+    height, width = model.built_grid
+    assert 1 + height * width == tokens
+
+
+def draw(shapes, seed=0):
+    """Arrays of these shapes, as they often are: about 0, scales about 1.
+
+    Drawn by NumPy: to compile an initialisation takes longer than a test.
+    """
+    rng = np.random.default_rng(seed)
+
+    def one(path, leaf):
+        drawn = rng.normal(size=leaf.shape).astype(np.float32)
+        if path.endswith("scale"):
+            return np.exp(0.3 * drawn)
+        return (
+            drawn / np.sqrt(max(1, np.prod(leaf.shape[:-1]))) if "kernel" in path else 0.3 * drawn
+        )
+
+    flat = flatten_dict(shapes, sep="/")
+    return unflatten_dict({path: one(path, leaf) for path, leaf in flat.items()}, sep="/")
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """A model, variables and pictures."""
+    model = HybridViT(**TINY)
+    images = np.random.default_rng(1).normal(size=(3, 16, 16, 3)).astype(np.float32)
+    return model, draw(variable_shapes(model)), images
+
+
+@pytest.fixture(scope="module")
+def answers(tiny):
+    """Logits, and what blocks and units have sown."""
+    model, variables, images = tiny
+    run = jax.jit(lambda v, x: model.apply(v, x, mutable=["intermediates"]))
+    return run(variables, images)
+
+
+def test_names_and_shapes_of_the_stem(tiny):
+    _, variables, _ = tiny
+    shapes = {
+        path: leaf.shape
+        for path, leaf in flatten_dict(variables["params"]["patch_embed"], sep="/").items()
+        if path.endswith("kernel")
+    }
+    assert shapes == {
+        "conv_root/kernel": (7, 7, 3, 4),
+        "stages_0/units_0/conv_proj/kernel": (1, 1, 4, 16),
+        "stages_0/units_0/conv1/kernel": (1, 1, 4, 4),
+        "stages_0/units_0/conv2/kernel": (3, 3, 4, 4),
+        "stages_0/units_0/conv3/kernel": (1, 1, 4, 16),
+        "stages_1/units_0/conv_proj/kernel": (1, 1, 16, 32),
+        "stages_1/units_0/conv1/kernel": (1, 1, 16, 8),
+        "stages_1/units_0/conv2/kernel": (3, 3, 8, 8),
+        "stages_1/units_0/conv3/kernel": (1, 1, 8, 32),
+        "kernel": (1, 1, 32, 16),
+    }
+
+
+@pytest.mark.parametrize(("std_eps", "var_eps"), [(0.5, 0.0), (0.0, 2.25)])
+def test_a_kernel_is_standardised_for_each_output(std_eps, var_eps):
+    """1, 3, 5, 7 have mean 4 and variance 5; the second output is constant."""
+    kernel = np.zeros((2, 2, 1, 2), np.float32)
+    kernel[..., 0, 0] = [[1, 3], [5, 7]]
+    kernel[..., 0, 1] = 9
+    divisor = np.sqrt(5 + var_eps) + std_eps
+    expected = np.array([[-3, -1], [1, 3]]) / divisor
+    found = standardise(jnp.asarray(kernel), std_eps, var_eps)
+    np.testing.assert_allclose(found[..., 0, 0], expected, rtol=1e-6)
+    np.testing.assert_array_equal(found[..., 0, 1], 0)
+
+
+def test_padding_is_below_and_to_the_right():
+    """3 x 3 with stride 2 on 4 x 4: windows begin at rows and columns 0 and 2."""
+    images = jnp.arange(16.0).reshape(1, 4, 4, 1)
+    kernel = jnp.zeros((3, 3, 1, 1)).at[0, 0].set(9.0)  # mean 1, variance 8
+    out = StdConv(1, 3, 2, std_eps=0.0).apply({"params": {"kernel": kernel}}, images)
+    padded = np.pad(np.arange(16.0).reshape(4, 4), (0, 1))
+    sums = np.array([[padded[i : i + 3, j : j + 3].sum() for j in (0, 2)] for i in (0, 2)])
+    expected = (9 * padded[:4:2, :4:2] - sums) / np.sqrt(8)
+    np.testing.assert_allclose(out[0, :, :, 0], expected, rtol=1e-5)
+
+
+def test_a_unit_whose_branch_is_zero_passes_on_what_is_positive():
+    unit = BottleneckUnit(width=2, groups=2)
+    x = np.random.default_rng(0).normal(size=(1, 3, 5, 8)).astype(np.float32)
+    shapes = jax.eval_shape(unit.init, jax.random.key(1), x)["params"]
+    assert "conv_proj" not in shapes
+    params = draw(shapes)
+    params["norm3"] = {"scale": np.zeros(8, np.float32), "bias": np.zeros(8, np.float32)}
+    out = jax.jit(unit.apply)({"params": params}, x)
+    np.testing.assert_array_equal(out, np.maximum(x, 0))
+
+
+def test_features_of_an_oblong_picture(tiny):
+    model, variables, _ = tiny
+    images = jnp.ones((2, 24, 40, 3))
+    features = jax.eval_shape(lambda v, x: model.apply(v, x, method="features"), variables, images)
+    assert features.grid == (3, 5)
+    assert features.tokens.shape == (2, 16, 16)
+
+
+def test_a_patch_may_be_oblong():
+    model = HybridViT(**{**TINY, "patch_size": (8, 16), "image_size": (24, 32)})
+    images = jnp.ones((1, 24, 32, 3))
+    params = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
+    assert params["patch_embed"]["kernel"].shape == (1, 2, 32, 16)
+    assert params["pos_embed"].shape == (1, 1 + 3 * 2, 16)
+
+
+def test_zeroed_branches_leave_the_tokens_of_the_stem(tiny, answers):
+    model, variables, images = tiny
+    flat = flatten_dict(variables["params"], sep="/")
+    flat = {
+        path: jnp.zeros_like(leaf) if "attn/out" in path or "fc2" in path else leaf
+        for path, leaf in flat.items()
+    }
+    params = unflatten_dict(flat, sep="/")
+    run = jax.jit(lambda v, x: model.apply(v, x, mutable=["intermediates"])[1])
+    kept = run({"params": params}, images)["intermediates"]
+    last = answers[1]["intermediates"]["patch_embed"]["stages_1"]["units_0"]["out"][0]
+    tokens = last.reshape(3, 4, 32) @ params["patch_embed"]["kernel"][0, 0]
+    expected = tokens + params["patch_embed"]["bias"] + params["pos_embed"][:, 1:]
+    for block in read_blocks(kept, "out"):
+        np.testing.assert_allclose(block[:, 1:], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def trained(tiny):
+    """Gradients, and logits in training."""
+    model, variables, images = tiny
+    return gradients(model, variables["params"], images)
+
+
+def gradients(model, params, images):
+    def loss(params):
+        logits = model.apply({"params": params}, images, train=True)
+        return jnp.square(logits - 1).mean(), logits
+
+    return jax.jit(jax.grad(loss, has_aux=True))(params)
+
+
+def test_training_and_evaluation_compute_the_same(tiny, answers, trained):
+    """There is neither dropout nor a statistic of the batch."""
+    assert set(tiny[1]) == {"params"}
+    np.testing.assert_allclose(trained[1], answers[0], rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_are_finite_and_reach_the_root(trained):
+    gradient = flatten_dict(trained[0], sep="/")
+    for path, leaf in gradient.items():
+        assert np.isfinite(leaf).all(), path
+    assert np.abs(gradient["patch_embed/conv_root/kernel"]).max() > 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("remat", ["none", "full"])
+def test_gradients_are_the_same_with_a_loop_over_blocks(tiny, trained, remat):
+    """Units of the ResNet differ, and stay apart."""
+    model, variables, images = tiny
+    params = stack_blocks(variables["params"])
+    looped, _ = gradients(model.clone(scan_layers=True, remat=remat), params, images)
+    other = flatten_dict(unstack_blocks(looped), sep="/")
+    one = flatten_dict(trained[0], sep="/")
+    assert one.keys() == other.keys()
+    for path, leaf in one.items():
+        close = {"rtol": 0, "atol": 1e-4 * max(np.abs(leaf).max(), 0.1)}
+        np.testing.assert_allclose(other[path], leaf, **close, err_msg=path)
+
+
+def test_bfloat16_is_close_and_logits_are_float32(tiny, answers):
+    model, variables, images = tiny
+    rough = jax.jit(model.clone(dtype="bfloat16").apply)(variables, images)
+    assert rough.dtype == jnp.float32
+    assert np.isfinite(rough).all()
+    assert np.abs(rough - answers[0]).max() < 0.1 * np.abs(answers[0]).max()
+
+
+def test_memory_of_a_training_step(tiny):
+    model, variables, _ = tiny
+    numbers = sum(leaf.size for leaf in jax.tree.leaves(variables))
+    found = memory(model, 4, train=True)
+    assert found.parameters == found.gradients == 4 * numbers
+
+
+def test_weights_are_adapted_to_another_picture_size_and_other_classes(tiny):
+    model, variables, _ = tiny
+    other = model.clone(image_size=(24, 32), num_classes=3, scan_layers=True)
+    adapted = adapt(variables["params"], model, other)
+    assert adapted.resized == ("pos_embed",)
+    assert set(adapted.fresh) == {"head/kernel", "head/bias"}
+    root = variables["params"]["patch_embed"]["conv_root"]["kernel"]
+    np.testing.assert_array_equal(adapted.params["patch_embed"]["conv_root"]["kernel"], root)
+    assert adapted.params["blocks"]["norm1"]["scale"].shape == (2, 16)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"patch_size": 12}, "patch_size=12 is not a multiple of .*, 8; .* are 8 and 16"),
+        ({"patch_size": 4}, "nearest legal values are 8"),
+        ({"stem_units": (1, 0)}, r"stem_units=\(1, 0\) must be numbers of units"),
+        ({"stem_units": 3}, "stem_units=3 must be a tuple of whole numbers"),
+        ({"stem_groups": 3}, "stem_width=4 is not a multiple of stem_groups, 3"),
+        ({"stem_norm_eps": 0.0}, "stem_norm_eps=0.0 must be a number above 0"),
+        ({"stem_std_eps": -1.0}, "stem_std_eps=-1.0 must be a number above 0"),
+        ({"image_size": 20}, "20 x 20 pixels .* 16 and 24"),
+    ],
+)
+def test_fields_that_do_not_fit_are_refused(fields, said):
+    with pytest.raises(ValueError, match=said):
+        HybridViT(**{**TINY, **fields})
+
+
+def test_a_picture_that_the_stride_does_not_divide_is_refused(tiny):
+    model, variables, _ = tiny
+    with pytest.raises(ValueError, match=r"20 x 16 pixels.*nearest legal heights are 16 and 24"):
+        model.apply(variables, jnp.ones((1, 20, 16, 3)))
+
+
+def test_lists_of_a_configuration_are_taken():
+    model = HybridViT(**{**TINY, "stem_units": [1, 1]})
+    assert model.stem_units == (1, 1)
+    hash(model)
+
+
+@pytest.mark.slow
+def test_a_unit_begins_with_a_branch_of_zero():
+    params = jax.jit(BottleneckUnit(width=2, groups=2).init)(
+        jax.random.key(1), jnp.ones((1, 3, 5, 8))
+    )["params"]
+    assert not np.any(params["norm3"]["scale"])
+    assert np.all(params["norm2"]["scale"] == 1)

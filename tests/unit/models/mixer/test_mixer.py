@@ -1,0 +1,234 @@
+"""MLP-Mixer: counts, the residual path, pictures of its size only, and what only training does.
+
+That it computes what timm and Google compute stands in `tests/unit/models/mixer/test_weights.py`.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vit_jax.models import create_model
+from vit_jax.models.mixer.module import Mixer, MixerBlock
+from vit_jax.models.stacking import read_blocks, stack_blocks
+from vit_jax.models.summary.cost import cost
+
+TINY = {
+    "num_classes": 5,
+    "image_size": (16, 24),
+    "patch_size": 4,
+    "width": 16,
+    "depth": 2,
+    "token_mlp_width": 12,
+    "channel_mlp_width": 32,
+}
+
+
+def random_images(*shape):
+    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
+
+
+def tiny(**fields):
+    """A small model and parameters that are all away from 0 and 1."""
+    model, rng = Mixer(**{**TINY, **fields}), np.random.default_rng(0)
+    shapes = jax.eval_shape(model.init, jax.random.key(0), random_images(1, 16, 24, 3))["params"]
+    return model, jax.tree.map(
+        lambda leaf: rng.normal(scale=0.3, size=leaf.shape).astype(np.float32), shapes
+    )
+
+
+# By the closed form of the paper's table 1: patches, two MLPs with biases, two norms, head.
+@pytest.mark.parametrize(
+    ("name", "parameters", "macs"),
+    [
+        ("Mixer-S/32", 19_104_624, 1_002_426_368),
+        ("Mixer-S/16", 18_528_264, 3_776_958_464),
+        ("Mixer-B/32", 60_293_428, 3_237_722_112),
+        ("Mixer-B/16", 59_880_472, 12_601_767_936),
+        ("Mixer-L/32", 206_939_264, 11_253_293_056),
+        ("Mixer-L/16", 208_196_168, 44_547_678_208),
+        ("Mixer-H/14", 432_350_952, 120_989_911_040),
+    ],
+)
+def test_counts_are_those_of_the_paper_sizes(name, parameters, macs):
+    counted = cost(create_model(name))
+    assert (counted.parameters, counted.macs) == (parameters, macs)
+
+
+def test_the_two_mlps_are_told_apart_in_the_table_of_costs():
+    parts = {part.name: part for part in cost(Mixer(**TINY)).parts}
+    # Two blocks, each with 24 -> 12 -> 24 for 16 channels and 16 -> 32 -> 16 for 24 tokens.
+    assert parts["token MLP"].macs == 2 * 16 * 2 * 24 * 12
+    assert parts["channel MLP"].macs == 2 * 24 * 2 * 16 * 32
+    assert parts["token MLP"].parameters == 2 * (2 * 24 * 12 + 12 + 24)
+
+
+def test_features_are_the_normed_tokens_and_their_mean():
+    model, params = tiny()
+    images = random_images(2, 16, 24, 3)
+    features = jax.jit(functools.partial(model.apply, method="features"))(
+        {"params": params}, images
+    )
+    assert features.tokens.shape == (2, 24, 16) and features.pooled.shape == (2, 16)
+    assert (features.grid, features.prefix, features.stages) == ((4, 6), 0, None)
+    np.testing.assert_allclose(features.pooled, features.tokens.mean(1), atol=1e-6)
+    headless = model.clone(num_classes=0)
+    without = {name: tree for name, tree in params.items() if name != "head"}
+    pooled = jax.jit(headless.apply)({"params": without}, images)
+    np.testing.assert_allclose(pooled, features.pooled, atol=1e-6)
+
+
+def block_and_parameters():
+    """Parameters drawn by NumPy, so that nothing is compiled for it, and the block's function."""
+    block, x, rng = MixerBlock(6, 8), random_images(2, 5, 4), np.random.default_rng(0)
+    shapes = jax.eval_shape(block.init, jax.random.key(0), x)["params"]
+    draw = lambda leaf: rng.normal(scale=0.5, size=leaf.shape).astype(np.float32)  # noqa: E731
+    return jax.jit(block.apply), jax.tree.map(draw, shapes), x
+
+
+@pytest.mark.parametrize("silenced", [("token_mlp", "channel_mlp"), ("token_mlp",)])
+def test_a_block_with_silenced_branches_is_the_identity_or_mixes_no_tokens(silenced):
+    apply, params, x = block_and_parameters()
+    for name in silenced:
+        params[name]["fc2"] = jax.tree.map(np.zeros_like, params[name]["fc2"])
+    out = apply({"params": params}, x)
+    if len(silenced) == 2:
+        np.testing.assert_array_equal(out, x)
+    else:  # a token's output depends on that token alone
+        alone = apply({"params": params}, _only(x))
+        np.testing.assert_allclose(out[:, 0], alone[:, 0], atol=1e-6)
+        assert np.abs(out - x).max() > 0.01
+
+
+def _only(x):
+    first = x.copy()
+    first[:, 1:] = 0.0
+    return first
+
+
+def test_the_token_mlp_is_one_for_all_channels():
+    """Channels exchanged before it are exchanged after it, if the norm treats them alike."""
+    apply, params, x = block_and_parameters()
+    for norm in params.values():
+        if "scale" in norm:
+            norm["scale"], norm["bias"] = np.ones(4, np.float32), np.zeros(4, np.float32)
+    params["channel_mlp"]["fc2"] = jax.tree.map(np.zeros_like, params["channel_mlp"]["fc2"])
+    order = np.array([2, 0, 3, 1])
+    out = apply({"params": params}, x)
+    exchanged = apply({"params": params}, x[:, :, order])
+    np.testing.assert_allclose(out[:, :, order], exchanged, atol=1e-6)
+    tokens = np.array([1, 0, 2, 4, 3])  # the places of tokens do matter
+    moved = apply({"params": params}, x[:, tokens])
+    assert np.abs(moved - out[:, tokens]).max() > 0.01
+
+
+def test_bfloat16_is_close_and_logits_are_float32():
+    model, params = tiny()
+    images = random_images(2, 16, 24, 3)
+    expected = jax.jit(model.apply)({"params": params}, images)
+    found = jax.jit(model.clone(dtype="bfloat16").apply)({"params": params}, images)
+    assert found.dtype == jnp.float32
+    assert np.abs(found - expected).max() <= 0.05 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("remat", ["full", pytest.param("dots", marks=pytest.mark.slow)])
+def test_gradients_are_finite_and_the_same_with_less_memory(remat):
+    model, params = tiny()
+    images = random_images(2, 16, 24, 3)
+
+    def gradients(model):
+        return jax.jit(jax.grad(lambda p: jnp.sin(model.apply({"params": p}, images)).sum()))(
+            params
+        )
+
+    found, expected = gradients(model.clone(remat=remat)), gradients(model)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert np.isfinite(one).all() and np.abs(one).max() > 0
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4 * np.abs(other).max())
+
+
+@pytest.mark.parametrize("field", ["mlp_dropout", "drop_path"])
+def test_what_drops_does_so_in_training_alone(field):
+    model, params = tiny(**{field: 0.5})
+    plain, variables, images = tiny()[0], {"params": params}, random_images(4, 16, 24, 3)
+
+    def answers(key):
+        rngs = {"dropout": key}
+        return plain.apply(variables, images), [
+            model.apply(variables, images, train=train, rngs=rngs) for train in (False, True)
+        ]
+
+    answers = jax.jit(answers)
+    expected, (in_evaluation, one) = answers(jax.random.key(0))
+    np.testing.assert_allclose(in_evaluation, expected, atol=1e-6)
+    _, (_, other) = answers(jax.random.key(1))
+    assert np.abs(one - other).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("images", "sentence"),
+    [
+        ((1, 32, 24, 3), "made for pictures of 16 x 24 pixels .* got 32 x 24; resize .* 16 x 24"),
+        ((1, 24, 16, 3), "made for pictures of 16 x 24 pixels .* got 24 x 16"),
+        ((1, 16, 24, 1), "takes 3 channels in the last axis"),
+        ((16, 24, 3), r"images are \(batch, height, width, channels\)"),
+    ],
+)
+def test_other_pictures_are_refused_while_tracing(images, sentence):
+    model, params = tiny()
+    with pytest.raises(ValueError, match=sentence):
+        jax.eval_shape(
+            lambda x: model.apply({"params": params}, x), jax.ShapeDtypeStruct(images, jnp.float32)
+        )
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"image_size": 18}, "nearest legal heights are 16 and 20"),
+        ({"token_mlp_width": 0}, "token_mlp_width=0 must be a whole number of at least 1"),
+        ({"drop_path": 1.5}, "drop_path=1.5 is no rate"),
+        ({"activation": "silu"}, "unknown activation='silu'; it is one of 'gelu'"),
+        ({"remat": "some"}, "unknown remat='some'"),
+        ({"norm_eps": 0}, "norm_eps=0 must be a number above 0"),
+    ],
+)
+def test_fields_that_do_not_fit_are_refused_at_construction(fields, sentence):
+    with pytest.raises(ValueError, match=f"Mixer: .*{sentence}"):
+        Mixer(**{**TINY, **fields})
+
+
+def test_a_large_picture_is_refused_with_the_only_legal_size():
+    """And not with the nearest sizes that patches fill, as of a model that takes several."""
+    model = create_model("Mixer-B/16")
+    pictures = jax.ShapeDtypeStruct((1, 230, 230, 3), jnp.float32)
+    with pytest.raises(ValueError, match="224 x 224 pixels .* got 230 x 230") as caught:
+        jax.eval_shape(model.init, jax.random.key(0), pictures)
+    assert "240" not in str(caught.value)
+
+
+def test_a_loop_over_blocks_changes_no_number_and_each_layer_has_its_rate():
+    """At rate 1 the last block is its input, and the first of two, at rate 0, is not touched."""
+    model, params = tiny(drop_path=1.0)
+    images = random_images(2, 16, 24, 3)
+
+    def answers(model, params):
+        def blocks(**kinds):
+            logits, kept = model.apply(
+                {"params": params}, images, mutable=["intermediates"], **kinds
+            )
+            return logits, read_blocks(kept["intermediates"], "out")
+
+        return blocks(), blocks(train=True, rngs={"dropout": jax.random.key(0)})
+
+    answers = jax.jit(answers, static_argnums=0)
+    (logits, _), (_, dropped) = answers(model, params)
+    looped = model.clone(scan_layers=True, remat="full")
+    (same, kept), (_, in_loop) = answers(looped, stack_blocks(params))
+    np.testing.assert_allclose(same, logits, atol=1e-5 * np.abs(logits).max())
+    for out in (dropped, in_loop):
+        np.testing.assert_array_equal(out[1], out[0])
+    np.testing.assert_allclose(in_loop[0], kept[0], atol=1e-5)
+    assert np.abs(kept[1] - kept[0]).max() > 0.1

@@ -1,0 +1,301 @@
+"""PVT: counts, maps of the stages, what keys see, other sizes, and what only training does.
+
+That it computes what transformers and the authors compute stands in
+`tests/unit/models/pvt/test_weights.py`.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vit_jax.models import create_model
+from vit_jax.models.attention.multi_head import Attention
+from vit_jax.models.positions.tables import PositionTable
+from vit_jax.models.pvt.module import PVT, PVTBlock, ReducedAttention
+from vit_jax.models.summary.cost import cost
+from vit_jax.weights.adapt import adapt
+
+TINY = {
+    "num_classes": 5,
+    "image_size": (32, 48),
+    "patch_sizes": (4, 2),
+    "widths": (8, 16),
+    "depths": (1, 2),
+    "heads": (1, 2),
+    "mlp_ratios": (3, 2),
+    "reductions": (4, 2),
+}
+
+
+def random_images(*shape):
+    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
+
+
+def tiny(**fields):
+    """A small model and parameters that are all away from 0 and 1."""
+    model, rng = PVT(**{**TINY, **fields}), np.random.default_rng(0)
+    images = random_images(1, 32, 48, model.in_channels)
+    shapes = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
+    return model, jax.tree.map(
+        lambda leaf: rng.normal(scale=0.3, size=leaf.shape).astype(np.float32), shapes
+    )
+
+
+# Parameters and multiply-accumulates of the authors' code.
+@pytest.mark.parametrize(
+    ("name", "parameters", "macs"),
+    [
+        ("PVT-Tiny", 13_229_288, 1_932_911_616),
+        ("PVT-Small", 24_485_864, 3_815_701_504),
+        # Without the class token, its row of positions and its way through the last stage.
+        ("PVT-Small-mean", 24_484_840, 3_805_960_192),
+        pytest.param("PVT-Medium", 44_208_104, 6_659_175_424, marks=pytest.mark.slow),
+        pytest.param("PVT-Large", 61_369_320, 9_813_765_632, marks=pytest.mark.slow),
+    ],
+)
+def test_counts_are_those_of_the_authors_code(name, parameters, macs):
+    counted = cost(create_model(name))
+    assert (counted.parameters, counted.macs) == (parameters, macs)
+    names = {part.name for part in counted.parts}
+    assert names - {"class token"} == {
+        "patch embedding",
+        "positions",
+        "attention",
+        "MLP",
+        "norms",
+        "head",
+    }
+
+
+def test_stages_are_maps_of_falling_size():
+    model = create_model("PVT-Tiny", image_size=(224, 160))
+    images = jax.ShapeDtypeStruct((2, 224, 160, 3), jnp.float32)
+    variables = jax.eval_shape(model.init, jax.random.key(0), images)
+    features = jax.eval_shape(lambda v, x: model.apply(v, x, method="features"), variables, images)
+    assert [one.shape for one in features.stages] == [
+        (2, 56, 40, 64),
+        (2, 28, 20, 128),
+        (2, 14, 10, 320),
+        (2, 7, 5, 512),
+    ]
+    assert features.tokens.shape == (2, 36, 512) and features.pooled.shape == (2, 512)
+    assert (features.grid, features.prefix) == ((7, 5), 1)
+
+
+@pytest.mark.parametrize("pool", ["cls", "mean"])
+def test_the_pooled_vector_is_the_class_token_or_the_mean_of_the_last_map(pool):
+    model, params = tiny(pool=pool)
+    images = random_images(2, 32, 48, 3)
+    features = jax.jit(functools.partial(model.apply, method="features"))(
+        {"params": params}, images
+    )
+    assert features.prefix == (pool == "cls")
+    assert features.tokens.shape == (2, 24 + features.prefix, 16)
+    expected = features.tokens[:, 0] if pool == "cls" else features.tokens.mean(axis=1)
+    np.testing.assert_allclose(features.pooled, expected, atol=1e-6)
+    assert ("cls_token" in params["stages_1"]) == (pool == "cls")
+    # The maps are those of before the last norm.
+    [shape, _] = [one.shape for one in features.stages]
+    assert shape == (2, 8, 12, 8)
+    centred = features.stages[1] - features.stages[1].mean(axis=-1, keepdims=True)
+    normal = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-6)
+    normed = normal * params["norm"]["scale"] + params["norm"]["bias"]
+    patches = features.tokens[:, features.prefix :].reshape(2, 4, 6, 16)
+    np.testing.assert_allclose(normed, patches, atol=1e-5)
+
+
+def block_and_parameters(reduction):
+    block = PVTBlock(heads=2, mlp_width=12, reduction=reduction, grid=(4, 6))
+    x = random_images(2, 24, 8)
+    rng = np.random.default_rng(0)
+    shapes = jax.eval_shape(block.init, jax.random.key(0), x)["params"]
+    draw = lambda leaf: rng.normal(scale=0.3, size=leaf.shape).astype(np.float32)  # noqa: E731
+    return block, jax.tree.map(draw, shapes), x
+
+
+def test_a_block_with_silenced_branches_is_the_identity():
+    block, params, x = block_and_parameters(2)
+    for layer in (params["attn"]["out"], params["mlp"]["fc2"]):
+        layer["kernel"], layer["bias"] = (np.zeros_like(layer[n]) for n in ("kernel", "bias"))
+    np.testing.assert_array_equal(jax.jit(block.apply)({"params": params}, x), x)
+
+
+def test_keys_are_projected_squares_of_the_map():
+    """By NumPy: the squares cut out, one product, a norm, and plain attention to the result."""
+    rng = np.random.default_rng(0)
+    x = random_images(1, 24, 8)
+    attn = ReducedAttention(heads=2, reduction=2, grid=(4, 6), norm_eps=1e-5)
+    shapes = jax.eval_shape(attn.init, jax.random.key(0), x)["params"]
+    params = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), shapes)
+    squares = x.reshape(2, 2, 3, 2, 8).transpose(0, 2, 1, 3, 4).reshape(6, 32)
+    shrunk = squares @ params["sr"]["kernel"].reshape(32, 8) + params["sr"]["bias"]
+    centred = shrunk - shrunk.mean(-1, keepdims=True)
+    normal = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    context = (normal * params["sr_norm"]["scale"] + params["sr_norm"]["bias"])[None]
+    plain = {"qkv": params["qkv"], "out": params["out"]}
+    expected = jax.jit(Attention(heads=2).apply)({"params": plain}, x, context)
+    found = jax.jit(attn.apply)({"params": params}, x)
+    np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
+
+
+def test_values_that_are_all_one_come_out_as_one():
+    """The weights of each query sum to 1, whatever the logits."""
+    x = random_images(1, 24, 8)
+    attn = ReducedAttention(heads=2, reduction=2, grid=(4, 6))
+    params = jax.jit(attn.init)(jax.random.key(0), x)["params"]
+    kernel, bias = (np.array(params["qkv"][name]) for name in ("kernel", "bias"))
+    kernel[:, 2], bias[2] = 0.0, 1.0
+    out = {"kernel": np.eye(8, dtype=np.float32).reshape(2, 4, 8), "bias": np.zeros(8, np.float32)}
+    params = {**params, "qkv": {"kernel": kernel, "bias": bias}, "out": out}
+    np.testing.assert_allclose(jax.jit(attn.apply)({"params": params}, x), 1.0, atol=1e-6)
+
+
+def weights_of(model, params):
+    asked = {"attention_weights": True, "mutable": ["intermediates"]}
+    apply = jax.jit(functools.partial(model.apply, **asked))
+    return apply({"params": params}, random_images(1, 32, 48, 3))[1]["intermediates"]
+
+
+def test_attention_weights_are_of_all_tokens_to_the_shrunken_map():
+    model, params = tiny()
+    kept = weights_of(model, params)
+    first, second = (kept[f"stages_{i}"]["blocks_0"]["attn"] for i in range(2))
+    assert first["weights"][0].shape == (1, 1, 96, 6)
+    assert second["weights"][0].shape == (1, 2, 25, 6)  # the class token asks, and is not asked
+    np.testing.assert_allclose(first["weights"][0].sum(-1), 1.0, atol=1e-5)
+
+
+def test_a_class_token_is_a_key_where_nothing_is_reduced():
+    model, params = tiny(reductions=(4, 1))
+    kept = weights_of(model, params)
+    weights = kept["stages_1"]["blocks_0"]["attn"]["weights"][0]
+    assert weights.shape == (1, 2, 25, 25)
+    assert "sr" not in params["stages_1"]["blocks_0"]["attn"]
+
+
+def test_every_table_is_named_with_its_grid():
+    model, params = tiny()
+    assert model.position_tables == {
+        "stages_0/pos_embed": PositionTable((8, 12), 0, "torch-bilinear"),
+        "stages_1/pos_embed": PositionTable((4, 6), 1, "torch-bilinear"),
+    }
+    for path, table in model.position_tables.items():
+        stage, name = path.split("/")
+        assert params[stage][name].shape[1] == table.prefix + table.grid[0] * table.grid[1]
+    assert tiny(pool="mean")[0].position_tables["stages_1/pos_embed"].prefix == 0
+
+
+def test_another_size_of_pictures_resizes_the_table_of_every_stage():
+    """On the way a picture of the other size gives what the resized tables give."""
+    model, params = tiny()
+    height, width = model.image_size
+    other = model.clone(image_size=(2 * height, width))
+    adapted = adapt(params, model, other)
+    assert set(adapted.resized) == {"stages_0/pos_embed", "stages_1/pos_embed"}
+    images = np.random.default_rng(0).normal(size=(1, 2 * height, width, 3)).astype(np.float32)
+    ours = other.apply({"params": adapted.params}, images)
+    np.testing.assert_allclose(ours, model.apply({"params": params}, images), atol=1e-5)
+
+
+def test_bfloat16_is_close_and_logits_are_float32():
+    model, params = tiny()
+    images = random_images(2, 32, 48, 3)
+    expected = jax.jit(model.apply)({"params": params}, images)
+    found = jax.jit(model.clone(dtype="bfloat16").apply)({"params": params}, images)
+    assert found.dtype == jnp.float32
+    assert np.abs(found - expected).max() <= 0.05 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("remat", ["full", pytest.param("dots", marks=pytest.mark.slow)])
+def test_gradients_are_finite_and_the_same_with_less_memory(remat):
+    model, params = tiny()
+    images = random_images(2, 32, 48, 3)
+
+    def gradients(model):
+        return jax.jit(jax.grad(lambda p: jnp.sin(model.apply({"params": p}, images)).sum()))(
+            params
+        )
+
+    found, expected = gradients(model.clone(remat=remat)), gradients(model)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert np.isfinite(one).all() and np.abs(one).max() > 0
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4 * np.abs(other).max())
+
+
+DROPS = ("attention_dropout", "projection_dropout", "mlp_dropout", "position_dropout", "drop_path")
+ONE_STAGE = {
+    "patch_sizes": (4,),
+    "widths": (8,),
+    "depths": (2,),
+    "heads": (2,),
+    "mlp_ratios": (2,),
+    "reductions": (2,),
+}
+
+
+@pytest.mark.parametrize("field", DROPS)
+def test_what_drops_does_so_in_training_alone(field):
+    model, params = tiny(**ONE_STAGE, **{field: 0.5})
+    plain, variables, images = tiny(**ONE_STAGE)[0], {"params": params}, random_images(4, 32, 48, 3)
+
+    def answers(key):
+        rngs = {"dropout": key}
+        return plain.apply(variables, images), [
+            model.apply(variables, images, train=train, rngs=rngs) for train in (False, True)
+        ]
+
+    answers = jax.jit(answers)
+    expected, (in_evaluation, one) = answers(jax.random.key(0))
+    np.testing.assert_allclose(in_evaluation, expected, atol=1e-6)
+    _, (_, other) = answers(jax.random.key(1))
+    assert np.abs(one - other).max() > 1e-3
+
+
+def test_lists_as_json_has_them_are_fields_too():
+    as_lists = {name: list(v) if isinstance(v, tuple) else v for name, v in TINY.items()}
+    assert PVT(**{**as_lists, "image_size": TINY["image_size"]}) == PVT(**TINY)
+
+
+@pytest.mark.parametrize(
+    ("images", "sentence"),
+    [
+        ((1, 33, 48, 3), "nearest legal heights are 32 and 48, the nearest legal widths 48"),
+        ((1, 32, 40, 3), "nearest legal widths 32 and 48"),  # patches fill it, reductions do not
+        ((1, 32, 48, 1), "takes 3 channels in the last axis"),
+        ((32, 48, 3), r"images are \(batch, height, width, channels\)"),
+    ],
+)
+def test_other_pictures_are_refused_while_tracing(images, sentence):
+    model, params = tiny()
+    with pytest.raises(ValueError, match=f"PVT: .*{sentence}"):
+        jax.eval_shape(
+            lambda x: model.apply({"params": params}, x), jax.ShapeDtypeStruct(images, jnp.float32)
+        )
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"image_size": 40}, "nearest legal heights are 32 and 48"),
+        ({"widths": (8, 15)}, r"widths\[1\]=15 is not a multiple of heads\[1\], 2"),
+        ({"heads": (1, 2, 4)}, r"heads=\(1, 2, 4\) must have one number for each stage.* has 2"),
+        ({"depths": 3}, "depths=3 must be a tuple of whole numbers"),
+        ({"reductions": (0, 1)}, r"reductions\[0\]=0 must be a whole number of at least 1"),
+        ({"mlp_ratios": (4, -1)}, r"mlp_ratios\[1\]=-1 must be a number above 0"),
+        ({"pool": "map"}, "unknown pool='map'; it is one of 'cls', 'mean'"),
+        ({"drop_path": 1.5}, "drop_path=1.5 is no rate"),
+        ({"embed_norm_eps": 0}, "embed_norm_eps=0 must be a number above 0"),
+    ],
+)
+def test_fields_that_do_not_fit_are_refused_at_construction(fields, sentence):
+    with pytest.raises(ValueError, match=f"PVT: .*{sentence}"):
+        PVT(**{**TINY, **fields})
+
+
+def test_published_sizes_ask_for_multiples_of_32_pixels():
+    assert create_model("PVT-Small").patch_size == 32
+    with pytest.raises(ValueError, match="nearest legal heights are 192 and 224"):
+        create_model("PVT-Small", image_size=(208, 224))

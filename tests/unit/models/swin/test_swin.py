@@ -1,0 +1,301 @@
+"""Swin: counts, shapes, sizes of all kinds, and what is the same by any way."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from vit_jax.models import create_model, list_models
+from vit_jax.models.summary.cost import cost, shape_walk
+from vit_jax.models.swin.block import PatchMerging
+from vit_jax.models.swin.module import Swin
+
+# Parameters and MACs at 224 pixels and 1000 classes, from timm and by closed form.
+COUNTS = {
+    "Swin-T": (28_288_354, 4_490_566_656),
+    "Swin-S": (49_606_258, 8_740_875_264),
+    "Swin-B": (87_768_224, 15_430_946_816),
+    "Swin-L": (196_532_476, 34_475_759_616),
+}
+TINY = {
+    "num_classes": 5,
+    "image_size": 16,
+    "patch_size": 2,
+    "width": 8,
+    "depths": (2, 2),
+    "heads": (1, 2),
+    "window": 4,
+    "mlp_ratio": 2.0,
+}
+
+
+def swin(**fields):
+    return Swin(**{**TINY, **fields})
+
+
+def apply(model, variables, images, **asked):
+    """`model.apply` compiled; `asked` is static."""
+    rngs = {"rngs": {"dropout": jax.random.key(0)}} if asked.get("train") else {}
+    return jax.jit(lambda v, x: model.apply(v, x, **asked, **rngs))(variables, images)
+
+
+def pictures(*sides, batch=2):
+    return np.random.RandomState(0).normal(size=(batch, *sides, 3)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def variables():
+    """Random everywhere: the tables too."""
+    shapes = jax.eval_shape(swin().init, jax.random.key(0), pictures(16, 16))["params"]
+    noise = np.random.RandomState(1)
+    draw = lambda leaf: (0.3 * noise.normal(size=leaf.shape)).astype(np.float32)  # noqa: E731
+    return {"params": jax.tree.map(draw, shapes)}
+
+
+@pytest.fixture(scope="module")
+def answers(variables):
+    """Features and logits of pictures of 16 x 16 pixels."""
+    model = swin()
+    both = lambda v, x: (model.apply(v, x, method="features"), model.apply(v, x))  # noqa: E731
+    return jax.jit(both)(variables, pictures(16, 16))
+
+
+# ------------------------------------------------------------------------------------------ counts
+
+
+@pytest.mark.parametrize(
+    "name", ["Swin-T", *(pytest.param(n, marks=pytest.mark.slow) for n in list(COUNTS)[1:])]
+)
+def test_a_swin_costs_exactly_what_the_table_says(name):
+    counted = cost(create_model(name))
+    assert (counted.parameters, counted.macs, counted.tokens) == (*COUNTS[name], 49)
+    assert sum(part.macs for part in counted.parts) == counted.macs
+
+
+def test_every_name_is_in_the_table():
+    assert sorted(list_models("Swin*")) == sorted([*COUNTS, "Swin"])
+    assert create_model("Swin") == create_model("Swin-T")
+
+
+def test_the_count_of_a_small_model_by_hand():
+    """8 x 8 and 4 x 4 maps, windows of 4: 16 tokens in each, and nothing padded."""
+    counted = cost(swin())
+    patches = 64 * 12 * 8
+    first = 2 * 64 * (3 * 8 * 8 + 2 * 16 * 8 + 8 * 8 + 2 * 8 * 16)
+    merging = 16 * 32 * 16
+    second = 2 * 16 * (3 * 16 * 16 + 2 * 16 * 16 + 16 * 16 + 2 * 16 * 32)
+    assert counted.macs == patches + first + merging + second + 16 * 5
+
+
+# ------------------------------------------------------------------------------- sizes and stages
+
+
+@pytest.mark.parametrize(
+    ("sides", "grids"),
+    [
+        ((16, 16), [(8, 8), (4, 4)]),
+        ((12, 32), [(6, 16), (3, 8)]),
+        ((18, 10), [(9, 5), (5, 3)]),  # odd maps: merging pads
+        ((15, 21), [(8, 11), (4, 6)]),  # patches do not fill it
+        ((2, 3), [(1, 2), (1, 1)]),
+    ],
+)
+def test_pictures_of_any_size_go_in(variables, sides, grids):
+    model = swin()
+    ask = lambda v: model.apply(v, pictures(*sides), method="features")  # noqa: E731
+    features = jax.eval_shape(ask, variables)
+    shapes = [(2, *grid, 8 * 2**i) for i, grid in enumerate(grids)]
+    assert [stage.shape for stage in features.stages] == shapes
+    assert model.grids(sides) == grids and features.grid == grids[-1] and features.prefix == 0
+    assert features.tokens.shape == (2, grids[-1][0] * grids[-1][1], 16)
+
+
+def test_the_pooled_vector_is_the_mean_of_the_tokens(answers):
+    features, logits = answers
+    np.testing.assert_allclose(features.pooled, features.tokens.mean(axis=1), atol=1e-6)
+    assert logits.shape == (2, 5) and logits.dtype == jnp.float32 and np.isfinite(logits).all()
+
+
+def test_the_names_of_parameters_are_those_of_other_models(variables):
+    paths = set(flatten_dict(variables["params"], sep="/"))
+    assert {"patch_embed/kernel", "pre_norm/scale", "norm/bias", "head/kernel"} <= paths
+    assert "stages_1/downsample/reduction/kernel" in paths
+    assert "stages_1/downsample/reduction/bias" not in paths
+    assert not any(path.startswith("stages_0/downsample") for path in paths)
+    blocks = {f"stages_{i}/blocks_{j}/attn/relative_bias" for i in range(2) for j in range(2)}
+    assert blocks == {path for path in paths if "relative" in path}
+
+
+def test_a_model_built_for_small_pictures_has_small_tables():
+    model = swin(image_size=(4, 8), window=(4, 3))  # maps of 2 x 4 and 1 x 2 tokens
+    assert model.built_windows == [(2, 3), (1, 2)]
+    params = jax.eval_shape(model.init, jax.random.key(0), pictures(4, 8))["params"]
+    shapes = [params[f"stages_{i}"]["blocks_0"]["attn"]["relative_bias"].shape for i in range(2)]
+    assert shapes == [(3 * 5, 1), (1 * 3, 2)]
+
+
+def test_padding_is_as_if_the_picture_were_padded(variables):
+    images = pictures(15, 21)
+    padded = np.pad(images, ((0, 0), (0, 1), (0, 1), (0, 0)))
+    embedded = [apply(swin(), variables, x, method="embed") for x in (images, padded)]
+    np.testing.assert_array_equal(*embedded)
+    assert embedded[0].shape == (2, 8, 11, 8)
+
+
+def test_block_windows_are_those_that_the_blocks_have(variables):
+    model, sides = swin(), (18, 32)
+    asked = {"attention_weights": True, "mutable": ["intermediates"]}
+    _, kept = apply(model, variables, pictures(*sides), **asked)
+    windows = model.block_windows(sides)
+    assert [w.shift for w in windows.values()] == [(0, 0), (2, 2), (0, 0), (2, 2)]
+    assert model.block_windows()["stages_1/blocks_1"].shift == (0, 0)  # one window covers 4 x 4
+    flat = flatten_dict(kept["intermediates"], sep="/")
+    for path, of_block in windows.items():
+        [weights] = flat[f"{path}/attn/weights"]
+        assert len(weights) == 2 * len(of_block.places())
+        np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
+        assert flat[f"{path}/out"][0].shape[1:3] == of_block.grid
+    _, kept = jax.eval_shape(
+        lambda v: model.apply(v, pictures(*sides), mutable=["intermediates"]), variables
+    )
+    assert not any("weights" in path for path in flatten_dict(kept["intermediates"], sep="/"))
+
+
+def test_merging_takes_neighbours_column_by_column_and_pads_odd_sides():
+    merging = PatchMerging()
+    x = pictures(3, 5, batch=1)
+    params = merging.init(jax.random.key(0), x)["params"]
+    padded = np.pad(x, ((0, 0), (0, 1), (0, 1), (0, 0)))
+    got = merging.apply({"params": params}, x)[0]
+    for row, column in np.ndindex(2, 3):
+        square = padded[0, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
+        four = np.concatenate([square[0, 0], square[1, 0], square[0, 1], square[1, 1]])
+        normal = (four - four.mean()) / np.sqrt(four.var() + 1e-5)
+        expected = normal @ params["reduction"]["kernel"]
+        np.testing.assert_allclose(got[row, column], expected, atol=1e-5)
+
+
+def test_the_shape_walk_names_the_stages():
+    rows = dict(shape_walk(swin()))
+    assert rows["stages_0"] == (1, 8, 8, 8) and rows["stages_1"] == (1, 4, 4, 16)
+
+
+# ------------------------------------------------------------------------- numbers that must agree
+
+
+def test_without_its_branches_a_stage_is_what_came_in(variables):
+    flat = flatten_dict(variables["params"], sep="/")
+    flat = {
+        path: np.zeros_like(leaf) if "attn/out/" in path or "mlp/fc2/" in path else leaf
+        for path, leaf in flat.items()
+    }
+    zeroed = {"params": unflatten_dict(flat, sep="/")}
+    features = apply(swin(), zeroed, pictures(18, 10), method="features")
+    came_in = apply(swin(), zeroed, pictures(18, 10), method="embed")
+    np.testing.assert_array_equal(features.stages[0], came_in)
+
+
+def test_bfloat16_is_near_float32(variables, answers):
+    _, exact = answers
+    near = apply(swin(dtype="bfloat16"), variables, pictures(16, 16))
+    assert near.dtype == jnp.float32 and np.isfinite(near).all()
+    assert np.abs(near - exact).max() < 0.05 * np.abs(exact).max()
+    assert not np.array_equal(near, exact)
+
+
+def test_gradients_are_finite_and_reach_every_leaf_with_padding_too(variables):
+    @jax.jit
+    def gradients(params):
+        return jax.grad(lambda p: (swin().apply({"params": p}, pictures(18, 10)) ** 2).sum())(
+            params
+        )
+
+    for path, leaf in flatten_dict(gradients(variables["params"]), sep="/").items():
+        assert np.isfinite(leaf).all() and np.any(leaf), path
+
+
+def test_rematerialisation_changes_no_number(variables):
+    images = pictures(16, 16)
+
+    def loss(model):
+        return jax.jit(
+            jax.value_and_grad(lambda p: (model.apply({"params": p}, images) ** 2).sum())
+        )
+
+    expected, by_hand = loss(swin())(variables["params"])
+    got, by_remat = loss(swin(remat="full"))(variables["params"])
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+    for one, other in zip(jax.tree.leaves(by_remat), jax.tree.leaves(by_hand), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4 * max(1, np.abs(other).max()))
+
+
+RATES = ("drop_path", "attention_dropout", "projection_dropout", "mlp_dropout")
+
+
+def test_nothing_is_dropped_but_in_training(variables):
+    """One stage of two blocks is enough."""
+    one_stage = {"depths": (2,), "heads": (1,), "num_classes": 0, "image_size": 8}
+    params = {k: v for k, v in variables["params"].items() if k not in ("head", "stages_1")}
+    params["norm"] = params["pre_norm"]
+    images = pictures(8, 8)
+
+    def answer(**asked):
+        train = asked.pop("train", False)
+        return apply(swin(**one_stage, **asked), {"params": params}, images, train=train)
+
+    expected = answer()
+    np.testing.assert_allclose(answer(**dict.fromkeys(RATES, 0.5)), expected, atol=1e-5)
+    for rate in RATES:
+        assert np.abs(answer(**{rate: 0.5}, train=True) - expected).max() > 1e-2, rate
+
+
+def test_drop_path_rises_linearly_over_all_blocks():
+    model = swin(drop_path=0.3).bind({}, mutable=False)
+    assert [stage.drop_paths for stage in model.stages] == [
+        pytest.approx((0.0, 0.1)),
+        pytest.approx((0.2, 0.3)),
+    ]
+
+
+def test_without_a_head_the_pooled_features_come_out(variables, answers):
+    params = {name: tree for name, tree in variables["params"].items() if name != "head"}
+    pooled = apply(swin(num_classes=0), {"params": params}, pictures(16, 16))
+    np.testing.assert_allclose(pooled, answers[0].pooled, atol=1e-6)
+
+
+# --------------------------------------------------------------------------------------- mistakes
+
+MISTAKES = {
+    "heads": ({"heads": (1, 3)}, r"width \* 2 of stage 1=16 is not a multiple of heads\[1\], 3"),
+    "stages": ({"depths": (2, 2, 2)}, r"depths=\(2, 2, 2\) has 3 stages and heads=\(1, 2\) has 2"),
+    "depth": ({"depths": (2, 0)}, r"depths\[1\]=0 must be a whole number of at least 1"),
+    "window": ({"window": 0}, "window=0 must be a positive whole number"),
+    "oblong window": ({"window": (4, 3, 2)}, r"window=\(4, 3, 2\) must be .*\(height, width\)"),
+    "remat": ({"remat": "some"}, "remat='some'.*'none', 'dots', 'full'"),
+    "pos_resize": ({"pos_resize": "area"}, "pos_resize='area'"),
+    "drop_path": ({"drop_path": 1.5}, "drop_path=1.5"),
+    "mlp_ratio": ({"mlp_ratio": 0}, "mlp_ratio=0"),
+    "num_classes": ({"num_classes": -1}, "num_classes=-1"),
+    "qkv_bias": ({"qkv_bias": "no"}, "qkv_bias='no'"),
+}
+
+
+@pytest.mark.parametrize(("fields", "sentence"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_sentence(fields, sentence):
+    with pytest.raises(ValueError, match=sentence) as caught:
+        swin(**fields)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("images", "sentence"),
+    [
+        (np.zeros((16, 16, 3), np.float32), "needs a batch axis in front"),
+        (np.zeros((1, 16, 16, 1), np.float32), "takes 3 channels"),
+        (np.zeros((1, 16, 16, 3), np.uint8), "float32 and already normalised"),
+    ],
+)
+def test_pictures_that_are_none_get_a_sentence(variables, images, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        swin().apply(variables, images)

@@ -1,0 +1,522 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from vit_jax.config import default_config
+from vit_jax.errors import UserError
+from vit_jax.models import create_model
+from vit_jax.models.registry import MODELS
+from vit_jax.training.optim.optimizer import (
+    count_branches,
+    format_branches,
+    make_optimizer,
+    optimizer_notes,
+)
+
+RULES = ("adamw", "lion", "lamb", "sgd", "adafactor", "muon")
+
+EVERY_OPTION = {
+    "image_size": 16,
+    "patch_size": 8,
+    "width": 16,
+    "depth": 2,
+    "heads": 2,
+    "num_classes": 3,
+    "class_token": True,
+    "registers": 2,
+    "layer_scale": 0.1,
+    "qk_norm": True,
+    "embed_norm": True,
+    "representation_size": 8,
+}
+
+
+def ones_of(**fields):
+    """Parameters of a model with everything that a ViT may have, all 1."""
+    model = create_model("ViT-Ti/16", **{**EVERY_OPTION, **fields})
+    images = jax.ShapeDtypeStruct((1, 16, 16, 3), jnp.float32)
+    shapes = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
+    return jax.tree.map(lambda leaf: jnp.ones(leaf.shape), shapes)
+
+
+def small_params(width=16, heads=2):
+    """One of each kind of parameter, of two blocks; normally distributed."""
+    head_dim = width // heads
+
+    def block():
+        return {
+            "attn": {
+                "qkv": {"kernel": (width, 3, heads, head_dim), "bias": (3, heads, head_dim)},
+                "out": {"kernel": (heads, head_dim, width)},
+            },
+            "mlp": {"fc1": {"kernel": (width, 2 * width)}},
+            "norm1": {"scale": (width,)},
+        }
+
+    shapes = {
+        "pos_embed": (1, 5, width),
+        "patch_embed": {"kernel": (2, 2, 3, width)},
+        "blocks_0": block(),
+        "blocks_1": block(),
+        "head": {"kernel": (width, 3), "bias": (3,)},
+    }
+    is_shape = lambda leaf: isinstance(leaf, tuple)  # noqa: E731
+    return normal_like(jax.tree.map(jnp.zeros, shapes, is_leaf=is_shape), 1)
+
+
+def named(tree):
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def normal_like(tree, seed, scale=1.0):
+    random = np.random.RandomState(seed)
+    return jax.tree.map(lambda leaf: jnp.asarray(scale * random.randn(*leaf.shape), "f4"), tree)
+
+
+def optimizer_of(params, learning_rate=1.0, **settings):
+    config = default_config()
+    config.optimizer.update({"weight_decay": 0.0, "clip": 0.0} | settings)
+    return make_optimizer(config, optax.constant_schedule(learning_rate), params)
+
+
+def after(optimizer, params, gradients):
+    """Parameters after one update with each of the gradients."""
+    # Not compiled as a whole: the small operations are compiled once for all tests.
+    state = optimizer.init(params)
+    for gradient in gradients:
+        updates, state = optimizer.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+    return params
+
+
+def assert_close(got, expected, **tolerance):
+    for (name, one), other in zip(named(got).items(), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, err_msg=name, **tolerance)
+
+
+# ----------------------------------------------------------------------------------- weight decay
+
+
+@pytest.mark.parametrize(("rule", "pool"), [("adamw", "cls"), *((rule, "map") for rule in RULES)])
+def test_decay_shrinks_kernels_and_nothing_else(rule, pool):
+    params = ones_of(pool=pool)
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    optimizer = optimizer_of(params, name=rule, weight_decay=0.1)
+    # LAMB stretches an update to the length of what it changes, so a learning rate of 1 is all.
+    shrunk = 0.0 if rule == "lamb" else 0.9
+    leaves = named(after(optimizer, params, [zeros]))
+    for name, leaf in leaves.items():
+        expected = shrunk if name.endswith("/kernel") else 1.0
+        np.testing.assert_allclose(leaf, expected, rtol=1e-5, atol=1e-4, err_msg=name)
+    undecayed = {name.split("/")[-1] for name, leaf in leaves.items() if leaf.max() == 1}
+    wanted = {"bias", "scale", "gamma", "cls_token", "reg_tokens", "pos_embed"}
+    assert wanted | ({"probe"} if pool == "map" else set()) == undecayed
+    decayed = {name for name, leaf in leaves.items() if leaf.max() < 1}
+    assert {"patch_embed/kernel", "pre_logits/kernel", "blocks_1/attn/qkv/kernel"} <= decayed
+
+
+# ---------------------------------------------------------------------------------- clipping
+
+
+def test_the_gradient_is_clipped_by_its_global_norm():
+    """3, 4 has norm 5 and becomes 0.6, 0.8; plain gradient descent shows it."""
+    params = {"a": {"kernel": jnp.zeros(1)}, "b": {"kernel": jnp.zeros(1)}}
+    gradient = {"a": {"kernel": jnp.array([3.0])}, "b": {"kernel": jnp.array([4.0])}}
+    for clip, expected in ((1.0, (0.6, 0.8)), (10.0, (3.0, 4.0)), (0.0, (3.0, 4.0))):
+        optimizer = optimizer_of(params, name="sgd", momentum=0.0, clip=clip)
+        got = after(optimizer, params, [gradient])
+        assert -got["a"]["kernel"][0] == pytest.approx(expected[0])
+        assert -got["b"]["kernel"][0] == pytest.approx(expected[1])
+
+
+def test_frozen_parameters_do_not_count_in_the_norm_that_is_clipped():
+    params = {"a": {"kernel": jnp.zeros(2)}, "b": {"kernel": jnp.zeros(1)}}
+    gradient = {"a": {"kernel": jnp.array([3.0, 4.0])}, "b": {"kernel": jnp.array([100.0])}}
+    optimizer = optimizer_of(params, name="sgd", clip=1.0, rates=(("b/.*", 0.0),))
+    got = after(optimizer, params, [gradient])
+    np.testing.assert_allclose(got["a"]["kernel"], [-0.6, -0.8], rtol=1e-6)
+    assert got["b"]["kernel"][0] == 0
+
+
+# ---------------------------------------------------------------- each rule against its definition
+
+ELEMENTWISE = {
+    "adamw": ({}, lambda **decay: optax.adamw(0.01, 0.9, 0.999, 1e-8, **decay)),
+    "lion": (
+        {"b1": 0.95, "b2": 0.98},
+        lambda **decay: optax.lion(0.01, 0.95, 0.98, **decay),
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", ELEMENTWISE)
+@pytest.mark.parametrize("moment_dtype", ["float32", "bfloat16"])
+def test_adamw_and_lion_are_optax_s_own(rule, moment_dtype):
+    settings, reference = ELEMENTWISE[rule]
+    params = small_params()
+    gradients = [normal_like(params, seed) for seed in (2, 3, 4)]
+    optimizer = optimizer_of(
+        params, 0.01, name=rule, weight_decay=0.1, moment_dtype=moment_dtype, **settings
+    )
+    kernels = jax.tree_util.tree_map_with_path(lambda path, _: path[-1].key == "kernel", params)
+    own = reference(weight_decay=0.1, mask=kernels, mu_dtype=moment_dtype)
+    assert_close(after(optimizer, params, gradients), after(own, params, gradients), rtol=1e-6)
+
+
+def test_sgd_is_momentum_by_hand():
+    """Momentum 0.5, gradients 1 and 2: the sum is 1, then 2.5; Nesterov's 1.5, then 3.25. Each is
+    taken off 0.1 times, and a kernel loses 0.1 * 0.2 of itself besides."""
+    params = {"a": {"bias": jnp.zeros(1)}, "b": {"kernel": jnp.ones(1)}}
+    ones = jax.tree.map(jnp.ones_like, params)
+    gradients = [ones, jax.tree.map(lambda x: 2 * x, ones)]
+    for settings, (first, second) in (
+        ({"momentum": 0.5}, (1, 2.5)),
+        ({"momentum": 0.5, "nesterov": True}, (1.5, 3.25)),
+        ({"momentum": 0.0}, (1, 2)),
+    ):
+        optimizer = optimizer_of(params, 0.1, name="sgd", weight_decay=0.2, **settings)
+        got = after(optimizer, params, gradients)
+        assert got["a"]["bias"][0] == pytest.approx(-0.1 * (first + second))
+        decayed = 1 - 0.1 * (first + 0.2)
+        decayed -= 0.1 * (second + 0.2 * decayed)
+        assert got["b"]["kernel"][0] == pytest.approx(decayed)
+
+
+def test_lamb_takes_a_step_as_long_as_the_kernel_and_adam_s_for_the_rest():
+    """The first step of Adam is the sign of the gradient. With decay 0.5 a kernel of 3, 4 moves
+    along (1 + 1.5, -1 + 2) = (2.5, 1), stretched to the kernel's length of 5."""
+    params = {"a": {"kernel": jnp.array([3.0, 4.0]), "bias": jnp.array([0.5])}}
+    gradient = {"a": {"kernel": jnp.array([0.1, -7.0]), "bias": jnp.array([-2.0])}}
+    optimizer = optimizer_of(params, 0.1, name="lamb", weight_decay=0.5, eps=0.0)
+    step = 0.1 * 5 / np.hypot(2.5, 1) * np.array([2.5, 1])
+    got = after(optimizer, params, [gradient])["a"]
+    np.testing.assert_allclose(got["kernel"], [3, 4] - step, rtol=1e-5)
+    np.testing.assert_allclose(got["bias"], [0.6], rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(64, 80), (3, 5), (64, 3, 2, 64)])
+def test_adafactor_is_that_of_scaling_vision_transformers(shape):
+    """Shazeer & Stern 2018, algorithm 4, without clipping and relative steps; decays of the second
+    moment 0 and then 1 - 2 ** -0.8, at most b2; first moment without correction."""
+    params = {"a": {"kernel": jnp.zeros(shape)}}
+    gradients = [np.random.RandomState(seed).randn(*shape) for seed in (0, 1)]
+    rows, columns = 0.0, 0.0
+    second, first, total = 0.0, 0.0, 0.0
+    for gradient, decay in zip(gradients, (0.0, min(0.4, 1 - 2**-0.8)), strict=True):
+        square = gradient**2
+        if shape[0] >= 64:  # the means over the last and over the first axis
+            rows = decay * rows + (1 - decay) * square.mean(-1, keepdims=True)
+            columns = decay * columns + (1 - decay) * square.mean(0, keepdims=True)
+            second = rows * columns / rows.mean(0, keepdims=True)
+        else:
+            second = decay * second + (1 - decay) * square
+        first = 0.9 * first + 0.1 * gradient / np.sqrt(second)
+        total = total - 0.01 * first
+    optimizer = optimizer_of(params, 0.01, name="adafactor", b2=0.4)
+    trees = [{"a": {"kernel": jnp.asarray(gradient, jnp.float32)}} for gradient in gradients]
+    got = after(optimizer, params, trees)["a"]["kernel"]
+    np.testing.assert_allclose(got, total, rtol=1e-4, atol=1e-6)
+
+
+def test_muon_turns_q_k_and_v_apart_and_heads_together():
+    """Against optax's Muon on the matrices written out, and its Adam on everything else."""
+    params = small_params()
+    gradients = [normal_like(params, seed) for seed in (2, 3)]
+    optimizer = optimizer_of(params, 0.01, name="muon", momentum=0.95)
+    got = named(after(optimizer, params, gradients))
+
+    def matrices(tree):
+        out = {}
+        for name, leaf in named(tree).items():
+            inside = name.startswith("blocks") and name.endswith("kernel")
+            if inside and "qkv" in name:
+                out |= {f"{name}{i}": leaf[:, i].reshape(16, 16) for i in range(3)}
+            elif inside:
+                out[name] = leaf.reshape(-1, leaf.shape[-1])
+        return out
+
+    own = optax.contrib.muon(0.01, beta=0.95, consistent_rms=0.2)
+    expected = after(own, matrices(params), [matrices(gradient) for gradient in gradients])
+    assert len(expected) == 2 * (3 + 2)
+    by_name = matrices(after(optimizer, params, gradients))
+    assert_close(by_name, expected, rtol=1e-4, atol=1e-6)
+
+    adam = named(after(optax.adam(0.01), params, gradients))
+    for name in ("head/kernel", "patch_embed/kernel", "blocks_0/attn/qkv/bias", "pos_embed"):
+        np.testing.assert_allclose(got[name], adam[name], rtol=1e-5, err_msg=name)
+
+
+def test_muon_takes_a_convolution_as_the_matrix_of_its_window_and_leaves_depthwise_ones():
+    """Against optax's Muon on (height * width * in, out), in blocks deep in the tree, stacked and
+    apart; everything else of a stage is Adam's."""
+    random = np.random.RandomState(0)
+
+    def leaf(*shape):
+        return {"kernel": jnp.asarray(random.randn(*shape), jnp.float32)}
+
+    block = {"conv": leaf(3, 3, 4, 6), "depthwise": {"conv": leaf(3, 3, 1, 8)}, "se": leaf(8, 2)}
+    stage = {"blocks_0": block, "downsample": leaf(2, 2, 4, 8), "patch_embed": leaf(2, 2, 3, 4)}
+    stack = jax.tree.map(lambda x: jnp.stack([x, 2 * x]), block)
+    params = {"stages_0": stage, "encoder": {"blocks": stack}}
+    gradients = [normal_like(params, seed) for seed in (2, 3)]
+
+    def matrices(tree):
+        one, two = tree["stages_0"]["blocks_0"], tree["encoder"]["blocks"]
+        leaves = [one["conv"], one["se"]]
+        leaves += [
+            jax.tree.map(lambda x, i=i: x[i], two[k]) for i in (0, 1) for k in ("conv", "se")
+        ]
+        return {
+            str(i): x["kernel"].reshape(-1, x["kernel"].shape[-1]) for i, x in enumerate(leaves)
+        }
+
+    got = after(optimizer_of(params, 0.01, name="muon", momentum=0.95), params, gradients)
+    own = optax.contrib.muon(0.01, beta=0.95, consistent_rms=0.2)
+    expected = after(own, matrices(params), [matrices(gradient) for gradient in gradients])
+    assert expected["0"].shape == (36, 6)
+    assert_close(matrices(got), expected, rtol=1e-4, atol=1e-6)
+    adam = named(after(optax.adam(0.01), params, gradients))
+    others = [name for name in adam if "depthwise" in name or "blocks" not in name]
+    assert len(others) == 4
+    for name in others:
+        np.testing.assert_allclose(named(got)[name], adam[name], rtol=1e-5, err_msg=name)
+
+
+def bottleneck(inside, width, units):
+    """Kernels of a ResNet's stage (He et al. 2016, table 1), the shortcut of the first included."""
+    first = inside * width + 9 * width**2 + 4 * width**2 + 4 * inside * width
+    return first + (units - 1) * (4 * width**2 + 9 * width**2 + 4 * width**2)
+
+
+def mobile_blocks():
+    """Kernels but the depthwise ones of EfficientNet-B0 (Tan & Le 2019, table 1): expansion,
+    projection, and squeeze and excitation to a quarter of what enters the block."""
+    total, inside = 0, 32
+    for expansion, outside, count in (
+        *((1, 16, 1), (6, 24, 2), (6, 40, 2), (6, 80, 3), (6, 112, 3), (6, 192, 4), (6, 320, 1)),
+    ):
+        for _ in range(count):
+            wide = expansion * inside
+            total += inside * wide if expansion > 1 else 0
+            total += 2 * wide * (inside // 4) + wide * outside
+            inside = outside
+    return total
+
+
+# A block of width w has 4 w^2 in attention (q, k, v, out) and 2 r w^2 in an MLP of ratio r.
+MATRICES = {
+    "ViT-Ti/16": ({"depth": 2}, 2 * 12 * 192**2),
+    "ViT-Ti/16 stacked": ({"depth": 2, "scan_layers": True}, 2 * 12 * 192**2),
+    "ViTC-1GF": ({"depth": 2}, 2 * (4 + 2 * 3) * 192**2),  # an MLP of ratio 3
+    "R+ViT-Ti/16": ({"depth": 2}, 2 * 12 * 192**2),
+    "R50+ViT-B/16": (
+        {"depth": 1},
+        12 * 768**2 + bottleneck(64, 64, 3) + bottleneck(256, 128, 4) + bottleneck(512, 256, 9),
+    ),
+    "Mixer-S/32": ({"depth": 2}, 2 * (2 * 49 * 256 + 2 * 512 * 2048)),
+    "Swin-T": ({}, 12 * (2 * 96**2 + 2 * 192**2 + 6 * 384**2 + 2 * 768**2)),
+    "PVT-Tiny": (  # the reduction by r is a convolution of r^2 w^2
+        {},
+        2 * (64**2 * (4 + 16 + 64) + 128**2 * (4 + 16 + 16) + 320**2 * (4 + 8 + 4) + 512**2 * 12),
+    ),
+    "ConvNeXt-T": ({}, 8 * (3 * 96**2 + 3 * 192**2 + 9 * 384**2 + 3 * 768**2)),
+    # Of torchvision's 25,557,032 without the classifier, BatchNorm and the first convolution.
+    "ResNet-50": ({}, 25_557_032 - 2_049_000 - 2 * 26_560 - 7 * 7 * 3 * 64),
+    "EfficientNet-B0": ({}, mobile_blocks()),
+}
+
+
+def shapes_of(name, **fields):
+    model = create_model(name.split(" ")[0], **fields)
+    images = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
+    return jax.eval_shape(lambda x: model.init(jax.random.key(0), x, train=False), images)["params"]
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_muon_has_all_matrices_of_all_blocks_of_every_architecture(name):
+    fields, expected = MATRICES[name]
+    shapes = shapes_of(name, **fields)
+    config = default_config()
+    config.optimizer.name = "muon"
+    total = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    counts = count_branches(config, shapes)
+    assert counts == {"muon": expected, "adam": total - expected, "frozen": 0}
+    assert optimizer_notes(config, shapes) == []
+
+
+def test_every_registered_architecture_has_its_count_of_matrices():
+    counted = {MODELS[name.split(" ")[0]].architecture for name in MATRICES}
+    # Architectures of the package; what tests register is theirs.
+    registered = {preset.architecture for preset in MODELS.values()}
+    assert {a for a in registered if a.__module__.startswith("vit_jax.")} == counted
+
+
+def test_the_branches_are_said_in_words_and_frozen_parameters_are_in_none():
+    """Two blocks of width 16: qkv 768, out 256 and fc1 512 each, besides 280 + 80 + 51 + 192."""
+    params = small_params()
+    config = default_config()
+    config.optimizer.update({"name": "muon", "rates": (("blocks_0/.*|head/bias", 0.0),)})
+    counts = count_branches(config, params)
+    total = sum(leaf.size for leaf in jax.tree.leaves(params))
+    frozen = 1536 + 3 * 16 + 16 + 3
+    assert counts == {"muon": 1536, "adam": total - 1536 - frozen, "frozen": frozen}
+    said = f"muon 1,536 parameters, adam {total - 1536 - frozen}, frozen 1,603"
+    assert format_branches(counts) == said
+    stacked_counts = count_branches(config, stack(params))
+    assert stacked_counts == counts
+    config.optimizer.name = "adamw"
+    assert count_branches(config, params) == {"adamw": total - frozen, "frozen": frozen}
+
+
+def test_muon_without_a_matrix_is_refused():
+    params = {"encoder": {"layer": {"kernel": jnp.zeros((3, 4))}}, "blocks_0": {"scale": 1.0}}
+    with pytest.raises(UserError, match="'muon'.* has none: .*encoder, blocks_0.*name=adamw"):
+        optimizer_of(params, name="muon")
+
+
+@pytest.mark.parametrize(
+    ("settings", "note"),
+    [
+        ({"name": "muon", "rates": (("blocks_.*", 0.0),)}, "optimizer.name = 'muon' has no effect"),
+        ({"name": "lamb", "rates": ((".*kernel", 0.0),)}, "optimizer.name = 'lamb' has no effect"),
+        ({"weight_decay": 0.1, "rates": ((".*kernel", 0.0),)}, "weight_decay = 0.1 has no effect"),
+        ({"layer_decay": 0.5, "rates": (("(?!head/).*", 0.0),)}, "layer_decay = 0.5 has no effect"),
+    ],
+)
+def test_settings_without_effect_are_noted(settings, note):
+    config = default_config()
+    config.optimizer.update({"weight_decay": 0.0} | settings)
+    notes = optimizer_notes(config, small_params())
+    assert len(notes) == 1 and note in notes[0]
+    config.optimizer.rates = ()
+    assert optimizer_notes(config, small_params()) == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_first_moment_is_kept_in_the_type_that_is_asked_for(rule):
+    params = small_params()
+
+    def types(moment_dtype):
+        state = optimizer_of(params, name=rule, moment_dtype=moment_dtype).init(params)
+        shapes = {leaf.shape for leaf in jax.tree.leaves(params)}
+        moments = [leaf for leaf in jax.tree.leaves(state) if leaf.shape in shapes]
+        return [str(leaf.dtype) for leaf in moments]
+
+    half, full = types("bfloat16"), types("float32")
+    assert set(full) == {"float32"}
+    assert half.count("bfloat16") == len(jax.tree.leaves(params))  # the first moment of each
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"name": "sgd", "b2": 0.95}, r"optimizer.b2 = 0.95 is read by adamw and lion.*'sgd'"),
+        ({"nesterov": True}, r"optimizer.nesterov = True is read by sgd, .*'adamw'"),
+        ({"name": "adafactor", "eps": 1e-3}, "optimizer.eps = 0.001 is read by adamw and lamb"),
+        ({"name": "lion", "momentum": 0.5}, "momentum = 0.5 is read by sgd and muon"),
+    ],
+)
+def test_a_key_that_the_optimizer_does_not_read_is_refused(settings, sentence):
+    with pytest.raises(UserError, match=sentence):
+        optimizer_of({"a": {"kernel": jnp.zeros(1)}}, **settings)
+
+
+# ------------------------------------------------------------------------------ groups at work
+
+RATES = (("head/kernel", 10.0), ("patch_embed/.*|pos_embed|blocks_0/.*", 0.0))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_factor_multiplies_the_whole_update_and_0_freezes(rule):
+    params = small_params()
+    gradients = [normal_like(params, 2)]
+    settings = {"name": rule, "weight_decay": 0.1}
+    plain = named(after(optimizer_of(params, 1e-3, **settings), params, gradients))
+    got = named(after(optimizer_of(params, 1e-3, rates=RATES, **settings), params, gradients))
+    for name, before in named(params).items():
+        if name.split("/")[0] in ("patch_embed", "pos_embed", "blocks_0"):
+            assert np.array_equal(got[name], before), name
+        else:
+            step = (plain[name] - before) * (10 if name == "head/kernel" else 1)
+            np.testing.assert_allclose(got[name] - before, step, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_frozen_parameters_keep_their_bits_and_have_no_moments(rule):
+    params = small_params()
+    gradients = [normal_like(params, seed, 100.0) for seed in range(3)]
+    freeze = ((r"(?!head).*", 0.0),)
+    optimizer = optimizer_of(params, 0.1, name=rule, weight_decay=0.1, clip=1.0, rates=freeze)
+    got, before = named(after(optimizer, params, gradients)), named(params)
+    changed = {name for name in got if not np.array_equal(got[name], before[name])}
+    assert changed == {"head/kernel", "head/bias"}
+    held = sum(leaf.size for leaf in jax.tree.leaves(optimizer.init(params)))
+    head = sum(leaf.size for leaf in jax.tree.leaves(params["head"]))
+    assert held <= 2 * head + 16  # two moments, and a few counters
+
+
+def test_layer_decay_scales_the_update_of_each_layer():
+    """Gradient 1 and plain descent: depth 2 and decay 0.5 give 1/8, 1/4, 1/2, 1."""
+    params = jax.tree.map(jnp.zeros_like, small_params())
+    ones = jax.tree.map(jnp.ones_like, params)
+    optimizer = optimizer_of(params, name="sgd", momentum=0.0, layer_decay=0.5)
+    factors = {"blocks_0": 0.25, "blocks_1": 0.5, "head": 1}
+    for name, leaf in named(after(optimizer, params, [ones])).items():
+        np.testing.assert_allclose(leaf, -factors.get(name.split("/")[0], 0.125), err_msg=name)
+
+
+# ---------------------------------------------------------------------------- stacked blocks
+
+
+def stack(params):
+    blocks = [params[name] for name in ("blocks_0", "blocks_1")]
+    others = {name: tree for name, tree in params.items() if not name.startswith("blocks_")}
+    return {**others, "blocks": jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        pytest.param(rule, marks=[] if rule in ("adamw", "adafactor") else pytest.mark.slow)
+        for rule in RULES
+    ],
+)
+def test_stacked_blocks_learn_as_they_would_apart(rule):
+    # 64 wide, or there would be nothing for Adafactor to factor.
+    params = small_params(width=64, heads=1)
+    gradients = [normal_like(params, seed, scale=seed) for seed in (1, 2)]
+    frozen_part = (("blocks_0/attn/.*", 0.0), ("blocks_1/.*/kernel", 3.0))
+    groups = {"layer_decay": 0.5, "rates": frozen_part}
+    settings = {"name": rule, "weight_decay": 0.1, "clip": 1.0, **groups}
+    apart = after(optimizer_of(params, 0.01, **settings), params, gradients)
+    together = after(
+        optimizer_of(stack(params), 0.01, **settings), stack(params), map(stack, gradients)
+    )
+    assert_close(together, stack(apart), rtol=2e-5, atol=2e-6)
+    first = jax.tree.map(lambda leaf: leaf[0], together["blocks"]["attn"])
+    jax.tree.map(np.testing.assert_array_equal, first, params["blocks_0"]["attn"])
+
+
+# ------------------------------------------------------------------------------ compiled and placed
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_state_has_one_structure_and_keeps_its_place(rule):
+    """Every update gives shapes, types and structure of the first state, which jit and donation ask
+    for; a moment stands under the path of its parameter, so that a rule of sharding finds it."""
+    params = small_params()
+    optimizer = optimizer_of(params, name=rule, rates=RATES, layer_decay=0.9, clip=1.0)
+    place = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("data",)), PartitionSpec())
+    state = jax.jit(optimizer.init, out_shardings=place)(params)
+    _, new = jax.jit(optimizer.update, out_shardings=place)(params, state, params)
+
+    def described(tree):
+        return jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype), leaf.sharding), tree)
+
+    assert described(new) == described(state)
+    paths = [path for path in named(state) if path.endswith("blocks_1/attn/qkv/kernel")]
+    assert paths and not any("blocks_0/" in path for path in named(state))

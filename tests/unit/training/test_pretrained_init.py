@@ -1,0 +1,206 @@
+"""Runs that begin with trained weights: what is kept, what is new, what may be missing later."""
+
+import dataclasses
+import shutil
+import unicodedata
+
+import jax
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+from PIL import Image
+
+from vit_jax.config import load_config
+from vit_jax.data import Preprocessing
+from vit_jax.errors import UserError
+from vit_jax.inference import convert, load
+from vit_jax.runs import ModelRecord, RunFolder
+from vit_jax.training import fit
+from vit_jax.training.pretrained_init import Start, open_start
+from vit_jax.training.setup import build
+from vit_jax.weights.adapt import parameter_shapes
+
+SHORT = {
+    "batch_size": "8",
+    "duration": "2 steps",
+    "schedule.warmup": "0",
+    "log.every": "1",
+    "evaluate.every": "100%",
+    "checkpoint.every": "100%",
+}
+
+
+@pytest.fixture(autouse=True)
+def at_the_root(monkeypatch, request):
+    monkeypatch.chdir(request.config.rootpath)
+
+
+@pytest.fixture
+def config(finished_run, data_dir):
+    """Makes the configuration of a short fine-tuning of the finished tiny run."""
+
+    def make(changes=None, preset="vit"):
+        values = {**SHORT, "init_from": str(finished_run.path), "data.dir": data_dir}
+        values |= {key: str(value) for key, value in (changes or {}).items()}
+        return load_config(f"configs/finetune.py:{preset}", list(values.items()))
+
+    return make
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """A folder of two classes of coloured pictures."""
+    rng = np.random.default_rng(0)
+    for name in ("one", "two"):
+        (tmp_path / "pictures" / name).mkdir(parents=True)
+        for number in range(10):
+            pixels = rng.integers(0, 256, (16, 16, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "pictures" / name / f"{number}.png")
+    return tmp_path / "pictures"
+
+
+def flat(params):
+    return flatten_dict(jax.device_get(params), sep="/")
+
+
+def test_the_same_classes_keep_every_bit_and_the_head(config, finished_run):
+    experiment = build(config())
+    state = experiment.initial_state()
+    trained = flat(finished_run.read_variables()[0]["params"])
+    for path, leaf in flat(state.params).items():
+        np.testing.assert_array_equal(leaf, trained[path])
+    assert experiment.start.fresh == ()
+
+
+def test_other_classes_get_a_head_of_zeros_and_the_rest_keeps_its_bits(
+    config, finished_run, pictures
+):
+    """The model is that of the weights, for grey pictures too."""
+    experiment = build(config({"dataset": f"folder:{pictures}", "ema": "0.9"}))
+    state = experiment.initial_state()
+    trained = flat(finished_run.read_variables()[0]["params"])
+    assert experiment.start.fresh == ("head/bias", "head/kernel")
+    for path, leaf in flat(state.params).items():
+        if path.startswith("head"):
+            assert leaf.shape[-1] == 2 and not leaf.any()
+        else:
+            np.testing.assert_array_equal(leaf, trained[path])
+    jax.tree.map(np.testing.assert_array_equal, state.params, state.ema_params)
+    assert experiment.record.name == finished_run.read_model().name
+    assert experiment.preprocessing == finished_run.read_model().preprocessing
+
+
+def test_the_same_classes_in_another_order_are_other_classes():
+    fields = {"num_classes": 3, "image_size": 8, "patch_size": 8}
+    fields |= {"width": 4, "depth": 1, "heads": 1}
+    names = ("ant", "bee", "cat")
+    record = ModelRecord("ViT", fields, Preprocessing((8, 8)), names)
+    model = record.create_model()
+    params = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), parameter_shapes(model))
+    start = Start("weights", record, {"params": params})
+    assert start.fit(model, names).fresh == ()
+    assert start.fit(model, ("bee", "ant", "cat")).fresh == ("head/bias", "head/kernel")
+
+
+def test_what_is_new_is_said_and_learned(config, pictures, tmp_path, capsys):
+    changes = {"dataset": f"folder:{pictures}", "model.image_size": "24"}
+    run = fit(config(changes), tmp_path / "run").run
+    said = capsys.readouterr()
+    assert "new: head/bias, head/kernel; resampled, summed or repeated: pos_embed" in (
+        said.out + said.err
+    )
+    assert load(run.path).predict(pictures / "one" / "0.png")
+    assert "from " in run.read_model().origin
+
+
+def test_a_run_that_has_begun_needs_the_weights_no_more(config, finished_run, tmp_path):
+    copy = tmp_path / "weights"
+    shutil.copytree(finished_run.path, copy)
+    whole = fit(config({"init_from": copy, "checkpoint.every": "1"}), tmp_path / "whole").run
+    parts = tmp_path / "parts"
+    shutil.copytree(whole.path, parts)
+    shutil.rmtree(parts / "checkpoints" / "2")
+    lines = (parts / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (parts / "metrics.jsonl").write_text("".join(line for line in lines if '"step": 1' in line))
+    shutil.rmtree(copy)
+    again = fit(config({"init_from": copy, "checkpoint.every": "1"}), parts)
+    assert again.trained
+    for path, leaf in flat(whole.read_variables()[0]["params"]).items():
+        np.testing.assert_array_equal(leaf, flat(again.run.read_variables()[0]["params"])[path])
+
+
+def test_frozen_parameters_keep_their_bits_and_the_head_learns(config, finished_run, pictures):
+    experiment = build(config({"dataset": f"folder:{pictures}"}, "probe"))
+    state, step = experiment.initial_state(), experiment.train_step()
+    for batch in experiment.train_batches(0):
+        state = step(state, batch)
+    trained = flat(finished_run.read_variables()[0]["params"])
+    for path, leaf in flat(state.params).items():
+        if path.startswith("head"):
+            assert leaf.any()
+        else:
+            np.testing.assert_array_equal(leaf, trained[path])
+
+
+@pytest.mark.parametrize("preset", ["vit", "deit", "mae"])
+def test_two_updates_of_each_preset_change_every_leaf(config, pictures, preset):
+    """The first update moves a head of zeros alone; the second all that lies below it."""
+    changes = {"dataset": f"folder:{pictures}", "optimizer.learning_rate": "0.3"}
+    experiment = build(config(changes, preset))
+    state, step = experiment.initial_state(), experiment.train_step()
+    before = flat(state.params)
+    for batch in experiment.train_batches(0):
+        state = step(state, batch)
+    for path, leaf in flat(state.params).items():
+        assert np.isfinite(leaf).all()
+        assert not np.array_equal(leaf, before[path]), path
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"init_from": "nowhere/at/all"}, "init_from = 'nowhere/at/all'"),
+        ({"model.name": "ViT-B/16"}, "width 768.*the weights of init_from have width 8"),
+        ({"model.width": "16"}, r"is \(.*8\) in the weights and \(.*16\) in the model"),
+        ({"model.nonsense": "1"}, "nonsense"),
+    ],
+)
+def test_weights_that_do_not_fit_are_one_sentence(config, changes, sentence):
+    with pytest.raises(UserError, match=sentence):
+        build(config(changes))
+
+
+def test_a_preset_that_is_not_there_is_named():
+    with pytest.raises(UserError, match="no preset 'vti'.*'vit'"):
+        load_config("configs/finetune.py:vti")
+
+
+def test_a_converted_run_is_loaded_evaluated_and_begun_from(config, finished_run, tmp_path):
+    record = convert(finished_run.path, tmp_path / "copy")
+    assert record == finished_run.read_model()
+    copy = RunFolder(tmp_path / "copy")
+    assert copy.steps() == [0]
+    one, other = (flat(run.read_variables()[0]["params"]) for run in (finished_run, copy))
+    for path, leaf in one.items():
+        np.testing.assert_array_equal(leaf, other[path])
+    assert build(config({"init_from": copy.path})).start.fresh == ()
+    with pytest.raises(UserError, match="is not empty; choose another folder"):
+        convert(finished_run.path, tmp_path / "copy")
+
+
+def test_a_model_that_is_not_known_is_one_sentence(config):
+    with pytest.raises(UserError, match="model.name: there is no model 'ViT-X/16'"):
+        build(config({"model.name": "ViT-X/16"}))
+
+
+def test_classes_in_another_unicode_form_keep_the_head(config, finished_run):
+    composed, apart = (
+        tuple(unicodedata.normalize(form, f"é{number}") for number in range(10))
+        for form in ("NFC", "NFD")
+    )
+    assert composed != apart
+    start = open_start(str(finished_run.path))
+    start = dataclasses.replace(start, record=dataclasses.replace(start.record, class_names=apart))
+    model = build(config()).model
+    assert start.fit(model, composed).fresh == ()
+    assert start.fit(model, composed[::-1]).fresh

@@ -1,0 +1,57 @@
+"""What a configuration stands for: each of its keys reaches the function that it is for."""
+
+import pytest
+
+from vit_jax.tasks.mixing import Mixing
+from vit_jax.training import setup
+
+# Nothing here has its default, so that a value that is lost or exchanged shows.
+CHANGES = {
+    "seed": 7,
+    "batch_size": 24,
+    "duration": "5 steps",
+    "accumulate": 2,
+    "ema": 0.9,
+    "augment.mixup": 0.3,
+    "augment.cutmix": 0.6,
+    "augment.mix_probability": 0.8,
+    "augment.mix_switch": 0.1,
+    "augment.repeats": 3,
+    "data.sampling": "balanced",
+    "data.workers": 2,
+    "objective.loss": "sigmoid",
+    "objective.label_smoothing": 0.2,
+}
+
+
+@pytest.fixture
+def built(tiny_config):
+    return setup.build(tiny_config(CHANGES))
+
+
+def settings_of(monkeypatch, name, call):
+    """The keyword arguments with which a call reaches a function of the module."""
+    given = []
+    monkeypatch.setattr(setup, name, lambda *_, **settings: given.append(settings) or ())
+    call()
+    return given[0]
+
+
+def test_the_step_has_the_settings_of_the_configuration(built, monkeypatch):
+    given = settings_of(monkeypatch, "make_train_step", built.train_step)
+    assert (given["seed"], given["accumulate"], given["ema"]) == (7, 2, 0.9)
+    given = settings_of(monkeypatch, "make_gradient", built.gradient)
+    assert (given["seed"], given["accumulate"]) == (7, 2)
+
+
+def test_the_batches_have_the_settings_of_the_configuration(built, monkeypatch):
+    given = settings_of(monkeypatch, "train_batches", lambda: built.train_batches(3))
+    expected = {"seed": 7, "batch_size": 24, "start_step": 3, "total_steps": 5}
+    expected |= {"repeats": 3, "balanced": True, "workers": 2}
+    assert {name: given[name] for name in expected} == expected
+
+
+def test_the_objective_has_the_settings_of_the_configuration(built):
+    objective = built.objective
+    assert (objective.kind, objective.label_smoothing) == ("sigmoid", 0.2)
+    assert objective.mixing == Mixing(mixup=0.3, cutmix=0.6, probability=0.8, switch=0.1)

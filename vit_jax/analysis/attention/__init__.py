@@ -1,0 +1,1 @@
+"""Attention maps: weights, rollout, relevance, distance, entropy, and figures of them."""

@@ -1,0 +1,240 @@
+"""Attention drawn over pictures, for a person to read.
+
+A map is shown in units of uniform attention: 1 where a place gets what each would get if all got
+alike, so that pictures, layers and models can be compared.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Float, UInt8
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from vit_jax.analysis.attention.compute import (
+    Attention,
+    Layer,
+    look,
+    over_picture,
+    relevance,
+    rollout,
+)
+from vit_jax.analysis.attention.layers import Query
+from vit_jax.analysis.figures import short_name, show_picture
+from vit_jax.data.images.decoding import Picture
+from vit_jax.errors import UserError, nearest
+from vit_jax.inference import Classifier
+
+HEADS = ("mean", "all", "rollout", "relevance")
+POOL = "pool"  # in place of a layer: the attention pooling
+MOST_PICTURES = 16
+_MAPS_IN_LINE = 6  # more heads go on below
+_LONGEST_NAME = 32
+
+
+class _Maps(NamedTuple):
+    """Maps `(pictures, key_rows, key_columns)` by what they are of, and who asks whom in them."""
+
+    layer: Layer
+    by_title: dict[str, Float[np.ndarray, "pictures key_rows key_columns"]]
+    asked: str
+
+
+def draw_attention(
+    classifier: Classifier,
+    picture: Picture | Sequence[Picture],
+    layer: int | str = -1,
+    head: str = "mean",
+    query: Query = 0,
+) -> Figure:
+    """What a model sees of pictures, where it looks, and the classes it finds; a row for each.
+
+    Args:
+        picture: as `Classifier.predict` takes one, or several; at most 16.
+        layer: from 0, -1 is the last; "pool": the attention pooling of a model that has it. Of
+            "rollout" in a pyramid it names the stage; of "relevance", which goes through all, and
+            "rollout" in other models it is no part.
+        head: "mean" over the heads, "all" of them side by side, a number from 0, "rollout" or
+            "relevance" for the most probable class.
+        query: which token asks: one in front of the patches by its number, or a patch as (row,
+            column) of the layer's map. By default the class token; where there is none, the mean
+            over all patches.
+
+    Raises:
+        UserError: no such layer, head or patch, a model without attention, or no such picture.
+    """
+    many = isinstance(picture, list | tuple) or getattr(picture, "ndim", 3) == 4
+    pictures = list(picture) if many else [picture]
+    if len(pictures) > MOST_PICTURES:
+        raise UserError(
+            f"{len(pictures)} pictures are too many for one overlay, which has a row for each; "
+            f"give at most {MOST_PICTURES}"
+        )
+    seen_by_model = np.stack(
+        [classifier.preprocessing(classifier.preprocessing.decode(one)) for one in pictures]
+    )
+    images = np.asarray(classifier.preprocessing.normalize(seen_by_model))
+    seen = look(classifier.model, classifier.variables, images)
+    maps = _maps(classifier, seen, images, layer, head, query)
+    guesses = _guesses(classifier, pictures)
+
+    in_line = min(len(maps.by_title), _MAPS_IN_LINE)
+    lines = -(-len(maps.by_title) // in_line)
+    height, width = seen_by_model.shape[1:3]
+    line = 0.9 + 3.2 * min(height / width, 3)
+    size = (3.2 * (2 + in_line), 0.1 + line * lines * len(pictures))
+    figure = Figure(figsize=size, layout="constrained")
+    rows = figure.subplots(lines * len(pictures), 2 + in_line, squeeze=False)
+    for number in range(len(pictures)):
+        of_picture = rows[number * lines : (number + 1) * lines]
+        panels = [*of_picture[0, :2], *of_picture[:, 2:].ravel()]
+        one = {title: values[number] for title, values in maps.by_title.items()}
+        _draw_picture(panels, seen_by_model[number], one, maps, query, guesses[number])
+        for panel in (*of_picture[1:, :2].ravel(), *panels[2 + len(one) :]):
+            panel.set_visible(False)
+    return figure
+
+
+def _draw_picture(
+    panels: Sequence[Axes],
+    image: UInt8[np.ndarray, "height width channels"],
+    by_title: dict[str, Float[np.ndarray, "key_rows key_columns"]],
+    maps: _Maps,
+    query: Query,
+    guesses: str,
+) -> None:
+    """One picture: itself, the map in numbers, and the maps of all titles over it."""
+    layer = maps.layer
+    _show(panels[0], image, "what the model sees")
+    panels[0].set_xlabel(guesses, fontsize=9, parse_math=False)
+    mean = np.mean(list(by_title.values()), axis=0)
+    signed = min(one.min() for one in by_title.values()) < 0  # as those of Linformer may be
+    scale = {"cmap": "RdBu_r", "vmin": -np.abs(mean).max(), "vmax": np.abs(mean).max()}
+    scale = scale if signed else {"cmap": "viridis", "vmin": 0}
+    shown = panels[1].imshow(mean, **scale)
+    unit = "times uniform attention"
+    _title(panels[1], unit if len(by_title) == 1 else f"{unit}, mean of the heads")
+    panels[1].figure.colorbar(shown, ax=panels[1], shrink=0.8)
+    grey = image.mean(axis=-1, keepdims=True)  # the colours are the map's
+    for panel, (title, one) in zip(panels[2:], by_title.items(), strict=False):
+        _show(panel, grey, f"{title}\n{maps.asked}")
+        large = over_picture(one[None], layer, image.shape[:2])[0]
+        bound = np.abs(one).max() if signed else None
+        low = -bound if signed else 0
+        panel.imshow(large, cmap="RdBu_r" if signed else "inferno", alpha=0.6, vmin=low, vmax=bound)
+        panel.set_xlabel(f"largest: {one.max():.1f} times uniform", fontsize=9)
+    if isinstance(query, tuple):
+        for panel in (panels[0], *panels[2 : 2 + len(by_title)]):
+            _outline(panel, query, layer.patch_size)
+        _outline(
+            panels[1], query, [k / n for k, n in zip(layer.keys_grid, layer.grid, strict=True)]
+        )
+
+
+def _maps(
+    classifier: Classifier,
+    seen: Attention,
+    images: Float[np.ndarray, "pictures height width channels"],
+    layer: int | str,
+    head: str,
+    query: Query,
+) -> _Maps:
+    """The maps that are asked for, in units of uniform attention."""
+    model = classifier.model
+    at = _pooling(seen) if layer == POOL else seen.layer(layer)
+    if head == "relevance":
+        at = seen.layers[-1]
+        through = relevance(model, classifier.variables, images)
+        # What a token is to itself by the residual path says nothing of where it looks.
+        one = at.to_grid(through - np.eye(through.shape[-1], dtype=np.float32), query)
+        total = np.maximum(one.sum(axis=(1, 2), keepdims=True), np.finfo(np.float32).tiny)
+        return _Maps(at, {head: at.keys * one / total}, _asked(model, at, query))
+    if head == "rollout":
+        if layer == POOL:
+            raise UserError(
+                "head 'rollout' goes through layers, and layer 'pool' is none; write a number"
+            )
+        through = seen.stage(layer)
+        one = at.to_grid(rollout([one.matrix() for one in through]), query)
+        title = "rollout"
+        if len(through) < len(seen.layers):
+            title += f", {through[0].name}"
+        if 1 < len(through) < len(seen.layers):
+            title += f" to {through[-1].name}"
+        return _Maps(at, {title: at.keys * one}, _asked(model, at, query))
+    if head == "all":
+        titles = {f"{at.name}, head {number}": number for number in range(at.heads)}
+    elif head == "mean":
+        titles = {f"{at.name}, mean of {at.heads} heads": None}
+    elif head.isdecimal():
+        titles = {f"{at.name}, head {head}": int(head)}
+    else:
+        raise UserError(
+            f"head {head!r} is invalid{nearest(head, HEADS)}; write {', '.join(HEADS)} or the "
+            f"number of a head, 0 to {at.heads - 1}"
+        )
+    by_title = {title: at.keys * at.map(query, number) for title, number in titles.items()}
+    return _Maps(at, by_title, _asked(model, at, query))
+
+
+def _pooling(seen: Attention) -> Layer:
+    if seen.pooling is None:
+        raise UserError(
+            "layer 'pool' is of a model that pools by attention (pool='map'), which this one does "
+            "not; write the number of a layer (--layer=last: the last one)"
+        )
+    return seen.pooling
+
+
+def _asked(model: nn.Module, layer: Layer, query: Query) -> str:
+    """Who asks, and whom, where that is not the patches themselves."""
+    if isinstance(query, tuple):
+        who = f"patch {query[0]},{query[1]} asks"
+    elif not layer.prefix:
+        who = "mean over all patches"
+    elif layer.grid == (0, 0):
+        who = "the probe asks"
+    else:
+        in_front = ["class token"] if getattr(model, "has_class_token", True) else []
+        in_front += ["distillation token"] if getattr(model, "distilled", False) else []
+        registers = [f"register {n}" for n in range(layer.prefix - len(in_front))]
+        who = f"the {[*in_front, *registers][query]} asks"
+    if layer.grid not in (layer.keys_grid, (0, 0)):
+        rows, columns = layer.keys_grid
+        who += f"; {rows} x {columns} keys"
+    return who
+
+
+def _guesses(classifier: Classifier, pictures: list[Picture]) -> list[str]:
+    """The three most probable classes of each picture, a line each; nothing without classes."""
+    if not getattr(classifier.model, "num_classes", 1):
+        return [""] * len(pictures)
+    return [
+        "\n".join(
+            f"{short_name(guess.label, _LONGEST_NAME)} {100 * guess.probability:.1f} %"
+            for guess in guesses
+        )
+        for guesses in classifier.predict(pictures, top=3)
+    ]
+
+
+def _show(panel: Axes, image: np.ndarray, title: str) -> None:
+    """A picture `(height, width, channels)` of values from 0 to 255; grey if it has one channel."""
+    show_picture(panel, image, limits=(0, 255))
+    _title(panel, title)
+
+
+def _title(panel: Axes, title: str) -> None:
+    panel.set_title(title, fontsize=10)
+    panel.set_xticks([])
+    panel.set_yticks([])
+
+
+def _outline(panel: Axes, query: tuple[int, int], side: Sequence[float]) -> None:
+    """A square around the patch that asks; `side` is that of a patch in the panel's pixels."""
+    corner = (query[1] * side[1] - 0.5, query[0] * side[0] - 0.5)
+    square = {"fill": False, "edgecolor": "cyan", "linewidth": 2}
+    panel.add_patch(Rectangle(corner, side[1], side[0], **square))

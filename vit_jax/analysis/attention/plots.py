@@ -1,0 +1,136 @@
+"""How far every head of every layer looks, and how widely: two numbers in one figure.
+
+The figure on the left is the paper's figure 7, on the right: the mean distance between patches,
+weighted by attention, over many pictures. Heads that look near and heads that look far can both
+spread their attention over many patches or over few, which the right one shows.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from vit_jax.analysis.attention.compute import Attention, look
+from vit_jax.data.images.decoding import Picture
+from vit_jax.errors import UserError
+from vit_jax.inference import Classifier
+
+
+class Reach(NamedTuple):
+    """What was measured of every layer, as the mean over pictures.
+
+    distances: of every head, in pixels; entropies: of every head, in nats.
+    even_distances, even_entropies: of a head that gives all that it sees alike.
+    stages: which stage a layer is of.
+    pictures: how many there were.
+    """
+
+    distances: list[Float[np.ndarray, " heads"]]
+    entropies: list[Float[np.ndarray, " heads"]]
+    even_distances: list[float]
+    even_entropies: list[float]
+    stages: list[int]
+    pictures: int
+
+
+def measure_reach(seen: Attention | Iterable[Attention]) -> Reach:
+    """Mean distance and entropy of every layer and head, over the pictures of one look or several.
+
+    Raises:
+        UserError: there are no pictures, or the weights are no shares of a whole.
+    """
+    sums, pictures, layers = None, 0, ()
+    for one in [seen] if isinstance(seen, Attention) else seen:
+        layers, batch = one.layers, len(one.logits)
+        measured = [batch * np.stack([layer.mean_distance(), layer.entropy()]) for layer in layers]
+        sums = measured if sums is None else [a + b for a, b in zip(sums, measured, strict=True)]
+        pictures += batch
+    if not pictures:
+        raise UserError("there are no pictures to measure attention on; give at least one")
+    even = [layer.uniform() for layer in layers]
+    return Reach(
+        [both[0] / pictures for both in sums],
+        [both[1] / pictures for both in sums],
+        [float(layer.mean_distance()[0]) for layer in even],
+        [float(layer.entropy()[0]) for layer in even],
+        [layer.stage for layer in layers],
+        pictures,
+    )
+
+
+def look_in_turn(
+    classifier: Classifier, pictures: Sequence[Picture], batch_size: int = 8
+) -> Iterator[Attention]:
+    """What a classifier attends to in many pictures, a few at a time, for their weights are large.
+
+    Raises:
+        UserError: a picture cannot be read, or the model has no attention.
+    """
+    for start in range(0, len(pictures), batch_size):
+        few = [
+            classifier.preprocessing(classifier.preprocessing.decode(one))
+            for one in pictures[start : start + batch_size]
+        ]
+        images = np.asarray(classifier.preprocessing.normalize(np.stack(few)))
+        yield look(classifier.model, classifier.variables, images)
+
+
+def draw_distances(seen: Attention | Iterable[Attention]) -> Figure:
+    """Mean attention distance and entropy by layer, a dot for every head.
+
+    Args:
+        seen: one look, or several (`look_in_turn`), of which the mean over all pictures is taken.
+
+    Raises:
+        UserError: as `measure_reach`.
+    """
+    reach = measure_reach(seen)
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    _draw_dots(left, reach.distances, reach.even_distances, reach.stages)
+    left.set(ylabel="mean attention distance (pixels)", title="how far heads look")
+    _draw_dots(right, reach.entropies, reach.even_entropies, reach.stages)
+    right.set(ylabel="mean entropy (nats)", title="how widely they spread their attention")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    plural = "picture" if reach.pictures == 1 else "pictures"
+    figure.suptitle(f"every head of every layer, mean over {reach.pictures:,} {plural}")
+    return figure
+
+
+def _draw_dots(
+    panel: Axes,
+    by_layer: list[Float[np.ndarray, " heads"]],
+    even: list[float],
+    stages: list[int],
+) -> None:
+    """A dot for every head, a short line for even attention, and lines between stages."""
+    for number, heads in enumerate(by_layer):
+        colors = np.linspace(0, 1, len(heads)) if len(heads) > 1 else [0.5]
+        # Heads stand beside each other a little, so that equal ones can be told apart.
+        aside = number + 0.3 * (np.linspace(-1, 1, len(heads)) if len(heads) > 1 else np.zeros(1))
+        panel.scatter(
+            aside, heads, c=colors, cmap="viridis", vmin=0, vmax=1, s=24, label="_", zorder=3
+        )
+    where = range(len(by_layer))
+    left, right = [x - 0.4 for x in where], [x + 0.4 for x in where]
+    panel.hlines(
+        even, left, right, colors="grey", linestyles="dashed", label="if all that is seen got alike"
+    )
+    panel.scatter(
+        [], [], color="tab:green", s=24, label="a head (in their order, from dark to light)"
+    )
+    for number in where[1:]:
+        if stages[number] != stages[number - 1]:
+            panel.axvline(number - 0.5, color="lightgrey", linewidth=1)
+    panel.set_xticks(_ticks(len(by_layer)))
+    panel.set_xlabel("layer" if len(set(stages)) == 1 else "layer (lines between stages)")
+    panel.set_ylim(0, 1.08 * max(max(even), *(heads.max() for heads in by_layer)))
+    panel.grid(alpha=0.3, axis="y")
+
+
+def _ticks(layers: int) -> range:
+    """Numbers of layers on an axis; of many layers every second, third, ..."""
+    return range(0, layers, -(-layers // 16))

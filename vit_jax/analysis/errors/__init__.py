@@ -1,0 +1,1 @@
+"""Errors of a classifier: the most confident ones, calibration, rare classes, saliency."""

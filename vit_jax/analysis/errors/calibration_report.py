@@ -1,0 +1,178 @@
+"""Calibration of a run for its report: the curve, the numbers, their likely cause, the temperature.
+
+A temperature is fitted to logits, which the kept predictions do not hold, so `fit_to_run` asks the
+model again; the page shows what it has left.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vit_jax.analysis.errors.calibration import (
+    LEAST_IN_BIN,
+    Reliability,
+    Temperature,
+    fit_temperature,
+    judged,
+    reliability,
+)
+from vit_jax.analysis.report.html import note, paragraph, percent, stored, table
+from vit_jax.analysis.representations.features import real_rows, sample
+from vit_jax.data import Source
+from vit_jax.evaluation.metrics import read_predictions
+from vit_jax.inference import Classifier
+from vit_jax.runs import RunFolder
+from vit_jax.text import counted, to_json
+
+_FILE = "temperature.json"
+_MOST_IMAGES = 5000  # whose logits are held; more would change the third digit
+_WITHIN = 0.005  # of confidence and accuracy, where they count as equal
+
+
+class FittedTemperature(NamedTuple):
+    """A temperature of a run: how many images of which split it is fitted to."""
+
+    temperature: Temperature
+    split: str
+    images: int
+
+
+def fit_to_run(
+    run: RunFolder, classifier: Classifier, source: Source, split: str
+) -> FittedTemperature | None:
+    """Fit a temperature to images of a source and keep it for the report.
+
+    Args:
+        source: images that the model has not learned from.
+        split: what the run calls them, such as "validation".
+
+    Returns:
+        None where there is nothing to fit: images with several labels, or a yes or no for each
+        class, which no softmax turns into probabilities.
+
+    Raises:
+        UserError: all answers are right, or too few of the logits are finite.
+    """
+    (run.figures / _FILE).unlink(missing_ok=True)
+    binary = len(classifier.class_names) == 2
+    if source.multi_label or (classifier.activation != "softmax" and not binary):
+        return None
+    some = sample(source, _MOST_IMAGES)
+
+    def forward(variables: Any, images: np.ndarray) -> list:
+        return [classifier.logits(images)]
+
+    logits, labels = [], []
+    for [rows], batch in real_rows(classifier, some, forward, classifier.variables, 64):
+        finite = np.isfinite(rows).all(axis=1)
+        logits.append(rows[finite])
+        labels.append(batch[finite])
+    labels = np.concatenate(labels)
+    temperature = fit_temperature(np.concatenate(logits), labels)
+    kept = {"temperature": temperature, "at_bound": temperature.at_bound}
+    kept |= {"split": split, "images": len(labels)}
+    (run.figures / _FILE).write_text(to_json(kept) + "\n", encoding="utf-8")
+    return FittedTemperature(temperature, split, len(labels))
+
+
+def read_temperature(run: RunFolder) -> FittedTemperature | None:
+    """Return what `fit_to_run` has kept; None where it has not."""
+    try:
+        kept = json.loads((run.figures / _FILE).read_text(encoding="utf-8"))
+        temperature = Temperature(kept["temperature"], kept["at_bound"])
+        return FittedTemperature(temperature, kept["split"], kept["images"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def calibration_parts(run: RunFolder, config: dict[str, Any]) -> Iterator[str]:
+    """Reliability curve and calibration errors, of the predictions that are kept."""
+    path = run.figures / "predictions.csv"
+    if not path.exists() or not (run.figures / "calibration.png").exists():
+        return
+    class_names = run.read_model().class_names
+    predictions = read_predictions(path, class_names)
+    right, confidence = judged(predictions)
+    found = reliability(right, confidence)
+    equal = reliability(right, confidence, equal_mass=True)
+    yield paragraph(in_words(found))
+    if found.overconfidence < -_WITHIN and (cause := why_not_sure(config, len(class_names))):
+        yield paragraph(cause)
+    if lost := int(np.count_nonzero(~predictions.answered)):
+        yield note(
+            f"{counted(lost, 'image')} without finite logits are wrong answers here, with a "
+            "confidence of 100 %."
+        )
+    yield table(
+        [
+            ("expected calibration error", percent(found.expected_error), "bins of equal width"),
+            ("- the same", percent(equal.expected_error), "bins of equally many images"),
+            ("largest gap of a bin", *_largest_gap(found)),
+            ("mean confidence", percent(float(confidence.mean())), ""),
+            ("accuracy", percent(float(right.mean())), f"of {counted(len(right), 'image')}"),
+            ("fitted temperature", *_fitted(run)),
+        ]
+    )
+    yield stored(
+        run,
+        "calibration",
+        "Reliability curve: share of right answers over the probability given to the answer",
+        "Pictures in 15 bins of the probability that the model gives its answer. On the dashed "
+        "line it is as often right as it says; below it is too sure, above too modest. The "
+        "whiskers are 95 % intervals (Wilson), the numbers below how many pictures a bin has: a "
+        "gap in a bin of few pictures says little. Guo et al. 2017.",
+    )
+
+
+def in_words(found: Reliability) -> str:
+    """Return the calibration in a sentence."""
+    points = 100 * abs(found.overconfidence)
+    if abs(found.overconfidence) < _WITHIN:
+        return "On average the model is as sure as it is right, within half a percentage point."
+    which = "too sure" if found.overconfidence > 0 else "not sure enough"
+    return f"On average the model is {which}, by {points:.1f} percentage points."
+
+
+def why_not_sure(config: dict[str, Any], classes: int) -> str | None:
+    """Return what in a configuration teaches a model to be less sure than it is right."""
+    causes, smoothing = [], config["objective"]["label_smoothing"]
+    binary = config["objective"]["loss"] == "sigmoid"
+    if smoothing:
+        most = 1 - smoothing / 2 if binary else 1 - smoothing + smoothing / classes
+        causes.append(
+            f"label smoothing of {smoothing:g}, whose targets give the true class {100 * most:.1f} "
+            "% at most"
+        )
+    for key, name in (("mixup", "MixUp"), ("cutmix", "CutMix")):
+        if config["augment"][key] and config["augment"]["mix_probability"]:
+            causes.append(f"{name} ({config['augment'][key]:g}), whose targets are shared by two")
+    if config["distillation"]["teacher"] and config["distillation"]["kind"] == "soft":
+        causes.append("the soft answers of a teacher")
+    if not causes:
+        return None
+    return (
+        f"A known cause is what it was trained with: {'; '.join(causes)}. That need not be a "
+        "fault: it often makes answers better and only their probabilities too low, which a "
+        "temperature below 1 raises."
+    )
+
+
+def _largest_gap(found: Reliability) -> tuple[str, str]:
+    gap = found.largest_gap()
+    among = f"among bins of {LEAST_IN_BIN} images or more"
+    if gap is None:
+        return "-", f"no bin holds {LEAST_IN_BIN} images, and of fewer it says nothing"
+    where = f"{100 * gap.lower:.0f} to {100 * gap.upper:.0f} % sure, {gap.images:,} images"
+    return percent(gap.error), f"{where}; {among}"
+
+
+def _fitted(run: RunFolder) -> tuple[str, str]:
+    fitted = read_temperature(run)
+    if fitted is None:
+        return "-", "not fitted: python -m vit_jax report RUN does it, where some answers are wrong"
+    on = f"on {counted(fitted.images, f'{fitted.split} image')}; logits are divided by it"
+    if fitted.split != "validation":
+        on += "; name data.validation to fit it on images that are not reported on"
+    return fitted.temperature.in_words(), on

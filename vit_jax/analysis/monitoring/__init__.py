@@ -1,0 +1,1 @@
+"""Diagnostics while a model trains: attention, rank of features, gradients, updates."""

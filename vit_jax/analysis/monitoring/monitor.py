@@ -1,0 +1,288 @@
+"""Looks inside a model while it trains: attention, rank of the features, gradients and updates.
+
+    fit(config, "runs/digits", watch=Watching)  # config.log.inside = "5%" says how often
+
+Every look becomes a line of the log with numbers for each layer:
+
+    entropy/blocks_0        of the attention's rows, in nats: the mean over the heads; `entropy_min`
+                            and `entropy_max` are those of the heads with the least and the most,
+                            and `entropy_uniform` is that of rows that give all keys the same
+    distance/blocks_0       how far patches look, in pixels, and `distance_min`, `distance_max`
+    rank/blocks_0           effective rank of the tokens that the block puts out
+    gradient_norm/blocks_0  of the batch that comes next, before clipping
+    update_norm/blocks_0    of what the optimizer makes of it, learning rate included
+    update_ratio/blocks_0   the latter divided by the norm of the parameters
+
+What is notable here:
+- A look comes between two steps, and gradient and update are to the bit those of the step that
+  follows: by the same function, on the same batch, with the same random numbers.
+- Two programs are compiled for it. The training step knows nothing of them, and nothing is donated,
+  so a run that is watched has the same bits as one that is not.
+- Attention and ranks are of a few pictures of that batch as evaluation would see them, without
+  dropout and mixing.
+"""
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.traverse_util import flatten_dict
+from jaxtyping import Array, Bool, Float
+
+from vit_jax.analysis.attention.compute import layer_geometry
+from vit_jax.analysis.attention.layers import Layer
+from vit_jax.errors import UserError
+from vit_jax.models.stacking import read_outputs, unstack_blocks
+from vit_jax.tasks.classification import Batch
+from vit_jax.training.distributed.sharding import replicated
+from vit_jax.training.loop import Seen
+from vit_jax.training.setup import Experiment
+from vit_jax.training.state import TrainState
+
+PICTURES = 16  # whose attention and features are looked at
+_ROWS = 2048  # tokens that a rank is computed from, at most
+
+# Shares of the entropy of uniform attention below and above which a head has collapsed.
+LEAST, MOST = 0.05, 0.99
+_SETTLED = 0.1  # share of a run after which uniform attention is no longer that of the start
+
+_BLOCK = re.compile(r"(?:stages_\d+/)?blocks_\d+")
+
+
+class Heads(NamedTuple):
+    """Attention of a layer: one number for each head, and the entropy of uniform rows."""
+
+    entropy: Float[np.ndarray, " heads"]
+    distance: Float[np.ndarray, " heads"] | None
+    uniform: float
+
+
+class Watching:
+    """Looks inside the model of one experiment; what `fit` takes as `watch`.
+
+    A call takes the step, the train state before it and the batch that comes next, and returns
+    numbers and warnings.
+    """
+
+    def __init__(self, experiment: Experiment):
+        self._experiment = experiment
+        everywhere = replicated(experiment.mesh)
+        self._learning = jax.jit(functools.partial(_learning, experiment), out_shardings=everywhere)
+        self._inside = jax.jit(functools.partial(_inside, experiment), out_shardings=everywhere)
+        warmup = experiment.interval("schedule.warmup")
+        self._settled_at = max(warmup, _SETTLED * experiment.total_steps)
+
+    def __call__(self, step: int, state: TrainState, batch: Batch) -> Seen:
+        seen = jax.device_get(self._inside(state.variables(raw=True), batch["image"]))
+        norms = jax.device_get(self._learning(state, batch, self._experiment.constants))
+        heads = {
+            layer: Heads(found["entropy"], found.get("distance"), float(found["uniform"]))
+            for layer, found in seen["attention"].items()
+            if found["are_shares"]
+        }
+        ranks = {layer: effective_rank(tokens) for layer, tokens in seen["features"].items()}
+        numbers = {**_attention_numbers(heads), **_by_layer("rank", ranks), **_ratios(norms)}
+        finite = {name: float(value) for name, value in numbers.items() if np.isfinite(value)}
+        return Seen(finite, self._warnings(step, heads))
+
+    def _warnings(self, step: int, heads: Mapping[str, Heads]) -> dict[str, str]:
+        """Sentences on layers whose attention has collapsed."""
+        model, found = self._experiment.model, {}
+        for layer, of_layer in heads.items():
+            kind = collapse(of_layer.entropy, of_layer.uniform)
+            if kind == "uniform" and step < self._settled_at:
+                continue  # attention begins like that
+            if kind:
+                found[layer] = _explain(kind, layer, of_layer, step, model)
+        return found
+
+
+def collapse(entropy: Float[np.ndarray, " heads"], uniform: float) -> str | None:
+    """How the attention of a layer has collapsed, judged by the mean entropy of each head.
+
+    "single": every head gives nearly all to one key (below 5 % of the entropy of uniform rows), as
+    in trainings about to diverge (Zhai et al. 2023, "Stabilizing transformer training by preventing
+    attention entropy collapse"). "uniform": every head gives all keys nearly the same (above 99 %),
+    so that the layer does no more than average. None: at least one head does neither.
+
+    Args:
+        entropy: in nats.
+        uniform: the entropy of uniform rows, the logarithm of the number of keys.
+    """
+    if uniform <= 0 or not np.isfinite(entropy).all():
+        return None  # a single key leaves nothing to choose
+    shares = np.asarray(entropy) / uniform
+    if (shares < LEAST).all():
+        return "single"
+    return "uniform" if (shares > MOST).all() else None
+
+
+def effective_rank(matrix: Float[np.ndarray, "rows columns"]) -> float:
+    """How many directions the rows of a matrix take: the exponential of the entropy of its singular
+    values, made to sum to 1 (Roy & Vetterli 2007, "The effective rank"; not centred).
+
+    From 1, all rows being multiples of one, to the smaller side, where no direction stands out; not
+    a number for zeros and for what is not finite.
+    """
+    matrix = np.asarray(matrix, np.float64)
+    if not np.isfinite(matrix).all() or not matrix.any():
+        return float("nan")
+    matrix = matrix / np.abs(matrix).max()  # squares must not overflow
+    gram = matrix @ matrix.T if len(matrix) < matrix.shape[1] else matrix.T @ matrix
+    values = np.sqrt(np.maximum(np.linalg.eigvalsh(gram), 0.0))
+    shares = values[values > 0] / values.sum()
+    return float(np.exp(-(shares * np.log(shares)).sum()))
+
+
+def block_norms(tree: Mapping[str, Any]) -> dict[str, Float[Array, ""]]:
+    """The norm of each block in a tree of parameters, gradients or updates, and of what is outside.
+
+    Blocks are named by their path, `blocks_0` or `stages_1/blocks_0`, whether they are stacked or
+    not; what is outside by its first name, in a stage by its first two. The root of the sum of all
+    squares is the global norm.
+    """
+    squares: dict[str, Array] = {}
+    for path, leaf in flatten_dict(unstack_blocks(tree), sep="/").items():
+        layer = _layer(path)
+        squares[layer] = squares.get(layer, 0.0) + jnp.sum(jnp.square(leaf.astype(jnp.float32)))
+    return {layer: jnp.sqrt(square) for layer, square in squares.items()}
+
+
+# --------------------------------------------------------------------------------- what is compiled
+
+
+def _learning(
+    experiment: Experiment, state: TrainState, batch: Batch, constants: Any
+) -> dict[str, dict[str, Float[Array, ""]]]:
+    """Norms by layer of the gradient, of the update and of the parameters before it."""
+    gradient, _, _ = experiment.gradient()(state, batch, constants)
+    updates, _ = experiment.optimizer.update(gradient, state.opt_state, state.params)
+    trees = {"gradient": gradient, "update": updates, "parameter": state.params}
+    return {name: block_norms(tree) for name, tree in trees.items()}
+
+
+def _inside(
+    experiment: Experiment, variables: dict[str, Any], images: Array
+) -> dict[str, dict[str, Any]]:
+    """Of some pictures, by layer: entropy and distance of each head of attention, and tokens."""
+    model = experiment.model
+    images = experiment.preprocessing.normalize(images[:PICTURES])
+    try:
+        geometry = layer_geometry(model, tuple(images.shape[1:3]))
+    except UserError:  # there is no attention to look at
+        geometry = {}
+    asked = {"attention_weights": True} if geometry else {}
+    _, kept = model.apply(variables, images, train=False, mutable=["intermediates"], **asked)
+    sown = flatten_dict(unstack_blocks(kept["intermediates"]), sep="/")
+    attention = {
+        block: _of_heads(sown[f"{block}/attn/weights"][0], fields)
+        for block, fields in geometry.items()
+    }
+    features = {}
+    for block, values in read_outputs(kept["intermediates"]).items():
+        if _BLOCK.fullmatch(block):
+            rows = values.reshape(-1, values.shape[-1])
+            features[block] = rows[:: -(-len(rows) // _ROWS)].astype(jnp.float32)
+    return {"attention": attention, "features": features}
+
+
+def _of_heads(
+    weights: Float[Array, "batch heads queries keys"], fields: Mapping[str, Any]
+) -> dict[str, Array]:
+    """The numbers of `attention_layers.Layer`, on the device.
+
+    The weights of a large model are gigabytes, and their means a few numbers.
+
+    Args:
+        fields: of that class, of which a layer of no pictures is made here for its places.
+    """
+    layer = Layer(np.zeros((0, *weights.shape[1:]), np.float32), **fields)
+    real, distances = layer.real_queries(), layer.distances()
+    weights = weights.astype(jnp.float32).reshape(-1, len(real), *weights.shape[1:])
+    terms = -weights * jnp.log(jnp.where(weights > 0, weights, 1.0))
+    shares = jnp.where(real[:, None], abs(weights.sum(-1) - 1) < 0.02, True)
+    numbers = {
+        "entropy": _mean_of_heads(terms.sum(-1), real),
+        "uniform": jnp.float32(layer.uniform().entropy()[0]),
+        "are_shares": (weights.min() > -1e-6) & shares.all(),
+    }
+    between = ~np.isnan(distances)[:, None]
+    if between.any():
+        among = jnp.where(between, weights, 0.0)
+        total = jnp.maximum(among.sum(-1), jnp.finfo(jnp.float32).tiny)
+        far = (among * np.nan_to_num(distances)[:, None]).sum(-1) / total
+        numbers["distance"] = _mean_of_heads(far, between.any(axis=(1, 3)))
+    return numbers
+
+
+def _mean_of_heads(
+    values: Float[Array, "batch windows heads queries"],
+    counted: Bool[np.ndarray, "windows queries"],
+) -> Float[Array, " heads"]:
+    """The mean of each head over pictures and the queries that count."""
+    kept = jnp.where(counted[:, None], values, 0.0)
+    return kept.sum((0, 1, 3)) / (len(values) * counted.sum())
+
+
+# ------------------------------------------------------------------------------- numbers and words
+
+
+def _layer(path: str) -> str:
+    """What a parameter is counted to: `blocks_0`, `stages_1/blocks_0`, `head`."""
+    if block := _BLOCK.match(path):
+        return block[0]
+    names = path.split("/")
+    return "/".join(names[: 2 if names[0].startswith("stages_") else 1])
+
+
+def _by_layer(name: str, values: Mapping[str, Any]) -> dict[str, float]:
+    return {f"{name}/{layer}": value for layer, value in values.items()}
+
+
+def _attention_numbers(heads: Mapping[str, Heads]) -> dict[str, float]:
+    """Mean and extremes over the heads of every layer."""
+    numbers = {}
+    for name in ("entropy", "distance"):
+        values = {k: getattr(v, name) for k, v in heads.items() if getattr(v, name) is not None}
+        for suffix, reduce in (("", np.mean), ("_min", np.min), ("_max", np.max)):
+            numbers |= _by_layer(f"{name}{suffix}", {k: reduce(v) for k, v in values.items()})
+    uniform = {layer: of_layer.uniform for layer, of_layer in heads.items()}
+    return {**numbers, **_by_layer("entropy_uniform", uniform)}
+
+
+def _ratios(norms: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Norms by layer, and how large an update is beside what it changes, unless that is zero."""
+    before = norms["parameter"]
+    ratio = {k: update / before[k] for k, update in norms["update"].items() if before[k] > 0}
+    return {
+        **_by_layer("gradient_norm", norms["gradient"]),
+        **_by_layer("update_norm", norms["update"]),
+        **_by_layer("update_ratio", ratio),
+    }
+
+
+def _explain(kind: str, layer: str, heads: Heads, step: int, model: nn.Module) -> str:
+    """A sentence with the numbers, and what can be done."""
+    least, most = heads.entropy.min(), heads.entropy.max()
+    count = len(heads.entropy)
+    all_heads = "its only head gives" if count == 1 else f"all its {count} heads give"
+    doing = {
+        "single": f"{all_heads} nearly everything to a single key",
+        "uniform": f"{all_heads} every key the same, so that it only averages",
+    }[kind]
+    normed = getattr(model, "qk_norm", True)
+    steps = ["lower optimizer.learning_rate", "lengthen schedule.warmup"]
+    steps += {
+        "single": ["clip harder with optimizer.clip", *([] if normed else ["set model.qk_norm"])],
+        "uniform": ["lower optimizer.weight_decay, which shrinks queries and keys"],
+    }[kind]
+    return (
+        f"the attention of {layer} has collapsed by step {step}: {doing} (entropy {least:.3f} to "
+        f"{most:.3f} nats, where uniform attention has {heads.uniform:.3f}); "
+        f"{', '.join(steps[:-1])} or {steps[-1]}, in another run folder"
+    )

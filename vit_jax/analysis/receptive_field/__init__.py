@@ -1,0 +1,1 @@
+"""Receptive fields, by gradients and by arithmetic."""

@@ -1,0 +1,318 @@
+"""How much of the picture a feature depends on: measured by gradients, and by arithmetic.
+
+    fields = effective_receptive_fields(model, variables, images)  # of every block, by its name
+    extent(fields["blocks_0"])                                     # how wide, in pixels
+    theoretical_receptive_field(convolutions_of(model)["stages_3"])
+    region(model, "stages_3", images.shape[1:3])                   # where it lies
+
+What is notable here:
+- The effective field is a gradient: how much the unit in the middle of a map changes with each
+  pixel (Luo et al. 2016). The theoretical one is what it could depend on at all; outside it the
+  gradient is exactly 0. A ViT's is the whole picture from the first block on.
+- The gradient is that of a random direction in the unit's channels, another for each picture. The
+  sum of the channels, which is often taken, is just what the norm of the next layer takes away.
+- Layers are named by where their outputs are kept: `blocks_3`, `stages_1/blocks_0`; `stages_1` is
+  the last block of a stage, and -1 the last of all.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+from vit_jax.analysis.inputs import check_normalised
+from vit_jax.analysis.receptive_field.geometry import Convolution, layer_steps
+from vit_jax.analysis.representations.features import check_features
+from vit_jax.errors import UserError, nearest
+from vit_jax.models import validation
+from vit_jax.models.features import Features
+from vit_jax.models.stacking import read_outputs
+
+# Blocks by their paths; the units of a hybrid's ResNet lie in its patch embedding.
+_BLOCK = re.compile(r"(patch_embed/)?(stages_\d+/)?(blocks|units)_\d+")
+
+
+# ---------------------------------------------------------------------------- measured by gradients
+
+
+def feature_maps(
+    model: nn.Module,
+    variables: Mapping[str, Any],
+    images: Float[Array, "batch height width channels"],
+) -> dict[str, Float[Array, "batch map_height map_width map_channels"]]:
+    """The output of every block as a map, first block first; tokens in front are left out."""
+    check_features(model)
+    features, kept = model.apply(variables, images, method="features", mutable=["intermediates"])
+    outputs = read_outputs(kept.get("intermediates", {}))
+    return {
+        name: _as_map(name, outputs[name].astype(jnp.float32), features)
+        for name in sorted(filter(_BLOCK.fullmatch, outputs), key=_order)
+    }
+
+
+def layer_names(model: nn.Module, variables: Mapping[str, Any], images: Array) -> list[str]:
+    """The names of all blocks, first block first; nothing is computed."""
+    shapes = jax.eval_shape(lambda v, x: feature_maps(model, v, x), variables, images)
+    return sorted(shapes, key=_order)  # JAX sorts by the letter
+
+
+def effective_receptive_fields(
+    model: nn.Module,
+    variables: Mapping[str, Any],
+    images: Float[Array, "batch height width channels"],
+    layers: Sequence[str | int] | None = None,
+    *,
+    unit: tuple[int, int] | None = None,
+    seed: int = 0,
+    batch_size: int = 16,
+) -> dict[str, Float[np.ndarray, "height width"]]:
+    """How strongly a unit of each layer depends on each pixel, a mean over pictures.
+
+    The absolute gradient with respect to the picture, summed over its channels. Maps are not
+    scaled: those of two layers differ in size as the layers' outputs do.
+
+    Args:
+        images: float32, normalised.
+        layers: names or numbers; None: all blocks.
+        unit: `(row, column)` in the maps; None: the one in the middle, `(height // 2, width // 2)`.
+        seed: of the directions in which units are changed.
+
+    Raises:
+        UserError: no such layer, no such unit, or images that are not normalised.
+
+    Source: Luo et al. 2016, "Understanding the Effective Receptive Field in Deep Convolutional
+    Neural Networks", section 2; a random direction takes the place of their single channel.
+    """
+    check_normalised(images)
+    shapes = jax.eval_shape(lambda v, x: feature_maps(model, v, x), variables, images)
+    blocks = sorted(shapes, key=_order)
+    names = [find_layer(blocks, layer) for layer in (blocks if layers is None else layers)]
+    units = {name: _find_unit(name, shapes[name].shape[1:3], unit) for name in names}
+
+    @jax.jit
+    def of_batch(variables, images, key):
+        def responses(images):
+            """Of every layer the unit along a direction, summed over pictures."""
+            maps, values = feature_maps(model, variables, images), []
+            for number, name in enumerate(names):
+                vectors = maps[name][:, *units[name]]
+                direction = jax.random.normal(jax.random.fold_in(key, number), vectors.shape)
+                values.append((vectors * direction).sum())
+            return jnp.stack(values)
+
+        _, pull_back = jax.vjp(responses, images)
+        # One layer after the other: together they would take as many times the memory.
+        [gradients] = jax.lax.map(pull_back, jnp.eye(len(names)))
+        return jnp.abs(gradients).sum(axis=(1, -1))  # over pictures and channels
+
+    images = jnp.asarray(images)
+    total = np.zeros((len(names), *images.shape[1:3]))
+    for number, start in enumerate(range(0, len(images), batch_size)):
+        key = jax.random.fold_in(jax.random.key(seed), number)
+        total += np.asarray(of_batch(variables, images[start : start + batch_size], key))
+    return dict(zip(names, total / len(images), strict=True))
+
+
+def effective_receptive_field(
+    model: nn.Module,
+    variables: Mapping[str, Any],
+    images: Float[Array, "batch height width channels"],
+    layer: str | int = -1,
+    **options: Any,
+) -> Float[np.ndarray, "height width"]:
+    """The same for one layer, by its name or number."""
+    [field] = effective_receptive_fields(model, variables, images, [layer], **options).values()
+    return field
+
+
+class Extent(NamedTuple):
+    """How wide a field is, in pixels.
+
+    radius: root mean square distance from the centre of mass; of a Gaussian its deviation in each
+        direction times the root of 2.
+    half_side, most_side: of the square around the centre of mass that holds half, or 95 %.
+    area: the share of the picture's pixels whose gradient is above 4.55 % of the largest, the
+        threshold of Luo et al.
+    """
+
+    radius: float
+    half_side: float
+    most_side: float
+    area: float
+
+
+def extent(field: Float[np.ndarray, "height width"]) -> Extent:
+    """How wide a measured field is."""
+    weights, distance = _mass(field)
+    radius = np.sqrt((weights * (distance**2).sum(axis=0)).sum())
+    above = field > (1 - 0.9545) * field.max()
+    return Extent(float(radius), side_of(field, 0.5), side_of(field, 0.95), float(above.mean()))
+
+
+def share_within(field: Float[np.ndarray, "height width"], side: float) -> float:
+    """The share of a field in the square of a side, in pixels, around the centre of mass."""
+    weights, distance = _mass(field)
+    return float(weights[distance.max(axis=0) <= side / 2].sum())
+
+
+def side_of(field: Float[np.ndarray, "height width"], share: float) -> float:
+    """The side of the smallest square around the centre of mass that holds a share, in pixels."""
+    weights, distance = _mass(field)
+    reach = distance.max(axis=0).ravel()
+    order = np.argsort(reach, kind="stable")
+    held = np.cumsum(weights.ravel()[order])
+    enough = min(int(np.searchsorted(held, share - 1e-9)), len(order) - 1)
+    return float(2 * reach[order][enough] + 1)
+
+
+def find_layer(names: Sequence[str], layer: str | int) -> str:
+    """The name of a layer among those of a model. Raises UserError where there is none."""
+    if isinstance(layer, int) and -len(names) <= layer < len(names):
+        return names[layer]
+    within = [name for name in names if name == layer or name.startswith(f"{layer}/")]
+    if not within:
+        hint = nearest(str(layer), names) or f"; there are {', '.join(names) or 'none'}"
+        raise UserError(f"layer {layer}: the model has no such layer{hint}")
+    return within[-1]
+
+
+# ------------------------------------------------------------------------------------ by arithmetic
+
+
+class Field(NamedTuple):
+    """The receptive field of a unit, along one side, in pixels.
+
+    size: of the field. stride: from one unit's field to the next one's. padding: of unit 0's field
+    before the picture begins.
+    """
+
+    size: int
+    stride: int
+    padding: int
+
+
+def receptive_fields(layers: Sequence[Convolution | tuple[int, ...]]) -> list[Field]:
+    """The receptive field after each of some layers on top of each other.
+
+    Args:
+        layers: convolutions and poolings, or tuples (kernel, stride) or (kernel, stride, padding).
+
+    Source: Araujo et al. 2019, "Computing Receptive Fields of Convolutional Neural Networks",
+    equations for single-path networks; what they call effective stride and padding.
+    """
+    size, stride, padding, fields = 1, 1, 0, []
+    for layer in layers:
+        if not isinstance(layer, Convolution):
+            layer = Convolution(*layer)
+        size += (layer.kernel - 1) * stride
+        padding += layer.padding * stride
+        stride *= layer.stride
+        fields.append(Field(size, stride, padding))
+    return fields
+
+
+def theoretical_receptive_field(layers: Sequence[Convolution | tuple[int, ...]]) -> int:
+    """The side of the square of pixels that a unit can depend on: `receptive_fields` of the last.
+
+    >>> theoretical_receptive_field([(7, 2), (3, 2), (3, 1)])  # kernel and stride
+    19
+    """
+    return receptive_fields(layers)[-1].size if layers else 1
+
+
+def convolutions_of(model: nn.Module) -> dict[str, list[Convolution]]:
+    """The convolutions below every block and stage of a convolutional network, by their names.
+
+    Of branches side by side the one that sees most. With the stride in the 3 x 3 convolution of a
+    block, as here and in torchvision, a ResNet-50 sees 427 pixels at its end; with the stride in
+    the 1 x 1 before it, as in the paper, 483, since the 3 x 3 acts on the smaller map then.
+
+    Raises:
+        UserError: the model has no closed form: it attends, or weighs channels by a mean over the
+            picture (EfficientNet).
+    """
+    steps = layer_steps(model)
+    if not all(isinstance(step, Convolution) for path in steps.values() for step in path):
+        raise UserError(
+            f"{type(model).__name__} is no stack of convolutions, so its receptive field has no "
+            "closed form; ask region() what a unit can see, or effective_receptive_fields()"
+        )
+    return steps
+
+
+def region(
+    model: nn.Module,
+    layer: str | int,
+    image_size: int | tuple[int, int],
+    unit: tuple[int, int] | None = None,
+) -> tuple[slice, slice]:
+    """The rows and columns of the picture that a unit of a layer can depend on.
+
+    Args:
+        image_size: `(height, width)` in pixels.
+        unit: `(row, column)` in the map; None: the one in the middle.
+
+    Raises:
+        UserError: no such layer.
+    """
+    size, sides = validation.pair(image_size), []
+    for axis, side in enumerate(size):
+        steps = layer_steps(model, size, axis)
+        path = steps[find_layer(list(steps), layer)]
+        places = side
+        for step in path:
+            places = -(-places // step.stride)
+        place = places // 2 if unit is None else unit[axis]
+        if not 0 <= place < places:
+            raise UserError(f"unit {unit}: layer {layer} has {places} places along axis {axis}")
+        first = last = place
+        for step in reversed(path):
+            first, last = step.seen(first, last)
+        sides.append(slice(max(0, first), min(side, last + 1)))
+    return tuple(sides)
+
+
+# ------------------------------------------------------------------------------------------- pieces
+
+
+def _as_map(name: str, out: Array, features: Features) -> Float[Array, "batch h w channels"]:
+    """An output as a map, without the tokens in front of it."""
+    if out.ndim == 4:
+        return out
+    stage = re.match(r"stages_(\d+)/", name)
+    of_stage = stage and features.stages is not None
+    grid = features.stages[int(stage[1])].shape[1:3] if of_stage else features.grid
+    patches = out[:, out.shape[1] - grid[0] * grid[1] :]
+    return patches.reshape(len(out), *grid, out.shape[-1])
+
+
+def _order(name: str) -> tuple:
+    """Sorts stages and blocks by their numbers, and the patch embedding first."""
+    numbers = [int(digits) for digits in re.findall(r"_(\d+)", name)]
+    return not name.startswith("patch_embed"), *numbers
+
+
+def _find_unit(name: str, sides: tuple[int, int], unit: tuple[int, int] | None) -> tuple[int, int]:
+    """The unit asked for, or the one in the middle."""
+    if unit is None:
+        return sides[0] // 2, sides[1] // 2
+    if not all(0 <= place < side for place, side in zip(unit, sides, strict=True)):
+        raise UserError(f"unit {unit}: layer {name} has a map of {sides[0]} x {sides[1]} units")
+    return tuple(unit)
+
+
+def _mass(field: Float[np.ndarray, "height width"]) -> tuple[np.ndarray, np.ndarray]:
+    """A field as shares, and each pixel's distances `(2, height, width)` from its centre."""
+    weights = np.asarray(field, np.float64)
+    if not weights.sum() > 0:
+        raise UserError("a field without any gradient has no extent: the unit depends on no pixel")
+    weights = weights / weights.sum()
+    places = np.indices(weights.shape).astype(np.float64)
+    centre = (weights * places).sum(axis=(1, 2))
+    # A rounding error must not put one side of a symmetric field outside a square.
+    return weights, np.abs(places - centre[:, None, None]).round(9)

@@ -1,0 +1,249 @@
+"""Pictures of a run for a person who was not there: curves, confusion, mistakes, calibration.
+
+Figures are drawn off-screen on `Figure` objects, so nothing here touches a notebook's or a
+program's own matplotlib state.
+"""
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from matplotlib.figure import Figure
+
+from vit_jax.analysis.errors.calibration import draw_reliability, judged, reliability
+from vit_jax.analysis.figures import MOST_NAMED_CLASSES, short_name
+from vit_jax.analysis.monitoring.plots import draw_inside
+from vit_jax.data import Source
+from vit_jax.errors import UserError
+from vit_jax.evaluation.metrics import (
+    MultiLabelPredictions,
+    Predictions,
+    write_per_class,
+    write_predictions,
+)
+from vit_jax.runs import EVALUATE, INSIDE, RESULT, TRAIN, RunFolder
+from vit_jax.text import counted
+
+_MOST_MISTAKES = 24
+_MOST_OF_A_PAIR = 3  # mistakes between the same two classes, or one pair fills the figure
+_MOST_DRAWN_CLASSES = 100  # a confusion matrix of more has cells that nobody can see
+_MOST_CONFUSED = 30
+
+
+def draw_figures(
+    run: RunFolder,
+    lines: Sequence[dict[str, Any]],
+    source: Source,
+    predictions: Predictions | MultiLabelPredictions,
+) -> None:
+    """Writes the figures of a run, and the tables behind them, to its `figures/`.
+
+    These are `curves.png` and `per_class.csv`, and where pictures have one label `confusion.png`,
+    `mistakes.png`, `calibration.png` and `predictions.csv`; `inside.png` of a run that was watched.
+    Each is drawn, written and forgotten before the next.
+
+    Args:
+        lines: of the run's log, the result included.
+        source: the test data.
+        predictions: what the trained model says of them.
+
+    Raises:
+        UserError: some could not be drawn; the others are there.
+    """
+    run.figures.mkdir(parents=True, exist_ok=True)
+    if isinstance(predictions, Predictions):
+        write_predictions(predictions, source, run.figures / "predictions.csv")
+    write_per_class(predictions.per_class(source.class_names), run.figures / "per_class.csv")
+    failed = []
+    for name, draw in _figures(lines, source, predictions):
+        (run.figures / f"{name}.png").unlink(missing_ok=True)
+        try:
+            save_figures(run, {name: draw()})
+        except Exception as error:  # each for itself
+            failed.append(f"{name}.png ({type(error).__name__}: {error})")
+    if failed:
+        raise UserError(f"{counted(len(failed), 'figure')} left out: {', '.join(failed)}")
+
+
+def _figures(
+    lines: Sequence[dict[str, Any]],
+    source: Source,
+    predictions: Predictions | MultiLabelPredictions,
+) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """File names, and what draws them."""
+    yield "curves", lambda: curves(lines)
+    if any(line["kind"] == INSIDE for line in lines):
+        yield "inside", lambda: draw_inside(lines)
+    if isinstance(predictions, Predictions):
+        yield "confusion", lambda: confusion(predictions, source.class_names)
+        yield "mistakes", lambda: mistakes(source, predictions)
+        yield "calibration", lambda: draw_reliability(reliability(*judged(predictions)))
+
+
+def save_figures(run: RunFolder, figures: Mapping[str, Figure]) -> None:
+    """Writes figures to `figures/` of a run, by their names."""
+    run.figures.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings():
+        # A script that the font lacks shows as boxes; the names are whole in per_class.csv.
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
+        for name, figure in figures.items():
+            figure.savefig(run.figures / f"{name}.png", dpi=120)
+
+
+def curves(lines: Sequence[dict[str, Any]]) -> Figure:
+    """Loss, accuracy and learning rate over the epochs, from the lines of `metrics.jsonl`."""
+    training = [line for line in lines if line["kind"] == TRAIN]
+    evaluations = [line for line in lines if line["kind"] in (EVALUATE, RESULT)]
+    figure = Figure(figsize=(12, 3.6), layout="constrained")
+    panels = figure.subplots(1, 3)
+    # What training and evaluation both measure: multi-label runs have no plain accuracy.
+    accuracy = "accuracy" if any("accuracy" in line for line in lines) else "label_accuracy"
+    panel_of = dict(zip(("loss", accuracy, "learning_rate"), panels, strict=True))
+    for name, panel in panel_of.items():
+        panel.set(xlabel="epoch", title=name.replace("_", " "))
+        panel.grid(alpha=0.3)
+        panel.plot(*_series(training, name), label="training", linewidth=1)
+    for name in ("loss", accuracy):
+        for split in sorted({line["split"] for line in evaluations}):
+            lines_of_split = [line for line in evaluations if line["split"] == split]
+            panel_of[name].plot(*_series(lines_of_split, name), label=split, marker=".")
+        panel_of[name].legend()
+    return figure
+
+
+def confusion_matrix(predictions: Predictions, classes: int) -> Int[np.ndarray, "true predicted"]:
+    """Return how many examples of each true class (rows) were taken for each class (columns).
+
+    Memory grows with the square of the classes; examples without an answer are in no column.
+    """
+    return _confused(predictions, np.arange(classes), classes)[:, :classes]
+
+
+def most_confused(
+    predictions: Predictions, classes: int, count: int = _MOST_CONFUSED
+) -> Int[np.ndarray, " classes"]:
+    """The classes that take part in the most mistakes, as the true one or as the one said.
+
+    count: how many; they come in the order of the classes.
+    """
+    wrong = ~predictions.right
+    parts = np.bincount(predictions.labels[wrong], minlength=classes)
+    parts += np.bincount(predictions.predicted[wrong & predictions.answered], minlength=classes)
+    return np.sort(np.argsort(-parts, kind="stable")[:count])
+
+
+def _confused(
+    predictions: Predictions, shown: Int[np.ndarray, " shown"], classes: int
+) -> Int[np.ndarray, "shown answers"]:
+    """Counts of the true classes shown (rows) by the answers shown, and all others at the end."""
+    places = np.full(classes + 1, -1)  # the last one is that of no answer, -1
+    places[shown] = np.arange(len(shown))
+    rows, columns = places[predictions.labels], places[predictions.predicted]
+    matrix = np.zeros((len(shown), len(shown) + 1), np.int64)
+    np.add.at(matrix, (rows[rows >= 0], columns[rows >= 0]), 1)
+    return matrix
+
+
+def confusion(predictions: Predictions, names: Sequence[str]) -> Figure:
+    """The confusion matrix as a figure; colours are shares of each true class.
+
+    With more than 100 classes it shows the 30 that take part in the most mistakes, and all other
+    answers in one column. Images without an answer are in that column, or in one of their own.
+    """
+    classes, title = len(names), f"accuracy {100 * predictions.right.mean():.2f} %"
+    shown, rest = np.arange(classes), "no answer"
+    if classes > _MOST_DRAWN_CLASSES:
+        shown, rest = most_confused(predictions, classes), "another"
+        title = f"the {len(shown)} of {classes:,} classes with the most mistakes\n{title} (of all)"
+    matrix = _confused(predictions, shown, classes)
+    shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
+    labels = [short_name(names[number]) for number in shown]
+    columns = [*labels, rest] if matrix[:, -1].any() else labels
+    side = min(12, 3 + 0.4 * len(shown))
+    figure = Figure(figsize=(side, side), layout="constrained")
+    panel = figure.subplots()
+    panel.imshow(shares[:, : len(columns)], cmap="Blues", vmin=0, vmax=1)
+    panel.set(xlabel="predicted", ylabel="true", title=title)
+    if len(shown) <= MOST_NAMED_CLASSES:
+        upright = 90 if max(map(len, columns)) > 2 else 0
+        panel.set_xticks(range(len(columns)), columns, rotation=upright, parse_math=False)
+        panel.set_yticks(range(len(labels)), labels, parse_math=False)
+        for row, column in zip(*np.nonzero(matrix), strict=True):
+            color = "white" if shares[row, column] > 0.5 else "black"
+            panel.text(column, row, matrix[row, column], ha="center", va="center", color=color)
+    return figure
+
+
+def surest_mistakes(
+    predictions: Predictions, of_a_pair: int | None = None
+) -> Int[np.ndarray, " mistakes"]:
+    """The rows of the predictions that are wrong, the most confident first; no answer comes last.
+
+    of_a_pair: the most that may be mistakes between the same two classes, in either direction.
+    """
+    wrong = np.flatnonzero(~predictions.right)
+    wrong = wrong[np.argsort(-predictions.confidence[wrong], kind="stable")]
+    if of_a_pair is None:
+        return wrong
+    pairs = np.sort(np.stack([predictions.labels, predictions.predicted], axis=1)[wrong], axis=1)
+    seen = Counter()
+    kept = []
+    for row, pair in zip(wrong, map(tuple, pairs.tolist()), strict=True):
+        seen[pair] += 1
+        if seen[pair] <= of_a_pair:
+            kept.append(row)
+    return np.array(kept, np.int64)
+
+
+def mistakes(source: Source, predictions: Predictions) -> Figure:
+    """The mistakes that the model was most sure of, with what they are and what it said.
+
+    Of each pair of classes there are three at most.
+    """
+    spread = surest_mistakes(predictions, _MOST_OF_A_PAIR)
+    shown = spread[:_MOST_MISTAKES]
+    columns = min(6, max(1, len(shown)))
+    rows = max(1, -(-len(shown) // columns))
+    figure = Figure(figsize=(2.1 * max(3, columns), 0.5 + 2.3 * rows), layout="constrained")
+    wrong = int(np.count_nonzero(~predictions.right))
+    title = f"{counted(wrong, 'error')} in {counted(len(predictions.labels), 'image')}"
+    if len(shown) > 1:
+        title += ", most confident first"
+    if len(spread) < wrong:
+        title += f", at most {_MOST_OF_A_PAIR} between the same two classes"
+    figure.suptitle(title)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for panel in panels:
+        panel.axis("off")
+    for panel, row in zip(panels, shown, strict=False):
+        image = source[int(predictions.index[row])]["image"]
+        panel.imshow(image.squeeze(), cmap="gray" if image.shape[-1] == 1 else None)
+        panel.set_title(
+            f"{short_name(source.class_names[predictions.labels[row]])}, "
+            f"{_said(predictions, row, source.class_names)}",
+            fontsize=9,
+            parse_math=False,  # a class may well be called $5_$
+        )
+    return figure
+
+
+def _said(predictions: Predictions, row: int, names: Sequence[str]) -> str:
+    """Return what the model says of an image it is wrong about."""
+    if not predictions.answered[row]:
+        return "no answer:\nlogits are not finite"
+    confidence = 100 * predictions.confidence[row]
+    return f"taken for\n{short_name(names[predictions.predicted[row]])} ({confidence:.0f} % sure)"
+
+
+def _series(
+    lines: Sequence[dict[str, Any]], name: str
+) -> tuple[Float[np.ndarray, " lines"], Float[np.ndarray, " lines"]]:
+    """Epochs and values of one metric."""
+    present = [line for line in lines if name in line]
+    return (
+        np.array([line["epoch"] for line in present]),
+        np.array([line[name] for line in present]),
+    )

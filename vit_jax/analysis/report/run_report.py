@@ -1,0 +1,393 @@
+"""Report of a run on one page: result, curves, errors, calibration, cost and configuration.
+
+The page is a single HTML file with its images inside, so it can be sent by mail. Whatever comes
+from the run (names of classes, paths, settings) is escaped.
+"""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from vit_jax.analysis.errors.calibration_report import calibration_parts
+from vit_jax.analysis.errors.long_tail import is_balanced, read_class_sizes, shot_groups
+from vit_jax.analysis.report.figures import curves, draw_figures
+from vit_jax.analysis.report.html import (
+    Section,
+    cards,
+    code,
+    note,
+    page,
+    paragraph,
+    percent,
+    picture,
+    stored,
+    table,
+    titled,
+    wide,
+)
+from vit_jax.analysis.weights_view.tables import confidence_interval
+from vit_jax.config import default_config, flatten
+from vit_jax.config.augment_presets import PRESETS
+from vit_jax.data import Source
+from vit_jax.errors import UserError
+from vit_jax.evaluation.metrics import SHARES, MultiLabelPredictions, Predictions, read_per_class
+from vit_jax.models.summary.cost import Cost, cost
+from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunFolder
+from vit_jax.text import counted
+from vit_jax.training.logging.provenance import DATE
+
+_MOST_CLASSES = 20  # rows of the table of the weakest classes
+_MOST_ERRORS = 10  # rows of the table of the most confident errors
+
+
+def draw_all(
+    run: RunFolder,
+    lines: Sequence[dict[str, Any]],
+    source: Source,
+    predictions: Predictions | MultiLabelPredictions,
+) -> None:
+    """Writes the figures of a run and its report; what `fit` takes as `draw`."""
+    try:
+        draw_figures(run, lines, source, predictions)
+    finally:
+        write_report(run, lines)
+
+
+def write_report(run: RunFolder, lines: Sequence[dict[str, Any]] | None = None) -> Path:
+    """Writes `figures/report.html` and returns its path.
+
+    Args:
+        run: a run folder, of a finished run or of one that is still under way.
+        lines: of its log; by default those that stand in `metrics.jsonl`.
+
+    Raises:
+        UserError: where the folder holds no run, or nothing of it is logged yet.
+    """
+    lines = check_reportable(run, lines)
+    config = run.read_config()
+    name = run.path.resolve().name
+    size = cost(run.read_model().create_model())
+    sections = [
+        Section("Results", [cards(_key_figures(size, lines)), _command(run), _results(lines)]),
+        Section("Training curves", [_curves(lines)]),
+        Section("Errors", list(_errors(run))),
+        Section("Calibration", list(calibration_parts(run, config))),
+        Section("Accuracy by class size", list(_class_sizes(run))),
+        Section("Attention", list(_attention(run))),
+        Section("Diagnostics", list(_inside(run))),
+        Section("Hardware", [table(_cost(size, config, lines)), table(_provenance(run, config))]),
+        Section("Configuration", [_settings(config)]),
+    ]
+    run.figures.mkdir(parents=True, exist_ok=True)
+    run.report_file.write_text(
+        page(name, _headline(run, config, lines), sections),
+        encoding="utf-8",
+        errors="backslashreplace",  # a file name may hold bytes that are no text
+    )
+    return run.report_file
+
+
+def check_reportable(
+    run: RunFolder, lines: Sequence[dict[str, Any]] | None = None
+) -> Sequence[dict[str, Any]]:
+    """The lines of a run's log; raises UserError where there is nothing to report."""
+    if run.is_run() and not run.config_file.exists():
+        raise UserError(
+            f"{run.path} holds weights that were not trained here, so there is no run to report; "
+            f"python -m vit_jax evaluate {run.path} --dataset=DATASET says what they are worth, "
+            f"and --config.init_from={run.path} trains them further"
+        )
+    run.read_config()
+    lines = run.read_metrics() if lines is None else lines
+    if not lines:
+        raise UserError(f"{run.path} has nothing to report yet: {run.metrics_file} has no line")
+    return lines
+
+
+def _headline(run: RunFolder, config: dict[str, Any], lines: Sequence[dict[str, Any]]) -> str:
+    """The run in a sentence."""
+    record, last = run.read_model(), lines[-1]
+    classes = counted(len(record.class_names), "class", "classes")
+    task = f"{record.name} on {config['dataset']}, {classes}"
+    if last["kind"] != RESULT:
+        return f"{task}; not finished: this is as of step {last['step']:,}."
+    metric = next((m for m in ("accuracy", "mean_average_precision") if m in last), "loss")
+    return (
+        f"{task}: {_words(metric)} {_value(metric, last[metric])} on the {last['split']} data "
+        f"({counted(last.get('examples', 0), 'image')}) after {last['epoch']:.1f} epochs."
+    )
+
+
+def _key_figures(size: Cost, lines: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    """The last evaluation, the size of the model and the time of training."""
+    evaluations = [line for line in lines if line["kind"] in (EVALUATE, RESULT)]
+    for line in evaluations[-1:]:
+        for metric in ("accuracy", "mean_average_precision"):
+            if metric in line:
+                interval = ""
+                if metric == "accuracy" and (images := line.get("examples")):
+                    low, high = confidence_interval(line[metric], images)
+                    interval = f"95 % interval {100 * low:.2f} to {100 * high:.2f} %"
+                yield f"{line['split']} {_words(metric)}", _value(metric, line[metric]), interval
+        if "loss" in line:
+            yield f"{line['split']} loss", _value("loss", line["loss"]), ""
+    yield "parameters", f"{size.parameters:,}", f"{size.macs / 1e6:,.1f} MMACs an image"
+    if elapsed := _elapsed(lines):
+        yield "training time", elapsed, f"{lines[-1]['epoch']:.1f} epochs"
+
+
+def _command(run: RunFolder) -> str:
+    """The command that made the run, where it is known."""
+    command = (run.read_hardware() or {}).get("command")
+    return code(command) if command else ""
+
+
+def _elapsed(lines: Sequence[dict[str, Any]]) -> str:
+    """Wall time in hours, minutes and seconds; empty where it was not logged."""
+    seconds = [line["elapsed_seconds"] for line in lines if "elapsed_seconds" in line]
+    return str(timedelta(seconds=round(max(seconds)))) if seconds else ""
+
+
+def _settings(config: dict[str, Any]) -> str:
+    """Every key whose value is not the default, with the default beside it."""
+    default = {**dict(flatten(default_config())), **PRESETS[config["augment"]["preset"]]}
+    rows = []
+    for path, value in flatten(config):
+        usual = default.get(path, "of the model")
+        if _plain(value) != _plain(usual):
+            rows.append((path, _shown(value), _shown(usual)))
+    if not rows:
+        return paragraph("All keys have their default values.")
+    return table(rows, ("Key", "Value", "Default"))
+
+
+def _results(lines: Sequence[dict[str, Any]]) -> str:
+    """The last evaluation of each split, and the best one."""
+    evaluations = [line for line in lines if line["kind"] in (EVALUATE, RESULT)]
+    last = list({line["split"]: line for line in evaluations}.values())
+    best = [line for line in evaluations if line.get("best")][-1:]
+    metrics = [m for m in (*SHARES, "loss", "nonfinite") if any(m in line for line in last)]
+    rows = []
+    for line, which in [*((line, "last") for line in last), *((line, "best") for line in best)]:
+        values = [_value(metric, line[metric]) if metric in line else "-" for metric in metrics]
+        rows.append((f"{line['split']}, {which}", f"{line['step']:,}", *values))
+    return wide(table(rows, ("Split", "Step", *map(_words, metrics))))
+
+
+def _cost(
+    size: Cost, config: dict[str, Any], lines: Sequence[dict[str, Any]]
+) -> list[tuple[str, str]]:
+    """Size of the model, and time and memory of the run."""
+    training = [line for line in lines if line["kind"] == TRAIN]
+    step = lines[-1]["step"]
+    rows = [
+        ("parameters", f"{size.parameters:,}"),
+        ("multiply-adds per image, forward", f"{size.macs:,}"),
+        ("steps", f"{step:,}"),
+        ("training images processed", f"{step * config['batch_size']:,}"),
+    ]
+    if elapsed := _elapsed(lines):
+        rows.append(("wall time, compilation and evaluation included", elapsed))
+    for name, words, form in (
+        ("images_per_second", "images per second, median", "{:,.0f}"),
+        ("step_seconds", "seconds per step, median", "{:.4f}"),
+        ("data_seconds", "- waiting for data", "{:.4f}"),
+        ("device_seconds", "- device busy", "{:.4f}"),
+        ("host_seconds", "- waiting for the host", "{:.4f}"),
+        ("flops_utilisation", "utilization of peak FLOP/s, median", "{:.1%}"),
+        ("peak_memory_gib", "peak memory, GiB", "{:.2f}"),
+    ):
+        values = [line[name] for line in training if name in line]
+        if values:
+            middle = max(values) if name == "peak_memory_gib" else median(values)
+            rows.append((words, form.format(middle)))
+    return rows
+
+
+def _provenance(run: RunFolder, config: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what a repetition needs: seed, data, devices, libraries."""
+    hardware = run.read_hardware() or {}
+    rows = [("seed", str(config["seed"]))]
+    if "begun" in hardware:
+        rows.append(("started", hardware["begun"]))
+    rows.append(("report written", datetime.now(UTC).strftime(DATE)))
+    rows += [
+        (f"data fingerprint, {split}", text) for split, text in hardware.get("data", {}).items()
+    ]
+    if "device" in hardware:
+        peak = f"{hardware['peak_flops'] / 1e12:,.3g} TFLOP/s ({hardware['peak_from']})"
+        rows += [("devices", f"{hardware['count']} x {hardware['device']}"), ("peak", peak)]
+    return [*rows, *run.read_model().versions.items()]
+
+
+def _curves(lines: Sequence[dict[str, Any]]) -> str:
+    png = io.BytesIO()
+    curves(lines).savefig(png, format="png", dpi=120)
+    return picture(
+        png.getvalue(),
+        "Curves of loss, accuracy and learning rate over the epochs",
+        "Training, evaluation and learning rate by epoch. Training far better than evaluation "
+        "means overfitting; both still improving at the end means that the run was too short. "
+        "Augmentation and label smoothing affect the training curve only, and can put it below "
+        "the evaluation curve.",
+        wide=True,
+    )
+
+
+def _errors(run: RunFolder) -> Iterator[str]:
+    """Confusion, the most confident errors and their files, and the classes of lowest recall."""
+    path = run.figures / "per_class.csv"
+    rows = [row for row in read_per_class(path) if row.recall is not None] if path.exists() else []
+    missed = sorted((row for row in rows if row.recall < 1), key=lambda row: row.recall)
+    if any(row.average_precision is not None for row in rows):
+        yield note(
+            "Images here may have several labels, or none, so there is no confusion matrix, and "
+            "no single answer that could be an error."
+        )
+    yield stored(
+        run,
+        "confusion",
+        "Confusion matrix: true classes in rows, predicted classes in columns",
+        "Images of each true class (rows) by predicted class (columns); the color is the share of "
+        "the row. A dark cell off the diagonal is a pair of classes that the model confuses, in "
+        "that direction. With more than 100 classes, the 30 with the most errors are shown, and "
+        "other answers share the last column.",
+    )
+    yield titled(
+        "Classes with the lowest recall",
+        table(
+            (
+                (row.name, f"{100 * row.recall:.2f} %", f"of {row.examples}")
+                for row in missed[:_MOST_CLASSES]
+            ),
+            ("Class", "Recall", "Images"),
+        ),
+    )
+    if rows and not missed:
+        yield note("Every test image is classified correctly.")
+    if missed:  # or the figure is empty
+        yield stored(
+            run,
+            "mistakes",
+            "The most confident errors of the model",
+            "The most confident errors, with the true class, the predicted class and its "
+            "probability; at most three for each pair of classes. Look for wrong labels, images "
+            "that a person would find ambiguous too, and what several of them have in common.",
+            wide=True,
+        )
+        yield wide(
+            titled(
+                "Most confident errors",
+                table(_most_confident_errors(run), ("Image", "True", "Predicted", "Probability")),
+            )
+        )
+    yield stored(
+        run,
+        "saliency",
+        "What in the most confident errors speaks for the wrong class and what for the true one",
+        "What decides between the predicted and the true class. Gradient: where a small change of "
+        "the image would shift the balance most. Integrated gradients: what of this image, "
+        "compared with a black one, speaks for the predicted class (red) and for the true one "
+        "(blue); they sum to the change in the difference of the two logits.",
+        wide=True,
+    )
+
+
+def _most_confident_errors(run: RunFolder) -> list[tuple[str, str, str, str]]:
+    """Image, true class, predicted class and its probability; empty where none are kept."""
+    path = run.figures / "predictions.csv"
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        wrong = [
+            row
+            for row in csv.DictReader(file)
+            if row.get("confidence") and row["predicted"] != row["true"]
+        ]
+    wrong.sort(key=lambda row: -float(row["confidence"]))
+    return [
+        (row["picture"], row["true"], row["predicted"], percent(float(row["confidence"])))
+        for row in wrong[:_MOST_ERRORS]
+    ]
+
+
+def _class_sizes(run: RunFolder) -> Iterator[str]:
+    """Recall by number of training images, and groups of classes where these differ."""
+    path = run.figures / "class_sizes.csv"
+    if not path.exists():
+        return
+    sizes = read_class_sizes(path)
+    yield stored(
+        run,
+        "class_sizes",
+        "Recall of every class by its number of training images",
+        "Recall of each class on the test data, with 95 % intervals (Wilson). Where classes differ "
+        "in size, a curve that falls to the left means that small classes are learned worse; where "
+        "intervals overlap, the order of classes may be chance.",
+    )
+    if not is_balanced(sizes):
+        yield table(
+            (
+                f"{group.name}-shot",
+                counted(group.classes, "class", "classes"),
+                counted(group.training, "training image"),
+                percent(group.recall),
+            )
+            for group in shot_groups(sizes)
+        )
+        yield note(
+            "Many-shot: over 100 training images; medium: 20 to 100; few: under 20 (Liu et al. "
+            "2019). Recall is the mean over the classes of a group."
+        )
+
+
+def _inside(run: RunFolder) -> Iterator[str]:
+    yield stored(
+        run,
+        "inside",
+        "Attention, ranks, gradients and updates of every block over the steps",
+        "Every block by step. An entropy of 1 means uniform attention, 0 attention to a single "
+        "token; bands cover the heads, and crosses mark blocks all of whose heads are at one of "
+        "the two ends. A gradient far below the others means a block that hardly learns, and "
+        "updates of a tenth of the parameters a learning rate that is too high.",
+        wide=True,
+    )
+
+
+def _attention(run: RunFolder) -> Iterator[str]:
+    yield stored(
+        run,
+        "attention",
+        "Test images with the attention of the last layer drawn over them",
+        "Test images, and the attention of the last layer, mean of the heads, over them: bright is "
+        "where the answer takes its information from. Attention on the background, or on one "
+        "corner in all images, deserves a second look; a bright place does not by itself mean that "
+        "the answer depends on it.",
+        wide=True,
+    )
+
+
+# --------------------------------------------------------------------------------- pieces of text
+
+
+def _words(metric: str) -> str:
+    return "without finite logits" if metric == "nonfinite" else metric.replace("_", " ")
+
+
+def _value(metric: str, value: float) -> str:
+    if metric == "nonfinite":
+        return f"{value:,}"
+    return f"{100 * value:.2f} %" if metric in SHARES else f"{value:.4f}"
+
+
+def _shown(value: Any) -> str:
+    return "(empty)" if value == "" else str(value)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON gives it back, so that a tuple equals its list."""
+    return list(value) if isinstance(value, tuple) else value

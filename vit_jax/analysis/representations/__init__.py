@@ -1,0 +1,1 @@
+"""Features of every layer: probes of them, and how similar layers are."""

@@ -1,0 +1,254 @@
+"""What every layer of a network makes of pictures: one vector for each layer and picture.
+
+    layers = extract_layers(classifier, source)
+    layers.features["blocks_3"]  # (pictures, width)
+    layers.pooled("blocks_3")    # the same with the labels, as the probes take it
+
+What is notable here:
+- One forward pass over the pictures gives all layers. Tokens and maps are pooled on the device, so
+  that what is kept is one vector for each layer and picture, whatever the size of the maps.
+- A layer is a block, under its name in the tree of parameters: `blocks_0`, `stages_1/blocks_0`,
+  `patch_embed/stages_0/units_0`; it is what the block gives, the residual path included. Blocks of
+  a model with `scan_layers=True` have the names they have without.
+- Before the blocks stands `pixels`, the picture itself, to compare with; after them `pooled`, which
+  is past the last norm and is what the head reads.
+"""
+
+import dataclasses
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, UInt8
+
+from vit_jax.data import Source, eval_batches
+from vit_jax.data.images.decoding import AS_IT_IS, Decoding
+from vit_jax.data.sources.examples import EncodedExamples, Example, Labels
+from vit_jax.errors import UserError, nearest
+from vit_jax.inference import Classifier
+from vit_jax.models.features import Features
+from vit_jax.models.stacking import read_outputs, unstack_blocks
+
+PIXELS, POOLED = "pixels", "pooled"
+POOLS = ("own", "mean", "cls")
+
+_PIXELS_SIDE = 16  # of the picture that stands for the layer before the first, at most
+
+Progress = Callable[[int, int], None]  # pictures done, pictures in all
+
+
+class Pooled(NamedTuple):
+    """Features of pictures.
+
+    features: what a model has pooled. labels: class indices.
+    """
+
+    features: Float[np.ndarray, "pictures width"]
+    labels: Int[np.ndarray, " pictures"]
+
+
+class Layers(NamedTuple):
+    """Features of the same pictures in every layer.
+
+    features: float32 `(pictures, width)` by the name of the layer, in the order of the network.
+    labels: class indices.
+    """
+
+    features: dict[str, Float[np.ndarray, "pictures width"]]
+    labels: Int[np.ndarray, " pictures"]
+
+    def pooled(self, layer: str) -> Pooled:
+        """One layer; raises UserError where there is no such."""
+        if layer not in self.features:
+            names = ", ".join(self.features)
+            raise UserError(f"there is no layer {layer!r}{nearest(layer, self.features)}: {names}")
+        return Pooled(self.features[layer], self.labels)
+
+
+def extract_layers(
+    classifier: Classifier,
+    source: Source,
+    *,
+    pool: str = "own",
+    batch_size: int = 64,
+    progress: Progress = lambda done, total: None,
+) -> Layers:
+    """Features of every picture of a source that can be read, in every layer, in float32.
+
+    `pixels` is the normalised picture, made smaller where it has more than 16 pixels a side.
+
+    Args:
+        pool: how tokens become one vector. "own": the class token where the model reads that one
+            and the layer has one, else the mean over patches or places; "mean": always the mean,
+            prefix tokens left out; "cls": the class token, in the layers that have one.
+        progress: is told how many of all pictures are done.
+
+    Raises:
+        UserError: pictures with several labels, none that can be read, or no class token to take.
+    """
+    if pool not in POOLS:
+        raise UserError(f"pool={pool!r} is not legal; write {', '.join(POOLS)}")
+    variables = classifier.variables
+    if _is_stacked(classifier.model):
+        variables = unstack_blocks(variables)
+    forward, names = _forward(classifier, pool)
+    collected, labels = [], []
+    for outputs, batch_labels in real_rows(
+        classifier, source, forward, variables, batch_size, progress
+    ):
+        collected.append(outputs)
+        labels.append(batch_labels)
+    features = [np.concatenate(batches) for batches in zip(*collected, strict=True)]
+    return Layers(dict(zip(names, features, strict=True)), np.concatenate(labels))
+
+
+def real_rows(
+    classifier: Classifier,
+    source: Source,
+    forward: Callable[[Any, UInt8[np.ndarray, "batch h w c"]], list[Array]],
+    variables: Mapping[str, Any],
+    batch_size: int,
+    progress: Progress = lambda done, total: None,
+) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
+    """What `forward(variables, images)` gives for the pictures of a source, and their labels.
+
+    Images come preprocessed. Padding and pictures that cannot be read are left out.
+
+    Raises:
+        UserError: pictures with several labels, or none that can be read.
+    """
+    if source.multi_label:
+        raise UserError("probes are for pictures of one class each, and these have several labels")
+
+    seen = found = 0
+    for batch in eval_batches(source, classifier.preprocessing, batch_size=batch_size):
+        real = batch["mask"] > 0
+        outputs = forward(variables, batch["image"])
+        yield [np.asarray(x)[real] for x in outputs], batch["label"][real]
+        found += int(real.sum())
+        seen = min(len(source), seen + batch_size)
+        progress(seen, len(source))
+    if not found:
+        raise UserError(f"{source.name} {source.split} has no picture that can be read")
+
+
+def sample(source: Source, count: int, seed: int = 0) -> Source:
+    """Some of the pictures of a source, drawn without replacement; all where there are no more.
+
+    Args:
+        count: how many; 0 is all.
+        seed: the same one draws the same pictures.
+    """
+    if not count or count >= len(source):
+        return source
+    rng = np.random.default_rng(seed)
+    numbers = np.sort(rng.choice(len(source), count, replace=False))
+    return dataclasses.replace(
+        source,
+        fingerprint=f"{source.fingerprint}:{count} of seed {seed}",
+        examples=_Chosen(source, numbers, source.labels[numbers]),
+        in_memory=False,
+        files=tuple(source.files[i] for i in numbers) if source.files else (),
+        identities=None if source.identities is None else source.identities[numbers],
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Chosen(EncodedExamples):
+    """Some examples of a source, by their numbers."""
+
+    source: Source
+    numbers: Int[np.ndarray, " n"]
+    labels: Labels
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
+        return self.source.read(int(self.numbers[index]), how)
+
+    def where(self, index: int) -> str:
+        return self.source.where(int(self.numbers[index]))
+
+
+# One program for all sources that a classifier sees.
+_forwards = weakref.WeakKeyDictionary[Classifier, dict[str, tuple[Callable, list[str]]]]()
+
+
+def _forward(classifier: Classifier, pool: str) -> tuple[Callable, list[str]]:
+    """A function of variables and pictures that gives all layers; once it has run, their names."""
+    check_features(classifier.model)
+    known = _forwards.setdefault(classifier, {})
+    if pool in known:
+        return known[pool]
+    model, preprocessing = classifier.model, classifier.preprocessing
+    if _is_stacked(model):  # a loop over stacked blocks would keep the tokens of all of them
+        model = model.clone(scan_layers=False)
+    names: list[str] = []
+
+    @jax.jit
+    def forward(variables, images):
+        images = preprocessing.normalize(images)
+        features, kept = model.apply(
+            variables, images, method="features", mutable=["intermediates"]
+        )
+        layers = _pooled_layers(model, features, kept["intermediates"], pool)
+        if pool != "cls":
+            layers = {PIXELS: _small(images), **layers}
+        names[:] = layers  # when it is traced; as a dictionary JAX would sort them
+        return [x.astype(jnp.float32) for x in layers.values()]
+
+    known[pool] = forward, names
+    return known[pool]
+
+
+def check_features(model: nn.Module) -> None:
+    """Raises UserError for a model that does not say what it saw before its classifier."""
+    if not hasattr(type(model), "features"):
+        raise UserError(
+            f"{type(model).__name__} has no method 'features', which this needs; docs/extending.md "
+            "says what it returns"
+        )
+
+
+def _is_stacked(model: nn.Module) -> bool:
+    return getattr(model, "scan_layers", False)
+
+
+def _pooled_layers(
+    model: nn.Module, features: Features, intermediates: Mapping[str, Any], pool: str
+) -> dict[str, Float[Array, "batch width"]]:
+    """A vector of every layer by its name, in the order in which the layers are run."""
+    # Of a pyramid only the last stage has a class token, which is seen by the number of tokens.
+    grid_height, grid_width = features.grid
+    tokens = features.prefix + grid_height * grid_width
+    reads_token = getattr(model, "pool", "mean") == "cls"
+    has_token = reads_token or getattr(model, "has_class_token", False)
+    if pool == "cls" and not has_token:
+        raise UserError(f"{type(model).__name__} has no class token here; take the mean instead")
+
+    def pooled(x: Array, prefix: int) -> Array | None:
+        if x.ndim == 4:  # (batch, height, width, channels)
+            x = x.reshape(len(x), -1, x.shape[-1])
+        if prefix and has_token and (pool == "cls" or (pool == "own" and reads_token)):
+            return x[:, 0]
+        return None if pool == "cls" else x[:, prefix:].astype(jnp.float32).mean(axis=1)
+
+    layers = {}
+    for name, x in read_outputs(intermediates).items():
+        is_full = x.ndim == 3 and x.shape[1] == tokens
+        layers[name] = pooled(x, features.prefix if is_full else 0)
+    layers[POOLED] = features.pooled
+    if features.pooled.ndim == 3:  # pool="none"
+        layers[POOLED] = pooled(features.pooled, features.prefix)
+    return {name: x for name, x in layers.items() if x is not None}
+
+
+def _small(images: Float[Array, "batch height width channels"]) -> Float[Array, "batch numbers"]:
+    batch, height, width, channels = images.shape
+    shape = (batch, min(height, _PIXELS_SIDE), min(width, _PIXELS_SIDE), channels)
+    return jax.image.resize(images, shape, "linear").reshape(batch, -1)

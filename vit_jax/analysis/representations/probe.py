@@ -1,0 +1,288 @@
+"""What a model's features are worth without training them: linear probe, neighbours, few-shot.
+
+    train, test = (extract(classifier, source) for source in (train_source, test_source))
+    linear_probe(train, test)                 # accuracy of logistic regression on the features
+    few_shot(train, test, shots=(1, 5, 10))   # of ridge regression on a few pictures of each class
+
+    train, test = (extract_layers(classifier, source) for source in (train_source, test_source))
+    probe_layers(train, test)                 # all of it for every layer, with intervals
+
+Probes take pooled features as they are. For the two regressions they are brought to mean 0 and
+deviation 1 by the pictures that are learned from; neighbours go by the angle between features.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from vit_jax.analysis.representations.features import Layers, Pooled, check_features, real_rows
+from vit_jax.analysis.weights_view.tables import check_finite, confidence_interval, knn_accuracy
+from vit_jax.data import Source
+from vit_jax.errors import UserError
+from vit_jax.inference import Classifier
+
+SHOTS = (1, 5, 10)
+
+_TEST_ROWS = 2048  # whose similarities with all training pictures are held at a time
+
+
+class FewShot(NamedTuple):
+    """The result with some pictures of each class to learn from.
+
+    shots: how many. accuracy: mean over draws of the pictures. deviation: between the draws. low,
+    high: the interval that holds the mean over all possible draws with 95 % confidence, by
+    Student's t; it says nothing of other test pictures. From 0 to 1 of a single draw.
+    """
+
+    shots: int
+    accuracy: float
+    deviation: float
+    low: float = 0.0
+    high: float = 1.0
+
+
+class Measured(NamedTuple):
+    """An accuracy on test pictures, and the interval that holds the true one with 95 % confidence.
+
+    The interval is Wilson's: it stands for the choice of test pictures, not of training pictures.
+    """
+
+    accuracy: float
+    low: float
+    high: float
+
+
+class LayerProbe(NamedTuple):
+    """What the features of one layer are worth.
+
+    layer: its name. width: numbers in a feature. linear: by `linear_probe`. knn: by the nearest
+    neighbours. few_shot: for each number of shots that the training pictures allow.
+    """
+
+    layer: str
+    width: int
+    linear: Measured
+    knn: Measured
+    few_shot: tuple[FewShot, ...]
+
+
+def extract(classifier: Classifier, source: Source, batch_size: int = 64) -> Pooled:
+    """Pooled features of every picture of a source that can be read, in float32.
+
+    Raises UserError where pictures have several labels, or none can be read.
+    """
+
+    check_features(classifier.model)
+
+    @jax.jit
+    def forward(variables, images):
+        images = classifier.preprocessing.normalize(images)
+        return [classifier.model.apply(variables, images, method="features").pooled]
+
+    features, labels = [], []
+    for [pooled], batch_labels in real_rows(
+        classifier, source, forward, classifier.variables, batch_size
+    ):
+        features.append(np.asarray(pooled, np.float32))
+        labels.append(batch_labels)
+    return Pooled(np.concatenate(features), np.concatenate(labels))
+
+
+def probe_layers(
+    train: Layers,
+    test: Layers,
+    *,
+    shots: Sequence[int] = SHOTS,
+    draws: int = 10,
+    neighbours: int = 10,
+    l2: float = 1.0,
+    few_shot_l2: float = 10.0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[LayerProbe]:
+    """What the features of every layer are worth: linear probe, neighbours and few-shot.
+
+    Args:
+        train, test: features of the same layers.
+        shots, draws: of `few_shot`.
+        neighbours: that vote.
+        l2: of `linear_probe`. few_shot_l2: of `few_shot`; 10 is better than its default
+            for narrow layers, by far where pictures are few.
+        progress: is told how many of all layers are done.
+
+    Raises:
+        UserError: pictures of a single class, fewer of them than neighbours, or features that are
+            not finite.
+    """
+    check_labels(train.labels, neighbours)
+    probes = []
+    for number, layer in enumerate(train.features):
+        of_train, of_test = train.pooled(layer), test.pooled(layer)
+        for one in (of_train, of_test):
+            check_finite(one.features, layer)
+        probes.append(
+            LayerProbe(
+                layer,
+                of_train.features.shape[1],
+                _measured(linear_probe(of_train, of_test, l2=l2), of_test),
+                _measured(knn(of_train, of_test, neighbours), of_test),
+                tuple(few_shot(of_train, of_test, shots=shots, draws=draws, l2=few_shot_l2)),
+            )
+        )
+        progress(number + 1, len(train.features))
+    return probes
+
+
+def linear_probe(train: Pooled, test: Pooled, *, l2: float = 1.0) -> float:
+    """Accuracy on `test` of multinomial logistic regression on the features of `train`.
+
+    As in `few_shot` and `knn`, a test picture whose features are not finite counts as wrong, and
+    such features to learn from are a UserError.
+
+    Fitted by L-BFGS, so there is no learning rate to choose (as in Radford et al. 2021, CLIP,
+    appendix A.3).
+
+    Args:
+        l2: strength of the penalty on the weights, relative to the summed loss.
+    """
+    from sklearn.linear_model import LogisticRegression  # slow to import
+
+    check_finite(train.features)
+    normed, normed_test = _normed(train.features, test.features)
+    regression = LogisticRegression(C=1 / l2, max_iter=1000).fit(normed, train.labels)
+    return _accuracy(regression.predict, normed_test, test.labels)
+
+
+def few_shot(
+    train: Pooled,
+    test: Pooled,
+    *,
+    shots: Sequence[int] = (1, 5, 10, 25),
+    draws: int = 3,
+    l2: float = 2.0**10,
+    seed: int = 0,
+) -> list[FewShot]:
+    """Accuracy on `test` of ridge regression on a few pictures of each class of `train`.
+
+    Regression of targets 1 (its class) and -1, which has a closed form (as in Kolesnikov et al.
+    2020, "Big Transfer", and Dosovitskiy et al. 2021, section 4.1).
+
+    Args:
+        shots: pictures of each class to learn from; numbers that a class has not are left out.
+        draws: how often the pictures are drawn anew.
+        l2: strength of the penalty on the weights.
+        seed: of the draws.
+    """
+    check_finite(train.features)
+    classes, counts = np.unique(train.labels, return_counts=True)
+    results = []
+    for count in shots:
+        if count > counts.min():
+            continue
+        accuracies = []
+        for draw in range(draws):
+            rng = np.random.default_rng((seed, draw))
+            chosen = np.concatenate(
+                [
+                    rng.choice(np.flatnonzero(train.labels == one), count, replace=False)
+                    for one in classes
+                ]
+            )
+            accuracies.append(_ridge_accuracy(train, chosen, test, classes, l2))
+        interval = t_interval(accuracies)
+        spread = float(np.std(accuracies))
+        results.append(FewShot(count, float(np.mean(accuracies)), spread, *interval))
+    return results
+
+
+def knn(train: Pooled, test: Pooled, neighbours: int = 10) -> float:
+    """Accuracy on `test` of the class that most of the nearest pictures of `train` have.
+
+    Nearest by the cosine between features, as they are.
+    """
+    right = 0.0
+    for start in range(0, len(test.labels), _TEST_ROWS):
+        rows = slice(start, start + _TEST_ROWS)
+        labels = test.labels[rows]
+        one = knn_accuracy(train.features, train.labels, test.features[rows], labels, neighbours)
+        right += one * len(labels)
+    return right / len(test.labels)
+
+
+def t_interval(values: Iterable[float]) -> tuple[float, float]:
+    """The interval that holds the mean of shares with 95 % confidence (Student 1908).
+
+    Cut at 0 and 1, which are all that is known of a single value.
+    """
+    from scipy.stats import t  # slow to import
+
+    values = np.asarray(list(values), np.float64)
+    if len(values) < 2:
+        return 0.0, 1.0
+    spread = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    return float(max(0, values.mean() - spread)), float(min(1, values.mean() + spread))
+
+
+def _measured(accuracy: float, test: Pooled) -> Measured:
+    return Measured(accuracy, *confidence_interval(accuracy, len(test.labels)))
+
+
+def check_labels(labels: Int[np.ndarray, " pictures"], neighbours: int = 1) -> None:
+    """Raises UserError for training pictures of a single class, or fewer than neighbours."""
+    pictures, classes = len(labels), len(np.unique(labels))
+    if classes < 2:
+        raise UserError(
+            f"probes tell classes apart, and the {pictures:,} training pictures are all of one; "
+            "take a split that has several"
+        )
+    if pictures < neighbours:
+        raise UserError(
+            f"{neighbours} neighbours cannot be found among {pictures:,} training pictures; ask "
+            "for fewer neighbours, or take more pictures"
+        )
+
+
+def _ridge_accuracy(
+    train: Pooled, chosen: np.ndarray, test: Pooled, classes: np.ndarray, l2: float
+) -> float:
+    x, x_test = _normed(train.features[chosen], test.features)
+    targets = np.where(train.labels[chosen][:, None] == classes, 1.0, -1.0)
+    weights = ridge(x, targets - targets.mean(0), l2)
+
+    def predict(x: np.ndarray) -> np.ndarray:
+        return classes[np.argmax(x @ weights + targets.mean(0), axis=1)]
+
+    return _accuracy(predict, x_test, test.labels)
+
+
+def ridge(
+    x: Float[np.ndarray, "pictures width"], y: Float[np.ndarray, "pictures classes"], l2: float
+) -> Float[np.ndarray, "width classes"]:
+    """Weights `w` that minimise `|x w - y|^2 + l2 |w|^2`, for `x` and `y` of mean 0.
+
+    Solved in whichever of the two spaces, pictures or width, is smaller.
+    """
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    pictures, width = x.shape
+    if pictures < width:
+        return x.T @ np.linalg.solve(x @ x.T + l2 * np.eye(pictures), y)
+    return np.linalg.solve(x.T @ x + l2 * np.eye(width), x.T @ y)
+
+
+def _accuracy(
+    predict: Callable[[np.ndarray], np.ndarray], x: np.ndarray, labels: Int[np.ndarray, " pictures"]
+) -> float:
+    """The share of right answers; features that are not finite have none."""
+    finite = np.isfinite(x).all(axis=1)
+    right = int(np.sum(predict(x[finite]) == labels[finite])) if finite.any() else 0
+    return right / len(labels)
+
+
+def _normed(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both by mean and deviation of the first; what never changes there is 0."""
+    # In float64: squares of what a diverged model gives overflow float32.
+    mean, deviation = (of(0, dtype=np.float64) for of in (train.mean, train.std))
+    scale = np.where(deviation > 1e-6, deviation, np.inf)
+    return tuple(((one - mean) / scale).astype(np.float32) for one in (train, test))

@@ -1,0 +1,221 @@
+"""What every layer of a run knows: the probes behind `python -m vit_jax probe`, and their files.
+
+report = probe_run("runs/vit", other="runs/resnet")
+report.figure().savefig("probe.png")
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from vit_jax.analysis.representations.features import POOLS, Layers, extract_layers, sample
+from vit_jax.analysis.representations.probe import SHOTS, LayerProbe, check_labels, probe_layers
+from vit_jax.analysis.representations.probe_plots import draw_probes
+from vit_jax.analysis.representations.similarity import LEAST_PICTURES, cka_matrix
+from vit_jax.csv_files import write_csv
+from vit_jax.data import Source, open_source
+from vit_jax.errors import UserError, nearest
+from vit_jax.inference import Classifier, load
+from vit_jax.progress import Show
+from vit_jax.training.open_run import reopen
+
+
+@dataclass(frozen=True)
+class ProbedRun:
+    """Probes of one run.
+
+    name: its path. step: of its checkpoint. probes: of every layer, the first one first.
+    """
+
+    name: str
+    step: int | None
+    probes: tuple[LayerProbe, ...]
+
+
+@dataclass(frozen=True)
+class ProbeReport:
+    """What the layers of a run know, or of two.
+
+    Attributes:
+        runs: the run, and the other one if there is one.
+        similarity: centred kernel alignment of the run's layers (rows) with the other's, or with
+            its own.
+        pictures: how many were learned from, and how many the accuracy is of.
+        pool: how tokens became one vector.
+    """
+
+    runs: tuple[ProbedRun, ...]
+    similarity: Float[np.ndarray, "layers other_layers"]
+    pictures: tuple[int, int]
+    pool: str
+
+    def figure(self) -> Figure:
+        """Accuracy by layer, and the map of how alike layers are."""
+        sides = [(run.name, [probe.layer for probe in run.probes]) for run in self.runs]
+        probes = {run.name: run.probes for run in self.runs}
+        return draw_probes(probes, self.similarity, sides[0], sides[-1])
+
+    def table(self, run: ProbedRun) -> Table:
+        """A row for each layer, in percent with intervals of 95 %."""
+        table = Table("layer", title=run.name if len(self.runs) > 1 else None)
+        shots = sorted({few.shots for probe in run.probes for few in probe.few_shot})
+        headings = [f"{count} shot{'s' * (count > 1)}" for count in shots]
+        for heading in ("width", "linear", "neighbours", *headings):
+            table.add_column(heading, justify="right")
+        for probe in run.probes:
+            few = {one.shots: one for one in probe.few_shot}
+            measured = (probe.linear, probe.knn, *(few[count] for count in shots))
+            cells = (
+                f"{100 * one.accuracy:.1f} ({100 * one.low:.1f}-{100 * one.high:.1f})"
+                for one in measured
+            )
+            table.add_row(probe.layer, f"{probe.width:,}", *cells)
+        return table
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each run, layer and probe; accuracies are shares."""
+        return [
+            {
+                "run": run.name,
+                "layer": probe.layer,
+                "width": probe.width,
+                "probe": name,
+                "accuracy": one.accuracy,
+                "low": one.low,
+                "high": one.high,
+            }
+            for run in self.runs
+            for probe in run.probes
+            for name, one in (
+                ("linear", probe.linear),
+                ("neighbours", probe.knn),
+                *((f"{few.shots} shot", few) for few in probe.few_shot),
+            )
+        ]
+
+    def write_csv(self, path: str | os.PathLike) -> None:
+        """Writes `rows` to a file."""
+        rows = self.rows()
+        write_csv(path, list(rows[0]), (row.values() for row in rows))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values that JSON can hold; what is not a number is None."""
+        similarity = [
+            [float(value) if np.isfinite(value) else None for value in row]
+            for row in self.similarity
+        ]
+        train, test = self.pictures
+        return {
+            "runs": [
+                {
+                    "run": run.name,
+                    "step": run.step,
+                    "layers": [probe.layer for probe in run.probes],
+                }
+                for run in self.runs
+            ],
+            "train_pictures": train,
+            "test_pictures": test,
+            "pool": self.pool,
+            "probes": self.rows(),
+            "cka": similarity,
+        }
+
+
+def probe_run(
+    run: str,
+    *,
+    other: str = "",
+    dataset: str = "",
+    split: str = "test",
+    train_split: str = "train",
+    pool: str = "own",
+    pictures: int = 2000,
+    neighbours: int = 10,
+    checkpoint: int | str = "last",
+    raw: bool = False,
+    progress: Show = lambda what, done, total: None,
+) -> ProbeReport:
+    """Probes every layer of a run, and compares its layers with each other or with another run's.
+
+    Args:
+        run: a run folder.
+        other: another one; its model sees the same pictures in its own preprocessing.
+        dataset: other data than the run's own, of whatever classes.
+        split, train_split: what is tested on, and what is learned from.
+        pool: of `extract_layers`.
+        pictures: the most of each split, drawn at random, the same ones every time; 0 is all.
+        neighbours: that vote.
+        checkpoint, raw: of the run, and of the other one as far as it has the same.
+        progress: is told what is done.
+
+    Raises:
+        UserError: no such run, data or split, splits that share pictures, or too few pictures.
+    """
+    if pool not in POOLS:
+        raise UserError(
+            f"pool {pool!r} is invalid{nearest(pool, POOLS)}; write one of {', '.join(POOLS)}"
+        )
+    train, test = _sources(run, dataset, train_split, split)
+    train, test = sample(train, pictures), sample(test, pictures)
+    if len(test) < LEAST_PICTURES:
+        raise UserError(f"{split} has {len(test)} pictures; probes need 4 at least to test on")
+    if not train.multi_label:  # a mistake shows before the work
+        check_labels(train.labels, neighbours)
+    classifiers = {path: load(path, checkpoint, raw=raw) for path in (run, other) if path}
+    probed, of_test = [], []
+    for path in (run, *([other] if other else [])):
+        classifier = classifiers[path]
+        here, there = _extract(classifier, (train, test), pool, path, progress)
+        probes = probe_layers(
+            here,
+            there,
+            shots=SHOTS,
+            neighbours=neighbours,
+            progress=lambda done, total, path=path: progress(f"probes of {path}", done, total),
+        )
+        probed.append(ProbedRun(path, classifier.step, tuple(probes)))
+        of_test.append(there.features.values())
+    similarity = cka_matrix(of_test[0], of_test[1] if other else None)
+    return ProbeReport(tuple(probed), similarity, (len(here.labels), len(there.labels)), pool)
+
+
+def _sources(run: str, dataset: str, train_split: str, split: str) -> tuple[Source, Source]:
+    """What is learned from, and what is tested on."""
+    if dataset:  # a probe learns its classes anew, so they need not be the model's
+        train, test = (open_source(dataset, name) for name in (train_split, split))
+    else:
+        reopened = reopen(run)
+        train, test = reopened.source(train_split), reopened.source(split)
+    if train is test or train.overlaps(test):
+        raise UserError(
+            f"{train_split} and {split} share pictures, so that a probe would be tested on what it "
+            "has learned; name two that share none (train_split, split; --train-split, --split)"
+        )
+    return train, test
+
+
+def _extract(
+    classifier: Classifier,
+    sources: tuple[Source, Source],
+    pool: str,
+    path: str,
+    progress: Show,
+) -> list[Layers]:
+    return [
+        extract_layers(
+            classifier,
+            source,
+            pool=pool,
+            progress=lambda done, total, name=source.split: progress(
+                f"features of {Path(path).name}, {name}", done, total
+            ),
+        )
+        for source in sources
+    ]

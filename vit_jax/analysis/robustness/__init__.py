@@ -1,0 +1,1 @@
+"""Accuracy on changed images: corruptions, perturbations, attacks, shape against texture."""

@@ -1,0 +1,199 @@
+"""Trained models that are tested side by side: opened from runs, and counted right or wrong.
+
+contestant = enter("runs/digits")
+Judge(contestant, batch_size=64).score(pictures, numbers)
+"""
+
+import dataclasses
+import os
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Int
+
+from vit_jax.analysis.robustness.attacks import class_logits, cross_entropy, fgsm, pgd
+from vit_jax.analysis.robustness.suite import Attack
+from vit_jax.data import Preprocessing, Source
+from vit_jax.errors import UserError
+from vit_jax.inference import Classifier, load
+from vit_jax.runs import RunFolder
+from vit_jax.tasks.classification import finite_rows
+from vit_jax.training.open_run import open_other, reopen
+
+
+class Score(NamedTuple):
+    """right: how many pictures. loss: the sum of their cross-entropies. pictures: of how many.
+
+    nonfinite: to how many the model gave logits that are not all finite, which are wrong.
+    """
+
+    right: int = 0
+    loss: float = 0.0
+    pictures: int = 0
+    nonfinite: int = 0
+
+    @property
+    def accuracy(self) -> float:
+        return self.right / self.pictures
+
+    @property
+    def error(self) -> float:
+        return 1 - self.accuracy
+
+    def plus(self, other: "Score") -> "Score":
+        """Of both together."""
+        return Score(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Contestant:
+    """A model and the pictures it is tested on.
+
+    name: what results call it. source: pictures with labels numbered as the model has them.
+    among: the classes that it may answer; None: any of its own.
+    """
+
+    name: str
+    classifier: Classifier
+    source: Source
+    among: tuple[int, ...] | None = None
+
+    @property
+    def looks(self) -> Preprocessing:
+        """What decides the pixels it sees: its preprocessing without what is done on the device."""
+        return dataclasses.replace(self.classifier.preprocessing, mean=(0.5,), std=(0.5,))
+
+
+def enter(
+    path: str | os.PathLike,
+    dataset: str = "",
+    split: str = "test",
+    *,
+    checkpoint: int | str = "last",
+    raw: bool = False,
+    only_classes_of_data: bool = False,
+    name: str = "",
+) -> Contestant:
+    """A run folder, ready to be tested.
+
+    Args:
+        path: a run folder.
+        dataset: other data than the run's own, such as `folder:PATH`; their classes are found by
+            name among the model's, and may be some of them only.
+        split: of the data.
+        checkpoint, raw: as for `load`.
+        only_classes_of_data: whether answers are chosen among the classes that the data have, as
+            is usual for ImageNet-A and ImageNet-R, which have 200 of ImageNet's 1,000.
+        name: what results call it; by default the folder's.
+
+    Raises:
+        UserError: no such run, data or class, or pictures with several labels.
+    """
+    folder = RunFolder(path)
+    if not dataset and folder.is_run() and not folder.config_file.exists():
+        raise UserError(f"{path} was not trained here, so it has no data; name some after it")
+    source = open_other(path, dataset, split) if dataset else reopen(path).source(split)
+    if source.multi_label:
+        raise UserError(
+            f"robustness is about pictures of one class each, and those of {source.name} have "
+            "several labels"
+        )
+    if not (source.labels >= 0).any():
+        raise UserError(f"{source.name} {split} has no pictures with a label")
+    among = None
+    if only_classes_of_data:
+        among = tuple(np.unique(source.labels[source.labels >= 0]).tolist())
+    name = name or folder.path.resolve().name
+    return Contestant(name, load(path, checkpoint, raw=raw), source, among)
+
+
+def choose_pictures(source: Source, count: int, seed: int) -> Int[np.ndarray, " pictures"]:
+    """The numbers of the pictures to test on, ascending: all with a label, or `count` drawn ones.
+
+    Args:
+        count: 0: all.
+    """
+    numbers = np.flatnonzero(source.labels >= 0)
+    if not 0 < count < len(numbers):
+        return numbers
+    return np.sort(np.random.default_rng(seed).choice(numbers, count, replace=False))
+
+
+def check_same(first: Source, other: Source) -> None:
+    """Raises UserError where two sources do not hold the same pictures."""
+    same = (first.name, first.split, len(first), first.files) == (
+        *(other.name, other.split, len(other), other.files),
+    )
+    if not same:
+        raise UserError(
+            f"the runs have different data: {len(first):,} pictures of {first.name} {first.split} "
+            f"and {len(other):,} of {other.name} {other.split}; name the data for all of them, "
+            "enter(RUN, 'folder:PATH'), or robustness RUN folder:PATH --compare=OTHER_RUN"
+        )
+
+
+class Judge:
+    """A contestant's model, compiled for batches of one size, that counts what it has right."""
+
+    def __init__(self, contestant: Contestant, batch_size: int):
+        self._classifier = contestant.classifier
+        self._batch_size = batch_size
+        self._labels = np.asarray(contestant.source.labels)
+        # One object, since a bound method is another one each time and would be compiled anew.
+        self._normalise = self._classifier.preprocessing.normalize_unit
+        model, preprocessing = self._classifier.model, self._classifier.preprocessing
+        among = contestant.among
+
+        @jax.jit
+        def judge(variables, images, labels):
+            bytes_ = images.dtype == jnp.uint8
+            inputs = preprocessing.normalize(images) if bytes_ else self._normalise(images)
+            logits = class_logits(model.apply(variables, inputs, train=False))
+            losses, finite = cross_entropy(logits, labels), finite_rows(logits)
+            if among is not None:
+                others = jnp.ones(logits.shape[-1], bool).at[jnp.array(among)].set(False)
+                logits = jnp.where(others, -jnp.inf, logits)
+            return (logits.argmax(axis=-1) == labels) & finite, losses, ~finite
+
+        self._judge = judge
+
+    def score(self, images: np.ndarray, numbers: np.ndarray) -> Score:
+        """How many of some pictures, uint8 or floats of 0 to 1, it has right."""
+        right, losses, nonfinite = self._judge(
+            self._classifier.variables, self._padded(images), self._padded(self._labels[numbers])
+        )
+        count = len(images)
+        return Score(
+            int(np.asarray(right)[:count].sum()),
+            float(np.asarray(losses, np.float64)[:count].sum()),
+            count,
+            int(np.asarray(nonfinite)[:count].sum()),
+        )
+
+    def attacked(
+        self, attack: Attack, eps: float, images: np.ndarray, numbers: np.ndarray, seed: int
+    ) -> np.ndarray:
+        """The pictures under an attack on this model, floats of 0 to 1.
+
+        images: uint8. seed: of random starts, each of which hangs on the picture's number too.
+        """
+        pixels = self._padded(images) / np.float32(255)
+        labels = self._padded(self._labels[numbers])
+        arguments = (self._classifier.model, self._classifier.variables, self._normalise)
+        if attack.name == "fgsm":
+            changed = fgsm(*arguments, pixels, labels, eps, attack.norm)
+        else:
+            changed = pgd(
+                *arguments,
+                *(pixels, labels, eps, attack.norm, attack.steps),
+                seed=seed,
+                numbers=self._padded(numbers),
+            )
+        return np.asarray(changed)[: len(images)]
+
+    def _padded(self, rows: np.ndarray) -> np.ndarray:
+        """As many rows as a batch has, the first one again and again at the end."""
+        missing = self._batch_size - len(rows)
+        return np.concatenate([rows, np.repeat(rows[:1], missing, axis=0)]) if missing else rows

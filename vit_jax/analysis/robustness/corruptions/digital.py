@@ -1,0 +1,91 @@
+"""Digital: contrast, elastic distortion, coarse pixels and JPEG."""
+
+import io
+
+import numpy as np
+from PIL import Image
+
+from vit_jax.analysis.robustness.corruptions.noise import Corrupted, Picture
+
+
+def contrast(image: Picture, rng: np.random.Generator, *, factor: float) -> Corrupted:
+    """Draws each channel towards its mean over the picture."""
+    picture = image / 255
+    means = picture.mean(axis=(0, 1), keepdims=True)
+    return np.clip((picture - means) * factor + means, 0, 1) * 255
+
+
+def elastic_transform(
+    image: Picture,
+    rng: np.random.Generator,
+    *,
+    alpha: float,
+    sigma: float | None = None,
+    corners: float = 0,
+) -> Corrupted:
+    """Displaces pixels by smoothed noise (Simard et al. 2003), with bilinear sampling.
+
+    `alpha` scales the displacement. With a `sigma` in pixels noise is uniform up to 1; without, up
+    to 0.5 % of the height, and its Gaussian is 1 % of the side. Before, three points about the
+    middle move by up to `corners` pixels, and the picture with them.
+    """
+    from scipy import ndimage
+
+    height, width = image.shape[:2]
+    most = height * 0.005 if sigma is None else 1
+    spread = (height * 0.01, width * 0.01) if sigma is None else sigma
+
+    def displacement():
+        noise = rng.uniform(-most, most, (height, width))
+        smooth = ndimage.gaussian_filter(noise, spread, mode="reflect", truncate=3)
+        return (smooth * alpha).astype(np.float32)
+
+    picture = np.moveaxis(image.astype(np.float32) / 255, -1, 0)
+    if corners:
+        matrix, offset = _affine(height, width, corners, rng)
+        picture = [
+            ndimage.affine_transform(channel, matrix, offset, order=1, mode="mirror")
+            for channel in picture
+        ]
+    right, down = displacement(), displacement()
+    rows, columns = np.indices((height, width))
+    at = (rows + down, columns + right)
+    displaced = [
+        ndimage.map_coordinates(channel, at, order=1, mode="reflect") for channel in picture
+    ]
+    return np.clip(np.stack(displaced, -1), 0, 1) * 255
+
+
+def _affine(
+    height: int, width: int, most: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Matrix and offset from places of the new picture to those of the old, as rows and columns."""
+    row, column, side = height // 2, width // 2, min(height, width) // 3
+    if not side:
+        return np.eye(2), np.zeros(2)
+    old = np.array([[row + side, column + side], [row - side, column + side]])
+    old = np.vstack([old, [[row - side, column - side]]])
+    new = old + rng.uniform(-most, most, old.shape)
+    solved = np.linalg.lstsq(np.column_stack([new, np.ones(3)]), old, rcond=None)[0]
+    return solved[:2].T, solved[2]
+
+
+def pixelate(
+    image: Picture,
+    rng: np.random.Generator,
+    *,
+    share: float,
+    enlarged_by: Image.Resampling = Image.Resampling.NEAREST,
+) -> Corrupted:
+    """Shrinks the sides to `share` of their length and enlarges them again."""
+    height, width = image.shape[:2]
+    coarse = (max(1, int(width * share)), max(1, int(height * share)))
+    picture = Image.fromarray(image).resize(coarse, Image.Resampling.BOX)
+    return np.asarray(picture.resize((width, height), enlarged_by))
+
+
+def jpeg_compression(image: Picture, rng: np.random.Generator, *, quality: int) -> Corrupted:
+    """Compresses by JPEG of a `quality` from 1 to 95, and decompresses."""
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "JPEG", quality=quality)
+    return np.asarray(Image.open(file))

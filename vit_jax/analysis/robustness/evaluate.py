@@ -1,0 +1,256 @@
+"""How much accuracy trained models keep when their pictures change.
+
+    contestants = [enter("runs/vit"), enter("runs/resnet")]
+    results = measure(contestants, only=["corruptions"])
+    results[0].clean.accuracy
+    results[0].accuracies("gaussian_noise")      # at severities 1 to 5
+    corruption_errors(results[1], results[0])    # mCE and relative mCE, the first being the base
+
+What is notable here:
+- Pictures are changed after resizing and cropping, on the uint8 pixels that the model's own
+  preprocessing gives, as ImageNet-C's are.
+- Random numbers hang on the seed, the test and the picture's number, so that all models that see
+  pictures of one size see the same changed ones, in whatever batches.
+- A picture is read and preprocessed once, changed in threads, and the next change is made while the
+  models look at the last.
+"""
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int, UInt8
+
+from vit_jax.analysis.robustness.candidates import (
+    Contestant,
+    Judge,
+    Score,
+    check_same,
+    choose_pictures,
+)
+from vit_jax.analysis.robustness.suite import CLEAN, Options, Perturbation, make_suite
+from vit_jax.data import BadPictures, Preprocessing, Source
+from vit_jax.errors import BadPicture, UserError
+
+Progress = Callable[[int, int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What one model reached.
+
+    name: the contestant's. tests: what it was tested on. size: of the pictures it sees.
+    clean: on pictures as they are. scores: by name of a test, one for each of its levels.
+    """
+
+    name: str
+    size: tuple[int, int]
+    tests: tuple[Perturbation, ...]
+    clean: Score
+    scores: Mapping[str, tuple[Score, ...]]
+
+    def accuracies(self, test: str) -> Float[np.ndarray, " levels"]:
+        """The accuracy at each level of a test."""
+        return np.array([score.accuracy for score in self.scores[test]])
+
+    def of_kind(self, kind: str) -> list[Perturbation]:
+        """The tests of a kind."""
+        return [test for test in self.tests if test.kind == kind]
+
+
+class CorruptionErrors(NamedTuple):
+    """Errors under corruption; see `corruption_errors`. None: it is not defined."""
+
+    mean_error: float
+    mean_rise: float
+    mce: float | None
+    relative_mce: float | None
+
+
+def measure(
+    contestants: Sequence[Contestant],
+    *,
+    only: Sequence[str] = (),
+    options: Options | None = None,
+    count: int = 0,
+    batch_size: int = 64,
+    progress: Progress = lambda done, total: None,
+    bad: BadPictures | None = None,
+) -> list[Result]:
+    """Tests models on the same pictures.
+
+    Args:
+        contestants: their sources hold the same pictures, their labels numbered as each needs.
+        only, options: of `make_suite`.
+        count: how many pictures, drawn by the seed; 0: all.
+        batch_size: pictures at once; results do not depend on it but for rounding.
+        progress: is told how many pictures of how many are done, over all sizes of pictures.
+        bad: takes note of pictures that cannot be read, which are left out.
+
+    Returns:
+        A result for each contestant, in their order.
+
+    Raises:
+        UserError: the sources differ, there is no such test, or nothing can be read.
+    """
+    options = options or Options()
+    first = contestants[0].source
+    for other in contestants[1:]:
+        check_same(first, other.source)
+    numbers = choose_pictures(first, count, options.seed)
+    groups: dict[Preprocessing, list[int]] = {}
+    for place, contestant in enumerate(contestants):
+        groups.setdefault(contestant.looks, []).append(place)
+    suites = {looks: make_suite(looks.size, only, options) for looks in groups}
+    bad = bad or BadPictures()
+    results: dict[int, Result] = {}
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        for turn, (looks, places) in enumerate(groups.items()):
+            work = _Work(threads, suites[looks], options, batch_size)
+
+            def step(done: int, before: int = turn * len(numbers)) -> None:
+                progress(before + done, len(groups) * len(numbers))
+
+            group = [contestants[place] for place in places]
+            results.update(zip(places, work.run(group, looks, numbers, bad, step), strict=True))
+    return [results[place] for place in range(len(contestants))]
+
+
+def corruption_errors(result: Result, base: Result | None = None) -> CorruptionErrors | None:
+    """The errors under corruptions (Hendrycks & Dietterich 2019, section 4).
+
+    mean_error: over corruptions and severities. mean_rise: that, less the error on clean pictures.
+    mce: of each corruption the sum of errors over severities divided by that of `base`, averaged
+        over corruptions; the paper's base is AlexNet. 1 is as good as the base, less is better.
+    relative_mce: the same of what errors rise above those on clean pictures.
+
+    Returns:
+        None where no corruption was tested. `mce` and `relative_mce` are None without a base, or
+        where one of its sums is not above 0 and cannot be divided by.
+    """
+    names = [test.name for test in result.of_kind("corruptions")]
+    if not names:
+        return None
+    errors = _errors(result, names)
+    rise = errors - result.clean.error
+    mce = relative = None
+    if base is not None:
+        base_errors = _errors(base, names)
+        mce = _mean_ratio(errors, base_errors)
+        relative = _mean_ratio(rise, base_errors - base.clean.error)
+    return CorruptionErrors(float(errors.mean()), float(rise.mean()), mce, relative)
+
+
+def _errors(result: Result, names: Sequence[str]) -> Float[np.ndarray, "corruptions severities"]:
+    return np.array([1 - result.accuracies(name) for name in names])
+
+
+def _mean_ratio(errors: np.ndarray, base: np.ndarray) -> float | None:
+    sums, base_sums = errors.sum(axis=1), base.sum(axis=1)
+    return float((sums / base_sums).mean()) if (base_sums > 0).all() else None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Work:
+    """Tests of models that see the same pixels."""
+
+    threads: ThreadPoolExecutor
+    suite: tuple[Perturbation, ...]
+    options: Options
+    batch_size: int
+
+    def run(
+        self,
+        group: Sequence[Contestant],
+        looks: Preprocessing,
+        numbers: Int[np.ndarray, " pictures"],
+        bad: BadPictures,
+        step: Callable[[int], None],
+    ) -> list[Result]:
+        variants = [(CLEAN, 0.0), *((t.name, level) for t in self.suite for level in t.levels)]
+        tallies = [dict.fromkeys(variants, Score()) for _ in group]
+        models = [Judge(contestant, self.batch_size) for contestant in group]
+        step(0)
+        for start in range(0, len(numbers), self.batch_size):
+            block = numbers[start : start + self.batch_size]
+            images, read = self._read(group[0].source, looks, block, bad)
+            if len(read):
+                for variant, place, score in self._tested(models, images, read):
+                    tallies[place][variant] = tallies[place][variant].plus(score)
+            step(start + len(block))
+        if not tallies[0][CLEAN, 0.0].pictures:
+            raise UserError(f"not one picture of {group[0].source.name} can be read")
+        return [
+            Result(
+                contestant.name,
+                looks.size,
+                self.suite,
+                tally[CLEAN, 0.0],
+                {t.name: tuple(tally[t.name, level] for level in t.levels) for t in self.suite},
+            )
+            for contestant, tally in zip(group, tallies, strict=True)
+        ]
+
+    def _read(
+        self, source: Source, looks: Preprocessing, numbers: np.ndarray, bad: BadPictures
+    ) -> tuple[UInt8[np.ndarray, "pictures h w c"], Int[np.ndarray, " pictures"]]:
+        """The pictures that can be read, preprocessed, and their numbers."""
+
+        def one(number: int) -> np.ndarray | BadPicture:
+            try:
+                return looks(source[int(number)]["image"])
+            except BadPicture as error:
+                return error
+
+        found = list(self.threads.map(one, numbers))
+        unreadable = [one for one in found if isinstance(one, BadPicture)]
+        if bad.strict and unreadable:
+            raise unreadable[0]
+        bad.add(unreadable)
+        there = np.array([not isinstance(one, BadPicture) for one in found])
+        images = [one for one in found if not isinstance(one, BadPicture)]
+        return np.array(images, np.uint8), numbers[there]
+
+    def _tested(
+        self, models: Sequence["Judge"], images: np.ndarray, numbers: np.ndarray
+    ) -> Iterator[tuple[tuple[str, float], int, Score]]:
+        """What each model makes of each change of some pictures."""
+        clean = itertools.repeat(images, 1)
+        changes = [(t, level) for t in self.suite if t.change for level in t.levels]
+        variants = [(CLEAN, 0.0), *((t.name, level) for t, level in changes)]
+        changed = itertools.chain(clean, self._changed(changes, images, numbers))
+        for variant, pictures in zip(variants, changed, strict=True):
+            for place, model in enumerate(models):
+                yield variant, place, model.score(pictures, numbers)
+        for test in self.suite:
+            if test.attack:
+                for level, (place, model) in itertools.product(test.levels, enumerate(models)):
+                    attacked = model.attacked(
+                        test.attack, level, images, numbers, self.options.seed
+                    )
+                    yield (test.name, level), place, model.score(attacked, numbers)
+
+    def _changed(
+        self,
+        changes: Sequence[tuple[Perturbation, float]],
+        images: np.ndarray,
+        numbers: np.ndarray,
+    ) -> Iterator[np.ndarray]:
+        """The pictures under each change; the next ones are made while one is looked at."""
+        seed, workers = self.options.seed, os.cpu_count() or 1
+
+        def some(test: Perturbation, level: float, places: np.ndarray) -> list[np.ndarray]:
+            return [test.apply(images[i], level, seed, int(numbers[i])) for i in places]
+
+        waiting: list[list[Future]] = []
+        for test, level in [*changes, (None, 0.0)]:
+            if test is not None:
+                parts = np.array_split(np.arange(len(images)), min(workers, len(images)))
+                waiting.append([self.threads.submit(some, test, level, part) for part in parts])
+            if len(waiting) == 2 or (test is None and waiting):
+                parts = waiting.pop(0)
+                yield np.stack([image for part in parts for image in part.result()])

@@ -1,0 +1,220 @@
+"""Whether a model goes by shape or by texture, on pictures whose shape and texture disagree.
+
+    pictures = list_pictures("cue-conflict")
+    decisions = decide(classifier, pictures, Categories.read("categories.json", classes))
+    decisions.shape_bias
+
+Geirhos et al. (2019), "ImageNet-trained CNNs are biased towards texture", publish 1,280 pictures in
+16 folders, one for each category: `airplane/airplane1-bicycle2.png` has the shape of an aeroplane
+and the texture of a bicycle. Pictures whose shape and texture are of one category are left out, as
+there.
+"""
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from vit_jax.analysis.robustness.attacks import class_logits
+from vit_jax.data.paths import is_hidden, is_picture_name
+from vit_jax.errors import UserError, nearest
+from vit_jax.evaluation.metrics import NO_ANSWER
+from vit_jax.inference import Classifier
+from vit_jax.tasks.classification import finite_rows
+
+_NAME = re.compile(r"(?P<shape>.*\D)\d+-(?P<texture>.*\D)\d+")
+_FORM = "PATH/airplane/airplane1-bicycle2.png: a folder for each shape; shape, number, -, texture"
+
+
+class CuePicture(NamedTuple):
+    """A picture, and the categories of its shape and of its texture."""
+
+    path: Path
+    shape: str
+    texture: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Categories:
+    """Categories, each with the numbers of the model's classes that belong to it."""
+
+    classes: Mapping[str, tuple[int, ...]]
+
+    @classmethod
+    def named(cls, class_names: Sequence[str]) -> "Categories":
+        """The model's classes themselves, for a model that was trained on the categories."""
+        return cls({name: (number,) for number, name in enumerate(class_names)})
+
+    @classmethod
+    def read(cls, path: str | os.PathLike, class_names: Sequence[str]) -> "Categories":
+        """Those of a JSON file `{category: [class names]}`.
+
+        Raises UserError for another content, and for a class that the model has not.
+        """
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"the categories of {path} cannot be read: {error}") from error
+        fits = isinstance(content, dict) and all(
+            isinstance(names, list) and names and all(isinstance(name, str) for name in names)
+            for names in content.values()
+        )
+        if not fits or not content:
+            raise UserError(
+                f'{path} must be a JSON object {{"category": ["class name", ...]}}, '
+                "each category with at least one class"
+            )
+        numbers = {name: number for number, name in enumerate(class_names)}
+        for category, names in content.items():
+            for name in names:
+                if name not in numbers:
+                    raise UserError(
+                        f"{path}: category {category!r} has {name!r}, which is no "
+                        f"class of the model{nearest(name, numbers)}"
+                    )
+        return cls(
+            {category: tuple(numbers[n] for n in names) for category, names in content.items()}
+        )
+
+    def probabilities(
+        self, probabilities: Float[Array, "batch classes"]
+    ) -> Float[np.ndarray, "batch categories"]:
+        """Of each category the mean over its classes, as Geirhos et al. take it."""
+        probabilities = np.asarray(probabilities, np.float64)
+        columns = [
+            probabilities[:, list(numbers)].mean(axis=1) for numbers in self.classes.values()
+        ]
+        return np.stack(columns, axis=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Decisions:
+    """What a model decided on pictures whose shape and texture are of different categories.
+
+    categories: their names. shapes, textures, decided: numbers among them, one for each picture;
+        `NO_ANSWER` is decided where the model's logits are not finite.
+    """
+
+    categories: tuple[str, ...]
+    shapes: Int[np.ndarray, " pictures"]
+    textures: Int[np.ndarray, " pictures"]
+    decided: Int[np.ndarray, " pictures"]
+
+    @property
+    def by_shape(self) -> int:
+        """How often it was the shape's category."""
+        return int((self.decided == self.shapes).sum())
+
+    @property
+    def by_texture(self) -> int:
+        """How often it was the texture's category."""
+        return int((self.decided == self.textures).sum())
+
+    @property
+    def shape_bias(self) -> float | None:
+        """The share of shape among decisions for shape or texture; None where there are none."""
+        return _share(self.by_shape, self.by_texture)
+
+    def of_shape(self, category: str) -> "Decisions":
+        """Those on pictures of one shape."""
+        chosen = self.shapes == self.categories.index(category)
+        columns = (column[chosen] for column in (self.shapes, self.textures, self.decided))
+        return Decisions(self.categories, *columns)
+
+
+def list_pictures(root: str | os.PathLike) -> list[CuePicture]:
+    """The pictures below a folder in the layout of the publication, by their names.
+
+    Raises UserError for another layout, with the form that is expected.
+    """
+    root = Path(root).expanduser()
+    if not root.is_dir():
+        raise UserError(f"{root} is no folder; expected is {_FORM}")
+    found = []
+    for folder in sorted(path for path in root.iterdir() if path.is_dir()):
+        if is_hidden(folder.name):
+            continue
+        for path in sorted(folder.iterdir()):
+            if is_picture_name(path.name) and not is_hidden(path.name):
+                parts = _NAME.fullmatch(path.stem)
+                if parts is None or parts["shape"] != folder.name:
+                    raise UserError(f"{path} does not fit; expected is {_FORM}")
+                found.append(CuePicture(path, parts["shape"], parts["texture"]))
+    if not found:
+        raise UserError(f"{root} has no images in folders; expected is {_FORM}")
+    return found
+
+
+def decide(
+    classifier: Classifier,
+    pictures: Sequence[CuePicture],
+    categories: Categories,
+    batch_size: int = 64,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Decisions:
+    """The most probable category of every picture whose shape and texture differ.
+
+    Args:
+        categories: at least those of the pictures; all of them are choices.
+        progress: is told how many pictures of how many are done.
+
+    Raises:
+        UserError: a category of the pictures is missing, no picture has shape and texture of two
+            categories, or one cannot be read.
+    """
+    names = list(categories.classes)
+    for picture in pictures:
+        for name in (picture.shape, picture.texture):
+            if name not in names:
+                raise UserError(
+                    f"{picture.path} is of the category {name!r}, which the model "
+                    f"has not{nearest(name, names)}; map it to classes of the model by "
+                    "Categories.read (--categories=FILE.json), {category: [class names]}"
+                )
+    pictures = [picture for picture in pictures if picture.shape != picture.texture]
+    if not pictures:
+        raise UserError("no image has shape and texture of two categories")
+
+    @jax.jit
+    def forward(variables, images):
+        images = classifier.preprocessing.normalize(images)
+        logits = classifier.model.apply(variables, images, train=False)
+        # A sigmoid of one output is the softmax of the two logits that stand for it.
+        softmax = classifier.activation == "softmax" or logits.shape[-1] == 1
+        probabilities = jax.nn.softmax(class_logits(logits)) if softmax else jax.nn.sigmoid(logits)
+        return jnp.where(finite_rows(logits)[:, None], probabilities, jnp.nan)
+
+    decided = []
+    for start in range(0, len(pictures), batch_size):
+        progress(start, len(pictures))
+        block = pictures[start : start + batch_size]
+        images = np.stack(
+            [
+                classifier.preprocessing(classifier.preprocessing.decode(picture.path))
+                for picture in block
+            ]
+        )
+        padding = np.zeros((batch_size - len(block), *images.shape[1:]), np.uint8)
+        probabilities = forward(classifier.variables, jnp.concatenate([images, padding]))
+        of_categories = categories.probabilities(probabilities[: len(block)])
+        finite = np.isfinite(of_categories).all(axis=1)
+        decided.append(np.where(finite, of_categories.argmax(axis=1), NO_ANSWER))
+    progress(len(pictures), len(pictures))
+    return Decisions(
+        tuple(names),
+        np.array([names.index(picture.shape) for picture in pictures]),
+        np.array([names.index(picture.texture) for picture in pictures]),
+        np.concatenate(decided),
+    )
+
+
+def _share(one: int, other: int) -> float | None:
+    return one / (one + other) if one + other else None

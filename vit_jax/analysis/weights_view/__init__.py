@@ -1,0 +1,1 @@
+"""Learned parameters as figures: positions, filters, features, nearest neighbours."""

@@ -1,0 +1,337 @@
+"""Every picture of what a model has learned, as far as it has what a picture shows.
+
+    subject = open_subject("runs/digits")
+    for name, figure in draw("positions", subject).figures.items(): ...
+
+A part which a model has not, or for which there are no pictures, raises `NotThere` with the reason.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int, UInt8
+from matplotlib.figure import Figure
+
+from vit_jax.analysis.receptive_field.measure import (
+    effective_receptive_fields,
+    extent,
+    layer_names,
+    layer_steps,
+    region,
+)
+from vit_jax.analysis.representations.features import check_features, sample
+from vit_jax.analysis.weights_view.plots import (
+    draw_biases,
+    draw_features,
+    draw_filters,
+    draw_neighbours,
+    draw_positions,
+    draw_receptive_fields,
+    some_of,
+)
+from vit_jax.analysis.weights_view.tables import (
+    bias_tables,
+    first_kernel,
+    nearest_neighbours,
+    patch_filters,
+    projections,
+    vector_tables,
+)
+from vit_jax.data import Preprocessing, Source
+from vit_jax.errors import BadPicture, UserError, nearest
+from vit_jax.inference import Classifier, load
+from vit_jax.training.open_run import reopen
+
+_QUERIES, _NEIGHBOURS = 6, 6
+_FIELD_PICTURES = 32  # enough for a mean; gradients cost some forward passes for each layer
+_MOST_LAYERS = 6
+
+
+class NotThere(UserError):
+    """What a picture would show is not in the model, or there are no data for it."""
+
+
+class Pictures(NamedTuple):
+    """Preprocessed pictures.
+
+    images: uint8. labels: class indices; None where a picture may have several. names: of classes.
+    total: how many there are to take from.
+    """
+
+    images: UInt8[np.ndarray, "pictures height width channels"]
+    labels: Int[np.ndarray, " pictures"] | None
+    names: tuple[str, ...]
+    total: int
+
+
+@dataclass
+class Subject:
+    """A model to be looked at.
+
+    name: for titles. pictures: None where there are none, and then `why_none` says why. seed: of
+    what is drawn by chance. beside: other models by their names, each with pictures of its size;
+    their receptive fields are put beside.
+    """
+
+    classifier: Classifier
+    name: str
+    pictures: Pictures | None = None
+    why_none: str = "there are no pictures"
+    seed: int = 0
+    beside: dict[str, tuple[Classifier, Pictures]] = field(default_factory=dict)
+
+    @functools.cached_property
+    def features(self) -> Float[np.ndarray, "pictures width"]:
+        """The pooled features of the pictures. Raises NotThere where there are none."""
+        return pooled_features(self.classifier, self.need_pictures().images)
+
+    def need_pictures(self) -> Pictures:
+        """The pictures. Raises NotThere where there are none."""
+        if self.pictures is None:
+            raise NotThere(self.why_none)
+        return self.pictures
+
+
+class Drawn(NamedTuple):
+    """Figures by the names of their files, and a sentence with the numbers in them."""
+
+    figures: dict[str, Figure]
+    sentence: str
+
+
+def open_subject(
+    run: str,
+    checkpoint: int | str = "last",
+    *,
+    raw: bool = False,
+    dataset: str = "",
+    split: str = "test",
+    count: int = 500,
+    seed: int = 0,
+    beside: str = "",
+) -> Subject:
+    """A run and pictures to look at it with.
+
+    Args:
+        run: its folder. Weights that were converted have no data, and so no pictures without
+            `dataset`; nor has a run whose data are no longer there.
+        checkpoint, raw: as `vit_jax.load` takes them.
+        dataset, split: as `reopen` takes them.
+        count: how many pictures to take, drawn by `seed`.
+        beside: another run, whose receptive fields are put beside.
+
+    Raises:
+        UserError: no such run, checkpoint or split, or no such `dataset`.
+    """
+    names = [Path(path).resolve().name for path in (run, beside) if path]
+    if len(set(names)) < len(names):  # runs of one name in two folders
+        names = [run, beside]
+    subject = Subject(load(run, checkpoint, raw=raw), names[0], seed=seed)
+    other = load(beside, raw=raw) if beside else None
+    try:
+        reopened = reopen(run, dataset, split)
+    except UserError as error:
+        if dataset:
+            raise
+        subject.why_none = str(error)
+        return subject
+    source = reopened.source(split)
+    subject.pictures = read_pictures(source, subject.classifier.preprocessing, count, seed)
+    if other:
+        theirs = read_pictures(source, other.preprocessing, count, seed)
+        subject.beside[names[1]] = (other, theirs)
+    return subject
+
+
+def read_parts(text: str) -> list[str]:
+    """Names of parts with commas between; all of an empty text. Raises UserError for no part."""
+    parts = [part.strip() for part in text.split(",")] if text else list(PARTS)
+    for part in parts:
+        if part not in PARTS:
+            hint = nearest(part, PARTS) or f"; write some of {', '.join(PARTS)}"
+            raise UserError(f"there is no part {part!r}{hint}")
+    return parts
+
+
+def read_pictures(
+    source: Source, preprocessing: Preprocessing, count: int, seed: int = 0
+) -> Pictures:
+    """Some pictures of a source as `sample` draws them; those that are damaged are left out.
+
+    Raises UserError where none can be read.
+    """
+    chosen, images, labels = sample(source, count, seed), [], []
+    for index in range(len(chosen)):
+        try:
+            example = chosen[index]
+        except BadPicture:
+            continue
+        images.append(preprocessing(example["image"]))
+        labels.append(example["label"])
+    if not images:
+        raise UserError(f"no picture of {source.name} {source.split} can be read")
+    classes = None if source.multi_label else np.array(labels)
+    return Pictures(np.stack(images), classes, source.class_names, len(source))
+
+
+def pooled_features(
+    classifier: Classifier, images: UInt8[np.ndarray, "pictures h w c"], batch_size: int = 64
+) -> Float[np.ndarray, "pictures width"]:
+    """What enters the head for each picture; of a model without pooling the mean of its tokens."""
+    check_features(classifier.model)
+
+    @jax.jit
+    def forward(variables, images):
+        images = classifier.preprocessing.normalize(images)
+        pooled = classifier.model.apply(variables, images, method="features").pooled
+        return pooled if pooled.ndim == 2 else pooled.mean(axis=1)
+
+    batches = [
+        np.asarray(forward(classifier.variables, images[start : start + batch_size]), np.float32)
+        for start in range(0, len(images), batch_size)
+    ]
+    return np.concatenate(batches)
+
+
+def draw(part: str, subject: Subject) -> Drawn:
+    """The figures of a part. Raises NotThere where the model or the data have it not."""
+    return PARTS[part](subject)
+
+
+def parts_of(subject: Subject) -> list[str]:
+    """The parts that can be drawn of a model with the pictures at hand."""
+    model, variables = subject.classifier.model, subject.classifier.variables
+    has = {
+        "positions": bool(vector_tables(model, variables) or bias_tables(model, variables)),
+        "filters": _kernel(subject) is not None,
+        "features": subject.pictures is not None and subject.pictures.labels is not None,
+        "receptive_fields": subject.pictures is not None,
+    }
+    has["neighbours"] = has["features"]
+    return [part for part in PARTS if has[part]]
+
+
+def _draw_positions(subject: Subject) -> Drawn:
+    model, variables = subject.classifier.model, subject.classifier.variables
+    vectors, biases = vector_tables(model, variables), bias_tables(model, variables)
+    if not vectors and not biases:
+        kind = getattr(model, "positions", None)
+        reason = {
+            "rotary": "rotary positions turn queries and keys by fixed angles, there is no table",
+            "none": "the model has no positions",
+        }
+        raise NotThere(reason.get(kind, f"{type(model).__name__} has no position tables"))
+    figures = {}
+    for number, (name, table) in enumerate(vectors.items()):
+        suffix = f"_{number}" if len(vectors) > 1 else ""
+        figures[f"positions{suffix}"] = draw_positions(table, f"{subject.name}: {name}")
+    if biases:
+        figures["position_biases"] = draw_biases(biases, f"{subject.name}: position biases")
+    what = [f"{name} {t.grid[0]} x {t.grid[1]}" for name, t in vectors.items()]
+    what += [f"biases of {len(biases)} blocks"] * bool(biases)
+    return Drawn(figures, ", ".join(what))
+
+
+def _draw_filters(subject: Subject) -> Drawn:
+    kernel = _kernel(subject)
+    if kernel is None:
+        raise NotThere(f"{type(subject.classifier.model).__name__} has no first convolution")
+    explained = patch_filters(kernel, 10).explained
+    sentence = (
+        f"{kernel.shape[-1]} filters; {len(explained)} principal components explain "
+        f"{100 * explained.sum():.1f} % of their variance"
+    )
+    return Drawn({"filters": draw_filters(kernel, subject.name)}, sentence)
+
+
+def _draw_features(subject: Subject) -> Drawn:
+    pictures, labels = _labelled(subject)
+    planes = projections(subject.features, subject.seed)
+    title = f"{subject.name}: pooled features of {len(labels):,} of {pictures.total:,} pictures"
+    shares = " and ".join(f"{100 * share:.1f} %" for share in planes["PCA"].explained)
+    return Drawn(
+        {"features": draw_features(planes, labels, pictures.names, title)},
+        f"{len(labels):,} pictures by {', '.join(planes)}; the axes of PCA explain {shares}",
+    )
+
+
+def _draw_neighbours(subject: Subject) -> Drawn:
+    pictures, labels = _labelled(subject)
+    if len(labels) < 2:
+        raise NotThere("a single picture has no neighbours")
+    found = nearest_neighbours(subject.features, count=min(_NEIGHBOURS, len(labels) - 1))
+    same = 100 * (labels[found.numbers[:, 0]] == labels).mean()
+    queries = _of_different_classes(labels, subject.seed)[:_QUERIES]
+    sentence = (
+        f"the nearest neighbour has the same class in {same:.1f} % of {len(labels):,} pictures"
+    )
+    figure = draw_neighbours(
+        pictures.images,
+        queries,
+        found,
+        labels,
+        pictures.names,
+        f"{subject.name}: {sentence}",
+    )
+    return Drawn({"neighbours": figure}, sentence)
+
+
+def _draw_receptive_fields(subject: Subject) -> Drawn:
+    ours = {subject.name: (subject.classifier, subject.need_pictures())}
+    fields, regions, sentences = {}, {}, []
+    for name, (classifier, pictures) in {**ours, **subject.beside}.items():
+        rng = np.random.default_rng(subject.seed)
+        chosen = rng.permutation(len(pictures.images))[:_FIELD_PICTURES]
+        images = classifier.preprocessing.normalize(pictures.images[chosen])
+        model, variables = classifier.model, classifier.variables
+        layers = some_of(layer_names(model, variables, images), _MOST_LAYERS)
+        fields[name] = effective_receptive_fields(
+            model, variables, images, layers, seed=subject.seed
+        )
+        known = layer_steps(model, images.shape[1:3])
+        regions[name] = {n: region(model, n, images.shape[1:3]) for n in layers if n in known}
+        first, last = (extent(fields[name][layer]).half_side for layer in (layers[0], layers[-1]))
+        sentences.append(
+            f"{name} has half of its gradient within {first:.0f} px in {layers[0]} and within "
+            f"{last:.0f} px in {layers[-1]}"
+        )
+    figure = draw_receptive_fields(fields, regions)
+    return Drawn({"receptive_fields": figure}, "; ".join(sentences))
+
+
+PARTS: dict[str, Callable[[Subject], Drawn]] = {
+    "positions": _draw_positions,
+    "filters": _draw_filters,
+    "features": _draw_features,
+    "neighbours": _draw_neighbours,
+    "receptive_fields": _draw_receptive_fields,
+}
+
+
+def _labelled(subject: Subject) -> tuple[Pictures, Int[np.ndarray, " pictures"]]:
+    """The pictures and their classes. Raises NotThere where a picture may have several."""
+    pictures = subject.need_pictures()
+    if pictures.labels is None:
+        raise NotThere("the pictures have several labels each, so no class to be coloured by")
+    return pictures, pictures.labels
+
+
+def _of_different_classes(
+    labels: Int[np.ndarray, " pictures"], seed: int
+) -> Int[np.ndarray, " pictures"]:
+    """All pictures in an order of chance, but first one of each class, then a second of each."""
+    order = np.random.default_rng(seed).permutation(len(labels))
+    of_class = [(labels[order[:i]] == labels[order[i]]).sum() for i in range(len(order))]
+    return order[np.argsort(of_class, kind="stable")]
+
+
+def _kernel(subject: Subject) -> Float[np.ndarray, "height width channels out"] | None:
+    try:
+        return first_kernel(subject.classifier.params)
+    except UserError:
+        return None

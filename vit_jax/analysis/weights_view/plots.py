@@ -1,0 +1,335 @@
+"""Pictures of what a network has learned: positions, filters, features, neighbours, fields.
+
+Each function takes arrays, as `learned` and `receptive_field` give them, and returns a figure.
+Names of classes are drawn as they are, whatever signs they have, and cut where they are long.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float, Int, UInt8
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from vit_jax.analysis.figures import show_picture
+from vit_jax.analysis.receptive_field.measure import extent
+from vit_jax.analysis.weights_view.tables import (
+    Neighbours,
+    Projection,
+    Table,
+    patch_filters,
+    position_similarity,
+    position_spectrum,
+)
+
+MOST_NAMED_CLASSES = 18  # more colours than that nobody tells apart
+_MOST_MAPS = 8  # along a side of the grid of similarities
+_MOST_LAYERS = 6  # side by side
+_MOST_HEADS = 12
+_LONGEST_NAME = 20
+_GAP = (0.69, 0.77, 0.87)  # between filters: neither grey nor white
+
+
+def draw_positions(table: Table, title: str) -> Figure:
+    """How alike the vectors of positions are, and the frequencies that they hold.
+
+    On the left every small map is that of one patch: the cosine between its position and those of
+    all patches (ViT paper, figure 7, in the middle). Of large grids some patches are shown. On the
+    right the power spectrum over the grid, without the mean.
+
+    Args:
+        table: of vectors, `(1, rows, width)`.
+    """
+    height, width = table.grid
+    similar = position_similarity(table.rows, table.grid, table.prefix)
+    rows, columns = (some_of(range(side), _MOST_MAPS) for side in table.grid)
+    figure = Figure(figsize=(12, 5.6), layout="constrained")
+    figure.suptitle(f"{title}, {height} x {width} patches", parse_math=False)
+    left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
+    maps = [similar[row, column] for row in rows for column in columns]
+    shown = left.imshow(_mosaic(maps, len(columns)), vmax=1, interpolation="nearest")
+    left.set_xticks(np.arange(len(columns)) * (width + 1) + (width - 1) / 2, columns)
+    left.set_yticks(np.arange(len(rows)) * (height + 1) + (height - 1) / 2, rows)
+    left.set(xlabel="column of the patch", ylabel="row of the patch", title="similarity to all")
+    figure.colorbar(shown, ax=left, label="cosine similarity", shrink=0.85)
+    spectrum = position_spectrum(table.rows, table.grid, table.prefix)
+    edges = (
+        -(width // 2) - 0.5,
+        width - width // 2 - 0.5,
+        height - height // 2 - 0.5,
+        -(height // 2) - 0.5,
+    )
+    shown = right.imshow(100 * spectrum, cmap="magma", extent=edges, interpolation="nearest")
+    right.set(
+        xlabel="waves across the picture",
+        ylabel="waves down the picture",
+        title="Fourier spectrum",
+    )
+    _whole_numbers(right)
+    figure.colorbar(shown, ax=right, label="share of the power (%)", shrink=0.85)
+    return figure
+
+
+def draw_biases(tables: Mapping[str, Table], title: str = "relative position biases") -> Figure:
+    """What attention adds for each offset between two patches: a row a block, a column a head.
+
+    The middle of a map is a patch's attention to itself; what lies right of it is for keys on the
+    right of the query. Of many blocks and heads some are shown, all on one scale.
+    """
+    names = some_of(list(tables), _MOST_LAYERS)
+    heads = {name: some_of(range(tables[name].rows.shape[-1]), _MOST_HEADS) for name in names}
+    columns = max(map(len, heads.values()))
+    figure = Figure(
+        figsize=(max(5.0, 1.5 * columns + 2.2), 1.0 + 1.6 * len(names)), layout="constrained"
+    )
+    figure.suptitle(title)
+    axes = figure.subplots(len(names), columns, squeeze=False)
+    limit = max(np.abs(tables[name].rows[tables[name].prefix :]).max() for name in names)
+    for row, name in zip(axes, names, strict=True):
+        table = tables[name]
+        # Rows are offsets query - key; turned round they are where the key lies.
+        maps = table.rows[table.prefix :].reshape(*table.grid, -1)[::-1, ::-1]
+        reach = [side // 2 + 0.5 for side in table.grid]
+        for panel in row:
+            panel.set_axis_off()
+        for panel, head in zip(row, heads[name], strict=False):
+            panel.set_axis_on()
+            shown = panel.imshow(
+                maps[..., head],
+                cmap="RdBu_r",
+                vmin=-limit,
+                vmax=limit,
+                extent=(-reach[1], reach[1], reach[0], -reach[0]),
+            )
+            panel.set_title(f"head {head}", fontsize=8)
+            _whole_numbers(panel)
+            panel.tick_params(labelsize=6)
+        row[0].set_ylabel(name.replace("/", "\n"), fontsize=8)
+    figure.colorbar(shown, ax=axes, label="added to the logits", shrink=0.85)
+    return figure
+
+
+def draw_filters(
+    kernel: Float[np.ndarray, "height width channels out"], title: str, count: int = 28
+) -> Figure:
+    """Filters that see the picture, their principal components, and what those explain.
+
+    Each is scaled by itself, with 0 in the middle between dark and bright; three channels are red,
+    green and blue, any other number is shown by its mean.
+
+    Args:
+        count: of filters, the strongest, and of components (ViT paper, figure 7, on the left).
+    """
+    height, width, channels, out = kernel.shape
+    strongest = np.argsort(-np.linalg.norm(kernel.reshape(-1, out), axis=0), kind="stable")
+    filters = [kernel[..., number] for number in strongest[:count]]
+    found = patch_filters(kernel, height * width * channels)
+    figure = Figure(figsize=(13, 4.6), layout="constrained")
+    figure.suptitle(
+        f"{title}: {out} filters of {height} x {width} pixels, {channels} "
+        f"channel{'s' * (channels > 1)}"
+    )
+    left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1, 0.8))
+    components = found.components[:count]
+    greys = colormaps["gray"].with_extremes(bad=_GAP)
+    for panel, shown, what in (
+        (left, filters, f"the {len(filters)} strongest filters"),
+        (middle, components, f"the first {len(components)} principal components"),
+    ):
+        tiles = [_as_picture(one) for one in shown]
+        columns = min(7, len(tiles))
+        panel.imshow(_mosaic(tiles, columns, _GAP), cmap=greys, interpolation="nearest")
+        panel.set_title(what)
+        panel.set_axis_off()
+    share = 100 * found.explained
+    numbers = np.arange(1, len(share) + 1)
+    right.bar(numbers[:count], share[:count], color="tab:blue", label="each")
+    right.plot(numbers[:count], share.cumsum()[:count], "k.-", label="all so far")
+    right.set(xlabel="principal component", ylabel="variance of the filters (%)", ylim=(0, 103))
+    right.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    right.grid(alpha=0.3)
+    right.legend(loc="center right")
+    return figure
+
+
+def draw_features(
+    planes: Mapping[str, Projection],
+    labels: Int[np.ndarray, " pictures"],
+    names: Sequence[str],
+    title: str = "",
+) -> Figure:
+    """Pictures as points, coloured by class: one panel for each way to lay them in a plane.
+
+    Of more than 18 classes those with the most pictures have a colour and a name, all others are
+    grey.
+    """
+    classes, counts = np.unique(labels, return_counts=True)
+    most = classes[np.argsort(-counts, kind="stable")]
+    many = len(most) > MOST_NAMED_CLASSES
+    named = np.sort(most[: MOST_NAMED_CLASSES - 1] if many else most)
+    palette = _colours(len(named))
+    figure = Figure(figsize=(4.6 * len(planes) + 2.6, 4.9), layout="constrained")
+    figure.suptitle(title, parse_math=False)
+    panels = figure.subplots(1, len(planes), squeeze=False)[0]
+    for panel, (way, plane) in zip(panels, planes.items(), strict=True):
+        rest = ~np.isin(labels, named)
+        panel.scatter(*plane.points[rest].T, s=8, color="lightgray")
+        for number, color in zip(named, palette, strict=False):
+            panel.scatter(*plane.points[labels == number].T, s=10, color=color, alpha=0.8)
+        panel.set_title(way)
+        if plane.explained is None:
+            panel.set(xticks=[], yticks=[], xlabel="distances far apart mean nothing")
+        else:
+            first, second = (f"{100 * share:.0f} % of the variance" for share in _two(plane))
+            panel.set(xlabel=first, ylabel=second)
+    handles = [
+        Line2D([], [], linestyle="", marker="o", color=color, label=cut_name(names[number]))
+        for number, color in zip(named, palette, strict=False)
+    ]
+    if many:
+        others = f"{len(most) - len(named)} other classes"
+        handles.append(Line2D([], [], linestyle="", marker="o", color="lightgray", label=others))
+    legend = figure.legend(handles=handles, loc="outside right upper", fontsize=9)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    return figure
+
+
+def draw_neighbours(
+    images: UInt8[np.ndarray, "pictures height width channels"],
+    queries: Sequence[int],
+    found: Neighbours,
+    labels: Int[np.ndarray, " pictures"],
+    names: Sequence[str],
+    title: str = "",
+) -> Figure:
+    """Pictures on the left, and to the right of each those whose features are nearest.
+
+    Over each stands its class and the cosine between the features; neighbours of another class
+    than the picture are red.
+
+    Args:
+        found: the neighbours of all pictures.
+    """
+    columns = 1 + found.numbers.shape[1]
+    figure = Figure(figsize=(1.55 * columns + 0.5, 1.95 * len(queries) + 0.5), layout="constrained")
+    figure.suptitle(title, parse_math=False)
+    panels = figure.subplots(len(queries), columns, squeeze=False)
+    for row, query in zip(panels, queries, strict=True):
+        _show(row[0], images[query], cut_name(names[labels[query]]), "tab:blue")
+        shown = zip(row[1:], found.numbers[query], found.similarity[query], strict=True)
+        for panel, number, similarity in shown:
+            wrong = labels[number] != labels[query]
+            name = f"{cut_name(names[labels[number]])}\n{similarity:.3f}"
+            _show(panel, images[number], name, "tab:red" if wrong else "black", frame=wrong)
+    return figure
+
+
+def draw_receptive_fields(
+    models: Mapping[str, Mapping[str, Float[np.ndarray, "height width"]]],
+    regions: Mapping[str, Mapping[str, tuple[slice, slice]]] | None = None,
+) -> Figure:
+    """Measured receptive fields: a row for each model, a column for each of its layers.
+
+    Brightness is the square root of the gradient, relative to the largest. The dashed frame is what
+    the unit can depend on at all. Of many layers some are shown, from the first to the last.
+
+    Args:
+        models: fields of layers, by the names of models.
+        regions: what their units can see, by the same names, where that is known.
+    """
+    columns = min(_MOST_LAYERS, max(map(len, models.values())))
+    figure = Figure(figsize=(2.25 * columns + 1.1, 2.95 * len(models) + 0.3), layout="constrained")
+    grid = figure.subplots(len(models), columns, squeeze=False)
+    for row, (model, fields) in zip(grid, models.items(), strict=True):
+        layers = some_of(list(fields), columns)
+        for panel in row[len(layers) :]:
+            panel.set_axis_off()
+        for panel, layer in zip(row, layers, strict=False):
+            field = fields[layer]
+            scale = PowerNorm(0.5, vmin=0, vmax=1)
+            shown = panel.imshow(field / field.max(), norm=scale, cmap="magma")
+            numbers = extent(field)
+            panel.set_title(f"{layer}\nhalf within {numbers.half_side:.0f} px", fontsize=9)
+            panel.set(xticks=[], yticks=[])
+            if regions and layer in regions.get(model, {}):
+                _frame(panel, regions[model][layer])
+        height, width = field.shape
+        row[0].set_ylabel(f"{cut_name(model)}\n{height} x {width} px", parse_math=False)
+    label = "gradient, relative to the largest"
+    figure.colorbar(shown, ax=grid, label=label, shrink=0.85, ticks=(0, 0.01, 0.1, 0.25, 0.5, 1))
+    return figure
+
+
+# ------------------------------------------------------------------------------------------- pieces
+
+
+def some_of(items: Sequence, most: int) -> list:
+    """At most so many of some items, evenly spaced, the first and the last among them."""
+    count = min(most, len(items))
+    return [items[round(i * (len(items) - 1) / max(1, count - 1))] for i in range(count)]
+
+
+def cut_name(name: str, longest: int = _LONGEST_NAME) -> str:
+    """A name that fits beside a picture; of a long one the beginning and the end."""
+    begin = (longest - 1) // 2
+    return name if len(name) <= longest else f"{name[: longest - 1 - begin]}…{name[-begin:]}"
+
+
+def _mosaic(
+    tiles: Sequence[np.ndarray], columns: int, gap: tuple[float, ...] | None = None
+) -> np.ndarray:
+    """Pictures of one size side by side, with a line between them; `gap` is its colour in RGB."""
+    rows = -(-len(tiles) // columns)
+    height, width, *channels = tiles[0].shape
+    blank = gap if channels else np.nan
+    whole = np.full((rows * (height + 1) - 1, columns * (width + 1) - 1, *channels), blank)
+    for number, tile in enumerate(tiles):
+        top, left = (number // columns) * (height + 1), (number % columns) * (width + 1)
+        whole[top : top + height, left : left + width] = tile
+    return whole
+
+
+def _colours(count: int) -> Sequence[tuple[float, float, float]]:
+    """Colours that can be told apart, and from grey where there are more than ten."""
+    if count <= 10:
+        return colormaps["tab10"].colors
+    twenty = colormaps["tab20"].colors
+    return (*twenty[:14], *twenty[16:])
+
+
+def _whole_numbers(panel: Axes) -> None:
+    """Ticks at whole numbers only."""
+    for axis in (panel.xaxis, panel.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def _as_picture(filter_: Float[np.ndarray, "height width channels"]) -> np.ndarray:
+    """A filter from 0 to 1 with its zero at 0.5, in colour where it has three channels."""
+    if filter_.shape[-1] != 3:
+        filter_ = filter_.mean(axis=-1)
+    return 0.5 + filter_ / (2 * max(np.abs(filter_).max(), np.finfo(np.float64).tiny))
+
+
+def _two(plane: Projection) -> tuple[float, float]:
+    """The shares of both axes, 0 for one that is not there."""
+    return tuple(np.pad(plane.explained, (0, 2))[:2])
+
+
+def _show(panel: Axes, image: np.ndarray, title: str, color: str, frame: bool = False) -> None:
+    show_picture(panel, image, limits=(0, 255))
+    panel.set_title(title, fontsize=8, color=color, parse_math=False)
+    for side in panel.spines.values():
+        side.set(visible=frame, color=color, linewidth=2.5)
+
+
+def _frame(panel: Axes, seen: tuple[slice, slice]) -> None:
+    rows, columns = seen
+    corner = (columns.start - 0.5, rows.start - 0.5)
+    size = (columns.stop - columns.start, rows.stop - rows.start)
+    panel.add_patch(Rectangle(corner, *size, fill=False, color="cyan", linestyle="--"))

@@ -1,0 +1,128 @@
+"""Two commands that use a trained model: `evaluate` and `convert`."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from vit_jax.commands.options import (
+    AsJson,
+    Checkpoint,
+    Dataset,
+    Raw,
+    Run,
+    Split,
+    parse_checkpoint,
+    parse_sides,
+)
+from vit_jax.commands.output import in_words, print_per_class
+from vit_jax.errors import UserError
+from vit_jax.progress import Show, progress_bars
+from vit_jax.text import tell, to_json
+
+
+def evaluate(
+    run: Run,
+    data: Annotated[
+        str, typer.Argument(help="Other data, folder:PATH or csv:PATH; the same as --dataset.")
+    ] = "",
+    split: Split = "test",
+    dataset: Dataset = "",
+    checkpoint: Checkpoint = "last",
+    raw: Raw = False,
+    per_class: Annotated[
+        bool, typer.Option("--per-class", help="Recall and precision of every class.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate a trained model on the data of its own configuration, or on others."""
+    if data and dataset:
+        raise UserError(f"the data are named twice, {data} and --dataset={dataset}; name them once")
+    from vit_jax.evaluation.metrics import nonfinite_warning
+    from vit_jax.training.evaluate import evaluate as evaluate_batches
+    from vit_jax.training.open_run import reopen
+
+    reopened = reopen(run, data or dataset, split)
+    experiment, source = reopened.experiment, reopened.source(split)
+    variables, step = reopened.run.read_variables(parse_checkpoint(checkpoint), raw=raw)
+    with progress_bars("images") as show:
+        batches = _watched(experiment.eval_batches(source), len(source), show)
+        classes = len(experiment.record.class_names)
+        metrics, predictions = evaluate_batches(
+            experiment.eval_step(), variables, batches, experiment.mesh, classes
+        )
+    unreadable = experiment.bad_pictures.summary()
+    rows = predictions.per_class(source.class_names) if per_class else []
+    if as_json:
+        classes = {"classes": [dataclasses.asdict(row) for row in rows]} if per_class else {}
+        line = {"run": run, "step": step, "split": split, **metrics, **classes}
+        print(to_json(line))
+    else:
+        metric, value = in_words(metrics)
+        tell(f"{run}, step {step}, {split}: {metric} {value}, loss {metrics['loss']:.4f}")
+        print_per_class(rows)
+    for warning in (unreadable, nonfinite_warning(metrics, split)):
+        if warning:
+            tell(f"warning: {warning}", error=True)
+
+
+def _watched(batches: Iterator[dict[str, Any]], total: int, show: Show) -> Iterator[dict[str, Any]]:
+    """Yield the batches, and show how many of all images have been evaluated."""
+    done = 0
+    for batch in batches:
+        yield batch
+        done = min(done + len(batch["mask"]), total)
+        show("evaluated", done, total)
+
+
+def convert(
+    source: Annotated[
+        str, typer.Argument(help="Weights: a file or folder, hf://OWNER/NAME, https://..., a run.")
+    ],
+    folder: Annotated[str, typer.Argument(help="Folder to write; empty or not there yet.")],
+    to: Annotated[
+        str, typer.Option(help="run (a run folder of ours), timm or huggingface.")
+    ] = "run",
+    origin: Annotated[
+        str, typer.Option(help="Whose weights, where several have such files: timm, deit, clip...")
+    ] = "",
+    heads: Annotated[
+        int, typer.Option(min=0, help="Heads of attention, where nothing says it.")
+    ] = 0,
+    file_size: Annotated[
+        str, typer.Option(help="HEIGHTxWIDTH that the position table is made for, if no square.")
+    ] = "",
+    image_size: Annotated[
+        str, typer.Option(help="HEIGHTxWIDTH to resize positions to; default: as they are.")
+    ] = "",
+    part: Annotated[
+        str, typer.Option(help="Which weights of a file with several, such as model_ema.")
+    ] = "",
+    class_names: Annotated[
+        str, typer.Option(help="Text file with the names of the outputs, one a line.")
+    ] = "",
+    background_first: Annotated[
+        bool, typer.Option("--background-first", help="Output 0 is for no class of that list.")
+    ] = False,
+) -> None:
+    """Turn published weights into a run folder, or a model into files of timm or Hugging Face."""
+    from vit_jax.inference import convert as convert_weights
+    from vit_jax.weights.formats import Asked
+
+    asked = Asked(origin or None, heads or None, parse_sides("file-size", file_size))
+    size = parse_sides("image-size", image_size)
+    record = convert_weights(
+        source,
+        folder,
+        to,
+        asked,
+        part=part or None,
+        image_size=size,
+        class_names=class_names or None,
+        background_first=background_first,
+    )
+    tell(f"{folder} holds {record.name}, {record.origin}.")
+    if to == "run":
+        tell(f"classify  python -m vit_jax predict {folder} PICTURE.png")
+        tell(f"fine-tune python -m vit_jax train --config=finetune --config.init_from={folder}")

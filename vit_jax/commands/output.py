@@ -1,0 +1,179 @@
+"""What commands print: the last screen of a training, metrics in words, tables."""
+
+import dataclasses
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from vit_jax.errors import UserError, nearest, shown
+from vit_jax.text import printable, table_cell, tell
+
+_WIDTH_OF_PIPES = 160
+_WIDEST = 10_000
+_MOST_CLASSES = 1000  # rows of the table of classes
+_WEAKEST = 30
+
+if TYPE_CHECKING:  # a list of keys is printed without JAX
+    from vit_jax.evaluation.metrics import ClassRow
+    from vit_jax.runs import RunFolder
+
+
+def print_last_screen(run: "RunFolder", result: Mapping[str, Any]) -> None:
+    """Where everything is, and what to type next."""
+    figures = ", ".join(sorted(path.name for path in run.figures.glob("*.png")))
+    metric, value = in_words(result)
+    rows = {
+        f"test {metric}": value,
+        "checkpoints": f"{run.checkpoints} (steps {', '.join(map(str, run.steps()))})",
+        "metrics": f"{run.metrics_file}, and for TensorBoard {run.tensorboard}",
+        "figures": f"{run.figures} ({figures})",
+        "report": f"{run.report_file}, all of this on one page",
+        "classify": f"python -m vit_jax predict {shlex.quote(str(run.path))} PICTURE.png",
+        "evaluate": f"python -m vit_jax evaluate {shlex.quote(str(run.path))}",
+        "in Python": f'import vit_jax; classifier = vit_jax.load("{run.path}")',
+    }
+    for name, value in rows.items():
+        tell(f"{name:>14}  {value}")
+
+
+def in_words(metrics: Mapping[str, Any]) -> tuple[str, str]:
+    """Name and value of the metric that counts, with what it was counted on."""
+    examples = f"{metrics['examples']:,}"
+    if "accuracy" not in metrics:
+        mean = f"{100 * metrics['mean_average_precision']:.2f} %"
+        return "mAP", f"{mean} (mean average precision on {examples} pictures)"
+    right = round(metrics["accuracy"] * metrics["examples"])
+    return "accuracy", f"{100 * metrics['accuracy']:.2f} % ({right:,} of {examples})"
+
+
+def print_keys(words: Sequence[str] = ()) -> None:
+    """Keys of the configuration with their defaults, meanings and legal values.
+
+    A line for each where the output is no terminal, so that it can be searched.
+
+    Args:
+        words: only keys that have one of these in their name, meaning or legal values, or for which
+            it is the short name of others.
+
+    Raises:
+        UserError: no key has.
+    """
+    from vit_jax.config.aliases import find_keys
+
+    found = find_keys(words)
+    if not found:
+        raise UserError(f"no key has {' or '.join(map(shown, words))} in it; --keys lists all")
+    rows = [
+        (f"--config.{path}", repr(key.default), key.meaning, key.legal.describe())
+        for path, key in found.items()
+    ]
+    print_rows(("key", "default", "meaning", "legal values"), rows)
+
+
+def print_per_class(rows: Sequence["ClassRow"]) -> None:
+    """Recall, precision and the like of every class; nothing where there are no rows."""
+    if not rows:
+        return
+    headings = [name for name in dataclasses.asdict(rows[0]) if name not in ("name", "examples")]
+    headings = [name for name in headings if any(getattr(row, name) is not None for row in rows)]
+    titles = ("class", "examples", *(heading.replace("_", " ") for heading in headings))
+    if len(rows) > _MOST_CLASSES and Console().is_terminal:
+        there = sorted((row for row in rows if row.examples), key=lambda row: row.recall)
+        tell(f"the {_WEAKEST} of {len(rows):,} classes that are found least; --json has all")
+        rows = there[:_WEAKEST]
+    if len(rows) > _MOST_CLASSES:  # lines, since rich takes minutes for a table of so many
+        return print_rows(titles, [titles, *(_class_cells(row, headings) for row in rows)])
+    table = Table(titles[0])
+    for title in titles[1:]:
+        table.add_column(title, justify="right")
+    for row in rows:
+        table.add_row(*map(table_cell, _class_cells(row, headings)))
+    print_table(table)
+
+
+def _class_cells(row: "ClassRow", headings: Sequence[str]) -> list[str]:
+    shares = [getattr(row, heading) for heading in headings]
+    cells = ["-" if share is None else f"{100 * share:.2f} %" for share in shares]
+    return [printable(row.name), f"{row.examples:,}", *cells]
+
+
+def print_published(patterns: Sequence[str], as_json: bool = False) -> None:
+    """The published checkpoints whose names match a shell pattern, with their addresses whole."""
+    from vit_jax.weights.zoo import PUBLISHED, list_published
+
+    names: dict[str, None] = {}
+    for pattern in patterns:
+        found = list_published(pattern)
+        if not found:
+            hint = nearest(pattern.strip("*"), PUBLISHED) or "; see models --pretrained"
+            raise UserError(f"no published checkpoint is called {pattern!r}{hint}")
+        names |= dict.fromkeys(found)
+    checkpoints = [PUBLISHED[name] for name in names]
+    if as_json:
+        rows = [
+            dataclasses.asdict(one) | {"image_size": one.image_size, "fields": dict(one.fields)}
+            for one in checkpoints
+        ]
+        return print(json.dumps(rows))
+    headings = ("parameters", "pixels", "ImageNet-1k top-1", "measured", "where", "reported by")
+    print_rows(
+        ("checkpoint", *headings),
+        [
+            (
+                one.name,
+                f"{one.parameters:,}",
+                str(one.image_size),
+                "" if one.top1 is None else f"{one.top1} %",
+                one.measured,
+                one.where,
+                one.source,
+            )
+            for one in checkpoints
+        ],
+        whole=("where",),
+    )
+
+
+def print_rows(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], whole: Sequence[str] = ()
+) -> None:
+    """A table on a terminal; else a line for each row, its cells apart by two spaces, none cut.
+
+    Args:
+        headings: of the columns.
+        rows: their cells.
+        whole: headings of columns that, like the first, are never broken over lines.
+    """
+    if not Console().is_terminal:
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            tell("  ".join(cells).rstrip())
+        return
+    table = Table()
+    for heading in headings:
+        kept = heading in whole
+        table.add_column(heading, no_wrap=kept, overflow="ignore" if kept else "fold")
+    for row in rows:
+        table.add_row(*map(table_cell, row))
+    print_table(table)
+
+
+def print_table(table: Table) -> None:
+    """A table whose first column is whole: names are what is searched for and copied.
+
+    Where the output is no terminal, nothing is squeezed at all.
+    """
+    if table.columns:
+        table.columns[0].no_wrap, table.columns[0].overflow = True, "ignore"
+    for column in table.columns[1:]:
+        if column.overflow == "ellipsis":
+            column.overflow = "fold"
+    console, needed = Console(), Console(width=_WIDEST).measure(table)
+    # A terminal wraps a line that is too long; a name that is cut is lost.
+    least = needed.minimum if console.is_terminal else max(_WIDTH_OF_PIPES, needed.maximum)
+    console.print(table) if least <= console.width else Console(width=least).print(table)

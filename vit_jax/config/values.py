@@ -1,0 +1,193 @@
+"""Kinds of legal values of a configuration's keys: each describes itself and converts what it gets.
+
+`convert` gives the value as plain Python and raises ValueError for what is not legal, whatever that
+is: texts of the command line, scalars of numpy, values of a person's own program.
+"""
+
+import math
+import numbers
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vit_jax.config.durations import BOUNDS, FORMS, parse_duration
+from vit_jax.errors import shown
+
+LARGEST_WHOLE = 2**31 - 1
+LARGEST_NUMBER = 3.4028234663852886e38  # of float32, in which everything is computed
+LONGEST_TEXT = 4096  # characters, as of a path on Linux
+
+
+@dataclass(frozen=True)
+class Integer:
+    """A whole number from `low` to `high`, or one of `extra`."""
+
+    low: int = 0
+    extra: tuple[int, ...] = ()
+    high: int = LARGEST_WHOLE
+
+    def describe(self) -> str:
+        also = "".join(f" or {value}" for value in self.extra)
+        most = "" if self.high == LARGEST_WHOLE else f" and at most {self.high:,}"
+        return f"a whole number of at least {self.low}{most}{also}"
+
+    def convert(self, value: Any) -> int:
+        legal = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        if not legal or not (self.low <= value <= self.high or value in self.extra):
+            raise ValueError
+        return int(value)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A real number between `low` and `high`, the ends included."""
+
+    low: float = 0.0
+    high: float = math.inf
+
+    def describe(self) -> str:
+        if self.high == math.inf:
+            return f"a number of at least {self.low:g}"
+        return f"a number between {self.low:g} and {self.high:g}"
+
+    def convert(self, value: Any) -> float:
+        legal = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not legal or not self.low <= value <= self.high:
+            raise ValueError
+        if not -LARGEST_NUMBER <= value <= LARGEST_NUMBER:
+            raise ValueError("float32 holds numbers up to 3.4e38")
+        return float(value)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """One number, or one for each channel of the pictures."""
+
+    def describe(self) -> str:
+        return "one number, or one for each channel, such as (0.485, 0.456, 0.406)"
+
+    def convert(self, value: Any) -> tuple[float, ...]:
+        if isinstance(value, np.ndarray) and value.ndim == 1:
+            value = value.tolist()
+        values = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+        if not 1 <= len(values) <= 2**16:
+            raise ValueError
+        return tuple(Number(low=-math.inf).convert(number) for number in values)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """True or false."""
+
+    def describe(self) -> str:
+        return "true or false"
+
+    def convert(self, value: Any) -> bool:
+        if not isinstance(value, bool | np.bool_):
+            raise ValueError
+        return bool(value)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few words."""
+
+    options: tuple[str, ...]
+
+    def describe(self) -> str:
+        return "one of " + ", ".join(self.options)
+
+    def convert(self, value: Any) -> str:
+        if not isinstance(value, str) or value not in self.options:
+            raise ValueError
+        return str(value)
+
+
+@dataclass(frozen=True)
+class Text:
+    """Any text; `filled` says that it may not be empty."""
+
+    filled: bool = False
+
+    def describe(self) -> str:
+        return "a text that is not empty" if self.filled else "a text"
+
+    def convert(self, value: Any) -> str:
+        if not isinstance(value, str) or (self.filled and not value):
+            raise ValueError
+        if "\0" in value or len(value) > LONGEST_TEXT:
+            raise ValueError(f"a text has no NUL and at most {LONGEST_TEXT:,} characters")
+        return str(value)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A duration; `zero` says whether none at all is legal too, `empty` whether never is."""
+
+    zero: bool = False
+    empty: bool = False
+
+    def describe(self) -> str:
+        never = "; empty: never" if self.empty else ""
+        more = "" if self.zero else ", more than 0"
+        return f"a duration: {FORMS}{more}; with bounds: {BOUNDS}{never}"
+
+    def convert(self, value: Any) -> str:
+        if self.empty and value == "":
+            return ""
+        duration = parse_duration(value)
+        if duration.amount == 0 and not self.zero:
+            raise ValueError
+        return str(value)
+
+
+@dataclass(frozen=True)
+class Modules:
+    """Dotted names of Python modules, with commas between; a tuple of names is legal as well."""
+
+    def describe(self) -> str:
+        return "names of Python modules such as my_module or my_package.nets, with commas between"
+
+    def convert(self, value: Any) -> str:
+        if isinstance(value, str):
+            value = [name.strip() for name in value.split(",") if name.strip()]
+        if not isinstance(value, Sequence) or isinstance(value, bytes):
+            raise ValueError
+        for name in value:
+            if not isinstance(name, str) or not all(p.isidentifier() for p in name.split(".")):
+                raise ValueError(f"{name!r} is no name of a module")
+        return ",".join(value)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Pairs of a regular expression of parameter paths and a factor of their learning rate."""
+
+    def describe(self) -> str:
+        return (
+            "pairs of a regular expression of parameter paths and a factor of at least 0, "
+            'such as (("head/.*", 10), ("pos_embed", 0))'
+        )
+
+    def convert(self, value: Any) -> tuple[tuple[str, float], ...]:
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            raise ValueError
+        if len(value) == 2 and isinstance(value[0], str):  # (("head/.*", 10)) is a single pair
+            value = (value,)
+        if len(value) > 1_000:
+            raise ValueError("more than 1,000 pairs")
+        return tuple(self._pair(pair) for pair in value)
+
+    @staticmethod
+    def _pair(pair: Any) -> tuple[str, float]:
+        if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+            raise ValueError
+        pattern, factor = pair
+        try:
+            re.compile(Text(filled=True).convert(pattern))
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"{shown(pattern)} is no regular expression: {error}") from error
+        return pattern, Number().convert(factor)

@@ -1,0 +1,335 @@
+"""From a decoded picture to what a model sees: size, channels and pixel statistics.
+
+`Preprocessing` is part of a trained model's record. Training, evaluation, prediction and export
+share one instance, in two halves:
+
+- calling it, on the host: uint8 of any size -> uint8 of the model's size (batches travel as uint8);
+- `normalize`, on the device: uint8 -> float32. It is the only normaliser of the package; floats of
+  0 to 1, which can be differentiated, go through it by `normalize_unit`.
+
+Resizing is Pillow's with anti-aliasing, and the pixels are those of torchvision, timm and the
+processors of transformers that use Pillow, in sizes and offsets too. What becomes of the ratio of
+the sides is up to where the model is from: torchvision and timm keep it and cut out the centre,
+Google and most of Hugging Face squeeze the whole picture into the square. Padding keeps both, the
+ratio and the whole image.
+"""
+
+import dataclasses
+import math
+from numbers import Integral, Real
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, UInt8
+from PIL import Image
+
+from vit_jax.data.images.decoding import Decoding, Picture, decode
+from vit_jax.errors import UserError, nearest
+
+INTERPOLATIONS = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+
+RESIZES = ("cover", "squash", "pad")
+ROUNDINGS = ("nearest", "down")
+
+_MOST_PIXELS = 64  # that are resized for one of the crop; of longer strips only the crop is
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+    """What happens to a picture between decoder and model.
+
+    Attributes:
+      size: (height, width) that the model sees, in pixels.
+      channels: 3 for RGB, 1 for grey; of any other number images must have as many.
+      mean: mean of the pixels on the scale 0 to 1, one number or one per channel.
+      std: their standard deviation, likewise. The defaults map 0 to -1 and 255 to 1.
+      crop: the side of the central crop as a fraction of the resized picture, in (0, 1].
+      interpolation: "bilinear", "bicubic" or "lanczos".
+      resize: "cover" keeps the ratio of the sides and cuts out the centre, "squash" gives them that
+        of `size`, and "pad" fits the whole image in, centred, and fills up with the level nearest
+        to `mean`, which normalises to 0 within half a level; its `crop` is 1.
+      color_management: whether colours are converted to sRGB by the profile of the file.
+      crop_rounding: of the offsets of the central crop, "nearest" (to even) as in torchvision and
+        timm, or "down" as in transformers.
+
+    Raises:
+      UserError: a field has an illegal value.
+    """
+
+    size: tuple[int, int]
+    channels: int = 3
+    mean: tuple[float, ...] = (0.5,)
+    std: tuple[float, ...] = (0.5,)
+    crop: float = 1.0
+    interpolation: str = "bicubic"
+    resize: str = "cover"
+    color_management: bool = False
+    crop_rounding: str = "nearest"
+
+    def __post_init__(self):
+        for field in ("size", "mean", "std"):  # JSON knows lists only
+            value = getattr(self, field)
+            if isinstance(value, list):
+                object.__setattr__(self, field, tuple(value))
+        _check(self)
+
+    def __call__(self, image: UInt8[np.ndarray, "h w c"]) -> UInt8[np.ndarray, "H W C"]:
+        """Resize to cover `size / crop`, to just that, or to fit into `size`; set the channels.
+
+        Args:
+          image: uint8 pixels (h, w, 1) or (h, w, 3), sides of 1 pixel included; (h, w, channels)
+            where channels are neither 1 nor 3.
+
+        Returns:
+          uint8 pixels (*size, channels).
+        """
+        legal = (1, 3) if self.channels in (1, 3) else (self.channels,)
+        if image.ndim != 3 or image.shape[2] not in legal:
+            forms = " or ".join(f"(height, width, {channels})" for channels in legal)
+            raise UserError(
+                f"a picture of shape {image.shape} cannot be preprocessed; its shape must be"
+                f" {forms}: pass it through vit_jax.data.decode, or set data.channels to what the"
+                " images have"
+            )
+        if self.crop == 1.0 and image.shape[:2] == self.size:
+            resized = image
+        elif self.resize == "pad":
+            return self._fit_and_pad(image)
+        else:
+            resized = self._resize_and_crop(image)
+        return to_channels(resized, self.channels)
+
+    def decoding(self, *, fast: bool = False) -> Decoding:
+        """Return how files are decoded for this."""
+        return Decoding(self.channels, self.color_management, fast)
+
+    def decode(self, picture: Picture, *, name: str | None = None) -> UInt8[np.ndarray, "h w c"]:
+        """Decode an image as this wants it: its channels, its colours.
+
+        Raises:
+          BadPicture: it cannot be read; the sentence names it and the cause.
+        """
+        return decode(
+            picture, name=name, channels=self.channels, color_management=self.color_management
+        )
+
+    def normalize(self, images: UInt8[Array, "*batch c"]) -> Float[Array, "*batch c"]:
+        """uint8 pixels to the float32 that the model was trained on, on the device.
+
+        Args:
+          images: uint8 pixels with `channels` as the last axis.
+
+        Returns:
+          float32 `(images / 255 - mean) / std`, same shape.
+
+        Raises:
+          UserError: another type, which is of another scale, or another number of channels.
+        """
+        images = jnp.asarray(images)
+        if images.dtype != jnp.uint8:
+            raise UserError(
+                f"pixels of type {images.dtype} cannot be normalised; they must be uint8 from 0 to"
+                " 255 (floats from 0 to 1 are for normalize_unit)"
+            )
+        return self._normalized(images)
+
+    def _normalized(self, images: Array) -> Float[Array, "*batch c"]:
+        if images.shape[-1:] != (self.channels,):
+            raise UserError(
+                f"images of shape {images.shape} cannot be normalised; their last axis must be the"
+                f" {self.channels} channels of the model: preprocess each image first"
+            )
+        # Not images / 255: XLA turns that into a product with 1 / 255, and compiled and eager code
+        # would differ in the last bit.
+        mean = jnp.asarray(255 * np.array(self.mean), jnp.float32)
+        std = jnp.asarray(255 * np.array(self.std), jnp.float32)
+        return (images.astype(jnp.float32) - mean) / std
+
+    def normalize_unit(self, images: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
+        """`normalize` for pixels that are floats on the scale 0 to 1, between whole steps too.
+
+        What changes pixels by gradients works on this scale; `normalize` has none.
+        """
+        return self._normalized(255 * jnp.asarray(images, jnp.float32))
+
+    def for_pictures(self, size: tuple[int, int], channels: int) -> "Preprocessing":
+        """The same for pictures of another size or number of channels.
+
+        Where the channels are others, mean and std are those of all colours together.
+        """
+        changes: dict[str, Any] = {"size": size, "channels": channels}
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            if len(values) not in (1, channels):
+                changes[name] = (sum(values) / len(values),)
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain values that JSON can hold; `from_dict` reads them."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in dataclasses.asdict(self).items()
+        }
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> "Preprocessing":
+        """The instance that `to_dict` described. Raises UserError on unknown or missing fields."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in fields:
+            if name not in known:
+                raise UserError(
+                    f"preprocessing has no field {name!r}; its fields are {', '.join(known)}"
+                    + nearest(name, known)
+                )
+        if "size" not in fields:
+            raise UserError("preprocessing needs the field 'size': [height, width] in pixels")
+        return cls(**fields)
+
+    def _resize_and_crop(self, image: UInt8[np.ndarray, "h w c"]) -> UInt8[np.ndarray, "H W c"]:
+        """Resize the whole image and cut out the centre.
+
+        Of a strip only the crop is computed, which is the same but for the rounding between
+        Pillow's two passes: 1 x 10,000 pixels as a whole would take gigabytes.
+        """
+        height, width = image.shape[:2]
+        full_height, full_width = self._resized_size(height, width)
+        top, left = (
+            self._offset(full - side)
+            for full, side in zip((full_height, full_width), self.size, strict=True)
+        )
+        bottom, right = top + self.size[0], left + self.size[1]
+        if full_height * full_width <= _MOST_PIXELS * math.prod(self.size):
+            whole = (0, 0, width, height)
+            resized = resize(image, (full_height, full_width), self.interpolation, whole)
+            return np.ascontiguousarray(resized[top:bottom, left:right])
+        box = (
+            left * width / full_width,
+            top * height / full_height,
+            right * width / full_width,
+            bottom * height / full_height,
+        )
+        return resize(image, self.size, self.interpolation, box)
+
+    def _resized_size(self, height: int, width: int) -> tuple[int, int]:
+        """(height, width) that an image is resized to before the crop.
+
+        Divided in the order of torchvision, and for an oblong size of timm: another order may give
+        a pixel less.
+        """
+        covered = tuple(math.floor(side / self.crop) for side in self.size)
+        if self.resize == "squash":
+            return covered
+        if covered[0] == covered[1]:
+            shorter = min(height, width)
+            return tuple(int(covered[0] * side / shorter) for side in (height, width))
+        ratio = min(height / covered[0], width / covered[1])
+        return round(height / ratio), round(width / ratio)
+
+    def _offset(self, rest: int) -> int:
+        """Rows or columns before the crop, of those that are cut off."""
+        return rest // 2 if self.crop_rounding == "down" else round(rest / 2)
+
+    def _fit_and_pad(self, image: UInt8[np.ndarray, "h w c"]) -> UInt8[np.ndarray, "H W C"]:
+        height, width = image.shape[:2]
+        ratio = max(height / self.size[0], width / self.size[1])
+        inner = tuple(max(1, round(side / ratio)) for side in (height, width))
+        top, left = ((side - part) // 2 for side, part in zip(self.size, inner, strict=True))
+        padded = np.empty((*self.size, self.channels), np.uint8)
+        padded[:] = np.clip(np.rint(255 * np.array(self.mean)), 0, 255)
+        resized = resize(image, inner, self.interpolation, (0, 0, width, height))
+        resized = to_channels(resized, self.channels)
+        padded[top : top + inner[0], left : left + inner[1]] = resized
+        return padded
+
+
+def crop_of(size: tuple[int, int], resized: tuple[int, int]) -> float:
+    """The `crop` with which `Preprocessing` of a size resizes to exactly that many pixels.
+
+    Args:
+      size: (height, width) of the crop. resized: (height, width) that it is cut out of; where the
+        two axes differ in their share, that with the smaller one counts.
+    """
+    side, whole = min(zip(size, resized, strict=True), key=lambda pair: pair[0] / pair[1])
+    crop = min(side / whole, 1.0)
+    return math.nextafter(crop, 0) if math.floor(side / crop) < whole else crop
+
+
+def _check(fields: Preprocessing) -> None:
+    size, channels = fields.size, fields.channels
+    if not (
+        isinstance(size, tuple)
+        and len(size) == 2
+        and all(isinstance(side, Integral) and side > 0 for side in size)
+    ):
+        raise UserError(
+            f"preprocessing size is {size!r}; it must be (height, width), two whole numbers of"
+            " pixels above 0"
+        )
+    if not isinstance(channels, Integral) or isinstance(channels, bool) or channels < 1:
+        raise UserError(
+            f"preprocessing channels is {channels!r}; it must be 3 (RGB), 1 (grey) or another whole"
+            " number above 0"
+        )
+    if not isinstance(fields.color_management, bool):
+        raise UserError(
+            f"preprocessing color_management is {fields.color_management!r}; it must be true or"
+            " false"
+        )
+    for name in ("mean", "std"):
+        values = getattr(fields, name)
+        if not isinstance(values, tuple) or len(values) not in (1, channels):
+            raise UserError(
+                f"preprocessing {name} is {values!r}; it must be a tuple of one number or of one"
+                f" per channel ({channels})"
+            )
+        if not all(isinstance(value, Real) and math.isfinite(value) for value in values):
+            raise UserError(f"preprocessing {name} is {values!r}; it must hold finite numbers")
+    if min(fields.std) <= 0:
+        raise UserError(f"preprocessing std is {fields.std!r}; its numbers must be above 0")
+    if not (isinstance(fields.crop, Real) and 0 < fields.crop <= 1):
+        raise UserError(f"preprocessing crop is {fields.crop!r}; it must be above 0 and at most 1")
+    if fields.resize == "pad" and fields.crop != 1:
+        raise UserError(
+            f"preprocessing crop is {fields.crop!r}, and resize 'pad' keeps the whole image; set"
+            " data.crop=1, or data.resize to cover or squash"
+        )
+    choices = {"interpolation": INTERPOLATIONS, "resize": RESIZES, "crop_rounding": ROUNDINGS}
+    for name, legal in choices.items():
+        if getattr(fields, name) not in legal:
+            raise UserError(
+                f"preprocessing {name} is {getattr(fields, name)!r}; it must be one of"
+                f" {', '.join(legal)}"
+            )
+
+
+def to_pillow(image: UInt8[np.ndarray, "h w c"]) -> Image.Image:
+    """The Pillow picture of uint8 pixels (h, w, 1) or (h, w, 3): mode "L" or "RGB"."""
+    return Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
+
+
+def resize(
+    image: UInt8[np.ndarray, "h w c"],
+    size: tuple[int, int],
+    interpolation: str,
+    box: tuple[float, float, float, float],
+) -> UInt8[np.ndarray, "H W c"]:
+    """A box (left, top, right, bottom) of an image of any number of channels at another size."""
+    if image.shape[2] not in (1, 3):  # one by one: two or four would be colours and their alpha
+        parts = [image[:, :, [channel]] for channel in range(image.shape[2])]
+        return np.concatenate([resize(part, size, interpolation, box) for part in parts], axis=2)
+    resized = to_pillow(image).resize(size[::-1], INTERPOLATIONS[interpolation], box=box)
+    return np.asarray(resized).reshape(*size, image.shape[2])
+
+
+def to_channels(image: UInt8[np.ndarray, "h w c"], channels: int) -> UInt8[np.ndarray, "h w C"]:
+    """Grey repeated to RGB, RGB to its luma, or the picture as it is."""
+    if image.shape[2] == channels:
+        return image
+    if channels == 3:
+        return np.repeat(image, 3, axis=2)
+    return np.asarray(Image.fromarray(image).convert("L"))[:, :, None]  # ITU-R BT.601 luma

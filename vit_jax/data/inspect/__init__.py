@@ -1,0 +1,1 @@
+"""Inspection of a dataset before training: a report and contact sheets."""

@@ -1,0 +1,412 @@
+"""What a dataset is like, before anyone trains on it: counts, sizes, colours, duplicates, damage.
+
+    report = examine({"train": open_source("digits", "train"), "test": ...})
+    report.findings  # sentences on what will hurt a run, and what to do about each
+
+Every picture is decoded as training would decode it, so what cannot be read is known by name
+beforehand, and pictures that are equal to the last pixel are found however they were saved. Splits
+of more than `LIMIT` pictures are judged by a sample, and the report says so.
+"""
+
+import collections
+import dataclasses
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64, UInt8
+from PIL import Image
+
+from vit_jax.data.images.preprocess import to_pillow
+from vit_jax.data.images.transparency import is_invisible, read_alpha, with_alpha
+from vit_jax.data.paths import some_of
+from vit_jax.data.sources.registry import Source
+from vit_jax.errors import BadPicture, UserError
+
+LIMIT = 20_000  # pictures of a split; decoding as many photographs takes a minute or two
+LARGE_IMBALANCE = 10  # from here on, classes had better be balanced
+
+_NAMED = 3  # how many pictures or classes a sentence names
+_THREADS = 8  # decoders run outside of the GIL; each holds one decoded picture
+_BLOCK = 256  # pictures that wait for those threads at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """The lowest, the middle and the highest of some numbers."""
+
+    lowest: float
+    median: float
+    highest: float
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitReport:
+    """What one split is like; all but the first three fields speak of the examined pictures.
+
+    Attributes:
+      examples: how many there are.
+      class_counts: how many of each class, in the order of the class names; a picture with several
+        labels counts for each of them.
+      unlabelled: how many have no label.
+      examined: how many pictures were decoded; fewer than `examples` in a sample.
+      height: of the upright pictures, in pixels.
+      width: likewise.
+      aspect: width divided by height.
+      grey: how many have no colour in any pixel.
+      invisible: names of the files whose images are transparent in every pixel, hence white.
+      formats: how many files there are of each format; empty where the source has no files.
+      mean: of the pixels on the scale 0 to 1 in each channel, every picture counting the same; what
+        `data.mean` can be set to.
+      std: their standard deviation, likewise.
+      repeated: how many are equal, to the last pixel, to one before them in the split.
+      bad: name -> cause of every picture that cannot be read.
+      notes: what the source says it has left out.
+
+    Spreads, `mean` and `std` are None where no picture can be read.
+    """
+
+    examples: int
+    class_counts: tuple[int, ...]
+    unlabelled: int
+    examined: int
+    height: Spread | None
+    width: Spread | None
+    aspect: Spread | None
+    grey: int
+    invisible: tuple[str, ...]
+    formats: dict[str, int]
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    repeated: int
+    bad: dict[str, str]
+    notes: tuple[str, ...]
+
+    @property
+    def imbalance(self) -> float | None:
+        """Pictures of the largest class for each of the smallest that has any."""
+        filled = [count for count in self.class_counts if count]
+        return max(filled) / min(filled) if filled else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Equal:
+    """Pictures that are equal to the last pixel where they should not be.
+
+    Attributes:
+      where: in which splits, or "different classes".
+      count: how many.
+      named: pairs of the first few.
+    """
+
+    where: str
+    count: int
+    named: tuple[tuple[str, str], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a dataset is like.
+
+    Attributes:
+      class_names: in the order of the labels.
+      multi_label: whether a picture may have several labels, or none.
+      splits: one report for each.
+      leaks: for every two splits, pictures of the second that also stand in the first.
+      contradictions: equal pictures with different labels, if any.
+    """
+
+    class_names: tuple[str, ...]
+    multi_label: bool
+    splits: dict[str, SplitReport]
+    leaks: tuple[Equal, ...]
+    contradictions: Equal | None
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """Sentences on what will hurt training or spoil its numbers; empty for healthy data."""
+        return tuple(_findings(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values that JSON can hold."""
+        return {**dataclasses.asdict(self), "findings": list(self.findings)}
+
+
+def examine(
+    sources: Mapping[str, Source],
+    *,
+    limit: int | None = LIMIT,
+    progress: Callable[[str, int, int], None] = lambda split, done, total: None,
+) -> Report:
+    """Looks at every picture of some splits of one dataset, or at a sample of each.
+
+    Args:
+      sources: the splits, by name; the class names are those of the first.
+      limit: the most pictures to decode of a split; None: all there are. A sample is always the
+        same.
+      progress: called with split, pictures examined so far, and pictures to be examined.
+    """
+    first = next(iter(sources.values()))
+    looks = {
+        name: _look_at_all(source, limit, functools.partial(progress, name))
+        for name, source in sources.items()
+    }
+    return Report(
+        class_names=first.class_names,
+        multi_label=first.multi_label,
+        splits={name: _split_report(source, looks[name]) for name, source in sources.items()},
+        leaks=tuple(_leaks(sources, looks)),
+        contradictions=_contradictions(sources, looks),
+    )
+
+
+# -------------------------------------------------------------------------- looking at the pictures
+
+
+@dataclasses.dataclass(frozen=True)
+class _Look:
+    """What is remembered of one picture; only the first two where it cannot be read."""
+
+    index: int
+    bad: tuple[str, str] | None = None
+    size: tuple[int, int] = (0, 0)
+    grey: bool = False
+    invisible: bool = False
+    format: str | None = None
+    pixels: bytes = b""  # a hash of them
+    mean: tuple[float, ...] = ()
+    mean_of_squares: tuple[float, ...] = ()
+
+
+def _look_at_all(
+    source: Source, limit: int | None, progress: Callable[[int, int], None]
+) -> list[_Look]:
+    indices = range(len(source))
+    if limit is not None and len(source) > limit:
+        chosen = np.random.default_rng(0).choice(len(source), limit, replace=False)
+        indices = np.sort(chosen).tolist()
+    looks: list[_Look] = []
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for start in range(0, len(indices), _BLOCK):
+            block = indices[start : start + _BLOCK]
+            for look in threads.map(functools.partial(_look, source), block):
+                looks.append(look)
+                progress(len(looks), len(indices))
+    return looks
+
+
+def _look(source: Source, index: int) -> _Look:
+    try:
+        image = source[index]["image"]
+    except BadPicture as error:
+        return _Look(index, bad=(error.name, error.cause))
+    except UserError as error:  # an example that its owner gives no label, for one
+        return _Look(index, bad=(source.where(index), str(error)))
+    channels = image.shape[2]
+    mean, mean_of_squares = _moments(image)
+    return _Look(
+        index,
+        size=image.shape[:2],
+        grey=channels == 1 or bool(channels == 3 and np.all(image[:, :, :1] == image[:, :, 1:])),
+        invisible=image.min() == 255 and _is_invisible_file(source.where(index)),
+        format=_file_format(source.where(index)),
+        pixels=hashlib.blake2b(
+            np.ascontiguousarray(image), digest_size=16, person=b"%dx%d" % image.shape[:2]
+        ).digest(),
+        mean=mean,
+        mean_of_squares=mean_of_squares,
+    )
+
+
+def _moments(image: UInt8[np.ndarray, "h w c"]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and mean of squares of the pixels on the scale 0 to 1, for each channel."""
+    channels = image.shape[2]
+    # A histogram holds all that is needed, and Pillow counts it faster than numpy squares.
+    if channels in (1, 3):
+        counts = to_pillow(image).histogram()
+    else:
+        counts = [to_pillow(image[:, :, [channel]]).histogram() for channel in range(channels)]
+    shares = np.reshape(counts, (channels, 256)) / (image.shape[0] * image.shape[1])
+    levels = np.arange(256) / 255
+    return tuple((shares @ levels).tolist()), tuple((shares @ levels**2).tolist())
+
+
+def _file_format(path: str) -> str | None:
+    """What a picture file is by its first bytes, such as JPEG; None where there is no file."""
+    if not os.path.isfile(path):
+        return None
+    try:
+        with Image.open(path) as file:
+            return file.format
+    except Exception:  # it was read a moment ago; whatever this is, it is not this function's
+        return None
+
+
+def _is_invisible_file(path: str) -> bool:
+    """Return whether an image file is transparent in every pixel."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        with Image.open(path) as image:
+            alpha = read_alpha(image)
+            image.load()
+            return is_invisible(with_alpha(image, alpha))
+    except Exception:  # as above
+        return False
+
+
+# ----------------------------------------------------------------------------------- summing it up
+
+
+def _split_report(source: Source, looks: Sequence[_Look]) -> SplitReport:
+    read = [look for look in looks if not look.bad]
+    mean = std = None
+    channels = {len(look.mean) for look in read}
+    if len(channels) == 1:
+        mean = np.mean([look.mean for look in read], axis=0)
+        squares = np.mean([look.mean_of_squares for look in read], axis=0)
+        std = np.sqrt(np.maximum(squares - mean**2, 0))
+    counts, unlabelled = _count(source)
+    formats = collections.Counter(look.format for look in read if look.format)
+    return SplitReport(
+        examples=len(source),
+        class_counts=tuple(counts.tolist()),
+        unlabelled=unlabelled,
+        examined=len(looks),
+        height=_spread([look.size[0] for look in read]),
+        width=_spread([look.size[1] for look in read]),
+        aspect=_spread([look.size[1] / look.size[0] for look in read]),
+        grey=sum(look.grey for look in read),
+        invisible=tuple(source.where(look.index) for look in read if look.invisible),
+        formats=dict(formats.most_common()),
+        mean=None if mean is None else tuple(mean.round(4).tolist()),
+        std=None if std is None else tuple(std.round(4).tolist()),
+        repeated=len(read) - len({look.pixels for look in read}),
+        bad=dict(look.bad for look in looks if look.bad),
+        notes=source.notes,
+    )
+
+
+def _spread(numbers: Sequence[float]) -> Spread | None:
+    if not numbers:
+        return None
+    return Spread(min(numbers), float(np.median(numbers)), max(numbers))
+
+
+def _count(source: Source) -> tuple[Int64[np.ndarray, " classes"], int]:
+    """How many pictures each class has, and how many have no label."""
+    labels, classes = source.labels, len(source.class_names)
+    if labels.ndim == 2:
+        return labels.sum(axis=0, dtype=np.int64), int(np.sum(~labels.any(axis=1)))
+    secret = labels < 0  # how TFDS writes a label that the owner of the data keeps to himself
+    return np.bincount(labels[~secret], minlength=classes), int(secret.sum())
+
+
+def _leaks(sources: Mapping[str, Source], looks: Mapping[str, Sequence[_Look]]) -> Iterator[Equal]:
+    names = list(sources)
+    for place, first in enumerate(names):
+        known = {look.pixels: look.index for look in reversed(looks[first]) if not look.bad}
+        for second in names[place + 1 :]:
+            pairs = [
+                (sources[first].where(known[look.pixels]), sources[second].where(look.index))
+                for look in looks[second]
+                if not look.bad and look.pixels in known
+            ]
+            if pairs:
+                yield Equal(f"{first} and {second}", len(pairs), tuple(pairs[:_NAMED]))
+
+
+def _contradictions(
+    sources: Mapping[str, Source], looks: Mapping[str, Sequence[_Look]]
+) -> Equal | None:
+    """Pictures whose label differs from that of an equal picture before them."""
+    seen: dict[bytes, tuple[bytes, str]] = {}
+    pairs = []
+    for name, source in sources.items():
+        for look in looks[name]:
+            label = source.labels[look.index]
+            if look.bad or np.any(label < 0):  # unreadable, or its label is a secret
+                continue
+            where = source.where(look.index)
+            first_label, first = seen.setdefault(look.pixels, (label.tobytes(), where))
+            if label.tobytes() != first_label:
+                pairs.append((first, where))
+    return Equal("different classes", len(pairs), tuple(pairs[:_NAMED])) if pairs else None
+
+
+# ------------------------------------------------------------------------------------ what to say
+
+
+def _findings(report: Report) -> Iterator[str]:
+    for name, split in report.splits.items():
+        if split.bad:
+            yield (
+                f"{_pictures(len(split.bad))} of {name} cannot be read: training puts another in"
+                " the place of each and evaluation does not count it, unless"
+                " --config.data.strict=True makes it an error"
+            )
+        if split.invisible:
+            yield (
+                f"{_pictures(len(split.invisible))} of {name} transparent in every pixel, which"
+                f" training sees as white: {some_of(split.invisible, _NAMED)}; remove them, or"
+                " save them again without their alpha channel"
+            )
+        if split.examined < split.examples:
+            yield (
+                f"of the {split.examples:,} pictures of {name}, {split.examined:,} were looked at;"
+                " damaged and equal ones may be among the others, and --full looks at all"
+            )
+        if split.unlabelled and not report.multi_label:
+            yield (
+                f"{_pictures(split.unlabelled)} of {name} without a label, because the owner of the"
+                " data keeps it secret: neither training nor evaluation can use such a split"
+            )
+    yield from _findings_on_classes(report)
+    for leak in report.leaks:
+        yield (
+            f"{leak.where} share {_pictures(leak.count)}, equal to the last pixel:"
+            f" {_pairs(leak)}; remove them from one, or the accuracy will be too good to be true"
+        )
+    if report.contradictions:
+        yield (
+            f"{_pictures(report.contradictions.count)} with another label than an equal picture:"
+            f" {_pairs(report.contradictions)}; no model can get both right"
+        )
+
+
+def _findings_on_classes(report: Report) -> Iterator[str]:
+    names = report.class_names
+    if len(names) == 1 and not report.multi_label:
+        yield f"there is a single class, {names[0]!r}, so there is nothing to tell apart"
+    for split, what in (("train", "learn from"), ("validation", "choose by"), ("test", "test")):
+        if split not in report.splits:
+            continue
+        counts = report.splits[split].class_counts
+        empty = [name for name, count in zip(names, counts, strict=True) if not count]
+        if 0 < len(empty) < len(names):
+            few = f"{len(empty):,} of {len(names):,} classes"
+            yield f"{few} without a picture to {what}: {some_of(empty, _NAMED)}"
+    train = report.splits.get("train")
+    if train and train.imbalance and train.imbalance > LARGE_IMBALANCE:
+        counts = [count for count in train.class_counts if count]
+        remedy = "--config.objective.class_weights=balanced gives rare classes more weight"
+        if not report.multi_label:
+            remedy = f"--config.data.sampling=balanced shows all classes equally often, {remedy}"
+        yield (
+            f"the largest class has {max(counts):,} pictures to learn from and the smallest"
+            f" {min(counts):,}; {remedy}"
+        )
+
+
+def _pictures(count: int) -> str:
+    return "1 picture" if count == 1 else f"{count:,} pictures"
+
+
+def _pairs(equal: Equal) -> str:
+    more = equal.count - len(equal.named)
+    shown = ", ".join(f"{first} = {second}" for first, second in equal.named)
+    return shown + (f" and {more:,} more" if more else "")

@@ -1,0 +1,328 @@
+"""Images listed in a file of labels: CSV or JSON Lines.
+
+    path,label,split                  {"path": "a/1.jpg", "label": "cat", "split": "train"}
+    a/1.jpg,cat,train                 {"path": "b/2.jpg", "label": ["cat", "dog"]}
+    b/2.jpg,cat|dog,val               {"path": "b/3.jpg", "label": []}
+
+    image_id,healthy,rust,scab        id;breed
+    Train_0,0,0,1                     000bec180eb18c76;boston_bull
+    Train_1,1,0,0
+
+- Which column holds what is found by `columns.py`, which file a name means by `find_files.py`.
+- Where some label has a `|`, or is a JSON list, or more than one column of 0 and 1 is set, images
+  may have several classes, or none.
+- Labels are texts in one Unicode form. Classes are numbered in the code-point order of the labels
+  of the training split, or in that of the columns of 0 and 1, unless a file `classes.txt` beside it
+  gives their names, one a line, in another order.
+- A line that cannot be understood is refused with its number; nothing is guessed.
+"""
+
+import collections
+import dataclasses
+import functools
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from vit_jax.data.labels import look_alikes, normal_label
+from vit_jax.data.paths import as_text, some_of
+from vit_jax.data.sources.columns import Columns, TableOptions, choose_columns, is_mark
+from vit_jax.data.sources.find_files import FileFinder
+from vit_jax.data.sources.manifest_rows import Record, Table, read_table, read_text
+from vit_jax.data.sources.manifest_splits import CLASSES_FILE, Row, SortedRows
+from vit_jax.data.sources.splits import SPLIT_NAMES, Listing
+from vit_jax.errors import UserError, nearest
+
+# How programs write that there is no value.
+_NO_LABEL = {"nan", "<na>", "nat", "#n/a", "n/a", "null"}
+_WHOLE_FLOAT, _WHOLE = re.compile(r"[+-]?\d+\.0*"), re.compile(r"[+-]?\d+(\.0*)?")
+
+
+def list_table(dataset: str, path: str, kind: str, options: TableOptions | None = None) -> Listing:
+    """The images that a file of labels lists, or several such files in one folder.
+
+    Args:
+      dataset: as the user named it.
+      path: the file, or a folder with train.csv and, where there are, val.csv and test.csv
+        (or .jsonl).
+      kind: `csv` or `jsonl`.
+      options: what the user says of its columns and of the place of its files.
+
+    Raises:
+      UserError: there is no such file, or a line of it cannot be understood.
+    """
+    options = options or TableOptions()
+    path = os.path.expanduser(path)
+    if os.path.isdir(path):
+        root, files = path, _tables_of_folder(dataset, path, kind)
+        form = f"file {{}}.{kind} in {as_text(path)}"
+    elif os.path.isfile(path):
+        root, files = os.path.dirname(path), {None: path}
+        form = f"split {{}} in {as_text(path)}"
+    else:
+        siblings = _names_beside(path, f".{kind}")
+        hint = nearest(os.path.basename(path), siblings)
+        raise UserError(f"{dataset}: there is no file {as_text(path)}{hint}")
+
+    finder = FileFinder(root, _image_dir(dataset, root, options))
+    known = _classes_of_file(root)
+    tables = {
+        split: read_table(file, kind, options.named, functools.partial(_is_file, finder))
+        for split, file in files.items()
+    }
+    columns = {split: _columns(table, options, finder) for split, table in tables.items()}
+    sorted_rows = SortedRows(known)
+    read = {
+        split: list(_rows(table, columns[split], known, finder)) for split, table in tables.items()
+    }
+    if not options.image_dir:
+        read = _found_below(read, tables, finder, sorted_rows.notes)
+    read = _with_whole_numbers(read, known, sorted_rows.notes)
+    sorted_rows.multi_label = any(row.several for rows in read.values() for row in rows)
+    for split, table in tables.items():
+        sorted_rows.add(table, read[split], split)
+
+    splits = sorted_rows.splits
+    if not splits:
+        raise UserError(f"{dataset}: {as_text(path)} lists no images")
+    if "train" not in splits:
+        raise UserError(
+            f"{dataset}: no line of {as_text(path)} has the split train, only"
+            f" {some_of(sorted(splits))}"
+        )
+    sorted_rows.tell_missing(dataset, finder)
+    marked = [chosen.labels for chosen in columns.values() if chosen and chosen.has_marks]
+    class_names = (
+        known
+        or (marked and dict.fromkeys(map(normal_label, marked[0])))
+        or sorted({name for names in splits["train"].values() for name in names})
+    )
+    return Listing(
+        dataset=dataset,
+        root=root,
+        class_names=tuple(class_names),
+        splits={split: functools.partial(dict, files) for split, files in splits.items()},
+        form=form,
+        multi_label=sorted_rows.multi_label,
+        notes=sorted_rows.notes + look_alikes(class_names),
+        facts=sorted_rows.facts,
+    )
+
+
+def _image_dir(dataset: str, root: str, options: TableOptions) -> str | None:
+    """The folder that paths start from, if it is not that of the table."""
+    if not options.image_dir:
+        return None
+    asked = os.path.expanduser(options.image_dir)
+    for folder in (os.path.join(root, asked), asked):
+        if os.path.isdir(folder):
+            return folder
+    raise UserError(
+        f"{dataset}: data.image_dir = {options.image_dir!r} is no folder in"
+        f" {as_text(root) or 'the current folder'}"
+    )
+
+
+def _tables_of_folder(dataset: str, folder: str, kind: str) -> dict[str | None, str]:
+    tables: dict[str | None, str] = {}
+    for name, split in SPLIT_NAMES.items():
+        table = os.path.join(folder, f"{name}.{kind}")
+        if not os.path.isfile(table):
+            continue
+        if split in tables:
+            raise UserError(
+                f"{dataset}: both {os.path.basename(tables[split])} and {name}.{kind} list the"
+                f" {split} split; keep one"
+            )
+        tables[split] = table
+    if "train" not in tables:
+        others = _names_beside(os.path.join(folder, ""), f".{kind}")
+        hint = f"; name one file, as in {kind}:{as_text(folder)}/{others[0]}" if others else ""
+        raise UserError(f"{dataset}: there is no train.{kind} in {as_text(folder)}{hint}")
+    return tables
+
+
+def _names_beside(path: str, ending: str) -> list[str]:
+    try:
+        return sorted(
+            as_text(name)
+            for name in os.listdir(os.path.dirname(path) or ".")
+            if name.endswith(ending)
+        )
+    except OSError:
+        return []
+
+
+# ------------------------------------------------------------------------- from records to rows
+
+
+def _is_file(finder: FileFinder, name: str) -> bool:
+    try:
+        return finder.find(name).facts.size >= 0
+    except ValueError:
+        return False
+
+
+def _columns(table: Table, options: TableOptions, finder: FileFinder) -> Columns | None:
+    """Return what the columns of a table hold; None for one without a line."""
+    if not table.records:
+        table.mistakes.tell()
+        return None
+    records = [record.values for record in table.records]
+    is_file = functools.partial(_is_file, finder)
+    return choose_columns(as_text(table.file), table.columns, records, options, is_file)
+
+
+def _rows(
+    table: Table, columns: Columns | None, known: Mapping[str, Any] | None, finder: FileFinder
+) -> Iterator[Row]:
+    """The lines of a table that can be understood; what is wrong with others is noted there."""
+    for record in table.records:
+        try:
+            yield _row(record, columns, known, finder)
+        except ValueError as error:  # UnicodeEncodeError is one
+            table.mistakes.add(record.line, str(error))
+
+
+def _row(
+    record: Record, columns: Columns, known: Mapping[str, Any] | None, finder: FileFinder
+) -> Row:
+    wanted = (columns.path, *columns.labels)
+    if missing := [name for name in wanted if name not in record.values]:
+        raise ValueError(
+            f'it has no "{missing[0]}"; it must be an object with {_quoted(wanted[:2])}'
+        )
+    name = record.values[columns.path]
+    if isinstance(name, int) and not isinstance(name, bool):
+        name = str(name)  # an `id` of JSON
+    split = record.values.get(columns.split) if columns.split else None
+    if not isinstance(name, str) or not isinstance(split, str | None):
+        raise ValueError(f"{_quoted((columns.path, columns.split or 'split'))} must be texts")
+    try:
+        if not name:
+            raise ValueError("it is empty")
+        found = finder.find(name)
+    except ValueError as error:
+        raise ValueError(f"{name!r} is no path: {error}") from error
+    if columns.has_marks:
+        labels, several = _marked(record, columns), None
+    else:
+        labels, several = _labels(name, record.values[columns.labels[0]], columns, known)
+    several = len(labels) != 1 if several is None else several
+    return Row(record.line, name, found, labels, several, split)
+
+
+def _marked(record: Record, columns: Columns) -> tuple[str, ...]:
+    """The classes that are marked with 1, in alphabetical order."""
+    marks = {name: is_mark(record.values[name]) for name in columns.labels}
+    for name, mark in marks.items():
+        if mark is None:
+            raise ValueError(f"{name!r} is {record.values[name]!r}; it must be 0 or 1")
+    return tuple(sorted(normal_label(name) for name, mark in marks.items() if mark))
+
+
+def _labels(
+    name: str, value: Any, columns: Columns, known: Mapping[str, Any] | None
+) -> tuple[tuple[str, ...], bool]:
+    """The classes that a value names, in alphabetical order, and whether it is a list of them."""
+    names = _label_texts(value)
+    if names is None:
+        raise ValueError(
+            f"{_quoted(columns.labels)} must be a text, a whole number or a list of them"
+        )
+    several = isinstance(value, list) or len(names) > 1
+    labels = tuple(sorted(set(map(normal_label, names)))) if names != [""] else ()
+    for label in labels:
+        if label.lower() in _NO_LABEL and label not in (known or ()):
+            raise ValueError(
+                f"the label of {name!r} is missing ({label!r}); give it one, remove the line, or,"
+                f" if that is a class, name all classes in {CLASSES_FILE}"
+            )
+    return labels, several
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return " and ".join(f'"{name}"' for name in names)
+
+
+def _label_texts(value: Any) -> list[str] | None:
+    """The labels of a list, or of a text with a `|` between them; None where one is none."""
+    if not isinstance(value, list):
+        text = _label_text(value)
+        return None if text is None else text.split("|")
+    texts = [_label_text(part) for part in value]
+    return None if None in texts else texts
+
+
+def _label_text(value: Any) -> str | None:
+    """A label as text; None where it is none."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    if isinstance(value, float) and value == value and not value.is_integer():
+        return None
+    return str(value)
+
+
+def _found_below(
+    read: dict[str | None, list[Row]],
+    tables: Mapping[str | None, Table],
+    finder: FileFinder,
+    notes: list[str],
+) -> dict[str | None, list[Row]]:
+    """The rows with files of folders below the table's, if all of them are there and none here."""
+    if any(row.found.facts.size >= 0 for rows in read.values() for row in rows):
+        return read
+    below: dict[str | None, list[Row]] = {}
+    folders: set[str] = set()
+    for split, rows in read.items():
+        preferred = frozenset(name for name, role in SPLIT_NAMES.items() if role == split)
+        below[split] = []
+        for row in rows:
+            try:
+                found = finder.find_below(row.name, preferred)
+            except ValueError as error:
+                tables[split].mistakes.add(row.line, f"{row.name!r} is not clear: {error}")
+                continue
+            below[split].append(dataclasses.replace(row, found=found))
+            if found.facts.size >= 0:
+                folders.add(as_text(os.path.dirname(found.path)))
+    if folders:
+        notes.append(f"images are found by their names in {some_of(sorted(folders), 5)}")
+    return below
+
+
+def _with_whole_numbers(
+    read: dict[str | None, list[Row]], known: Mapping[str, Any] | None, notes: list[str]
+) -> dict[str | None, list[Row]]:
+    """The rows with labels such as 1.0 as whole numbers, where all labels are such."""
+    names = {name for rows in read.values() for row in rows for name in row.labels}
+    floats = sorted(name for name in names if _WHOLE_FLOAT.fullmatch(name))
+    if not floats or not all(map(_WHOLE.fullmatch, names)) or set(floats) & set(known or ()):
+        return read
+    whole = {name: name.partition(".")[0] for name in names}
+    notes.append(
+        f"labels written as floats are read as whole numbers: {floats[0]!r} as {whole[floats[0]]!r}"
+    )
+    return {
+        split: [
+            dataclasses.replace(row, labels=tuple(sorted({whole[name] for name in row.labels})))
+            for row in rows
+        ]
+        for split, rows in read.items()
+    }
+
+
+def _classes_of_file(root: str) -> dict[str, None] | None:
+    """The names, in order, in `classes.txt`; None where there is no such file."""
+    path = os.path.join(root, CLASSES_FILE)
+    if not os.path.isfile(path):
+        return None
+    names = list(filter(None, map(normal_label, read_text(path).splitlines())))
+    if not names:
+        raise UserError(f"{as_text(path)} names no class; write one name a line, or remove it")
+    if twice := [name for name, count in collections.Counter(names).items() if count > 1]:
+        raise UserError(f"{as_text(path)} names {some_of(twice)} more than once")
+    return dict.fromkeys(names)

@@ -1,0 +1,109 @@
+"""The rows of a table sorted into splits: repeated, contradictory and missing ones are told."""
+
+import dataclasses
+
+from vit_jax.data.paths import as_text, some_of
+from vit_jax.data.sources.find_files import FileFacts, FileFinder, Found
+from vit_jax.data.sources.manifest_rows import Table
+from vit_jax.data.sources.splits import SPLIT_NAMES, Files
+from vit_jax.errors import UserError, nearest
+
+CLASSES_FILE = "classes.txt"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One image as a line names it: `name` as it stands there, `several` for a list of labels."""
+
+    line: int
+    name: str
+    found: Found
+    labels: tuple[str, ...]
+    several: bool
+    split: str | None
+
+
+@dataclasses.dataclass
+class SortedRows:
+    """The rows of one or more files, sorted into splits, each checked against those before it.
+
+    known: the names in `classes.txt`, where there is one. seen: for every path, where it was first
+    listed, in which split and with which labels. paths: of every file, by what tells it apart.
+    """
+
+    known: dict[str, None] | None
+    multi_label: bool = False
+    splits: dict[str, Files] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    seen: dict[str, tuple[str, str, tuple[str, ...]]] = dataclasses.field(default_factory=dict)
+    facts: dict[str, FileFacts] = dataclasses.field(default_factory=dict)
+    paths: dict[tuple[int, int], str] = dataclasses.field(default_factory=dict)
+
+    def add(self, table: Table, rows: list[Row], split_of_file: str | None) -> None:
+        """Sorts the rows of a file in; its mistakes are those found while reading it."""
+        repeated: list[str] = []
+        for row in rows:
+            split = split_of_file or SPLIT_NAMES.get((row.split or "train").lower(), "")
+            path, facts = row.found
+            if facts.identity is not None:
+                path = self.paths.setdefault(facts.identity, path)
+            cause = self._mistake(row, split, split_of_file)
+            if cause is None and path in self.seen:
+                cause = self._contradiction(row, path, split)
+                repeated.append(row.name)
+            if cause is not None:
+                table.mistakes.add(row.line, cause)
+                continue
+            self.seen.setdefault(path, (f"{as_text(table.file)}:{row.line}", split, row.labels))
+            self.splits.setdefault(split, {})[path] = row.labels
+            self.facts[path] = facts
+        table.mistakes.tell()
+        if repeated:
+            self.notes.append(
+                f"lines of {as_text(table.file)} that repeat an earlier one, left out:"
+                f" {len(repeated):,}, such as that of {repeated[0]!r}"
+            )
+
+    def tell_missing(self, dataset: str, finder: FileFinder) -> None:
+        """Adds a sentence on files that are not there; raises UserError if none is."""
+        missing = [as_text(path) for path, facts in self.facts.items() if facts.size < 0]
+        if missing and len(missing) == len(self.facts):
+            raise UserError(
+                f"{dataset}: none of the {len(missing):,} images listed is there, such as"
+                f" {missing[0]!r}; paths start from {as_text(finder.start)}, or from the folder"
+                " named by --config.data.image_dir"
+            )
+        if missing:
+            self.notes.append(
+                f"images listed in {dataset} that are not there, treated like unreadable ones:"
+                f" {len(missing):,} of {len(self.facts):,}, {some_of(missing)}"
+            )
+
+    def _mistake(self, row: Row, split: str, split_of_file: str | None) -> str | None:
+        if row.split is not None and split_of_file:
+            return "the whole file is one split, so that its lines name none"
+        if not split or row.split == "":
+            return f"there is no split {row.split!r}; it is train, val or test"
+        if "" in row.labels or not (row.labels or self.multi_label):
+            return f"the label of {row.name!r} is empty"
+        if self.known is not None:
+            for name in row.labels:
+                if name not in self.known:
+                    return f"the label {name!r} is not in {CLASSES_FILE}{nearest(name, self.known)}"
+        return None
+
+    def _contradiction(self, row: Row, path: str, split: str) -> str | None:
+        where, first_split, first_labels = self.seen[path]
+        text = as_text(path)
+        name = f"{row.name!r}" + (f" (the file {text!r})" if text != row.name else "")
+        if first_split != split:
+            return (
+                f"{name} is in {split} here and in {first_split} in {where}; an image is"
+                " either learned from or tested with"
+            )
+        if first_labels != row.labels:
+            return (
+                f"{name} has another label in {where}; several labels of one image are"
+                " written in one line, with | between them"
+            )
+        return None

@@ -1,0 +1,407 @@
+"""Where pictures come from: a dataset's name -> a random-access source of decoded examples.
+
+    train = open_source("folder:pets", "train")
+    train[0]  # {"image": uint8 (375, 500, 3), "label": 3}
+
+A dataset is named by a string: `folder:PATH`, `csv:PATH`, `jsonl:PATH`, `digits` or
+`tfds:NAME[:CONFIG]`. A split is one of the dataset's own, or a part of one in the slicing language
+of TFDS: `train`, `test[:100]`, `train[90%:]`. Whatever the dataset, the rest of the package sees a
+`Source` and nothing else.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import UInt64
+
+from vit_jax.data.images.decoding import AS_IT_IS, Decoding
+from vit_jax.data.paths import as_text, same_form, some_of
+from vit_jax.data.sources.columns import TableOptions
+from vit_jax.data.sources.examples import (
+    EncodedExamples,
+    Example,
+    FileExamples,
+    Labels,
+    MemoryExamples,
+)
+from vit_jax.data.sources.folder import list_folder
+from vit_jax.data.sources.manifest import list_table
+from vit_jax.data.sources.splits import Listing, divide, split_sizes
+from vit_jax.errors import UserError, nearest, shown
+
+# TFDS takes most of a second to import, and files need nothing of it: the functions below do.
+if TYPE_CHECKING:
+    import tensorflow_datasets as tfds
+
+DATASET_FORMS = ("digits", "folder:PATH", "csv:PATH", "jsonl:PATH", "tfds:NAME", "tfds:NAME:CONFIG")
+IN_MEMORY_BYTES = 512 * 2**20  # decoded; CIFAR-10 takes 147 MiB, ImageNet some 500 GB
+TABLE_KINDS = ("csv", "jsonl")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Source:
+    """A split of a dataset: `len(source)` examples, `source[i]` in any order.
+
+    Attributes:
+      name: the dataset as the user named it.
+      split: the split as the user named it.
+      class_names: the name of every label.
+      fingerprint: dataset, version, split, number of examples and a hash of class names, of the
+        labels where they are in memory, and of paths and sizes of files; equal fingerprints mean
+        the same examples in the same order.
+      in_memory: whether the examples are held decoded, so that reading them costs nothing.
+      examples: what holds or reads them.
+      spans: which part of the dataset it is, as (split, first, end) in the dataset's own splits;
+        empty where `files` tells it.
+      multi_label: whether a picture may have several labels, or none.
+      notes: sentences on what was left out, to be shown once.
+      files: the paths of the images from the folder of the dataset, where they are files.
+      identities: device and inode of these files, uint64 (n, 2); an inode of 0 is not known.
+    """
+
+    name: str
+    split: str
+    class_names: tuple[str, ...]
+    fingerprint: str
+    in_memory: bool
+    examples: Sequence[Example]
+    spans: tuple[tuple[str, int, int], ...] = ()
+    multi_label: bool = False
+    notes: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    identities: UInt64[np.ndarray, "n 2"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, index: int) -> Example:
+        return self.examples[index]
+
+    def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
+        """Like `source[index]`, with image files decoded in some way."""
+        if isinstance(self.examples, EncodedExamples):
+            return self.examples.read(index, how)
+        if how.crop is not None:
+            example = self.examples[index]
+            image = how.crop(example["image"], *example["image"].shape[:2])
+            return {**example, "image": image}
+        return self.examples[index]
+
+    @functools.cached_property
+    def labels(self) -> Labels:
+        """The label of every example, int64 (n,), or uint8 (n, classes) of 0 and 1; not to be
+        changed. No picture is decoded for it."""
+        if isinstance(self.examples, EncodedExamples | MemoryExamples):
+            return self.examples.labels
+        return np.array([self[index]["label"] for index in range(len(self))])
+
+    def where(self, index: int) -> str:
+        """What messages call an example: its path where it has one."""
+        if isinstance(self.examples, EncodedExamples):
+            return self.examples.where(index)
+        return f"example {index} of {self.name} {self.split}"
+
+    def overlaps(self, other: "Source") -> bool:
+        """Whether some example stands in both; for two sources of one dataset."""
+        if self.files and other.files:
+            return bool(self.shared_files(other))
+        return any(
+            mine == theirs and max(start, first) < min(end, last)
+            for mine, start, end in self.spans
+            for theirs, first, last in other.spans
+        )
+
+    def shared_files(self, other: "Source") -> list[tuple[str, str]]:
+        """The files of both, by their paths in each; for two sources of one dataset.
+
+        A file is told by its device and inode, so that one with two paths is one file.
+        """
+        theirs = {name: name for name in other.files}
+        theirs |= _by_identity(other)
+        mine = _by_identity(self)
+        pairs = {name: theirs[name] for name in self.files if name in theirs}
+        pairs |= {name: theirs[key] for key, name in mine.items() if key in theirs}
+        return sorted(pairs.items())
+
+    def __repr__(self) -> str:
+        return f"Source({self.fingerprint})"
+
+
+def _by_identity(source: Source) -> dict[tuple[int, int], str]:
+    if source.identities is None:
+        return {}
+    keys = map(tuple, source.identities.tolist())
+    return {key: name for key, name in zip(keys, source.files, strict=True) if key[1]}
+
+
+def open_source(
+    dataset: str,
+    split: str,
+    *,
+    data_dir: str | os.PathLike | None = None,
+    manual_dir: str | os.PathLike | None = None,
+    holdout: float = 0.2,
+    split_seed: int = 0,
+    class_names: Sequence[str] | None = None,
+    saved: Mapping[str, Sequence[str]] | None = None,
+    table: TableOptions | None = None,
+) -> Source:
+    """Opens a split of a dataset, preparing the dataset first where that is needed and possible.
+
+    Args:
+      dataset: `folder:PATH` with one sub-folder per class; `csv:PATH` or `jsonl:PATH` with paths
+        and labels; `digits`; or `tfds:NAME[:CONFIG]`, an image-classification set of TFDS.
+      split: such as `train`, `test` or `train[:90%]`.
+      data_dir: root of the prepared TFDS datasets; `None` is TFDS's own (`~/tensorflow_datasets`,
+        or `$TFDS_DATA_DIR`).
+      manual_dir: directory with files that the user fetched, for preparing a TFDS dataset.
+      holdout: share of every class that makes the `test` split of a folder or file of labels that
+        has neither `test` nor `validation`.
+      split_seed: chooses which images are held out.
+      class_names: those of a trained model, which number the labels; the dataset's classes are
+        found among them by name.
+      saved: the files of splits as `split_record` gave them; a split that is not in it is made.
+      table: which columns of a file of labels hold what, where that cannot be found out.
+
+    Raises:
+      UserError: there is no such dataset or split, it is not one of pictures and classes, it has a
+        class that `class_names` lacks, or it is not prepared and cannot be prepared here.
+    """
+    if not 0 <= holdout < 1:
+        raise UserError(f"data.holdout is {holdout}; it must be a share of at least 0 and below 1")
+    listing = _listing(dataset, class_names, table)
+    if listing is not None:
+        saved_paths = saved.get(split) if saved else None
+        return _open_files(listing, split, holdout, split_seed, class_names, saved_paths)
+    return _open_builder(_builder(dataset, data_dir, manual_dir), dataset, split, class_names)
+
+
+def list_splits(
+    dataset: str,
+    *,
+    data_dir: str | os.PathLike | None = None,
+    manual_dir: str | os.PathLike | None = None,
+    holdout: float = 0.2,
+    split_seed: int = 0,
+    class_names: Sequence[str] | None = None,
+    table: TableOptions | None = None,
+) -> dict[str, int]:
+    """The splits of a dataset and how many examples each has; the arguments of `open_source`.
+
+    Raises:
+      UserError: there is no such dataset, or it is not prepared and cannot be prepared here.
+    """
+    listing = _listing(dataset, class_names, table)
+    if listing is not None:
+        return split_sizes(listing, holdout, split_seed)
+    from vit_jax.data.sources import tfds
+
+    builder = _builder(dataset, data_dir, manual_dir)
+    if not builder.info.splits:
+        tfds.open_records(builder, dataset, "train", "image")  # says what is missing
+    return {name: info.num_examples for name, info in builder.info.splits.items()}
+
+
+def split_record(sources: Mapping[str, Source]) -> dict[str, list[str]]:
+    """The files of every split among some sources, to be kept as JSON and given as `saved`."""
+    return {source.split: list(source.files) for source in sources.values() if source.files}
+
+
+def _listing(
+    dataset: str, class_names: Sequence[str] | None, table: TableOptions | None
+) -> Listing | None:
+    """The files of a dataset that consists of files."""
+    kind, _, path = dataset.partition(":")
+    if kind not in ("folder", *TABLE_KINDS):
+        return None
+    if not path:
+        raise UserError(f"{dataset!r} names no path; write {kind}:PATH")
+    ending = os.path.splitext(path)[1].removeprefix(".")
+    if kind == "folder" and ending in TABLE_KINDS and not os.path.isdir(os.path.expanduser(path)):
+        kind = ending
+    if kind == "folder":
+        return list_folder(dataset, path, class_names)
+    return list_table(dataset, path, kind, table)
+
+
+def _builder(
+    dataset: str, data_dir: str | os.PathLike | None, manual_dir: str | os.PathLike | None
+) -> "tfds.core.DatasetBuilder":
+    from vit_jax.data.sources import tfds
+    from vit_jax.data.sources.digits import SklearnDigits
+
+    kind, _, name = dataset.partition(":")
+    if dataset == "digits":
+        kind, name = "tfds", SklearnDigits.name
+    if kind != "tfds" or not name:
+        raise UserError(_no_such_dataset(dataset))
+    # An empty text, as in the configuration, is as good as None.
+    return tfds.open_builder(
+        name,
+        os.fspath(data_dir) if data_dir else None,
+        os.fspath(manual_dir) if manual_dir else None,
+    )
+
+
+# What people write in front of a path or name, by the kind that it means.
+_KINDS = {
+    "folder": "folder folders imagefolder image_folder dir directory path file files images",
+    "csv": "csv tsv table manifest",
+    "jsonl": "jsonl json ndjson",
+    "tfds": "tfds tf tensorflow tensorflow_datasets tensorflow-datasets torchvision hf huggingface",
+}
+_KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words.split()}
+
+
+def _no_such_dataset(dataset: str) -> str:
+    forms = f"a dataset is named {' or '.join(DATASET_FORMS)}"
+    return f"there is no dataset {shown(dataset)}; {forms}{_nearest_dataset(dataset)}"
+
+
+def _nearest_dataset(dataset: str) -> str:
+    """The end of that sentence: the spelling that was meant, where that can be told."""
+    from vit_jax.data.sources import tfds
+
+    path = os.path.expanduser(dataset)
+    kind = os.path.splitext(path)[1].removeprefix(".").lower()
+    kind = "folder" if os.path.isdir(path) else _KIND_OF.get(kind, "")
+    if dataset and os.path.exists(path) and kind in ("folder", *TABLE_KINDS):
+        return f"; for what lies at that path, write {kind}:{dataset}"
+    before, colon, rest = dataset.partition(":")
+    known = ["digits", *(f"tfds:{name}" for name in tfds.known_names())]
+    if colon and (kind := _KIND_OF.get(before.strip().lower())):
+        meant = f"{kind}:{rest.strip() or 'PATH'}"
+        if kind == "tfds":
+            return nearest(meant.lower(), known, cutoff=0.8)
+        return f"; did you mean {meant!r}?"
+    return nearest(dataset, known)
+
+
+def _open_files(
+    listing: Listing,
+    split: str,
+    holdout: float,
+    split_seed: int,
+    class_names: Sequence[str] | None,
+    saved_paths: Sequence[str] | None,
+) -> Source:
+    paths, files = divide(listing, split, holdout, split_seed, saved_paths)
+    used = {name for path in paths for name in files[path]}
+    numbers = _numbers_of_files(sorted(used), class_names, listing, split)
+    names = tuple(class_names or listing.class_names)
+    if listing.multi_label:
+        labels = np.zeros((len(paths), len(names)), np.uint8)
+        for row, path in enumerate(paths):
+            labels[row, [numbers[name] for name in files[path]]] = 1
+    else:
+        labels = np.array([numbers[files[path][0]] for path in paths], np.int64)
+    labels.flags.writeable = False
+
+    texts = tuple(map(as_text, paths))
+    facts = [listing.facts[path] for path in paths]
+    content = hashlib.sha256("\n".join(names).encode())
+    content.update(labels.tobytes())
+    content.update(
+        "\n".join(f"{text} {fact.size}" for text, fact in zip(texts, facts, strict=True)).encode()
+    )
+    kind = listing.dataset.partition(":")[0]
+    return Source(
+        name=listing.dataset,
+        split=split,
+        class_names=names,
+        fingerprint=f"{kind}:{split}:{len(paths)}:{content.hexdigest()[:12]}",
+        in_memory=False,
+        examples=FileExamples(listing.root, tuple(paths), labels),
+        multi_label=listing.multi_label,
+        notes=tuple(listing.notes),
+        files=texts,
+        identities=np.array([fact[1:] for fact in facts], np.uint64),
+    )
+
+
+def _numbers_of_files(
+    names: Sequence[str], class_names: Sequence[str] | None, listing: Listing, split: str
+) -> dict[str, int]:
+    numbers, unknown = number_classes(names, class_names or listing.class_names)
+    if unknown and class_names:
+        raise UserError(_unknown_to_model(listing.dataset, unknown, class_names))
+    if unknown:
+        raise UserError(
+            f"{listing.dataset}: {split} has classes that the training split lacks,"
+            f" {some_of(unknown)}; that one has {some_of(listing.class_names, 10)}"
+        )
+    return numbers
+
+
+def number_classes(names: Iterable[str], known: Sequence[str]) -> tuple[dict[str, int], list[str]]:
+    """The place of each name among the known ones, and the names that are not among them.
+
+    A name that is there only in another Unicode form of the same letters is taken for it.
+
+    Raises:
+      UserError: a known name is there in two Unicode forms.
+    """
+    exact = {name: number for number, name in enumerate(known)}
+    by_form = {same_form(name): number for name, number in exact.items()}
+    if len(by_form) < len(exact):
+        twins = [name for name in known if exact[name] != by_form[same_form(name)]]
+        raise UserError(
+            f"the model has the class {twins[0]!r} twice, in two Unicode forms of one name, so that"
+            " its labels cannot be told; train it again, with both as one class"
+        )
+    numbers = {name: exact.get(name, by_form.get(same_form(name))) for name in names}
+    return numbers, [name for name, number in numbers.items() if number is None]
+
+
+def _unknown_to_model(dataset: str, unknown: Sequence[str], class_names: Sequence[str]) -> str:
+    return (
+        f"{dataset} has classes that the model was not trained on: {some_of(unknown)}; the model's"
+        f" classes are {some_of(class_names, 10)}"
+    )
+
+
+def _open_builder(
+    builder: "tfds.core.DatasetBuilder",
+    dataset: str,
+    split: str,
+    class_names: Sequence[str] | None,
+) -> Source:
+    from vit_jax.data.sources import tfds
+
+    features = tfds.find_features(builder, dataset)
+    records = tfds.open_records(builder, dataset, split, features.image_key)
+    names = tuple(class_names or map(same_form, features.label.names))
+    numbers, unknown = number_classes(features.label.names, names)
+    if unknown:
+        raise UserError(_unknown_to_model(dataset, unknown, names))
+    examples: Sequence[Example] = tfds.TfdsExamples(
+        records=records,
+        features=features,
+        numbers=np.array([numbers[name] for name in features.label.names], np.int64),
+        classes=len(names),
+        split=f"{dataset} {split}",
+        directory=str(builder.data_dir),
+    )
+
+    shape = features.image.shape
+    in_memory = None not in shape and len(records) * math.prod(shape) <= IN_MEMORY_BYTES
+    content = hashlib.sha256("\n".join(names).encode())
+    if in_memory:
+        examples = MemoryExamples.read(examples)
+        content.update(examples.labels.tobytes())
+    return Source(
+        name=dataset,
+        split=split,
+        class_names=names,
+        fingerprint=f"{builder.info.full_name}:{split}:{len(records)}:{content.hexdigest()[:12]}",
+        in_memory=in_memory,
+        examples=examples,
+        spans=tfds.find_spans(builder, split),
+        multi_label=features.multi_label,
+    )

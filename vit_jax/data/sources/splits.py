@@ -1,0 +1,243 @@
+"""Division of a dataset into splits: held out by `split_seed`, or sliced as TFDS slices.
+
+    train, train[:90%], train[100:200], train+validation, test
+
+- A dataset that comes undivided is divided here: of every class a share is held out as `test`.
+- Where there is `validation` and no `test`, the first serves as the second.
+- The files of a split stand in the order of a hash of their paths. A file's place therefore hangs
+  on its name alone, a slice such as `train[:90%]` holds all classes in about their proportions, and
+  the same files give the same split on every machine.
+"""
+
+import dataclasses
+import hashlib
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from vit_jax.data.paths import as_text, same_form, some_of
+from vit_jax.data.sources.find_files import FileFacts
+from vit_jax.errors import UserError, nearest
+
+Files = dict[str, tuple[str, ...]]
+"""The path of every file, from the root of its dataset, and the names of its classes."""
+
+# How folders and tables may call a split.
+SPLIT_NAMES = {
+    spelling: split
+    for split, names in {
+        "train": ("train",),
+        "validation": ("val", "valid", "validation"),
+        "test": ("test",),
+    }.items()
+    for name in names
+    for spelling in (name, name.capitalize())
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Listing:
+    """The picture files of a dataset.
+
+    Attributes:
+      dataset: as the user named it.
+      root: the directory that paths start from.
+      class_names: those of the training split.
+      splits: a function that lists the files, for each of `train`, `validation` and `test` that
+        the dataset comes with.
+      form: where a split is to be found, with `{}` for its name, such as `folder {}/ in pets`.
+      multi_label: whether a picture may have several classes, or none.
+      notes: sentences on what was left out; they grow when files are listed.
+      facts: of every file that was listed, by its path: its size, and what tells it apart.
+    """
+
+    dataset: str
+    root: str
+    class_names: tuple[str, ...]
+    splits: Mapping[str, Callable[[], Files]]
+    form: str
+    multi_label: bool = False
+    notes: list[str] = dataclasses.field(default_factory=list)
+    facts: dict[str, FileFacts] = dataclasses.field(default_factory=dict)
+
+
+def divide(
+    listing: Listing,
+    split: str,
+    holdout: float,
+    split_seed: int,
+    saved: Sequence[str] | None = None,
+) -> tuple[list[str], Files]:
+    """The paths of a split, in order, and the files among which they stand.
+
+    Args:
+      listing: the files.
+      split: in the slicing language of TFDS, with `val` and `valid` for `validation`.
+      holdout: the share of every class that is held out as `test`, where the dataset has neither
+        `test` nor `validation`; every class keeps at least one picture to train on.
+      split_seed: chooses what is held out.
+      saved: the texts of the paths that the split consists of, where that is settled already.
+
+    Raises:
+      UserError: there is no such split, or it is empty, or a saved file is missing.
+    """
+    roles = dict(SPLIT_NAMES)
+    mentioned = {roles.get(name, name) for name in _names(split)}
+    if "test" in mentioned and "test" not in listing.splits and "validation" in listing.splits:
+        roles |= {"test": "validation", "Test": "validation"}
+        mentioned = mentioned - {"test"} | {"validation"}
+        listing.notes.append(
+            f"without a {listing.form.format('test')}, the validation pictures serve as 'test'"
+        )
+    if "validation" in mentioned and "validation" not in listing.splits:
+        raise UserError(
+            f"{listing.dataset} has no validation split: there is no"
+            f" {listing.form.format('val')}; make it, or take parts of the training pictures that"
+            " share none, such as train[:90%] and train[90%:]"
+        )
+
+    if "all" in mentioned or _is_undivided(listing):
+        mentioned |= set(listing.splits)
+    listed = {name: list_() for name, list_ in listing.splits.items() if name in mentioned}
+    files = {path: names for part in listed.values() for path, names in part.items()}
+    if saved is not None:
+        return _found_again(listing, split, saved, files), files
+
+    members = _members(listing, listed, holdout, split_seed)
+    if "test" in mentioned and members.get("test") == []:
+        raise UserError(_nothing_to_test(listing, holdout))
+    spec = re.sub(_NAME, lambda match: roles.get(match[1], match[1]), split)
+    return _sliced(listing.dataset, split, spec, members), files
+
+
+def split_sizes(listing: Listing, holdout: float, split_seed: int) -> dict[str, int]:
+    """The splits of a listing and the number of files in each; those without any are left out."""
+    listed = {name: list_files() for name, list_files in listing.splits.items()}
+    members = _members(listing, listed, holdout, split_seed)
+    return {name: len(paths) for name, paths in members.items() if paths}
+
+
+# A name stands at the beginning of a split or behind a plus.
+_NAME = re.compile(r"(?:^|(?<=\+))\s*([A-Za-z_]\w*)")
+
+
+def _names(split: str) -> list[str]:
+    return _NAME.findall(split)
+
+
+def _place(path: str, key: bytes = b"") -> bytes:
+    """A number that hangs on the path alone (and the key)."""
+    return hashlib.blake2b(os.fsencode(path), digest_size=16, key=key).digest()
+
+
+def _is_undivided(listing: Listing) -> bool:
+    return set(listing.splits) == {"train"}
+
+
+def _members(
+    listing: Listing, listed: Mapping[str, Files], holdout: float, split_seed: int
+) -> dict[str, list[str]]:
+    """The paths of every split, in order; of those that were not listed, none."""
+    members = {name: sorted(listed.get(name, ()), key=_place) for name in listing.splits}
+    if _is_undivided(listing):
+        members |= _hold_out(listing, members["train"], listed["train"], holdout, split_seed)
+    return members
+
+
+def _found_again(listing: Listing, split: str, saved: Sequence[str], files: Files) -> list[str]:
+    path_of = {same_form(as_text(path)): path for path in files}
+    path_of |= {as_text(path): path for path in files}
+    known = {text: path_of.get(text, path_of.get(same_form(text))) for text in saved}
+    missing = [text for text, path in known.items() if path is None]
+    if missing:
+        raise UserError(
+            f"{listing.dataset} lacks {len(missing):,} of the {len(saved):,} pictures that the"
+            f" run has recorded for {split!r}: {some_of(missing)}; bring them back to"
+            f" {as_text(listing.root)}"
+        )
+    return [known[text] for text in saved]
+
+
+def _hold_out(
+    listing: Listing, paths: list[str], files: Files, share: float, split_seed: int
+) -> dict[str, list[str]]:
+    """Training and test paths: of every class, those with the lowest keyed hash are held out.
+
+    Pictures with several labels have no class to be stratified by and count as one.
+    """
+    classes: dict[tuple[str, ...], list[str]] = {}
+    for path in paths:
+        classes.setdefault(() if listing.multi_label else files[path], []).append(path)
+    held_out: set[str] = set()
+    alone = []
+    for names, members in classes.items():
+        wanted = max(1, math.floor(len(members) * share + 0.5)) if share else 0
+        ranked = sorted(members, key=lambda path: _place(path, key=str(split_seed).encode()))
+        held_out.update(ranked[: min(wanted, len(members) - 1)])
+        if share and len(members) == 1:
+            alone.extend(names)
+    held_out -= _also_trained_on(listing, paths, held_out)
+    if alone:
+        listing.notes.append(
+            f"a class with a single picture trains on it, and none is held out to test:"
+            f" {some_of(sorted(alone))}"
+        )
+    return {
+        "train": [path for path in paths if path not in held_out],
+        "test": [path for path in paths if path in held_out],
+    }
+
+
+def _also_trained_on(listing: Listing, paths: Sequence[str], held_out: set[str]) -> set[str]:
+    """Held-out paths whose file is trained on by another path: links in two classes."""
+    identities = {path: listing.facts[path].identity for path in paths if path in listing.facts}
+    trained = {identity for path, identity in identities.items() if path not in held_out}
+    return {path for path in held_out if identities.get(path) in trained - {None}}
+
+
+def _nothing_to_test(listing: Listing, holdout: float) -> str:
+    why = (
+        "every class has a single picture, which is needed to train"
+        if holdout
+        else "data.holdout is 0, so that none are held out"
+    )
+    return (
+        f"{listing.dataset} has no pictures to test: there is neither"
+        f" {listing.form.format('test')} nor {listing.form.format('val')}, and {why}; make one of"
+        " them" + (", or add pictures" if holdout else ", or set data.holdout to 0.2")
+    )
+
+
+def _sliced(dataset: str, split: str, spec: str, members: dict[str, list[str]]) -> list[str]:
+    if members.get(spec):
+        return members[spec]
+    import tensorflow_datasets as tfds  # takes most of a second
+
+    counts = {name: len(paths) for name, paths in members.items()}
+    infos = tfds.core.splits.SplitDict(
+        [
+            tfds.core.SplitInfo(name=name, shard_lengths=[count], num_bytes=0)
+            for name, count in counts.items()
+        ]
+    )
+    try:
+        parts = tfds.core.ReadInstruction.from_spec(spec).to_absolute(infos)
+    except Exception as error:  # TFDS raises what it likes at a text that it cannot parse
+        raise UserError(split_mistake(dataset, split, str(error), counts)) from error
+    paths = [path for part in parts for path in members[part.splitname][part.from_ : part.to]]
+    if not paths:
+        raise UserError(split_mistake(dataset, split, "it holds no examples", counts))
+    return paths
+
+
+def split_mistake(dataset: str, split: str, cause: str, counts: Mapping[str, int]) -> str:
+    """The sentence on a split that cannot be had; a count of 0 is one that nobody has counted."""
+    known = ", ".join(f"{name} ({n:,})" if n else name for name, n in counts.items())
+    cause = cause.strip().partition("\n")[0].rstrip(".")
+    unknown = [name for name in _names(split) if name not in counts]
+    hint = nearest(unknown[0], counts) if unknown else ""
+    return (
+        f"split {split!r} of {dataset} cannot be read: {cause}; the splits are {known}, and a part"
+        f" of one is written like train[:90%] or test[100:200]{hint}"
+    )

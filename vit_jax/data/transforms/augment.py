@@ -1,0 +1,381 @@
+"""Random changes of single training pictures, on the host, on uint8 pixels.
+
+Every option names its source, and 0 switches it off: it then costs nothing and draws no random
+numbers. Mixing of several pictures (MixUp, CutMix) happens on the device, inside the training step.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image
+
+from vit_jax.data.images.decoding import Decoding
+from vit_jax.data.images.preprocess import Preprocessing, to_channels, to_pillow
+from vit_jax.data.images.resize import fast_resize, reduction_for
+from vit_jax.data.transforms import image_ops
+from vit_jax.data.transforms.randaugment import (
+    AUTO_AUGMENT,
+    POLICIES,
+    auto_augment,
+    rand_augment,
+    three_augment,
+)
+from vit_jax.errors import UserError, nearest
+
+
+@dataclasses.dataclass(frozen=True)
+class Augment:
+    """Which random changes a training picture goes through, in the order of the options.
+
+    Attributes:
+      random_resized_crop: smallest share of the picture's area that a random crop keeps, 0.08 as a
+        rule. The crop, of an aspect ratio between 3/4 and 4/3 of the model's, takes the place of
+        the central one. Szegedy et al. (2015), "Going Deeper with Convolutions", section 6, as
+        torchvision and timm do it.
+      rotate: largest rotation to either side, in degrees.
+      shift: largest shift along each axis, as a fraction of the picture's side.
+      scale: largest relative magnification s; the factor is log-uniform in [1/(1+s), 1+s].
+      shear: largest horizontal shear, in pixels per pixel of height (the tangent of the slant).
+        These four are one affine map with bilinear sampling and black outside, the distortions of
+        handwriting of Simard, Steinkraus and Platt (2003), "Best Practices for Convolutional
+        Neural Networks Applied to Visual Document Analysis", and of LeCun et al. (1998).
+      pad_crop: pixels of black border on every side before a random crop of the old size; 4 on
+        CIFAR-10 in He et al. (2016), "Deep Residual Learning", section 4.2.
+      flip: probability of a left-right flip; 0.5 in Krizhevsky et al. (2012), section 4.1. Not for
+        digits or text.
+      flip_vertical: probability of an upside-down flip, for pictures from above or a microscope.
+      policy: "none", "rand" (RandAugment), "auto-cifar10" or "auto-imagenet" (AutoAugment), or
+        "three" (3-Augment); see `randaugment.py`.
+      rand_n: number of operations that RandAugment draws for a picture.
+      rand_m: their mean level, from 0 to 10.
+      rand_std: standard deviation of the level; 0.5 in timm and DeiT.
+      rand_increasing: whether a higher level always changes the picture more (timm's `inc1`).
+      color_jitter: strength s of brightness, contrast and saturation, in random order, each by a
+        factor uniform in [1-s, 1+s]. Krizhevsky et al. (2012) changed colours first; this form is
+        torchvision's, from Howard (2013), "Some Improvements on Deep Convolutional Neural Network
+        Based Image Classification".
+      erase: probability that a rectangle is filled with noise. Zhong et al. (2020), "Random
+        Erasing Data Augmentation", with the ranges and the noise of timm.
+
+    Raises:
+      UserError: an option is out of its range.
+    """
+
+    random_resized_crop: float = 0.0
+    rotate: float = 0.0
+    shift: float = 0.0
+    scale: float = 0.0
+    shear: float = 0.0
+    pad_crop: int = 0
+    flip: float = 0.0
+    flip_vertical: float = 0.0
+    policy: str = "none"
+    rand_n: int = 2
+    rand_m: float = 9.0
+    rand_std: float = 0.5
+    rand_increasing: bool = True
+    color_jitter: float = 0.0
+    erase: float = 0.0
+
+    def __post_init__(self):
+        for name, legal in _LEGAL.items():
+            _check(name, getattr(self, name), legal)
+        if self.policy not in POLICIES:
+            raise UserError(
+                f"augment.policy is {self.policy!r}; it must be one of {', '.join(POLICIES)}"
+                + nearest(str(self.policy), POLICIES)
+            )
+        if not isinstance(self.rand_increasing, bool | np.bool_):
+            raise UserError(
+                f"augment.rand_increasing is {self.rand_increasing!r}; it must be True or False"
+            )
+
+    @classmethod
+    def from_dict(cls, options: Mapping[str, Any]) -> "Augment":
+        """The instance with these options. Raises UserError on a name that is none."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in options:
+            if name not in known:
+                raise UserError(
+                    f"there is no augmentation {name!r}; there are {', '.join(known)}"
+                    + nearest(name, known)
+                )
+        return cls(**options)
+
+    @classmethod
+    def among(cls, options: Mapping[str, Any]) -> "Augment":
+        """The instance with those of some options that concern a single picture.
+
+        The others are how pictures come together: presets, repeats, MixUp and CutMix.
+        """
+        known = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in options.items() if name in known})
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """The options that change pictures; with none every epoch shows the same ones."""
+        numbers = tuple(name for name, legal in _LEGAL.items() if legal.off and getattr(self, name))
+        return numbers if self.policy == "none" else (*numbers, "policy")
+
+    def check_channels(self, channels: int) -> None:
+        """Refuses changes of colour where channels are no colours.
+
+        Raises:
+          UserError: the policy or the jitter of colours is on, and images are neither RGB nor grey.
+        """
+        active = [name for name in ("policy", "color_jitter") if name in self.active]
+        if channels not in (1, 3) and active:
+            off = {"policy": "none", "color_jitter": "0"}
+            raise UserError(
+                f"augment.{active[0]} = {getattr(self, active[0])!r} changes the colours of RGB or"
+                f" grey images, and these have {channels} channels; set"
+                f" {' and '.join(f'augment.{name}={off[name]}' for name in active)}"
+            )
+
+    def random_crop(
+        self,
+        image: UInt8[np.ndarray, "h w c"],
+        preprocess: Preprocessing,
+        rng: np.random.Generator,
+    ) -> UInt8[np.ndarray, "H W C"]:
+        """A random part of the decoded picture at the model's size, in place of `preprocess`.
+
+        It is resized by OpenCV where that is installed, see `images/resize.py`.
+
+        Args:
+          image: uint8 pixels (h, w, c), c as `preprocess` takes it, sides of 1 pixel included.
+          preprocess: gives size, channels and interpolation; its central crop is not used.
+          rng: where the random numbers come from.
+
+        Returns:
+          uint8 pixels (*preprocess.size, preprocess.channels).
+        """
+        return RandomCrop(self.random_resized_crop, preprocess, rng)(image, *image.shape[:2])
+
+    def decoding(self, preprocess: Preprocessing, rng: np.random.Generator) -> Decoding:
+        """Return how a file becomes a random crop: no larger than needed, by the quickest way."""
+        crop = RandomCrop(self.random_resized_crop, preprocess, rng)
+        return dataclasses.replace(preprocess.decoding(fast=True), crop=crop)
+
+    def __call__(
+        self, image: UInt8[np.ndarray, "h w c"], rng: np.random.Generator
+    ) -> UInt8[np.ndarray, "h w c"]:
+        """A changed copy of the picture, or the picture itself where nothing is switched on.
+
+        Everything but the random resized crop, on a picture of the model's size.
+        """
+        if self.rotate or self.shift or self.scale or self.shear:
+            image = self._affine(image, rng)
+        if self.pad_crop:
+            image = _pad_crop(image, self.pad_crop, rng)
+        if self.flip and rng.random() < self.flip:
+            image = image[:, ::-1]
+        if self.flip_vertical and rng.random() < self.flip_vertical:
+            image = image[::-1]
+        if self.policy != "none" or self.color_jitter:
+            picture = to_pillow(image)
+            if self.policy != "none":
+                picture = self._apply_policy(picture, rng)
+            if self.color_jitter:
+                picture = _jitter_colors(picture, self.color_jitter, rng)
+            image = np.asarray(picture).reshape(image.shape)
+        if self.erase and rng.random() < self.erase:
+            image = _erase(image, rng)
+        return image
+
+    def _apply_policy(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+        if self.policy == "rand":
+            return rand_augment(
+                picture,
+                rng,
+                n=self.rand_n,
+                m=self.rand_m,
+                std=self.rand_std,
+                increasing=self.rand_increasing,
+            )
+        if self.policy == "three":
+            return three_augment(picture, rng)
+        return auto_augment(picture, rng, AUTO_AUGMENT[self.policy])
+
+    def _affine(
+        self, image: UInt8[np.ndarray, "h w c"], rng: np.random.Generator
+    ) -> UInt8[np.ndarray, "h w c"]:
+        height, width, channels = image.shape
+        turn, right, down, zoom, slant = rng.uniform(-1, 1, size=5).tolist()
+        angle = math.radians(self.rotate) * turn
+        shear = self.shear * slant
+        shrink = (1 + self.scale) ** -zoom
+        cos, sin = math.cos(angle) * shrink, math.sin(angle) * shrink
+        # Pillow wants the inverse map: from a pixel of the result to its place in the picture,
+        # (a b; d e), the shear applied last. The centre of the picture stays, but for the shift.
+        a, b = cos + shear * sin, -sin + shear * cos
+        d, e = sin, cos
+        to_x = width / 2 + self.shift * width * right
+        to_y = height / 2 + self.shift * height * down
+        c = width / 2 - a * to_x - b * to_y
+        f = height / 2 - d * to_x - e * to_y
+        parts = [image] if channels in (1, 3) else np.split(image, channels, axis=2)
+        moved = [
+            to_pillow(part).transform(
+                (width, height),
+                Image.Transform.AFFINE,
+                (a, b, c, d, e, f),
+                Image.Resampling.BILINEAR,
+            )
+            for part in parts
+        ]
+        shape = (height, width, channels // len(parts))
+        arrays = [np.frombuffer(part.tobytes(), np.uint8).reshape(shape) for part in moved]
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=2)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Range:
+    """The legal values of a numeric option."""
+
+    low: float
+    high: float
+    meaning: str
+    whole: bool = False
+    off: bool = True  # whether 0 switches the option off
+
+
+_LEGAL = {
+    "random_resized_crop": _Range(0, 1, "a share of the picture's area"),
+    "rotate": _Range(0, 180, "degrees"),
+    "shift": _Range(0, 1, "a fraction of the picture's side"),
+    "scale": _Range(0, 10, "a relative magnification"),
+    "shear": _Range(0, 10, "a slant in pixels per pixel"),
+    "pad_crop": _Range(0, 1024, "a whole number of pixels", whole=True),
+    "flip": _Range(0, 1, "a probability"),
+    "flip_vertical": _Range(0, 1, "a probability"),
+    "rand_n": _Range(1, 15, "a whole number of operations", whole=True, off=False),
+    "rand_m": _Range(0, 10, "a level", off=False),
+    "rand_std": _Range(0, 10, "a standard deviation of levels", off=False),
+    "color_jitter": _Range(0, 1, "a strength"),
+    "erase": _Range(0, 1, "a probability"),
+}
+
+
+def _check(name: str, value: Any, legal: _Range) -> None:
+    kind = Integral if legal.whole else Real
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, kind)
+        or not legal.low <= value <= legal.high
+    ):
+        off = " (off)" if legal.off else ""
+        raise UserError(
+            f"augment.{name} is {value!r}; it must be {legal.meaning} from {legal.low}{off} to"
+            f" {legal.high}"
+        )
+
+
+class RandomCrop:
+    """A random part of one image at the model's size, drawn when the image's size is known."""
+
+    def __init__(self, smallest: float, preprocess: Preprocessing, rng: np.random.Generator):
+        self._smallest, self._preprocess, self._rng = smallest, preprocess, rng
+        self._box: tuple[int, int, int, int] | None = None
+
+    def box(self, height: int, width: int) -> tuple[int, int, int, int]:
+        """(left, top, right, bottom) of the part, drawn once."""
+        if self._box is None:
+            rows, columns = self._preprocess.size
+            ratio = columns / rows
+            self._box = _random_box((height, width), ratio, self._smallest, self._rng)
+        return self._box
+
+    def reduction(self, height: int, width: int) -> int:
+        """Return how many times smaller an image of this size may be decoded."""
+        return reduction_for(self.box(height, width), self._preprocess.size)
+
+    def __call__(
+        self, image: Image.Image | UInt8[np.ndarray, "h w c"], height: int, width: int
+    ) -> UInt8[np.ndarray, "H W C"]:
+        """The part of an image; (height, width) is its size before it was reduced."""
+        box = self.box(height, width)
+        there = image.width if isinstance(image, Image.Image) else image.shape[1]
+        times = round(width / there)
+        if times > 1:
+            tall = -(-height // times)
+            left, top, right, bottom = (side / times for side in box)
+            box = (left, top, min(right, there), min(bottom, tall))
+        size, interpolation = self._preprocess.size, self._preprocess.interpolation
+        resized = fast_resize(image, box, size, interpolation)
+        return to_channels(resized, self._preprocess.channels)
+
+
+_CROP_RATIOS = (3 / 4, 4 / 3)
+_TRIES = 10
+
+
+def _random_box(
+    size: tuple[int, int], ratio: float, smallest: float, rng: np.random.Generator
+) -> tuple[int, int, int, int]:
+    """(left, top, right, bottom) of a random part of a picture of this (height, width).
+
+    Area uniform between `smallest` and 1, log of the aspect ratio uniform, around the model's
+    (width / height). If none of ten tries fits, the largest central part whose ratio is legal.
+    torchvision and timm do not look at the model's ratio; for square models that is the same.
+    """
+    height, width = size
+    lowest, highest = (ratio * bound for bound in _CROP_RATIOS)
+    for _ in range(_TRIES):
+        area = rng.uniform(smallest, 1) * height * width
+        tried = math.exp(rng.uniform(math.log(lowest), math.log(highest)))
+        w, h = round(math.sqrt(area * tried)), round(math.sqrt(area / tried))
+        if 0 < w <= width and 0 < h <= height:
+            left, top = int(rng.integers(width - w + 1)), int(rng.integers(height - h + 1))
+            return left, top, left + w, top + h
+    w = min(width, max(1, round(height * highest)))
+    h = min(height, max(1, round(width / lowest)))
+    left, top = (width - w) // 2, (height - h) // 2
+    return left, top, left + w, top + h
+
+
+def _pad_crop(
+    image: UInt8[np.ndarray, "h w c"], border: int, rng: np.random.Generator
+) -> UInt8[np.ndarray, "h w c"]:
+    height, width, channels = image.shape
+    top, left = rng.integers(0, 2 * border + 1, size=2)
+    padded = np.zeros((height + 2 * border, width + 2 * border, channels), np.uint8)
+    padded[border : border + height, border : border + width] = image
+    return padded[top : top + height, left : left + width]
+
+
+def _jitter_colors(picture: Image.Image, strength: float, rng: np.random.Generator) -> Image.Image:
+    changes = (image_ops.brightness, image_ops.contrast, image_ops.color)
+    factors = rng.uniform(1 - strength, 1 + strength, size=3).tolist()
+    for place in rng.permutation(3):
+        picture = changes[place](picture, factors[place])
+    return picture
+
+
+_ERASED_AREA = (0.02, 1 / 3)
+_ERASED_RATIOS = (0.3, 1 / 0.3)
+
+
+def _erase(
+    image: UInt8[np.ndarray, "h w c"], rng: np.random.Generator
+) -> UInt8[np.ndarray, "h w c"]:
+    """The picture with a rectangle of noise, or as it is where ten tries give none that fits."""
+    height, width, channels = image.shape
+    for _ in range(_TRIES):
+        area = rng.uniform(*_ERASED_AREA) * height * width
+        ratio = math.exp(rng.uniform(*map(math.log, _ERASED_RATIOS)))
+        h, w = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if h < height and w < width:
+            top, left = int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1))
+            # timm's noise is normal after normalisation; in uint8 that is this, at mean 0.5 and
+            # deviation 0.25, but for what is clipped.
+            noise = 127.5 + 63.75 * rng.standard_normal((h, w, channels), np.float32)
+            image = image.copy()
+            image[top : top + h, left : left + w] = np.clip(np.rint(noise), 0, 255)
+            break
+    return image

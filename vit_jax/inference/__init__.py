@@ -1,0 +1,23 @@
+"""Using a trained model."""
+
+from typing import TYPE_CHECKING
+
+from vit_jax.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from vit_jax.inference.classifier import Classifier, Guess, ImageResult, load
+    from vit_jax.inference.pretrained import convert, load_pretrained
+
+__all__ = ["Classifier", "Guess", "ImageResult", "convert", "load", "load_pretrained"]
+
+_HOMES = {
+    "Classifier": "classifier",
+    "Guess": "classifier",
+    "ImageResult": "classifier",
+    "convert": "pretrained",
+    "load": "classifier",
+    "load_pretrained": "pretrained",
+}
+
+# A run of ours needs no reader of other files.
+__getattr__, __dir__ = lazy_names(__name__, globals(), _HOMES)

@@ -1,0 +1,252 @@
+"""A trained classifier: its model, its parameters, and pictures in, labelled probabilities out."""
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Float32, UInt8
+
+from vit_jax.data.images.decoding import Picture
+from vit_jax.data.images.preprocess import Preprocessing
+from vit_jax.data.paths import as_text
+from vit_jax.errors import UserError
+from vit_jax.inference.programs import program
+from vit_jax.inference.streaming import ReadBatch, read_batches
+from vit_jax.runs import ModelRecord, RunFolder
+
+if TYPE_CHECKING:  # a program that is kept on disk runs without it
+    import flax.linen as nn
+
+BATCH_SIZE = 64
+
+
+class Guess(NamedTuple):
+    """A class and the probability that a picture shows it."""
+
+    label: str
+    probability: float
+
+
+class ImageResult(NamedTuple):
+    """Result of a classifier for one image of a stream.
+
+    name: the path, or the image's number where it has none.
+    probabilities: of all classes, in the order of `class_names`; None where there is an error.
+    error: the image cannot be read, or the model's outputs for it are not finite numbers.
+    """
+
+    name: str
+    probabilities: Float32[np.ndarray, " classes"] | None
+    error: UserError | None = None
+
+
+class Classifier:
+    """A model with its parameters, and all that its inputs and outputs mean.
+
+    model: the linen module.
+    params: its parameters.
+    model_state: other collections of the module, such as running statistics.
+    class_names: in the order of the outputs.
+    preprocessing: how a picture becomes an input.
+    step: of the checkpoint that the parameters come from.
+    activation: "softmax", or "sigmoid": yes or no for each class on its own.
+    """
+
+    def __init__(
+        self,
+        model: "nn.Module",
+        params: Any,
+        class_names: Sequence[str],
+        preprocessing: Preprocessing,
+        model_state: dict[str, Any] | None = None,
+        step: int | None = None,
+        activation: str = "softmax",
+    ):
+        self.model = model
+        self.params = params
+        self.model_state = model_state or {}
+        self.class_names = tuple(class_names)
+        self.preprocessing = preprocessing
+        self.step = step
+        self.activation = activation
+        self._record: ModelRecord | None = None
+
+    @classmethod
+    def of_record(
+        cls, record: ModelRecord, variables: dict[str, Any], step: int | None = None
+    ) -> "Classifier":
+        """Return the classifier of a record; its model is made when it is first wanted.
+
+        variables: {"params": ..., and any other collections}, put on the device here.
+        """
+        state = dict(jax.device_put(variables))  # once, and not with every batch
+        params = state.pop("params")
+        names, preprocessing = record.class_names, record.preprocessing
+        classifier = cls(None, params, names, preprocessing, state, step, record.activation)
+        del classifier.model
+        classifier._record = record
+        return classifier
+
+    @functools.cached_property
+    def model(self) -> "nn.Module":
+        """The linen module."""
+        return self._record.create_model()
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """What `model.apply` takes first."""
+        return {"params": self.params, **self.model_state}
+
+    def logits(self, images: UInt8[np.ndarray, "batch h w c"]) -> Float[Array, "batch classes"]:
+        """Logits of preprocessed pictures (the result of `preprocessing`, uint8).
+
+        Raises UserError for images of another size or type than `preprocessing` gives.
+        """
+        expected = (*self.preprocessing.size, self.preprocessing.channels)
+        if images.shape[1:] != expected or images.dtype != np.uint8:
+            raise UserError(
+                f"images of type {images.dtype} and shape {images.shape} are not preprocessed; "
+                f"they must be uint8 of shape (batch, {', '.join(map(str, expected))}): np.stack "
+                "classifier.preprocessing(image) of each, or call predict, which takes any size"
+            )
+        variables = self.variables
+        return self._program(images.shape)(variables, images)
+
+    def predict(
+        self,
+        pictures: Picture | Iterable[Picture],
+        top: int | None = None,
+        batch_size: int = BATCH_SIZE,
+    ) -> list[list[Guess]]:
+        """The most probable classes of each picture, most probable first.
+
+        Where pictures may have several labels, the probabilities are of each class on its own, and
+        do not sum to 1.
+
+        Args:
+            pictures: file names, folders, bytes of picture files, uint8 arrays `(height, width,
+                channels)` or Pillow images, of any size; an array `(batch, height, width,
+                channels)` counts as several. Any iterable of these is read as it goes.
+            top: how many classes to give for each picture; all by default.
+            batch_size: how many pictures to run at once.
+
+        Raises:
+            UserError: for a picture that cannot be read, with its name.
+        """
+        guesses = []
+        for result in self.iter_predict(pictures, batch_size):
+            if result.error is not None:
+                raise result.error
+            guesses.append(self.top_classes(result.probabilities, top))
+        return guesses
+
+    def iter_predict(
+        self, images: Picture | Iterable[Picture], batch_size: int = BATCH_SIZE
+    ) -> Iterator[ImageResult]:
+        """Yield the probabilities of any number of images, in their order, as they are computed.
+
+        Images are decoded by threads while the model runs. No more than a few batches are in
+        memory. An image that cannot be read is a result with an error, and the rest goes on.
+
+        Args:
+            images: as for `predict`; the images of a folder come by name, sub-folders last.
+            batch_size: how many to run at once. The last batch is padded.
+        """
+        running = None
+        for batch in read_batches(images, self.preprocessing, batch_size):
+            logits = self.logits(batch.images)
+            if running is not None:  # fetched while the device works on the next batch
+                yield from self._results(*running)
+            running = batch, logits
+        if running is not None:
+            yield from self._results(*running)
+
+    def top_classes(
+        self, probabilities: Float32[np.ndarray, " classes"], top: int | None = None
+    ) -> list[Guess]:
+        """The most probable classes first; `top` of them, by default all."""
+        order = np.argsort(-probabilities, kind="stable")[:top]
+        return [Guess(self.class_names[i], float(probabilities[i])) for i in order]
+
+    def _results(
+        self, batch: ReadBatch, logits: Float[Array, "batch outputs"]
+    ) -> Iterator[ImageResult]:
+        logits = np.asarray(logits)[: len(batch.names)]
+        finite = np.isfinite(logits).all(axis=-1)
+        rows = self._probabilities(np.where(finite[:, None], logits, 0))
+        for name, row, error, sound in zip(batch.names, rows, batch.errors, finite, strict=True):
+            if error is None and not sound:
+                error = UserError(
+                    f"{as_text(name)}: the model's outputs are not finite numbers; its parameters "
+                    "are damaged, or its precision is too low"
+                )
+            yield ImageResult(name, row if error is None else None, error)
+
+    def _probabilities(
+        self, logits: Float[np.ndarray, "batch outputs"]
+    ) -> Float32[np.ndarray, "batch classes"]:
+        # By NumPy: JAX would compile a program for it.
+        logits = logits.astype(np.float64)
+        if self.activation == "softmax":
+            shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
+            return (shares / shares.sum(axis=-1, keepdims=True)).astype(np.float32)
+        yes = 0.5 * (1 + np.tanh(0.5 * logits))  # the sigmoid, which cannot overflow in this form
+        # A single output of two classes is the logit of the second.
+        single = logits.shape[-1] == 1 and len(self.class_names) == 2
+        yes = np.concatenate([1 - yes, yes], axis=-1) if single else yes
+        return yes.astype(np.float32)
+
+    def _program(self, shape: tuple[int, ...]) -> Callable[..., Float[Array, "batch classes"]]:
+        if self._record is None:  # a module of somebody's own, that nothing on disk describes
+            return self._compiled
+        if shape not in self._programs:
+            images = jax.ShapeDtypeStruct(shape, np.uint8)
+            self._programs[shape] = self._kept_program(self.variables, images)
+        return self._programs[shape]
+
+    def _kept_program(self, variables: dict[str, Any], images: jax.ShapeDtypeStruct):
+        record = self._record.to_json()
+        parts = ("name", "fields", "preprocessing", "format")
+        return program(
+            {part: record[part] for part in parts},
+            self._forward,
+            (variables, images),
+            # The code of somebody else's architecture may change unseen.
+            may_keep=lambda: type(self.model).__module__.startswith("vit_jax."),
+        )
+
+    @functools.cached_property
+    def _programs(self) -> dict[tuple[int, ...], Callable]:
+        return {}
+
+    @functools.cached_property
+    def _compiled(self):
+        return jax.jit(self._forward())
+
+    def _forward(self):
+        def forward(variables, images):
+            return self.model.apply(variables, self.preprocessing.normalize(images), train=False)
+
+        return forward
+
+
+def load(
+    path: str | os.PathLike, checkpoint: int | str = "last", *, raw: bool = False
+) -> Classifier:
+    """The classifier that a run folder holds: `load("runs/digits").predict("seven.png")`.
+
+    Args:
+        path: a run folder, as training writes it.
+        checkpoint: "last", "best" (on the validation data, where the run had some), or a step.
+        raw: the parameters as they were learned, where the run keeps an average of them too.
+
+    Raises:
+        UserError: where there is no such run or checkpoint.
+    """
+    run = RunFolder(path)
+    record = run.read_model()
+    variables, step = run.read_variables(checkpoint, raw=raw)
+    return Classifier.of_record(record, variables, step)

@@ -1,0 +1,128 @@
+"""Published weights as a classifier, and weights turned from one form into another."""
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+
+from vit_jax.errors import UserError
+from vit_jax.inference.classifier import Classifier
+from vit_jax.models import create_model
+from vit_jax.runs import ModelRecord, RunFolder
+from vit_jax.weights.adapt import adapt, merge_lora, padding_note
+from vit_jax.weights.class_names import names_of_outputs, read_class_names
+from vit_jax.weights.convert import write_pretrained
+from vit_jax.weights.formats import Asked
+from vit_jax.weights.resolve import open_weights
+
+RUN = "run"
+
+
+def load_pretrained(
+    source: str | os.PathLike,
+    *,
+    num_classes: int | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    in_channels: int | None = None,
+    origin: str | None = None,
+    heads: int | None = None,
+    file_size: tuple[int, int] | None = None,
+    part: str | None = None,
+) -> Classifier:
+    """Published weights as a classifier: `load_pretrained("model.safetensors").predict("cat.png")`.
+
+    Whatever the file leaves open, and these arguments do not say, is an error that asks for it.
+
+    Args:
+        source: a name of `python -m vit_jax models --pretrained`, `hf://OWNER/NAME`,
+            `https://...`, a file or folder that `weights` can read, or a run folder.
+        num_classes: of a new head, which begins at zero; 0: none. By default the file's own.
+        image_size: pixels (height, width) to be used at; the position table is resized. By default
+            the size that the file was made for.
+        in_channels: of pictures; the patch kernel is summed or repeated.
+        origin: whose weights, where several have such a file ("timm", "deit", "mae", ...).
+        heads: of attention, where nothing says it.
+        file_size: pixels (height, width) that the position table in the file is made for, where it
+            is not a square.
+        part: which weights of a file with several, such as "model_ema".
+
+    Raises:
+        UserError: the file cannot be read, or is not what it is said to be.
+    """
+    record, variables = open_weights(source, Asked(origin, heads, file_size), part=part)
+    changes = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
+    record, variables = change(record, variables, **changes)
+    return Classifier.of_record(record, variables)
+
+
+def convert(
+    source: str | os.PathLike,
+    folder: str | os.PathLike,
+    to: str = RUN,
+    asked: Asked | None = None,
+    *,
+    part: str | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    class_names: str | os.PathLike | None = None,
+    background_first: bool = False,
+) -> ModelRecord:
+    """Turns weights of any kind into a run folder, or into the files of another library.
+
+    Low-rank additions are merged into the kernels they belong to.
+
+    Args:
+        source: as for `load_pretrained`.
+        folder: where; it must be empty or not there.
+        to: "run", "timm" or "huggingface".
+        asked, part, image_size: as for `load_pretrained`.
+        class_names: text file with the names of the outputs, one a line.
+        background_first: output 0 is for none of them.
+
+    Returns:
+        The record of the model that was written.
+
+    Raises:
+        UserError: the weights cannot be read, or the folder cannot be written.
+    """
+    if Path(folder).is_dir() and any(Path(folder).iterdir()):  # before weights are fetched
+        raise UserError(f"{folder} is not empty; choose another folder to write to")
+    record, variables = open_weights(source, asked, part=part)
+    if record.fields.get("lora_rank"):
+        variables = {**variables, "params": merge_lora(variables["params"])}
+        record = record.changed({**record.fields, "lora_rank": 0})
+    record, variables = change(record, variables, image_size=image_size)
+    if class_names is not None:
+        names, outputs = read_class_names(class_names), len(record.class_names)
+        names = names_of_outputs(names, outputs, background_first=background_first)
+        record = dataclasses.replace(record, class_names=names)
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{folder} cannot be written: {error.strerror}; choose another folder to write to"
+        ) from error
+    if to == RUN:
+        run = RunFolder(folder)
+        run.write_variables(variables, record)
+        run.write_model(record)
+    else:
+        write_pretrained(folder, to, record, variables)
+    return record
+
+
+def change(record: ModelRecord, variables: dict, **changes) -> tuple[ModelRecord, dict]:
+    """The same model with other fields; None leaves a field as it is."""
+    old = record.create_model()
+    changes = {name: value for name, value in changes.items() if value is not None}
+    changes = {name: value for name, value in changes.items() if getattr(old, name) != value}
+    if not changes:
+        return record, variables
+    fields = {**record.fields, **changes}
+    try:
+        model = create_model(record.name, **fields)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    adapted = adapt(variables["params"], old, model)
+    if record.origin.startswith("weights of") and (note := padding_note(model)):
+        print(note, file=sys.stderr)
+    return record.changed(fields), {**variables, "params": adapted.params}

@@ -1,0 +1,1 @@
+"""Attention: the function on queries, keys and values, its implementations, and its modules."""

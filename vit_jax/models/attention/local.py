@@ -1,0 +1,171 @@
+"""Softmax attention of every patch to the patches around it, and to a few tokens that see all.
+
+What is notable here:
+- The grid is cut into tiles, and each tile of queries meets the keys of its own tile with a margin:
+  plain batched products whose cost grows linearly with patches. Within them, keys outside the
+  window of a query are masked.
+- Tiles are about as large as the window. Smaller ones would waste fewer products, and copy every
+  key into more tiles.
+- Margins are slices of the neighbouring tiles, so the backward pass adds slices and scatters
+  nothing.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from vit_jax.models.attention.implementations import xla_attention
+
+
+def local_attention(
+    q: Float[Array, "batch tokens heads head_dim"],
+    k: Float[Array, "batch tokens heads head_dim"],
+    v: Float[Array, "batch tokens heads head_dim"],
+    grid: tuple[int, int],
+    window: int,
+    dropout_rate: float = 0.0,
+    dropout_rng: Array | None = None,
+    return_weights: bool = False,
+) -> tuple[
+    Float[Array, "batch tokens heads head_dim"], Float[Array, "batch heads tokens tokens"] | None
+]:
+    """Attention within windows of `window` x `window` patches; the result, and weights if asked.
+
+    Tokens that come before the patches are global: they see all tokens and all tokens see them. At
+    the edges of the grid windows are cut off. A call that asks for weights computes all of them,
+    with zeros outside the windows, and takes as much memory as full attention.
+
+    Args:
+        grid: `(height, width)` in patches, which are the last tokens, in raster order.
+        window: an odd number of patches.
+
+    Raises:
+        ValueError: the grid has more patches than there are tokens.
+
+    Source: Beltagy et al. 2020, "Longformer", section 3.1; for pictures Zhang et al. 2021,
+    "Multi-Scale Vision Longformer" (ViL), section 3.2.
+    """
+    height, width = grid
+    prefix = q.shape[1] - height * width
+    if prefix < 0:
+        raise ValueError(
+            f"local attention: a grid of {height} x {width} patches has {height * width} tokens, "
+            f"got {q.shape[1]}; give the grid of the pictures."
+        )
+    if return_weights:
+        bias = jnp.where(visible_tokens(grid, prefix, window), 0.0, -jnp.inf)[None, None]
+        return xla_attention(q, k, v, bias, dropout_rate, dropout_rng, return_weights=True)
+
+    rows, columns = _cut(height, window), _cut(width, window)
+    tiles = rows.tiles * columns.tiles
+
+    def by_tile(x: Array, margin: bool) -> Array:
+        """Tokens to `(batch, tiles, tokens of a tile, heads, head_dim)`."""
+        batch, _, heads, head_dim = x.shape
+        x = x[:, prefix:].reshape(batch, height, width, heads, head_dim)
+        missing = (rows.tiles * rows.size - height, columns.tiles * columns.size - width)
+        x = jnp.pad(x, ((0, 0), (0, missing[0]), (0, missing[1]), (0, 0), (0, 0)))
+        cut = (batch, rows.tiles, rows.size, columns.tiles, columns.size, heads, head_dim)
+        x = x.reshape(cut)
+        if margin:
+            x = _with_margin(_with_margin(x, 1, rows.margin), 3, columns.margin)
+        return x.swapaxes(2, 3).reshape(batch, tiles, -1, heads, head_dim)
+
+    def with_prefix(x: Array) -> Array:
+        in_front = x[:, None, :prefix]
+        in_front = jnp.broadcast_to(in_front, (len(x), tiles, *in_front.shape[2:]))
+        return jnp.concatenate([in_front, by_tile(x, margin=True)], axis=2)
+
+    window_bias = jnp.where(_visible_in_tiles(rows, columns), 0.0, -jnp.inf)
+    bias = jnp.pad(window_bias, ((0, 0), (0, 0), (prefix, 0)))[:, None]
+    rng_of_tiles = rng_of_prefix = None
+    if dropout_rate > 0.0 and dropout_rng is not None:
+        rng_of_prefix, rng = jax.random.split(dropout_rng)
+        rng_of_tiles = jax.random.split(rng, len(q))
+
+    def one_picture(q, k, v, rng):
+        return xla_attention(q, k, v, bias, dropout_rate, rng)[0]
+
+    out = jax.vmap(one_picture)(by_tile(q, margin=False), *map(with_prefix, (k, v)), rng_of_tiles)
+    batch, _, _, heads, head_dim = out.shape
+    out = out.reshape(batch, rows.tiles, columns.tiles, rows.size, columns.size, heads, head_dim)
+    out = out.swapaxes(2, 3).reshape(
+        batch, rows.tiles * rows.size, columns.tiles * columns.size, heads, head_dim
+    )
+    out = out[:, :height, :width].reshape(batch, height * width, heads, head_dim)
+    if not prefix:
+        return out, None
+    of_prefix, _ = xla_attention(q[:, :prefix], k, v, None, dropout_rate, rng_of_prefix)
+    return jnp.concatenate([of_prefix, out], axis=1), None
+
+
+def visible_tokens(
+    grid: tuple[int, int], prefix: int, window: int
+) -> Bool[np.ndarray, "tokens tokens"]:
+    """Which keys (columns) a query (row) sees; made for a look at weights, as large as they are."""
+    row, column = (axis.ravel() for axis in np.indices(grid))
+    near = [np.abs(at[:, None] - at) <= window // 2 for at in (row, column)]
+    return np.pad(near[0] & near[1], ((prefix, 0), (prefix, 0)), constant_values=True)
+
+
+class _Cut(NamedTuple):
+    """How one side of the grid is cut: `tiles` of `size` patches, with a margin on both sides."""
+
+    length: int
+    tiles: int
+    size: int
+    margin: int
+    radius: int
+
+
+def _cut(length: int, window: int) -> _Cut:
+    """Tiles of one size, so that few patches are added. No margin is wider than a tile.
+
+    More than one tile means `length > window`; then `size >= length / (length / window + 1)`, which
+    is more than half a window.
+    """
+    tiles = math.ceil(length / window)
+    radius = window // 2
+    return _Cut(length, tiles, math.ceil(length / tiles), radius if tiles > 1 else 0, radius)
+
+
+def _with_margin(x: Array, axis: int, margin: int) -> Array:
+    """Adds the nearest entries of both neighbouring tiles; `axis` counts tiles, the next entries.
+
+    Beyond the first and the last tile are zeros.
+    """
+    if not margin:
+        return x
+    count, size = x.shape[axis : axis + 2]
+
+    def shifted(entries: slice, by: int) -> Array:
+        """A part of each tile, given to the tile after it (1) or before it (-1)."""
+        kept = slice(0, count - 1) if by == 1 else slice(1, count)
+        x_kept = x[(slice(None),) * axis + (kept, entries)]
+        padding = [(0, 0)] * x.ndim
+        padding[axis] = (1, 0) if by == 1 else (0, 1)
+        return jnp.pad(x_kept, padding)
+
+    before, after = shifted(slice(size - margin, size), 1), shifted(slice(0, margin), -1)
+    return jnp.concatenate([before, x, after], axis=axis + 1)
+
+
+def _visible_in_tiles(rows: _Cut, columns: _Cut) -> Bool[Array, "tiles queries keys"]:
+    """Which keys of a tile and its margin each query of the tile sees."""
+
+    def along(cut: _Cut) -> np.ndarray:
+        first = cut.size * np.arange(cut.tiles)[:, None, None]
+        query = first + np.arange(cut.size)[:, None]
+        key = first + np.arange(-cut.margin, cut.size + cut.margin)
+        return (np.abs(query - key) <= cut.radius) & (key >= 0) & (key < cut.length)
+
+    # (tiles, queries, keys) of rows and of columns, each with the other's axes between its own
+    by_row = jnp.asarray(along(rows))[:, None, :, None, :, None]
+    by_column = jnp.asarray(along(columns))[None, :, None, :, None, :]
+    both = by_row & by_column
+    tiles, queries = rows.tiles * columns.tiles, rows.size * columns.size
+    return both.reshape(tiles, queries, -1)

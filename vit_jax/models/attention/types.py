@@ -1,0 +1,181 @@
+"""The kinds of attention a ViT may have in its blocks, in place of softmax attention.
+
+| kind | what it is | cost in tokens | rows of weights sum to 1 |
+|---|---|---|---|
+| `softmax` | of all tokens to all tokens | quadratic | yes |
+| `performer` | an approximation of it by random features | linear | yes |
+| `linear` | with the features `elu(x) + 1` | linear | yes |
+| `linformer` | to learned mixtures of keys and of values | linear | no |
+| `local` | to the patches around, and to prefix tokens | linear | yes |
+| `talking_heads` | heads mixed before and after the softmax | quadratic | no |
+
+What is notable here:
+- Weights, where a call asks for them, are always `(batch, heads, queries, keys)`, and the result is
+  their product with the values, whatever the kind. Only then do linear kinds make that matrix.
+- Two kinds learn something of their own, beside `qkv` and `out`: `linformer` has `project_keys` and
+  `project_values`, both `(tokens, rank)`, `talking_heads` has `talk_before` and `talk_after`, both
+  `(heads, heads)`.
+- `performer` and `linear` never have weights to drop, so attention dropout is an error for them.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+from vit_jax.models.attention.implementations import drop_weights, xla_attention
+from vit_jax.models.attention.linear import (
+    linear_attention,
+    orthogonal_features,
+    performer_attention,
+)
+from vit_jax.models.attention.local import local_attention
+from vit_jax.models.attention.products import einsum_float32
+from vit_jax.models.fields import check_types
+
+ATTENTION_KINDS = ("softmax", "performer", "linear", "linformer", "local", "talking_heads")
+KINDS_WITHOUT_WEIGHTS = ("performer", "linear")
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionKind:
+    """A kind of attention by name, with the numbers that some kinds want.
+
+    name: one of `ATTENTION_KINDS`.
+    performer_features: random features; more of them approximate better and cost more.
+    performer_seed: what they are made from.
+    linformer_rank: mixtures of tokens that stand for all keys and values.
+    local_window: patches along each side of a window, an odd number.
+    """
+
+    name: str = "softmax"
+    performer_features: int = 256
+    performer_seed: int = 0
+    linformer_rank: int = 64
+    local_window: int = 7
+
+    def __post_init__(self):
+        check_types(self)
+
+
+def mix_tokens(
+    kind: AttentionKind,
+    q: Float[Array, "batch tokens heads head_dim"],
+    k: Float[Array, "batch tokens heads head_dim"],
+    v: Float[Array, "batch tokens heads head_dim"],
+    *,
+    parameter: Callable[..., Array],
+    grid: tuple[int, int] | None = None,
+    bias: Float[Array, "heads tokens tokens"] | None = None,
+    dropout_rate: float = 0.0,
+    dropout_rng: Array | None = None,
+    return_weights: bool = False,
+) -> tuple[
+    Float[Array, "batch tokens heads head_dim"], Float[Array, "batch heads tokens tokens"] | None
+]:
+    """Attention of any kind but "softmax": the result, and the float32 weights if asked for.
+
+    Args:
+        parameter: gives what a kind learns, as a linen module's `param`: name, initialiser, shape.
+        grid: of the patches, which "local" needs.
+        bias: added to the logits of "talking_heads"; the other kinds take none.
+        dropout_rate, dropout_rng: drop weights if both are given.
+
+    Raises:
+        ValueError: "local" has no grid.
+    """
+    if kind.name == "performer":
+        features = orthogonal_features(kind.performer_features, q.shape[-1], kind.performer_seed)
+        return performer_attention(q, k, v, features, return_weights)
+    if kind.name == "linear":
+        return linear_attention(q, k, v, return_weights)
+    drops = (dropout_rate, dropout_rng, return_weights)
+    if kind.name == "local":
+        if grid is None:
+            raise ValueError("attention_kind='local' needs the grid of the patches, got none.")
+        return local_attention(q, k, v, grid, kind.local_window, *drops)
+    if kind.name == "linformer":
+        rank = kind.linformer_rank
+        initializer = nn.initializers.normal(rank**-0.5)
+        shape = (k.shape[1], rank)
+        project_keys = parameter("project_keys", initializer, shape)
+        project_values = parameter("project_values", initializer, shape)
+        return linformer_attention(q, k, v, project_keys, project_values, *drops)
+    heads = q.shape[2]
+    talk_before = parameter("talk_before", _identity, (heads, heads))
+    talk_after = parameter("talk_after", _identity, (heads, heads))
+    return talking_heads_attention(q, k, v, talk_before, talk_after, bias, *drops)
+
+
+def linformer_attention(
+    q: Float[Array, "batch queries heads head_dim"],
+    k: Float[Array, "batch keys heads head_dim"],
+    v: Float[Array, "batch keys heads head_dim"],
+    project_keys: Float[Array, "keys rank"],
+    project_values: Float[Array, "keys rank"],
+    dropout_rate: float = 0.0,
+    dropout_rng: Array | None = None,
+    return_weights: bool = False,
+) -> tuple[
+    Float[Array, "batch queries heads head_dim"], Float[Array, "batch heads queries keys"] | None
+]:
+    """Softmax attention to `rank` mixtures of keys and of values; heads share the mixtures.
+
+    What is returned as weights is the softmax times the mixtures of values: it may be negative, and
+    its rows do not sum to 1.
+
+    Source: Wang et al. 2020, "Linformer", equation 7 and "headwise sharing" in section 4.
+    """
+    few_k, few_v = (
+        jnp.einsum("bkhd,kr->brhd", x, projection.astype(x.dtype))
+        for x, projection in ((k, project_keys), (v, project_values))
+    )
+    out, weights = xla_attention(
+        q, few_k, few_v, None, dropout_rate, dropout_rng, return_weights=return_weights
+    )
+    if return_weights:
+        weights = jnp.einsum("bhqr,kr->bhqk", weights, project_values.astype(jnp.float32))
+    return out, weights
+
+
+def talking_heads_attention(
+    q: Float[Array, "batch queries heads head_dim"],
+    k: Float[Array, "batch keys heads head_dim"],
+    v: Float[Array, "batch keys heads head_dim"],
+    talk_before: Float[Array, "heads heads"],
+    talk_after: Float[Array, "heads heads"],
+    bias: Float[Array, "#batch #heads #queries #keys"] | None = None,
+    dropout_rate: float = 0.0,
+    dropout_rng: Array | None = None,
+    return_weights: bool = False,
+) -> tuple[
+    Float[Array, "batch queries heads head_dim"], Float[Array, "batch heads queries keys"] | None
+]:
+    """Attention whose logits and whose weights are each mixed across heads, `(from, to)`.
+
+    Weights, returned and dropped, are those after the second mixture; their rows do not sum to 1. A
+    bias is added after the first, so that -inf masks a key for all heads alike.
+
+    Source: Shazeer et al. 2020, "Talking-Heads Attention", section 4, with as many heads of each
+    sort; Touvron et al. 2021, "Going deeper with Image Transformers", has it in CaiT.
+    """
+    scale = q.shape[-1] ** -0.5
+    logits = einsum_float32("bqhd,bkhd->bhqk", q, k)
+    logits = jnp.einsum("bhqk,hg->bgqk", scale * logits, talk_before.astype(jnp.float32))
+    if bias is not None:
+        logits = logits + bias.astype(jnp.float32)
+    softmax = jax.nn.softmax(logits, axis=-1)
+    weights = jnp.einsum("bhqk,hg->bgqk", softmax, talk_after.astype(jnp.float32))
+    kept = weights
+    if dropout_rate > 0.0 and dropout_rng is not None:
+        kept = drop_weights(weights, dropout_rate, dropout_rng)
+    out = einsum_float32("bhqk,bkhd->bqhd", kept.astype(v.dtype), v)
+    return out.astype(v.dtype), weights if return_weights else None
+
+
+def _identity(key: Array, shape: tuple[int, int], dtype=jnp.float32) -> Array:
+    """Heads that do not talk yet: softmax attention to begin with."""
+    return jnp.eye(*shape, dtype=dtype)

@@ -1,0 +1,5 @@
+"""ConvNeXt (Liu et al. 2022)."""
+
+from vit_jax.models.convnext.module import ConvNeXt
+
+__all__ = ["ConvNeXt"]

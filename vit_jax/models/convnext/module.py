@@ -1,0 +1,245 @@
+"""ConvNeXt, a convolutional network with the habits of a Swin Transformer (Liu et al. 2022).
+
+What is notable here:
+- Attention gives way to a 7 x 7 convolution of each channel alone, and the rest of a transformer
+  block stays: LayerNorm, an MLP of four times the width, GELU, layer scale, stochastic depth. There
+  is one norm in a block and no norm over batches, so training and inference differ by dropping
+  alone.
+- Pooling comes before the last norm. The tokens of `features` are before it.
+- Patches and the convolutions between stages do not overlap and do not pad. A picture that they do
+  not fill is an error here; torch leaves the last rows and columns out in silence.
+"""
+
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+from vit_jax.models import validation
+from vit_jax.models.features import Features, features_of_map
+from vit_jax.models.fields import Checked
+from vit_jax.models.layers import convolutions
+from vit_jax.models.layers.basic import DropPath, LayerNorm, LayerScale, Mlp, stage_drop_path_rates
+from vit_jax.models.layers.convolutions import conv
+from vit_jax.models.registry import register
+
+_normal02 = nn.initializers.normal(0.02)  # of every kernel, in the authors' repository
+
+
+class ConvNeXt(nn.Module):
+    """A ConvNeXt of four stages; the defaults are ConvNeXt-T at 224 pixels with 1000 classes.
+
+    `model.apply({"params": params}, images)` takes float32 pictures `(batch, height, width,
+    channels)`, already normalised, whose sides are multiples of `patch_size` times 2 for each
+    further stage (32), and gives float32 logits `(batch, classes)`; `method="features"` gives
+    `Features` with the outputs of the stages. Training wants `train=True` and, where the rate is
+    not 0, the rng `"dropout"`.
+
+    Raises:
+        ValueError: at construction or call, a field or a picture that is not legal, with the
+            nearest legal sizes.
+
+    Source: Liu et al. 2022, "A ConvNet for the 2020s", section 2; agrees with the authors'
+    repository, timm's `convnext_tiny`, torchvision and transformers.
+    """
+
+    num_classes: int = 1000  # 0: no head, the pooled and normed features come out
+    image_size: int | tuple[int, int] = 224  # for costs and records
+    in_channels: int = 3
+    depths: tuple[int, ...] = (3, 3, 9, 3)  # blocks of each stage
+    widths: tuple[int, ...] = (96, 192, 384, 768)  # channels of each stage
+    patch_size: int = 4  # of the first convolution, and its stride
+    kernel_size: int = 7  # of the convolution of each channel alone; odd
+    mlp_ratio: int = 4
+    layer_scale: float | None = 1e-6  # initial value; None: none, as in ConvNeXt V2
+    drop_path: float = 0.0  # rate of the last block; the paper: T 0.1, S 0.4, B and L 0.5
+    norm_eps: float = 1e-6  # of every LayerNorm
+    dtype: str = "float32"  # of the computation; parameters and logits are always float32
+
+    def __post_init__(self):
+        convolutions.check_fields(self, "depths", "widths")
+        for field in ("patch_size", "kernel_size", "mlp_ratio"):
+            validation.check_count("ConvNeXt", field, getattr(self, field))
+        validation.check_hidden("ConvNeXt", "mlp_ratio", self.mlp_ratio, max(self.widths))
+        if self.kernel_size % 2 == 0:
+            raise ValueError(
+                f"ConvNeXt: kernel_size={self.kernel_size} must be odd, or the picture would "
+                f"shift; take {self.kernel_size - 1} or {self.kernel_size + 1}."
+            )
+        if self.layer_scale is not None:
+            validation.check_positive("ConvNeXt", "layer_scale", self.layer_scale)
+        check_fit(self, *validation.pair(self.image_size))
+        super().__post_init__()
+
+    def setup(self):
+        self.patch_embed = nn.Conv(
+            self.widths[0],
+            (self.patch_size, self.patch_size),
+            strides=self.patch_size,
+            padding="VALID",
+            kernel_init=_normal02,
+            dtype=self.dtype,
+        )
+        self.pre_norm = LayerNorm(self.norm_eps, self.dtype)
+        rates = stage_drop_path_rates(self.drop_path, self.depths)
+        self.stages = [
+            Stage(
+                of_stage,
+                width,
+                is_first=number == 0,
+                kernel_size=self.kernel_size,
+                mlp_ratio=self.mlp_ratio,
+                layer_scale=self.layer_scale,
+                norm_eps=self.norm_eps,
+                dtype=self.dtype,
+            )
+            for number, (of_stage, width) in enumerate(zip(rates, self.widths, strict=True))
+        ]
+        self.norm = LayerNorm(self.norm_eps, self.dtype)
+        if self.num_classes:  # in float32 whatever the stages do: losses are made of logits
+            self.head = nn.Dense(self.num_classes, kernel_init=_normal02)
+
+    def __call__(
+        self, images: Float[Array, "batch height width channels"], *, train: bool = False
+    ) -> Float[Array, "batch classes"]:
+        """Logits in float32; with `num_classes=0` the pooled and normed features."""
+        x = self.features(images, train=train).pooled.astype(jnp.float32)
+        return self.head(x) if self.num_classes else x
+
+    def features(
+        self, images: Float[Array, "batch height width channels"], *, train: bool = False
+    ) -> Features:
+        """The outputs of all stages, and the mean of the last one, normed."""
+        validation.check_images(self, images)
+        check_fit(self, *images.shape[1:3])
+        x = self.pre_norm(self.patch_embed(images))
+        stages = []
+        for stage in self.stages:
+            x = stage(x, train=train)
+            stages.append(x)
+        return features_of_map(x, self.norm(x.mean(axis=(1, 2))), stages)
+
+
+class Stage(Checked):
+    """Halves both sides, but for the first stage, and runs blocks of one width, one per rate."""
+
+    drop_paths: tuple[float, ...]
+    width: int
+    is_first: bool
+    kernel_size: int
+    mlp_ratio: int
+    layer_scale: float | None
+    norm_eps: float
+    dtype: str
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "batch height width channels"], *, train: bool = False
+    ) -> Float[Array, "batch new_height new_width new_channels"]:
+        if not self.is_first:
+            x = Downsample(self.width, self.norm_eps, self.dtype, name="downsample")(x)
+        for number, rate in enumerate(self.drop_paths):
+            x = Block(
+                rate,
+                self.kernel_size,
+                self.mlp_ratio,
+                self.layer_scale,
+                self.norm_eps,
+                self.dtype,
+                name=f"blocks_{number}",
+            )(x, train=train)
+        return x
+
+
+class Downsample(Checked):
+    """A norm, and a convolution of 2 x 2 pixels that do not overlap (section 2.6)."""
+
+    width: int
+    norm_eps: float
+    dtype: str
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "batch height width channels"]
+    ) -> Float[Array, "batch new_height new_width new_channels"]:
+        x = LayerNorm(self.norm_eps, self.dtype, name="norm")(x)
+        return nn.Conv(
+            self.width,
+            (2, 2),
+            strides=2,
+            padding="VALID",
+            kernel_init=_normal02,
+            dtype=self.dtype,
+            name="conv",
+        )(x)
+
+
+class Block(Checked):
+    """`x + scale * mlp(norm(conv(x)))`, the convolution of each channel alone; shape kept.
+
+    The output is sown as `intermediates/.../out`.
+    """
+
+    drop_path: float
+    kernel_size: int
+    mlp_ratio: int
+    layer_scale: float | None
+    norm_eps: float
+    dtype: str
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "batch height width channels"], *, train: bool = False
+    ) -> Float[Array, "batch height width channels"]:
+        width = x.shape[-1]
+        branch = conv(
+            width,
+            self.kernel_size,
+            groups=width,
+            bias=True,
+            init=_normal02,
+            dtype=self.dtype,
+            name="conv",
+        )(x)
+        branch = LayerNorm(self.norm_eps, self.dtype, name="norm")(branch)
+        branch = Mlp(self.mlp_ratio * width, init_scheme="trunc02", dtype=self.dtype, name="mlp")(
+            branch, train=train
+        )
+        if self.layer_scale is not None:
+            branch = LayerScale(self.layer_scale, self.dtype, name="ls")(branch)
+        x = x + DropPath(self.drop_path)(branch, train=train)
+        self.sow("intermediates", "out", x)
+        return x
+
+
+def check_fit(model: ConvNeXt, height: int, width: int) -> None:
+    """Raises ValueError for pictures that the patches of some stage do not fill."""
+    unit = model.patch_size * 2 ** (len(model.depths) - 1)
+    if height % unit or width % unit:
+        heights, widths = (validation.nearest_multiples(side, unit) for side in (height, width))
+        raise ValueError(
+            f"ConvNeXt: pictures of {height} x {width} pixels (height x width) are no multiples of "
+            f"{unit}, which is patch_size={model.patch_size} times 2 for each stage after the "
+            f"first; the nearest legal heights are {heights}, the nearest legal widths {widths}: "
+            "resize or pad the pictures."
+        )
+
+
+# Section 3 of the paper.
+for _size, _depths, _width in (
+    ("T", (3, 3, 9, 3), 96),
+    ("S", (3, 3, 27, 3), 96),
+    ("B", (3, 3, 27, 3), 128),
+    ("L", (3, 3, 27, 3), 192),
+):
+    register(
+        f"ConvNeXt-{_size}",
+        ConvNeXt,
+        "A ConvNet for the 2020s (Liu et al. 2022), section 3",
+        depths=_depths,
+        widths=tuple(_width * 2**stage for stage in range(4)),
+    )
+register(
+    "ConvNeXt",
+    ConvNeXt,
+    "the class itself, with the sizes of ConvNeXt-T: for weights and sizes that have no name here",
+)

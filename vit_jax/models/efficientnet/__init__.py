@@ -1,0 +1,5 @@
+"""EfficientNet (Tan and Le 2019)."""
+
+from vit_jax.models.efficientnet.module import EfficientNet
+
+__all__ = ["EfficientNet"]

@@ -1,0 +1,324 @@
+"""EfficientNet, a convolutional network whose depth, width and picture grow by one rule.
+
+What is notable here:
+- `compound` is that rule: from the table of B0 and two factors to the depths and widths of B1 to
+  B7. Each has its own size of picture, 224 to 600 pixels, and no size is illegal.
+- The model is told apart by two facts that its parameters do not show. `padding="torch"` pads
+  alike on all sides, as torchvision and timm's `efficientnet_b0` do, with epsilon 1e-5 (B5 to B7 of
+  torchvision 1e-3): that is what the names here stand for. The authors' TensorFlow code pads as
+  "SAME" does, with epsilon 1e-3: `padding="same", norm_eps=1e-3`, timm's `tf_efficientnet_b0`.
+- Rates of dropout and stochastic depth are 0 unless a recipe says otherwise. The authors' are
+  `drop_path=0.2`, and `dropout` from 0.2 (B0, B1) by 0.1 for each two models to 0.5 (B6, B7).
+- In training `batch_stats` has to be mutable, which the trainer sees to; see `convolutions`.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.linen.initializers import Initializer
+from jaxtyping import Array, Float
+
+from vit_jax.models import validation
+from vit_jax.models.features import Features, features_of_map
+from vit_jax.models.fields import Checked
+from vit_jax.models.layers import convolutions
+from vit_jax.models.layers.basic import DropPath
+from vit_jax.models.layers.convolutions import PADDINGS, ConvNorm
+from vit_jax.models.registry import register
+
+_LARGEST_SQUEEZE = 16  # and no published one is above 1
+
+
+class EfficientNet(nn.Module):
+    """An EfficientNet; the defaults are EfficientNet-B0 at 224 pixels with 1000 classes.
+
+    `model.apply({"params": params, "batch_stats": statistics}, images)` takes float32 pictures
+    `(batch, height, width, channels)` of any size, already normalised, and gives float32 logits
+    `(batch, classes)`; `method="features"` gives `Features`, whose `stages` are the outputs of the
+    stages and whose tokens are the pixels after the last convolution. With `train=True` the batch's
+    own statistics are used, `batch_stats` must be mutable, and the rng `"dropout"` is needed where
+    a rate is not 0.
+
+    Raises:
+        ValueError: at construction or call, a field or a picture that is not legal.
+
+    Source: Tan & Le 2019, "EfficientNet: Rethinking Model Scaling for Convolutional Neural
+    Networks", table 1 and section 3.3; agrees with timm's `efficientnet_b0`.
+    """
+
+    num_classes: int = 1000  # 0: no head, the pooled features come out
+    image_size: int | tuple[int, int] = 224  # for costs and records; any picture is taken
+    in_channels: int = 3
+    depths: tuple[int, ...] = (1, 2, 2, 3, 3, 4, 1)  # blocks of each stage
+    widths: tuple[int, ...] = (16, 24, 40, 80, 112, 192, 320)  # channels each stage gives
+    kernels: tuple[int, ...] = (3, 3, 5, 3, 5, 5, 3)  # of the depthwise convolutions; odd
+    strides: tuple[int, ...] = (1, 2, 2, 2, 1, 2, 1)  # of the first block of each stage
+    expansions: tuple[int, ...] = (1, 6, 6, 6, 6, 6, 6)  # inside a block, as a multiple
+    stem_width: int = 32
+    stem_stride: int = 2  # 1 for pictures of 16 to 64 pixels
+    head_width: int = 1280  # of the last convolution, which is pooled
+    squeeze: float = 0.25  # of squeeze and excitation, as a part of the block's input channels
+    dropout: float = 0.0  # before the head
+    drop_path: float = 0.0  # stochastic depth: block i of n is dropped at rate * i / n
+    padding: str = "torch"  # "same": TensorFlow's
+    norm_eps: float = 1e-5  # of every BatchNorm; TensorFlow's 1e-3
+    norm_momentum: float = 0.1  # of running statistics, as torch counts it; TensorFlow's 0.01
+    dtype: str = "float32"  # of the computation; parameters, statistics, logits are float32
+
+    def __post_init__(self):
+        convolutions.check_fields(self, "depths", "widths", "kernels", "strides", "expansions")
+        for field in ("stem_width", "head_width", "stem_stride"):
+            validation.check_count("EfficientNet", field, getattr(self, field))
+        for kernel in self.kernels:
+            if kernel % 2 == 0:
+                raise ValueError(f"EfficientNet: kernels={self.kernels} must all be odd numbers.")
+        validation.check_rate("EfficientNet", "norm_momentum", self.norm_momentum)
+        for width, expansion in zip((self.stem_width, *self.widths), self.expansions, strict=False):
+            validation.check_hidden("EfficientNet", "expansions", expansion, width)
+        validation.check_positive("EfficientNet", "squeeze", self.squeeze)
+        if self.squeeze > _LARGEST_SQUEEZE:
+            raise ValueError(
+                f"EfficientNet: squeeze={self.squeeze} is a part of a block's input channels; "
+                f"write at most {_LARGEST_SQUEEZE}."
+            )
+        validation.check_choice("EfficientNet", "padding", self.padding, PADDINGS)
+        super().__post_init__()
+
+    def setup(self):
+        norm = {
+            "momentum": self.norm_momentum,
+            "norm_eps": self.norm_eps,
+            "dtype": self.dtype,
+        }
+        self.stem = ConvNorm(
+            self.stem_width,
+            kernel=3,
+            stride=self.stem_stride,
+            padding=self.padding,
+            init=fan_out_of_group(),
+            **norm,
+        )
+        of_stages = zip(
+            self.depths, self.widths, self.kernels, self.strides, self.expansions, strict=True
+        )
+        blocks, stages = 0, []
+        for depth, width, kernel, stride, expansion in of_stages:
+            numbers = range(blocks, blocks + depth)
+            stages.append(
+                Stage(
+                    tuple(self.drop_path * number / sum(self.depths) for number in numbers),
+                    width,
+                    kernel=kernel,
+                    stride=stride,
+                    expansion=expansion,
+                    squeeze=self.squeeze,
+                    padding=self.padding,
+                    **norm,
+                )
+            )
+            blocks += depth
+        self.stages = stages
+        self.last = ConvNorm(self.head_width, init=fan_out_of_group(), **norm)
+        self.head_dropout = nn.Dropout(self.dropout)
+        if self.num_classes:  # in float32 whatever the stages do: losses are made of logits
+            # Uniform within 1 / sqrt(classes), as in the authors' code.
+            init = nn.initializers.variance_scaling(1 / 3, "fan_out", "uniform")
+            self.head = nn.Dense(self.num_classes, kernel_init=init)
+
+    def __call__(
+        self, images: Float[Array, "batch height width channels"], *, train: bool = False
+    ) -> Float[Array, "batch classes"]:
+        """Logits in float32; with `num_classes=0` the pooled features."""
+        x = self.features(images, train=train).pooled.astype(jnp.float32)
+        x = self.head_dropout(x, deterministic=not train)
+        return self.head(x) if self.num_classes else x
+
+    def features(
+        self, images: Float[Array, "batch height width channels"], *, train: bool = False
+    ) -> Features:
+        """The outputs of all stages, and the mean of the last convolution's."""
+        validation.check_images(self, images)
+        x = jax.nn.silu(self.stem(images, train=train))
+        stages = []
+        for stage in self.stages:
+            x = stage(x, train=train)
+            stages.append(x)
+        x = jax.nn.silu(self.last(x, train=train))
+        pooled = x.mean(axis=(1, 2))  # sums in float32, also for bfloat16
+        return features_of_map(x, pooled, stages)
+
+
+class Stage(Checked):
+    """Blocks of one width, one for each rate; the first has the stride."""
+
+    drop_paths: tuple[float, ...]
+    width: int
+    kernel: int
+    stride: int
+    expansion: int
+    squeeze: float
+    padding: str
+    momentum: float
+    norm_eps: float
+    dtype: str
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "batch height width channels"], *, train: bool = False
+    ) -> Float[Array, "batch new_height new_width new_channels"]:
+        for number, rate in enumerate(self.drop_paths):
+            x = Block(
+                rate,
+                self.width,
+                self.kernel,
+                self.stride if number == 0 else 1,
+                self.expansion,
+                self.squeeze,
+                self.padding,
+                self.momentum,
+                self.norm_eps,
+                self.dtype,
+                name=f"blocks_{number}",
+            )(x, train=train)
+        return x
+
+
+class Block(Checked):
+    """MBConv: widen, look around in each channel alone, weigh the channels, narrow again.
+
+    A residual branch where it gives the shape it takes, else that branch alone; nothing is
+    activated after narrowing (Sandler et al. 2018, "MobileNetV2", section 3). Without expansion
+    the first convolution is left out. The output is sown as `intermediates/.../out`.
+    """
+
+    drop_path: float
+    width: int
+    kernel: int
+    stride: int
+    expansion: int
+    squeeze: float
+    padding: str
+    momentum: float
+    norm_eps: float
+    dtype: str
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "batch height width channels"], *, train: bool = False
+    ) -> Float[Array, "batch new_height new_width new_channels"]:
+        channels = x.shape[-1]
+        wide = channels * self.expansion
+        shared: dict[str, Any] = {
+            "padding": self.padding,
+            "momentum": self.momentum,
+            "norm_eps": self.norm_eps,
+            "dtype": self.dtype,
+        }
+        pointwise = fan_out_of_group()
+        branch = x
+        if self.expansion != 1:
+            branch = ConvNorm(wide, init=pointwise, name="expand", **shared)(branch, train=train)
+            branch = jax.nn.silu(branch)
+        branch = ConvNorm(
+            wide,
+            self.kernel,
+            self.stride,
+            groups=wide,
+            init=fan_out_of_group(wide),
+            name="depthwise",
+            **shared,
+        )(branch, train=train)
+        branch = jax.nn.silu(branch)
+        hidden = max(1, round(channels * self.squeeze))
+        branch = SqueezeExcitation(hidden, self.dtype, name="se")(branch)
+        branch = ConvNorm(self.width, init=pointwise, name="project", **shared)(branch, train=train)
+        if self.stride == 1 and channels == self.width:
+            branch = x + DropPath(self.drop_path)(branch, train=train)
+        self.sow("intermediates", "out", branch)
+        return branch
+
+
+class SqueezeExcitation(Checked):
+    """Weighs every channel by what all channels are on average (Hu et al. 2018); shape kept.
+
+    Parameters of two dense layers, `reduce` and `expand`.
+    """
+
+    hidden: int
+    dtype: str = "float32"
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "batch height width channels"]
+    ) -> Float[Array, "batch height width channels"]:
+        init, channels = fan_out_of_group(), x.shape[-1]
+        weights = x.mean(axis=(1, 2))
+        weights = nn.Dense(self.hidden, kernel_init=init, dtype=self.dtype, name="reduce")(weights)
+        weights = jax.nn.silu(weights)
+        weights = nn.Dense(channels, kernel_init=init, dtype=self.dtype, name="expand")(weights)
+        return x * jax.nn.sigmoid(weights)[:, None, None]
+
+
+def fan_out_of_group(groups: int = 1) -> Initializer:
+    """N(0, 2 / (pixels of the kernel * outputs of a group)), as in the authors' code.
+
+    Of a depthwise convolution, as many groups as channels, that is one output. JAX's initialisers
+    know nothing of groups.
+    """
+    return nn.initializers.variance_scaling(2.0 * groups, "fan_out", "normal")
+
+
+def compound(
+    width: float, depth: float, *, widths: Sequence[int], depths: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Widths and depths multiplied by two factors (section 3.3).
+
+    Widths become the nearest multiple of 8, or the next one where that would take more than a tenth
+    away; depths are rounded up.
+    """
+
+    def scaled(channels: int) -> int:
+        wanted = channels * width
+        nearest = max(8, int(wanted + 4) // 8 * 8)
+        return nearest + 8 if nearest < 0.9 * wanted else nearest
+
+    return tuple(map(scaled, widths)), tuple(math.ceil(depth * blocks) for blocks in depths)
+
+
+# Factors of width and depth, and size of pictures: the authors' `efficientnet_builder.py`.
+for _name, _width, _depth, _size in (
+    ("B0", 1.0, 1.0, 224),
+    ("B1", 1.0, 1.1, 240),
+    ("B2", 1.1, 1.2, 260),
+    ("B3", 1.2, 1.4, 300),
+    ("B4", 1.4, 1.8, 380),
+    ("B5", 1.6, 2.2, 456),
+    ("B6", 1.8, 2.6, 528),
+    ("B7", 2.0, 3.1, 600),
+):
+    (_stem, *_widths, _head), _depths = compound(
+        _width,
+        _depth,
+        widths=(EfficientNet.stem_width, *EfficientNet.widths, EfficientNet.head_width),
+        depths=EfficientNet.depths,
+    )
+    register(
+        f"EfficientNet-{_name}",
+        EfficientNet,
+        "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks (Tan & Le 2019); "
+        "padding and epsilon as in torchvision's and timm's",
+        image_size=_size,
+        depths=_depths,
+        widths=tuple(_widths),
+        stem_width=_stem,
+        head_width=_head,
+    )
+register(
+    "EfficientNet",
+    EfficientNet,
+    "the class itself, with the sizes of EfficientNet-B0: for weights and sizes that have no name",
+)

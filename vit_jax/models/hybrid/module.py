@@ -1,0 +1,113 @@
+"""Hybrids of ResNet and ViT, the "R+ViT" of Dosovitskiy et al. 2021 and Steiner et al. 2022.
+
+What is notable here:
+- Only the patch embedding differs: it sees the feature map of a ResNet (`bit_resnet`), in most
+  sizes one place of it for each token.
+- `patch_size` counts pixels of the picture, as in every ViT, so it is the stride of ResNet and
+  patches together: 4 for the root, 2 for each stage after the first, times the patch. So position
+  tables, legal picture sizes and grids are those of `ViT`.
+- The published names give the stride of the ResNet, or what Google's code wrote: "R+ViT-Ti/16" has
+  a ResNet without units, of stride 4, and patches of 8 x 8 places: 32 pixels.
+"""
+
+from flax import linen as nn
+
+from vit_jax.errors import shown
+from vit_jax.models import validation
+from vit_jax.models.hybrid.bit_resnet import ResNetPatchEmbed, stride_of
+from vit_jax.models.registry import register
+from vit_jax.models.vit.module import ViT
+
+
+class HybridViT(ViT):
+    """A ViT on the feature map of a ResNet; the defaults are R50+ViT-B/16.
+
+    The ResNet has no running statistics and no dropout; `drop_path`, `remat` and `scan_layers` are
+    for the blocks of the ViT. `stem_std_eps` and `stem_var_eps` are Google's; timm's files want
+    1e-5, 0 and 1e-8 for the three epsilons of the stem.
+
+    Raises:
+        ValueError: at construction or at the call, as `ViT`; and where the patch size is no
+            multiple of the ResNet's stride, or groups do not divide its width.
+
+    Source: Dosovitskiy et al. 2021, section 3.1 ("Hybrid Architecture") and table 6; Steiner et al.
+    2022, "How to train your ViT?", table 2.
+    """
+
+    stem_units: tuple[int, ...] = (3, 4, 9)  # of each stage; () is the root alone
+    stem_width: int = 64  # channels of the root; the first stage gives four times as many
+    stem_groups: int = 32  # of GroupNorm
+    stem_norm_eps: float = 1e-6  # of GroupNorm
+    stem_std_eps: float = 1e-5  # added to the deviation of a kernel
+    stem_var_eps: float = 0.0  # added to its variance
+
+    def __post_init__(self):
+        name = type(self).__name__
+        validation.check_types_and_choices(self)
+        if any(number < 1 for number in self.stem_units):
+            raise ValueError(
+                f"{name}: stem_units={shown(self.stem_units)} must be numbers of units, one of at "
+                "least 1 for each stage; () for a root without any."
+            )
+        if self.stem_units:
+            validation.check_blocks(name, "stem_units", self.stem_units)
+        for field in ("stem_width", "stem_groups"):
+            validation.check_count(name, field, getattr(self, field))
+        width = self.stem_width
+        validation.check_multiple(name, "stem_width", width, "stem_groups", self.stem_groups)
+        validation.check_positive(name, "stem_norm_eps", self.stem_norm_eps)
+        for field in ("stem_std_eps", "stem_var_eps"):
+            if getattr(self, field) != 0:
+                validation.check_positive(name, field, getattr(self, field))
+        validation.check_size(name, "patch_size", self.patch_size)
+        stride = stride_of(self.stem_units)
+        for side in validation.pair(self.patch_size):
+            validation.check_multiple(name, "patch_size", side, "the stride of the ResNet", stride)
+        super().__post_init__()
+
+    def _make_patch_embed(self) -> nn.Module:
+        stride = stride_of(self.stem_units)
+        height, width = validation.pair(self.patch_size)
+        return ResNetPatchEmbed(
+            self.patch_channels,
+            (height // stride, width // stride),
+            self.patch_embed_method,
+            self.patch_bias,
+            self.init_scheme,
+            self.dtype,
+            stem_units=self.stem_units,
+            stem_width=self.stem_width,
+            groups=self.stem_groups,
+            norm_eps=self.stem_norm_eps,
+            std_eps=self.stem_std_eps,
+            var_eps=self.stem_var_eps,
+        )
+
+
+# Units of the ResNet, pixels for each token; width, blocks, heads, MLP width of the ViT.
+_HYBRIDS = {
+    "R+ViT-Ti/16": ((), 32, 192, 12, 3, 768),
+    "R26+ViT-S/32": ((2, 2, 2, 2), 32, 384, 12, 6, 1536),
+    "R26+ViT-B/32": ((2, 2, 2, 2), 32, 768, 12, 12, 3072),
+    "R50+ViT-B/16": ((3, 4, 9), 16, 768, 12, 12, 3072),
+    "R50+ViT-L/32": ((3, 4, 6, 3), 32, 1024, 24, 16, 4096),
+}
+for _name, (_units, _pixels, _width, _depth, _heads, _mlp_width) in _HYBRIDS.items():
+    register(
+        _name,
+        HybridViT,
+        "R50+ViT-B/16: An Image is Worth 16x16 Words (Dosovitskiy et al. 2021); others: How to "
+        "train your ViT? (Steiner et al. 2022); google-research/vision_transformer",
+        stem_units=_units,
+        patch_size=_pixels,
+        width=_width,
+        depth=_depth,
+        heads=_heads,
+        mlp_width=_mlp_width,
+    )
+
+register(
+    "HybridViT",
+    HybridViT,
+    "the class itself, with the sizes of R50+ViT-B/16: for weights and sizes without a name here",
+)

@@ -1,0 +1,1 @@
+"""The small modules that every architecture is built from."""

@@ -1,0 +1,211 @@
+"""The parts that convolutional networks share: convolutions as torch pads them, and their norms.
+
+What is notable here:
+- A convolution of k x k pads k // 2 pixels on every side, as torch's do. TensorFlow's "SAME" pads
+  less, and more on one side than on the other, wherever the stride is 2: another network.
+- BatchNorm takes its statistics over the batch as the program sees it. Under `jax.jit` that is the
+  whole global batch, however many devices it lies on; with accumulated gradients it is each part in
+  turn, as in torch.
+- The running variance is torch's, which is unbiased: of n values per channel it is n / (n - 1)
+  times the variance that the batch itself is divided by. linen's own BatchNorm keeps the biased
+  one, which is 2 % smaller with 49 values.
+- Batch and group statistics are free of the rounding of their mean (`layers.centre`), which
+  linen's norms divide by a deviation that may be smaller still.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.linen.initializers import Initializer
+from flax.typing import Dtype
+from jaxtyping import Array, Float
+
+from vit_jax.errors import shown
+from vit_jax.models import validation
+from vit_jax.models.fields import Checked
+from vit_jax.models.layers.basic import centre
+
+# He et al. 2015, "Delving Deep into Rectifiers", with the fans of what goes out: torch's
+# kaiming_normal_(mode="fan_out"), which torchvision and timm give the convolutions of ResNets.
+kaiming_out = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
+
+# torch's default of a linear layer: uniform within 1 / sqrt(fan_in).
+torch_linear = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
+
+PADDINGS = ("torch", "same")
+
+
+def conv(
+    features: int,
+    kernel: int,
+    stride: int = 1,
+    *,
+    groups: int = 1,
+    bias: bool = False,
+    padding: str = "torch",
+    init: Initializer = kaiming_out,
+    dtype: Dtype = jnp.float32,
+    name: str | None = None,
+) -> nn.Conv:
+    """A convolution of `kernel` x `kernel` pixels from NHWC to NHWC.
+
+    Parameters: `kernel (kernel, kernel, channels / groups, features)`, and `bias` if asked for.
+    Of `n` pixels along a side ceil(n / stride) are left, since `kernel` is odd.
+
+    Args:
+        groups: as many as there are channels make a depthwise convolution.
+        padding: "torch", `kernel // 2` on every side; or TensorFlow's "same".
+    """
+    return nn.Conv(
+        features,
+        (kernel, kernel),
+        strides=stride,
+        padding="SAME" if padding == "same" else kernel // 2,
+        feature_group_count=groups,
+        use_bias=bias,
+        kernel_init=init,
+        dtype=dtype,
+        name=name,
+    )
+
+
+class BatchNorm(Checked):
+    """Normalises every channel over the batch and all pixels (Ioffe & Szegedy 2015).
+
+    Parameters `scale` and `bias`; collection `batch_stats` with `mean` and `var`, which move by
+    `momentum` towards each batch's in training and are what is divided by otherwise. Momentum and
+    epsilon are torch's: linen and TensorFlow call 0.9 what is 0.1 here. Statistics are float32,
+    the result is in `dtype`. The running variance is unbiased, or, without `unbiased`, the one that
+    the batch is divided by.
+
+    Raises:
+        ValueError: training with a single value per channel, which would be 0 whatever it was.
+    """
+
+    momentum: float = 0.1
+    epsilon: float = 1e-5
+    scale_init: Initializer = nn.initializers.ones_init()
+    dtype: Dtype = jnp.float32
+    unbiased: bool = True
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "batch height width channels"], *, train: bool = False
+    ) -> Float[Array, "batch height width channels"]:
+        channels = x.shape[-1:]
+        scale = self.param("scale", self.scale_init, channels)
+        bias = self.param("bias", nn.initializers.zeros_init(), channels)
+        kept_mean = self.variable("batch_stats", "mean", jnp.zeros, channels)
+        kept_variance = self.variable("batch_stats", "var", jnp.ones, channels)
+        x = x.astype(jnp.float32)
+        if not train:
+            centred, variance = x - kept_mean.value, kept_variance.value
+        else:
+            count = x.size // x.shape[-1]
+            if count == 1:
+                raise ValueError(
+                    f"BatchNorm at {'/'.join(self.path)}: training needs more than one value per "
+                    f"channel, got the shape {x.shape}; take a larger batch, or larger pictures."
+                )
+            centred = centre(x, (0, 1, 2))
+            variance = jnp.square(centred).mean(axis=(0, 1, 2))
+            if not self.is_initializing():
+                kept_is = variance * (count / (count - 1)) if self.unbiased else variance
+                for kept, new in ((kept_mean, x.mean(axis=(0, 1, 2))), (kept_variance, kept_is)):
+                    kept.value = kept.value + self.momentum * (new - kept.value)
+        normal = centred * jax.lax.rsqrt(variance + self.epsilon)
+        return (normal * scale + bias).astype(self.dtype)
+
+
+class GroupNorm(Checked):
+    """Normalises every image over all pixels and the channels of a group (Wu & He 2018).
+
+    Parameters `scale` and `bias` of each channel. Statistics are float32, the result is in `dtype`.
+
+    Raises:
+        ValueError: the groups do not divide the channels.
+    """
+
+    groups: int = 32
+    epsilon: float = 1e-6
+    scale_init: Initializer = nn.initializers.ones_init()
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "batch height width channels"]
+    ) -> Float[Array, "batch height width channels"]:
+        channels = x.shape[-1]
+        validation.check_multiple("GroupNorm", "channels", channels, "groups", self.groups)
+        scale = self.param("scale", self.scale_init, (channels,))
+        bias = self.param("bias", nn.initializers.zeros_init(), (channels,))
+        grouped = x.astype(jnp.float32).reshape(len(x), -1, self.groups, channels // self.groups)
+        centred = centre(grouped, (1, 3))
+        variance = jnp.square(centred).mean(axis=(1, 3), keepdims=True)
+        normal = (centred * jax.lax.rsqrt(variance + self.epsilon)).reshape(x.shape)
+        return (normal * scale + bias).astype(self.dtype)
+
+
+class ConvNorm(Checked):
+    """A convolution without bias and its BatchNorm, under `conv` and `norm`; no activation."""
+
+    features: int
+    kernel: int = 1
+    stride: int = 1
+    groups: int = 1
+    padding: str = "torch"
+    init: Initializer = kaiming_out
+    momentum: float = 0.1
+    norm_eps: float = 1e-5
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "batch height width channels"], *, train: bool = False
+    ) -> Float[Array, "batch new_height new_width features"]:
+        x = conv(
+            self.features,
+            self.kernel,
+            self.stride,
+            groups=self.groups,
+            padding=self.padding,
+            init=self.init,
+            dtype=self.dtype,
+            name="conv",
+        )(x)
+        return BatchNorm(self.momentum, self.norm_eps, dtype=self.dtype, name="norm")(
+            x, train=train
+        )
+
+
+# ------------------------------------------------------------------------------------ what is legal
+
+
+def check_fields(model: Any, *lists: str) -> None:
+    """Raises ValueError for a field that all convolutional networks have and that is not legal.
+
+    Args:
+        lists: names of fields that are one whole number for each stage, depths first.
+    """
+    name = type(model).__name__
+    validation.check_types_and_choices(model)
+    validation.check_classes(model)
+    validation.check_count(name, "in_channels", model.in_channels)
+    validation.check_size(name, "image_size", model.image_size)
+    validation.check_positive(name, "norm_eps", model.norm_eps)
+    for field in lists:
+        numbers = getattr(model, field)
+        if not numbers or any(not 1 <= number <= validation.LARGEST_COUNT for number in numbers):
+            raise ValueError(
+                f"{name}: {field}={shown(numbers)} must be whole numbers of at least 1 and at most "
+                f"{validation.LARGEST_COUNT:,}, one for each stage, such as (2, 2, 2)."
+            )
+        if len(numbers) != len(getattr(model, lists[0])):
+            raise ValueError(
+                f"{name}: {field}={shown(numbers)} and {lists[0]}="
+                f"{shown(getattr(model, lists[0]))} must have one number for each stage, and so be "
+                "equally long."
+            )
+    validation.check_blocks(name, lists[0], getattr(model, lists[0]))

@@ -1,0 +1,233 @@
+"""MLP-Mixer: blocks of two MLPs, one across patches and one across channels; no attention.
+
+What is notable here:
+- The token MLP sees the patches as its input features, so that the picture size is part of the
+  parameters: pictures of another size are an error, and `adapt` cannot make them fit.
+- It is the same MLP for every channel: a batch of rows of patches, the channels.
+- Positions need no table, since the token MLP has a weight for each place.
+"""
+
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+from vit_jax.models import validation
+from vit_jax.models.block import looped, rematerialised
+from vit_jax.models.features import Features
+from vit_jax.models.fields import Checked
+from vit_jax.models.initializers import INIT_SCHEMES
+from vit_jax.models.layers.basic import DropPath, LayerNorm, Mlp, PatchEmbed, drop_path_rates
+from vit_jax.models.registry import register
+
+
+class Mixer(nn.Module):
+    """An MLP-Mixer (Tolstikhin et al. 2021); the defaults are Mixer-B/16 with 1000 classes.
+
+    `model.apply({"params": params}, images)` takes float32 pictures `(batch, height, width,
+    channels)` of exactly `image_size`, already normalised, and gives float32 logits `(batch,
+    classes)`; `method="features"` gives `Features`. Training wants `train=True` and, where a rate
+    is not 0, the rng `"dropout"`.
+
+    Parameters: `patch_embed`, `blocks_{i}/{norm1, token_mlp, norm2, channel_mlp}` with `fc1` and
+    `fc2` in each MLP, `norm` and `head`.
+
+    Raises:
+        ValueError: at construction if fields do not fit each other, at the call if the pictures are
+            not of the model's size, channels or type.
+    """
+
+    num_classes: int = 1000  # 0: no head, the pooled features come out
+    image_size: int | tuple[int, int] = 224  # the only one that token MLPs take; (h, w) too
+    patch_size: int | tuple[int, int] = 16
+    in_channels: int = 3
+    width: int = 768  # of a token: C in the paper
+    depth: int = 12  # blocks
+    token_mlp_width: int = 384  # hidden width of the MLP across patches: D_S in the paper
+    channel_mlp_width: int = 3072  # of the MLP across channels: D_C
+    mlp_dropout: float = 0.0  # in both MLPs, after the activation and after fc2
+    drop_path: float = 0.0  # of the last block, from 0 linearly over depth (appendix A)
+    activation: str = "gelu"  # exact, as timm; Google's own weights are of "gelu_tanh"
+    norm_eps: float = 1e-6  # of every LayerNorm: flax's default, which timm has too
+    init_scheme: str = "vit"  # as timm; the head begins at zero in Google's code too
+    dtype: str = "float32"  # of the computation; parameters and logits are always float32
+    remat: str = "none"  # the backward pass computes again "full" blocks, or all but "dots"
+    scan_layers: bool = False  # one traced block that runs `depth` times; parameters are stacked
+
+    def __post_init__(self):
+        _check_fields(self)
+        super().__post_init__()
+
+    def setup(self):
+        self.patch_embed = PatchEmbed(
+            self.width,
+            validation.pair(self.patch_size),
+            init_scheme=self.init_scheme,
+            dtype=self.dtype,
+        )
+        of_blocks = {
+            "token_mlp_width": self.token_mlp_width,
+            "channel_mlp_width": self.channel_mlp_width,
+            "mlp_dropout": self.mlp_dropout,
+            "activation": self.activation,
+            "norm_eps": self.norm_eps,
+            "init_scheme": self.init_scheme,
+            "dtype": self.dtype,
+        }
+        block = rematerialised(MixerBlock, self.remat, in_loop=self.scan_layers)
+        if self.scan_layers:
+            self.blocks = looped(block, self.depth)(drop_path=self.drop_path, **of_blocks)
+        else:
+            rates = drop_path_rates(self.drop_path, self.depth)
+            self.blocks = [block(drop_path=rate, **of_blocks) for rate in rates]
+        self.norm = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype)
+        # The head computes in float32 whatever the blocks do: logits are what losses are made of.
+        if self.num_classes:
+            kernel_init = INIT_SCHEMES[self.init_scheme].head
+            self.head = nn.Dense(self.num_classes, kernel_init=kernel_init)
+
+    def __call__(
+        self, images: Float[Array, "batch height width channels"], *, train: bool = False
+    ) -> Float[Array, "batch classes"]:
+        """Logits in float32; with `num_classes=0` the pooled features."""
+        x = self.features(images, train=train).pooled.astype(jnp.float32)
+        return self.head(x) if self.num_classes else x
+
+    def features(
+        self, images: Float[Array, "batch height width channels"], *, train: bool = False
+    ) -> Features:
+        """All tokens past the norm, and their mean, in the computation's type."""
+        x, grid = self.embed(images)
+        if self.scan_layers:
+            rates = jnp.array(drop_path_rates(self.drop_path, self.depth))
+            x, _ = self.blocks.step(x, rates, train, False, grid)
+        else:
+            for block in self.blocks:
+                x, _ = block.step(x, None, train, False, grid)
+        x = self.norm(x)
+        pooled = x.mean(axis=1)  # sums in float32, also for bfloat16
+        return Features(tokens=x, pooled=pooled, grid=grid)
+
+    def embed(
+        self, images: Float[Array, "batch height width channels"]
+    ) -> tuple[Float[Array, "batch tokens width"], tuple[int, int]]:
+        """Pictures to the tokens that enter the first block, and the grid of their patches."""
+        validation.check_images(self, images)
+        height, width = validation.pair(self.image_size)
+        if tuple(images.shape[1:3]) != (height, width):
+            raise ValueError(
+                f"{type(self).__name__}: the token MLPs are made for pictures of {height} x "
+                f"{width} pixels (height x width) and take no others, got {images.shape[1]} x "
+                f"{images.shape[2]}; resize the pictures to {height} x {width}, or train a model "
+                "with another image_size."
+            )
+        x = self.patch_embed(images)
+        batch, *grid, channels = x.shape
+        return x.reshape(batch, -1, channels), tuple(grid)
+
+    @property
+    def built_grid(self) -> tuple[int, int]:
+        """`(height, width)` in patches of the pictures that the model takes."""
+        (height, width), (rows, columns) = map(validation.pair, (self.image_size, self.patch_size))
+        return height // rows, width // columns
+
+
+class MixerBlock(Checked):
+    """Two residual branches: an MLP across tokens, then one across channels (paper, eq. 1).
+
+    The output is sown as `intermediates/.../out`.
+    """
+
+    token_mlp_width: int
+    channel_mlp_width: int
+    mlp_dropout: float = 0.0
+    drop_path: float = 0.0
+    activation: str = "gelu"
+    norm_eps: float = 1e-6
+    init_scheme: str = "vit"
+    dtype: str = "float32"
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "batch tokens width"],
+        *,
+        train: bool = False,
+        drop_path: Float[Array, ""] | None = None,  # in place of the field's, where it is traced
+    ) -> Float[Array, "batch tokens width"]:
+        def mlp(hidden: int, name: str) -> Mlp:
+            return Mlp(
+                hidden,
+                self.activation,
+                self.mlp_dropout,
+                self.init_scheme,
+                self.dtype,
+                name=name,
+            )
+
+        norm1 = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm1")
+        norm2 = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm2")
+
+        rows = norm1(x).swapaxes(1, 2)  # (batch, width, tokens): a row of patches per channel
+        mixed = mlp(self.token_mlp_width, "token_mlp")(rows, train=train).swapaxes(1, 2)
+        x = x + DropPath(self.drop_path)(mixed, train=train, rate=drop_path)
+        mixed = mlp(self.channel_mlp_width, "channel_mlp")(norm2(x), train=train)
+        x = x + DropPath(self.drop_path)(mixed, train=train, rate=drop_path)
+        self.sow("intermediates", "out", x)
+        return x
+
+    def step(
+        self,
+        x: Float[Array, "batch tokens width"],
+        drop_path: Float[Array, ""] | None,
+        train: bool,
+        attention_weights: bool,  # of which there are none
+        grid: tuple[int, int],  # which token is where makes no difference here
+    ) -> tuple[Float[Array, "batch tokens width"], None]:
+        """The call in the form that `nn.scan` and `nn.remat` want of every block."""
+        return self(x, train=train, drop_path=drop_path), None
+
+
+def _check_fields(model: Mixer) -> None:
+    """Raises ValueError for fields that are not legal or do not fit each other."""
+    name = type(model).__name__
+    validation.check_types_and_choices(model)
+    for field in ("in_channels", "width"):
+        validation.check_count(name, field, getattr(model, field))
+    for field in ("token_mlp_width", "channel_mlp_width"):
+        validation.check_count(name, field, getattr(model, field), most=validation.WIDEST_HIDDEN)
+    validation.check_blocks(name, "depth", model.depth)
+    validation.check_classes(model)
+    validation.check_positive(name, "norm_eps", model.norm_eps)
+    for field in ("image_size", "patch_size"):
+        validation.check_size(name, field, getattr(model, field))
+    validation.check_patches_fit(
+        name, validation.pair(model.image_size), validation.pair(model.patch_size)
+    )
+    validation.check_tokens(name, model.built_grid)
+
+
+# width, depth, D_S, D_C, and the patch sizes: Tolstikhin et al. 2021, table 1.
+_SIZES = {
+    "S": (512, 8, 256, 2048, (32, 16)),
+    "B": (768, 12, 384, 3072, (32, 16)),
+    "L": (1024, 24, 512, 4096, (32, 16)),
+    "H": (1280, 32, 640, 5120, (14,)),
+}
+for _size, (_width, _depth, _tokens, _channels, _patches) in _SIZES.items():
+    for _patch in _patches:
+        register(
+            f"Mixer-{_size}/{_patch}",
+            Mixer,
+            "MLP-Mixer: An all-MLP Architecture for Vision (Tolstikhin et al. 2021), table 1",
+            patch_size=_patch,
+            width=_width,
+            depth=_depth,
+            token_mlp_width=_tokens,
+            channel_mlp_width=_channels,
+        )
+
+register(
+    "Mixer",
+    Mixer,
+    "the class itself, with the sizes of Mixer-B/16: for weights and sizes that have no name here",
+)

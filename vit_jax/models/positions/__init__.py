@@ -1,0 +1,1 @@
+"""Position embeddings: learned and fixed tables, relative bias, rotary, and resizing."""

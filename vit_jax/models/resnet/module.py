@@ -1,0 +1,209 @@
+"""ResNet, the convolutional network that Vision Transformers are compared with (He et al. 2016).
+
+What is notable here:
+- This is "v1.5", as torchvision, timm and NVIDIA have it: of a bottleneck the 3 x 3 convolution has
+  the stride, where the paper has it in the 1 x 1 before. ResNet-50 takes 4.09 GMACs then; the
+  paper's 3.86 belong to v1, and tables mix both.
+- Every size of picture is legal. Convolutions pad, so that a stride of 2 leaves ceil(n / 2) pixels.
+- With `small_stem` and few narrow stages it is the small network for small pictures that the paper
+  has in section 4.2, whose first convolution is 3 x 3 and looks at every pixel.
+- In training `batch_stats` has to be mutable, which the trainer sees to; see `convolutions`.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+from vit_jax.models import validation
+from vit_jax.models.features import Features, features_of_map
+from vit_jax.models.fields import Checked
+from vit_jax.models.layers import convolutions
+from vit_jax.models.layers.convolutions import BatchNorm, ConvNorm, conv, torch_linear
+from vit_jax.models.registry import register
+
+# How much wider than its 3 x 3 convolution a block's output is.
+EXPANSIONS = {"bottleneck": 4, "basic": 1}
+
+
+class ResNet(nn.Module):
+    """A residual network of four stages; the defaults are ResNet-50 at 224 pixels, 1000 classes.
+
+    `model.apply({"params": params, "batch_stats": statistics}, images)` takes float32 pictures
+    `(batch, height, width, channels)` of any size, already normalised, and gives float32 logits
+    `(batch, classes)`; `method="features"` gives `Features`, whose `stages` are the outputs of the
+    stages and whose tokens are the pixels of the last one. With `train=True` the batch's own
+    statistics are used, and `batch_stats` must be mutable.
+
+    Raises:
+        ValueError: at construction or call, a field or a picture that is not legal.
+
+    Source: He et al. 2016, "Deep Residual Learning for Image Recognition", table 1; agrees with
+    torchvision's and timm's `resnet50`.
+    """
+
+    num_classes: int = 1000  # 0: no head, the pooled features come out
+    image_size: int | tuple[int, int] = 224  # for costs and records; any picture is taken
+    in_channels: int = 3
+    depths: tuple[int, ...] = (3, 4, 6, 3)  # blocks of each stage
+    widths: tuple[int, ...] = (64, 128, 256, 512)  # of the 3 x 3 convolutions of each stage
+    block: str = "bottleneck"  # or "basic": two 3 x 3 convolutions, ResNet-18 and -34
+    stem_width: int = 64
+    small_stem: bool = False  # 3 x 3 without stride or max pool, for pictures of 16 to 64 pixels
+    zero_init: bool = True  # branches begin at zero: Goyal et al. 2017, section 5.1; in timm too
+    norm_eps: float = 1e-5  # of every BatchNorm
+    norm_momentum: float = 0.1  # of running statistics, as torch counts it
+    dtype: str = "float32"  # of the computation; parameters, statistics, logits are float32
+
+    def __post_init__(self):
+        convolutions.check_fields(self, "depths", "widths")
+        validation.check_choice("ResNet", "block", self.block, tuple(EXPANSIONS))
+        validation.check_count("ResNet", "stem_width", self.stem_width)
+        validation.check_rate("ResNet", "norm_momentum", self.norm_momentum)
+        super().__post_init__()
+
+    def setup(self):
+        shared = {
+            "momentum": self.norm_momentum,
+            "norm_eps": self.norm_eps,
+            "dtype": self.dtype,
+        }
+        self.stem = ConvNorm(
+            self.stem_width,
+            kernel=3 if self.small_stem else 7,
+            stride=1 if self.small_stem else 2,
+            **shared,
+        )
+        self.stages = [
+            Stage(
+                depth,
+                width,
+                stride=1 if number == 0 else 2,
+                block=self.block,
+                zero_init=self.zero_init,
+                **shared,
+            )
+            for number, (depth, width) in enumerate(zip(self.depths, self.widths, strict=True))
+        ]
+        if self.num_classes:  # in float32 whatever the stages do: losses are made of logits
+            self.head = nn.Dense(self.num_classes, kernel_init=torch_linear)
+
+    def __call__(
+        self, images: Float[Array, "batch height width channels"], *, train: bool = False
+    ) -> Float[Array, "batch classes"]:
+        """Logits in float32; with `num_classes=0` the pooled features."""
+        x = self.features(images, train=train).pooled.astype(jnp.float32)
+        return self.head(x) if self.num_classes else x
+
+    def features(
+        self, images: Float[Array, "batch height width channels"], *, train: bool = False
+    ) -> Features:
+        """The outputs of all stages, and the mean of the last one, in the computation's type."""
+        validation.check_images(self, images)
+        x = jax.nn.relu(self.stem(images, train=train))
+        if not self.small_stem:
+            x = nn.max_pool(x, (3, 3), strides=(2, 2), padding=((1, 1), (1, 1)))
+        stages = []
+        for stage in self.stages:
+            x = stage(x, train=train)
+            stages.append(x)
+        pooled = x.mean(axis=(1, 2))  # sums in float32, also for bfloat16
+        return features_of_map(x, pooled, stages)
+
+
+class Stage(Checked):
+    """Blocks of one width; the first has the stride. Gives `(batch, height, width, channels)`."""
+
+    depth: int
+    width: int
+    stride: int
+    block: str
+    zero_init: bool
+    momentum: float
+    norm_eps: float
+    dtype: str
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "batch height width channels"], *, train: bool = False
+    ) -> Float[Array, "batch new_height new_width new_channels"]:
+        for number in range(self.depth):
+            x = Block(
+                self.width,
+                self.stride if number == 0 else 1,
+                self.block,
+                self.zero_init,
+                self.momentum,
+                self.norm_eps,
+                self.dtype,
+                name=f"blocks_{number}",
+            )(x, train=train)
+        return x
+
+
+class Block(Checked):
+    """`relu(shortcut(x) + branch(x))`, the branch of two or three convolutions with their norms.
+
+    The shortcut is `x` itself, or a 1 x 1 convolution and a norm where the shapes differ (the
+    paper's option B). The output is sown as `intermediates/.../out`.
+    """
+
+    width: int
+    stride: int
+    kind: str
+    zero_init: bool
+    momentum: float
+    norm_eps: float
+    dtype: str
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "batch height width channels"], *, train: bool = False
+    ) -> Float[Array, "batch new_height new_width new_channels"]:
+        out = self.width * EXPANSIONS[self.kind]
+        if self.kind == "bottleneck":  # features, kernel, stride
+            layers = [(self.width, 1, 1), (self.width, 3, self.stride), (out, 1, 1)]
+        else:
+            layers = [(self.width, 3, self.stride), (out, 3, 1)]
+        zeros, ones = nn.initializers.zeros_init(), nn.initializers.ones_init()
+
+        branch = x
+        for number, (features, kernel, stride) in enumerate(layers, start=1):
+            is_last = number == len(layers)
+            branch = conv(features, kernel, stride, dtype=self.dtype, name=f"conv{number}")(branch)
+            branch = BatchNorm(
+                self.momentum,
+                self.norm_eps,
+                scale_init=zeros if is_last and self.zero_init else ones,
+                dtype=self.dtype,
+                name=f"norm{number}",
+            )(branch, train=train)
+            if not is_last:
+                branch = jax.nn.relu(branch)
+        if self.stride != 1 or x.shape[-1] != out:
+            x = ConvNorm(
+                out,
+                stride=self.stride,
+                momentum=self.momentum,
+                norm_eps=self.norm_eps,
+                dtype=self.dtype,
+                name="shortcut",
+            )(x, train=train)
+        x = jax.nn.relu(x + branch)
+        self.sow("intermediates", "out", x)
+        return x
+
+
+for _name, _depths in {"50": (3, 4, 6, 3), "101": (3, 4, 23, 3), "152": (3, 8, 36, 3)}.items():
+    register(
+        f"ResNet-{_name}",
+        ResNet,
+        "Deep Residual Learning for Image Recognition (He et al. 2016), table 1; v1.5, with the "
+        "stride in the 3 x 3 convolution",
+        depths=_depths,
+    )
+register(
+    "ResNet",
+    ResNet,
+    "the class itself, with the sizes of ResNet-50: for weights and sizes that have no name here",
+)

@@ -1,0 +1,334 @@
+"""The names of ResNets: torchvision's, which timm and most other code share, and transformers'.
+
+Neither the stride of v1.5, nor that of other variants with the same names, is in the tensors: what
+a configuration says of it is checked.
+
+Source of the names and facts: torchvision 0.28, timm 1.0 and transformers 5, by running them.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from vit_jax.data import Preprocessing
+from vit_jax.data.images.preprocess import crop_of
+from vit_jax.errors import UserError
+from vit_jax.models.resnet.module import EXPANSIONS
+from vit_jax.weights.ecosystems import convolutions, processors, timm_arguments
+from vit_jax.weights.ecosystems.convolutions import CONV_AXES, IGNORED, batch_norm, rows_of
+from vit_jax.weights.formats import (
+    IMAGENET,
+    Asked,
+    Description,
+    Ecosystem,
+    Origin,
+    axes_of,
+    choose_origin,
+    count_blocks,
+    need,
+)
+from vit_jax.weights.mapping import CONV, Row, Tensors, both
+
+# ------------------------------------------------------------------------- torchvision's and timm's
+
+
+def _rows_of_block(ours: str, theirs: str) -> tuple[Row, ...]:
+    rows = [
+        Row(f"{ours}/shortcut/conv/kernel", f"{theirs}.downsample.0.weight", CONV),
+        *batch_norm(f"{ours}/shortcut/norm", f"{theirs}.downsample.1"),
+    ]
+    for n in (1, 2, 3):
+        rows += [
+            Row(f"{ours}/conv{n}/kernel", f"{theirs}.conv{n}.weight", CONV),
+            *batch_norm(f"{ours}/norm{n}", f"{theirs}.bn{n}"),
+        ]
+    return tuple(rows)
+
+
+ROWS = (
+    Row("stem/conv/kernel", "conv1.weight", CONV),
+    *batch_norm("stem/norm", "bn1"),
+    # Their stages are counted from 1.
+    *(
+        row
+        for stage in range(4)
+        for row in _rows_of_block(f"stages_{stage}/blocks_{{j}}", f"layer{stage + 1}.{{j}}")
+    ),
+    *both("head", "fc"),
+)
+
+_FIELDS = {"norm_eps": 1e-5}
+ORIGINS = {
+    "timm": Origin(
+        _FIELDS,
+        {**IMAGENET, "crop": 0.95, "interpolation": "bicubic"},
+        "timm's weights of its own training (a1 and others), where no config.json says otherwise",
+    ),
+    "torchvision": Origin(
+        _FIELDS,
+        {**IMAGENET, "crop": 224 / 256, "interpolation": "bilinear"},
+        "torchvision's IMAGENET1K_V1 weights and their transforms",
+    ),
+    "torchvision-v2": Origin(
+        _FIELDS,
+        {**IMAGENET, "crop": crop_of((224, 224), (232, 232)), "interpolation": "bilinear"},
+        "torchvision's IMAGENET1K_V2 weights and their transforms",
+    ),
+}
+
+# timm's names of plain ResNets, by block and depths.
+_ARCHITECTURES = {
+    ("basic", (2, 2, 2, 2)): "resnet18",
+    ("basic", (3, 4, 6, 3)): "resnet34",
+    ("bottleneck", (3, 4, 6, 3)): "resnet50",
+    ("bottleneck", (3, 4, 23, 3)): "resnet101",
+    ("bottleneck", (3, 8, 36, 3)): "resnet152",
+}
+# Arguments of timm's class with which it computes what is here.
+_NEEDED = {
+    "output_stride": (32,),
+    "cardinality": (1,),
+    "base_width": (64,),
+    "stem_type": ("",),
+    "replace_stem_pool": (False,),
+    "block_reduce_first": (1,),
+    "down_kernel_size": (1,),
+    "avg_down": (False,),
+    "act_layer": ("relu",),
+    "norm_layer": ("batchnorm", "batchnorm2d"),
+    "aa_layer": ("",),
+    "block_args": ({},),
+}
+
+
+def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
+    """What a file with torchvision's names holds."""
+    config = config or {}
+    _check_architecture(config)
+    origin_name, origin = choose_origin(
+        asked, ORIGINS, "timm" if "architecture" in config else None
+    )
+    stem_width, in_channels, kernel, _ = axes_of(tensors, "conv1.weight", CONV_AXES)
+    if kernel not in (3, 7):
+        raise UserError(
+            f"conv1.weight has {kernel} x {kernel} pixels; a ResNet here has 7 x 7, or 3 x 3 where "
+            "it is for small pictures"
+        )
+    stages = range(1, 1 + convolutions.count_stages(tensors, "layer{i}.0.conv1.weight", first=1))
+    block = "bottleneck" if "layer1.0.conv3.weight" in tensors else "basic"
+    last = 3 if block == "bottleneck" else 2
+    if block == "bottleneck":
+        _check_widths(tensors)
+    fields = {
+        "num_classes": rows_of(tensors, "fc.weight"),
+        "image_size": convolutions.picture_size(asked, convolutions.timm_size(config)),
+        "in_channels": in_channels,
+        "depths": tuple(count_blocks(tensors, rf"layer{n}\.(\d+)\.conv1\.weight") for n in stages),
+        "widths": tuple(
+            axes_of(tensors, f"layer{n}.0.conv{last}.weight", CONV_AXES)[0] // EXPANSIONS[block]
+            for n in stages
+        ),
+        "block": block,
+        "stem_width": stem_width,
+        "small_stem": kernel == 3,
+        **origin.fields,
+    }
+    return Description(
+        fields,
+        {**origin.preprocessing, **convolutions.timm_preprocessing(config)},
+        origin_name,
+        convolutions.timm_names(config, fields["num_classes"]),
+    )
+
+
+def _check_widths(tensors: Tensors) -> None:
+    """Raises UserError for convolutions in groups, or wider ones, which have the same names."""
+    middle = "layer1.0.conv2.weight"
+    width, of_each, *_ = axes_of(tensors, middle, CONV_AXES)
+    outputs = axes_of(tensors, "layer1.0.conv3.weight", CONV_AXES)[0]
+    expected = outputs // EXPANSIONS["bottleneck"]
+    if of_each != width:
+        raise UserError(
+            f"{middle} has {width} channels and each reads {of_each}: its convolutions are in "
+            "groups, as those of ResNeXt, which cannot be read yet; the nearest that can is ResNet"
+        )
+    if width != expected:
+        raise UserError(
+            f"{middle} has {width} channels in a block of {outputs}, where a ResNet has "
+            f"{expected}: it is a Wide ResNet, which cannot be read yet; the nearest that can is "
+            "ResNet"
+        )
+
+
+def _check_architecture(config: Mapping[str, Any]) -> None:
+    """Raises UserError where the names are those of a ResNet, and what they compute is another."""
+    name = str(config.get("architecture", "resnet50"))
+    if not re.fullmatch(r"(tv_)?resnet\d+(\..*)?", name):
+        raise UserError(
+            f"config.json: architecture = {name!r}, which has the names of ResNet and may compute "
+            "something else (antialiasing, another activation); that cannot be read yet"
+        )
+    timm_arguments.check_plain(config, ("layers", "channels", "stem_width"), _NEEDED)
+
+
+def timm_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict:
+    """timm's `config.json`; UserError for what its arguments cannot say."""
+    need("timm's config.json", fields, {"small_stem": False, "stem_width": 64, "norm_eps": 1e-5})
+    if len(fields["depths"]) != 4:
+        raise UserError(f"timm's ResNets have 4 stages, and this one has {len(fields['depths'])}")
+    usual = {"basic": "resnet18", "bottleneck": "resnet50"}[fields["block"]]
+    architecture = _ARCHITECTURES.get((fields["block"], tuple(fields["depths"])), usual)
+    arguments = {"layers": list(fields["depths"]), "channels": list(fields["widths"])}
+    return convolutions.timm_config(
+        architecture,
+        arguments,
+        fields,
+        preprocessing,
+        class_names,
+        first="conv1",
+        classifier="fc",
+    )
+
+
+# ------------------------------------------------------------------------------------ transformers
+
+_LAYER = "encoder.stages.{i}.layers.{j}"
+
+
+def _rows_of_layer(number: int) -> tuple[Row, ...]:
+    ours, theirs = "stages_{i}/blocks_{j}", f"{_LAYER}.layer.{number - 1}"
+    return (
+        Row(f"{ours}/conv{number}/kernel", f"{theirs}.convolution.weight", CONV),
+        *batch_norm(f"{ours}/norm{number}", f"{theirs}.normalization"),
+    )
+
+
+TRANSFORMERS_ROWS = (
+    Row("stem/conv/kernel", "embedder.embedder.convolution.weight", CONV),
+    *batch_norm("stem/norm", "embedder.embedder.normalization"),
+    Row(
+        "stages_{i}/blocks_{j}/shortcut/conv/kernel", f"{_LAYER}.shortcut.convolution.weight", CONV
+    ),
+    *batch_norm("stages_{i}/blocks_{j}/shortcut/norm", f"{_LAYER}.shortcut.normalization"),
+    *(row for number in (1, 2, 3) for row in _rows_of_layer(number)),
+    *both("head", "classifier.1"),
+)
+TRANSFORMERS_ORIGINS = {
+    "resnet": Origin(
+        _FIELDS,
+        {**IMAGENET, "crop": 224 / 256, "interpolation": "bicubic", "crop_rounding": "down"},
+        "the processor of microsoft/resnet-50, where no preprocessor_config.json says otherwise",
+    )
+}
+
+
+def transformers_describe(
+    tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked
+) -> Description:
+    """What a file with transformers' names holds."""
+    config = config or {}
+    for name in ("downsample_in_bottleneck", "downsample_in_first_stage"):
+        if config.get(name, False):
+            raise UserError(
+                f"config.json: {name} = {config[name]!r} puts a stride where v1.5 has none, which "
+                "cannot be read yet"
+            )
+    if config.get("hidden_act", "relu") != "relu":
+        raise UserError(f"config.json: hidden_act = {config['hidden_act']!r}; ResNet has 'relu'")
+    origin_name, origin = choose_origin(asked, TRANSFORMERS_ORIGINS)
+    stem_width, in_channels, *_ = axes_of(
+        tensors, "embedder.embedder.convolution.weight", CONV_AXES
+    )
+    first = "encoder.stages.{i}.layers.0.layer.0.convolution.weight"
+    stages = range(convolutions.count_stages(tensors, first))
+    bottleneck = "encoder.stages.0.layers.0.layer.2.convolution.weight" in tensors
+    block, last = ("bottleneck", 2) if bottleneck else ("basic", 1)
+    preprocessing = {
+        **origin.preprocessing,
+        **convolutions.transformers_preprocessing(config),
+    }
+    size = preprocessing.pop("size", None)
+    fields = {
+        "num_classes": rows_of(tensors, "classifier.1.weight"),
+        "image_size": convolutions.picture_size(asked, size),
+        "in_channels": in_channels,
+        "depths": tuple(
+            count_blocks(
+                tensors, rf"encoder\.stages\.{i}\.layers\.(\d+)\.layer\.0\.convolution\.weight"
+            )
+            for i in stages
+        ),
+        "widths": tuple(
+            axes_of(
+                tensors, f"encoder.stages.{i}.layers.0.layer.{last}.convolution.weight", CONV_AXES
+            )[0]
+            // EXPANSIONS[block]
+            for i in stages
+        ),
+        "block": block,
+        "stem_width": stem_width,
+        "small_stem": False,
+        **origin.fields,
+    }
+    names = convolutions.transformers_names(config, fields["num_classes"])
+    return Description(fields, preprocessing, origin_name, names)
+
+
+def transformers_tidy(tensors: Tensors) -> Tensors:
+    """Names without that of the model in front, which a class with a head has."""
+    return {name.removeprefix("resnet."): array for name, array in tensors.items()}
+
+
+def transformers_finish(
+    tensors: dict[str, np.ndarray], fields: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """The names that the class with a head has, if there is one."""
+    tensors = convolutions.with_counters(tensors, fields)
+    return convolutions.with_prefix(tensors, "resnet", fields)
+
+
+def transformers_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names):
+    """transformers' `config.json`; UserError for what it cannot say."""
+    need("transformers' config.json", fields, {"small_stem": False, "norm_eps": 1e-5})
+    classes = ("ResNetModel", "ResNetForImageClassification")
+    return {
+        **convolutions.transformers_config("resnet", classes, fields, class_names),
+        "embedding_size": fields["stem_width"],
+        "hidden_sizes": [width * EXPANSIONS[fields["block"]] for width in fields["widths"]],
+        "depths": list(fields["depths"]),
+        "layer_type": fields["block"],
+        "hidden_act": "relu",
+        "downsample_in_first_stage": False,
+        "downsample_in_bottleneck": False,
+    }
+
+
+ECOSYSTEMS = (
+    Ecosystem(
+        name="timm",
+        marks=(r"conv1\.weight", r"bn1\.weight", r"layer1\.0\.conv1\.weight"),
+        rows=ROWS,
+        describe=describe,
+        ignored=IGNORED,
+        finish=convolutions.with_counters,
+        config=timm_config,
+        architecture="ResNet",
+    ),
+    Ecosystem(
+        name="huggingface",
+        marks=(
+            r"embedder\.embedder\.convolution\.weight",
+            r"encoder\.stages\.0\.layers\.0\.layer\.0\.convolution\.weight",
+        ),
+        rows=TRANSFORMERS_ROWS,
+        describe=transformers_describe,
+        ignored=IGNORED,
+        tidy=transformers_tidy,
+        finish=transformers_finish,
+        config=transformers_config,
+        preprocessor=processors.write,
+        architecture="ResNet",
+    ),
+)

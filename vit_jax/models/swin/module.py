@@ -1,0 +1,294 @@
+"""Swin: a pyramid of four stages whose blocks attend within shifted windows (Liu et al. 2021).
+
+What is notable here:
+- Attention costs as much for a token in a large picture as in a small one; windows that are shifted
+  by half in every second block connect neighbours, and merged patches let them reach further.
+- Pictures of any size go in. Sides that patches do not fill are padded with zeros, as the authors
+  do for detection; maps that windows do not fill are padded too, and that padding is masked.
+- What depends on `image_size` is the size of the tables: a stage whose map is smaller than the
+  window has a table for a window of that size.
+- A stage begins with the merging of patches, so that `stages[i]` is what comes after its blocks.
+"""
+
+import math
+
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+from vit_jax.errors import shown
+from vit_jax.models import validation
+from vit_jax.models.attention.windows import Windows, fit_windows
+from vit_jax.models.block import rematerialised
+from vit_jax.models.features import Features
+from vit_jax.models.fields import Checked
+from vit_jax.models.initializers import INIT_SCHEMES
+from vit_jax.models.layers.basic import LayerNorm, PatchEmbed, stage_drop_path_rates
+from vit_jax.models.positions.tables import PositionTable
+from vit_jax.models.registry import register
+from vit_jax.models.swin.block import PatchMerging, SwinBlock
+
+
+class Swin(nn.Module):
+    """A Swin Transformer; the defaults are Swin-T at 224 pixels with 1000 classes.
+
+    `model.apply({"params": params}, images)` takes float32 pictures `(batch, height, width,
+    channels)`, already normalised, and gives float32 logits `(batch, classes)`; `method="features"`
+    gives `Features`. Training wants `train=True` and, where a rate is not 0, the rng `"dropout"`.
+
+    Parameters: `patch_embed`, `pre_norm`, `stages_{i}/downsample/{norm,reduction}` from the second
+    stage on, `stages_{i}/blocks_{j}/{norm1,attn,norm2,mlp}`, `norm` and `head`.
+
+    Raises:
+        ValueError: at construction if fields do not fit each other, at the call if pictures have
+            other axes, channels or numbers.
+    """
+
+    num_classes: int = 1000  # 0: no head, the pooled features come out
+    image_size: int | tuple[int, int] = 224  # the size the tables are built for; (h, w) too
+    patch_size: int | tuple[int, int] = 4
+    in_channels: int = 3
+    width: int = 96  # of the first stage's tokens; each later stage has twice as many
+    depths: tuple[int, ...] = (2, 2, 6, 2)  # blocks of the stages; even, to end on shifted windows
+    heads: tuple[int, ...] = (3, 6, 12, 24)  # head_dim is 32 in all published sizes
+    window: int | tuple[int, int] = 7  # in tokens, (h, w) too; published at 384 pixels with 12
+    mlp_ratio: float = 4.0
+    qkv_bias: bool = True
+    attention_dropout: float = 0.0
+    projection_dropout: float = 0.0
+    mlp_dropout: float = 0.0
+    drop_path: float = 0.0  # of the last block; the paper trains T, S, B with 0.2, 0.3, 0.5
+    activation: str = "gelu"
+    norm_eps: float = 1e-5  # torch's default, which the authors, timm and transformers have here
+    init_scheme: str = "trunc02"
+    pos_resize: str = "torch-bicubic"  # of tables to another window, as the authors do it
+    dtype: str = "float32"  # of the computation; parameters and logits are always float32
+    remat: str = "none"  # the backward pass computes again "full" blocks, or all but "dots"
+
+    def __post_init__(self):
+        _check_fields(self)
+        super().__post_init__()
+
+    def setup(self):
+        self.patch_embed = PatchEmbed(
+            self.width,
+            validation.pair(self.patch_size),
+            init_scheme=self.init_scheme,
+            dtype=self.dtype,
+        )
+        self.pre_norm = self._layer_norm()
+        rates = stage_drop_path_rates(self.drop_path, self.depths)
+        self.stages = [
+            Stage(
+                heads=self.heads[i],
+                window=window,
+                mlp_ratio=self.mlp_ratio,
+                drop_paths=rates[i],
+                merges=i > 0,
+                remat=self.remat,
+                shared={name: getattr(self, name) for name in _OF_ALL_BLOCKS},
+            )
+            for i, window in enumerate(self.built_windows)
+        ]
+        self.norm = self._layer_norm()
+        # The head computes in float32 whatever the blocks do: logits are what losses are made of.
+        if self.num_classes:
+            kernel_init = INIT_SCHEMES[self.init_scheme].head
+            self.head = nn.Dense(self.num_classes, kernel_init=kernel_init)
+
+    def __call__(
+        self,
+        images: Float[Array, "batch height width channels"],
+        *,
+        train: bool = False,
+        attention_weights: bool = False,
+    ) -> Float[Array, "batch classes"]:
+        """Logits in float32; with `num_classes=0` the pooled features."""
+        features = self.features(images, train=train, attention_weights=attention_weights)
+        x = features.pooled.astype(jnp.float32)
+        return self.head(x) if self.num_classes else x
+
+    def features(
+        self,
+        images: Float[Array, "batch height width channels"],
+        *,
+        train: bool = False,
+        attention_weights: bool = False,
+    ) -> Features:
+        """The maps that the stages give; of the last, tokens past the norm and their mean."""
+        x = self.embed(images)
+        maps = []
+        for stage in self.stages:
+            x = stage(x, train=train, attention_weights=attention_weights)
+            maps.append(x)
+        grid = tuple(x.shape[1:3])
+        tokens = self.norm(x).reshape(x.shape[0], -1, x.shape[-1])
+        pooled = tokens.mean(axis=1)  # sums in float32, also for bfloat16
+        return Features(tokens=tokens, pooled=pooled, grid=grid, stages=tuple(maps))
+
+    def embed(
+        self, images: Float[Array, "batch height width channels"]
+    ) -> Float[Array, "batch grid_height grid_width width"]:
+        """Pictures to the map of tokens that enters the first stage."""
+        if images.ndim == 4:
+            missing = [
+                -side % p
+                for side, p in zip(images.shape[1:3], validation.pair(self.patch_size), strict=True)
+            ]
+            if any(missing):
+                images = jnp.pad(images, ((0, 0), (0, missing[0]), (0, missing[1]), (0, 0)))
+        validation.check_images(self, images)
+        return self.pre_norm(self.patch_embed(images))
+
+    def grids(self, image_size: int | tuple[int, int] | None = None) -> list[tuple[int, int]]:
+        """(height, width) in tokens of every stage's map, for pictures of a size in pixels."""
+        size = validation.pair(self.image_size if image_size is None else image_size)
+        patch = validation.pair(self.patch_size)
+        grid = tuple(-(-side // p) for side, p in zip(size, patch, strict=True))
+        return [tuple(-(-side // 2**i) for side in grid) for i in range(len(self.depths))]
+
+    def block_windows(self, image_size: int | tuple[int, int] | None = None) -> dict[str, Windows]:
+        """How every block cuts its map, by the block's path, for pictures of a size in pixels."""
+        return {
+            f"stages_{i}/blocks_{j}": fit_windows(grid, window, shifted=j % 2 == 1)
+            for i, (grid, window) in enumerate(
+                zip(self.grids(image_size), self.built_windows, strict=True)
+            )
+            for j in range(self.depths[i])
+        }
+
+    @property
+    def built_windows(self) -> list[tuple[int, int]]:
+        """The window of every stage's tables: the built map where that is smaller."""
+        window = validation.pair(self.window)
+        return [fit_windows(grid, window, shifted=False).window for grid in self.grids()]
+
+    @property
+    def position_tables(self) -> dict[str, PositionTable]:
+        """The tables of relative positions, by a pattern of their paths."""
+        return {
+            rf"stages_{i}/blocks_\d+/attn/relative_bias": PositionTable(
+                (2 * height - 1, 2 * width - 1), kernel=self.pos_resize
+            )
+            for i, (height, width) in enumerate(self.built_windows)
+        }
+
+    def _layer_norm(self) -> LayerNorm:
+        return LayerNorm(epsilon=self.norm_eps, dtype=self.dtype)
+
+
+class Stage(Checked):
+    """Patch merging, but in the first stage, and blocks; every second one is shifted."""
+
+    heads: int
+    window: tuple[int, int]
+    mlp_ratio: float
+    drop_paths: tuple[float, ...]  # of the blocks
+    merges: bool
+    remat: str
+    shared: dict[str, object]  # fields that all blocks have in common
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "batch height width channels"],
+        *,
+        train: bool = False,
+        attention_weights: bool = False,
+    ) -> Float[Array, "batch stage_height stage_width stage_channels"]:
+        if self.merges:
+            x = PatchMerging(
+                self.shared["norm_eps"],
+                self.shared["init_scheme"],
+                self.shared["dtype"],
+                name="downsample",
+            )(x)
+        block = rematerialised(SwinBlock, self.remat, in_loop=False)
+        for j, drop_path in enumerate(self.drop_paths):
+            x, _ = block(
+                heads=self.heads,
+                mlp_width=int(x.shape[-1] * self.mlp_ratio),
+                window=self.window,
+                shifted=j % 2 == 1,
+                drop_path=drop_path,
+                **self.shared,
+                name=f"blocks_{j}",
+            ).step(x, None, train, attention_weights, None)
+        return x
+
+
+# Fields that the model hands to all of its blocks as they are.
+_OF_ALL_BLOCKS = (
+    "qkv_bias",
+    "attention_dropout",
+    "projection_dropout",
+    "mlp_dropout",
+    "activation",
+    "norm_eps",
+    "init_scheme",
+    "dtype",
+)
+
+
+_LARGEST_WINDOW = 2**12  # in tokens
+_MOST_PAIRS = 2**27  # of tokens in all windows of a map: masks have a place for each
+
+
+def _check_fields(model: Swin) -> None:
+    """Raises ValueError for fields that are not legal or do not fit each other."""
+    name = type(model).__name__
+    validation.check_types_and_choices(model)
+    for field in ("in_channels", "width"):
+        validation.check_count(name, field, getattr(model, field))
+    validation.check_classes(model)
+    validation.check_positive(name, "norm_eps", model.norm_eps)
+    validation.check_hidden(name, "mlp_ratio", model.mlp_ratio, model.width)
+    for field in ("image_size", "patch_size", "window"):
+        validation.check_size(name, field, getattr(model, field))
+    validation.check_blocks(name, "depths", model.depths)
+    for i, number in enumerate(model.heads):
+        validation.check_count(name, f"heads[{i}]", number)
+    if len(model.depths) != len(model.heads):
+        raise ValueError(
+            f"{name}: depths={shown(model.depths)} has {len(model.depths)} stages and "
+            f"heads={shown(model.heads)} has {len(model.heads)}; give one number for each stage in "
+            "both."
+        )
+    for i, heads in enumerate(model.heads):
+        validation.check_multiple(
+            name, f"width * {2**i} of stage {i}", model.width * 2**i, f"heads[{i}]", heads
+        )
+    window = math.prod(validation.pair(model.window))
+    validation.check_tokens(name, model.grids()[0])
+    tokens = math.prod(model.grids()[0])
+    if min(window, tokens) > _LARGEST_WINDOW or min(window, tokens) * tokens > _MOST_PAIRS:
+        raise ValueError(
+            f"{name}: windows of window={model.window} on images of image_size={model.image_size} "
+            f"have more than {_LARGEST_WINDOW:,} tokens each or {_MOST_PAIRS:,} pairs of them in "
+            "all; take smaller windows or images."
+        )
+
+
+# width, depths, heads: Swin paper, section 3.3.
+_SIZES = {
+    "T": (96, (2, 2, 6, 2), (3, 6, 12, 24)),
+    "S": (96, (2, 2, 18, 2), (3, 6, 12, 24)),
+    "B": (128, (2, 2, 18, 2), (4, 8, 16, 32)),
+    "L": (192, (2, 2, 18, 2), (6, 12, 24, 48)),
+}
+for _size, (_width, _depths, _heads) in _SIZES.items():
+    register(
+        f"Swin-{_size}",
+        Swin,
+        "Swin Transformer: Hierarchical Vision Transformer using Shifted Windows (Liu et al. "
+        "2021), section 3.3; window 7 at 224 pixels, published at 384 with window=12",
+        width=_width,
+        depths=_depths,
+        heads=_heads,
+    )
+
+register(
+    "Swin",
+    Swin,
+    "the class itself, with the sizes of Swin-T: for weights and sizes that have no name here",
+)

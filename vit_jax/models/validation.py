@@ -1,0 +1,378 @@
+"""What does not fit, said in one sentence: which value, where, which are legal, what to do.
+
+Everything here runs on static numbers, at construction of a model or while it is traced.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from vit_jax.errors import shown
+from vit_jax.models.attention.implementations import IMPLEMENTATIONS
+from vit_jax.models.attention.types import ATTENTION_KINDS, KINDS_WITHOUT_WEIGHTS
+from vit_jax.models.fields import (
+    LARGEST_WHOLE,
+    check_choice,
+    check_rate,
+    check_types,
+    is_number,
+    is_whole,
+)
+from vit_jax.models.initializers import INIT_SCHEMES
+from vit_jax.models.layers.basic import ACTIVATIONS
+from vit_jax.models.positions.tables import RESIZE_KERNELS
+from vit_jax.models.positions.types import POSITION_KINDS
+
+__all__ = ["check_choice", "check_rate"]  # of `fields`, for those who check models by this module
+
+if TYPE_CHECKING:
+    from vit_jax.models.vit.module import ViT
+
+_CHOICES = {
+    "pool": ("cls", "mean", "map", "none"),
+    "pool_norm": ("before", "after"),
+    "positions": tuple(POSITION_KINDS),
+    "pos_combine": ("add", "concat"),
+    "norm_order": ("pre", "post"),
+    "mlp": ("plain", "swiglu"),
+    "activation": tuple(ACTIVATIONS),
+    "init_scheme": tuple(INIT_SCHEMES),
+    "patch_embed_method": ("conv", "dense"),
+    "pos_resize": tuple(RESIZE_KERNELS),
+    "dtype": ("float32", "bfloat16", "float16"),
+    "attention": ("auto", *IMPLEMENTATIONS),
+    "attention_kind": ATTENTION_KINDS,
+    "remat": ("none", "dots", "full"),
+}
+_COUNTS = (
+    "in_channels",
+    "width",
+    "heads",
+    "performer_features",
+    "linformer_rank",
+    "local_window",
+)
+# Positions that enter attention, and the kinds of attention that they can enter: a bias wants all
+# logits, a rotation wants logits that are the product of a query and a key.
+_KINDS_FOR_POSITIONS = {
+    "relative": ("softmax", "talking_heads"),
+    "rotary": ("softmax", "talking_heads", "local"),
+}
+
+
+# What no model comes near, and what takes seconds or gigabytes merely to be looked at.
+MOST_BLOCKS = 1_000
+MOST_STAGES = 16
+LARGEST_COUNT = 2**16  # of channels, heads, tokens in front and the like, and pixels of a side
+WIDEST_HIDDEN = 2**20  # layer of an MLP
+MOST_TOKENS = 2**20
+_MOST_TOKENS_IN_PAIRS = 2**13  # where a number is kept for every pair of them
+_SMALLEST_NUMBER = float(np.finfo(np.float32).tiny)
+_LARGEST_ORTHOGONAL = 2**10  # side of a matrix that is made orthogonal
+_MOST_FEATURES = 2**22  # random numbers
+_LARGEST_TABLE = 2**27  # numbers of positions that are computed rather than learned
+
+
+def pair(size: int | tuple[int, int]) -> tuple[int, int]:
+    """`(height, width)` of a size that may be one number for both."""
+    return (size, size) if isinstance(size, int) else tuple(size)
+
+
+def check_fields(model: "ViT") -> None:
+    """Raises ValueError for fields of a ViT that are not legal or do not fit each other."""
+    name = type(model).__name__
+    check_types_and_choices(model)
+    for field in _COUNTS:
+        check_count(name, field, getattr(model, field))
+    for field in ("registers", "lora_rank"):
+        check_count(name, field, getattr(model, field), least=0)
+    for field in ("num_classes", "performer_seed"):
+        check_count(name, field, getattr(model, field), least=0, most=LARGEST_WHOLE)
+    for field in ("head_dim", "representation_size"):
+        if getattr(model, field) is not None:
+            check_count(name, field, getattr(model, field))
+    if model.mlp_width is None:
+        check_hidden(name, "mlp_ratio", model.mlp_ratio, model.width)
+    else:
+        check_count(name, "mlp_width", model.mlp_width, most=WIDEST_HIDDEN)
+    for field in ("mlp_ratio", "norm_eps", "rotary_base"):
+        check_positive(name, field, getattr(model, field))
+    check_blocks(name, "depth", model.depth)
+    if model.layer_scale is not None:
+        check_positive(name, "layer_scale", model.layer_scale)
+    for field in ("image_size", "patch_size"):
+        check_size(name, field, getattr(model, field))
+    check_patches_fit(name, pair(model.image_size), pair(model.patch_size))
+    check_tokens(name, model.built_grid)
+
+    if model.head_dim is None or model.pool == "map":
+        check_multiple(name, "width", model.width, "heads", model.heads)
+    check_positions(model)
+    if model.pool == "cls" and not model.has_class_token:
+        raise ValueError(
+            f"{name}: pool='cls' reads the class token, but class_token=False; "
+            "leave class_token out, or pool by 'mean' or 'map'."
+        )
+    if model.mlp == "swiglu" and model.activation != "gelu" and model.pool != "map":
+        raise ValueError(
+            f"{name}: activation={model.activation!r} has no place in mlp='swiglu', whose gate is "
+            "SiLU; leave activation out, or write mlp='plain'."
+        )
+    if model.distilled:
+        check_distilled(model)
+    if model.attention_kind != "softmax":
+        check_attention_kind(model)
+
+
+def check_types_and_choices(model: Any) -> None:
+    """Raises ValueError for fields of another type than annotated, and for words without meaning.
+
+    Words mean in all models what they mean in a ViT. What is as it should be becomes plain Python.
+    """
+    check_types(model, _CHOICES)
+    for field, legal in _CHOICES.items():
+        if hasattr(model, field):
+            check_choice(type(model).__name__, field, getattr(model, field), legal)
+
+
+def check_positions(model: "ViT") -> None:
+    """Raises ValueError for widths and grids that a kind of positions cannot have."""
+    name, kind = type(model).__name__, POSITION_KINDS[model.positions]
+    field, width = "width", model.width
+    height, columns = model.built_grid
+    if model.positions == "relative" and height * columns > _MOST_TOKENS_IN_PAIRS:
+        raise ValueError(
+            f"{name}: positions='relative' keep a number for every pair of tokens, and a grid of "
+            f"{height} x {columns} patches has more than {_MOST_TOKENS_IN_PAIRS:,} of them; take "
+            "larger patches, smaller images, or positions 'rotary'."
+        )
+    if model.positions.startswith("sincos") and height * columns * width > _LARGEST_TABLE:
+        raise ValueError(
+            f"{name}: the table of positions={model.positions!r} would be {height} x {columns} x "
+            f"{width} numbers, more than {_LARGEST_TABLE:,}; take larger patches, smaller images, "
+            "or positions 'rotary'."
+        )
+    if model.pos_combine == "concat":
+        if not kind.vectors:
+            vectors = ", ".join(repr(other) for other, k in POSITION_KINDS.items() if k.vectors)
+            raise ValueError(
+                f"{name}: pos_combine='concat' wants vectors to put behind those of patches, and "
+                f"positions={model.positions!r} are none; leave pos_combine out, or take positions "
+                f"{vectors}."
+            )
+        field, width = "pos_width", model.pos_channels
+        check_count(name, field, width)
+        if width >= model.width:
+            raise ValueError(
+                f"{name}: pos_width={width} leaves nothing of the width {model.width} for the "
+                f"patches; it is at most {model.width - 1}."
+            )
+    elif model.pos_width is not None:
+        raise ValueError(
+            f"{name}: pos_width={model.pos_width!r} is for pos_combine='concat'; what is "
+            "added is as wide as tokens: leave pos_width out."
+        )
+    parts = f"the {kind.parts} parts of {model.positions!r}"
+    if kind.vectors:
+        check_multiple(name, field, width, parts, kind.parts)
+    elif kind.parts > 1:
+        head_dim = model.head_dim or model.width // model.heads
+        check_multiple(name, "head_dim", head_dim, parts, kind.parts)
+    if model.positions == "sincos2d_big_vision" and width < 8:
+        raise ValueError(
+            f"{name}: positions 'sincos2d_big_vision' need a {field} of 8 or more, got {width}."
+        )
+
+
+def check_distilled(model: "ViT") -> None:
+    """Raises ValueError for a model whose two heads would not each read a normed token."""
+    needed = {"pool": "cls", "pool_norm": "before", "representation_size": None}
+    for field, value in needed.items():
+        if getattr(model, field) != value:
+            raise ValueError(
+                f"{type(model).__name__}: {field}={getattr(model, field)!r} does not go with "
+                "distilled=True, where one head reads the class token and one the distillation "
+                f"token; leave {field} out ({value!r}), or write distilled=False."
+            )
+
+
+def check_attention_kind(model: "ViT") -> None:
+    """Raises ValueError for fields that a kind of attention other than softmax cannot use."""
+    name, kind = type(model).__name__, model.attention_kind
+    kinds = _KINDS_FOR_POSITIONS.get(model.positions, ATTENTION_KINDS)
+    if kind not in kinds:
+        raise ValueError(
+            f"{name}: positions={model.positions!r} cannot enter attention_kind={kind!r}; it is "
+            f"one of {', '.join(map(repr, kinds))}, or positions are 'learned'."
+        )
+    if model.attention not in ("auto", "xla"):
+        raise ValueError(
+            f"{name}: attention={model.attention!r} is a way to compute softmax attention and has "
+            f"no place in attention_kind={kind!r}; leave attention out."
+        )
+    if kind in KINDS_WITHOUT_WEIGHTS and model.attention_dropout:
+        raise ValueError(
+            f"{name}: attention_dropout={model.attention_dropout} drops weights, and "
+            f"attention_kind={kind!r} never has them; write attention_dropout=0.0, or use "
+            "projection_dropout."
+        )
+    if kind == "performer":
+        head_dim = model.head_dim or model.width // model.heads
+        check_count(name, "head_dim of performer", head_dim, most=_LARGEST_ORTHOGONAL)
+        check_count(
+            name,
+            "performer_features x head_dim",
+            model.performer_features * head_dim,
+            most=_MOST_FEATURES,
+        )
+    if kind == "local" and model.local_window % 2 == 0:
+        window = model.local_window
+        raise ValueError(
+            f"{name}: local_window={window} must be odd, so that a window has a patch in its "
+            f"middle; the nearest legal values are {window - 1} and {window + 1}."
+        )
+    height, width = model.built_grid
+    tokens = model.prefix + height * width
+    if kind == "linformer" and model.linformer_rank > tokens:
+        raise ValueError(
+            f"{name}: linformer_rank={model.linformer_rank} is more than the {tokens} tokens that "
+            f"it should stand for; it is at most {tokens}."
+        )
+
+
+def check_images(model: Any, images: Float[Array, "batch height width channels"]) -> None:
+    """Raises ValueError for pictures that a model cannot take, whatever their size."""
+    name = type(model).__name__
+    if images.ndim != 4:
+        raise ValueError(
+            f"{name}: images are (batch, height, width, channels), got the shape "
+            f"{tuple(images.shape)}; a single picture needs a batch axis in front: images[None]."
+        )
+    if images.shape[-1] != model.in_channels:
+        raise ValueError(
+            f"{name}: the model takes {model.in_channels} channels in the last axis, got images of "
+            f"shape {tuple(images.shape)}; convert the pictures, or build the model with "
+            f"in_channels={images.shape[-1]}."
+        )
+    if not jnp.issubdtype(images.dtype, jnp.floating):
+        raise ValueError(
+            f"{name}: images are float32 and already normalised, got {images.dtype}; "
+            "scale and normalise them first."
+        )
+
+
+def check_image_size(model: "ViT", given: tuple[int, int]) -> None:
+    """Raises ValueError for pictures of a size (height, width) that a ViT cannot take."""
+    name, built = type(model).__name__, pair(model.image_size)
+    check_patches_fit(name, given, pair(model.patch_size))
+    if model.attention_kind == "linformer" and given != built:
+        raise ValueError(
+            f"{name}: attention_kind='linformer' has a parameter for every token, so it takes the "
+            f"size it was built for only, {built[0]} x {built[1]} pixels (height x width), got "
+            f"{given[0]} x {given[1]}; resize the pictures, or build the model with image_size="
+            f"{given} and train it."
+        )
+
+
+def check_positive(where: str, field: str, value: float) -> None:
+    """Raises ValueError for anything but a number above 0 that float32 can hold."""
+    if not is_number(value) or not value >= _SMALLEST_NUMBER:
+        raise ValueError(
+            f"{where}: {field}={shown(value)} must be a number above 0, and in the range of "
+            "float32 (1e-38 to 3e38)."
+        )
+
+
+def check_count(
+    where: str, field: str, value: int, least: int = 1, most: int = LARGEST_COUNT
+) -> None:
+    """Raises ValueError for anything but a whole number of at least `least` and at most `most`."""
+    if not is_whole(value) or not least <= value <= most:
+        raise ValueError(
+            f"{where}: {field}={shown(value)} must be a whole number of at least {least} and at "
+            f"most {most:,}."
+        )
+
+
+def check_blocks(where: str, field: str, depth: int | tuple[int, ...]) -> None:
+    """Raises ValueError for a depth, or depths of stages, that no model has."""
+    depths = depth if isinstance(depth, tuple) else (depth,)
+    if not 1 <= len(depths) <= MOST_STAGES:
+        raise ValueError(
+            f"{where}: {field}={shown(depths)} has {len(depths):,} stages; there are at least 1 "
+            f"and at most {MOST_STAGES}."
+        )
+    for i, number in enumerate(depths):
+        name = f"{field}[{i}]" if isinstance(depth, tuple) else field
+        check_count(where, name, number, most=MOST_BLOCKS)
+    if sum(depths) > MOST_BLOCKS:
+        raise ValueError(
+            f"{where}: {field}={shown(depths)} are {sum(depths):,} blocks; there may be "
+            f"{MOST_BLOCKS:,}."
+        )
+
+
+def check_classes(model: Any) -> None:
+    """Raises ValueError for a number of classes that is no whole number of at least 0."""
+    name = type(model).__name__
+    check_count(name, "num_classes", model.num_classes, least=0, most=LARGEST_WHOLE)
+
+
+def check_hidden(where: str, field: str, ratio: float, width: int) -> None:
+    """Raises ValueError for a ratio that makes no hidden layer of a width, or one beyond use."""
+    check_positive(where, field, ratio)
+    if not 1 <= ratio * width < WIDEST_HIDDEN + 1:
+        raise ValueError(
+            f"{where}: {field}={shown(ratio)} times the width {width} is {ratio * width:.3g} "
+            f"hidden units, which must be at least 1 and at most {WIDEST_HIDDEN:,}."
+        )
+
+
+def check_size(where: str, field: str, value: int | tuple[int, int]) -> None:
+    """Raises ValueError for a size in pixels that is neither one whole number nor two."""
+    sides = pair(value) if isinstance(value, int | tuple | list) else ()
+    whole = all(is_whole(side) and 1 <= side <= LARGEST_COUNT for side in sides)
+    if len(sides) != 2 or not whole:
+        raise ValueError(
+            f"{where}: {field}={shown(value)} must be a positive whole number, or two: (height, "
+            f"width), of at most {LARGEST_COUNT:,}."
+        )
+
+
+def check_tokens(where: str, grid: tuple[int, int]) -> None:
+    """Raises ValueError for a grid of more tokens than any computer attends to."""
+    if grid[0] * grid[1] > MOST_TOKENS:
+        raise ValueError(
+            f"{where}: a grid of {grid[0]:,} x {grid[1]:,} patches has more than {MOST_TOKENS:,} "
+            "of them; take larger patches, or smaller images."
+        )
+
+
+def check_multiple(where: str, field: str, value: int, unit_name: str, unit: int) -> None:
+    """Raises ValueError, with the nearest legal values, for one that is no multiple of a unit."""
+    if value % unit:
+        raise ValueError(
+            f"{where}: {field}={value} is not a multiple of {unit_name}, {unit}; "
+            f"the nearest legal values are {nearest_multiples(value, unit)}."
+        )
+
+
+def check_patches_fit(where: str, image_size: tuple[int, int], patch: tuple[int, int]) -> None:
+    """Raises ValueError, with the nearest legal sizes, for pictures that patches do not fill."""
+    if image_size[0] % patch[0] or image_size[1] % patch[1]:
+        heights, widths = map(nearest_multiples, image_size, patch)
+        raise ValueError(
+            f"{where}: pictures of {image_size[0]} x {image_size[1]} pixels cannot be cut into "
+            f"patches of {patch[0]} x {patch[1]} (height x width); the nearest legal heights are "
+            f"{heights}, the nearest legal widths {widths}: resize or pad the pictures."
+        )
+
+
+def nearest_multiples(value: int, unit: int) -> str:
+    """The legal numbers around a value: `"224 and 240"`, or the value where it is one itself."""
+    lower = value // unit * unit
+    if lower == value and value:
+        return str(value)
+    return f"{lower} and {lower + unit}" if lower else str(unit)

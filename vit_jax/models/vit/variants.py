@@ -1,0 +1,161 @@
+"""The names of the ViTs, from small tables: rows of sizes, times the patch sizes of each."""
+
+from vit_jax.models.registry import get_preset, register
+from vit_jax.models.vit.module import ViT
+
+# width, depth, heads, MLP width; and the patch sizes. ViT paper, table 1 (B, L, H); DeiT, table 1
+# (Ti, S); Zhai et al. 2022, "Scaling Vision Transformers", table 2 (g, G).
+_VIT_SIZES = {
+    "Ti": (192, 12, 3, 768, (14, 16, 32)),
+    "S": (384, 12, 6, 1536, (8, 14, 16, 32)),
+    "B": (768, 12, 12, 3072, (8, 14, 16, 32)),
+    "L": (1024, 24, 16, 4096, (14, 16, 32)),
+    "H": (1280, 32, 16, 5120, (14, 16, 32)),
+    "g": (1408, 40, 16, 6144, (14,)),
+    "G": (1664, 48, 16, 8192, (14,)),
+}
+for _size, (_width, _depth, _heads, _mlp_width, _patches) in _VIT_SIZES.items():
+    for _patch in _patches:
+        register(
+            f"ViT-{_size}/{_patch}",
+            ViT,
+            "An Image is Worth 16x16 Words (Dosovitskiy et al. 2021); Ti, S: DeiT (Touvron et al. "
+            "2021); g, G: Scaling Vision Transformers (Zhai et al. 2022)",
+            patch_size=_patch,
+            width=_width,
+            depth=_depth,
+            heads=_heads,
+            mlp_width=_mlp_width,
+        )
+
+# Models under the names of their authors' repositories: the same sizes, with what is their own.
+# `pos_resize` is how the repository itself takes its weights to another picture size.
+_DEIT = {"init_scheme": "trunc02", "pos_resize": "torch-bicubic"}
+for _size in ("Ti", "S", "B"):
+    for _distilled in (False, True):
+        register(
+            f"DeiT-{_size}/16" + ("-distilled" if _distilled else ""),
+            ViT,
+            "Training data-efficient image transformers & distillation through attention (Touvron "
+            "et al. 2021), table 1; the distilled ones have a second token and head",
+            **get_preset(f"ViT-{_size}/16").fields,
+            **_DEIT,
+            distilled=_distilled,
+        )
+for _name in ("S/16", "B/16", "L/16", "H/14"):
+    register(
+        f"DeiT3-{_name}",
+        ViT,
+        "DeiT III: Revenge of the ViT (Touvron et al. 2022)",
+        **get_preset(f"ViT-{_name}").fields,
+        **_DEIT,
+        layer_scale=1e-4,
+        pos_on_cls=False,
+    )
+
+# width, depth, heads, MLP width: DINOv2's table of architectures. The giant's MLP is gated, and two
+# thirds as wide as one of 4 x width, a multiple of 8.
+_DINOV2_SIZES = {
+    "S": (384, 12, 6, 1536),
+    "B": (768, 12, 12, 3072),
+    "L": (1024, 24, 16, 4096),
+    "g": (1536, 40, 24, 4096),
+}
+for _ending, _registers, _resize in (
+    ("", 0, "dinov2-bicubic"),
+    ("-reg", 4, "torch-bicubic-antialias"),
+):
+    for _size, (_width, _depth, _heads, _mlp_width) in _DINOV2_SIZES.items():
+        register(
+            f"DINOv2-{_size}/14{_ending}",
+            ViT,
+            "DINOv2: Learning Robust Visual Features without Supervision (Oquab et al. 2023); "
+            "-reg: Vision Transformers Need Registers (Darcet et al. 2024); both without a head",
+            num_classes=0,
+            image_size=518,
+            patch_size=14,
+            width=_width,
+            depth=_depth,
+            heads=_heads,
+            mlp_width=_mlp_width,
+            mlp="swiglu" if _size == "g" else "plain",
+            registers=_registers,
+            layer_scale=1e-5,
+            init_scheme="trunc02",
+            pos_resize=_resize,
+        )
+
+# Small models for 32-pixel pictures, dropout 0.1 on attention weights and twice in the MLP.
+_CIFAR_SIZES = {"S": (192, 12, 3), "B": (384, 12, 6), "L": (512, 24, 8)}
+for _size, (_width, _depth, _heads) in _CIFAR_SIZES.items():
+    register(
+        f"CIFAR-ViT-{_size}/4",
+        ViT,
+        "the CIFAR-10 models Small, Base and Large of this project's first notes",
+        num_classes=10,
+        image_size=32,
+        patch_size=4,
+        width=_width,
+        depth=_depth,
+        heads=_heads,
+        attention_dropout=0.1,
+        mlp_dropout=0.1,
+        init_scheme="normal02",
+    )
+
+register(
+    "CIFAR-ViT-512/8",
+    ViT,
+    "the training configuration of the walk-through in this project's first notes: dropout 0.1 on "
+    "attention weights, after the attention's projection and in the MLP",
+    num_classes=10,
+    image_size=32,
+    patch_size=8,
+    width=512,
+    depth=6,
+    heads=4,
+    attention_dropout=0.1,
+    projection_dropout=0.1,
+    mlp_dropout=0.1,
+)
+
+register(
+    "Minimal-ViT-128/8",
+    ViT,
+    "the minimal example of this project's first notes: torch's TransformerEncoderLayer as it is, "
+    "so norms after the sums, ReLU, epsilon 1e-5, dropout 0.1",
+    num_classes=10,
+    image_size=32,
+    patch_size=8,
+    width=128,
+    depth=4,
+    heads=8,
+    norm_order="post",
+    activation="relu",
+    norm_eps=1e-5,
+    patch_embed_method="dense",
+    attention_dropout=0.1,
+    projection_dropout=0.1,
+    mlp_dropout=0.1,
+)
+
+register(
+    "Digits-ViT-64/4",
+    ViT,
+    "this project's default for the 8 x 8 digits shown at 16 pixels",
+    num_classes=10,
+    image_size=16,
+    patch_size=4,
+    in_channels=1,
+    width=64,
+    depth=4,
+    heads=4,
+    mlp_ratio=2.0,
+    pool="mean",
+)
+
+register(
+    "ViT",
+    ViT,
+    "the class itself, with the sizes of ViT-B/16: for weights and sizes that have no name here",
+)

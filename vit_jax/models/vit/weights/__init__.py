@@ -1,0 +1,1 @@
+"""Tensor names of ViTs in the files of timm, Hugging Face, Google and torchvision."""

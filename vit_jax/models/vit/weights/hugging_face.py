@@ -1,0 +1,370 @@
+"""The names of Hugging Face's transformers: ViT, DeiT, ViTMAE, DINOv2 with and without registers.
+
+transformers writes `model.safetensors` or `pytorch_model.bin`, beside it a `config.json` with all
+sizes, and a `preprocessor_config.json`. Two things to know:
+
+- A model in memory (transformers 5) has other names than its file; both are read, the file's are
+  written. A model without a head has no `vit.` in front of its names.
+- DINOv2's classifier reads the class token and the mean of the patches side by side. ViT has no
+  such pool, so it is read only where the half for the patches is zero, as it is written here.
+
+Source of the names and facts: transformers 5.24 (Wolf et al. 2020), by running it.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from vit_jax.errors import UserError
+from vit_jax.weights.ecosystems import hugging_face_writing, meta, processors
+from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
+from vit_jax.weights.formats import (
+    HALF,
+    Asked,
+    Description,
+    Ecosystem,
+    Origin,
+    all_zero,
+    axes_of,
+    choose_origin,
+    configured_number,
+    configured_size,
+    configured_text,
+    count_blocks,
+    most_common_side,
+    need_heads,
+    position_grid,
+    side_or_pair,
+)
+from vit_jax.weights.mapping import (
+    CONV,
+    LINEAR,
+    OUT_KERNEL,
+    SAME,
+    SPLIT_QKV_BIAS,
+    SPLIT_QKV_KERNEL,
+    Layout,
+    Row,
+    Tensors,
+    both,
+    norm,
+)
+
+# Gate and value of a gated MLP apart, and ours side by side.
+_GATE_AND_VALUE_KERNEL = Layout(
+    lambda arrays, shape: np.concatenate(arrays).T,
+    lambda x: [half.transpose(1, 0) for half in x.reshape(x.shape[0], 2, -1).transpose(1, 0, 2)],
+)
+_GATE_AND_VALUE_BIAS = Layout(
+    lambda arrays, shape: np.concatenate(arrays), lambda x: list(x.reshape(2, -1))
+)
+
+
+def _qkv(*theirs: str) -> tuple[Row, Row]:
+    ours = "blocks_{i}/attn/qkv"
+    weights, biases = (
+        tuple(f"encoder.layer.{{i}}.attention.{name}.{part}" for name in theirs)
+        for part in ("weight", "bias")
+    )
+    return (
+        Row(f"{ours}/kernel", weights, SPLIT_QKV_KERNEL),
+        Row(f"{ours}/bias", biases, SPLIT_QKV_BIAS),
+    )
+
+
+def _gate_and_value(part: str) -> tuple[str, str]:
+    return tuple(f"encoder.layer.{{i}}.mlp.{name}_proj.{part}" for name in ("gate", "up"))
+
+
+ROWS = (
+    *both("patch_embed", "embeddings.patch_embeddings.projection", CONV),
+    Row("cls_token", "embeddings.cls_token", SAME),
+    Row("dist_token", "embeddings.distillation_token", SAME),
+    Row("reg_tokens", "embeddings.register_tokens", SAME),
+    Row("pos_embed", "embeddings.position_embeddings", SAME),
+    *norm("blocks_{i}/norm1", "encoder.layer.{i}.layernorm_before"),
+    *norm("blocks_{i}/norm1", "encoder.layer.{i}.norm1"),  # DINOv2
+    *_qkv("attention.query", "attention.key", "attention.value"),
+    *_qkv("q_proj", "k_proj", "v_proj"),  # in memory
+    *both("blocks_{i}/attn/out", "encoder.layer.{i}.attention.output.dense", OUT_KERNEL),
+    *both("blocks_{i}/attn/out", "encoder.layer.{i}.attention.o_proj", OUT_KERNEL),  # in memory
+    Row("blocks_{i}/ls1/gamma", "encoder.layer.{i}.layer_scale1.lambda1", SAME),
+    *norm("blocks_{i}/norm2", "encoder.layer.{i}.layernorm_after"),
+    *norm("blocks_{i}/norm2", "encoder.layer.{i}.norm2"),  # DINOv2
+    *both("blocks_{i}/mlp/fc1", "encoder.layer.{i}.intermediate.dense"),
+    *both("blocks_{i}/mlp/fc1", "encoder.layer.{i}.mlp.fc1"),  # DINOv2; in memory
+    *both("blocks_{i}/mlp/fc1", "encoder.layer.{i}.mlp.weights_in"),  # DINOv2's giant
+    Row(
+        "blocks_{i}/mlp/fc1/kernel", _gate_and_value("weight"), _GATE_AND_VALUE_KERNEL
+    ),  # in memory
+    Row("blocks_{i}/mlp/fc1/bias", _gate_and_value("bias"), _GATE_AND_VALUE_BIAS),
+    *both("blocks_{i}/mlp/fc2", "encoder.layer.{i}.output.dense"),
+    *both("blocks_{i}/mlp/fc2", "encoder.layer.{i}.mlp.fc2"),  # DINOv2; in memory
+    *both("blocks_{i}/mlp/fc2", "encoder.layer.{i}.mlp.weights_out"),  # DINOv2's giant
+    *both("blocks_{i}/mlp/fc2", "encoder.layer.{i}.mlp.down_proj"),  # in memory
+    Row("blocks_{i}/ls2/gamma", "encoder.layer.{i}.layer_scale2.lambda1", SAME),
+    *norm("norm", "layernorm"),
+    *both("head", "classifier", LINEAR),
+    *both("head", "cls_classifier", LINEAR),  # distilled DeiT
+    *both("head_dist", "distillation_classifier", LINEAR),
+)
+
+# Names that no model needs: regular expression, and what it is.
+IGNORED = {
+    r"pooler\..*": "a layer on the class token that no classifier reads, random in many files",
+    r"embeddings\.mask_token": "the token in place of hidden patches, for pre-training",
+    r"decoder(\.|_).*": "the decoder of pre-training by hidden patches",
+}
+
+# The epsilon is the one of transformers' own configuration classes; a config.json goes first.
+_AS_VIT = {"pos_resize": "torch-bicubic", "norm_eps": 1e-12}
+_WEIGHTS = "preprocessing as of the original weights, unless a preprocessor_config.json says it"
+
+ORIGINS = {
+    "vit": Origin(
+        _AS_VIT,
+        {**HALF, "crop": 1.0, "interpolation": "bilinear", "resize": "squash"},
+        "the defaults of transformers' ViTConfig and ViTImageProcessor",
+    ),
+    "deit": Origin(_AS_VIT, meta.ORIGINS["deit"].preprocessing, f"DeiTConfig; {_WEIGHTS}"),
+    "mae": Origin(_AS_VIT, meta.ORIGINS["mae"].preprocessing, f"ViTMAEConfig; {_WEIGHTS}"),
+    "dino": Origin(_AS_VIT, meta.ORIGINS["dino"].preprocessing, f"ViTConfig; {_WEIGHTS}"),
+    "dinov2": Origin(
+        {"pos_resize": "torch-bicubic", "norm_eps": 1e-6},
+        meta.ORIGINS["dinov2"].preprocessing,
+        f"Dinov2Config; {_WEIGHTS}",
+    ),
+}
+
+# By model_type of the config.json: the origins that may be, the likely one first.
+_ORIGINS_OF = {
+    "vit": ("vit", "deit", "mae", "dino"),  # published DeiT and DINO are ViTs there
+    "deit": ("deit",),
+    "vit_mae": ("mae",),
+    "dinov2": ("dinov2",),
+    "dinov2_with_registers": ("dinov2",),
+}
+
+MODEL_TYPES = tuple(_ORIGINS_OF)
+
+# With registers transformers resizes positions with antialiasing, as the authors do.
+_REGISTERS = {"pos_resize": "torch-bicubic-antialias"}
+
+
+def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
+    """What a file with the names of transformers holds; the tensors are tidy."""
+    config = config or {}
+    kind, is_certain = _kind_of_file(tensors, config)
+    candidates = {name: ORIGINS[name] for name in _ORIGINS_OF[kind]}
+    origin_name, origin = choose_origin(
+        asked, candidates, next(iter(candidates)) if is_certain else None
+    )
+    width, in_channels, *patch = axes_of(
+        tensors, "embeddings.patch_embeddings.projection.weight", "out, in, height, width"
+    )
+    hidden, gated = _mlp(tensors)
+    registers = 0
+    if "embeddings.register_tokens" in tensors:
+        registers = axes_of(tensors, "embeddings.register_tokens", "1, registers, width")[1]
+    distilled = "embeddings.distillation_token" in tensors
+    if asked.image_size is None:
+        asked = dataclasses.replace(asked, image_size=configured_size(config, "image_size"))
+    rows = axes_of(tensors, "embeddings.position_embeddings", "1, rows, width")[1]
+    _, image_size = position_grid(rows, (1 + distilled,), tuple(patch), asked)
+    depth = count_blocks(tensors, r"encoder\.layer\.(\d+)\.(?:layernorm_before|norm1)\.weight")
+    _check_config(config, hidden_size=width, num_hidden_layers=depth, num_channels=in_channels)
+    classes = _num_classes(tensors, width)
+    layer_scale = "encoder.layer.0.layer_scale1.lambda1" in tensors
+    fields = {
+        "num_classes": classes,
+        "image_size": side_or_pair(image_size),
+        "patch_size": side_or_pair(tuple(patch)),
+        "in_channels": in_channels,
+        "width": width,
+        "depth": depth,
+        "heads": need_heads(asked, configured_number(config, "num_attention_heads"), width),
+        "mlp_width": hidden,
+        "mlp": "swiglu" if gated else "plain",
+        "pool": "cls",
+        "class_token": True,
+        "distilled": distilled,
+        "registers": registers,
+        "layer_scale": 1.0 if layer_scale else None,  # DINOv2's configuration class
+        "qkv_bias": any(f"encoder.layer.0.attention.{q}.bias" in tensors for q in _QUERIES),
+        "activation": "gelu" if gated else activation_of(config),
+        **origin.fields,
+    }
+    if kind == "dinov2_with_registers":
+        fields |= _REGISTERS
+    if "layer_norm_eps" in config:
+        fields["norm_eps"] = positive_of(config, "layer_norm_eps")
+    preprocessing = dict(origin.preprocessing)
+    if origin_name == "mae":
+        preprocessing |= meta.preprocessing_of(origin_name, image_size)
+    preprocessing |= processors.read(config.get("preprocessor") or {}, tuple(patch), kind)
+    return Description(
+        fields, preprocessing, origin_name, class_names_of(config) if classes else None
+    )
+
+
+def tidy(tensors: Tensors) -> Tensors:
+    """Names without what stands for the class of the model, and blocks as they are in files."""
+    prefix = next((p for p in _PREFIXES if f"{p}embeddings.cls_token" in tensors), "")
+    tidied = {}
+    for name, array in tensors.items():
+        short = re.sub(r"^layers\.(\d+)\.", r"encoder.layer.\1.", name.removeprefix(prefix))
+        if short in tidied:
+            raise UserError(f"the file holds {short} under two names, one of them {name}")
+        tidied[short] = array
+    return _patch_half_dropped(_unread_token_as_register(tidied))
+
+
+# ----------------------------------------------------------------------------------------- inside
+
+_PREFIXES = ("vit.", "deit.", "dinov2.", "dinov2_with_registers.")
+_QUERIES = ("attention.query", "q_proj")
+
+
+def _kind_of_file(tensors: Tensors, config: Mapping[str, Any]) -> tuple[str, bool]:
+    """The model_type, as the configuration or the tensors say; and whether it tells the origin."""
+    configured = config.get("model_type")
+    if configured is not None:
+        if configured not in _ORIGINS_OF:
+            raise UserError(
+                f"config.json: model_type = {configured!r} cannot be read yet; there are "
+                f"{', '.join(_ORIGINS_OF)}"
+            )
+        return configured, True
+    if "embeddings.register_tokens" in tensors:
+        return "dinov2_with_registers", True
+    if "encoder.layer.0.layer_scale1.lambda1" in tensors:
+        return "dinov2", True
+    if "embeddings.distillation_token" in tensors:
+        return "deit", True
+    if any(name.startswith(("decoder.decoder_", "decoder_pos_embed")) for name in tensors):
+        return "vit_mae", True
+    return "vit", False
+
+
+def _mlp(tensors: Tensors) -> tuple[int, bool]:
+    """Hidden width of the MLP, and whether it is gated."""
+    plain, gated = ("intermediate.dense", "mlp.fc1"), ("mlp.weights_out", "mlp.down_proj")
+    for name in (*plain, *gated):
+        if f"encoder.layer.0.{name}.weight" in tensors:
+            axes_of(tensors, f"encoder.layer.0.{name}.weight", "out, in")
+            weights = rf"encoder\.layer\.\d+\.{re.escape(name)}\.weight"
+            return most_common_side(tensors, weights, int(name in gated)), name in gated
+    raise UserError("the file has no MLP in block 0 under a name of transformers; it is not whole")
+
+
+def _num_classes(tensors: Tensors, width: int) -> int:
+    """The number of outputs; 0 where the file has no head."""
+    name = next((n for n in ("classifier.weight", "cls_classifier.weight") if n in tensors), None)
+    if name is None:
+        return 0
+    classes, read = axes_of(tensors, name, "out, in")
+    if read == 2 * width:
+        raise UserError(
+            f"classifier.weight has shape {(classes, read)}: DINOv2's classifier reads the class "
+            "token and the mean of the patches side by side, and ViT has no such pool; give the "
+            "file of the model without classifier, which any head can be trained on"
+        )
+    return classes
+
+
+def _check_config(config: Mapping[str, Any], **found: int) -> None:
+    """Raises UserError where the configuration has another number than the tensors."""
+    for name, number in found.items():
+        configured = configured_number(config, name)
+        if configured not in (None, number):
+            raise UserError(
+                f"config.json: {name} = {configured}, and the tensors have {number}; the two files "
+                "are of different models, or the tensors are a part of one"
+            )
+
+
+def activation_of(config: Mapping[str, Any]) -> str:
+    """Our name of the activation in a configuration; UserError for one that is not here."""
+    named = configured_text(config, "hidden_act") or "gelu"
+    if named not in ACTIVATIONS:
+        raise UserError(
+            f"config.json: hidden_act = {named!r} is no activation that ViT has here; there are "
+            f"{', '.join(ACTIVATIONS)}"
+        )
+    return ACTIVATIONS[named]
+
+
+def positive_of(config: Mapping[str, Any], name: str) -> float:
+    """A number of the configuration between 0 and 1, such as an epsilon; UserError for others."""
+    value = config[name]
+    if type(value) not in (int, float) or not 0 < value < 1:
+        raise UserError(f"config.json: {name} = {value!r} should be a number between 0 and 1")
+    return float(value)
+
+
+def class_names_of(config: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The names in the order of their numbers; None where there are none but LABEL_0, LABEL_1."""
+    named = config.get("id2label")
+    if not named:
+        return None
+    try:
+        by_number = {int(number): str(name) for number, name in named.items()}
+    except (AttributeError, ValueError):
+        by_number = {}
+    whole = isinstance(named, Mapping) and len(by_number) == len(named)
+    if not whole or sorted(by_number) != list(range(len(named))):
+        raise UserError(
+            "config.json: id2label should name the outputs 0, 1, 2 and so on, each once; it has "
+            f"{str(named)[:80]}"
+        )
+    names = tuple(by_number[i] for i in range(len(by_number)))
+    return None if all(name == f"LABEL_{i}" for i, name in enumerate(names)) else names
+
+
+def _unread_token_as_register(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """DeiT with one classifier has a distillation token that no head reads: a register.
+
+    Ours have no position; the token's own is added in.
+    """
+    token = tensors.get("embeddings.distillation_token")
+    table = tensors.get("embeddings.position_embeddings")
+    if token is None or "classifier.weight" not in tensors or getattr(table, "ndim", 0) != 3:
+        return tensors
+    row = table[:, 1:2]
+    if token.shape != row.shape:
+        return tensors
+    tensors = {name: x for name, x in tensors.items() if name != "embeddings.distillation_token"}
+    return tensors | {
+        "embeddings.register_tokens": token.astype(np.float32) + row.astype(np.float32),
+        "embeddings.position_embeddings": np.delete(table, 1, axis=1),
+    }
+
+
+def _patch_half_dropped(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """DINOv2's classifier without the half for the mean of the patches, where that is zero."""
+    weight, scale = (
+        tensors.get(n) for n in ("classifier.weight", "encoder.layer.0.layer_scale1.lambda1")
+    )
+    if scale is None or weight is None or weight.ndim != 2 or weight.shape[1] != 2 * scale.size:
+        return tensors
+    for_class, for_patches = np.split(weight, 2, axis=1)
+    return {**tensors, "classifier.weight": for_class} if all_zero(for_patches) else tensors
+
+
+ECOSYSTEM = Ecosystem(
+    name="huggingface",
+    marks=(
+        r"embeddings\.patch_embeddings\.projection\.weight",
+        r"encoder\.layer\.0\.attention\.(attention\.query|q_proj)\.weight",
+    ),
+    rows=ROWS,
+    describe=describe,
+    ignored=IGNORED,
+    tidy=tidy,
+    finish=hugging_face_writing.finish,
+    config=hugging_face_writing.config,
+    preprocessor=processors.write,
+)

@@ -1,0 +1,305 @@
+"""The names of timm, which the original files of DeiT, MAE, DINO and DINOv2 share but for details.
+
+timm writes `model.safetensors` or `pytorch_model.bin`, and beside it a `config.json` with the
+architecture's name, the arguments that differ from it, and the preprocessing.
+
+Source of the names and facts: timm 1.0 (Wightman 2019), `VisionTransformer`, by running it.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from vit_jax.errors import UserError
+from vit_jax.weights.ecosystems import meta, timm_arguments, timm_writing
+from vit_jax.weights.formats import (
+    HALF,
+    Asked,
+    Description,
+    Ecosystem,
+    Origin,
+    axes_of,
+    choose_origin,
+    configured_section,
+    count_blocks,
+    most_common_side,
+    need_heads,
+    position_grid,
+    side_or_pair,
+)
+from vit_jax.weights.mapping import (
+    CONV,
+    OUT_KERNEL,
+    Q_AND_KV_BIAS,
+    Q_AND_KV_KERNEL,
+    QKV_BIAS,
+    QKV_KERNEL,
+    SAME,
+    Row,
+    Tensors,
+    both,
+    norm,
+)
+
+ROWS = (
+    *both("patch_embed", "patch_embed.proj", CONV),
+    Row("cls_token", "cls_token", SAME),
+    Row("dist_token", "dist_token", SAME),
+    Row("reg_tokens", "reg_token", SAME),
+    Row("reg_tokens", "register_tokens", SAME),  # DINOv2's own files
+    Row("pos_embed", "pos_embed", SAME),
+    *norm("pre_norm", "norm_pre"),
+    *norm("blocks_{i}/norm1", "blocks.{i}.norm1"),
+    Row("blocks_{i}/attn/qkv/kernel", "blocks.{i}.attn.qkv.weight", QKV_KERNEL),
+    Row("blocks_{i}/attn/qkv/bias", "blocks.{i}.attn.qkv.bias", QKV_BIAS),
+    *norm("blocks_{i}/attn/q_norm", "blocks.{i}.attn.q_norm"),
+    *norm("blocks_{i}/attn/k_norm", "blocks.{i}.attn.k_norm"),
+    *both("blocks_{i}/attn/out", "blocks.{i}.attn.proj", OUT_KERNEL),
+    Row("blocks_{i}/ls1/gamma", "blocks.{i}.ls1.gamma", SAME),
+    Row("blocks_{i}/ls1/gamma", "blocks.{i}.gamma_1", SAME),  # DeiT III's own files
+    *norm("blocks_{i}/norm2", "blocks.{i}.norm2"),
+    *both("blocks_{i}/mlp/fc1", "blocks.{i}.mlp.fc1"),
+    *both("blocks_{i}/mlp/fc1", "blocks.{i}.mlp.w12"),  # gated, DINOv2's own files
+    *both("blocks_{i}/mlp/fc2", "blocks.{i}.mlp.fc2"),
+    *both("blocks_{i}/mlp/fc2", "blocks.{i}.mlp.w3"),
+    Row("blocks_{i}/ls2/gamma", "blocks.{i}.ls2.gamma", SAME),
+    Row("blocks_{i}/ls2/gamma", "blocks.{i}.gamma_2", SAME),
+    *norm("norm", "norm"),
+    *norm("norm", "fc_norm"),  # of the pooled token; a file has the one or the other
+    Row("map_head/probe", "attn_pool.latent", SAME),
+    Row(
+        "map_head/attn/qkv/kernel",
+        ("attn_pool.q.weight", "attn_pool.kv.weight"),
+        Q_AND_KV_KERNEL,
+    ),
+    Row("map_head/attn/qkv/bias", ("attn_pool.q.bias", "attn_pool.kv.bias"), Q_AND_KV_BIAS),
+    *both("map_head/attn/out", "attn_pool.proj", OUT_KERNEL),
+    *norm("map_head/norm", "attn_pool.norm"),
+    *both("map_head/mlp/fc1", "attn_pool.mlp.fc1"),
+    *both("map_head/mlp/fc2", "attn_pool.mlp.fc2"),
+    *both("pre_logits", "pre_logits.fc"),
+    *both("head", "head"),
+    *both("head_dist", "head_dist"),
+)
+
+_ANTIALIAS = {"pos_resize": "torch-bicubic-antialias"}
+_CLIP = {
+    "mean": (0.48145466, 0.4578275, 0.40821073),
+    "std": (0.26862954, 0.26130258, 0.27577711),
+    "crop": 1.0,
+    "interpolation": "bicubic",
+}
+
+ORIGINS = {
+    "timm": Origin(
+        _ANTIALIAS,
+        {**HALF, "crop": 0.9, "interpolation": "bicubic"},
+        "timm's defaults for `vit_*`, where no config.json says otherwise",
+    ),
+    "clip": Origin(
+        {**_ANTIALIAS, "activation": "quick_gelu", "norm_eps": 1e-5},
+        _CLIP,
+        "OpenAI's CLIP (Radford et al. 2021): clip/model.py and clip/clip.py; timm's "
+        "`vit_*_clip_quickgelu_*`",
+    ),
+    "openclip": Origin(
+        {**_ANTIALIAS, "norm_eps": 1e-5},
+        _CLIP,
+        "open_clip's own training (Cherti et al. 2023), with exact GELU; timm's `vit_*_clip_*`",
+    ),
+    "siglip": Origin(
+        {**_ANTIALIAS, "activation": "gelu_tanh"},
+        {**HALF, "crop": 1.0, "interpolation": "bicubic", "resize": "squash"},
+        "SigLIP (Zhai et al. 2023) as big_vision computes it",
+    ),
+    **meta.ORIGINS,
+}
+
+
+def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
+    """What a file with timm's names holds."""
+    config = config or {}
+    pretrained = timm_arguments.pretrained_of(config)
+    arguments = configured_section(config, "model_args")
+    _check_positions(tensors)
+    width, in_channels, *patch = axes_of(
+        tensors, "patch_embed.proj.weight", "out, in, height, width"
+    )
+    hidden, gated = _mlp(tensors)
+    registers = next(
+        (axes_of(tensors, n, "1, registers, width")[1] for n in _REGISTERS if n in tensors), 0
+    )
+    has_class, distilled = "cls_token" in tensors, "dist_token" in tensors
+    fields = {
+        "num_classes": _rows(tensors, "head.weight"),
+        "patch_size": side_or_pair(tuple(patch)),
+        "in_channels": in_channels,
+        "width": width,
+        "depth": count_blocks(tensors, r"blocks\.(\d+)\.norm1\.weight"),
+        "mlp_width": hidden,
+        "mlp": "swiglu" if gated else "plain",
+        "class_token": has_class,
+        "distilled": distilled,
+        "pool_norm": "after" if "fc_norm.weight" in tensors else "before",
+        "registers": registers,
+        "embed_norm": "norm_pre.weight" in tensors,
+        "patch_bias": "patch_embed.proj.bias" in tensors,
+        "layer_scale": 1e-5 if any(n in tensors for n in _LAYER_SCALES) else None,
+        "qkv_bias": "blocks.0.attn.qkv.bias" in tensors,
+        "qk_norm": "blocks.0.attn.q_norm.weight" in tensors,
+    }
+    timm_arguments.check_arguments(config, _in_timms_words(fields))
+    asked = timm_arguments.with_size(asked, config)
+    origin_name, origin = _choose_origin(tensors, config, asked)
+    prefix, image_size = position_grid(
+        axes_of(tensors, "pos_embed", "1, rows, width")[1],
+        tuple(dict.fromkeys((int(has_class) + int(distilled), 0))),
+        tuple(patch),
+        asked,
+    )
+    fields |= {
+        **origin.fields,
+        "image_size": side_or_pair(image_size),
+        "pos_on_cls": prefix > 0,
+        "heads": need_heads(asked, timm_arguments.heads(config, width), width),
+        "pool": timm_arguments.pooling(tensors, config),
+        "activation": timm_arguments.activation(
+            config, gated=gated, usual=origin.fields.get("activation", "gelu")
+        ),
+        "norm_eps": timm_arguments.norm_eps(config, origin.fields.get("norm_eps", 1e-6)),
+    }
+    if "pre_logits.fc.weight" in tensors:
+        fields["representation_size"] = _rows(tensors, "pre_logits.fc.weight")
+    if origin_name == "dinov2" and registers:
+        fields |= meta.DINOV2_REGISTERS
+    if timm_arguments.architecture_of(config).startswith("flexivit"):
+        fields["pos_resize"] = "torch-bilinear"
+    preprocessing = dict(origin.preprocessing)
+    if origin_name in meta.ORIGINS:
+        preprocessing |= meta.preprocessing_of(origin_name, image_size)
+    if origin_name == "timm" and image_size == (384, 384):  # as all of its `vit_*_384` have it
+        preprocessing["crop"] = 1.0
+    return Description(
+        fields,
+        preprocessing | timm_arguments.preprocessing_of(arguments, pretrained, tuple(patch)),
+        origin_name,
+        timm_arguments.label_names(config, fields["num_classes"]),
+    )
+
+
+def tidy(tensors: Tensors) -> Tensors:
+    """One numbering of blocks; registers without positions of their own."""
+    # DINOv2 may keep its blocks in chunks: blocks.CHUNK.NUMBER.
+    tidied = {
+        re.sub(r"^blocks\.\d+\.(\d+)\.", r"blocks.\1.", name): array
+        for name, array in tensors.items()
+    }
+    return _positions_of_registers_added(tidied) if "reg_token" in tidied else tidied
+
+
+# ----------------------------------------------------------------------------------------- inside
+
+_REGISTERS = ("reg_token", "register_tokens")
+_LAYER_SCALES = ("blocks.0.ls1.gamma", "blocks.0.gamma_1")
+
+
+def _choose_origin(tensors: Tensors, config: Mapping[str, Any], asked: Asked) -> tuple[str, Origin]:
+    """The origin that the file shows or the person says."""
+    certain = meta.recognised_origin(tensors)
+    if certain:
+        return choose_origin(asked, {certain: ORIGINS[certain]}, certain)
+    names = meta.possible_origins(tensors)
+    if "blocks.0.gamma_1" not in tensors:  # which timm's own ViTs do not have
+        names = ("timm", *names)
+    found = "timm" if timm_arguments.pretrained_of(config).get("mean") else None
+    if "architecture" not in config:
+        found = None
+    others = meta.unreadable_look_alike(tensors) if found is None else None
+    return choose_origin(asked, {name: ORIGINS[name] for name in names}, found, others)
+
+
+def _check_positions(tensors: Tensors) -> None:
+    """Raises UserError where there is no position table, which every ViT here has."""
+    if "pos_embed" not in tensors:
+        raise UserError(
+            "the file holds no pos_embed: it is not whole, or of a model with other positions, "
+            "such as DINOv3, which cannot be read yet"
+        )
+
+
+def _in_timms_words(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the tensors have, by the names of timm's arguments."""
+    return {
+        "in_chans": fields["in_channels"],
+        "embed_dim": fields["width"],
+        "depth": fields["depth"],
+        "class_token": fields["class_token"],
+        "reg_tokens": fields["registers"],
+        "pre_norm": fields["embed_norm"],
+        "qkv_bias": fields["qkv_bias"],
+        "qk_norm": fields["qk_norm"],
+        "init_values": fields["layer_scale"] is not None,
+    }
+
+
+def _mlp(tensors: Tensors) -> tuple[int, bool]:
+    """Hidden width of the MLP, and whether it is gated: half of its first layer is the gate.
+
+    Most of the layers of all blocks decide, so that one of another shape is blamed itself.
+    """
+    for first, second in (("fc1", "fc2"), ("w12", "w3")):
+        if f"blocks.0.mlp.{first}.weight" not in tensors:
+            continue
+        axes_of(tensors, f"blocks.0.mlp.{second}.weight", "out, in")
+        outputs = most_common_side(tensors, rf"blocks\.\d+\.mlp\.{first}\.(weight|bias)", 0)
+        inputs = most_common_side(tensors, rf"blocks\.\d+\.mlp\.{second}\.weight", 1)
+        gated = outputs == 2 * inputs
+        return (inputs if gated or first == "w12" else outputs), gated
+    raise UserError("the file has no MLP in block 0 under a name of timm; it is not whole")
+
+
+def _rows(tensors: Tensors, name: str) -> int:
+    """How many numbers a linear layer gives; 0 where there is no such layer."""
+    return axes_of(tensors, name, "out, in")[0] if name in tensors else 0
+
+
+def _positions_of_registers_added(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """timm may give registers rows of the position table; here they are part of the registers.
+
+    It has then a row for every token, and else for none but patches: a square, as it is taken here.
+    """
+    registers, table = tensors["reg_token"], tensors.get("pos_embed")
+    if table is None or {registers.ndim, table.ndim} != {3}:
+        return tensors
+    if registers.shape[2] != table.shape[2]:
+        return tensors
+    in_front = int("cls_token" in tensors)
+    end = in_front + registers.shape[1]
+    rows = table.shape[1]
+    if _is_square(rows) or not _is_square(rows - end):
+        return tensors
+    return {
+        **tensors,
+        "reg_token": registers + table[:, in_front:end],
+        "pos_embed": np.concatenate([table[:, :in_front], table[:, end:]], axis=1),
+    }
+
+
+def _is_square(rows: int) -> bool:
+    return rows > 0 and math.isqrt(rows) ** 2 == rows
+
+
+ECOSYSTEM = Ecosystem(
+    name="timm",
+    marks=(r"patch_embed\.proj\.weight", r"blocks\.0\.attn\.qkv\.weight"),
+    rows=ROWS,
+    describe=describe,
+    ignored=meta.IGNORED,
+    tidy=tidy,
+    finish=timm_writing.finish,
+    config=timm_writing.config,
+    others=timm_arguments.OTHERS,
+)

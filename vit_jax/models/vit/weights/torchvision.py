@@ -1,0 +1,126 @@
+"""The names of torchvision's `vit_b_16`, `vit_b_32`, `vit_l_16`, `vit_l_32` and `vit_h_14`.
+
+torchvision keeps weights as `.pth` with nothing beside them, so that the number of heads is asked
+for. Its own training and SWAG's share names and shapes and differ in preprocessing.
+
+Source of the names and facts: torchvision 0.28, `vision_transformer`, by running it.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from vit_jax.data.images.preprocess import crop_of
+from vit_jax.weights.formats import (
+    IMAGENET,
+    Asked,
+    Description,
+    Ecosystem,
+    Origin,
+    axes_of,
+    choose_origin,
+    count_blocks,
+    most_common_side,
+    need_heads,
+    position_grid,
+    side_or_pair,
+)
+from vit_jax.weights.mapping import (
+    CONV,
+    OUT_KERNEL,
+    QKV_BIAS,
+    QKV_KERNEL,
+    SAME,
+    Row,
+    Tensors,
+    both,
+    norm,
+)
+
+_BLOCK = "encoder.layers.encoder_layer_{i}"
+
+ROWS = (
+    *both("patch_embed", "conv_proj", CONV),
+    Row("cls_token", "class_token", SAME),
+    Row("pos_embed", "encoder.pos_embedding", SAME),
+    *norm("blocks_{i}/norm1", f"{_BLOCK}.ln_1"),
+    Row("blocks_{i}/attn/qkv/kernel", f"{_BLOCK}.self_attention.in_proj_weight", QKV_KERNEL),
+    Row("blocks_{i}/attn/qkv/bias", f"{_BLOCK}.self_attention.in_proj_bias", QKV_BIAS),
+    *both("blocks_{i}/attn/out", f"{_BLOCK}.self_attention.out_proj", OUT_KERNEL),
+    *norm("blocks_{i}/norm2", f"{_BLOCK}.ln_2"),
+    *both("blocks_{i}/mlp/fc1", f"{_BLOCK}.mlp.0"),
+    *both("blocks_{i}/mlp/fc1", f"{_BLOCK}.mlp.linear_1"),  # before torchvision 0.14
+    *both("blocks_{i}/mlp/fc2", f"{_BLOCK}.mlp.3"),
+    *both("blocks_{i}/mlp/fc2", f"{_BLOCK}.mlp.linear_2"),
+    *norm("norm", "encoder.ln"),
+    *both("pre_logits", "heads.pre_logits"),
+    *both("head", "heads.head"),
+)
+
+_FIELDS = {"activation": "gelu", "norm_eps": 1e-6, "pos_resize": "corner-bicubic"}
+
+ORIGINS = {
+    "torchvision": Origin(
+        _FIELDS,
+        {**IMAGENET, "crop": 224 / 256, "interpolation": "bilinear"},
+        "torchvision's IMAGENET1K_V1 weights and their transforms",
+    ),
+    "swag": Origin(
+        _FIELDS,
+        {**IMAGENET, "crop": 1.0, "interpolation": "bicubic"},
+        "Singh et al. 2022, SWAG: torchvision's IMAGENET1K_SWAG weights and their transforms",
+    ),
+}
+_L16_CROP = crop_of(
+    (224, 224), (242, 242)
+)  # of torchvision's own vit_l_16, which no other of its models has
+
+
+def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
+    """What a file with torchvision's names holds."""
+    origin_name, origin = choose_origin(asked, ORIGINS)
+    width, in_channels, *patch = axes_of(tensors, "conv_proj.weight", "out, in, height, width")
+    rows = axes_of(tensors, "encoder.pos_embedding", "1, rows, width")[1]
+    _, image_size = position_grid(rows, (1,), tuple(patch), asked)
+    first = _BLOCK.format(i=0)
+    newer = f"{first}.mlp.0.weight"
+    hidden = newer if newer in tensors else f"{first}.mlp.linear_1.weight"
+    has_head = "heads.head.weight" in tensors
+    fields = {
+        "num_classes": axes_of(tensors, "heads.head.weight", "out, in")[0] if has_head else 0,
+        "image_size": side_or_pair(image_size),
+        "patch_size": side_or_pair(tuple(patch)),
+        "in_channels": in_channels,
+        "width": width,
+        "depth": count_blocks(tensors, r"encoder\.layers\.encoder_layer_(\d+)\.ln_1\.weight"),
+        "heads": need_heads(asked, None, width),
+        "mlp_width": _hidden(tensors, hidden),
+        "mlp": "plain",
+        "pool": "cls",
+        "class_token": True,
+        "distilled": False,
+        "registers": 0,
+        "layer_scale": None,
+        **origin.fields,
+    }
+    if "heads.pre_logits.weight" in tensors:
+        fields["representation_size"] = axes_of(tensors, "heads.pre_logits.weight", "out, in")[0]
+    preprocessing = dict(origin.preprocessing)
+    if origin_name == "torchvision" and (width, *patch) == (1024, 16, 16):
+        preprocessing["crop"] = _L16_CROP
+    return Description(fields, preprocessing, origin_name)
+
+
+def _hidden(tensors: Tensors, first: str) -> int:
+    """The hidden width of the MLPs, from all layers called like the first of block 0."""
+    axes_of(tensors, first, "out, in")
+    pattern = re.escape(first).replace("encoder_layer_0", r"encoder_layer_\d+")
+    return most_common_side(tensors, pattern, 0)
+
+
+ECOSYSTEM = Ecosystem(
+    name="torchvision",
+    marks=(r"conv_proj\.weight", r"encoder\.layers\.encoder_layer_0\.ln_1\.weight"),
+    rows=ROWS,
+    describe=describe,
+)

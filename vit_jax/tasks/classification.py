@@ -1,0 +1,256 @@
+"""What is learned. The loop knows no objective by name; each gives two functions:
+
+    loss(params, model_state, batch, rng, train) -> (loss_sum, weight, metrics, model_state)
+    evaluate(params, model_state, batch) -> (sums, outputs)
+
+with sums over the batch, not means, so that masked, ragged and sharded batches add up exactly:
+`loss_sum / weight` is the loss, and each of `metrics` divided by `weight` is the metric of that
+name. `model_state` holds collections other than parameters (running statistics), updated while
+training. `outputs` are rows, one for each example, of which `evaluate.py` makes predictions.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float
+from ml_collections import ConfigDict
+
+from vit_jax.data import Source
+from vit_jax.evaluation.metrics import NO_ANSWER
+from vit_jax.models import DistilledLogits
+from vit_jax.tasks.mixing import Mixing, mix_targets
+
+Params = Any
+ModelState = dict[str, Any]
+Batch = dict[str, Array]
+
+
+class Objective(Protocol):
+    """Anything with these two functions; see the top of the file.
+
+    criterion: the metric by which the best checkpoint is chosen; more is better.
+
+    An objective may have `constants` besides, arrays that its loss reads and nothing changes, and
+    `holding(constants)`, itself with others in their place: see `distillation.py`.
+    """
+
+    criterion: str
+
+    def loss(
+        self, params: Params, model_state: ModelState, batch: Batch, rng: Array | None, train: bool
+    ) -> tuple[Float[Array, ""], Float[Array, ""], dict[str, Float[Array, ""]], ModelState]: ...
+
+    def evaluate(
+        self, params: Params, model_state: ModelState, batch: Batch
+    ) -> tuple[dict[str, Float[Array, ""]], dict[str, Array]]: ...
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """Cross-entropy against the labels of each picture.
+
+    The batch holds `image` (float32, normalised, `(batch, height, width, channels)`), `label`
+    (integers, `(batch,)`; for multi-label data 0 or 1, `(batch, classes)`) and, where some rows are
+    padding, `mask` (1 for real rows, 0 for padding).
+
+    label_smoothing: while training only. With K classes the true one gets 1 - s + s/K, the others
+        s/K (Szegedy et al. 2016, section 7); a yes-or-no target gets s/2 of the other answer.
+    kind: "softmax", one class of several, or "sigmoid", yes or no for each output, whose loss is
+        the mean over the outputs (Beyer et al. 2020, "Are we done with ImageNet?", for one label of
+        several classes). A sigmoid model of a single output tells two classes apart, and its output
+        is the logit of class 1.
+    mixing: of pictures and targets, while training only.
+    class_weights: what each class weighs in the training loss; None: all alike. A picture weighs
+        what its class does, a mixed one the mean of its classes.
+    multi_label: whether a picture may have several labels, or none.
+
+    A model with two heads learns through the mean of their logits, which is also its answer in
+    evaluation; a loss of its own for each head is a matter of `distillation.py`.
+    """
+
+    model: nn.Module
+    label_smoothing: float = 0.0
+    kind: str = "softmax"
+    mixing: Mixing = field(default_factory=Mixing)
+    class_weights: tuple[float, ...] | None = None
+    multi_label: bool = False
+
+    @property
+    def criterion(self) -> str:
+        """Accuracy; for multi-label data the mean of the classes' average precisions."""
+        return "mean_average_precision" if self.multi_label else "accuracy"
+
+    def loss(self, params, model_state, batch, rng, train):
+        """Sums over the batch of cross-entropy (nats) and of right answers.
+
+        The metric is `accuracy`, where a mixed picture counts as its larger part; for multi-label
+        data `label_accuracy`, the share of right answers among all classes.
+        """
+        images, own_share = self.mixed(batch["image"], rng, train)
+        logits, model_state = apply_model(
+            self.model, params, model_state, images, rng=rng, train=train
+        )
+        if isinstance(logits, DistilledLogits):
+            logits = logits.mean()
+        targets = self.targets(batch["label"], logits, own_share)
+        mask = batch.get("mask", jnp.ones(len(logits)))
+        losses = self.losses(logits, targets, train) * self.weights(
+            batch["label"], own_share, train
+        )
+        metrics = self.metrics(logits, targets, mask)
+        return jnp.sum(losses * mask), jnp.sum(mask), metrics, model_state
+
+    def evaluate(self, params, model_state, batch):
+        """Sums of loss, weight and metrics, and for each row its label, mask and prediction.
+
+        With one label, the prediction is `predicted`, `confidence` and `rank` (how many classes are
+        more probable than the true one); with several, the `probabilities` of all classes. A row
+        whose logits are not all finite has no prediction: `predicted` is -1, `rank` the number of
+        classes, and `confidence` or `probabilities` NaN.
+        """
+        logits, _ = apply_model(self.model, params, model_state, batch["image"])
+        targets = self.targets(batch["label"], logits)
+        mask = batch.get("mask", jnp.ones(len(logits)))
+        finite = finite_rows(logits)
+        losses = self.losses(logits, targets, train=False)
+        sums = {
+            "loss": jnp.sum(jnp.where(mask > 0, losses * mask, 0)),  # padding may be anything
+            "weight": jnp.sum(mask),
+            **self.metrics(logits, targets, mask),
+        }
+        outputs = {"label": batch["label"], "mask": mask}
+        if self.multi_label:
+            probabilities = jnp.where(finite[:, None], jax.nn.sigmoid(logits), jnp.nan)
+            return sums, {**outputs, "probabilities": probabilities}
+        if self._is_binary(logits):
+            logits = jnp.concatenate([jnp.zeros_like(logits), logits], axis=-1)
+            probabilities = jax.nn.softmax(logits)  # of (0, z) it is the sigmoid of z
+        else:
+            probabilities = (jax.nn.softmax if self.kind == "softmax" else jax.nn.sigmoid)(logits)
+        return sums, {
+            **outputs,
+            "predicted": jnp.where(finite, logits.argmax(-1), NO_ANSWER),
+            "confidence": jnp.where(finite, probabilities.max(-1), jnp.nan),
+            "rank": jnp.where(finite, _rank(logits, batch["label"]), logits.shape[-1]),
+        }
+
+    # ------------------------------------------------------------------ of what a loss is made
+
+    def mixed(
+        self, images: Float[Array, "batch h w c"], rng: Array | None, train: bool
+    ) -> tuple[Float[Array, "batch h w c"], Float[Array, ""] | None]:
+        """The pictures that the model sees, and the share of each that is its own; None: all."""
+        if not (train and self.mixing.on):
+            return images, None
+        # Folded in, so that the keys of dropout are the same with and without mixing.
+        return self.mixing(images, jax.random.fold_in(rng, 1))
+
+    def targets(
+        self, labels: Array, logits: Array, own_share: Array | None = None
+    ) -> Float[Array, "batch outputs"]:
+        """What the outputs should say: one-hot, or 0 and 1; mixed as the pictures were."""
+        if self.multi_label:
+            targets = labels.astype(jnp.float32)
+        elif self._is_binary(logits):
+            targets = labels[:, None].astype(jnp.float32)
+        else:
+            targets = jax.nn.one_hot(labels, logits.shape[-1])
+        return targets if own_share is None else mix_targets(targets, own_share)
+
+    def losses(self, logits: Array, targets: Array, train: bool) -> Float[Array, " batch"]:
+        """The cross-entropy of each picture; targets are smoothed while training."""
+        smoothing = self.label_smoothing if train else 0.0
+        if self.multi_label or self._is_binary(logits):
+            targets = (1 - smoothing) * targets + smoothing / 2
+        else:
+            targets = optax.smooth_labels(targets, smoothing)
+        if self.kind == "softmax":
+            return optax.softmax_cross_entropy(logits, targets)
+        return optax.sigmoid_binary_cross_entropy(logits, targets).mean(-1)
+
+    def weights(
+        self, labels: Array, own_share: Array | None, train: bool
+    ) -> Float[Array, " batch"] | float:
+        """What each picture weighs in the loss: 1, or while training what its classes do."""
+        if not train or self.class_weights is None:
+            return 1.0
+        weights = jnp.array(self.class_weights, jnp.float32)[labels]
+        return weights if own_share is None else mix_targets(weights[:, None], own_share)[:, 0]
+
+    def metrics(self, logits: Array, targets: Array, mask: Array) -> dict[str, Array]:
+        """Sums over the batch, by name; a row whose logits are not all finite is wrong."""
+        mask = mask * finite_rows(logits)
+        if self.multi_label:
+            right = jnp.mean((logits > 0) == (targets > 0.5), axis=-1)
+            return {"label_accuracy": jnp.sum(right * mask)}
+        if self._is_binary(logits):
+            right = (logits[:, 0] > 0) == (targets[:, 0] > 0.5)
+        else:
+            right = logits.argmax(-1) == targets.argmax(-1)
+        return {"accuracy": jnp.sum(right * mask)}
+
+    def _is_binary(self, logits: Array) -> bool:
+        """Whether a single output tells two classes apart."""
+        return self.kind == "sigmoid" and not self.multi_label and logits.shape[-1] == 1
+
+
+def finite_rows(logits: Float[Array, "batch outputs"]) -> Bool[Array, " batch"]:
+    """Return which rows are finite throughout; the others give no answer that could be right.
+
+    `argmax` takes the first NaN for the largest, and no comparison with NaN holds, so that a model
+    that has diverged would be right about some class.
+    """
+    return jnp.isfinite(logits).all(axis=-1)
+
+
+def _rank(logits: Float[Array, "batch classes"], labels: Array) -> Array:
+    """How many classes are more probable than the true one; of equals, the first is, as in argmax.
+
+    Of finite logits.
+    """
+    true = jnp.take_along_axis(logits, labels[:, None], axis=-1)
+    before_label = jnp.arange(logits.shape[-1]) < labels[:, None]
+    return jnp.sum((logits > true) | ((logits == true) & before_label), axis=-1)
+
+
+def make_objective(config: ConfigDict, model: nn.Module, source: Source) -> Supervised:
+    """The objective that a configuration describes, for these training data."""
+    weights = None
+    if config.objective.class_weights == "balanced":
+        weights = balanced_weights(source.labels, len(source.class_names))
+    augment = config.augment
+    return Supervised(
+        model,
+        config.objective.label_smoothing,
+        config.objective.loss,
+        Mixing(augment.mixup, augment.cutmix, augment.mix_probability, augment.mix_switch),
+        weights,
+        source.multi_label,
+    )
+
+
+def balanced_weights(labels: np.ndarray, classes: int) -> tuple[float, ...]:
+    """Weights of the classes by which each has as large a part in the loss as any other.
+
+    With N examples, n of them in a class and K classes that have any, it weighs N / (K n), so that
+    the weights average to 1 over the examples; a class without examples weighs 0. It is the rule of
+    scikit-learn's "balanced", after King and Zeng (2001).
+    """
+    counts = np.bincount(labels, minlength=classes)
+    present = np.count_nonzero(counts)
+    return tuple(float(len(labels) / (present * n)) if n else 0.0 for n in counts)
+
+
+def apply_model(model, params, model_state, images, *, rng=None, train=False):
+    """Outputs of a model, and its state after the call, which only training changes."""
+    variables = {"params": params, **model_state}
+    if not train:
+        return model.apply(variables, images, train=False), model_state
+    return model.apply(
+        variables, images, train=True, rngs={"dropout": rng}, mutable=list(model_state)
+    )

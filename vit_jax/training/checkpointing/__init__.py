@@ -1,0 +1,1 @@
+"""Checkpoints, preemption, and the claim on a run folder."""

@@ -1,0 +1,1 @@
+"""Several devices and processes: the mesh, sharding, and processes that train together."""

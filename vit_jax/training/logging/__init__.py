@@ -1,0 +1,1 @@
+"""Records of a run: metrics, TensorBoard, Weights & Biases, timing, hardware, profiles."""

@@ -1,0 +1,386 @@
+"""What a person sees of a run: a progress bar or plain lines, `metrics.jsonl`, TensorBoard files.
+
+`metrics.jsonl` is the source; TensorBoard's files are written anew from it when a run goes on, and
+lines of steps that a crash took back are cut off, so each step stands there once. Weights & Biases
+gets the same numbers where it is asked for.
+"""
+
+import contextlib
+import os
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, TextIO
+
+import jax
+import rich.console
+import rich.progress
+
+from vit_jax.errors import writing
+from vit_jax.evaluation.metrics import SHARES
+from vit_jax.runs import TRAIN, RunFolder, result
+from vit_jax.text import counted, printable, to_json
+from vit_jax.training.logging.hardware import Peak, memory
+from vit_jax.training.logging.tensorboard import TensorBoardFile
+from vit_jax.training.logging.timer import StepClock
+from vit_jax.training.logging.wandb import WandbWriter
+
+# Fields of log lines that a clock or the machine decides: two equal runs differ in these alone.
+TIMINGS = (
+    *("images_per_second", "step_seconds", "data_seconds", "device_seconds", "host_seconds"),
+    *("flops_utilisation", "memory_gib", "peak_memory_gib", "elapsed_seconds", "inside_seconds"),
+)
+
+
+class MetricsLog:
+    """`metrics.jsonl` and its copies for TensorBoard and, where given, Weights & Biases.
+
+    Args:
+        step: where the run goes on; later lines are taken back.
+        wandb: the writer that gets every line too.
+        writes: False keeps the lines in memory, where another process writes them.
+        saved: the `summary` that was saved with the checkpoint of `step`; None: it is not known.
+        warn: told of lines that were lost.
+    """
+
+    def __init__(
+        self,
+        run: RunFolder,
+        step: int,
+        wandb: WandbWriter | None = None,
+        writes: bool = True,
+        saved: dict[str, Any] | None = None,
+        warn: Callable[[str], None] = print,
+    ):
+        self._run = run
+        self._opened = time.perf_counter()
+        self._warn = warn
+        self._writes = writes
+        self.lines = [line for line in run.read_metrics() if line["step"] <= step]
+        if saved is not None:
+            self._compare(saved)
+        self._earlier = max((line.get("elapsed_seconds", 0.0) for line in self.lines), default=0.0)
+        if not writes:
+            return
+        run.path.mkdir(parents=True, exist_ok=True)
+        self._file = self._write_all()
+        for events in run.tensorboard.glob("events.out.tfevents.*"):
+            events.unlink()
+        self._tensorboard = TensorBoardFile(run.tensorboard)
+        self._wandb = wandb
+        for line in self.lines:
+            self._copy(line)
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Wall time spent on the run, over all its processes, without what a crash took back."""
+        return round(self._earlier + time.perf_counter() - self._opened, 3)
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Adds one line, which a reader sees when this returns.
+
+        Raises UserError where the run folder is no longer there.
+        """
+        self.lines.append(line)
+        if not self._writes:
+            return
+        self._run.check_held()
+        if self._is_there():
+            with writing(self._run.metrics_file):
+                self._file.write(_json_line(line))
+                self._file.flush()
+        else:
+            self._warn(f"warning: {self._run.metrics_file} was gone; it is written again, whole")
+            self._file.close()
+            self._file = self._write_all()
+        self._copy(line)
+
+    def sync(self) -> None:
+        """Return when all lines will outlast a failure of power."""
+        if self._writes:
+            with writing(self._run.metrics_file):
+                os.fsync(self._file.fileno())
+
+    def summary(self) -> dict[str, Any]:
+        """Return what is saved with a checkpoint, to notice lost lines: see `_compare`."""
+        return {"lines": len(self.lines), "crc32": _crc32(self.lines), "best": self._best()}
+
+    def best_step(self) -> int | None:
+        """The step that was best on the validation data; None where nothing was compared."""
+        best = self._best()
+        return None if best is None else best["step"]
+
+    def result(self) -> dict[str, Any] | None:
+        """The result of a finished run; None for any other."""
+        return result(self.lines)
+
+    def __enter__(self) -> "MetricsLog":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_) -> None:
+        if not self._writes:
+            return
+        self._file.close()
+        self._tensorboard.close()
+        if self._wandb is not None:
+            self._wandb.close(failed=kind is not None)
+
+    def _best(self) -> dict[str, Any] | None:
+        """The line of the best step so far."""
+        return next((line for line in reversed(self.lines) if line.get("best")), None)
+
+    def _compare(self, saved: dict[str, Any]) -> None:
+        """Warns of lines that are not as they were when the checkpoint was saved.
+
+        The line of the best step, which later ones are compared with, comes back from there.
+        """
+        count, best = saved["lines"], saved["best"]
+        if _crc32(self.lines[:count]) == saved["crc32"]:
+            return
+        lost = max(count - len(self.lines), 0)
+        what = f"{lost} of its {count} lines are gone" if lost else "some lines have changed"
+        if lost and not self.lines:
+            what = f"its {count} lines are gone"
+        kept = ""
+        if best is not None and best not in self.lines:
+            self.lines = [line for line in self.lines if _place(line) != _place(best)]
+            after = [i for i, line in enumerate(self.lines) if line["step"] > best["step"]]
+            self.lines.insert(min(after, default=len(self.lines)), best)
+            kept = f", but that of the best step, {best['step']}, which the checkpoint knows"
+        if self._writes:
+            self._warn(
+                f"warning: {self._run.metrics_file} is not what it was when the checkpoint was "
+                f"saved: {what}, and with them what curves and reports would show{kept}"
+            )
+
+    def _write_all(self) -> TextIO:
+        """Writes the file anew, all or nothing, and opens it for more."""
+        draft = self._run.metrics_file.with_suffix(".tmp")
+        with writing(self._run.metrics_file):
+            with draft.open("w", encoding="utf-8") as file:
+                file.writelines(_json_line(line) for line in self.lines)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, self._run.metrics_file)
+        return self._run.metrics_file.open("a", encoding="utf-8")
+
+    def _is_there(self) -> bool:
+        """Return whether the open file is still the one of this name."""
+        try:
+            there = self._run.metrics_file.stat()
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(there, os.fstat(self._file.fileno()))
+
+    def _copy(self, line: dict[str, Any]) -> None:
+        group = f"{line['kind']}_{line['split']}" if "split" in line else line["kind"]
+        scalars = {f"{group}/{n}": value for n, value in line.items() if isinstance(value, float)}
+        with writing(self._run.tensorboard):
+            for name, value in scalars.items():
+                self._tensorboard.add_scalar(name, value, line["step"])
+        if self._wandb is not None:
+            self._wandb.write(scalars, line["step"])
+
+
+class Reporter:
+    """Shows a run to a person: a live bar on a terminal, plain lines in a file.
+
+    Args:
+        total_steps: of the whole run.
+        batch_size: pictures in one step.
+        quiet: shows nothing, where another process does.
+
+    Attributes:
+        devices: whose memory the training lines tell; none: not told.
+        flops_per_image, peak: what training on one picture takes and what the devices can do,
+            which make the `flops_utilisation` of training lines; not told where not set.
+    """
+
+    def __init__(self, total_steps: int, batch_size: int, quiet: bool = False):
+        # Standard error, so that standard output stays clean for what is asked for.
+        self.console = rich.console.Console(stderr=True, highlight=False, quiet=quiet)
+        self._total = total_steps
+        self._batch_size = batch_size
+        self.devices: Sequence[jax.Device] = ()
+        self.flops_per_image = 0
+        self.peak: Peak | None = None
+        self._clock = StepClock()
+        self._begun = 0.0
+        self._first = (0, 0.0)  # a step of this process, and when it ended
+        self._bar: rich.progress.Progress | None = None
+        self._task: rich.progress.TaskID | None = None
+
+    def __enter__(self) -> "Reporter":
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def say(self, text: str) -> None:
+        """One line for the person watching, if anybody still is."""
+        with contextlib.suppress(OSError):  # the terminal was closed, or the pipe
+            self.console.print(printable(text, lines=True), markup=False, soft_wrap=True)
+
+    def start(self, step: int, what: str) -> None:
+        """Begins to show progress from `step`."""
+        self._begun = time.perf_counter()
+        if self.console.quiet or not self.console.is_terminal:
+            return self.say(what)
+        self._bar = rich.progress.Progress(
+            rich.progress.TextColumn("{task.description}"),
+            rich.progress.BarColumn(),
+            rich.progress.MofNCompleteColumn(),
+            rich.progress.TimeRemainingColumn(),
+            rich.progress.TextColumn("{task.fields[numbers]}"),
+            console=self.console,
+        )
+        self._task = self._bar.add_task(
+            what, total=self._total, completed=step, numbers="compiling"
+        )
+        self._bar.start()
+
+    def timed(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The same batches, with a clock on how long each is waited for."""
+        return self._clock.batches(batches)
+
+    def progress(self, step: int, wait_for: Any) -> None:
+        """Moves the bar; the first step of a process compiles, so it is waited for, not timed."""
+        self._clock.stepped(wait_for)
+        if not self._clock.started:
+            jax.block_until_ready(wait_for)
+            self._clock.start(step)
+            now = time.perf_counter()
+            self._first = (step, now)
+            self.say(f"compiled and took the first step in {now - self._begun:.1f} s")
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step)
+
+    def timings(self, step: int) -> dict[str, float]:
+        """Speed since the last call, pauses left out, and memory: the fields of `TIMINGS`.
+
+        Without the speed where there is nothing to measure: right after the first step. Call it
+        as soon as the results of `step` are there.
+        """
+        times = self._clock.lap(step)
+        timings = {}
+        if times is not None:
+            rate = self._batch_size / times.step
+            timings = {
+                "images_per_second": rate,
+                "step_seconds": times.step,
+                "data_seconds": times.data,
+                "device_seconds": times.device,
+                "host_seconds": times.host,
+            }
+            if self.peak is not None:
+                timings["flops_utilisation"] = rate * self.flops_per_image / self.peak.flops
+        if self.devices:
+            used = memory(self.devices)
+            timings["memory_gib"] = round(used.in_use / 2**30, 3)
+            timings["peak_memory_gib"] = round(used.peak / 2**30, 3)
+        return timings
+
+    @contextlib.contextmanager
+    def paused(self, wait_for: Any) -> Iterator[None]:
+        """Stops the clock while something else than training steps runs.
+
+        Steps run behind the host's back, so those already asked for are waited for first.
+        """
+        jax.block_until_ready(wait_for)
+        self._clock.pause()
+        yield
+        self._clock.go_on()
+
+    def show(self, line: dict[str, Any]) -> None:
+        """Shows one line of the metrics log."""
+        text = f"{_where(line, self._total)}  {_numbers(line)}"
+        if line["kind"] == TRAIN and self._bar is None and (left := self._seconds_left(line)):
+            text += f"  {timedelta(seconds=round(left))} left"
+        self.say(text)
+        if self._bar is not None and line["kind"] == TRAIN:
+            short = {name: line[name] for name in ("loss", *SHARES) if name in line}
+            self._bar.update(self._task, numbers=_numbers(short))
+
+    def _seconds_left(self, line: dict[str, Any]) -> float | None:
+        """Until the run's end, at the pace of this process so far, evaluations included."""
+        first, then = self._first
+        if not self._clock.started or line["step"] <= first:
+            return None
+        pace = (time.perf_counter() - then) / (line["step"] - first)
+        return pace * (self._total - line["step"])
+
+
+def _json_line(line: dict[str, Any]) -> str:
+    return to_json(line) + "\n"
+
+
+def _crc32(lines: Sequence[dict[str, Any]]) -> int:
+    crc = 0
+    for line in lines:
+        crc = zlib.crc32(_json_line(line).encode(), crc)
+    return crc
+
+
+def _place(line: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what no two lines have in common."""
+    return line["kind"], line["step"], line.get("split")
+
+
+def _where(line: dict[str, Any], total: int) -> str:
+    """The step, the epoch and, for an evaluation, the split."""
+    width = len(str(total))
+    place = f"step {line['step']:{width}d}/{total}  epoch {line['epoch']:6.2f}"
+    return place if line["kind"] == TRAIN else f"{place}  {line['split']}"
+
+
+# How people read a number; what is not named here is told with four digits.
+_IN_WORDS = {
+    **dict.fromkeys(
+        (*SHARES, *(f"raw_{name}" for name in SHARES)),
+        lambda name, value: f"{name} {100 * value:.2f} %",
+    ),
+    "learning_rate": lambda _, value: f"lr {value:.2e}",
+    "images_per_second": lambda _, value: f"{value:,.0f} images/s",
+    "flops_utilisation": lambda _, value: f"utilisation {100 * value:.1f} %",
+    "peak_memory_gib": lambda _, value: f"{value:.2f} GiB at most",
+    "best": lambda *_: "best so far",
+    "examples": lambda _, value: f"of {counted(value, 'image')}",
+    **dict.fromkeys(
+        ("nonfinite", "raw_nonfinite"),
+        lambda name, value: f"{name.replace('nonfinite', 'not finite')} {value:,}",
+    ),
+}
+_NOT_SHOWN = ("kind", "step", "epoch", "split", "memory_gib", "elapsed_seconds")
+_PARTS_OF_STEP = ("data_seconds", "device_seconds", "host_seconds")
+
+
+def _numbers(line: dict[str, Any]) -> str:
+    """The metrics of a line, for people."""
+    parts = []
+    for name, value in line.items():
+        words = name.replace("_", " ")
+        if name in _NOT_SHOWN or name in _PARTS_OF_STEP:
+            continue
+        if isinstance(value, str):
+            parts.append(f"{words} {value}")
+        elif name == "step_seconds":
+            parts.append(f"{1000 * value:.1f} ms/step{_parts_of_step(line)}")
+        elif name in _IN_WORDS:
+            parts.append(_IN_WORDS[name](words, value))
+        elif isinstance(value, int):
+            parts.append(f"{words} {value:,}")
+        else:
+            parts.append(f"{words} {value:.4f}")
+    return "  ".join(parts)
+
+
+def _parts_of_step(line: dict[str, Any]) -> str:
+    """Where the time of a step went, such as ` (data 0.1, device 9.8, host 0.2)`."""
+    there = [name for name in _PARTS_OF_STEP if name in line]
+    if not there:
+        return ""
+    parts = (f"{name.removesuffix('_seconds')} {1000 * line[name]:.1f}" for name in there)
+    return f" ({', '.join(parts)})"

@@ -1,0 +1,283 @@
+"""The optimizer: six rules by which gradients become updates, all from optax.
+
+What is notable here:
+- The order is the same for all of them: clip the gradient by its global norm, apply the rule, add
+  the decoupled weight decay, multiply by the learning rate. LAMB alone scales the decay with the
+  rest of the update: that is what it is.
+- Weight decay shrinks matrices and convolution kernels only, never biases, norms, tokens, position
+  tables or scales.
+- Frozen parameters have no moments, take no part in the norm that is clipped, and keep their bits.
+- Where blocks are stacked along a leading axis, what a rule computes for a tensor (a norm, a
+  product) it computes for each block, so the stack learns as the blocks would apart.
+- Two rules treat some parameters by Adam: Muon all but the matrices of blocks, LAMB all but what is
+  decayed. How many parameters each branch has can be asked for, and no branch is empty in silence.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+from optax.contrib import MuonDimensionNumbers
+
+from vit_jax.config.schema import KEYS
+from vit_jax.errors import UserError
+from vit_jax.training.optim.param_groups import (
+    Params,
+    Path,
+    decay_mask,
+    is_in_block,
+    is_stacked,
+    parameter_groups,
+    rate_factors,
+)
+
+# Which of the keys below each rule reads; the others are read by all.
+_READS = {
+    "adamw": ("b1", "b2", "eps"),
+    "lion": ("b1", "b2"),
+    "lamb": ("b1", "b2", "eps"),
+    "sgd": ("momentum", "nesterov"),
+    "adafactor": ("b1", "b2"),
+    "muon": ("b1", "b2", "eps", "momentum"),
+}
+
+
+def make_optimizer(
+    config: ConfigDict, schedule: optax.Schedule, params_shapes: Params
+) -> optax.GradientTransformation:
+    """The optimizer of a configuration, for parameters of these shapes.
+
+    Args:
+        schedule: learning rate by the number of updates already done.
+        params_shapes: the tree of parameters, or of their `jax.ShapeDtypeStruct`.
+
+    Raises:
+        UserError: a key is set that this optimizer does not read, a pattern of
+            `optimizer.rates` does not fit the parameters, or Muon finds no matrix in them.
+    """
+    settings = config.optimizer
+    _check_read(settings)
+    if settings.name == "muon":
+        _check_matrices(params_shapes)
+    factors = rate_factors(config, params_shapes)
+    labels = jax.tree.map(lambda factor: "trained" if np.any(factor) else "frozen", factors)
+
+    optimizer = optax.chain(*_rule(settings), optax.scale_by_learning_rate(schedule))
+    if settings.clip:
+        optimizer = optax.chain(optax.clip_by_global_norm(settings.clip), optimizer)
+    if "frozen" in jax.tree.leaves(labels):
+        optimizer = optax.partition({"trained": optimizer, "frozen": optax.set_to_zero()}, labels)
+    if any(0 < np.count_nonzero(factor) < np.size(factor) for factor in jax.tree.leaves(factors)):
+        # Frozen blocks within a stack: their gradients must not count in the norm either.
+        optimizer = optax.chain(_multiply(jax.tree.map(np.sign, factors)), optimizer)
+    if any(np.any(factor != 1) for factor in jax.tree.leaves(factors)):
+        optimizer = optax.chain(optimizer, _multiply(factors))
+    return optimizer
+
+
+def count_branches(config: ConfigDict, params: Params) -> dict[str, int]:
+    """Return how many parameters each rule of the optimizer trains, by its name.
+
+    `{"muon": 5308416, "adam": 409000, "frozen": 0}`; one rule alone where there are no two.
+
+    Args:
+        params: arrays or their shapes.
+    """
+    name = config.optimizer.name
+    branches = dict.fromkeys(
+        (name, "adam", "frozen") if name in _WITH_ADAM else (name, "frozen"), 0
+    )
+    own = _WITH_ADAM[name](params) if name in _WITH_ADAM else jax.tree.map(lambda _: True, params)
+    factors = rate_factors(config, params)
+    for leaf, factor, is_own in zip(*map(jax.tree.leaves, (params, factors, own)), strict=True):
+        size = math.prod(leaf.shape)
+        trained = size * np.count_nonzero(factor) // np.size(factor)
+        branches[name if is_own else "adam"] += trained
+        branches["frozen"] += size - trained
+    return branches
+
+
+def format_branches(branches: dict[str, int]) -> str:
+    """Return what `count_branches` gives in words: `muon 5,308,416 parameters, adam 409,000`."""
+    (name, count), *others = branches.items()
+    said = [f"{other} {number:,}" for other, number in others if number or other != "frozen"]
+    return ", ".join([f"{name} {count:,} parameters", *said])
+
+
+def optimizer_notes(config: ConfigDict, params: Params) -> list[str]:
+    """Return sentences on settings of the optimizer that have no effect on these parameters.
+
+    Args:
+        params: arrays or their shapes.
+    """
+    settings, notes = config.optimizer, []
+    groups = [group for group in parameter_groups(config, params) if group.factor]
+    if settings.name in _WITH_ADAM and not count_branches(config, params)[settings.name]:
+        notes.append(
+            f"optimizer.name = {settings.name!r} has no effect: all parameters that it treats are "
+            "frozen or missing, and the others get Adam"
+        )
+    if settings.weight_decay and not any(group.decayed for group in groups):
+        notes.append(
+            f"optimizer.weight_decay = {settings.weight_decay:g} has no effect: none of the "
+            "trained parameters is named 'kernel', as those of dense layers and convolutions are"
+        )
+    if settings.layer_decay != 1 and len({group.layer for group in groups}) == 1:
+        notes.append(
+            f"optimizer.layer_decay = {settings.layer_decay:g} has no effect between layers: all "
+            "trained parameters are of one layer"
+        )
+    return notes
+
+
+def _rule(settings: ConfigDict) -> list[optax.GradientTransformation]:
+    """From gradients to the direction of the update, weight decay included."""
+    moment = jnp.dtype(settings.moment_dtype)
+    decay = optax.add_decayed_weights(settings.weight_decay, decay_mask)
+    if settings.name == "adamw":  # Loshchilov & Hutter 2019
+        adam = optax.scale_by_adam(settings.b1, settings.b2, settings.eps, mu_dtype=moment)
+        return [adam, decay]
+    if settings.name == "lion":  # Chen et al. 2023
+        return [optax.scale_by_lion(settings.b1, settings.b2, mu_dtype=moment), decay]
+    if settings.name == "lamb":  # You et al. 2020
+        # The ratio of norms is for what is decayed, as in the authors' code: a bias near 0 would
+        # hardly move by it.
+        adam = optax.scale_by_adam(settings.b1, settings.b2, settings.eps, mu_dtype=moment)
+        trust = optax.masked(_for_each_block(optax.scale_by_trust_ratio()), decay_mask)
+        return [adam, decay, trust]
+    if settings.name == "sgd":  # with the momentum of Sutskever et al. 2013
+        if not settings.momentum:
+            return [decay]
+        return [optax.trace(settings.momentum, settings.nesterov, moment), decay]
+    if settings.name == "adafactor":
+        return [_adafactor(settings.b1, settings.b2, moment), decay]
+    return [_muon(settings, moment), decay]
+
+
+def _adafactor(b1: float, b2: float, moment_dtype: Any) -> optax.GradientTransformation:
+    """Adafactor (Shazeer & Stern 2018) as changed by Zhai et al. 2022, section 3.4.
+
+    The second moment of a matrix is kept as the means of its rows and columns, with a decay of
+    1 - t**-0.8 but at most `b2`; there is a first moment, and the learning rate is not relative to
+    the parameters.
+    """
+    # A tensor of more axes is factored along the two longest if both have 64 or more: of q, k and v
+    # each head by itself. No model has 64 blocks, so those of a stack are never averaged.
+    second = optax.scale_by_factored_rms(
+        min_dim_size_to_factor=64,
+        decay_rate_fn=lambda step, exponent: jnp.minimum(b2, 1 - (step + 1.0) ** -exponent),
+    )
+    first = optax.ema(b1, debias=False, accumulator_dtype=moment_dtype)
+    return optax.chain(second, first)
+
+
+def _muon(settings: ConfigDict, moment_dtype: Any) -> optax.GradientTransformation:
+    """Muon (Jordan et al. 2024) for the matrices of the blocks, Adam for everything else.
+
+    A convolution kernel is the matrix of what its window holds and what comes out, (height * width
+    * in, out), as in Jordan's code. A depthwise one is no matrix: each channel has a filter alone.
+
+    Updates of matrices are scaled to the size of Adam's, 0.2 in each entry, so that learning rate
+    and weight decay of AdamW go on to hold (Liu et al. 2025, "Muon is Scalable for LLM Training").
+    """
+    matrices = optax.contrib.muon(
+        learning_rate=-1.0,  # the sign is turned with the learning rate, after the weight decay
+        beta=settings.momentum,
+        eps=settings.eps,
+        mu_dtype=moment_dtype,
+        muon_weight_dimension_numbers=_muon_matrices,
+        consistent_rms=0.2,
+    )
+    # optax's Muon has an Adam for the rest, but with Nesterov's change.
+    others = optax.scale_by_adam(settings.b1, settings.b2, settings.eps, mu_dtype=moment_dtype)
+
+    def labels(params: Params) -> Any:
+        return jax.tree.map(lambda own: "matrices" if own else "others", _is_matrix(params))
+
+    return optax.partition({"matrices": matrices, "others": others}, labels)
+
+
+def _muon_matrices(params: Params) -> Any:
+    """For each parameter the axes of its matrix, or None where it is none of the blocks'."""
+
+    def axes(path: Path, leaf: Any) -> MuonDimensionNumbers | None:
+        if path[-1].key != "kernel" or not is_in_block(path):
+            return None
+        layer, rank = path[-2].key, len(leaf.shape) - is_stacked(path)
+        # Counted from the end, so that the axis of a stack is a batch of matrices; so are q, k, v.
+        if (layer, rank) == ("qkv", 4):  # (width, 3, heads, head_dim)
+            return MuonDimensionNumbers(reduction_axis=-4, output_axis=(-2, -1))
+        if layer in _ONE_PROJECTION and rank == 3:  # (width, heads, head_dim)
+            return MuonDimensionNumbers(reduction_axis=-3, output_axis=(-2, -1))
+        # Attention's `out` (heads, head_dim, width), a dense layer, a convolution of any rank.
+        is_depthwise = layer != "out" and rank > 2 and leaf.shape[-2] == 1
+        if rank < 2 or is_depthwise:
+            return None
+        return MuonDimensionNumbers(reduction_axis=tuple(range(-rank, -1)), output_axis=-1)
+
+    return jax.tree_util.tree_map_with_path(axes, params)
+
+
+# Of attention layers that keep queries, keys and values apart, as linen's own does.
+_ONE_PROJECTION = ("query", "key", "value", "q", "k", "v")
+
+
+def _is_matrix(params: Params) -> Any:
+    """A tree like the parameters', True for the matrices that Muon takes."""
+    return jax.tree.map(
+        lambda axes: axes is not None,
+        _muon_matrices(params),
+        is_leaf=lambda axes: axes is None or isinstance(axes, MuonDimensionNumbers),
+    )
+
+
+# The rules that leave some parameters to Adam, and which are their own.
+_WITH_ADAM = {"muon": _is_matrix, "lamb": decay_mask}
+
+
+def _check_matrices(params: Params) -> None:
+    """Muon must have a matrix to work on."""
+    if not any(jax.tree.leaves(_is_matrix(params))):
+        raise UserError(
+            "optimizer.name = 'muon' is for the matrices of blocks, and this model has none: no "
+            "kernel lies under a name such as blocks_0 (parameters begin with "
+            f"{', '.join(dict.fromkeys(map(str, params)))}); write --config.optimizer.name=adamw, "
+            "or name the blocks of the model blocks_0, blocks_1, ..."
+        )
+
+
+def _multiply(factors: Params) -> optax.GradientTransformation:
+    """Multiplies each update by its factor."""
+    return optax.stateless(lambda updates, _: jax.tree.map(jnp.multiply, updates, factors))
+
+
+def _for_each_block(stateless: optax.GradientTransformation) -> optax.GradientTransformation:
+    """The same transformation, which sees a stack of blocks as one tensor for each."""
+
+    def update(updates: Params, params: Params | None) -> Params:
+        def one(path: Path, update: Any, param: Any) -> Any:
+            def apply(update, param):
+                return stateless.update(update, optax.EmptyState(), param)[0]
+
+            return (jax.vmap(apply) if is_stacked(path) else apply)(update, param)
+
+        return jax.tree_util.tree_map_with_path(one, updates, params)
+
+    return optax.stateless(update)
+
+
+def _check_read(settings: ConfigDict) -> None:
+    """A key that somebody sets must be one that the optimizer reads."""
+    for key in dict.fromkeys(key for keys in _READS.values() for key in keys):
+        default = KEYS[f"optimizer.{key}"].default
+        if settings[key] != default and key not in _READS[settings.name]:
+            readers = " and ".join(name for name, keys in _READS.items() if key in keys)
+            raise UserError(
+                f"optimizer.{key} = {settings[key]!r} is read by {readers}, and optimizer.name = "
+                f"{settings.name!r}; leave it out (its default is {default!r}), or choose one of "
+                "those with --config.optimizer.name"
+            )

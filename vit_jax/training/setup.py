@@ -1,0 +1,419 @@
+"""Everything that a configuration stands for: data, model, objective, optimizer, devices.
+
+Building it runs every check there is and compiles nothing, so a mistake shows within seconds.
+"""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from vit_jax.config.durations import Clock
+from vit_jax.data import (
+    Augment,
+    BadPictures,
+    Preprocessing,
+    Source,
+    TableOptions,
+    open_source,
+    train_batches,
+)
+from vit_jax.data.images.decoding import opencv
+from vit_jax.errors import UserError
+from vit_jax.models import create_model
+from vit_jax.models.registry import outside_modules
+from vit_jax.models.validation import pair
+from vit_jax.plugins import import_plugins, module_names
+from vit_jax.runs import ModelRecord
+from vit_jax.tasks.classification import Objective, make_objective
+from vit_jax.training import checks
+from vit_jax.training.compile_cache import compile_anew_where_unsafe
+from vit_jax.training.distillation import ANSWERS, check_distillation, make_distillation
+from vit_jax.training.distributed.device_batches import on_devices
+from vit_jax.training.distributed.sharding import find_devices, make_mesh, replicated, shard_state
+from vit_jax.training.evaluate import Evaluation, evaluate, padded_batches
+from vit_jax.training.optim.optimizer import make_optimizer
+from vit_jax.training.optim.param_groups import trainable_mask
+from vit_jax.training.optim.schedules import make_schedule
+from vit_jax.training.pretrained_init import inherited_fields, open_start
+from vit_jax.training.state import TrainState, random_keys, state_maker, zero_totals
+from vit_jax.training.step import make_eval_step, make_gradient, make_train_step
+from vit_jax.training.teacher import Teacher, answers, open_teacher
+from vit_jax.weights.adapt import Adapted
+
+DEFAULT_MODEL = "ViT-Ti/16"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What `build` made of a configuration, and the few things that can be done with it."""
+
+    config: ConfigDict
+    sources: dict[str, Source]
+    model: nn.Module
+    record: ModelRecord
+    start: Adapted | None
+    augment: Augment
+    objective: Objective
+    metric_names: tuple[str, ...]
+    clock: Clock
+    schedule: optax.Schedule
+    optimizer: optax.GradientTransformation
+    trainable: Any
+    mesh: Mesh
+    bad_pictures: BadPictures
+    teacher: Teacher | None
+    notes: tuple[str, ...] = ()  # sentences on what is as nobody may have meant it, to be said once
+
+    @property
+    def train_source(self) -> Source:
+        """The pictures to learn from."""
+        return self.sources["train"]
+
+    @property
+    def validation_source(self) -> Source | None:
+        """The pictures that choose the best checkpoint, where the configuration names some."""
+        return self.sources.get("validation")
+
+    @property
+    def test_source(self) -> Source:
+        """The pictures to report on."""
+        return self.sources["test"]
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How a picture becomes the model's input."""
+        return self.record.preprocessing
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the whole run."""
+        return self.clock.total_steps
+
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """Which data the run sees, and which teacher; kept with every checkpoint."""
+        prints = {name: source.fingerprint for name, source in self.sources.items()}
+        return prints if self.teacher is None else {**prints, "teacher": self.teacher.fingerprint}
+
+    def interval(self, key: str) -> int:
+        """Steps between two of what happens every `key`."""
+        return checks.resolve_steps(self.config, key, self.clock)
+
+    def abstract_state(self) -> TrainState:
+        """Shapes, types and places of the train state, without computing anything."""
+        shapes = jax.eval_shape(self._make_state, jax.random.key(0))
+        return jax.tree.map(
+            lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+            shapes,
+            shard_state(shapes, self.mesh),
+        )
+
+    def initial_state(self) -> TrainState:
+        """The train state before the first step, made on the devices where it stays."""
+        # The program runs once, and optimizing its many draws is most of what it takes: on a CPU a
+        # lower level, which gives the same bits, saves a third of that.
+        level, cpu = "xla_backend_optimization_level", self.mesh.devices.flat[0].platform == "cpu"
+        options = {level: 1} if cpu and level not in os.environ.get("XLA_FLAGS", "") else None
+        make = jax.jit(self._make_state, out_shardings=self.shardings, compiler_options=options)
+        key = random_keys(self.config.seed)[0]
+        if self.start is None:
+            return make(key)
+        trained = {"params": self.start.params, **self.start.model_state}
+        places = {"params": self.shardings.params, **self.shardings.model_state}
+        return make(key, jax.device_put(trained, places))
+
+    @functools.cached_property
+    def shardings(self) -> TrainState:
+        """Where each array of the train state lies."""
+        return jax.tree.map(lambda x: x.sharding, self.abstract_state())
+
+    def zero_totals(self) -> dict[str, jax.Array]:
+        """Sums of the training metrics, emptied."""
+        return self._zero_totals()
+
+    def train_step(self):
+        """The compiled training step."""
+        return make_train_step(
+            self.objective,
+            self.optimizer,
+            self.preprocessing,
+            self.shardings,
+            seed=self.config.seed,
+            accumulate=self.config.accumulate,
+            ema=self.config.ema,
+            trainable=self.trainable,
+            constants=self.constants,
+        )
+
+    def gradient(self):
+        """What the training step begins with, a function that is not compiled."""
+        return make_gradient(
+            self.objective,
+            self.preprocessing,
+            seed=self.config.seed,
+            accumulate=self.config.accumulate,
+            trainable=self.trainable,
+        )
+
+    @functools.cached_property
+    def constants(self) -> Any:
+        """Arrays of the objective that every step reads, on the devices; None: there are none."""
+        constants = getattr(self.objective, "constants", None)
+        if constants is None:
+            return None
+        return jax.device_put(constants, shard_state(constants, self.mesh))  # cut as the state is
+
+    def eval_step(self):
+        """The compiled evaluation step."""
+        return make_eval_step(self.objective, self.preprocessing, self.mesh)
+
+    def train_batches(self, start_step: int):
+        """Batches on the devices, from `start_step` to the end of the run."""
+        batches = train_batches(
+            self.train_source,
+            self.preprocessing,
+            self.augment,
+            batch_size=self.config.batch_size,
+            seed=self.config.seed,
+            start_step=start_step,
+            total_steps=self.total_steps,
+            workers=self.config.data.workers,
+            process_index=jax.process_index(),
+            process_count=jax.process_count(),
+            balanced=self.config.data.sampling == "balanced",
+            repeats=self.config.augment.repeats,
+            bad=self.bad_pictures,
+            rows=self._kept_answers,
+        )
+        return on_devices(batches, self.mesh)
+
+    def eval_batches(self, source: Source, *, fast: bool = False):
+        """Padded, masked batches of a whole source, on the host; `fast`: decoded as in training."""
+        size = self.config.evaluate.batch_size or self.config.batch_size
+        longest = max(map(len, (source, *self.sources.values())))
+        size = min(size, longest)  # the rest would be padding
+        return padded_batches(
+            source, self.preprocessing, size, self.mesh, self.bad_pictures, fast=fast
+        )
+
+    def evaluate(
+        self, eval_step, variables: dict[str, Any], source: Source, should_stop=lambda: False
+    ) -> Evaluation:
+        """Metrics over every example of a source, and the predictions behind them."""
+        classes = len(self.record.class_names)
+        batches = self.eval_batches(source)
+        return evaluate(eval_step, variables, batches, self.mesh, classes, should_stop)
+
+    @functools.cached_property
+    def _kept_answers(self) -> dict[str, np.ndarray]:
+        """What the teacher says of every training picture, where that is computed only once."""
+        if self.teacher is None or not self.config.distillation.cache:
+            return {}
+        batches = self.eval_batches(self.train_source, fast=True)
+        return {ANSWERS: answers(self.teacher, self.preprocessing, batches, self.mesh)}
+
+    @functools.cached_property
+    def _zero_totals(self):
+        # On the mesh like the rest of the state, or the step would be compiled again for them. What
+        # `device_put` makes of them cannot be read where processes have a single device each.
+        make = functools.partial(zero_totals, self.metric_names)
+        return jax.jit(make, out_shardings=replicated(self.mesh))
+
+    @functools.cached_property
+    def _make_state(self):
+        size, channels = self.preprocessing.size, self.preprocessing.channels
+        return state_maker(
+            self.model,
+            self.optimizer,
+            (*size, channels),
+            self.metric_names,
+            average=self.config.ema > 0,
+        )
+
+
+def build(
+    config: ConfigDict,
+    *,
+    class_names: Sequence[str] | None = None,
+    split: Mapping[str, Sequence[str]] | None = None,
+    record: ModelRecord | None = None,
+    only: Source | None = None,
+) -> Experiment:
+    """Builds and checks what a configuration stands for; raises UserError for any mistake in it.
+
+    Args:
+        config: of `vit_jax.config`.
+        class_names: of a model that is trained already; by default those of the data.
+        split: which files its run has in which split (`RunFolder.read_split`).
+        record: of a model that is trained already, in place of the one in `init_from`.
+        only: stands for all splits, where nothing is going to be trained.
+    """
+    plugins = module_names(config.plugins)
+    import_plugins(plugins, "--config.plugins")
+    mesh = make_mesh(find_devices(config.device), **config.mesh)
+    compile_anew_where_unsafe(mesh)
+
+    sources = {"train": only, "test": only} if only else _open_sources(config, class_names, split)
+    train_source = sources["train"]
+    notes: list[str] = []
+    if only is None:  # else nothing is going to be trained
+        config, notes = checks.fit_batch(config, len(train_source))
+
+    start = open_start(config.init_from) if config.init_from and record is None else None
+    trained = start.record if start else record
+    inherited = inherited_fields(config, trained) if trained else {}
+    fields = {**inherited, **checks.model_fields(config, train_source)}
+    name = trained.name if trained else config.model.name or DEFAULT_MODEL
+    try:
+        fields = checks.fit_precision(config, name, fields)
+        model = create_model(name, **fields)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"model: {error}") from error
+    preprocessing = _preprocessing(config, model, trained)
+    if start:
+        notes += checks.describe_preprocessing(config, trained.preprocessing, preprocessing)
+    augment = Augment.among(config.augment)
+    augment.check_channels(preprocessing.channels)
+    objective = make_objective(config, model, train_source)
+    check_distillation(config, objective, augment)
+    teacher = None
+    if config.distillation.teacher:
+        teacher = open_teacher(
+            config.distillation.teacher,
+            preprocessing,
+            tuple(train_source.class_names),
+            dtype=config.precision,
+        )
+        objective = make_distillation(config, objective, teacher)
+
+    clock = Clock(len(train_source), config.batch_size)
+    clock = Clock(clock.examples, clock.batch_size, checks.resolve_steps(config, "duration", clock))
+    notes += checks.describe_length(clock, config.duration)
+    inside = ("log.inside",) if config.log.inside else ()
+    for key in ("checkpoint.every", "evaluate.every", "log.every", *inside):
+        checks.resolve_steps(config, key, clock)
+    schedule = make_schedule(config, clock)
+    metric_names, params_shapes = _trace(objective, model, preprocessing, train_source)
+
+    return Experiment(
+        config=config,
+        sources=sources,
+        model=model,
+        record=ModelRecord(
+            name=name,
+            fields=fields,
+            preprocessing=preprocessing,
+            class_names=tuple(train_source.class_names),
+            activation=config.objective.loss,
+            origin=f"trained on {config.dataset} ({config.data.train})"
+            + (f", from {config.init_from}" if config.init_from else "")
+            + (f", taught by {teacher.source} ({teacher.fingerprint})" if teacher else ""),
+            versions=library_versions(),
+            plugins=tuple(dict.fromkeys((*plugins, *outside_modules(name)))),
+        ),
+        start=start.fit(model, tuple(train_source.class_names)) if start else None,
+        augment=augment,
+        objective=objective,
+        metric_names=metric_names,
+        clock=clock,
+        schedule=schedule,
+        optimizer=make_optimizer(config, schedule, params_shapes),
+        trainable=trainable_mask(config, params_shapes),
+        mesh=mesh,
+        bad_pictures=BadPictures(strict=config.data.strict),
+        teacher=teacher,
+        notes=tuple(notes),
+    )
+
+
+def _open_sources(
+    config: ConfigDict,
+    class_names: Sequence[str] | None,
+    split: Mapping[str, Sequence[str]] | None,
+) -> dict[str, Source]:
+    """The splits that a configuration names, which share no pictures."""
+    sources = {
+        name: open_source(
+            config.dataset,
+            config.data[name],
+            data_dir=config.data.dir or None,
+            manual_dir=config.data.manual_dir or None,
+            holdout=config.data.holdout,
+            split_seed=config.data.split_seed,
+            class_names=class_names,
+            saved=split,
+            table=table_options(config),
+        )
+        for name in ("train", "validation", "test")
+        if config.data[name] or name != "validation"
+    }
+    checks.check_splits(config, sources)
+    return sources
+
+
+def table_options(config: ConfigDict) -> TableOptions:
+    """Return what a configuration says of a file of labels."""
+    data = config.data
+    return TableOptions(data.path_column, data.label_column, data.image_dir)
+
+
+def _preprocessing(
+    config: ConfigDict, model: nn.Module, trained: ModelRecord | None
+) -> Preprocessing:
+    """What the configuration says; where it says nothing what the weights were trained on."""
+    size, channels = pair(model.image_size), model.in_channels
+    if trained is None:
+        base = Preprocessing(size, channels)
+    else:
+        base = trained.preprocessing.for_pictures(size, channels)
+    named = {name: config.data[name] for name in PREPROCESSING_KEYS}
+    named = {name: value for name, value in named.items() if value is not None}
+    if named.get("resize") == "pad":  # of the whole image nothing is cut off
+        named.setdefault("crop", 1.0)
+    return dataclasses.replace(base, **named)
+
+
+# What a configuration may say of preprocessing, besides what the model does.
+PREPROCESSING_KEYS = ("mean", "std", "crop", "interpolation", "resize", "color_management")
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of the libraries that decide what a run computes."""
+    from importlib.metadata import version
+
+    names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "pillow")
+    decoder = {"opencv": opencv().__version__} if opencv() else {}  # training pictures hang on it
+    return {**{name: version(name) for name in names}, **decoder}
+
+
+def _trace(objective, model, preprocessing, source) -> tuple[tuple[str, ...], Any]:
+    """Names of the metrics an objective gives and shapes of the parameters; nothing is computed."""
+    shape = (1, *preprocessing.size, preprocessing.channels)
+    label = jnp.zeros((1, len(source.class_names)) if source.multi_label else 1, jnp.int32)
+    constants = getattr(objective, "constants", None)
+
+    def trace(key, constants):
+        images = jnp.zeros(shape)
+        variables = model.init(key, images, train=False)
+        params = variables.pop("params")
+        variables.pop("intermediates", None)
+        batch = {"image": images, "label": label}
+        held = objective if constants is None else objective.holding(constants)
+        return held.loss(params, variables, batch, key, False)[2], params
+
+    try:
+        metrics, params_shapes = jax.eval_shape(trace, jax.random.key(0), constants)
+    except (ValueError, TypeError) as error:  # a size or a type that the model cannot take
+        raise UserError(f"model: {error}") from error
+    return tuple(sorted(metrics)), params_shapes

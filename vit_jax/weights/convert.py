@@ -1,0 +1,249 @@
+"""From a file of weights to a model with parameters, and back to files of others.
+
+    record, variables = read_pretrained("model.safetensors", Asked(origin="deit", heads=6))
+
+Read `read_pretrained`: the tensors are read, the ecosystem recognised, the model described, and the
+tensors arranged. Whatever is left over on either side is an error that lists it, but for what the
+ecosystem knows to be no part of the model.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vit_jax.data import Preprocessing
+from vit_jax.errors import UserError, nearest
+from vit_jax.models.registry import MODELS, model_fields
+from vit_jax.models.stacking import unstack_blocks
+from vit_jax.models.validation import pair
+from vit_jax.models.vit.module import ViT
+from vit_jax.runs import ModelRecord, unnamed_classes
+from vit_jax.text import tell
+from vit_jax.weights.adapt import padding_note, variable_shapes
+from vit_jax.weights.ecosystems import carried, processors
+from vit_jax.weights.formats import MOST_BLOCKS, Asked, Description, Ecosystem
+from vit_jax.weights.io import files
+from vit_jax.weights.mapping import apart, joined, read_params, write_tensors
+from vit_jax.weights.read_checks import check_read
+from vit_jax.weights.recognition import ECOSYSTEMS, find_model
+
+
+def read_pretrained(
+    source: str | os.PathLike, asked: Asked | None = None, *, part: str | None = None
+) -> tuple[ModelRecord, dict[str, Any]]:
+    """The record of the model in a file, and its variables as nested dictionaries of float32.
+
+    They are {"params": ...} and the running statistics of a model that has some.
+
+    Args:
+        source: a file or the folder of one, see `files.read_tensors`.
+        asked: what the file does not say itself, if anything.
+        part: which of several sets of weights in one file, such as "model_ema".
+
+    What is peculiar about the file, such as numbers that are NaN, and what in it is no part of the
+    model, is said on the standard error stream.
+
+    Raises:
+        UserError: the file cannot be read, is of another architecture, does not say enough, or
+            holds more or less than the model.
+    """
+    tensors = files.read_tensors(source, part=part)
+    config = files.read_config(source)
+    processor = files.read_config(source, name="preprocessor_config.json")
+    if processor is not None:
+        config = {**(config or {}), "preprocessor": processor}
+    try:
+        in_file = tensors
+        ecosystem, tensors = find_model(tensors, config)
+        tensors = ecosystem.tidy(tensors)
+        description = ecosystem.describe(tensors, config, asked or Asked())
+        record = make_record(description, ecosystem.architecture)
+        kept = carried.keep(ecosystem.name, config)
+        record = dataclasses.replace(record, source_config=kept)
+        model = record.create_model()
+        shapes = unstack_blocks(variable_shapes(model))
+        reading = read_params(ecosystem.rows, tensors, joined(shapes))
+        notes = (
+            *description.notes,
+            *_notes_on_channels(description),
+            *filter(None, [padding_note(model)]),
+            *check_read(ecosystem, tensors, in_file, reading),
+        )
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from error
+    for note in notes:
+        tell(f"{source}: {note}", error=True)
+    return record, apart(reading.params, shapes)
+
+
+def _notes_on_channels(description: Description) -> list[str]:
+    """A sentence where a mean of three colours stands beside a model of other channels."""
+    channels, mean = description.fields["in_channels"], description.preprocessing.get("mean", ())
+    averaged = for_channels(description.preprocessing, channels)
+    if not averaged or len(set(mean)) == 1:
+        return []
+    numbers = " and ".join(f"{name} {values[0]:.4g}" for name, values in averaged.items())
+    return [
+        f"the mean and std known for it are of three colours, and the model has {channels} "
+        f"channel{'s'[: channels != 1]}: their averages are used for all, {numbers}; where the "
+        "images were normalised by others, write these into model.json of the converted run"
+    ]
+
+
+def make_record(description: Description, architecture: str = "ViT") -> ModelRecord:
+    """The record of a described model, by the registered name that it is nearest to."""
+    depths = description.fields.get("depths", ())
+    if sum(depths) > 2 * MOST_BLOCKS:
+        raise UserError(
+            f"the file holds {sum(depths)} blocks in {len(depths)} stages, more than any vision "
+            "model has; they are not built"
+        )
+    name = model_name(description.fields, architecture)
+    defaults = model_fields(name)
+    unknown = set(description.fields) - set(defaults)
+    assert not unknown, unknown
+    channels = description.fields["in_channels"]
+    preprocessing = Preprocessing(
+        **{
+            "size": pair(description.fields["image_size"]),
+            "channels": channels,
+            **description.preprocessing,
+            **for_channels(description.preprocessing, channels),
+        }
+    )
+    classes = description.fields["num_classes"]
+    names = description.class_names or unnamed_classes(classes)
+    if len(names) != classes:
+        raise UserError(f"the model has {classes} outputs, and its config.json {len(names)} names")
+    return ModelRecord(
+        name=name,
+        fields=description.fields,
+        preprocessing=preprocessing,
+        class_names=names,
+        origin=f"weights of {description.origin}",
+    )
+
+
+def for_channels(preprocessing: Mapping[str, Any], channels: int) -> dict[str, tuple[float, ...]]:
+    """Mean and std of pixels for a model of so many channels.
+
+    Those of three colours are what origins and libraries write beside any model: for other channels
+    it is their average, one number for all.
+    """
+    found = {name: preprocessing[name] for name in ("mean", "std") if name in preprocessing}
+    return {
+        name: (sum(values) / len(values),)
+        for name, values in found.items()
+        if isinstance(values, Sequence) and len(values) == 3 != channels
+    }
+
+
+# Fields in which a model of a name may differ from what the name stands for.
+_FREE = (
+    "num_classes",
+    "image_size",
+    "in_channels",
+    "init_scheme",
+    "pos_resize",
+    "layer_scale",
+    "norm_eps",
+    "embed_norm_eps",
+    "activation",
+)
+_SIZES_OF_VIT = (
+    "width",
+    "depth",
+    "heads",
+    "mlp_width",
+    "patch_size",
+    "registers",
+    "distilled",
+    "mlp",
+)
+_SIZES_OF_STEMS = ("stem_channels", "stem_units", "stem_width")  # of what has a ViT behind them
+
+
+def model_name(fields: Mapping[str, Any], architecture: str = "ViT") -> str:
+    """The registered model with these sizes; that of the class where there is none.
+
+    It adds nothing to the fields, such as a dropout, but how a fresh head begins.
+    """
+    given = {*fields, "init_scheme"}
+    plain = model_fields(architecture)
+    for name, preset in MODELS.items():
+        if preset.architecture is not MODELS[architecture].architecture:
+            continue
+        known = model_fields(name)
+        if issubclass(preset.architecture, ViT):
+            sizes = (*_SIZES_OF_VIT, *(size for size in _SIZES_OF_STEMS if size in known))
+        else:
+            sizes = known.keys() - {*_FREE}
+        alike = all(known[size] == fields.get(size, plain[size]) for size in sizes)
+        if alike and all(known[field] == plain[field] for field in known if field not in given):
+            return name
+    return architecture
+
+
+def write_pretrained(
+    folder: str | os.PathLike, to: str, record: ModelRecord, variables: Mapping[str, Any]
+) -> Path:
+    """Writes a model as `model.safetensors` with the JSON beside it that an ecosystem opens.
+
+    Args:
+        folder: where; made if missing.
+        to: name of the ecosystem.
+        record, variables: the model.
+
+    Raises:
+        UserError: the ecosystem is not known, cannot hold such a model, or the disk is full.
+    """
+    model = record.create_model()
+    writable = [one for one in ECOSYSTEMS if one.config is not None]
+    names = list(dict.fromkeys(one.name for one in writable))
+    if to not in names:
+        raise UserError(
+            f"--to={to} is not legal{nearest(to, names)}; write run, {' or '.join(names)}"
+        )
+    by_name = {one.name: one for one in writable if is_of(one, model)}
+    if to not in by_name:
+        others = " or ".join(["run", *by_name])
+        raise UserError(
+            f"--to={to} is not for a model such as {record.name}, which it has not, or nobody has "
+            f"written down its names here; write {others}"
+        )
+    ecosystem = by_name[to]
+    fields = {name: getattr(model, name) for name in model_fields(record.name)}
+    if isinstance(model, ViT):
+        if fields["mlp_width"] is None:
+            fields["mlp_width"] = int(fields["width"] * fields["mlp_ratio"])
+        fields["class_token"] = model.has_class_token
+    config = ecosystem.config(fields, record.preprocessing, record.class_names)
+    tensors = write_tensors(ecosystem.rows, joined(unstack_blocks(variables)))
+    tensors = ecosystem.finish(tensors, fields)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
+    kept = record.source_config
+    _write_json(folder / "config.json", carried.add(to, config, kept))
+    if ecosystem.preprocessor is not None:
+        processor = ecosystem.preprocessor(record.preprocessing)
+        _write_json(
+            folder / "preprocessor_config.json",
+            carried.processor(processor, kept, record.preprocessing),
+        )
+        if processors.squeezes_instead(record.preprocessing):
+            tell(f"{folder}: {processors.SQUEEZED}", error=True)
+    return folder
+
+
+def is_of(ecosystem: Ecosystem, model: Any) -> bool:
+    """Whether an ecosystem is for models of this class."""
+    return type(model) is MODELS[ecosystem.architecture].architecture
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,1 @@
+"""What files of one origin look like: configuration, preprocessing and quirks."""

@@ -1,0 +1,156 @@
+"""What the weights of convolutional networks have in common, whatever library wrote them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from vit_jax.data import Preprocessing
+from vit_jax.errors import UserError
+from vit_jax.models.vit.weights import hugging_face
+from vit_jax.weights.ecosystems import processors, timm_arguments, timm_writing
+from vit_jax.weights.formats import MOST_BLOCKS, Asked, axes_of, side_or_pair
+from vit_jax.weights.mapping import SAME, Layout, Row, Tensors
+
+CONV_AXES = "out, in, height, width"
+
+# A 1 x 1 convolution's weight (out, in, 1, 1) of torch, and our dense kernel (in, out).
+POINTWISE = Layout(
+    lambda arrays, shape: arrays[0].reshape(shape[::-1]).T,
+    lambda x: [x.transpose(1, 0)[:, :, None, None]],
+)
+
+IGNORED = {
+    r"(.*\.)?num_batches_tracked": "how many batches a BatchNorm has seen, which none here uses",
+}
+
+
+def batch_norm(ours: str, theirs: str) -> tuple[Row, ...]:
+    """The rows of a BatchNorm, as torch names its parameters and running statistics."""
+    return (
+        Row(f"{ours}/scale", f"{theirs}.weight", SAME),
+        Row(f"{ours}/bias", f"{theirs}.bias", SAME),
+        Row(f"batch_stats/{ours}/mean", f"{theirs}.running_mean", SAME),
+        Row(f"batch_stats/{ours}/var", f"{theirs}.running_var", SAME),
+    )
+
+
+def with_counters(
+    tensors: dict[str, np.ndarray], fields: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """Batches that each BatchNorm has seen, which torch has beside its statistics: 0."""
+    ends = {"running_mean": "num_batches_tracked"}
+    norms = [name.rpartition(".") for name in tensors]
+    counters = {
+        f"{norm}.{ends[end]}": np.zeros((), np.int64) for norm, _, end in norms if end in ends
+    }
+    return {**tensors, **counters}
+
+
+def count_stages(tensors: Tensors, name: str, first: int = 0) -> int:
+    """How many stages there are: `name` has `{i}` in place of a stage's number."""
+    stages = 0
+    while name.replace("{i}", str(first + stages)) in tensors:
+        stages += 1
+    if stages > MOST_BLOCKS:
+        raise UserError(
+            f"the file holds {stages} stages; at most {MOST_BLOCKS} are read, more than any "
+            "network has"
+        )
+    return stages
+
+
+def rows_of(tensors: Tensors, name: str) -> int:
+    """How many numbers a linear layer gives; 0 where there is no such layer."""
+    return axes_of(tensors, name, "out, in")[0] if name in tensors else 0
+
+
+def picture_size(asked: Asked, configured: tuple[int, int] | None, usual: Any = 224) -> Any:
+    """The size to build a model for, which no tensor shows."""
+    size = asked.image_size or configured
+    return side_or_pair(size) if size else usual
+
+
+# -------------------------------------------------------------------------------------------- timm
+
+
+def timm_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
+    """(height, width) of pictures that timm's configuration names."""
+    return timm_arguments.input_size_of(timm_arguments.pretrained_of(config))
+
+
+def timm_preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of `Preprocessing` that timm's configuration names, but for the size."""
+    return timm_arguments.preprocessing_of({}, timm_arguments.pretrained_of(config), (1, 1))
+
+
+def timm_names(config: Mapping[str, Any], num_classes: int) -> tuple[str, ...] | None:
+    """The classes that timm's configuration names; None where it has none."""
+    return timm_arguments.label_names(config, num_classes)
+
+
+def timm_config(
+    architecture: str,
+    arguments: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    preprocessing: Preprocessing,
+    class_names,
+    *,
+    first: str,
+    classifier: str,
+) -> dict[str, Any]:
+    """The `config.json` with which timm makes a model: `timm.create_model("local-dir:FOLDER")`.
+
+    Args:
+        first, classifier: timm's names of the first convolution and of the head.
+    """
+    return {
+        "architecture": architecture,
+        "num_classes": fields["num_classes"],
+        "model_args": {"in_chans": fields["in_channels"], **arguments},
+        "pretrained_cfg": timm_writing.pretrained_cfg(
+            fields, preprocessing, class_names, first=first, classifier=classifier
+        ),
+    }
+
+
+# ------------------------------------------------------------------------------------ transformers
+
+
+def transformers_preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of `Preprocessing` that the processor's configuration beside a model names."""
+    return processors.read(config.get("preprocessor") or {}, (1, 1), config.get("model_type"))
+
+
+def transformers_config(
+    kind: str, classes: tuple[str, str], fields: Mapping[str, Any], class_names
+) -> dict[str, Any]:
+    """What every `config.json` of transformers says.
+
+    Args:
+        kind: transformers' model_type. classes: its class without a head, and with one.
+    """
+    return {
+        "model_type": kind,
+        "architectures": [classes[bool(fields["num_classes"])]],
+        "num_channels": fields["in_channels"],
+        "id2label": {str(i): name for i, name in enumerate(class_names)},
+        "label2id": {name: i for i, name in enumerate(class_names)},
+    }
+
+
+def transformers_names(config: Mapping[str, Any], num_classes: int) -> tuple[str, ...] | None:
+    """The classes that transformers' configuration names; None where it has none."""
+    return hugging_face.class_names_of(config) if num_classes else None
+
+
+def with_prefix(
+    tensors: dict[str, np.ndarray], kind: str, fields: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """The names of transformers' class with a head, which puts the model's own in front."""
+    if not fields["num_classes"]:
+        return tensors
+    return {
+        name if name.startswith("classifier.") else f"{kind}.{name}": array
+        for name, array in tensors.items()
+    }

@@ -1,0 +1,101 @@
+"""The facts of the original files of DeiT, DeiT III, MAE, DINO and DINOv2.
+
+They have timm's names, so their table is in `timm`; what differs is in the tensors only in part.
+Preprocessing is that of the authors' evaluation, and positions are resized as their code does.
+"""
+
+from typing import Any
+
+from vit_jax.weights.formats import IMAGENET, Origin
+from vit_jax.weights.mapping import Tensors
+
+ORIGINS = {
+    "deit": Origin(
+        {"pos_resize": "torch-bicubic"},
+        {**IMAGENET, "crop": 0.875, "interpolation": "bicubic"},
+        "Touvron et al. 2021 and their repository: datasets.py, main.py",
+    ),
+    "deit3": Origin(
+        {"pos_resize": "torch-bicubic"},
+        {**IMAGENET, "crop": 1.0, "interpolation": "bicubic"},
+        "Touvron et al. 2022, DeiT III, and their repository: README_revenge.md",
+    ),
+    "mae": Origin(
+        {"pos_resize": "torch-bicubic"},
+        {**IMAGENET, "crop": 0.875, "interpolation": "bicubic"},
+        "He et al. 2022 and their repository: util/datasets.py, util/pos_embed.py",
+    ),
+    "dino": Origin(
+        {"pos_resize": "dinov2-bicubic"},
+        {**IMAGENET, "crop": 0.875, "interpolation": "bicubic"},
+        "Caron et al. 2021 and their repository: eval_linear.py, vision_transformer.py",
+    ),
+    "dinov2": Origin(
+        {"pos_resize": "dinov2-bicubic"},
+        {**IMAGENET, "crop": 0.875, "interpolation": "bicubic"},
+        "Oquab et al. 2023 and their repository: hub/backbones.py, data/transforms.py",
+    ),
+}
+
+
+def preprocessing_of(name: str, image_size: tuple[int, int]) -> dict[str, Any]:
+    """Fields of `Preprocessing` of an origin, for images of a size; MAE crops small ones only."""
+    crops = name != "mae" or max(image_size) <= 224
+    return {**ORIGINS[name].preprocessing, **({} if crops else {"crop": 1.0})}
+
+
+# With registers the authors of DINOv2 resize by size and with antialiasing.
+DINOV2_REGISTERS = {"pos_resize": "torch-bicubic-antialias"}
+
+# Names that no model needs: regular expression, and what it is.
+IGNORED = {
+    r"mask_token": "the token in place of hidden patches, for pre-training",
+    r"decoder_.*|decoder\..*": "the decoder of MAE's pre-training",
+    r"head\.(mlp|last_layer)\..*|(dino|ibot)_head\..*": "the head of DINO's pre-training",
+}
+
+
+def recognised_origin(tensors: Tensors) -> str | None:
+    """The origin that only its own files can have, by names and ranks; None: it cannot be told."""
+    if "decoder_pos_embed" in tensors:
+        return "mae"
+    if "register_tokens" in tensors or getattr(tensors.get("mask_token"), "ndim", 0) == 2:
+        return "dinov2"
+    if any(name.startswith("head.last_layer.") for name in tensors):
+        return "dino"
+    return None
+
+
+def possible_origins(tensors: Tensors) -> tuple[str, ...]:
+    """The origins besides timm whose models can have these tensors, where nothing marks one."""
+    has_class = "cls_token" in tensors
+    if "norm_pre.weight" in tensors:
+        return ("clip", "openclip")
+    if "pre_logits.fc.weight" in tensors or "blocks.0.attn.q_norm.weight" in tensors:
+        return ()
+    if "dist_token" in tensors:
+        return ("deit",)
+    if "blocks.0.gamma_1" in tensors:
+        return ("deit3",)
+    if "blocks.0.ls1.gamma" in tensors:
+        if not has_class:
+            return ()
+        return ("dinov2",) if "reg_token" in tensors else ("deit3", "dinov2")
+    if "reg_token" in tensors:
+        return ()
+    if not has_class:
+        return ("siglip",)
+    return ("mae",) if "fc_norm.weight" in tensors else ("deit", "mae", "dino")
+
+
+def unreadable_look_alike(tensors: Tensors) -> str | None:
+    """A model that cannot be read here and has these very tensors too; None where none is known."""
+    if "attn_pool.latent" in tensors and "norm_pre.weight" in tensors:
+        return "Meta's Perception Encoder (`vit_pe_*` of timm), which has rotary positions besides"
+    if "blocks.0.gamma_1" in tensors:
+        return "RoPE-ViT (`vit_*_rope_ape_*` of timm), which has rotary positions besides"
+    if "norm_pre.weight" in tensors or "cls_token" in tensors or "reg_token" in tensors:
+        return None
+    if "blocks.0.attn.qkv.bias" not in tensors and "blocks.0.ls1.gamma" not in tensors:
+        return "a ViT with norms after (`vit_*_rpn_*` of timm)"
+    return None

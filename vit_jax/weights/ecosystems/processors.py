@@ -1,0 +1,251 @@
+"""`preprocessor_config.json` of Hugging Face, and our preprocessing.
+
+Their processors resize the shorter side and cut out the centre (DINOv2, CLIP), or squeeze the whole
+image into a fixed size (ViT, DeiT). What the file does not say is a default of the processor's
+class, which the file names, or else the model's `config.json` by its type. All of them round the
+offsets of the central crop down.
+
+Source: transformers 5.24, `models/*/image_processing_pil_*.py`.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from vit_jax.data import Preprocessing
+from vit_jax.data.images.preprocess import crop_of
+from vit_jax.errors import UserError
+
+_FILE = "preprocessor_config.json"
+# Pillow's numbers of interpolations.
+_INTERPOLATIONS = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
+
+_HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+_CLIP = {
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
+_SQUARE = {"height": 224, "width": 224}
+_SHORTEST = {"shortest_edge": 224}
+_CENTRE = {"do_center_crop": True, "crop_size": _SQUARE}
+# By the name of a processor, without what stands for a library behind it.
+DEFAULTS = {
+    "ViT": {**_HALF, "resample": 2, "size": _SQUARE},
+    "DeiT": {**_HALF, "resample": 3, "size": {"height": 256, "width": 256}, **_CENTRE},
+    "Bit": {**_CLIP, "resample": 3, "size": _SHORTEST, **_CENTRE},
+    "CLIP": {**_CLIP, "resample": 3, "size": _SHORTEST, **_CENTRE},
+    "ConvNext": {**_HALF, "resample": 3, "size": {"shortest_edge": 384}, "crop_pct": 224 / 256},
+    "Pvt": {
+        "image_mean": [0.485, 0.456, 0.406],
+        "image_std": [0.229, 0.224, 0.225],
+        "resample": 3,
+        "size": _SQUARE,
+    },
+    "Siglip": {**_HALF, "resample": 3, "size": _SQUARE},
+}
+# Of these one number is the shorter side, of the others a square.
+_NOT_SQUARE = ("Bit", "CLIP", "ConvNext", "Siglip")
+OF_MODELS = {
+    "vit": "ViT",
+    "vit_mae": "ViT",
+    "swin": "ViT",
+    "deit": "DeiT",
+    "dinov2": "Bit",
+    "dinov2_with_registers": "Bit",
+    "convnext": "ConvNext",
+    "resnet": "ConvNext",
+    "pvt": "Pvt",
+}
+_SQUEEZED_FROM = 384  # pixels; below it ConvNext's processor keeps the ratio and crops
+
+
+def read(
+    processor: Mapping[str, Any], patch: tuple[int, int], model_type: str | None = None
+) -> dict[str, Any]:
+    """Fields of `Preprocessing` that a processor's configuration stands for.
+
+    Args:
+        processor: the content of the file; if empty, nothing is read.
+        patch: (height, width) of the model's patches; a size that they do not fill is left out.
+        model_type: of the model's `config.json`, for files that do not name their class.
+
+    Raises:
+        UserError: a value is of another kind than it should be, or means something that
+            `Preprocessing` has not.
+    """
+    if not processor:
+        return {}
+    kind = _kind(processor, model_type)
+    told = {name: value for name, value in processor.items() if value is not None}
+    processor = {**DEFAULTS.get(kind, {}), **told}
+    fields = {}
+    if processor.get("do_normalize", True):
+        scale = _largest_pixel(processor)
+        for ours, theirs in (("mean", "image_mean"), ("std", "image_std")):
+            if processor.get(theirs) is not None:
+                fields[ours] = _numbers(processor, theirs, scale)
+    else:
+        fields |= {"mean": (0.0,), "std": (1.0,)}
+    if processor.get("resample") is not None:
+        fields["interpolation"] = _interpolation(processor["resample"])
+    sizes = _sizes(processor, kind)
+    if sizes is None:
+        return fields
+    resized, size, keeps_ratio = sizes
+    if any(side > whole for side, whole in zip(size, resized, strict=True)):
+        raise UserError(
+            f"{_FILE}: crop_size = {processor['crop_size']!r} is larger than what is resized to, "
+            f"{processor['size']!r}, and the rest is black, which cannot be read yet"
+        )
+    fields |= {"crop": crop_of(size, resized), "resize": "cover" if keeps_ratio else "squash"}
+    if keeps_ratio or resized != size:
+        fields["crop_rounding"] = "down"
+    if any(math.floor(s / fields["crop"]) != r for s, r in zip(size, resized, strict=True)):
+        raise UserError(
+            f"{_FILE}: size = {processor['size']!r} and crop_size = {processor['crop_size']!r} "
+            "have another ratio of height to width, which cannot be read yet; give them the same"
+        )
+    if size[0] % patch[0] == 0 and size[1] % patch[1] == 0:
+        fields["size"] = size
+    return fields
+
+
+def write(preprocessing: Preprocessing) -> dict[str, Any]:
+    """The content of the file for a preprocessing.
+
+    Transformers have no way to cover an oblong size, and squeeze the picture into it: see
+    `squeezes_instead`.
+
+    Raises:
+        UserError: images are padded, which these processors cannot do.
+    """
+    if preprocessing.resize == "pad":
+        raise UserError(
+            f"{_FILE} has no way to fit a whole image in and pad it (data.resize = 'pad'); write "
+            "timm's form, or train with data.resize=cover or squash"
+        )
+    height, width = preprocessing.size
+    covered = [math.floor(side / preprocessing.crop) for side in preprocessing.size]
+    as_number = {name: number for number, name in _INTERPOLATIONS.items()}
+    covers = preprocessing.resize == "cover" and height == width
+    channels = preprocessing.channels
+    return {
+        "image_processor_type": "BitImageProcessor",
+        "do_convert_rgb": channels == 3,
+        "do_resize": True,
+        "size": {"shortest_edge": covered[0]}
+        if covers
+        else {"height": covered[0], "width": covered[1]},
+        "resample": as_number[preprocessing.interpolation],
+        "do_center_crop": True,
+        "crop_size": {"height": height, "width": width},
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": list(preprocessing.mean) * (channels // len(preprocessing.mean)),
+        "image_std": list(preprocessing.std) * (channels // len(preprocessing.std)),
+    }
+
+
+def squeezes_instead(preprocessing: Preprocessing) -> bool:
+    """Return whether what `write` gives is not what a model was trained with: see `SQUEEZED`."""
+    return preprocessing.resize == "cover" and len(set(preprocessing.size)) > 1
+
+
+SQUEEZED = (
+    f"{_FILE} squeezes images into an oblong size, where this model was trained with their ratio "
+    "kept and the centre cut out: image processors of transformers cannot do that, so that answers "
+    "there will differ"
+)
+
+
+def _largest_pixel(processor: Mapping[str, Any]) -> float:
+    """What 255 has become where mean and std come in; 1 with the usual factor."""
+    if not processor.get("do_rescale", True):
+        return 255.0
+    factor = processor.get("rescale_factor", 1 / 255)
+    if type(factor) not in (int, float) or not 0 < factor < math.inf:
+        raise UserError(f"{_FILE}: rescale_factor = {factor!r} should be a number above 0")
+    return 255 * factor
+
+
+def _kind(processor: Mapping[str, Any], model_type: str | None) -> str | None:
+    """The class of a processor, such as "ViT"; None where nobody says it."""
+    name = processor.get("image_processor_type") or processor.get("feature_extractor_type")
+    if name is None:
+        return OF_MODELS.get(model_type)
+    name = str(name).removesuffix("Fast").removesuffix("Pil")
+    return name.removesuffix("ImageProcessor").removesuffix("FeatureExtractor")
+
+
+def _sizes(
+    processor: Mapping[str, Any], kind: str | None
+) -> tuple[tuple[int, int], tuple[int, int], bool] | None:
+    """(height, width) that an image is resized to at least, what is cut out, and whether its ratio
+    is kept; None where the file says nothing of sizes."""
+    resizes, cuts = processor.get("do_resize", True), processor.get("do_center_crop", False)
+    resized = _size(processor, "size") if resizes else None
+    keeps_ratio = _keeps_ratio(processor.get("size"), kind)
+    if resized is not None and kind and kind.startswith("ConvNext"):
+        size, share = resized, _share(processor.get("crop_pct", 224 / 256))
+        if max(size) < _SQUEEZED_FROM:
+            return tuple(int(side / share) for side in size), size, True
+        keeps_ratio = False
+    cut = _size(processor, "crop_size") if cuts else None
+    if resized is None and cut is not None:
+        raise UserError(
+            f"{_FILE}: the centre is cut out of images that are not resized (do_resize = "
+            f"{processor.get('do_resize')!r}, size = {processor.get('size')!r}), which cannot be "
+            "read yet; set do_resize and size"
+        )
+    return None if resized is None else (resized, cut or resized, keeps_ratio)
+
+
+def _keeps_ratio(size: Any, kind: str | None) -> bool:
+    """Whether only the shorter side is named."""
+    if isinstance(size, Mapping):
+        return size.get("shortest_edge") is not None
+    return size is None or (kind in _NOT_SQUARE and not isinstance(size, list))
+
+
+def _size(processor: Mapping[str, Any], name: str) -> tuple[int, int] | None:
+    value = processor.get(name)
+    if value is None:
+        return None
+    sides = value
+    if isinstance(value, Mapping) and value.get("longest_edge") is not None:
+        raise UserError(f"{_FILE}: {name} = {value!r} bounds the longer side, which is not here")
+    if isinstance(value, Mapping):
+        edge = value.get("shortest_edge")
+        sides = [edge, edge] if edge is not None else [value.get("height"), value.get("width")]
+    elif type(value) is int:
+        sides = [value, value]
+    legal = isinstance(sides, list) and len(sides) == 2
+    if not legal or any(type(side) is not int or side < 1 for side in sides):
+        raise UserError(
+            f"{_FILE}: {name} = {value!r} should be a number of pixels, or have height and width, "
+            "or shortest_edge"
+        )
+    return tuple(sides)
+
+
+def _share(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 < value <= 1:
+        raise UserError(f"{_FILE}: crop_pct = {value!r} should be a number above 0, at most 1")
+    return float(value)
+
+
+def _interpolation(resample: Any) -> str:
+    name = _INTERPOLATIONS.get(resample, resample) if isinstance(resample, int | str) else None
+    if name not in _INTERPOLATIONS.values():
+        legal = ", ".join(f"{number} ({name})" for number, name in _INTERPOLATIONS.items())
+        raise UserError(f"{_FILE}: resample = {resample!r} is no interpolation here; it is {legal}")
+    return name
+
+
+def _numbers(processor: Mapping[str, Any], name: str, scale: float) -> tuple[float, ...]:
+    value = processor[name]
+    numbers = value if isinstance(value, list) else [value]
+    if not numbers or any(type(number) not in (int, float) for number in numbers):
+        raise UserError(f"{_FILE}: {name} = {value!r} should be a list of numbers")
+    return tuple(float(number) if scale == 1 else number / scale for number in numbers)

@@ -1,0 +1,77 @@
+"""Reads numpy's `.npz`, the format of Google's checkpoints, never unpickling anything.
+
+A `.npz` is a zip archive of `.npy` files. The header of each says dtype and shape; it is compared
+with the size of the member before anything is allotted, and zip's checksums are checked.
+"""
+
+import io
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+from vit_jax.errors import UserError
+from vit_jax.weights.io.archive import Archive
+from vit_jax.weights.io.safety import (
+    byte_count,
+    check_names,
+    check_total,
+    refuse_damage,
+    refuse_duplicates,
+    show,
+)
+
+
+def read_npz(path: Path) -> dict[str, np.ndarray]:
+    """The arrays by their names, such as "Transformer/encoder_norm/scale".
+
+    Arrays may be read-only. bfloat16, which numpy stores as raw bytes, comes back as bfloat16.
+
+    Raises:
+      UserError: the file is damaged, holds Python objects, or declares more than it holds.
+    """
+    with Archive(path) as archive:
+        check_names(path, archive.sizes)
+        refuse_duplicates(path, [member.removesuffix(".npy") for member in archive.sizes])
+        check_total(path, sum(archive.sizes.values()))
+        return {
+            member.removesuffix(".npy"): _read_member(archive, member) for member in archive.sizes
+        }
+
+
+def _read_member(archive: Archive, member: str) -> np.ndarray:
+    path, name = archive.path, member.removesuffix(".npy")
+    stored = archive.read(member)
+    shape, fortran, dtype, start = _read_header(path, stored)
+    if dtype.hasobject:
+        raise UserError(
+            f"{path}: {show(name)} holds Python objects and not numbers; they were not read, since"
+            " they can run code. Save it again as a plain array"
+        )
+    odd = dtype.itemsize == 0 or dtype.names or dtype.subdtype
+    if odd or (dtype.kind == "V" and dtype.itemsize != 2):
+        raise UserError(f"{path}: {show(name)} has the dtype {dtype}, which no weights have")
+    declared = byte_count(path, name, shape, dtype.itemsize)
+    held = len(stored) - start
+    if declared != held:
+        raise UserError(
+            f"{path}: {show(name)} declares the shape {show(shape)} of {dtype}, {declared} bytes,"
+            f" but the file holds {held}; the file is damaged: fetch it again"
+        )
+    if dtype.kind == "V":
+        dtype = np.dtype(ml_dtypes.bfloat16)
+    array = np.frombuffer(stored, dtype, offset=start).reshape(shape, order="F" if fortran else "C")
+    native = dtype.newbyteorder("=")
+    return np.ascontiguousarray(array, native).reshape(shape)  # 0-d would become 1-d
+
+
+def _read_header(path: Path, stored: bytes) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    """Shape, whether it is in Fortran's order, dtype, and where the numbers begin."""
+    file = io.BytesIO(stored)
+    with refuse_damage(path):
+        version = np.lib.format.read_magic(file)
+        if version == (1, 0):
+            header = np.lib.format.read_array_header_1_0(file)
+        else:
+            header = np.lib.format.read_array_header_2_0(file)
+    return *header, file.tell()

@@ -1,0 +1,151 @@
+"""Reads and writes `.safetensors`: a JSON header with names and shapes, and then the numbers.
+
+The format has no checksum. Whatever its header could get wrong is checked here, so that a message
+can name the tensor; reading and writing is done by the format's own library.
+"""
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from vit_jax.errors import UserError, is_disk_full
+from vit_jax.weights.io.safety import (
+    MAX_HEADER_BYTES,
+    byte_count,
+    check_names,
+    parse_json_object,
+    refuse_damage,
+    show,
+)
+
+DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": ml_dtypes.bfloat16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U64": np.uint64,
+    "U32": np.uint32,
+    "U16": np.uint16,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+    "C64": np.complex64,
+}
+_NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
+
+
+def read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    """The tensors by name, in the order of the header.
+
+    Raises:
+      UserError: the header is damaged, or does not fit the size of the file.
+    """
+    header = _read_header(path)
+    with refuse_damage(path):
+        try:
+            with safetensors.safe_open(path, framework="np") as file:
+                return {name: file.get_tensor(name) for name in header}
+        except safetensors.SafetensorError as error:
+            raise ValueError(str(error)) from error
+
+
+def write_safetensors(
+    path: str | os.PathLike, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]
+) -> None:
+    """Writes tensors all or nothing: a crash leaves what was there before.
+
+    Args:
+      path: of the file; one that exists is replaced.
+      tensors: arrays by name, of a dtype in `DTYPES`, in any memory order.
+      metadata: texts that go with them; transformers needs {"format": "pt"}.
+
+    Raises:
+      UserError: a dtype that the format does not know, or a place that cannot be written.
+    """
+    path = Path(path).expanduser()
+    arrays = {}
+    for name, tensor in tensors.items():
+        array = np.asarray(tensor)
+        native = array.dtype.newbyteorder("=")
+        if native not in _NAMES:
+            raise UserError(
+                f"{show(name)} has the dtype {array.dtype}; .safetensors knows"
+                f" {', '.join(map(str, _NAMES))}"
+            )
+        arrays[name] = np.require(array, native, "C")
+    draft = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        safetensors.numpy.save_file(arrays, draft, dict(metadata))
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())  # or a power failure could leave the new name of no content
+        os.replace(draft, path)
+    except (OSError, safetensors.SafetensorError) as error:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        remedy = "make room on the disk" if is_disk_full(error) else "name another place"
+        raise UserError(f"{path} cannot be written ({error}); {remedy}") from error
+
+
+def _read_header(path: Path) -> dict[str, dict[str, Any]]:
+    """Names, dtypes and places of the tensors, checked against the size of the file."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
+            raise UserError(
+                f"{path} has {size} bytes and declares a header of {length} (at most"
+                f" {MAX_HEADER_BYTES} are read); it is damaged or cut off: fetch it again"
+            )
+        header = parse_json_object(path, file.read(length))
+    header.pop("__metadata__", None)
+    check_names(path, header)
+    end = 0
+    for name, entry in header.items():
+        stop = _check_entry(path, name, entry)
+        if stop > size - 8 - length:
+            raise UserError(
+                f"{path}: {show(name)} reaches to byte {stop} of the {size - 8 - length} that the"
+                " file holds; it is cut off: fetch it again"
+            )
+        end = max(end, stop)
+    if 8 + length + end != size:
+        raise UserError(
+            f"{path} has {size} bytes, its tensors end after {8 + length + end}; it is damaged:"
+            " fetch it again"
+        )
+    return header
+
+
+def _check_entry(path: Path, name: str, entry: Any) -> int:
+    """Where the tensor ends, counted from the end of the header."""
+    match entry:
+        case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(stop)]}:
+            pass
+        case _:
+            raise UserError(
+                f"{path}: {show(name)} is declared as {show(entry)}, without dtype, shape and"
+                " data_offsets; the file is damaged: fetch it again"
+            )
+    if dtype not in DTYPES:
+        raise UserError(
+            f"{path}: {show(name)} has the dtype {show(dtype)}; known are {', '.join(DTYPES)}"
+        )
+    declared = byte_count(path, name, tuple(shape), np.dtype(DTYPES[dtype]).itemsize)
+    if start < 0 or stop - start != declared:
+        raise UserError(
+            f"{path}: {show(name)} declares the shape {tuple(shape)} of {dtype}, {declared} bytes,"
+            f" but has {show(stop - start)} (from {show(start)} to {show(stop)}); the file is"
+            " damaged: fetch it again"
+        )
+    return stop

@@ -1,0 +1,414 @@
+"""Reads what `torch.save` wrote, without torch, and without running anything in the file.
+
+Two formats are in use. Since torch 1.6 (2020) a file is a zip archive without compression:
+`NAME/data.pkl` describes the tensors, `NAME/data/KEY` are the bytes of their storages. Before, it
+was five pickles in a row and the storages behind them. In both, a tensor is a window on a storage:
+an offset, a shape and strides, in elements; several tensors may look at one storage.
+
+The zip format carries checksums, which are checked; the older one carries none.
+"""
+
+import collections
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from vit_jax.errors import UserError
+from vit_jax.weights.io.archive import Archive
+from vit_jax.weights.io.pickles import REMEDY, Builder, Opaque, read_pickle
+from vit_jax.weights.io.safety import (
+    MAX_HEADER_BYTES,
+    byte_count,
+    check_names,
+    check_total,
+    refuse_damage,
+    refuse_duplicates,
+    show,
+)
+
+LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # torch.serialization.MAGIC_NUMBER
+
+
+class Storage(NamedTuple):
+    """Bytes in a torch file: by which key, what they are, and how many elements."""
+
+    key: str
+    dtype: np.dtype
+    count: int
+
+
+@dataclass(frozen=True)
+class TorchTensor:
+    """A tensor that is described but not read: a window on a storage, counted in elements."""
+
+    storage: Storage
+    dtype: np.dtype
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def ndim(self) -> int:
+        """How many axes there are."""
+        return len(self.shape)
+
+
+# Chooses, in what a file holds, the tensors to read.
+Choose = Callable[[Any], dict[str, TorchTensor]]
+
+
+def read_torch_zip(path: Path, choose: Choose) -> dict[str, np.ndarray]:
+    """The chosen tensors of a file as torch 1.6 and later write it.
+
+    Args:
+      path: of the file.
+      choose: gets the pickled value, with a `TorchTensor` for each tensor, and names those to read.
+
+    Raises:
+      UserError: the file is damaged, wants code run, or declares more than it holds.
+    """
+    with Archive(path) as archive:
+        folder = _check_members(archive)
+        swapped = _is_big_endian(archive, folder + "byteorder")
+        description = io.BytesIO(archive.read(folder + "data.pkl"))
+        tensors = choose(read_pickle(description, path, NAMES, _storage))
+        prefix = folder + "data/"
+        sizes = {
+            name.removeprefix(prefix): size
+            for name, size in archive.sizes.items()
+            if name.startswith(prefix)
+        }
+        return _read_windows(path, tensors, sizes, lambda key: archive.read(prefix + key), swapped)
+
+
+def read_torch_legacy(path: Path, choose: Choose) -> dict[str, np.ndarray]:
+    """The chosen tensors of a file as torch before 1.6 wrote it. See `read_torch_zip`."""
+    storages: dict[str, Storage] = {}
+
+    def keep_storage(identifier: Any) -> Storage:
+        storage = _storage(identifier)
+        known = storages.setdefault(storage.key, storage)
+        if known != storage:
+            raise ValueError(f"storage {storage.key!r} is declared in two ways")
+        return storage
+
+    with path.open("rb") as file:
+        description = io.BytesIO(file.read(MAX_HEADER_BYTES))
+        if read_pickle(description, path, {}) != LEGACY_MAGIC:
+            raise UserError(f"{path} is a pickle, but not one of torch; {REMEDY}")
+        read_pickle(description, path, {})  # the version of the format, 1001 ever since
+        system = read_pickle(description, path, {})
+        if not (isinstance(system, dict) and system.get("little_endian") is True):
+            raise UserError(f"{path} was not written by a little-endian machine; {REMEDY}")
+        tensors = choose(read_pickle(description, path, NAMES, keep_storage))
+        keys = read_pickle(description, path, {})
+        file.seek(description.tell())
+        with refuse_damage(path):
+            places = _find_storages(path, file, keys, storages)
+        sizes = {key: length for key, (_, length) in places.items()}
+
+        def read_storage(key: str) -> bytes:
+            start, length = places[key]
+            file.seek(start)
+            return file.read(length)
+
+        return _read_windows(path, tensors, sizes, read_storage, swapped=False)
+
+
+def _check_members(archive: Archive) -> str:
+    """The folder that holds `data.pkl` in the archive, such as "archive/"."""
+    path = archive.path
+    if any(name.endswith("/constants.pkl") for name in archive.sizes):
+        raise UserError(f"{path} is a TorchScript program and not a weights file; {REMEDY}")
+    for name, size in archive.sizes.items():
+        if archive.is_compressed(name):
+            raise UserError(
+                f"{path}: its member {show(name)} is compressed, which torch never does; {REMEDY}"
+            )
+        if name.endswith(("data.pkl", "byteorder")) and size > MAX_HEADER_BYTES:
+            raise UserError(
+                f"{path}: its member {show(name)} has {size} bytes; at most {MAX_HEADER_BYTES} are"
+                f" read; {REMEDY}"
+            )
+    pickles = [name for name in archive.sizes if name.endswith("/data.pkl")]
+    if len(pickles) != 1:
+        raise UserError(f"{path} must hold one data.pkl, it holds {len(pickles)}; {REMEDY}")
+    return pickles[0].removesuffix("data.pkl")
+
+
+def _is_big_endian(archive: Archive, name: str) -> bool:
+    """torch 2.1 and later say so; before, files of big-endian machines were not told apart."""
+    if name not in archive.sizes:
+        return False
+    order = archive.read(name)
+    if order not in (b"little", b"big"):
+        raise UserError(
+            f"{archive.path} has the byte order {show(order)}; it must be 'little' or 'big'"
+        )
+    return order == b"big"
+
+
+def _find_storages(
+    path: Path, file: BinaryIO, keys: Any, storages: dict[str, Storage]
+) -> dict[str, tuple[int, int]]:
+    """Where the bytes of each storage begin, and how many there are.
+
+    Each storage is its number of elements, 8 bytes, and then the elements.
+    """
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise ValueError("its list of storages is missing")
+    refuse_duplicates(path, keys)
+    size = path.stat().st_size
+    places = {}
+    for key in keys:
+        if key not in storages:
+            raise ValueError(f"storage {key!r} belongs to no tensor")
+        declared = int.from_bytes(file.read(8), "little")
+        if declared != storages[key].count:
+            raise ValueError(
+                f"storage {key!r} has {declared} elements, {storages[key].count} are declared"
+            )
+        length = declared * storages[key].dtype.itemsize
+        start = file.tell()
+        if start + length > size:
+            raise ValueError(
+                f"storage {key!r} needs {length} bytes, the file ends after {max(size - start, 0)}"
+            )
+        places[key] = (start, length)
+        file.seek(start + length)
+    return places
+
+
+def _read_windows(
+    path: Path,
+    tensors: dict[str, TorchTensor],
+    sizes: dict[str, int],
+    read_storage: Callable[[str], bytes],
+    swapped: bool,
+) -> dict[str, np.ndarray]:
+    """The tensors' own elements. `sizes` says how many bytes of each storage the file holds."""
+    check_names(path, tensors)
+    for name, tensor in tensors.items():
+        _check_storage(path, name, tensor.storage, sizes.get(tensor.storage.key))
+        _check_window(path, name, tensor)
+    check_total(path, sum(_size(path, name, tensor) for name, tensor in tensors.items()))
+    waiting = collections.Counter(tensor.storage.key for tensor in tensors.values())
+    held: dict[str, bytes] = {}
+    arrays = {}
+    for name, tensor in tensors.items():
+        key = tensor.storage.key
+        if key not in held:
+            held[key] = read_storage(key)
+        arrays[name] = _window(held[key], tensor, swapped)
+        waiting[key] -= 1
+        if not waiting[key]:  # a storage of which little was wanted does not stay in memory
+            del held[key]
+    return arrays
+
+
+def _check_storage(path: Path, name: str, storage: Storage, held: int | None) -> None:
+    declared = storage.count * storage.dtype.itemsize
+    if held is None:
+        raise UserError(
+            f"{path}: the storage {show(storage.key)} of {show(name)} is missing; the file is"
+            " damaged: fetch it again"
+        )
+    if held != declared:
+        raise UserError(
+            f"{path}: the storage {show(storage.key)} of {show(name)} declares {declared} bytes,"
+            f" the file holds {held}; the file is damaged: fetch it again"
+        )
+
+
+def _check_window(path: Path, name: str, tensor: TorchTensor) -> None:
+    size = _size(path, name, tensor)
+    shape, strides = tensor.shape, tensor.strides
+    legal = len(shape) == len(strides) and all(
+        type(stride) is int and stride >= 0 for stride in strides
+    )
+    if not legal:
+        raise UserError(
+            f"{path}: {show(name)} of shape {show(shape)} has the strides {show(strides)}, which no"
+            " tensor can have; the file is damaged or hostile"
+        )
+    steps = ((side - 1) * stride for side, stride in zip(shape, strides, strict=True))
+    end = tensor.offset + (1 + sum(steps) if size else 0)
+    held = tensor.storage.count * tensor.storage.dtype.itemsize // tensor.dtype.itemsize
+    if tensor.offset < 0 or end > held:
+        raise UserError(
+            f"{path}: {show(name)} of shape {show(shape)}, strides {show(strides)} and offset"
+            f" {show(tensor.offset)} reaches to element {show(end)} of a storage of {held}; the"
+            " file is damaged or hostile"
+        )
+
+
+def _size(path: Path, name: str, tensor: TorchTensor) -> int:
+    return byte_count(path, name, tensor.shape, tensor.dtype.itemsize)
+
+
+def _window(stored: bytes, tensor: TorchTensor, swapped: bool) -> np.ndarray:
+    """The elements of a tensor; none but these are touched, since many may share one storage."""
+    dtype, shape = tensor.dtype, tensor.shape
+    item = dtype.itemsize
+    raw = np.frombuffer(stored, np.uint8)[tensor.offset * item :]
+    # Where there is one element or none, a stride may be any number.
+    steps = zip(shape, tensor.strides, strict=True)
+    strides = [stride * item if side > 1 and 0 not in shape else 0 for side, stride in steps]
+    if swapped:  # bfloat16 has no byte order in numpy, so the bytes are turned; complex are two
+        unit = item // (2 if dtype.kind == "c" else 1)
+        numbers = np.lib.stride_tricks.as_strided(
+            raw, (*shape, item // unit, unit), (*strides, unit, 1), writeable=False
+        )
+        return np.ascontiguousarray(numbers[..., ::-1]).reshape(-1).view(dtype).reshape(shape)
+    elements = raw[: len(raw) // item * item].view(dtype)
+    view = np.lib.stride_tricks.as_strided(elements, shape, strides, writeable=False)
+    whole = view.flags.c_contiguous and view.nbytes == len(stored)
+    return view if whole else view.copy(order="C")
+
+
+# What the names in a torch file stand for.
+
+
+def _storage(identifier: Any) -> Storage:
+    match identifier:
+        case ("storage", np.dtype() as dtype, str(key), str(), int(count)) if count >= 0:
+            return Storage(key, dtype, count)
+        case ("storage", np.dtype() as dtype, str(key), str(), int(count), None) if count >= 0:
+            return Storage(key, dtype, count)  # the older format; None: no part of another storage
+    raise ValueError("a storage is declared in an unknown way")
+
+
+def _tensor(*arguments: Any) -> TorchTensor:
+    match arguments:
+        case (Storage() as storage, int(offset), tuple(shape), tuple(strides), *_):
+            return TorchTensor(storage, storage.dtype, offset, shape, strides)
+    raise ValueError("a tensor is declared in an unknown way")
+
+
+def _tensor_v3(*arguments: Any) -> TorchTensor:
+    """Of a dtype that has no storage class of its own; the storage counts bytes."""
+    match arguments:
+        case (Storage() as storage, int(offset), tuple(shape), tuple(strides), _, _, dtype, *_):
+            if isinstance(dtype, np.dtype):
+                return TorchTensor(storage, dtype, offset, shape, strides)
+    raise ValueError("a tensor is declared in an unknown way")
+
+
+def _parameter(*arguments: Any) -> TorchTensor:
+    match arguments:
+        case (TorchTensor() as tensor, *_):
+            return tensor
+    raise ValueError("a parameter is declared in an unknown way")
+
+
+def _subclass(*arguments: Any) -> Any:
+    """A tensor with a class or attributes of its own: the tensor alone."""
+    match arguments:
+        case (Builder() as builder, _, tuple(inner), *_):
+            return builder.build(*inner)
+    raise ValueError("a tensor is declared in an unknown way")
+
+
+def _plain_dict(*arguments: Any) -> dict:
+    match arguments:
+        case () | ([],):
+            return {}
+    raise ValueError("a dictionary is declared in an unknown way")
+
+
+def _shape(*arguments: Any) -> tuple:
+    match arguments:
+        case (tuple(sides),):
+            return sides
+    raise ValueError("a shape is declared in an unknown way")
+
+
+_DTYPES = {
+    "float64": np.float64,
+    "float32": np.float32,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
+    "float8_e5m2": ml_dtypes.float8_e5m2,
+    "float8_e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
+    "float8_e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
+    "int64": np.int64,
+    "int32": np.int32,
+    "int16": np.int16,
+    "int8": np.int8,
+    "uint64": np.uint64,
+    "uint32": np.uint32,
+    "uint16": np.uint16,
+    "uint8": np.uint8,
+    "bool": np.bool_,
+    "complex64": np.complex64,
+    "complex128": np.complex128,
+}
+_STORAGES = {
+    "DoubleStorage": "float64",
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+    "ComplexFloatStorage": "complex64",
+    "ComplexDoubleStorage": "complex128",
+    "storage.UntypedStorage": "uint8",
+    "UntypedStorage": "uint8",
+}
+# Values of training that stand beside weights: the arguments of a run, counters, paths. They are
+# known by their kind alone.
+_OPAQUE = (
+    "argparse.Namespace",
+    "builtins.set",
+    "__builtin__.set",
+    "collections.Counter",
+    "collections.defaultdict",
+    "datetime.datetime",
+    "pathlib.Path",
+    "pathlib.PosixPath",
+    "pathlib.PurePosixPath",
+    "pathlib.WindowsPath",
+    "pathlib._local.PosixPath",  # Python 3.13
+    "pathlib._local.WindowsPath",
+    "torch.device",
+    "numpy.dtype",
+    "numpy.ndarray",
+    "numpy.core.multiarray.scalar",
+    "numpy.core.multiarray._reconstruct",
+    "numpy._core.multiarray.scalar",
+    "numpy._core.multiarray._reconstruct",
+    "_codecs.encode",  # how protocol 2 writes bytes
+)
+
+
+def _opaque(kind: str) -> Builder:
+    return Builder(kind, lambda *_: Opaque(kind))
+
+
+NAMES: dict[str, Any] = {
+    **{f"torch.{name}": np.dtype(dtype) for name, dtype in _DTYPES.items()},
+    **{f"torch.{name}": np.dtype(_DTYPES[dtype]) for name, dtype in _STORAGES.items()},
+    **{kind: _opaque(kind) for kind in _OPAQUE},
+    "builtins.dict": _opaque("builtins.dict"),  # the type, as an argument of defaultdict
+    "builtins.int": _opaque("builtins.int"),
+    "torch.Tensor": Opaque("torch.Tensor"),  # the class, as an argument of `_subclass`
+    "torch.nn.parameter.Parameter": Opaque("torch.nn.parameter.Parameter"),
+    "torch._utils._rebuild_tensor": Builder("tensor", _tensor),
+    "torch._utils._rebuild_tensor_v2": Builder("tensor", _tensor),
+    "torch._utils._rebuild_tensor_v3": Builder("tensor", _tensor_v3),
+    "torch._utils._rebuild_parameter": Builder("parameter", _parameter),
+    "torch._utils._rebuild_parameter_with_state": Builder("parameter", _parameter),
+    "torch._tensor._rebuild_from_type_v2": Builder("tensor", _subclass),
+    "torch.Size": Builder("shape", _shape),
+    "collections.OrderedDict": Builder("dictionary", _plain_dict),
+}

@@ -1,0 +1,267 @@
+"""Tables that say what another library calls a parameter of ours, and how it lays it out.
+
+A row pairs a path of ours with one or more names of theirs; `{i}` is the number of a block, or of a
+stage whose blocks are `{j}`.
+
+    Row("blocks_{i}/attn/qkv/kernel", "blocks.{i}.attn.qkv.weight", QKV_KERNEL)
+    Row("stages_{i}/blocks_{j}/norm1/scale", "layers.{i}.blocks.{j}.norm1.weight", SAME)
+
+The same rows read and write. Where a library has used several layouts, a path has several rows: the
+first one whose names a file holds is read, and the first of all is written. A layout only moves
+numbers, so that what is read and written again is equal bit for bit.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+from jaxtyping import Shaped
+
+from vit_jax.errors import UserError
+from vit_jax.weights.io.safety import show
+
+Tensors = Mapping[str, Shaped[np.ndarray, "..."]]
+Shape = tuple[int, ...]
+
+SHOWN = 5  # names in a sentence; of more it gives the number
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How their arrays and ours hold the same numbers.
+
+    read: their arrays and the shape of ours, to ours.
+    write: our array to theirs, by methods that arrays of NumPy and JAX share: JAX works out which
+        shapes to expect in a file.
+    """
+
+    read: Callable[[list[np.ndarray], Shape], np.ndarray]
+    write: Callable[[Any], list[Any]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """An array of ours and the tensors of theirs that hold it.
+
+    ours: path such as `blocks_{i}/norm1/scale`; what is no parameter has its collection in front,
+    `batch_stats/norm/mean`. theirs: their names, in the layout's order.
+    """
+
+    ours: str
+    theirs: str | tuple[str, ...]
+    layout: Layout
+
+    @functools.cached_property
+    def pattern(self) -> re.Pattern:
+        """Matches the paths that the row is for."""
+        pattern = re.escape(self.ours)
+        for letter in "ij":
+            pattern = pattern.replace(rf"\{{{letter}\}}", rf"(?P<{letter}>\d+)")
+        return re.compile(pattern)
+
+    def names(self, path: str) -> list[str] | None:
+        """Their names for a path of ours; None where the row is for others."""
+        match = self.pattern.fullmatch(path)
+        if match is None:
+            return None
+        theirs = (self.theirs,) if isinstance(self.theirs, str) else self.theirs
+        names = list(theirs)
+        for letter, number in match.groupdict().items():
+            names = [name.replace(f"{{{letter}}}", number) for name in names]
+        return names
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What `read_params` made of a file.
+
+    params: the arrays found, as nested dictionaries of float32.
+    missing: paths of ours that no tensor is there for.
+    left_over: their names that no row has asked for.
+    """
+
+    params: dict[str, Any]
+    missing: tuple[str, ...]
+    left_over: tuple[str, ...]
+
+
+def read_params(rows: Sequence[Row], tensors: Tensors, shapes: Any) -> Reading:
+    """Arranges the tensors of a file as parameters of a model.
+
+    Args:
+        rows: the table of the library that wrote the file.
+        tensors: name to array.
+        shapes: the model's variables as `joined` gives them, blocks apart; arrays or their shapes.
+
+    Raises:
+        UserError: shapes differ, with the names and both shapes; or numbers are no floats.
+    """
+    params, missing, used, wrong = {}, [], set(), []
+    for path, leaf in flatten_dict(shapes, sep="/").items():
+        found = _find(rows, path, tensors)
+        if found is None:
+            missing.append(path)
+            continue
+        row, names = found
+        used.update(names)
+        expected = expected_shapes(row, leaf.shape)
+        arrays = [tensors[name] for name in names]
+        bad = [
+            f"{name} has shape {array.shape} and should have {shape}"
+            for name, array, shape in zip(names, arrays, expected, strict=True)
+            if array.shape != shape
+        ]
+        wrong += bad
+        if not bad:
+            params[path] = row.layout.read([_floats(tensors, name) for name in names], leaf.shape)
+    if wrong:
+        raise UserError(f"the tensors do not fit the model: {some(wrong)}")
+    left_over = tuple(name for name in tensors if name not in used)
+    return Reading(unflatten_dict(params, sep="/"), tuple(missing), left_over)
+
+
+def write_tensors(rows: Sequence[Row], params: Any) -> dict[str, np.ndarray]:
+    """Arranges parameters as the tensors that another library reads; contiguous.
+
+    Args:
+        rows: the table of that library.
+        params: of one of our models as `joined` gives them, blocks apart.
+
+    Raises:
+        UserError: the library has no name for some of the parameters.
+    """
+    tensors, homeless = {}, []
+    for path, leaf in flatten_dict(params, sep="/").items():
+        row = next((row for row in rows if row.names(path)), None)
+        if row is None:
+            homeless.append(path)
+            continue
+        arrays = row.layout.write(np.asarray(leaf))
+        for name, array in zip(row.names(path), arrays, strict=True):
+            tensors[name] = np.ascontiguousarray(array)
+    if homeless:
+        raise UserError(f"there is no place for {some(homeless)} in that layout")
+    return tensors
+
+
+def joined(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """The collections of a model as one tree: its parameters, and others under their names."""
+    others = {name: tree for name, tree in variables.items() if name != "params"}
+    return {**variables["params"], **others}
+
+
+def apart(tree: Mapping[str, Any], collections: Iterable[str]) -> dict[str, Any]:
+    """The collections of such names, as `joined` has found them."""
+    others = {name: tree[name] for name in collections if name != "params"}
+    params = {name: value for name, value in tree.items() if name not in others}
+    return {"params": params, **others}
+
+
+def expected_shapes(row: Row, shape: Shape) -> list[Shape]:
+    """Shapes of their tensors for a parameter of ours of this shape."""
+    leaf = jax.ShapeDtypeStruct(shape, np.float32)
+    return [array.shape for array in jax.eval_shape(row.layout.write, leaf)]
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few of many, and how many more there are; odd letters are escaped."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    shown = [
+        name if name.isprintable() and len(name) < 200 else show(name) for name in names[:SHOWN]
+    ]
+    return ", ".join(shown) + more
+
+
+def _find(rows: Sequence[Row], path: str, tensors: Tensors) -> tuple[Row, list[str]] | None:
+    for row in rows:
+        names = row.names(path)
+        if names and all(name in tensors for name in names):
+            return row, names
+    return None
+
+
+def _floats(tensors: Tensors, name: str) -> np.ndarray:
+    array = tensors[name]
+    if not jnp.issubdtype(array.dtype, jnp.floating):  # bfloat16 and float8 too
+        raise UserError(f"{name} holds {array.dtype}, and parameters are floating-point numbers")
+    return array.astype(np.float32)
+
+
+# ------------------------------------------------------------------------------------- the layouts
+
+
+def _one(read: Callable[[np.ndarray, Shape], np.ndarray], write: Callable[[Any], Any]) -> Layout:
+    """A layout of one tensor of theirs to one of ours."""
+    return Layout(lambda arrays, shape: read(arrays[0], shape), lambda x: [write(x)])
+
+
+# Norm scales, biases, tokens and tables that have our shape.
+SAME = _one(lambda x, shape: x, lambda x: x)
+
+# A linear layer's weight (out, in) of torch, and our kernel (in, out).
+LINEAR = _one(lambda x, shape: x.T, lambda x: x.T)
+
+# A convolution's weight (out, in, height, width) of torch, and our kernel (height, width, in, out).
+CONV = _one(lambda x, shape: x.transpose(2, 3, 1, 0), lambda x: x.transpose(3, 2, 0, 1))
+
+# q, k and v under each other, (3 * heads * head_dim, in), and our kernel (in, 3, heads, head_dim).
+QKV_KERNEL = _one(
+    lambda x, shape: x.T.reshape(shape), lambda x: x.reshape(x.shape[0], -1).transpose(1, 0)
+)
+QKV_BIAS = _one(lambda x, shape: x.reshape(shape), lambda x: x.reshape(-1))
+
+# The projection after attention, (out, heads * head_dim), and our kernel (heads, head_dim, out).
+OUT_KERNEL = _one(
+    lambda x, shape: x.T.reshape(shape), lambda x: x.reshape(-1, x.shape[-1]).transpose(1, 0)
+)
+
+# q, k and v apart, each as torch keeps a linear layer.
+SPLIT_QKV_KERNEL = Layout(
+    lambda arrays, shape: np.stack([x.T for x in arrays], axis=1).reshape(shape),
+    lambda x: [x[:, i].reshape(x.shape[0], -1).transpose(1, 0) for i in range(3)],
+)
+SPLIT_QKV_BIAS = Layout(
+    lambda arrays, shape: np.stack(arrays).reshape(shape),
+    lambda x: [x[i].reshape(-1) for i in range(3)],
+)
+
+# q, k and v apart, each as linen keeps it: (in, heads, head_dim) and (heads, head_dim).
+LINEN_QKV_KERNEL = Layout(
+    lambda arrays, shape: np.stack(arrays, axis=1), lambda x: [x[:, i] for i in range(3)]
+)
+LINEN_QKV_BIAS = Layout(lambda arrays, shape: np.stack(arrays), lambda x: [x[i] for i in range(3)])
+
+# q apart from k and v together, as timm's attention pooling and PVT keep them.
+Q_AND_KV_KERNEL = Layout(
+    lambda arrays, shape: np.concatenate(arrays).T.reshape(shape),
+    lambda x: [
+        x[:, :1].reshape(x.shape[0], -1).transpose(1, 0),
+        x[:, 1:].reshape(x.shape[0], -1).transpose(1, 0),
+    ],
+)
+Q_AND_KV_BIAS = Layout(
+    lambda arrays, shape: np.concatenate(arrays).reshape(shape),
+    lambda x: [x[:1].reshape(-1), x[1:].reshape(-1)],
+)
+
+
+def both(ours: str, theirs: str, kernel: Layout = LINEAR) -> tuple[Row, Row]:
+    """The rows of a layer with a weight and a bias, as torch names them."""
+    return (
+        Row(f"{ours}/kernel", f"{theirs}.weight", kernel),
+        Row(f"{ours}/bias", f"{theirs}.bias", SAME),
+    )
+
+
+def norm(ours: str, theirs: str) -> tuple[Row, Row]:
+    """The rows of a LayerNorm, as torch names its scale and bias."""
+    return (
+        Row(f"{ours}/scale", f"{theirs}.weight", SAME),
+        Row(f"{ours}/bias", f"{theirs}.bias", SAME),
+    )

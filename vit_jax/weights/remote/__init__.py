@@ -1,0 +1,1 @@
+"""Weights from the web: names of repositories and addresses, and downloads that resume."""
