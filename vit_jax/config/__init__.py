@@ -1,13 +1,18 @@
 """Configuration: its keys, what they may hold, and the files that set them."""
 
-from vit_jax.config.loading import (
-    default_config,
-    differences,
-    flatten,
-    literal,
-    load_config,
-    restore_config,
-)
+from typing import TYPE_CHECKING
+
+from vit_jax.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from vit_jax.config.loading import (
+        default_config,
+        differences,
+        flatten,
+        literal,
+        load_config,
+        restore_config,
+    )
 
 __all__ = [
     "default_config",
@@ -17,3 +22,6 @@ __all__ = [
     "load_config",
     "restore_config",
 ]
+
+# Help and mistakes do not wait for ml_collections.
+__getattr__, __dir__ = lazy_names(__name__, globals(), dict.fromkeys(__all__, "loading"))
