@@ -56,7 +56,7 @@ def _members() -> dict[str, list[str]]:
     for name, names in _ALSO.items():
         found.setdefault(name, set()).update(names)
     for architecture in {preset.architecture for preset in MODELS.values()}:
-        module, name = architecture.__module__, architecture.__name__
+        module, name = architecture.__module__.removesuffix(".module"), architecture.__name__
         if module.startswith("vit_jax.models.") and name not in vit_jax.models.__all__:
             found.setdefault(module, set()).add(name)
     for package in {package for _, packages, _ in _TOPICS.values() for package in packages}:
