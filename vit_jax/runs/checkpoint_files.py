@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from vit_jax.runs.checksums import MODULUS, checksum, sealed, unsealed
 from vit_jax.errors import UserError, is_disk_full, room_left
+from vit_jax.runs.checksums import MODULUS, checksum, sealed, unsealed
 
 if TYPE_CHECKING:  # half a second, which reading what is whole does not need
     import orbax.checkpoint as ocp

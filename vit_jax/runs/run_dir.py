@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vit_jax.config.values import Modules
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.errors import UserError, nearest, writing
-from vit_jax.config.values import Modules
 from vit_jax.plugins import import_plugins, module_names
 from vit_jax.text import tell
 

@@ -10,10 +10,9 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from tests.unit.runs.test_run_dir import RECORD
-from vit_jax.runs import checkpoint_files
-from vit_jax.runs.checkpoint_files import Damaged, Leaf
 from vit_jax.errors import UserError
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunFolder, checkpoint_files
+from vit_jax.runs.checkpoint_files import Damaged, Leaf
 
 VARIABLES = {
     "params": {"head": {"kernel": np.linspace(-1, 1, 2000, dtype=np.float32).reshape(40, 50)}},

@@ -9,9 +9,9 @@ import pytest
 
 from vit_jax.errors import UserError
 from vit_jax.runs import RunFolder
-from vit_jax.training import fit
 from vit_jax.runs import lock as run_lock
 from vit_jax.runs.lock import run_lock as lock
+from vit_jax.training import fit
 
 
 def test_a_second_training_is_refused_and_told_of_the_first(tiny_config, tmp_path):

@@ -6,11 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from vit_jax.runs import checkpoint_files
-from vit_jax.runs.checksums import sealed
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
-from vit_jax.runs import ModelRecord, RunFolder
+from vit_jax.runs import ModelRecord, RunFolder, checkpoint_files
+from vit_jax.runs.checksums import sealed
 
 RECORD = ModelRecord(
     name="ViT-Ti/16",

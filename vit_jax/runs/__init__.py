@@ -1,0 +1,33 @@
+"""What a run folder is: its files, its record, and parameters out of its checkpoints."""
+
+from typing import TYPE_CHECKING
+
+from vit_jax.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from vit_jax.runs.run_dir import (
+        EVALUATE,
+        FORMAT,
+        INSIDE,
+        RESULT,
+        TRAIN,
+        ModelRecord,
+        RunFolder,
+        result,
+        unnamed_classes,
+    )
+
+__all__ = [
+    "EVALUATE",
+    "FORMAT",
+    "INSIDE",
+    "RESULT",
+    "TRAIN",
+    "ModelRecord",
+    "RunFolder",
+    "result",
+    "unnamed_classes",
+]
+
+# A command that needs no run does not import what reads one.
+__getattr__, __dir__ = lazy_names(__name__, globals(), dict.fromkeys(__all__, "run_dir"))
