@@ -37,7 +37,7 @@ TABLE_HEAD = (
 MEMORY = {"as it is": "", "huge pages": f"{TUNABLE}=1"}
 
 
-class Contestant(Protocol):
+class Candidate(Protocol):
     """One implementation of one case, ready to run.
 
     flops: floating point operations of one run.
@@ -54,7 +54,7 @@ class Contestant(Protocol):
         ...
 
 
-Enter = Callable[[str, Case], Contestant]  # by the name of a peer
+Enter = Callable[[str, Case], Candidate]  # by the name of a peer
 
 
 class Turn(NamedTuple):
@@ -275,7 +275,7 @@ def _serve(pipe, peer: str, enter: Enter) -> None:
             pipe.send((answer, None))
 
 
-def _run_once(contestant: Contestant) -> Turn:
+def _run_once(contestant: Candidate) -> Turn:
     before = resource.getrusage(resource.RUSAGE_SELF)
     seconds = contestant.seconds(1)
     after = resource.getrusage(resource.RUSAGE_SELF)

@@ -22,7 +22,7 @@ import numpy as np
 
 from vit_jax.models.attention.linear import orthogonal_features, performer_attention
 from vit_jax.models.attention.multi_head import attention
-from vit_jax.models.attention.types import ATTENTION_KINDS, AttentionKind, mix_tokens
+from vit_jax.models.attention.types import ATTENTION_KINDS, AttentionType, mix_tokens
 
 GRIDS = {197: (14, 14), 577: (24, 24), 1025: (32, 32), 2049: (32, 64), 4097: (64, 64)}
 HEADS, HEAD_DIM = 3, 64
@@ -42,7 +42,7 @@ def compile_kind(name: str, tokens: int) -> tuple[jax.stages.Compiled, list[jax.
         if name.startswith("softmax"):
             return attention(q, k, v, implementation=name.partition(", ")[2] or "xla")
         get = parameter or (lambda name, *_: learned[name])
-        return mix_tokens(AttentionKind(name, **KIND), q, k, v, parameter=get, grid=GRIDS[tokens])[
+        return mix_tokens(AttentionType(name, **KIND), q, k, v, parameter=get, grid=GRIDS[tokens])[
             0
         ]
 

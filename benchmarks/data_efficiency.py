@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.families import ROOT, accuracy, train_recipe
 from vit_jax.models.summary.cost import Cost, cost
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 
 TITLES = {"vit": "ViT", "cnn": "ResNet"}
 SHARES = (5, 20, 100)  # percent of 1,437 pictures
@@ -97,7 +97,7 @@ def main() -> None:
                 reached = train(kind, share, seed, workdir, options.steps)
                 accuracies.setdefault((kind, share), []).append(reached)
                 print(f"{kind}, {share} %, seed {seed}: {reached:.2f} %", flush=True)
-        costs[kind] = cost(RunFolder(workdir).read_model().create_model())
+        costs[kind] = cost(RunDir(workdir).read_model().create_model())
     draw(accuracies).savefig(options.picture, dpi=120)
     print("\n" + table(accuracies, costs))
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vit_jax.models.summary.cost import cost
-from vit_jax.runs import TRAIN, RunFolder
+from vit_jax.runs import TRAIN, RunDir
 
 ROOT = Path(__file__).parents[1]
 FAMILY = ROOT / "configs" / "family"
@@ -49,14 +49,14 @@ VARIANTS = {
     "convnext": _family("ConvNeXt", "convnext"),
     "efficientnet": _family("EfficientNet", "efficientnet"),
     **{
-        f"attention_{kind}": _family(f"ViT, attention `{kind}`", "attention", attention_kind=kind)
+        f"attention_{kind}": _family(f"ViT, attention `{kind}`", "attention", attention_type=kind)
         for kind in ("performer", "linformer", "local", "talking_heads")
     },
     # Slower to learn, and quicker to compute.
     "attention_linear": Variant(
         "ViT, attention `linear`",
         "configs/family/attention.py",
-        (("model.attention_kind", "linear"), ("duration", "45 epochs")),
+        (("model.attention_type", "linear"), ("duration", "45 epochs")),
     ),
     "positions_rotary": _family("ViT, positions `rotary`", "positions"),
     # The command of the recipe's docstring.
@@ -92,12 +92,12 @@ def train_recipe(recipe: str, workdir: Path, *options: str) -> None:
 
 def accuracy(workdir: Path) -> float:
     """Test accuracy of a finished run, from 0 to 1."""
-    return RunFolder(workdir).result()["accuracy"]
+    return RunDir(workdir).result()["accuracy"]
 
 
 def row(name: str, workdir: Path) -> str:
     """A line of the table, in Markdown."""
-    variant, run = VARIANTS[name], RunFolder(workdir)
+    variant, run = VARIANTS[name], RunDir(workdir)
     counts = cost(run.read_model().create_model())
     speed = statistics.median(
         line["images_per_second"] for line in run.read_metrics() if line["kind"] == TRAIN

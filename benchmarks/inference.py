@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-from benchmarks.alternation import Contestant, add_options, compare
+from benchmarks.alternation import Candidate, add_options, compare
 from benchmarks.peers import COMPILED, OURS, PLAIN, Case, plain_vit, timm_vit
 from vit_jax.errors import UserError
 
@@ -96,7 +96,7 @@ class TorchInference:
             return time.perf_counter() - start
 
 
-def enter(peer: str, case: Case) -> Contestant:
+def enter(peer: str, case: Case) -> Candidate:
     """An implementation of a case."""
     return (JaxInference if peer in (OURS, PLAIN) else TorchInference)(peer, case)
 

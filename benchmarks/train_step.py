@@ -22,7 +22,7 @@ import numpy as np
 import optax
 from flax.traverse_util import unflatten_dict
 
-from benchmarks.alternation import Contestant, add_options, compare
+from benchmarks.alternation import Candidate, add_options, compare
 from benchmarks.peers import COMPILED, OURS, PLAIN, Case, plain_vit, timm_vit
 from vit_jax.errors import UserError
 
@@ -212,7 +212,7 @@ def _means(seen: list[tuple[Any, Any]]) -> dict[str, np.ndarray]:
     return {"loss": loss, "gradient norm": norm}
 
 
-def enter(peer: str, case: Case) -> Contestant:
+def enter(peer: str, case: Case) -> Candidate:
     """An implementation of a case."""
     if peer == OURS:
         return LibraryStep(case)

@@ -26,7 +26,7 @@ class UserError(ValueError):
     """A mistake of the person at the keyboard, told in one sentence."""
 
 
-class BadPicture(UserError):
+class DecodeError(UserError):
     """A picture that cannot be read: training puts another in its place, evaluation masks it.
 
     name: which picture, a path where there is one. cause: what is wrong with it.

@@ -2,7 +2,7 @@
 
     python train.py --config=configs/family/attention.py --workdir=runs/attention
     python train.py --config=configs/family/attention.py --workdir=runs/local \
-        --config.model.attention_kind=local
+        --config.model.attention_type=local
 
 Kinds: performer (the default here), linear, linformer, local, talking_heads, softmax. Pictures are
 given at 32 pixels, so there are 64 tokens instead of the 16 of configs/digits.py; at so few, linear
@@ -26,7 +26,7 @@ def get_config():
     config.model.width = 48
     config.model.mlp_width = 96
     config.model.heads = 3
-    config.model.attention_kind = "performer"
+    config.model.attention_type = "performer"
     config.model.performer_features = 64  # four times the 16 channels of a head
     config.model.linformer_rank = 16
     config.model.local_window = 5

@@ -8,7 +8,7 @@ from vit_jax.models import create_model, list_models
 from vit_jax.models.registry import MODELS
 from vit_jax.models.summary.counts import counts
 from vit_jax.models.summary.reported import REPORTED
-from vit_jax.weights.recognition import ECOSYSTEMS
+from vit_jax.weights.recognition import FORMATS
 from vit_jax.weights.zoo import PUBLISHED
 
 _LIBRARIES = {"huggingface": "Hugging Face", "google": "Google"}
@@ -100,7 +100,7 @@ def _by_architecture() -> dict[str, list[str]]:
 
 def _libraries(architecture: str) -> Sequence[str]:
     """Return the libraries that have weights of an architecture that are read here."""
-    names = (one.name for one in ECOSYSTEMS if one.architecture == architecture)
+    names = (one.name for one in FORMATS if one.architecture == architecture)
     authors = architecture.lower()  # an architecture's own authors are called by its name
     return list(
         dict.fromkeys("the authors" if n == authors else _LIBRARIES.get(n, n) for n in names)

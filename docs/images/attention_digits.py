@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import vit_jax
-from vit_jax.analysis.attention.compute import look, over_picture, relevance
+from vit_jax.analysis.attention.compute import compute_attention, over_image, relevance
 from vit_jax.data import open_source
 
 DIGITS = (0, 2, 3, 4, 6, 7, 8)  # the first test image of each
@@ -29,7 +29,7 @@ def draw(run: str, file: Path) -> None:
     pixels = np.stack([classifier.preprocessing(image) for image in originals])
     images = np.asarray(classifier.preprocessing.normalize(pixels))
 
-    seen = look(classifier.model, classifier.variables, images)
+    seen = compute_attention(classifier.model, classifier.variables, images)
     last = seen.layers[-1]
     through = relevance(classifier.model, classifier.variables, images)
     own_class = last.to_grid(through - np.eye(through.shape[-1], dtype=np.float32))
@@ -52,7 +52,7 @@ def draw(run: str, file: Path) -> None:
     for line, (title, values) in zip(rows[1:], maps.items(), strict=True):
         line[0].set_ylabel(title, fontsize=14)
         for panel, image, one in zip(
-            line, pixels, over_picture(values, last, pixels.shape[1:3]), strict=True
+            line, pixels, over_image(values, last, pixels.shape[1:3]), strict=True
         ):
             panel.imshow(image[..., 0], cmap="gray")
             panel.imshow(one, cmap="inferno", alpha=0.65, vmin=0)

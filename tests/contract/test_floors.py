@@ -61,7 +61,7 @@ def test_no_module_imports_from_above():
         ("data", "def f():\n    import vit_jax.models.vit.module", "neighbour"),
         ("inference", "from vit_jax.training.state import TrainState", "neighbour"),
         ("training", "from vit_jax import analysis", "above"),
-        ("errors", "from vit_jax.runs import RunFolder", "above"),
+        ("errors", "from vit_jax.runs import RunDir", "above"),
     ],
 )
 def test_an_import_from_above_is_seen(own, line, sentence):

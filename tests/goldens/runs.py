@@ -35,9 +35,9 @@ from tests.folders import CONFIGS
 from tests.support.comparing import metrics_but_timings, whole_state
 from vit_jax.config import flatten, load_config
 from vit_jax.data.sources import digits
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 from vit_jax.training import fit
-from vit_jax.training.loop import Seen
+from vit_jax.training.loop import Observation
 
 CONFIGS = CONFIGS
 STOP_AT = 4  # after the next step: between two log lines, two evaluations and two checkpoints
@@ -90,7 +90,7 @@ def write(data: Path, names: Iterable[str] = RUNS) -> dict[str, str]:
     return found
 
 
-def train(name: str, data: Path, workdir: Path, *, stops: bool) -> RunFolder:
+def train(name: str, data: Path, workdir: Path, *, stops: bool) -> RunDir:
     """Train a run to its end; one that `stops` does so in the middle, and is then resumed."""
     file, changes = RUNS[name]
     config = load_config(CONFIGS / file, list({**changes, "data.dir": str(data)}.items()))
@@ -100,21 +100,21 @@ def train(name: str, data: Path, workdir: Path, *, stops: bool) -> RunFolder:
 
 
 def _look(experiment: Any):
-    return lambda step, state, batch: Seen({}, {})
+    return lambda step, state, batch: Observation({}, {})
 
 
 def _stop(experiment: Any):
     """The same, but ask the process to stop, as a person does by Ctrl-C."""
 
-    def watcher(step: int, state: Any, batch: Any) -> Seen:
+    def watcher(step: int, state: Any, batch: Any) -> Observation:
         if step == STOP_AT:
             os.kill(os.getpid(), signal.SIGINT)
-        return Seen({}, {})
+        return Observation({}, {})
 
     return watcher
 
 
-def digests(run: RunFolder) -> dict[str, str]:
+def digests(run: RunDir) -> dict[str, str]:
     """Return everything that a finished run has come to, by path."""
     config = {path: value for path, value in flatten(run.read_config()) if path != "data.dir"}
     model = {key: value for key, value in run.read_model().to_json().items() if key != "versions"}

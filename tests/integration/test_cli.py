@@ -13,7 +13,7 @@ from PIL import Image
 from tests.folders import ROOT
 from tests.support.processes import on_devices
 from vit_jax.cli import main
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 
 DIGITS = f"--config={ROOT / 'configs' / 'digits.py'}"
 
@@ -46,7 +46,7 @@ def test_train_ends_with_where_everything_is_and_what_to_type_next(overrides, tm
 def test_without_a_workdir_a_run_is_named_after_its_recipe(overrides, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["train", DIGITS, *flags(overrides({"duration": "2 steps"}))]) == 0
-    assert RunFolder(tmp_path / "runs" / "digits").result()["step"] == 2
+    assert RunDir(tmp_path / "runs" / "digits").result()["step"] == 2
 
 
 def test_evaluate_reproduces_what_training_reported(finished_run, capsys):

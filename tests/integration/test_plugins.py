@@ -18,7 +18,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.registry import MODELS, create_model, outside_modules, register
 from vit_jax.models.summary.cost import cost
 from vit_jax.plugins import import_plugins, module_names
-from vit_jax.runs import ModelRecord, RunFolder
+from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.weights.resolve import open_weights
 
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
@@ -104,7 +104,7 @@ def test_a_module_that_registers_something_else_is_told_with_the_name_that_is_mi
 
 def test_what_comes_from_elsewhere_imports_nothing(module, tmp_path, monkeypatch):
     plugin = module("raise AssertionError('imported')", "from_elsewhere")
-    RunFolder(tmp_path / "run").write_model(record_of("Unknown", (plugin,)))
+    RunDir(tmp_path / "run").write_model(record_of("Unknown", (plugin,)))
     monkeypatch.setattr("vit_jax.weights.resolve.fetch", lambda source: tmp_path / "run")
     with pytest.raises(UserError, match="hf://a/b is a model of the module from_elsewhere"):
         open_weights("hf://a/b")
@@ -200,7 +200,7 @@ def test_a_model_without_dtype_is_trained_in_float32_and_refused_in_another(modu
 def test_parameters_of_a_model_without_two_layouts_stay_as_they_are(tmp_path, module):
     """A stack that only this class knows of is not taken apart."""
     register("Plain", Plain, "here")
-    run = RunFolder(tmp_path / "run")
+    run = RunDir(tmp_path / "run")
     run.write_model(record_of("Plain", (__name__,)))
     params = {"blocks": {"kernel": np.ones((2, 3, 4), np.float32)}}
     run.write_variables({"params": params})

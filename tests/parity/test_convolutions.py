@@ -15,7 +15,7 @@ import pytest
 from benchmarks.peers import import_timm
 from tests.support.stages import largest_error
 from vit_jax.weights.convert import read_pretrained, write_pretrained
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 
 pytestmark = pytest.mark.parity
 
@@ -114,7 +114,7 @@ def test_torchvision_computes_the_same(torch, name, tmp_path):
 
     model = randomise(torch, getattr(torchvision.models, name)())
     torch.save(model.state_dict(), tmp_path / f"{name}.pth")
-    record, variables = read_pretrained(tmp_path / f"{name}.pth", Asked("torchvision"))
+    record, variables = read_pretrained(tmp_path / f"{name}.pth", Hints("torchvision"))
     if name == "resnet50":
         stages = [getattr(model, f"layer{i}") for i in (1, 2, 3, 4)]
     else:

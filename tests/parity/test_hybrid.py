@@ -14,7 +14,7 @@ import pytest
 from benchmarks.peers import import_timm
 from vit_jax.models.stacking import read_blocks
 from vit_jax.weights.convert import read_pretrained, write_pretrained
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 
 pytestmark = pytest.mark.parity
 
@@ -118,7 +118,7 @@ def test_torchvisions_stem_of_convolutions_computes_the_same(torch, tmp_path):
     model = VisionTransformer(224, 16, 11, 3, 192, 576, conv_stem_configs=stem)
     randomise(torch, model)
     torch.save(model.state_dict(), tmp_path / "model.pth")
-    record, variables = read_pretrained(tmp_path / "model.pth", Asked(heads=3))
+    record, variables = read_pretrained(tmp_path / "model.pth", Hints(heads=3))
     assert record.name == "ViTC-1GF"
     theirs = answers_of(torch, model, [model.conv_proj, *model.encoder.layers])
     out, kept = run(record, variables, PICTURES)

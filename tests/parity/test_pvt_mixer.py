@@ -15,7 +15,7 @@ import pytest
 from benchmarks.peers import import_timm
 from tests.parity.test_vit import answers_of, assert_equal, our_answers, pictures_of, randomise
 from vit_jax.weights.convert import read_pretrained, write_pretrained
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 
 pytestmark = pytest.mark.parity
 
@@ -41,7 +41,7 @@ def test_timm_computes_the_same_mixer_and_reads_what_is_written(torch, name, tmp
     save_file(state, tmp_path / "theirs" / "model.safetensors")
     config = {"architecture": name, "pretrained_cfg": {}}
     (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
-    record, variables = read_pretrained(tmp_path / "theirs", Asked(origin="timm"))
+    record, variables = read_pretrained(tmp_path / "theirs", Hints(origin="timm"))
     assert record.name == {"mixer_s16_224": "Mixer-S/16", "mixer_b32_224": "Mixer-B/32"}[name]
     pictures = pictures_of(224)
     assert_equal(

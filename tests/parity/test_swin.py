@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.peers import import_timm
 from vit_jax.weights.convert import read_pretrained, write_pretrained
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 
 pytestmark = pytest.mark.parity
 
@@ -40,7 +40,7 @@ def test_timm_computes_the_same_and_reads_what_is_written(name, tmp_path):
     config = {"architecture": name, "pretrained_cfg": {"input_size": [3, 224, 224]}}
     (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
 
-    record, variables = read_pretrained(tmp_path / "theirs", Asked())
+    record, variables = read_pretrained(tmp_path / "theirs", Hints())
     assert record.name == "Swin-T"
     pictures = np.random.RandomState(0).normal(size=(1, 224, 224, 3)).astype(np.float32)
     seen = []

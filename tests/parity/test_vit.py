@@ -15,7 +15,7 @@ import pytest
 from benchmarks.peers import import_timm
 from vit_jax.models.stacking import read_blocks
 from vit_jax.weights.convert import read_pretrained, write_pretrained
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 
 pytestmark = pytest.mark.parity
 
@@ -97,7 +97,7 @@ def test_timm_computes_the_same_and_reads_what_is_written(torch, name, tmp_path)
     config = {"architecture": name, "model_args": TIMM[name], "pretrained_cfg": {}}
     (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
 
-    record, variables = read_pretrained(tmp_path / "theirs", Asked(origin="timm"))
+    record, variables = read_pretrained(tmp_path / "theirs", Hints(origin="timm"))
     pictures = pictures_of(224)
     assert_equal(
         our_answers(record, variables, pictures), answers_of(torch, model, model.blocks, pictures)
@@ -150,7 +150,7 @@ def test_torchvision_computes_the_same(torch, tmp_path):
 
     model = randomise(torch, torchvision.models.vit_b_16())
     torch.save(model.state_dict(), tmp_path / "vit_b_16.pth")
-    record, variables = read_pretrained(tmp_path / "vit_b_16.pth", Asked("torchvision", 12))
+    record, variables = read_pretrained(tmp_path / "vit_b_16.pth", Hints("torchvision", 12))
     pictures = pictures_of(224)
     blocks = list(model.encoder.layers)
     assert_equal(

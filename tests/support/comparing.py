@@ -4,14 +4,14 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 from vit_jax.runs.checkpoint_files import leaves
 from vit_jax.training.logging.reporter import TIMINGS
 
 
 def whole_state(workdir, step):
     """Every array of a checkpoint's train state, by its path, such as `params/head/kernel`."""
-    path = RunFolder(workdir).checkpoints / str(step) / "state"
+    path = RunDir(workdir).checkpoints / str(step) / "state"
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
         tree = checkpointer.metadata(str(path)).item_metadata.tree
         arguments = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
@@ -21,7 +21,7 @@ def whole_state(workdir, step):
 
 def metrics_but_timings(workdir):
     """The lines of the log without what a clock measured."""
-    lines = RunFolder(workdir).read_metrics()
+    lines = RunDir(workdir).read_metrics()
     return [{k: v for k, v in line.items() if k not in TIMINGS} for line in lines]
 
 
@@ -33,4 +33,4 @@ def assert_same_run(expected, got, step):
         other = states[1][path]
         assert array.dtype == other.dtype and array.tobytes() == other.tobytes(), path
     assert metrics_but_timings(expected) == metrics_but_timings(got)
-    assert RunFolder(expected).best_step() == RunFolder(got).best_step()
+    assert RunDir(expected).best_step() == RunDir(got).best_step()

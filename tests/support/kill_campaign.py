@@ -30,7 +30,7 @@ from vit_jax.analysis.monitoring import monitor  # noqa: E402, F401
 from vit_jax.analysis.report import run_report  # noqa: E402, F401
 from vit_jax.commands import train  # noqa: E402, F401
 from vit_jax.data.sources import digits  # noqa: E402
-from vit_jax.runs import RunFolder  # noqa: E402
+from vit_jax.runs import RunDir  # noqa: E402
 from vit_jax.startup import leave_on_signals  # noqa: E402
 
 STEPS = 24
@@ -140,7 +140,7 @@ def disturb(training: Training, number: int, rng: random.Random) -> tuple[str, l
             time.sleep(rng.uniform(0, LONGEST.get(wanted, 0.03)))
             training.send(number, rng)
             count = -1
-    half_written = any(RunFolder(training.workdir).checkpoints.glob("*tmp*"))
+    half_written = any(RunDir(training.workdir).checkpoints.glob("*tmp*"))
     return f"{phase}+saving" if half_written and phase != "saving" else phase, training.ended()
 
 
@@ -163,7 +163,7 @@ def failure(function, *arguments) -> str:
 
 def check_readable(workdir: Path) -> None:
     """What a reader asks a run that was killed: its best checkpoint is always one on disk."""
-    run = RunFolder(workdir)
+    run = RunDir(workdir)
     steps, best = run.steps(), run.best_step()
     if best is not None and run.find_step("best") not in steps:
         raise AssertionError(f"best {best} of {steps}")

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from tests.support.stored import GOLDEN, stored
 from vit_jax.errors import UserError
 from vit_jax.weights.convert import make_record
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 from vit_jax.weights.io import files
 from vit_jax.weights.recognition import find_model
 
@@ -75,10 +75,10 @@ def _outcome(folder: Path) -> str:
         tensors = files.read_tensors(folder)
         config = files.read_config(folder)
         ecosystem, tensors = find_model(tensors, config)
-        tensors = ecosystem.tidy(tensors)
+        tensors = ecosystem.normalize_names(tensors)
         origin = "google" if ecosystem.name == "google" else None
         record = make_record(
-            ecosystem.describe(tensors, config, Asked(origin)), ecosystem.architecture
+            ecosystem.describe(tensors, config, Hints(origin)), ecosystem.architecture
         )
         record.create_model()
     except UserError as error:

@@ -13,7 +13,7 @@ def read(name, folder):
     """The record and the variables of a golden file."""
     case = stored(name)
     write_files(folder, case.tensors, case.config, case.preprocessor)
-    return read_pretrained(folder, case.asked)
+    return read_pretrained(folder, case.hints)
 
 
 def largest_error(model, variables, expected):

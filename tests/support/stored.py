@@ -9,7 +9,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from tests.folders import GOLDENS
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 
 GOLDEN = GOLDENS / "weights"
 
@@ -26,7 +26,7 @@ class Stored:
     memory: dict[str, np.ndarray]
     config: dict[str, Any] | None
     preprocessor: dict[str, Any] | None
-    asked: Asked
+    hints: Hints
     answers: dict[str, np.ndarray]
     others: dict[str, np.ndarray]
 
@@ -44,7 +44,7 @@ def stored(name: str) -> Stored:
         under("memory/"),
         texts.get("config"),
         texts.get("preprocessor"),
-        Asked(**texts["asked"]),
+        Hints(**texts["asked"]),
         {key: array for key, array in arrays.items() if "/" not in key},
         under("other/"),
     )

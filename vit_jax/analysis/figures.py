@@ -14,7 +14,7 @@ def short_name(name: str, longest: int = 20) -> str:
     return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
-def show_picture(
+def show_image(
     panel: Axes,
     picture: np.ndarray,
     colours: str = "gray",

@@ -44,7 +44,7 @@ def data(
         write,
     )
     from vit_jax.data import TableOptions
-    from vit_jax.data.inspect.report import LIMIT, examine
+    from vit_jax.data.inspect.report import LIMIT, inspect_dataset
 
     preset = preset_options(augment) if augment else None  # a mistake shows before the work
     options = {"data_dir": data_dir or None, **({"manual_dir": manual_dir} if manual_dir else {})}
@@ -59,7 +59,7 @@ def data(
         def progress(split: str, done: int, total: int) -> None:
             show(f"looking at {split}", done, total)
 
-        report = examine(sources, limit=None if full else LIMIT, progress=progress)
+        report = inspect_dataset(sources, limit=None if full else LIMIT, progress=progress)
     files = write(folder, dataset, report, next(iter(sources.values())), preset, size)
     if as_json:
         return print(to_json({"dataset": dataset, **report.to_dict()}))

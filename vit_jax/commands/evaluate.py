@@ -41,9 +41,9 @@ def evaluate(
         raise UserError(f"the data are named twice, {data} and --dataset={dataset}; name them once")
     from vit_jax.evaluation.metrics import nonfinite_warning
     from vit_jax.training.evaluate import evaluate as evaluate_batches
-    from vit_jax.training.open_run import reopen
+    from vit_jax.training.open_run import open_run
 
-    reopened = reopen(run, data or dataset, split)
+    reopened = open_run(run, data or dataset, split)
     experiment, source = reopened.experiment, reopened.source(split)
     variables, step = reopened.run.read_variables(parse_checkpoint(checkpoint), raw=raw)
     with progress_bars("images") as show:
@@ -52,7 +52,7 @@ def evaluate(
         metrics, predictions = evaluate_batches(
             experiment.eval_step(), variables, batches, experiment.mesh, classes
         )
-    unreadable = experiment.bad_pictures.summary()
+    unreadable = experiment.decode_errors.summary()
     rows = predictions.per_class(source.class_names) if per_class else []
     if as_json:
         classes = {"classes": [dataclasses.asdict(row) for row in rows]} if per_class else {}
@@ -108,15 +108,15 @@ def convert(
 ) -> None:
     """Turn published weights into a run folder, or a model into files of timm or Hugging Face."""
     from vit_jax.inference import convert as convert_weights
-    from vit_jax.weights.formats import Asked
+    from vit_jax.weights.formats import Hints
 
-    asked = Asked(origin or None, heads or None, parse_sides("file-size", file_size))
+    hints = Hints(origin or None, heads or None, parse_sides("file-size", file_size))
     size = parse_sides("image-size", image_size)
     record = convert_weights(
         source,
         folder,
         to,
-        asked,
+        hints,
         part=part or None,
         image_size=size,
         class_names=class_names or None,

@@ -39,10 +39,10 @@ def report(
     """Write the report of a run anew: settings, results, failures and costs on one page."""
     from vit_jax.analysis.report.full import write_full_report
     from vit_jax.analysis.report.run_report import write_report
-    from vit_jax.runs import RunFolder
+    from vit_jax.runs import RunDir
 
     write = write_report if quick else write_full_report
-    tell(f"The report is {write(RunFolder(run))}; open it in a browser.")
+    tell(f"The report is {write(RunDir(run))}; open it in a browser.")
 
 
 def attention(
@@ -173,13 +173,13 @@ def learned(
         parts_of,
         read_parts,
     )
-    from vit_jax.runs import RunFolder
+    from vit_jax.runs import RunDir
 
     wanted, which = read_parts(only), parse_checkpoint(checkpoint)
     subject = open_subject(
         run, which, raw=raw, dataset=dataset, split=split, count=pictures, seed=seed, beside=beside
     )
-    folder = Path(output) if output else RunFolder(run).figures / "learned"
+    folder = Path(output) if output else RunDir(run).figures / "learned"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -19,10 +19,10 @@ _WEAKEST = 30
 
 if TYPE_CHECKING:  # a list of keys is printed without JAX
     from vit_jax.evaluation.metrics import ClassRow
-    from vit_jax.runs import RunFolder
+    from vit_jax.runs import RunDir
 
 
-def print_last_screen(run: "RunFolder", result: Mapping[str, Any]) -> None:
+def print_last_screen(run: "RunDir", result: Mapping[str, Any]) -> None:
     """Where everything is, and what to type next."""
     figures = ", ".join(sorted(path.name for path in run.figures.glob("*.png")))
     metric, value = in_words(result)

@@ -15,7 +15,7 @@ from vit_jax.text import tell, to_json
 if TYPE_CHECKING:  # help does not wait for JAX
     from matplotlib.figure import Figure
 
-    from vit_jax.analysis.robustness.candidates import Contestant
+    from vit_jax.analysis.robustness.candidates import Candidate
     from vit_jax.analysis.robustness.shape_texture import Decisions
     from vit_jax.analysis.robustness.suite import Perturbation
 
@@ -80,7 +80,7 @@ def robustness(
         raise UserError("--categories is for --cue-conflict=FOLDER; name the folder")
 
     from vit_jax.analysis.robustness import report as report
-    from vit_jax.analysis.robustness.candidates import enter
+    from vit_jax.analysis.robustness.candidates import open_candidate
     from vit_jax.analysis.robustness.evaluate import measure
     from vit_jax.analysis.robustness.suite import Options, make_suite
     from vit_jax.commands.output import print_table
@@ -97,8 +97,8 @@ def robustness(
     told = {"dataset": dataset, "split": split, "seed": seed, "among": among}
     told["constants"] = constants
     if not cue_conflict or dataset or only:
-        contestants = [
-            enter(
+        candidates = [
+            open_candidate(
                 path,
                 dataset,
                 split,
@@ -108,19 +108,19 @@ def robustness(
             )
             for path, name in zip(paths, _names(paths), strict=True)
         ]
-        suite = make_suite(contestants[0].looks.size, names, options)
-        told["dataset"] = contestants[0].source.name
-        tell(_what(contestants[0], pictures), error=True)
+        suite = make_suite(candidates[0].preprocessing.size, names, options)
+        told["dataset"] = candidates[0].source.name
+        tell(_what(candidates[0], pictures), error=True)
         with progress_bars() as show:
             results = measure(
-                contestants,
+                candidates,
                 only=names,
                 options=options,
                 count=pictures,
                 batch_size=batch_size,
                 progress=partial(show, "tested"),
             )
-        drawn = _examples(contestants[0], suite, pictures, seed)
+        drawn = _examples(candidates[0], suite, pictures, seed)
     if cue_conflict:
         decisions = _decisions(paths, cue_conflict, categories, batch_size, loading)
     told |= report.record(results, decisions)
@@ -145,16 +145,16 @@ def _names(paths: Sequence[str]) -> list[str]:
     return names if len(set(names)) == len(names) else list(paths)
 
 
-def _what(contestant: "Contestant", count: int) -> str:
+def _what(candidate: "Candidate", count: int) -> str:
     """What is going to be tested, in a line."""
     import numpy as np
 
-    source, classes = contestant.source, len(contestant.classifier.class_names)
+    source, classes = candidate.source, len(candidate.classifier.class_names)
     labels = source.labels[source.labels >= 0]
     there = len(np.unique(labels))
     taken = f"{count:,} of {len(labels):,}" if 0 < count < len(labels) else f"{len(labels):,}"
     line = f"{source.name} {source.split}: {taken} pictures, {there:,} of the model's {classes:,}"
-    if contestant.among is not None:
+    if candidate.among is not None:
         return f"{line} classes, and answers are chosen among these {there:,}"
     if there < classes:
         return f"{line} classes; answers are chosen among all {classes:,} (--among=data: these)"
@@ -162,19 +162,19 @@ def _what(contestant: "Contestant", count: int) -> str:
 
 
 def _examples(
-    contestant: "Contestant", suite: "Sequence[Perturbation]", count: int, seed: int
+    candidate: "Candidate", suite: "Sequence[Perturbation]", count: int, seed: int
 ) -> "dict[str, Figure | None]":
     """The first picture that can be read under each test, corruptions apart."""
-    from vit_jax.analysis.robustness.candidates import choose_pictures
+    from vit_jax.analysis.robustness.candidates import choose_images
     from vit_jax.analysis.robustness.plots import examples
-    from vit_jax.errors import BadPicture
+    from vit_jax.errors import DecodeError
 
     corruptions = [test for test in suite if test.kind == "corruptions"]
     others = [test for test in suite if test.kind != "corruptions"]
-    for number in choose_pictures(contestant.source, count, seed):
+    for number in choose_images(candidate.source, count, seed):
         try:
-            picture = contestant.looks(contestant.source[int(number)]["image"])
-        except BadPicture:
+            picture = candidate.preprocessing(candidate.source[int(number)]["image"])
+        except DecodeError:
             continue
         return {
             "examples_corruptions": examples(picture, corruptions, seed, int(number)),
@@ -187,10 +187,10 @@ def _decisions(
     paths: Sequence[str], folder: str, categories: str, batch_size: int, loading: dict
 ) -> "dict[str, Decisions]":
     """What each run decides where shape and texture disagree."""
-    from vit_jax.analysis.robustness.shape_texture import Categories, decide, list_pictures
+    from vit_jax.analysis.robustness.shape_texture import Categories, decide, list_images
     from vit_jax.inference import load
 
-    pictures, made = list_pictures(folder), {}
+    pictures, made = list_images(folder), {}
     for path, name in zip(paths, _names(paths), strict=True):
         classifier = load(path, **loading)
         names = classifier.class_names

@@ -20,7 +20,7 @@ from vit_jax.startup import STOPPED, ignore_signals, unwind_on_signals
 from vit_jax.text import tell
 
 if TYPE_CHECKING:
-    from vit_jax.training.loop import Watcher
+    from vit_jax.training.loop import Observer
     from vit_jax.training.setup import Experiment
 
 
@@ -109,11 +109,11 @@ def _draw_all(*arguments: Any) -> None:
     draw_all(*arguments)
 
 
-def _watch(experiment: "Experiment") -> "Watcher":
+def _watch(experiment: "Experiment") -> "Observer":
     """Make what looks inside the model, where the configuration asks for it."""
-    from vit_jax.analysis.monitoring.monitor import Watching
+    from vit_jax.analysis.monitoring.monitor import Monitor
 
-    return Watching(experiment)
+    return Monitor(experiment)
 
 
 def _overrides(arguments: list[str]) -> list[tuple[str, str]]:

@@ -21,7 +21,7 @@ _SHORT = {
     "augment.flip": "hflip fliplr horizontal_flip",
     "augment.flip_vertical": "vflip flipud vertical_flip",
     "augment.mix_probability": "mixup_prob mix_prob",
-    "augment.mix_switch": "mixup_switch_prob cutmix_prob",
+    "augment.cutmix_probability": "mixup_switch_prob cutmix_prob",
     "augment.mixup": "mixup mixup_alpha",
     "augment.policy": "aa auto_augment autoaugment randaugment trivialaugment three_augment",
     "augment.preset": "augment augmentation augmentations aug augs",

@@ -28,7 +28,7 @@ _OFF: dict[str, Value] = {
     "augment.mixup": 0.0,
     "augment.cutmix": 0.0,
     "augment.mix_probability": 1.0,
-    "augment.mix_switch": 0.5,
+    "augment.cutmix_probability": 0.5,
 }
 
 PRESET_KEYS = tuple(_OFF)
@@ -68,7 +68,7 @@ PRESETS: Mapping[str, Mapping[str, Value]] = {
         "augment.mixup": 0.8,
         "augment.cutmix": 1.0,
         "augment.mix_probability": 1.0,
-        "augment.mix_switch": 0.5,
+        "augment.cutmix_probability": 0.5,
     },
     # Touvron et al. (2022), "DeiT III: Revenge of the ViT", the recipe for ImageNet-1k.
     "deit3": _OFF
@@ -81,6 +81,6 @@ PRESETS: Mapping[str, Mapping[str, Value]] = {
         "augment.mixup": 0.8,
         "augment.cutmix": 1.0,
         "augment.mix_probability": 1.0,
-        "augment.mix_switch": 0.5,
+        "augment.cutmix_probability": 0.5,
     },
 }

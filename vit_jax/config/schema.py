@@ -157,7 +157,9 @@ KEYS: dict[str, Key] = {
     **_of_preset("augment.mixup", "alpha of MixUp; 0: none", Number(0, 1000)),
     **_of_preset("augment.cutmix", "alpha of CutMix; 0: none", Number(0, 1000)),
     **_of_preset("augment.mix_probability", "probability that a batch is mixed", Number(0, 1)),
-    **_of_preset("augment.mix_switch", "probability of CutMix where both are on", Number(0, 1)),
+    **_of_preset(
+        "augment.cutmix_probability", "probability of CutMix where both are on", Number(0, 1)
+    ),
     # A name of `python -m vit_jax models`; every field of that model is a legal key beside it.
     # Without a name it is the model of `init_from`, or else ViT-Ti/16.
     "model.name": Key(

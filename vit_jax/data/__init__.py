@@ -7,24 +7,24 @@ from vit_jax.data.images.decoding import decode
 from vit_jax.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from vit_jax.data.decode_errors import BadPictures
+    from vit_jax.data.decode_errors import DecodeErrors
     from vit_jax.data.images.preprocess import Preprocessing
     from vit_jax.data.pipeline import Batch, eval_batches, train_batches
-    from vit_jax.data.sampler import BalancedOrder, RepeatedOrder, TrainOrder
+    from vit_jax.data.sampler import BalancedSampler, RepeatedSampler, ShuffledSampler
     from vit_jax.data.sources.columns import TableOptions
     from vit_jax.data.sources.registry import Source, list_splits, open_source, split_record
     from vit_jax.data.transforms.augment import Augment
 
 __all__ = [
     "Augment",
-    "BadPictures",
-    "BalancedOrder",
+    "BalancedSampler",
     "Batch",
+    "DecodeErrors",
     "Preprocessing",
-    "RepeatedOrder",
+    "RepeatedSampler",
+    "ShuffledSampler",
     "Source",
     "TableOptions",
-    "TrainOrder",
     "decode",
     "eval_batches",
     "list_splits",
@@ -35,14 +35,14 @@ __all__ = [
 
 _HOMES = {
     "Augment": "transforms.augment",
-    "BadPictures": "decode_errors",
-    "BalancedOrder": "sampler",
+    "DecodeErrors": "decode_errors",
+    "BalancedSampler": "sampler",
     "Batch": "pipeline",
     "Preprocessing": "images.preprocess",
-    "RepeatedOrder": "sampler",
+    "RepeatedSampler": "sampler",
     "Source": "sources.registry",
     "TableOptions": "sources.columns",
-    "TrainOrder": "sampler",
+    "ShuffledSampler": "sampler",
     "eval_batches": "pipeline",
     "list_splits": "sources.registry",
     "open_source": "sources.registry",

@@ -15,10 +15,10 @@ from jaxtyping import UInt8
 
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.sources.registry import IN_MEMORY_BYTES, Example, Source
-from vit_jax.errors import BadPicture
+from vit_jax.errors import DecodeError
 
 
-def preprocessed(
+def cached(
     source: Source, preprocess: Preprocessing, *, fast: bool = False, processes: int = 1
 ) -> Sequence[Example]:
     """The preprocessed examples of a source, kept where they fit in memory.
@@ -88,11 +88,11 @@ class _Kept:
         store = self.store
         if index in store.bad:
             # A new error: one that is raised again and again grows by a traceback each time.
-            raise BadPicture(*store.bad[index])
+            raise DecodeError(*store.bad[index])
         if store.labels[index] is None:
             try:
                 example = self.examples[index]
-            except BadPicture as error:
+            except DecodeError as error:
                 store.bad[index] = error.name, error.cause
                 raise
             store.images[index] = example["image"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from vit_jax.errors import BadPicture
+from vit_jax.errors import DecodeError
 from vit_jax.text import tell
 
 
@@ -10,13 +10,13 @@ def _to_stderr(sentence: str) -> None:
     tell(sentence, error=True)
 
 
-class BadPictures:
+class DecodeErrors:
     """Collects the unreadable pictures that training and evaluation come across.
 
     One collector serves a whole run, so that a picture is named once however often it comes.
 
     Args:
-      strict: whether the first such picture ends the run, as a BadPicture error.
+      strict: whether the first such picture ends the run, as a DecodeError error.
       say: takes a sentence to show; default: prints to the standard error.
 
     Attributes:
@@ -29,7 +29,7 @@ class BadPictures:
         self.found: dict[str, str] = {}
         self.say = say
 
-    def add(self, pictures: Iterable[BadPicture]) -> None:
+    def add(self, pictures: Iterable[DecodeError]) -> None:
         """Takes note of pictures and names those that are new."""
         for picture in pictures:
             if picture.name not in self.found:

@@ -31,7 +31,7 @@ _SYSTEM_NAMES = {
 
 
 @functools.cache
-def picture_extensions() -> frozenset[str]:
+def image_extensions() -> frozenset[str]:
     """The endings of file names that are taken for pictures, in lower case, such as `.jpg`."""
     formats = Image.registered_extensions()
     return _OTHERS | {
@@ -41,9 +41,9 @@ def picture_extensions() -> frozenset[str]:
     }
 
 
-def is_picture_name(name: str) -> bool:
+def is_image_name(name: str) -> bool:
     """Whether a file of that name is taken for a picture; in any case of letters."""
-    return os.path.splitext(name)[1].lower() in picture_extensions()
+    return os.path.splitext(name)[1].lower() in image_extensions()
 
 
 def is_hidden(name: str) -> bool:

@@ -22,21 +22,21 @@ from typing import NamedTuple, NotRequired, TypedDict
 import numpy as np
 from jaxtyping import Float32, Int32, UInt8
 
-from vit_jax.data.cache import preprocessed
-from vit_jax.data.decode_errors import BadPictures
+from vit_jax.data.cache import cached
+from vit_jax.data.decode_errors import DecodeErrors
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.sampler import (
     FOR_AUGMENTATION,
     FOR_SUBSTITUTES,
-    BalancedOrder,
+    BalancedSampler,
     Order,
-    Place,
-    RepeatedOrder,
-    TrainOrder,
+    Position,
+    RepeatedSampler,
+    ShuffledSampler,
 )
 from vit_jax.data.sources.registry import Example, Source
 from vit_jax.data.transforms.augment import Augment
-from vit_jax.errors import BadPicture, UserError
+from vit_jax.errors import DecodeError, UserError
 
 MOST_SUBSTITUTES = 100  # tried for one bad picture before the whole source counts as unreadable
 
@@ -67,7 +67,7 @@ def train_batches(
     process_count: int = 1,
     balanced: bool = False,
     repeats: int = 1,
-    bad: BadPictures | None = None,
+    bad: DecodeErrors | None = None,
     rows: Mapping[str, np.ndarray] | None = None,
 ) -> Iterator[Batch]:
     """This host's batches of the steps `start_step`, ..., `total_steps - 1`.
@@ -99,19 +99,21 @@ def train_batches(
     Raises:
       UserError: the batch does not divide among the hosts, the source is empty, or the options do
         not fit it. While iterating: no picture can be read, or a worker died.
-      BadPicture: while iterating, a picture cannot be read and `bad` is strict.
+      DecodeError: while iterating, a picture cannot be read and `bad` is strict.
     """
-    bad = BadPictures() if bad is None else bad
+    bad = DecodeErrors() if bad is None else bad
     augment.check_channels(preprocess.channels)
-    order: Order = BalancedOrder(source.labels, seed) if balanced else TrainOrder(len(source), seed)
+    order: Order = (
+        BalancedSampler(source.labels, seed) if balanced else ShuffledSampler(len(source), seed)
+    )
     if augment.random_resized_crop > 0:
         pictures = _Cropped(source, preprocess, augment)
     else:
-        pictures = _Ready(preprocessed(source, preprocess, fast=True, processes=max(1, workers)))
+        pictures = _Ready(cached(source, preprocess, fast=True, processes=max(1, workers)))
     stream = _TrainStream(
         pictures=_WithRows(pictures, rows) if rows else pictures,
         augment=augment,
-        order=RepeatedOrder(order, repeats) if repeats != 1 else order,
+        order=RepeatedSampler(order, repeats) if repeats != 1 else order,
         seed=seed,
         blocks=_Blocks(batch_size, process_index, process_count),
         steps=total_steps,
@@ -128,7 +130,7 @@ def eval_batches(
     batch_size: int,
     process_index: int = 0,
     process_count: int = 1,
-    bad: BadPictures | None = None,
+    bad: DecodeErrors | None = None,
     fast: bool = False,
 ) -> Iterator[Batch]:
     """This host's batches of one pass over the source: every example once, in the source's order.
@@ -150,12 +152,12 @@ def eval_batches(
 
     Raises:
       UserError: the batch does not divide among the hosts.
-      BadPicture: while iterating, a picture cannot be read and `bad` is strict.
+      DecodeError: while iterating, a picture cannot be read and `bad` is strict.
     """
-    bad = BadPictures() if bad is None else bad
+    bad = DecodeErrors() if bad is None else bad
     no_label = np.zeros(len(source.class_names), np.uint8) if source.multi_label else 0
     stream = _EvalStream(
-        pictures=preprocessed(source, preprocess, fast=fast),
+        pictures=cached(source, preprocess, fast=fast),
         padding={
             "image": np.zeros((*preprocess.size, preprocess.channels), np.uint8),
             "label": no_label,
@@ -170,14 +172,14 @@ class _Made(NamedTuple):
     """A batch, and which pictures could not be read on the way."""
 
     batch: Batch
-    unreadable: list[BadPicture]
+    unreadable: list[DecodeError]
 
 
 def _batches(
     stream: "_TrainStream | _EvalStream",
     source: Source,
     preprocess: Preprocessing,
-    bad: BadPictures,
+    bad: DecodeErrors,
     start_step: int = 0,
     workers: int = 0,
 ) -> Iterator[Batch]:
@@ -195,7 +197,7 @@ def _batches(
     return _noting(made, bad)
 
 
-def _noting(made: Iterator[_Made], bad: BadPictures) -> Iterator[Batch]:
+def _noting(made: Iterator[_Made], bad: DecodeErrors) -> Iterator[Batch]:
     """The batches alone; what could not be read goes to `bad`."""
     try:
         for batch, unreadable in made:
@@ -264,7 +266,7 @@ class _TrainStream:
         return _Made(batch, unreadable)
 
     def _example(
-        self, place: Place, rng: np.random.Generator, unreadable: list[BadPicture]
+        self, place: Position, rng: np.random.Generator, unreadable: list[DecodeError]
     ) -> tuple[Example, np.random.Generator]:
         """The example of a place, or what takes the place of a picture that cannot be read.
 
@@ -272,7 +274,7 @@ class _TrainStream:
         """
         try:
             return self.pictures.read(place.example, rng), rng
-        except BadPicture as error:
+        except DecodeError as error:
             if self.strict:
                 raise
             unreadable.append(_plain(error))
@@ -280,14 +282,14 @@ class _TrainStream:
             rng = next(_augmentation_rngs(self.seed, [place]))  # as if nothing had been drawn
             try:
                 return self.pictures.read(index, rng), rng
-            except BadPicture as error:
+            except DecodeError as error:
                 unreadable.append(_plain(error))
         raise UserError(
             f"of the pictures of {self.name}, {len(unreadable):,} were tried in a row and none can"
             f" be read; the first: {unreadable[0]}"
         )
 
-    def _substitutes(self, place: Place) -> Iterable[int]:
+    def _substitutes(self, place: Position) -> Iterable[int]:
         rng = np.random.default_rng((FOR_SUBSTITUTES, self.seed, *place))
         examples = len(self.pictures)
         return rng.choice(examples, min(examples, MOST_SUBSTITUTES), replace=False).tolist()
@@ -312,7 +314,7 @@ class _EvalStream:
             if index < len(self.pictures):
                 try:
                     example = self.pictures[index]
-                except BadPicture as error:
+                except DecodeError as error:
                     if self.strict:
                         raise
                     unreadable.append(_plain(error))
@@ -391,17 +393,17 @@ def _stacked_labels(
     return np.array(labels, np.float32 if several else np.int32)
 
 
-def _plain(error: BadPicture) -> BadPicture:
+def _plain(error: DecodeError) -> DecodeError:
     """The error without its traceback, which would keep the frames and pictures of its origin."""
-    return BadPicture(error.name, error.cause)
+    return DecodeError(error.name, error.cause)
 
 
 def augmentation_rng(seed: int, epoch: int, example: int) -> np.random.Generator:
     """The random numbers that training augments an example with in an epoch."""
-    return next(_augmentation_rngs(seed, [Place(epoch, example)]))
+    return next(_augmentation_rngs(seed, [Position(epoch, example)]))
 
 
-def _augmentation_rngs(seed: int, places: Iterable[Place]) -> Iterator[np.random.Generator]:
+def _augmentation_rngs(seed: int, places: Iterable[Position]) -> Iterator[np.random.Generator]:
     """A generator of random numbers for every place, each valid until the next.
 
     Philox (Salmon et al., 2011, "Parallel Random Numbers: As Easy as 1, 2, 3") is a function of a

@@ -22,7 +22,7 @@ from vit_jax.errors import UserError
 FOR_ORDER, FOR_AUGMENTATION, FOR_SUBSTITUTES, FOR_CLASSES = 0, 1, 2, 3
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """What stands at a position of the stream; all three are counted from 0."""
 
     epoch: int
@@ -33,11 +33,11 @@ class Place(NamedTuple):
 class Order(Protocol):
     """Random access to the places of an endless stream."""
 
-    def __getitem__(self, position: int) -> Place: ...
+    def __getitem__(self, position: int) -> Position: ...
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainOrder:
+class ShuffledSampler:
     """Every example once in each epoch, in a permutation of the epoch's own.
 
     Attributes:
@@ -54,12 +54,12 @@ class TrainOrder:
     def __post_init__(self):
         _check(self.examples, self.seed)
 
-    def __getitem__(self, position: int) -> Place:
+    def __getitem__(self, position: int) -> Position:
         epoch, place = divmod(position, self.examples)
-        return Place(epoch, int(_permutation(self.examples, self.seed, epoch)[place]))
+        return Position(epoch, int(_permutation(self.examples, self.seed, epoch)[place]))
 
 
-class BalancedOrder:
+class BalancedSampler:
     """Every class equally often in each epoch, for data where some classes are rare.
 
     An epoch has as many positions as there are examples, N. Of the K classes with examples, each
@@ -91,7 +91,7 @@ class BalancedOrder:
             labels[self._dealt], return_index=True, return_counts=True
         )
 
-    def __getitem__(self, position: int) -> Place:
+    def __getitem__(self, position: int) -> Position:
         epoch, place = divmod(position, self.examples)
         start = epoch * self.examples
         draw = start + int(_permutation(self.examples, self.seed, epoch)[place])
@@ -101,11 +101,11 @@ class BalancedOrder:
         count = int(self._count[which])
         turn_of_epoch = -((which - start) // classes)  # the first of this class in this epoch
         example = int(self._dealt[self._first[which] + turn % count])
-        return Place(epoch, example, turn // count - turn_of_epoch // count)
+        return Position(epoch, example, turn // count - turn_of_epoch // count)
 
 
 @dataclasses.dataclass(frozen=True)
-class RepeatedOrder:
+class RepeatedSampler:
     """Another order, every position of it several times in a row.
 
     Copies of one picture in one batch, each augmented anew: Hoffer et al. (2020), "Augment Your
@@ -128,7 +128,7 @@ class RepeatedOrder:
                 f"augment.repeats is {self.repeats!r}; it must be a whole number from 1 (no copies)"
             )
 
-    def __getitem__(self, position: int) -> Place:
+    def __getitem__(self, position: int) -> Position:
         position, again = divmod(position, self.repeats)
         place = self.order[position]
         return place._replace(copy=place.copy * self.repeats + again)

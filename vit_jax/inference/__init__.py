@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 from vit_jax.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from vit_jax.inference.classifier import Classifier, Guess, ImageResult, load
+    from vit_jax.inference.classifier import Classifier, ImageResult, Prediction, load
     from vit_jax.inference.pretrained import convert, load_pretrained
 
-__all__ = ["Classifier", "Guess", "ImageResult", "convert", "load", "load_pretrained"]
+__all__ = ["Classifier", "ImageResult", "Prediction", "convert", "load", "load_pretrained"]
 
 _HOMES = {
     "Classifier": "classifier",
-    "Guess": "classifier",
+    "Prediction": "classifier",
     "ImageResult": "classifier",
     "convert": "pretrained",
     "load": "classifier",

@@ -15,7 +15,7 @@ from vit_jax.data.paths import as_text
 from vit_jax.errors import UserError
 from vit_jax.inference.programs import program
 from vit_jax.inference.streaming import ReadBatch, read_batches
-from vit_jax.runs import ModelRecord, RunFolder
+from vit_jax.runs import ModelRecord, RunDir
 
 if TYPE_CHECKING:  # a program that is kept on disk runs without it
     import flax.linen as nn
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # a program that is kept on disk runs without it
 BATCH_SIZE = 64
 
 
-class Guess(NamedTuple):
+class Prediction(NamedTuple):
     """A class and the probability that a picture shows it."""
 
     label: str
@@ -120,7 +120,7 @@ class Classifier:
         pictures: Picture | Iterable[Picture],
         top: int | None = None,
         batch_size: int = BATCH_SIZE,
-    ) -> list[list[Guess]]:
+    ) -> list[list[Prediction]]:
         """The most probable classes of each picture, most probable first.
 
         Where pictures may have several labels, the probabilities are of each class on its own, and
@@ -166,10 +166,10 @@ class Classifier:
 
     def top_classes(
         self, probabilities: Float32[np.ndarray, " classes"], top: int | None = None
-    ) -> list[Guess]:
+    ) -> list[Prediction]:
         """The most probable classes first; `top` of them, by default all."""
         order = np.argsort(-probabilities, kind="stable")[:top]
-        return [Guess(self.class_names[i], float(probabilities[i])) for i in order]
+        return [Prediction(self.class_names[i], float(probabilities[i])) for i in order]
 
     def _results(
         self, batch: ReadBatch, logits: Float[Array, "batch outputs"]
@@ -246,7 +246,7 @@ def load(
     Raises:
         UserError: where there is no such run or checkpoint.
     """
-    run = RunFolder(path)
+    run = RunDir(path)
     record = run.read_model()
     variables, step = run.read_variables(checkpoint, raw=raw)
     return Classifier.of_record(record, variables, step)

@@ -5,14 +5,14 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from vit_jax.data.paths import as_text, is_hidden, is_picture_name
-from vit_jax.errors import BadPicture, UserError
+from vit_jax.data.paths import as_text, is_hidden, is_image_name
+from vit_jax.errors import DecodeError, UserError
 
 STDIN = "-"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def find_images(names: Iterable[str | os.PathLike]) -> Iterator[str | BadPicture]:
+def find_images(names: Iterable[str | os.PathLike]) -> Iterator[str | DecodeError]:
     """Yield the path of every image that is named, one by one.
 
     A folder stands for the images in it and below it: those of a folder by name, then those of its
@@ -74,7 +74,7 @@ def _lines(lines: BinaryIO) -> Iterator[str]:
             yield os.fsdecode(line)
 
 
-def _walk(top: str) -> Iterator[str | BadPicture]:
+def _walk(top: str) -> Iterator[str | DecodeError]:
     waiting, seen, found = [top], set(), False
     while waiting:
         folder = waiting.pop()
@@ -86,14 +86,14 @@ def _walk(top: str) -> Iterator[str | BadPicture]:
             files, folders = _entries(folder)
         except OSError as error:
             found = True  # what is wrong is said here
-            yield BadPicture(as_text(folder), f"the folder cannot be read ({error.strerror})")
+            yield DecodeError(as_text(folder), f"the folder cannot be read ({error.strerror})")
             continue
         for name in files:
             found = True
             yield os.path.join(folder, name)
         waiting += [os.path.join(folder, name) for name in reversed(folders)]
     if not found:
-        yield BadPicture(
+        yield DecodeError(
             as_text(top),
             "it is a folder without images (files that end in .jpg, .png, .webp, .tif or the like)",
         )
@@ -108,6 +108,6 @@ def _entries(folder: str) -> tuple[list[str], list[str]]:
                 continue
             if entry.is_dir():
                 folders.append(entry.name)
-            elif is_picture_name(entry.name):
+            elif is_image_name(entry.name):
                 files.append(entry.name)
     return sorted(files), sorted(folders)

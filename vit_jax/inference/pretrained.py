@@ -8,11 +8,11 @@ from pathlib import Path
 from vit_jax.errors import UserError
 from vit_jax.inference.classifier import Classifier
 from vit_jax.models import create_model
-from vit_jax.runs import ModelRecord, RunFolder
+from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.weights.adapt import adapt, merge_lora, padding_note
 from vit_jax.weights.class_names import names_of_outputs, read_class_names
 from vit_jax.weights.convert import write_pretrained
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 from vit_jax.weights.resolve import open_weights
 
 RUN = "run"
@@ -49,7 +49,7 @@ def load_pretrained(
     Raises:
         UserError: the file cannot be read, or is not what it is said to be.
     """
-    record, variables = open_weights(source, Asked(origin, heads, file_size), part=part)
+    record, variables = open_weights(source, Hints(origin, heads, file_size), part=part)
     changes = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
     record, variables = change(record, variables, **changes)
     return Classifier.of_record(record, variables)
@@ -59,7 +59,7 @@ def convert(
     source: str | os.PathLike,
     folder: str | os.PathLike,
     to: str = RUN,
-    asked: Asked | None = None,
+    hints: Hints | None = None,
     *,
     part: str | None = None,
     image_size: int | tuple[int, int] | None = None,
@@ -74,7 +74,7 @@ def convert(
         source: as for `load_pretrained`.
         folder: where; it must be empty or not there.
         to: "run", "timm" or "huggingface".
-        asked, part, image_size: as for `load_pretrained`.
+        hints, part, image_size: as for `load_pretrained`.
         class_names: text file with the names of the outputs, one a line.
         background_first: output 0 is for none of them.
 
@@ -86,7 +86,7 @@ def convert(
     """
     if Path(folder).is_dir() and any(Path(folder).iterdir()):  # before weights are fetched
         raise UserError(f"{folder} is not empty; choose another folder to write to")
-    record, variables = open_weights(source, asked, part=part)
+    record, variables = open_weights(source, hints, part=part)
     if record.fields.get("lora_rank"):
         variables = {**variables, "params": merge_lora(variables["params"])}
         record = record.changed({**record.fields, "lora_rank": 0})
@@ -102,7 +102,7 @@ def convert(
             f"{folder} cannot be written: {error.strerror}; choose another folder to write to"
         ) from error
     if to == RUN:
-        run = RunFolder(folder)
+        run = RunDir(folder)
         run.write_variables(variables, record)
         run.write_model(record)
     else:

@@ -38,11 +38,11 @@ def keep_programs() -> None:
     that cannot be written is not used; the results are the same, and the start is slower.
     """
     global _folder
-    asked = os.environ.get(VARIABLE, "")
-    if asked.lower() == "none":
+    hints = os.environ.get(VARIABLE, "")
+    if hints.lower() == "none":
         return
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    folder = Path(asked or os.path.join(cache, "vit_jax")).expanduser().absolute() / "programs"
+    folder = Path(hints or os.path.join(cache, "vit_jax")).expanduser().absolute() / "programs"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if _is_mine(folder):

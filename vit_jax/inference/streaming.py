@@ -15,14 +15,14 @@ from PIL import Image
 from vit_jax.data.images.decoding import Picture
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.paths import as_text
-from vit_jax.errors import BadPicture
+from vit_jax.errors import DecodeError
 from vit_jax.inference.find_images import find_images
 
 MOST_AHEAD = 4  # batches that are read ahead
 READ_AHEAD_BYTES = 2**30  # of preprocessed images, where a batch is large
 _AT_ONCE = 8  # images that a thread reads before the next one is handed to it
 
-Named = tuple[str, Picture | BadPicture]
+Named = tuple[str, Picture | DecodeError]
 
 
 class ReadBatch(NamedTuple):
@@ -35,11 +35,11 @@ class ReadBatch(NamedTuple):
 
     names: list[str]
     images: UInt8[np.ndarray, "batch h w c"]
-    errors: list[BadPicture | None]
+    errors: list[DecodeError | None]
 
 
 def read_batches(
-    pictures: Picture | Iterable[Picture | BadPicture],
+    pictures: Picture | Iterable[Picture | DecodeError],
     preprocess: Preprocessing,
     batch_size: int,
     threads: int | None = None,
@@ -82,19 +82,19 @@ def _threads() -> int:
     return 2 * (cores or 1)
 
 
-def _named(pictures: Picture | Iterable[Picture | BadPicture]) -> Iterator[Named]:
+def _named(pictures: Picture | Iterable[Picture | DecodeError]) -> Iterator[Named]:
     """Yield every image with what messages call it; folders are looked through."""
     for number, picture in enumerate(_each(pictures), start=1):
-        if isinstance(picture, BadPicture):
+        if isinstance(picture, DecodeError):
             yield picture.name, picture
         elif isinstance(picture, str | os.PathLike):
             for path in find_images([picture]):
-                yield (path.name if isinstance(path, BadPicture) else path), path
+                yield (path.name if isinstance(path, DecodeError) else path), path
         else:
             yield f"image {number}", picture
 
 
-def _each(pictures: Picture | Iterable[Picture | BadPicture]) -> Iterable[Picture | BadPicture]:
+def _each(pictures: Picture | Iterable[Picture | DecodeError]) -> Iterable[Picture | DecodeError]:
     if isinstance(pictures, np.ndarray):
         return pictures if pictures.ndim == 4 else [pictures]
     if isinstance(pictures, str | bytes | os.PathLike | Image.Image):
@@ -102,27 +102,27 @@ def _each(pictures: Picture | Iterable[Picture | BadPicture]) -> Iterable[Pictur
     return pictures
 
 
-def _read(part: list[Named], preprocess: Preprocessing) -> list[np.ndarray | BadPicture]:
+def _read(part: list[Named], preprocess: Preprocessing) -> list[np.ndarray | DecodeError]:
     found = []
     for name, picture in part:
-        if isinstance(picture, BadPicture):
+        if isinstance(picture, DecodeError):
             found.append(picture)
             continue
         try:
             found.append(preprocess(preprocess.decode(picture, name=as_text(name))))
-        except BadPicture as error:
+        except DecodeError as error:
             # Without its traceback, which would keep the pixels of its origin.
-            found.append(BadPicture(error.name, error.cause))
+            found.append(DecodeError(error.name, error.cause))
     return found
 
 
 def _batch(
-    names: list[str], found: Iterable[np.ndarray | BadPicture], shape: tuple[int, ...]
+    names: list[str], found: Iterable[np.ndarray | DecodeError], shape: tuple[int, ...]
 ) -> ReadBatch:
     images = np.zeros(shape, np.uint8)
-    errors: list[BadPicture | None] = []
+    errors: list[DecodeError | None] = []
     for place, one in enumerate(found):
-        errors.append(one if isinstance(one, BadPicture) else None)
+        errors.append(one if isinstance(one, DecodeError) else None)
         if errors[-1] is None:
             images[place] = one
     return ReadBatch(names, images, errors)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from jaxtyping import Float32
 
-from vit_jax.data.paths import as_text, picture_extensions, some_of
+from vit_jax.data.paths import as_text, image_extensions, some_of
 from vit_jax.errors import UserError
 
 Row = list[str]
@@ -229,7 +229,7 @@ def _spellings(path: str) -> list[str]:
     """Return a path with its suffix, and without."""
     path = _key(path)
     stem, suffix = os.path.splitext(path)
-    return [path, stem] if suffix.lower() in picture_extensions() else [path]
+    return [path, stem] if suffix.lower() in image_extensions() else [path]
 
 
 def _ends(path: str) -> Iterable[str]:

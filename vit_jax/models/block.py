@@ -12,7 +12,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models.attention.multi_head import Attention
-from vit_jax.models.attention.types import AttentionKind
+from vit_jax.models.attention.types import AttentionType
 from vit_jax.models.fields import Checked
 from vit_jax.models.layers.basic import DropPath, LayerNorm, LayerScale, Mlp
 from vit_jax.models.positions.types import AttentionPositions
@@ -44,7 +44,7 @@ class Block(Checked):
     attention: str = "auto"
     mlp_kind: str = "plain"
     lora_rank: int = 0
-    attention_kind: AttentionKind = AttentionKind()
+    attention_type: AttentionType = AttentionType()
     positions: AttentionPositions = AttentionPositions()
 
     @nn.compact
@@ -69,7 +69,7 @@ class Block(Checked):
             self.dtype,
             self.attention,
             self.lora_rank,
-            self.attention_kind,
+            self.attention_type,
             self.positions,
             name="attn",
         )
@@ -114,7 +114,7 @@ class Block(Checked):
         return self(x, drop_path=drop_path, grid=grid, **asked), None
 
 
-def rematerialised(block: type[Block], remat: str, in_loop: bool) -> type[Block]:
+def remat_block(block: type[Block], remat: str, in_loop: bool) -> type[Block]:
     """The block class, with the activations that the backward pass computes again.
 
     "full" keeps what enters a block. "dots" also keeps the results of products with parameters and
@@ -134,7 +134,7 @@ def rematerialised(block: type[Block], remat: str, in_loop: bool) -> type[Block]
     )
 
 
-def looped(block: type[Block], depth: int) -> type[Block]:
+def scan_blocks(block: type[Block], depth: int) -> type[Block]:
     """The block class as a loop over `depth` layers with parameters and random bits of their own.
 
     Its `step` takes the drop-path rate of every layer.

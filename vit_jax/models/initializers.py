@@ -61,7 +61,7 @@ _zeros = nn.initializers.zeros_init()
 _normal02 = nn.initializers.normal(0.02)
 
 # torch's trunc_normal_(std=0.02) cuts at +-2 in absolute terms, that is at 100 standard deviations,
-# which no float32 draw reaches: it is a normal distribution. (Drawing it through erfinv and
+# which no float32 draw reaches: it is a normal distribution. (DrawFigures it through erfinv and
 # clamping, as torch does, now and then yields a weight of exactly 2; a plain normal never does.)
 _trunc02 = _normal02
 

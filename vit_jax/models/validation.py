@@ -43,7 +43,7 @@ _CHOICES = {
     "pos_resize": tuple(RESIZE_KERNELS),
     "dtype": ("float32", "bfloat16", "float16"),
     "attention": ("auto", *IMPLEMENTATIONS),
-    "attention_kind": ATTENTION_KINDS,
+    "attention_type": ATTENTION_KINDS,
     "remat": ("none", "dots", "full"),
 }
 _COUNTS = (
@@ -122,8 +122,8 @@ def check_fields(model: "ViT") -> None:
         )
     if model.distilled:
         check_distilled(model)
-    if model.attention_kind != "softmax":
-        check_attention_kind(model)
+    if model.attention_type != "softmax":
+        check_attention_type(model)
 
 
 def check_types_and_choices(model: Any) -> None:
@@ -198,24 +198,24 @@ def check_distilled(model: "ViT") -> None:
             )
 
 
-def check_attention_kind(model: "ViT") -> None:
+def check_attention_type(model: "ViT") -> None:
     """Raises ValueError for fields that a kind of attention other than softmax cannot use."""
-    name, kind = type(model).__name__, model.attention_kind
+    name, kind = type(model).__name__, model.attention_type
     kinds = _KINDS_FOR_POSITIONS.get(model.positions, ATTENTION_KINDS)
     if kind not in kinds:
         raise ValueError(
-            f"{name}: positions={model.positions!r} cannot enter attention_kind={kind!r}; it is "
+            f"{name}: positions={model.positions!r} cannot enter attention_type={kind!r}; it is "
             f"one of {', '.join(map(repr, kinds))}, or positions are 'learned'."
         )
     if model.attention not in ("auto", "xla"):
         raise ValueError(
             f"{name}: attention={model.attention!r} is a way to compute softmax attention and has "
-            f"no place in attention_kind={kind!r}; leave attention out."
+            f"no place in attention_type={kind!r}; leave attention out."
         )
     if kind in KINDS_WITHOUT_WEIGHTS and model.attention_dropout:
         raise ValueError(
             f"{name}: attention_dropout={model.attention_dropout} drops weights, and "
-            f"attention_kind={kind!r} never has them; write attention_dropout=0.0, or use "
+            f"attention_type={kind!r} never has them; write attention_dropout=0.0, or use "
             "projection_dropout."
         )
     if kind == "performer":
@@ -267,9 +267,9 @@ def check_image_size(model: "ViT", given: tuple[int, int]) -> None:
     """Raises ValueError for pictures of a size (height, width) that a ViT cannot take."""
     name, built = type(model).__name__, pair(model.image_size)
     check_patches_fit(name, given, pair(model.patch_size))
-    if model.attention_kind == "linformer" and given != built:
+    if model.attention_type == "linformer" and given != built:
         raise ValueError(
-            f"{name}: attention_kind='linformer' has a parameter for every token, so it takes the "
+            f"{name}: attention_type='linformer' has a parameter for every token, so it takes the "
             f"size it was built for only, {built[0]} x {built[1]} pixels (height x width), got "
             f"{given[0]} x {given[1]}; resize the pictures, or build the model with image_size="
             f"{given} and train it."

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
         RESULT,
         TRAIN,
         ModelRecord,
-        RunFolder,
+        RunDir,
         result,
         unnamed_classes,
     )
@@ -24,7 +24,7 @@ __all__ = [
     "RESULT",
     "TRAIN",
     "ModelRecord",
-    "RunFolder",
+    "RunDir",
     "result",
     "unnamed_classes",
 ]

@@ -14,7 +14,7 @@ from pathlib import Path
 import jax
 
 from vit_jax.errors import UserError, writing
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 
 try:
     import fcntl
@@ -26,7 +26,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.
 
 
 @contextlib.contextmanager
-def run_lock(run: RunFolder, warn: Callable[[str], None]) -> Iterator[None]:
+def run_lock(run: RunDir, warn: Callable[[str], None]) -> Iterator[None]:
     """Within its `with` block no other training writes to the run folder, which is made if missing.
 
     Of a training in many processes the first one holds the lock.

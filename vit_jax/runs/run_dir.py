@@ -135,7 +135,7 @@ def unnamed_classes(count: int) -> tuple[str, ...]:
     return tuple(f"class {number}" for number in range(count))
 
 
-class RunFolder:
+class RunDir:
     """The files of one run.
 
     Reading raises UserError with the path where a file is missing or damaged.
@@ -337,7 +337,7 @@ class RunFolder:
             "from its last checkpoint; otherwise the run has to start from the beginning"
         )
 
-    def remains(self) -> list[str]:
+    def leftover_files(self) -> list[str]:
         """Names of what stands where a run keeps its files, apart from its configuration."""
         kept = (
             self.model_file,

@@ -228,7 +228,7 @@ def make_objective(config: ConfigDict, model: nn.Module, source: Source) -> Supe
         model,
         config.objective.label_smoothing,
         config.objective.loss,
-        Mixing(augment.mixup, augment.cutmix, augment.mix_probability, augment.mix_switch),
+        Mixing(augment.mixup, augment.cutmix, augment.mix_probability, augment.cutmix_probability),
         weights,
         source.multi_label,
     )

@@ -1,5 +1,5 @@
 """How parameters are learned. Read `trainer.py`, then `loop.py`."""
 
-from vit_jax.training.trainer import Outcome, fit
+from vit_jax.training.trainer import TrainResult, fit
 
-__all__ = ["Outcome", "fit"]
+__all__ = ["TrainResult", "fit"]

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from vit_jax.data import BadPictures, Preprocessing, eval_batches
+from vit_jax.data import DecodeErrors, Preprocessing, eval_batches
 from vit_jax.errors import UserError
 from vit_jax.evaluation.metrics import MultiLabelPredictions, Predictions
 from vit_jax.training.distributed.sharding import batch_shards, to_devices
@@ -88,7 +88,7 @@ def padded_batches(
     preprocessing: Preprocessing,
     batch_size: int,
     mesh: Mesh,
-    bad: BadPictures | None = None,
+    bad: DecodeErrors | None = None,
     *,
     fast: bool = False,
 ):

@@ -8,12 +8,12 @@ from ml_collections import ConfigDict
 
 from vit_jax.data import Source
 from vit_jax.data.overlap import seen_images, training_record
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 
 
 def records_of(source: str) -> list[dict[str, Any]]:
     """Return what the model of a run folder was trained on; nothing for other weights."""
-    folder = RunFolder(source) if source and Path(source).expanduser().is_dir() else None
+    folder = RunDir(source) if source and Path(source).expanduser().is_dir() else None
     return folder.read_training_images() if folder else []
 
 

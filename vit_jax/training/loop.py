@@ -21,7 +21,7 @@ from vit_jax.data import Source
 from vit_jax.errors import Diverged
 from vit_jax.evaluation.metrics import MultiLabelPredictions, Predictions, nonfinite_warning
 from vit_jax.plugins import NOT_IMPORTABLE
-from vit_jax.runs import EVALUATE, INSIDE, RESULT, TRAIN, RunFolder
+from vit_jax.runs import EVALUATE, INSIDE, RESULT, TRAIN, RunDir
 from vit_jax.tasks.classification import Batch
 from vit_jax.text import counted
 from vit_jax.training import out_of_memory
@@ -35,17 +35,17 @@ from vit_jax.training.logging.reporter import MetricsLog, Reporter
 from vit_jax.training.optim.optimizer import count_branches, format_branches, optimizer_notes
 from vit_jax.training.optim.param_groups import format_groups, parameter_groups
 from vit_jax.training.setup import Experiment
-from vit_jax.training.state import BadSteps, TrainState
+from vit_jax.training.state import NonfiniteSteps, TrainState
 
 if TYPE_CHECKING:
     from vit_jax.training.checkpointing.checkpoints import Checkpoints
 
-Drawing = Callable[
-    [RunFolder, list[dict[str, Any]], Source, Predictions | MultiLabelPredictions], None
+DrawFigures = Callable[
+    [RunDir, list[dict[str, Any]], Source, Predictions | MultiLabelPredictions], None
 ]
 
 
-class Seen(NamedTuple):
+class Observation(NamedTuple):
     """What a look inside the model has found.
 
     numbers: finite ones, by name. warnings: sentences, by the layer that they are about.
@@ -57,8 +57,8 @@ class Seen(NamedTuple):
 
 # Looks at a state and the batch that it is about to learn from, and changes neither. All processes
 # call it alike.
-Watcher = Callable[[int, TrainState, Batch], Seen]
-Watch = Callable[[Experiment], Watcher]
+Observer = Callable[[int, TrainState, Batch], Observation]
+Callback = Callable[[Experiment], Observer]
 
 # Steps between two checks of the bad ones, besides those of the log. A check waits for the one
 # before, so that the batches of twenty steps at most are on the devices.
@@ -71,7 +71,7 @@ class Loop:
     def __init__(
         self,
         experiment: Experiment,
-        run: RunFolder,
+        run: RunDir,
         report: Reporter,
         checkpoints: "Checkpoints",
         log: MetricsLog,
@@ -79,7 +79,7 @@ class Loop:
         stop: processes.SharedFlag,
         step: int,
         state: TrainState,
-        watcher: Watcher | None = None,
+        watcher: Observer | None = None,
     ):
         self.experiment = experiment
         self.run = run
@@ -94,13 +94,13 @@ class Loop:
         self.watcher = watcher
         self.total = experiment.total_steps
         # A run so short that it cannot have that many has diverged when half of it is lost.
-        self.most_bad_steps = min(experiment.config.bad_steps, -(-self.total // 2))
+        self.max_nonfinite_steps = min(experiment.config.bad_steps, -(-self.total // 2))
         self.every = {
             kind: experiment.interval(f"{kind}.every") for kind in ("log", "evaluate", "checkpoint")
         }
         self.look_every = experiment.interval("log.inside") if watcher else 0
         self.eval_step = experiment.eval_step()
-        self._bad_steps: BadSteps | None = None  # at the last check between two log lines
+        self._bad_steps: NonfiniteSteps | None = None  # at the last check between two log lines
 
     def train(self) -> bool:
         """Takes the steps that are left; False if a signal stopped it, after saving."""
@@ -130,7 +130,7 @@ class Loop:
             return False
         return True
 
-    def finish(self, draw: Drawing | None) -> dict[str, Any] | None:
+    def finish(self, draw: DrawFigures | None) -> dict[str, Any] | None:
         """Reports the result on the test data; None if a signal stopped it."""
         self.checkpoints.wait()  # no result without the parameters behind it
         source = self.experiment.test_source
@@ -141,11 +141,11 @@ class Loop:
         self.run.check_held()  # figures would make it anew
         result = self._line(RESULT, split="test", **metrics)
         self._warn_of_nonfinite(metrics, "test")
-        for found in processes.gather(self.experiment.bad_pictures.found):
-            self.experiment.bad_pictures.found.update(found)
-        if unreadable := self.experiment.bad_pictures.summary():
+        for found in processes.gather(self.experiment.decode_errors.found):
+            self.experiment.decode_errors.found.update(found)
+        if unreadable := self.experiment.decode_errors.summary():
             self.report.say(f"warning: {unreadable}")
-            result["unreadable"] = len(self.experiment.bad_pictures.found)
+            result["unreadable"] = len(self.experiment.decode_errors.found)
         if draw is not None:
             self.run.mark_undrawn()
         self._write(result)  # with this line the run counts as finished, whatever figures take
@@ -153,7 +153,7 @@ class Loop:
         self._draw(draw, source, predictions)
         return result
 
-    def draw_missing(self, draw: Drawing | None) -> None:
+    def draw_missing(self, draw: DrawFigures | None) -> None:
         """Draws the figures of a finished run whose process ended before it had drawn them."""
         missing = draw is not None and self.run.lacks_figures()
         if not any(processes.gather(missing)):
@@ -167,7 +167,7 @@ class Loop:
 
     def _draw(
         self,
-        draw: Drawing | None,
+        draw: DrawFigures | None,
         source: Source,
         predictions: Predictions | MultiLabelPredictions,
     ) -> None:
@@ -265,9 +265,9 @@ class Loop:
         """Ends a run that has diverged, before a checkpoint of it pushes out the good ones."""
         self._check(self.state.bad_steps)
 
-    def _check(self, bad_steps: BadSteps) -> None:
+    def _check(self, bad_steps: NonfiniteSteps) -> None:
         bad = jax.device_get(bad_steps)
-        if bad.longest < self.most_bad_steps:
+        if bad.longest < self.max_nonfinite_steps:
             return
         steps = self.run.steps()
         kept = (

@@ -1,6 +1,6 @@
 """A run opened again: its experiment as this machine can run it, and data to run it on.
 
-reopened = reopen("runs/digits")
+reopened = open_run("runs/digits")
 reopened.source("test")
 reopened.experiment.preprocessing
 """
@@ -14,21 +14,21 @@ from ml_collections import ConfigDict
 from vit_jax.config import default_config, differences, restore_config
 from vit_jax.data import Source, TableOptions, list_splits, open_source
 from vit_jax.errors import UserError
-from vit_jax.runs import ModelRecord, RunFolder
+from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.text import tell
 from vit_jax.training.leaks import leak
 from vit_jax.training.setup import Experiment, build, table_options
 
 
 @dataclass(frozen=True)
-class Reopened:
+class OpenedRun:
     """What a run folder stands for.
 
     run: the folder. experiment: as `build` makes it. other: what was asked for of other data than
     the run's own; None: its own are.
     """
 
-    run: RunFolder
+    run: RunDir
     experiment: Experiment
     other: Source | None = None
 
@@ -47,7 +47,7 @@ class Reopened:
         return sources[split]
 
 
-def reopen(path: str | os.PathLike, dataset: str = "", split: str = "test") -> Reopened:
+def open_run(path: str | os.PathLike, dataset: str = "", split: str = "test") -> OpenedRun:
     """Opens a run folder again, on whatever devices there are.
 
     Args:
@@ -58,7 +58,7 @@ def reopen(path: str | os.PathLike, dataset: str = "", split: str = "test") -> R
     Raises:
         UserError: no such run, no data, or classes that cannot be matched.
     """
-    folder = RunFolder(path)
+    folder = RunDir(path)
     record = folder.read_model()
     other = _open_other(folder, record, dataset, split) if dataset else None
     if folder.config_file.exists():
@@ -81,10 +81,10 @@ def reopen(path: str | os.PathLike, dataset: str = "", split: str = "test") -> R
         config, class_names=class_names, split=folder.read_split(), record=record, only=only
     )
     _check_classes(folder, record, config.dataset, experiment.record.class_names)
-    return Reopened(folder, experiment, other)
+    return OpenedRun(folder, experiment, other)
 
 
-def _compare_config(folder: RunFolder, config: ConfigDict) -> None:
+def _compare_config(folder: RunDir, config: ConfigDict) -> None:
     """Says where `config.json` is not the configuration that the run was trained with."""
     saved = folder.read_last_record().get("config")
     if saved is None:
@@ -105,11 +105,11 @@ def open_other(path: str | os.PathLike, dataset: str, split: str) -> Source:
     Raises:
         UserError: no such run or data, or classes that cannot be matched.
     """
-    folder = RunFolder(path)
+    folder = RunDir(path)
     return _open_other(folder, folder.read_model(), dataset, split)
 
 
-def _open_other(folder: RunFolder, record: ModelRecord, dataset: str, split: str) -> Source:
+def _open_other(folder: RunDir, record: ModelRecord, dataset: str, split: str) -> Source:
     names = record.class_names if record.has_names() else None
     source = _other_source(dataset, split, names, _table_options(folder, dataset))
     _check_classes(folder, record, dataset, source.class_names)
@@ -117,7 +117,7 @@ def _open_other(folder: RunFolder, record: ModelRecord, dataset: str, split: str
     return source
 
 
-def _warn_of_leak(folder: RunFolder, source: Source) -> None:
+def _warn_of_leak(folder: RunDir, source: Source) -> None:
     """Says on stderr how many images of a source the model was trained on."""
     if found := leak(source, folder.read_training_images()):
         tell(
@@ -127,7 +127,7 @@ def _warn_of_leak(folder: RunFolder, source: Source) -> None:
 
 
 def _check_classes(
-    folder: RunFolder, record: ModelRecord, dataset: str, found: tuple[str, ...]
+    folder: RunDir, record: ModelRecord, dataset: str, found: tuple[str, ...]
 ) -> None:
     """Raises UserError where the classes of a model without names are not as many as the data's."""
     classes = len(record.class_names)
@@ -139,7 +139,7 @@ def _check_classes(
         )
 
 
-def _table_options(folder: RunFolder, dataset: str) -> TableOptions | None:
+def _table_options(folder: RunDir, dataset: str) -> TableOptions | None:
     """The columns that the run's own table has, for another table in its place."""
     if not folder.config_file.exists():
         return None

@@ -21,7 +21,7 @@ _SIZES = ("width", "depth", "heads", "mlp_width", "patch_size")
 
 
 @dataclass(frozen=True)
-class Start:
+class PretrainedInit:
     """Trained weights that a run begins with.
 
     source: where they come from. record: of the trained model. variables: its parameters, and any
@@ -50,7 +50,7 @@ class Start:
         return dataclasses.replace(adapted, model_state=state)
 
 
-def open_start(source: str) -> Start:
+def load_pretrained_init(source: str) -> PretrainedInit:
     """The weights of `init_from`, by any name that `open_weights` takes.
 
     Raises:
@@ -66,7 +66,7 @@ def open_start(source: str) -> Start:
                 "and begin from the folder"
             )
         raise UserError(f"init_from = {source!r}: {error}{hint}") from error
-    return Start(source, record, variables)
+    return PretrainedInit(source, record, variables)
 
 
 def inherited_fields(config: ConfigDict, record: ModelRecord) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 from vit_jax.config.durations import Clock
 from vit_jax.data import (
     Augment,
-    BadPictures,
+    DecodeErrors,
     Preprocessing,
     Source,
     TableOptions,
@@ -45,7 +45,7 @@ from vit_jax.training.evaluate import Evaluation, evaluate, padded_batches
 from vit_jax.training.optim.optimizer import make_optimizer
 from vit_jax.training.optim.param_groups import trainable_mask
 from vit_jax.training.optim.schedules import make_schedule
-from vit_jax.training.pretrained_init import inherited_fields, open_start
+from vit_jax.training.pretrained_init import inherited_fields, load_pretrained_init
 from vit_jax.training.state import TrainState, random_keys, state_maker, zero_totals
 from vit_jax.training.step import make_eval_step, make_gradient, make_train_step
 from vit_jax.training.teacher import Teacher, answers, open_teacher
@@ -71,7 +71,7 @@ class Experiment:
     optimizer: optax.GradientTransformation
     trainable: Any
     mesh: Mesh
-    bad_pictures: BadPictures
+    decode_errors: DecodeErrors
     teacher: Teacher | None
     notes: tuple[str, ...] = ()  # sentences on what is as nobody may have meant it, to be said once
 
@@ -193,7 +193,7 @@ class Experiment:
             process_count=jax.process_count(),
             balanced=self.config.data.sampling == "balanced",
             repeats=self.config.augment.repeats,
-            bad=self.bad_pictures,
+            bad=self.decode_errors,
             rows=self._kept_answers,
         )
         return on_devices(batches, self.mesh)
@@ -204,7 +204,7 @@ class Experiment:
         longest = max(map(len, (source, *self.sources.values())))
         size = min(size, longest)  # the rest would be padding
         return padded_batches(
-            source, self.preprocessing, size, self.mesh, self.bad_pictures, fast=fast
+            source, self.preprocessing, size, self.mesh, self.decode_errors, fast=fast
         )
 
     def evaluate(
@@ -255,7 +255,7 @@ def build(
     Args:
         config: of `vit_jax.config`.
         class_names: of a model that is trained already; by default those of the data.
-        split: which files its run has in which split (`RunFolder.read_split`).
+        split: which files its run has in which split (`RunDir.read_split`).
         record: of a model that is trained already, in place of the one in `init_from`.
         only: stands for all splits, where nothing is going to be trained.
     """
@@ -270,7 +270,7 @@ def build(
     if only is None:  # else nothing is going to be trained
         config, notes = checks.fit_batch(config, len(train_source))
 
-    start = open_start(config.init_from) if config.init_from and record is None else None
+    start = load_pretrained_init(config.init_from) if config.init_from and record is None else None
     trained = start.record if start else record
     inherited = inherited_fields(config, trained) if trained else {}
     fields = {**inherited, **checks.model_fields(config, train_source)}
@@ -331,7 +331,7 @@ def build(
         optimizer=make_optimizer(config, schedule, params_shapes),
         trainable=trainable_mask(config, params_shapes),
         mesh=mesh,
-        bad_pictures=BadPictures(strict=config.data.strict),
+        decode_errors=DecodeErrors(strict=config.data.strict),
         teacher=teacher,
         notes=tuple(notes),
     )

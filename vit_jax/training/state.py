@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 
 @flax.struct.dataclass
-class BadSteps:
+class NonfiniteSteps:
     """Steps whose loss or gradient was not finite, and which therefore changed nothing.
 
     total: of the whole run. in_row: that came without a good one between, up to now.
@@ -33,16 +33,16 @@ class BadSteps:
     CAUSES = ("nothing", "the loss", "the gradient")
 
     @classmethod
-    def none(cls) -> "BadSteps":
+    def none(cls) -> "NonfiniteSteps":
         """Of a run that begins."""
         return cls(*(jnp.zeros((), jnp.int32) for _ in range(5)))
 
-    def after(self, step: Array, loss: Array, grad_norm: Array) -> "BadSteps":
+    def after(self, step: Array, loss: Array, grad_norm: Array) -> "NonfiniteSteps":
         """With the step of this number, counted from 1, that had this loss and gradient norm."""
         cause = jnp.where(jnp.isfinite(loss), jnp.where(jnp.isfinite(grad_norm), 0, 2), 1)
         bad = cause > 0
         in_row = jnp.where(bad, self.in_row + 1, 0)
-        return BadSteps(
+        return NonfiniteSteps(
             total=self.total + bad,
             in_row=in_row,
             longest=jnp.maximum(self.longest, in_row),
@@ -71,7 +71,7 @@ class TrainState:
     ema_params: Any
     opt_state: Any
     model_state: dict[str, Any]
-    bad_steps: BadSteps
+    bad_steps: NonfiniteSteps
     totals: dict[str, Float[Array, ""]]
 
     @property
@@ -120,7 +120,7 @@ def state_maker(
             ema_params=params if average else None,
             opt_state=optimizer.init(params),
             model_state=variables,
-            bad_steps=BadSteps.none(),
+            bad_steps=NonfiniteSteps.none(),
             totals=zero_totals(metric_names),
         )
 

@@ -15,16 +15,16 @@ from ml_collections import ConfigDict
 from vit_jax.config import flatten
 from vit_jax.data import split_record
 from vit_jax.errors import UserError
-from vit_jax.runs import ModelRecord, RunFolder
+from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.training import leaks, out_of_memory
 from vit_jax.training.checkpointing.claim import claimed
-from vit_jax.training.checkpointing.preemption import StopFlag
+from vit_jax.training.checkpointing.preemption import StopSignal
 from vit_jax.training.checks import check_batch
 from vit_jax.training.distributed import processes
 from vit_jax.training.logging.profiler import Profile, steps_to_profile
 from vit_jax.training.logging.reporter import MetricsLog, Reporter
 from vit_jax.training.logging.wandb import WandbWriter
-from vit_jax.training.loop import Drawing, Loop, Watch, Watcher
+from vit_jax.training.loop import Callback, DrawFigures, Loop, Observer
 from vit_jax.training.setup import Experiment, build
 from vit_jax.training.state import TrainState
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainResult:
     """How a call of `fit` ended.
 
     run: the run folder. step, total_steps: where it stands.
@@ -41,7 +41,7 @@ class Outcome:
     trained: whether this call took any step.
     """
 
-    run: RunFolder
+    run: RunDir
     step: int
     total_steps: int
     result: dict[str, Any] | None
@@ -52,9 +52,9 @@ def fit(
     config: ConfigDict,
     workdir: str | os.PathLike,
     *,
-    draw: Drawing | None = None,
-    watch: Watch | None = None,
-) -> Outcome:
+    draw: DrawFigures | None = None,
+    watch: Callback | None = None,
+) -> TrainResult:
     """Trains what `config` describes in `workdir`, or goes on with what stands there.
 
     Args:
@@ -63,19 +63,19 @@ def fit(
         draw: called at the end with the run folder, the lines of its log, the test data and the
             model's predictions on them.
         watch: makes what looks inside the model while it trains, where `log.inside` says how often,
-            such as `vit_jax.analysis.monitoring.monitor.Watching`.
+            such as `vit_jax.analysis.monitoring.monitor.Monitor`.
 
     Raises:
         UserError: for a mistake in the configuration or a run folder that cannot be used.
         Diverged: when the loss or its gradient is no longer finite.
     """
-    run = RunFolder(workdir)
+    run = RunDir(workdir)
     with contextlib.ExitStack() as held:
         with processes.together():
             if config.log.inside and watch is None:
                 raise UserError(
                     f"log.inside = {config.log.inside!r} needs somebody who looks; write "
-                    "fit(..., watch=vit_jax.analysis.monitoring.monitor.Watching), or leave "
+                    "fit(..., watch=vit_jax.analysis.monitoring.monitor.Monitor), or leave "
                     "log.inside empty"
                 )
             goes_on = config.resume != "never" and run.config_file.exists()
@@ -93,7 +93,7 @@ def fit(
                 experiment.total_steps, experiment.config.batch_size, quiet=not primary
             )
             if primary:
-                experiment.bad_pictures.say = report.say
+                experiment.decode_errors.say = report.say
                 held.enter_context(claimed(run, config, report))
                 if split := split_record(experiment.sources):
                     run.write_split(split)
@@ -117,12 +117,12 @@ def fit(
 
 def _train_or_go_on(
     experiment: Experiment,
-    run: RunFolder,
+    run: RunDir,
     report: Reporter,
     profiled_steps: range,
-    draw: Drawing | None,
-    watcher: Watcher | None,
-) -> Outcome:
+    draw: DrawFigures | None,
+    watcher: Observer | None,
+) -> TrainResult:
     """The part of `fit` that needs the run folder to itself."""
     from vit_jax.training.checkpointing.checkpoints import (
         Checkpoints,  # Orbax takes a second to import
@@ -130,7 +130,7 @@ def _train_or_go_on(
 
     config, primary = experiment.config, processes.is_primary()
     with (
-        StopFlag(lambda signal: report.say(f"{signal}: saving, then stopping")) as flag,
+        StopSignal(lambda signal: report.say(f"{signal}: saving, then stopping")) as flag,
         Checkpoints(run, config.checkpoint.keep, warn=report.say) as checkpoints,
     ):
         with out_of_memory.explained(experiment, out_of_memory.START):
@@ -164,10 +164,10 @@ def _train_or_go_on(
                 loop.draw_missing(draw)
             elif loop.train():
                 result = loop.finish(draw)
-            return Outcome(run, loop.step, loop.total, result, trained=loop.step > step)
+            return TrainResult(run, loop.step, loop.total, result, trained=loop.step > step)
 
 
-def _check_agreement(experiment: Experiment, run: RunFolder) -> None:
+def _check_agreement(experiment: Experiment, run: RunDir) -> None:
     """Makes sure that all processes train the same in the same folder."""
     with processes.together():
         if not run.config_file.exists():
@@ -183,7 +183,7 @@ def _check_agreement(experiment: Experiment, run: RunFolder) -> None:
     )
 
 
-def _split_of(run: RunFolder) -> dict[str, list[str]] | None:
+def _split_of(run: RunDir) -> dict[str, list[str]] | None:
     """The split of a run; None where it has none, or where its checkpoints can do without.
 
     The data are divided again if the file is damaged: whether they are divided as before shows
@@ -198,7 +198,7 @@ def _split_of(run: RunFolder) -> dict[str, list[str]] | None:
         return None
 
 
-def _model_of(run: RunFolder) -> ModelRecord:
+def _model_of(run: RunDir) -> ModelRecord:
     """The record of a run's model, from its last checkpoint where its own file is damaged."""
     try:
         return run.read_model()
@@ -209,7 +209,7 @@ def _model_of(run: RunFolder) -> ModelRecord:
         return ModelRecord.from_json(saved)
 
 
-def _keep_model(experiment: Experiment, run: RunFolder, report: Reporter) -> None:
+def _keep_model(experiment: Experiment, run: RunDir, report: Reporter) -> None:
     """Writes the record of the model, unless a finished run has a good one."""
     if run.result() is not None and run.model_file.exists():
         try:
@@ -222,7 +222,7 @@ def _keep_model(experiment: Experiment, run: RunFolder, report: Reporter) -> Non
 
 
 def _restore_or_begin(
-    experiment: Experiment, run: RunFolder, checkpoints: "Checkpoints"
+    experiment: Experiment, run: RunDir, checkpoints: "Checkpoints"
 ) -> tuple[int, TrainState, dict[str, Any] | None]:
     """Step and state of the last usable checkpoint and its word on the log; or a fresh start."""
     restored = checkpoints.restore(experiment.abstract_state())

@@ -1,6 +1,6 @@
 """From a file of weights to a model with parameters, and back to files of others.
 
-    record, variables = read_pretrained("model.safetensors", Asked(origin="deit", heads=6))
+    record, variables = read_pretrained("model.safetensors", Hints(origin="deit", heads=6))
 
 Read `read_pretrained`: the tensors are read, the ecosystem recognised, the model described, and the
 tensors arranged. Whatever is left over on either side is an error that lists it, but for what the
@@ -24,15 +24,15 @@ from vit_jax.runs import ModelRecord, unnamed_classes
 from vit_jax.text import tell
 from vit_jax.weights.adapt import padding_note, variable_shapes
 from vit_jax.weights.ecosystems import carried, processors
-from vit_jax.weights.formats import MOST_BLOCKS, Asked, Description, Ecosystem
+from vit_jax.weights.formats import MOST_BLOCKS, CheckpointFormat, Hints, ModelSpec
 from vit_jax.weights.io import files
 from vit_jax.weights.mapping import apart, joined, read_params, write_tensors
 from vit_jax.weights.read_checks import check_read
-from vit_jax.weights.recognition import ECOSYSTEMS, find_model
+from vit_jax.weights.recognition import FORMATS, find_model
 
 
 def read_pretrained(
-    source: str | os.PathLike, asked: Asked | None = None, *, part: str | None = None
+    source: str | os.PathLike, hints: Hints | None = None, *, part: str | None = None
 ) -> tuple[ModelRecord, dict[str, Any]]:
     """The record of the model in a file, and its variables as nested dictionaries of float32.
 
@@ -40,7 +40,7 @@ def read_pretrained(
 
     Args:
         source: a file or the folder of one, see `files.read_tensors`.
-        asked: what the file does not say itself, if anything.
+        hints: what the file does not say itself, if anything.
         part: which of several sets of weights in one file, such as "model_ema".
 
     What is peculiar about the file, such as numbers that are NaN, and what in it is no part of the
@@ -58,8 +58,8 @@ def read_pretrained(
     try:
         in_file = tensors
         ecosystem, tensors = find_model(tensors, config)
-        tensors = ecosystem.tidy(tensors)
-        description = ecosystem.describe(tensors, config, asked or Asked())
+        tensors = ecosystem.normalize_names(tensors)
+        description = ecosystem.describe(tensors, config, hints or Hints())
         record = make_record(description, ecosystem.architecture)
         kept = carried.keep(ecosystem.name, config)
         record = dataclasses.replace(record, source_config=kept)
@@ -79,7 +79,7 @@ def read_pretrained(
     return record, apart(reading.params, shapes)
 
 
-def _notes_on_channels(description: Description) -> list[str]:
+def _notes_on_channels(description: ModelSpec) -> list[str]:
     """A sentence where a mean of three colours stands beside a model of other channels."""
     channels, mean = description.fields["in_channels"], description.preprocessing.get("mean", ())
     averaged = for_channels(description.preprocessing, channels)
@@ -93,7 +93,7 @@ def _notes_on_channels(description: Description) -> list[str]:
     ]
 
 
-def make_record(description: Description, architecture: str = "ViT") -> ModelRecord:
+def make_record(description: ModelSpec, architecture: str = "ViT") -> ModelRecord:
     """The record of a described model, by the registered name that it is nearest to."""
     depths = description.fields.get("depths", ())
     if sum(depths) > 2 * MOST_BLOCKS:
@@ -201,7 +201,7 @@ def write_pretrained(
         UserError: the ecosystem is not known, cannot hold such a model, or the disk is full.
     """
     model = record.create_model()
-    writable = [one for one in ECOSYSTEMS if one.config is not None]
+    writable = [one for one in FORMATS if one.config is not None]
     names = list(dict.fromkeys(one.name for one in writable))
     if to not in names:
         raise UserError(
@@ -239,7 +239,7 @@ def write_pretrained(
     return folder
 
 
-def is_of(ecosystem: Ecosystem, model: Any) -> bool:
+def is_of(ecosystem: CheckpointFormat, model: Any) -> bool:
     """Whether an ecosystem is for models of this class."""
     return type(model) is MODELS[ecosystem.architecture].architecture
 

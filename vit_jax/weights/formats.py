@@ -26,7 +26,7 @@ MOST_PIXELS = 8192  # of a side; windows and their masks are laid out for all of
 
 
 @dataclass(frozen=True)
-class Asked:
+class Hints:
     """What the person said about a file, where it does not say it itself; None: nothing.
 
     origin: whose weights, such as "deit". heads: of attention. image_size: (height, width) in
@@ -53,7 +53,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Description:
+class ModelSpec:
     """What a file holds, as far as a model can be made of it.
 
     fields: of the model. preprocessing: as of an `Origin`, and the size of the pictures where it is
@@ -73,16 +73,17 @@ def _as_it_is(tensors: Any, fields: Any = None) -> Any:
 
 
 @dataclass(frozen=True)
-class Ecosystem:
+class CheckpointFormat:
     """One way to name and shape the weights of an architecture.
 
     name: of the library or its authors; there may be several architectures of one name.
-    marks: regular expressions; a file is of this ecosystem if each matches some name.
+    signature: regular expressions; a file is of this ecosystem if each matches some name.
     rows: the table, see `tables`.
     describe: the tensors, the `config.json` beside them if any, and what the person said; raises
         UserError where that is not enough.
     ignored: regular expression of names that are no part of the model, and why.
-    tidy: takes away what differs between files of one ecosystem, such as a prefix of all names.
+    normalize_names: removes what differs between files of one ecosystem, such as a prefix of all
+        names.
     finish: from what `rows` have written and the model's fields to what the ecosystem reads.
     config: our model's fields, preprocessing and class names to the `config.json` that the
         ecosystem reads; None where nothing is written for it.
@@ -93,11 +94,11 @@ class Ecosystem:
     """
 
     name: str
-    marks: tuple[str, ...]
+    signature: tuple[str, ...]
     rows: tuple[Row, ...]
-    describe: Callable[[Tensors, Mapping[str, Any] | None, Asked], Description]
+    describe: Callable[[Tensors, Mapping[str, Any] | None, Hints], ModelSpec]
     ignored: Mapping[str, str] = field(default_factory=dict)
-    tidy: Callable[[Tensors], Tensors] = _as_it_is
+    normalize_names: Callable[[Tensors], Tensors] = _as_it_is
     finish: Callable[[dict[str, np.ndarray], Mapping[str, Any]], dict[str, np.ndarray]] = _as_it_is
     config: Callable[..., dict[str, Any]] | None = None
     preprocessor: Callable[..., dict[str, Any]] | None = None
@@ -106,7 +107,7 @@ class Ecosystem:
 
     def recognises(self, tensors: Tensors) -> bool:
         """Whether the names are those of this ecosystem."""
-        return all(any(re.fullmatch(mark, name) for name in tensors) for mark in self.marks)
+        return all(any(re.fullmatch(mark, name) for name in tensors) for mark in self.signature)
 
     def is_ignored(self, name: str) -> bool:
         """Whether a tensor is known to be no part of the model."""
@@ -235,7 +236,7 @@ def count_blocks(tensors: Tensors, pattern: str) -> int:
 
 
 def position_grid(
-    rows: int, prefix_choices: tuple[int, ...], patch: tuple[int, int], asked: Asked
+    rows: int, prefix_choices: tuple[int, ...], patch: tuple[int, int], hints: Hints
 ) -> tuple[int, tuple[int, int]]:
     """Prefix rows of a position table, and the picture size (height, width) it is made for.
 
@@ -247,13 +248,13 @@ def position_grid(
     Raises:
         UserError: no choice leaves the grid.
     """
-    if asked.image_size is not None:
-        height, width = (side // p for side, p in zip(asked.image_size, patch, strict=True))
+    if hints.image_size is not None:
+        height, width = (side // p for side, p in zip(hints.image_size, patch, strict=True))
         for prefix in prefix_choices:
             if rows == prefix + height * width:
                 return prefix, (height * patch[0], width * patch[1])
         raise UserError(
-            f"a picture of {asked.image_size[0]} x {asked.image_size[1]} pixels has {height} x "
+            f"a picture of {hints.image_size[0]} x {hints.image_size[1]} pixels has {height} x "
             f"{width} patches of {patch[0]} x {patch[1]}, and the position table has {rows} rows "
             f"(with {' or '.join(map(str, prefix_choices))} for other tokens); give the size that "
             "the table was made for"
@@ -268,21 +269,21 @@ def position_grid(
     )
 
 
-def need_heads(asked: Asked, configured: int | None, width: int) -> int:
+def need_heads(hints: Hints, configured: int | None, width: int) -> int:
     """The number of heads, as configured or as the person says.
 
     Raises UserError where nobody says it or it does not divide the width.
     """
-    heads = asked.heads or configured
+    heads = hints.heads or configured
     if heads is None:
         usual = f"; published models of width {width} have {width // 64}" if width % 64 == 0 else ""
         raise UserError(
             f"neither the file nor a config.json beside it says how many heads its attention of "
             f"width {width} has; say it with --heads=NUMBER{usual}"
         )
-    if asked.heads and configured and asked.heads != configured:
+    if hints.heads and configured and hints.heads != configured:
         raise UserError(
-            f"--heads={asked.heads}, and the config.json beside the file says {configured}; leave "
+            f"--heads={hints.heads}, and the config.json beside the file says {configured}; leave "
             "--heads out"
         )
     if width % heads:
@@ -291,7 +292,7 @@ def need_heads(asked: Asked, configured: int | None, width: int) -> int:
 
 
 def choose_origin(
-    asked: Asked,
+    hints: Hints,
     candidates: Mapping[str, Origin],
     found: str | None = None,
     look_alike: str | None = None,
@@ -303,7 +304,7 @@ def choose_origin(
 
     Raises UserError where several fit, with their names and what differs between them.
     """
-    name = asked.origin or found
+    name = hints.origin or found
     if name is None and len(candidates) == 1 and look_alike is None:
         [name] = candidates
     legal = " or ".join(f"--origin={candidate}" for candidate in candidates)

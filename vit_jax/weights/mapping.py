@@ -121,7 +121,7 @@ def read_params(rows: Sequence[Row], tensors: Tensors, shapes: Any) -> Reading:
         if not bad:
             params[path] = row.layout.read([_floats(tensors, name) for name in names], leaf.shape)
     if wrong:
-        raise UserError(f"the tensors do not fit the model: {some(wrong)}")
+        raise UserError(f"the tensors do not fit the model: {summarize(wrong)}")
     left_over = tuple(name for name in tensors if name not in used)
     return Reading(unflatten_dict(params, sep="/"), tuple(missing), left_over)
 
@@ -146,7 +146,7 @@ def write_tensors(rows: Sequence[Row], params: Any) -> dict[str, np.ndarray]:
         for name, array in zip(row.names(path), arrays, strict=True):
             tensors[name] = np.ascontiguousarray(array)
     if homeless:
-        raise UserError(f"there is no place for {some(homeless)} in that layout")
+        raise UserError(f"there is no place for {summarize(homeless)} in that layout")
     return tensors
 
 
@@ -169,7 +169,7 @@ def expected_shapes(row: Row, shape: Shape) -> list[Shape]:
     return [array.shape for array in jax.eval_shape(row.layout.write, leaf)]
 
 
-def some(names: Sequence[str]) -> str:
+def summarize(names: Sequence[str]) -> str:
     """The first few of many, and how many more there are; odd letters are escaped."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     shown = [
@@ -251,7 +251,7 @@ Q_AND_KV_BIAS = Layout(
 )
 
 
-def both(ours: str, theirs: str, kernel: Layout = LINEAR) -> tuple[Row, Row]:
+def linear(ours: str, theirs: str, kernel: Layout = LINEAR) -> tuple[Row, Row]:
     """The rows of a layer with a weight and a bias, as torch names them."""
     return (
         Row(f"{ours}/kernel", f"{theirs}.weight", kernel),
@@ -259,7 +259,7 @@ def both(ours: str, theirs: str, kernel: Layout = LINEAR) -> tuple[Row, Row]:
     )
 
 
-def norm(ours: str, theirs: str) -> tuple[Row, Row]:
+def layer_norm(ours: str, theirs: str) -> tuple[Row, Row]:
     """The rows of a LayerNorm, as torch names its scale and bias."""
     return (
         Row(f"{ours}/scale", f"{theirs}.weight", SAME),

@@ -10,12 +10,12 @@ import numpy as np
 
 from vit_jax.errors import UserError
 from vit_jax.weights import prefixes
-from vit_jax.weights.formats import Ecosystem
-from vit_jax.weights.mapping import Reading, Row, Tensors, some
+from vit_jax.weights.formats import CheckpointFormat
+from vit_jax.weights.mapping import Reading, Row, Tensors, summarize
 
 
 def check_read(
-    ecosystem: Ecosystem, tensors: Tensors, in_file: Tensors, reading: Reading
+    ecosystem: CheckpointFormat, tensors: Tensors, in_file: Tensors, reading: Reading
 ) -> list[str]:
     """Sentences on tensors that are no part of the model, and on numbers that are not finite.
 
@@ -28,8 +28,8 @@ def check_read(
     if reading.missing:
         missing = _missing(ecosystem.rows, reading.missing, tensors)
         raise UserError(
-            f"the file holds no {some([_spelled(name, tensors, in_file) for name in missing])}, "
-            f"which the model has: it is not whole, or no {ecosystem.architecture} as it is here"
+            f"the file holds no {summarize([_spelled(name, tensors, in_file) for name in missing])}"
+            f", which the model has: it is not whole, or no {ecosystem.architecture} as it is here"
         )
     names = {id(array): name for name, array in in_file.items()}
     unknown = [name for name in reading.left_over if not ecosystem.is_ignored(name)]
@@ -37,22 +37,22 @@ def check_read(
     if unknown:
         unknown = [names.get(id(tensors[name]), name) for name in unknown]
         raise UserError(
-            f"the model has no place for {some(unknown)}: it is another architecture, or one "
+            f"the model has no place for {summarize(unknown)}: it is another architecture, or one "
             f"with parts that {ecosystem.architecture} does not have here"
             + prefixes.hint(unknown, in_file)
         )
     notes = list(_ignored(ecosystem, reading.left_over))
     if of_training:
-        notes.append(f"left out: {some(of_training)} (the state of training)")
+        notes.append(f"left out: {summarize(of_training)} (the state of training)")
     used = [name for name in tensors if name not in {*reading.left_over}]
     return notes + list(_not_finite({names.get(id(tensors[n]), n): tensors[n] for n in used}))
 
 
-def _ignored(ecosystem: Ecosystem, names: Sequence[str]) -> Iterator[str]:
+def _ignored(ecosystem: CheckpointFormat, names: Sequence[str]) -> Iterator[str]:
     """A sentence for each kind of tensor that is no part of the model."""
     for pattern, reason in ecosystem.ignored.items():
         if matching := [name for name in names if re.fullmatch(pattern, name)]:
-            yield f"left out: {some(matching)} ({reason})"
+            yield f"left out: {summarize(matching)} ({reason})"
 
 
 def _not_finite(tensors: Tensors) -> Iterator[str]:
@@ -61,8 +61,8 @@ def _not_finite(tensors: Tensors) -> Iterator[str]:
     bad = [f"{name} ({count} of {tensors[name].size})" for name, count in counts.items() if count]
     if bad:
         yield (
-            f"warning: NaN or infinite numbers in {some(bad)}; what the model answers will be no "
-            "numbers either: the training that made the file went wrong, or it is damaged"
+            f"warning: NaN or infinite numbers in {summarize(bad)}; what the model answers will be "
+            "no numbers either: the training that made the file went wrong, or it is damaged"
         )
 
 

@@ -21,24 +21,24 @@ from vit_jax.models.resnet import weights as resnet
 from vit_jax.models.swin import weights as swin
 from vit_jax.models.vit.weights import google, hugging_face, timm, torchvision
 from vit_jax.weights import prefixes
-from vit_jax.weights.formats import Ecosystem
+from vit_jax.weights.formats import CheckpointFormat
 from vit_jax.weights.io.safety import show
-from vit_jax.weights.mapping import Tensors, some
+from vit_jax.weights.mapping import Tensors, summarize
 
 # The first that recognises a file reads it: those with more names than a ViT stand in front.
-ECOSYSTEMS = (
-    *hybrid.ECOSYSTEMS,
-    conv_stem.ECOSYSTEM,
-    timm.ECOSYSTEM,
-    hugging_face.ECOSYSTEM,
-    torchvision.ECOSYSTEM,
-    google.ECOSYSTEM,
-    *resnet.ECOSYSTEMS,
-    *convnext.ECOSYSTEMS,
-    *efficientnet.ECOSYSTEMS,
-    *swin.ECOSYSTEMS,
-    *mixer.ECOSYSTEMS,
-    *pvt.ECOSYSTEMS,
+FORMATS = (
+    *hybrid.FORMATS,
+    conv_stem.FORMAT,
+    timm.FORMAT,
+    hugging_face.FORMAT,
+    torchvision.FORMAT,
+    google.FORMAT,
+    *resnet.FORMATS,
+    *convnext.FORMATS,
+    *efficientnet.FORMATS,
+    *swin.FORMATS,
+    *mixer.FORMATS,
+    *pvt.FORMATS,
 )
 
 _READ = (
@@ -91,7 +91,7 @@ _OTHERS = {
 
 def find_model(
     tensors: Tensors, config: Mapping[str, Any] | None = None
-) -> tuple[Ecosystem, Tensors]:
+) -> tuple[CheckpointFormat, Tensors]:
     """The ecosystem whose names the tensors have, and the tensors without what stands in front.
 
     Args:
@@ -115,17 +115,17 @@ def find_model(
             return ecosystem, level
     if named:
         raise UserError(
-            f"{says}its names ({some(list(tensors))}) are of no architecture that is read here; "
-            f"the nearest that is: {_nearest_read(named)}"
+            f"{says}its names ({summarize(list(tensors))}) are of no architecture that is read "
+            f"here; the nearest that is: {_nearest_read(named)}"
         )
-    known = ", ".join(dict.fromkeys(ecosystem.name for ecosystem in ECOSYSTEMS))
+    known = ", ".join(dict.fromkeys(ecosystem.name for ecosystem in FORMATS))
     raise UserError(
-        f"its names ({some(list(tensors))}) are of no ecosystem that is known here ({known}), and "
-        f"no config.json beside it says what it is; {_READ}"
+        f"its names ({summarize(list(tensors))}) are of no ecosystem that is known here ({known}), "
+        f"and no config.json beside it says what it is; {_READ}"
     )
 
 
-def recognise(tensors: Tensors) -> Ecosystem:
+def recognise(tensors: Tensors) -> CheckpointFormat:
     """The ecosystem whose names the tensors have; see `find_model`."""
     return find_model(tensors)[0]
 
@@ -138,9 +138,9 @@ def is_model(tensors: Tensors) -> bool:
 # ----------------------------------------------------------------------------------------- inside
 
 
-def _ecosystem_of(tensors: Tensors) -> Ecosystem | None:
-    for ecosystem in ECOSYSTEMS:
-        if ecosystem.recognises(ecosystem.tidy(tensors)):
+def _ecosystem_of(tensors: Tensors) -> CheckpointFormat | None:
+    for ecosystem in FORMATS:
+        if ecosystem.recognises(ecosystem.normalize_names(tensors)):
             return ecosystem
     return None
 
@@ -181,7 +181,7 @@ def _check_config(config: Mapping[str, Any]) -> None:
     )
 
 
-def _check_architecture(ecosystem: Ecosystem, config: Mapping[str, Any]) -> None:
+def _check_architecture(ecosystem: CheckpointFormat, config: Mapping[str, Any]) -> None:
     """Raises UserError for an architecture of timm that has the names of another one."""
     name = str(config.get("architecture", ""))
     if ecosystem.others and re.fullmatch(ecosystem.others, name):

@@ -14,7 +14,7 @@ from typing import Any
 
 from vit_jax.errors import UserError, nearest
 from vit_jax.models.registry import model_fields
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class Published:
         return {**model_fields(self.model), **self.fields}["image_size"]
 
     @property
-    def asked(self) -> Asked:
+    def hints(self) -> Hints:
         """What the file does not say itself: nobody has to be asked for it."""
         heads = model_fields(self.model)["heads"]
-        return Asked(self.origin, heads, (self.image_size, self.image_size))
+        return Hints(self.origin, heads, (self.image_size, self.image_size))
 
 
 PUBLISHED: dict[str, Published] = {}

@@ -27,7 +27,7 @@ from vit_jax.errors import UserError
 from vit_jax.inference import load
 from vit_jax.models import DistilledLogits, create_model
 from vit_jax.models.summary.cost import cost
-from vit_jax.runs import ModelRecord, RunFolder, unnamed_classes
+from vit_jax.runs import ModelRecord, RunDir, unnamed_classes
 from vit_jax.tasks.classification import Supervised
 from vit_jax.tasks.mixing import mixup
 from vit_jax.training import fit
@@ -404,7 +404,7 @@ def test_going_on_with_other_parameters_of_the_teacher_is_refused(student, tmp_p
     kept = "".join(line for line in lines if json.loads(line)["step"] <= 3)
     (tmp_path / "student" / "metrics.jsonl").write_text(kept)
     shutil.rmtree(tmp_path / "student" / "checkpoints" / "6")
-    teacher = RunFolder(config.distillation.teacher)
+    teacher = RunDir(config.distillation.teacher)
     shutil.move(teacher.checkpoints / "24", tmp_path / "24")  # the one before it is another
     try:
         with pytest.raises(UserError, match="has other parameters than when .*another --workdir"):
@@ -469,7 +469,7 @@ def test_pictures_with_several_labels_are_refused(overrides, finished_run, tmp_p
 
 def test_a_soft_teacher_has_to_be_one_of_softmax(taught, finished_run, tmp_path):
     record = dataclasses.replace(finished_run.read_model(), activation="sigmoid")
-    folder = RunFolder(tmp_path / "teacher")
+    folder = RunDir(tmp_path / "teacher")
     folder.write_model(record)
     folder.write_variables(finished_run.read_variables()[0])
     changes = {"distillation.teacher": folder.path}
@@ -519,7 +519,7 @@ def test_two_updates_of_the_recipe_of_the_paper_change_every_leaf(tmp_path, monk
     short |= {"model.drop_path": "0", "model.depth": "2"}
     fields = {"image_size": 32, "width": 8, "depth": 1, "heads": 2, "mlp_width": 8}
     model = create_model("ViT-Ti/16", **fields)
-    teacher = RunFolder(tmp_path / "teacher")
+    teacher = RunDir(tmp_path / "teacher")
     teacher.write_model(
         ModelRecord("ViT-Ti/16", fields, Preprocessing((32, 32)), unnamed_classes(1000))
     )

@@ -13,7 +13,7 @@ import pytest
 from tests.folders import ROOT
 from tests.support.comparing import assert_same_run
 from tests.unit.training.logging.test_reporter import tensorboard_scalars
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 
 PHASES = ("start-up", "compilation", "step", "saving", "evaluation")
 # Chance, an average, accumulation and a best checkpoint: all that a resumed run could get wrong.
@@ -82,14 +82,14 @@ def carry_out(kill, process, workdir) -> set[str]:
     last = [phase, *(line for line in rest.splitlines() if line in PHASES)][-1]
     # A checkpoint is written while steps go on; what is not whole has another name. What an earlier
     # kill has left of one is cleared away between start-up and compilation.
-    half_written = list(RunFolder(workdir).checkpoints.glob("*tmp*"))
+    half_written = list(RunDir(workdir).checkpoints.glob("*tmp*"))
     return {last, "saving"} if half_written and last != "start-up" else {last}
 
 
 def assert_each_step_once(workdir):
-    lines = RunFolder(workdir).read_metrics()
+    lines = RunDir(workdir).read_metrics()
     assert set(Counter((line["kind"], line["step"]) for line in lines).values()) == {1}
-    scalars = tensorboard_scalars(RunFolder(workdir).tensorboard)
+    scalars = tensorboard_scalars(RunDir(workdir).tensorboard)
     assert set(Counter((tag, step) for tag, step, _ in scalars).values()) == {1}
     assert {step for _, step, _ in scalars} == {line["step"] for line in lines}
 
@@ -129,7 +129,7 @@ def test_twenty_kills_lose_nothing(start, tmp_path):
     def start_and(kill):
         phases = carry_out(kill, start(killed, 40, **environment), killed)
         hit.update(phases)
-        steps = RunFolder(killed).steps()
+        steps = RunDir(killed).steps()
         print(f"{kill} was in {sorted(phases)}, checkpoints {steps}", flush=True)
 
     for kill in kills:

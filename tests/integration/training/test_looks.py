@@ -12,10 +12,10 @@ from tests.folders import ROOT
 from tests.support.comparing import assert_same_run, metrics_but_timings, whole_state
 from tests.support.processes import on_devices
 from tests.unit.training.logging.test_reporter import tensorboard_scalars
-from vit_jax.analysis.monitoring.monitor import Watching
+from vit_jax.analysis.monitoring.monitor import Monitor
 from vit_jax.errors import UserError
 from vit_jax.training import fit
-from vit_jax.training.loop import Seen
+from vit_jax.training.loop import Observation
 
 
 def watch_with(look):
@@ -24,7 +24,7 @@ def watch_with(look):
 
 
 def numbers(step):
-    return Seen({"rank/blocks_0": float(step)}, {})
+    return Observation({"rank/blocks_0": float(step)}, {})
 
 
 def looks(workdir):
@@ -37,7 +37,7 @@ def looks(workdir):
 def test_a_watched_run_has_the_bits_of_one_that_is_not(tiny_config, tmp_path):
     changes = {"model.mlp_dropout": "0.1", "augment.mixup": "0.5"}
     fit(tiny_config(changes), tmp_path / "alone")
-    fit(tiny_config({**changes, "log.inside": "1"}), tmp_path / "watched", watch=Watching)
+    fit(tiny_config({**changes, "log.inside": "1"}), tmp_path / "watched", watch=Monitor)
     alone, watched = (whole_state(tmp_path / name, 6) for name in ("alone", "watched"))
     assert alone.keys() == watched.keys()
     for path, array in alone.items():
@@ -132,7 +132,7 @@ def test_a_warning_is_said_when_it_begins_and_again_when_it_comes_back(
     ill = {1: ["a"], 2: ["a", "b"], 3: ["a"], 5: ["b"]}
 
     def look(step):
-        return Seen({}, {layer: f"{layer} is ill at {step}" for layer in ill.get(step, ())})
+        return Observation({}, {layer: f"{layer} is ill at {step}" for layer in ill.get(step, ())})
 
     fit(tiny_config({"log.inside": "1"}), tmp_path / "run", watch=watch_with(look))
     said = [line for line in capsys.readouterr().err.splitlines() if "is ill" in line]
@@ -146,7 +146,7 @@ def test_tensorboard_the_figure_and_the_report_have_what_was_seen(tiny_config, t
     from vit_jax.analysis.report.run_report import draw_all
 
     config = tiny_config({"log.inside": "2"})
-    run = fit(config, tmp_path / "run", watch=Watching, draw=draw_all).run
+    run = fit(config, tmp_path / "run", watch=Monitor, draw=draw_all).run
     scalars = tensorboard_scalars(run.tensorboard)
     assert [x[1:] for x in scalars if x[0] == "inside/entropy/blocks_0"] == [
         (line["step"], pytest.approx(line["entropy/blocks_0"], abs=1e-5))
@@ -174,14 +174,14 @@ def test_an_interval_that_is_none_is_told_with_what_is_legal(tiny_config, value)
 SCRIPT = """
 import json, sys
 import jax
-from vit_jax.analysis.monitoring.monitor import Watching
+from vit_jax.analysis.monitoring.monitor import Monitor
 from vit_jax.config import load_config
 from vit_jax.training.setup import build
 
 for mesh in ({"mesh.data": "1"}, {"mesh.data": "2"}, {"mesh.data": "1", "mesh.fsdp": "2"}):
     overrides = [tuple(pair) for pair in json.loads(sys.argv[1])] + list(mesh.items())
     experiment = build(load_config("configs/digits.py", overrides))
-    watcher, state = Watching(experiment), experiment.initial_state()
+    watcher, state = Monitor(experiment), experiment.initial_state()
     print(json.dumps(watcher(0, state, next(experiment.train_batches(0))).numbers))
 """
 

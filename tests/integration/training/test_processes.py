@@ -18,7 +18,7 @@ import pytest
 from tests.folders import ROOT
 from tests.support.processes import on_devices
 from vit_jax.errors import UserError
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 from vit_jax.training.distributed import processes as distributed
 
 PATIENCE = 900  # seconds until a test gives up a process, on a busy machine
@@ -86,7 +86,7 @@ def run_two(start):
 
 def assert_same(workdir, other):
     """The logs of two runs tell the same steps, with the same numbers to rounding."""
-    lines, expected = (RunFolder(folder).read_metrics() for folder in (workdir, other))
+    lines, expected = (RunDir(folder).read_metrics() for folder in (workdir, other))
     assert [(line["kind"], line["step"]) for line in lines] == [
         (line["kind"], line["step"]) for line in expected
     ]
@@ -115,7 +115,7 @@ def test_two_processes_of_four_devices_train_and_count_as_one_of_eight(start, ru
 
     one, two = tmp_path / "one", tmp_path / "two"
     assert_same(two, one)
-    lines = RunFolder(two).read_metrics()
+    lines = RunDir(two).read_metrics()
     assert [line["step"] for line in lines if line["kind"] == "train"] == [1, 2, 3, 4]
     assert lines[-1]["examples"] == 145
     assert lines[-1]["accuracy"] * 145 == pytest.approx(round(lines[-1]["accuracy"] * 145))
@@ -142,11 +142,11 @@ def test_twenty_steps_are_those_of_one_process_however_often_they_end(start, run
     for where, step, stopped in (("step", 8, 9), ("evaluate", 10, 10)):
         codes, outputs = run_two(parts, TWENTY, script=(ended, "SIGTERM", where, str(step)))
         assert codes == [75, 75], outputs
-        assert RunFolder(parts).steps()[-1] == stopped
+        assert RunDir(parts).steps()[-1] == stopped
         assert f"Stopped at step {stopped} of 20" in outputs[0][0]
     codes, outputs = run_two(parts, TWENTY, script=(ended, "SIGKILL", "step", "13"))
     assert codes[0] in (1, -6) and codes[1] == -9, outputs  # an error, or JAX's abort
-    assert RunFolder(parts).steps()[-1] == 10
+    assert RunDir(parts).steps()[-1] == 10
     codes, outputs = run_two(parts, TWENTY)
     assert codes == [0, 0], outputs
     assert_same(parts, tmp_path / "whole")
@@ -168,7 +168,7 @@ def test_processes_that_were_started_differently_do_not_train(run_two, tmp_path)
     assert codes == [2, 2], outputs
     for _, errors in outputs:
         assert "process 1 has seed = 1 and process 0 has 0" in errors
-    assert RunFolder(tmp_path / "run").steps() == []
+    assert RunDir(tmp_path / "run").steps() == []
 
 
 def test_a_process_whose_peers_do_not_come_says_so(start, tmp_path):

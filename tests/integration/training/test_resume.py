@@ -8,7 +8,7 @@ import pytest
 
 from tests.folders import GOLDENS, ROOT
 from tests.support.comparing import assert_same_run, metrics_but_timings, whole_state
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 from vit_jax.startup import STOPPED
 
 LR_OF_THE_FIELD = json.loads((GOLDENS / "training/lr_warmup5_total20.json").read_text())
@@ -48,7 +48,7 @@ def test_thirty_steps_in_two_processes_equal_thirty_in_one(run_process, tmp_path
     assert run_process(whole, THIRTY).returncode == 0
     process = run_process(parts, THIRTY, 13, "SIGTERM", "step+save+exit")
     assert process.returncode == 75, process.stderr
-    assert RunFolder(parts).steps()[-1] == 13
+    assert RunDir(parts).steps()[-1] == 13
     assert "Run the same command again to go on" in process.stdout
     assert "Traceback" not in process.stderr
     assert run_process(parts, THIRTY).returncode == 0
@@ -80,9 +80,9 @@ def test_any_signal_anywhere_loses_nothing(run_process, tmp_path):
         assert process.returncode == code, process.stderr
         assert "Traceback" not in process.stderr
         if saved:
-            assert RunFolder(parts).steps()[-1] == saved
+            assert RunDir(parts).steps()[-1] == saved
     assert_same_run(whole, parts, 30)
-    assert RunFolder(parts).find_step("best") == RunFolder(whole).best_step()
+    assert RunDir(parts).find_step("best") == RunDir(whole).best_step()
 
 
 @pytest.mark.parametrize("signal", ["SIGINT", pytest.param("SIGTERM", marks=pytest.mark.slow)])

@@ -13,12 +13,12 @@ from vit_jax.cli import main
 from vit_jax.config import load_config
 from vit_jax.data import open_source
 from vit_jax.data.overlap import training_record
-from vit_jax.errors import BadPicture, Diverged, UserError
+from vit_jax.errors import DecodeError, Diverged, UserError
 from vit_jax.inference import load
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 from vit_jax.training import fit
 from vit_jax.training.leaks import leaks, records_of_run
-from vit_jax.training.open_run import open_other, reopen
+from vit_jax.training.open_run import open_other, open_run
 from vit_jax.training.setup import _open_sources, build
 
 BRIGHTNESS = {"dark": 20, "día": 120, "明": 230}
@@ -128,7 +128,7 @@ def test_unreadable_pictures_are_named_once_counted_and_replaced(
 def test_strict_makes_an_unreadable_picture_the_end_of_the_run(config, pictures, tmp_path):
     [learned, *_] = build(config()).train_source.files
     (pictures / learned).write_bytes(b"no picture")
-    with pytest.raises(BadPicture, match=learned):
+    with pytest.raises(DecodeError, match=learned):
         fit(config({"data.strict": "true", "duration": "12 steps"}), tmp_path / "run")
 
 
@@ -263,7 +263,7 @@ def test_the_test_images_are_the_same_for_every_seed(config):
 def test_images_that_the_first_weights_were_trained_on_are_told(config, tmp_path, capsys):
     first, changes = tmp_path / "first", {"data.split_seed": "1", "init_from": ""}
     train = build(config()).train_source
-    RunFolder(first).write_training_images([training_record(train)])
+    RunDir(first).write_training_images([training_record(train)])
     test = open_source(train.name, "test", split_seed=1)
     both = len(set(test.files) & set(train.files))
     assert both
@@ -286,5 +286,5 @@ def test_other_data_that_a_run_was_trained_on_are_told_when_it_is_evaluated(
     capsys.readouterr()
     open_other(outcome.run.path, f"folder:{pictures}", "test")
     assert "was trained on 24 of the 30 train images" in capsys.readouterr().err
-    reopen(outcome.run.path).source("test")
+    open_run(outcome.run.path).source("test")
     assert capsys.readouterr().err == ""

@@ -26,7 +26,7 @@ import json, sys
 import jax
 import numpy as np
 from vit_jax.config import load_config
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 from vit_jax.training.checkpointing.checkpoints import Checkpoints
 from vit_jax.training.setup import build
 from vit_jax.training.distributed.sharding import bytes_on_a_device
@@ -57,7 +57,7 @@ for sizes in meshes:
     }
 
 # The last of them, cut along all axes, is saved, and read under every mesh.
-with Checkpoints(RunFolder(folder), keep=3) as checkpoints:
+with Checkpoints(RunDir(folder), keep=3) as checkpoints:
     checkpoints.save(20, state, {"data": {}})
     checkpoints.wait()
     for sizes in meshes:

@@ -17,12 +17,12 @@ from vit_jax.config import restore_config
 from vit_jax.data import Preprocessing
 from vit_jax.errors import Diverged, UserError
 from vit_jax.evaluation.metrics import Predictions
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 from vit_jax.runs.checksums import sealed, unsealed
 from vit_jax.training import fit
 from vit_jax.training.logging.reporter import Reporter
 from vit_jax.training.loop import Loop
-from vit_jax.training.open_run import reopen
+from vit_jax.training.open_run import open_run
 from vit_jax.training.setup import Experiment, build
 from vit_jax.training.state import TrainState
 
@@ -220,7 +220,7 @@ def test_a_full_disk_is_one_sentence_and_the_last_checkpoint_stays(overrides, tm
     assert process.returncode == 2, process.stderr
     assert "could not be written" in process.stderr and "checkpoint 3 is whole" in process.stderr
     assert "Traceback" not in process.stderr
-    assert RunFolder(tmp_path / "run").steps() == [3]
+    assert RunDir(tmp_path / "run").steps() == [3]
 
 
 def test_files_of_nobody_knows_whom_are_not_touched(tiny_config, tmp_path):
@@ -242,7 +242,7 @@ def test_a_run_that_diverges_ends_with_a_sentence_and_keeps_finite_numbers(tiny_
     changes |= {"optimizer.learning_rate": "1e30", "evaluate.every": "20"}
     with pytest.raises(Diverged, match=r"4 steps in a row, up to step 6,.*learning_rate"):
         fit(tiny_config(changes), tmp_path / "run")
-    run = RunFolder(tmp_path / "run")
+    run = RunDir(tmp_path / "run")
     assert run.steps() == [5]  # while it still might have come back
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.read_variables()[0]))
     lines = run.read_metrics()
@@ -320,7 +320,7 @@ def test_figures_that_a_kill_prevented_are_drawn_by_the_same_command(tiny_config
 
     with pytest.raises(Killed):
         fit(tiny_config(), tmp_path / "run", draw=killed)
-    result = RunFolder(tmp_path / "run").result()
+    result = RunDir(tmp_path / "run").result()
     again = fit(tiny_config(), tmp_path / "run", draw=draw)
     assert again.result == result and not again.trained
     assert drawn == [(result, pytest.approx(result["accuracy"]))]
@@ -353,7 +353,7 @@ def test_a_finished_run_gets_its_records_back(tiny_config, tmp_path, capsys):
         assert (run.path / name).read_bytes() == whole[name]
         assert f"{name} cannot be read" in capsys.readouterr().err
     run.config_file.write_bytes(whole["config.json"].replace(b'"seed": 0', b'"seed": 2'))
-    reopen(run.path)
+    open_run(run.path)
     assert "config.json is not what the last checkpoint was saved with (seed: 0 -> 2)" in (
         capsys.readouterr().err
     )
@@ -363,7 +363,7 @@ def test_a_finished_run_gets_its_records_back(tiny_config, tmp_path, capsys):
 
 
 def test_lost_lines_of_the_log_are_told_and_the_best_step_is_known(finished_run, tmp_path, capsys):
-    copy = RunFolder(shutil.copytree(finished_run.path, tmp_path / "copy"))
+    copy = RunDir(shutil.copytree(finished_run.path, tmp_path / "copy"))
     lines = copy.metrics_file.read_text().splitlines(keepends=True)
     copy.metrics_file.write_text("".join(lines[:3]))
     best = finished_run.best_step()
@@ -383,7 +383,7 @@ def test_a_run_folder_that_goes_ends_the_run_with_a_sentence(
     def progress(self, step, wait_for):
         shown(self, step, wait_for)
         if step == 4:
-            while RunFolder(run).steps() != [3]:
+            while RunDir(run).steps() != [3]:
                 time.sleep(0.01)  # its checkpoint is written in the background
             run.rename(tmp_path / "renamed")
             if how == "deleted":
@@ -395,7 +395,7 @@ def test_a_run_folder_that_goes_ends_the_run_with_a_sentence(
             fit(tiny_config({"log.every": "2"}), run)
     assert not run.exists()
     if how == "renamed":
-        assert RunFolder(tmp_path / "renamed").steps() == [3]
+        assert RunDir(tmp_path / "renamed").steps() == [3]
     assert fit(tiny_config({"log.every": "2"}), run).result is not None  # nothing is in the way
 
 

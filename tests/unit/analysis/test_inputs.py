@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vit_jax.analysis.attention.compute import look, relevance
+from vit_jax.analysis.attention.compute import compute_attention, relevance
 from vit_jax.analysis.errors.saliency import (
     Margin,
     input_gradient,
@@ -19,7 +19,7 @@ from vit_jax.errors import UserError
 
 MARGIN = Margin(None, {}, [0])
 FUNCTIONS = {
-    "look": lambda images: look(None, {}, images),
+    "look": lambda images: compute_attention(None, {}, images),
     "relevance": lambda images: relevance(None, {}, images),
     "margin": MARGIN,
     "input_gradient": lambda images: input_gradient(MARGIN, images),

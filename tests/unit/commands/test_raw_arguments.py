@@ -13,7 +13,7 @@ from vit_jax.cli import main
 from vit_jax.commands.app import app
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
-from vit_jax.runs import ModelRecord, RunFolder, checkpoint_files
+from vit_jax.runs import ModelRecord, RunDir, checkpoint_files
 
 FIELDS = {"num_classes": 2, "image_size": 8, "in_channels": 1, "patch_size": 8}
 FIELDS |= {"width": 4, "depth": 1, "heads": 1}
@@ -32,7 +32,7 @@ COMMANDS = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A model that answers the same to all: raw "ant" with 0.75, averaged "bee" with 0.9."""
-    folder = RunFolder(tmp_path_factory.mktemp("runs") / "run")
+    folder = RunDir(tmp_path_factory.mktemp("runs") / "run")
     folder.path.mkdir()
     record = ModelRecord("ViT", FIELDS, Preprocessing((8, 8), 1), ("ant", "bee"))
     folder.write_model(record)
@@ -93,7 +93,7 @@ def test_every_command_reads_the_parameters_asked_for(
         asked.append(raw)
         raise UserError("that is all this test wants to know")
 
-    monkeypatch.setattr(RunFolder, "read_variables", read_variables)
+    monkeypatch.setattr(RunDir, "read_variables", read_variables)
     names = {"data": data, "image": data / "test/ant/2.png", "out": tmp_path / "out"}
     arguments = [argument.format(**names) for argument in COMMANDS[command]]
     assert main([command, str(run.path), *arguments, *options]) == 2

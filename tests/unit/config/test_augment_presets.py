@@ -9,7 +9,7 @@ from vit_jax.config.augment_presets import PRESET_KEYS, PRESETS
 from vit_jax.data import Augment
 
 OF_THE_PIPELINE = {"repeats"}
-OF_THE_STEP = {"mixup", "cutmix", "mix_probability", "mix_switch"}
+OF_THE_STEP = {"mixup", "cutmix", "mix_probability", "cutmix_probability"}
 
 
 def test_every_preset_decides_the_same_keys():
@@ -34,7 +34,7 @@ def test_a_preset_is_legal(preset):
     assert (augment == Augment()) == (preset == "none")
     assert values["repeats"] >= 1 and isinstance(values["repeats"], int)
     assert values["mixup"] >= 0 and values["cutmix"] >= 0
-    assert 0 <= values["mix_probability"] <= 1 and 0 <= values["mix_switch"] <= 1
+    assert 0 <= values["mix_probability"] <= 1 and 0 <= values["cutmix_probability"] <= 1
 
 
 def strengths(preset):
@@ -76,7 +76,7 @@ def test_deit_is_table_9_of_touvron_2021():
         "augment.mixup": 0.8,
         "augment.cutmix": 1.0,
         "augment.mix_probability": 1,
-        "augment.mix_switch": 0.5,
+        "augment.cutmix_probability": 0.5,
     }
     assert PRESETS["deit"] == expected
 

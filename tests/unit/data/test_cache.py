@@ -9,7 +9,7 @@ import pytest
 
 from vit_jax.data import Preprocessing, Source, cache
 from vit_jax.data.images.decoding import AS_IT_IS
-from vit_jax.errors import BadPicture
+from vit_jax.errors import DecodeError
 
 SMALL = Preprocessing((8, 8), channels=1)  # 64 bytes
 
@@ -29,7 +29,7 @@ class Counted:
     def read(self, index, how=AS_IT_IS):
         self.reads += 1
         if index in self.broken:
-            raise BadPicture(f"{index}.png", "it is torn")
+            raise DecodeError(f"{index}.png", "it is torn")
         return {"image": np.full((4, 4, 1), index + how.fast, np.uint8), "label": index}
 
 
@@ -47,20 +47,20 @@ def counting(count, broken=(), in_memory=False):
 
 def test_each_picture_is_computed_when_first_asked_for_and_never_again():
     source = counting(5)
-    pictures = cache.preprocessed(source, SMALL)
+    pictures = cache.cached(source, SMALL)
     assert len(pictures) == 5 and source.examples.reads == 0
     for _ in range(3):
         example = pictures[2]
         np.testing.assert_array_equal(example["image"], np.full((8, 8, 1), 2))
         assert example["label"] == 2
-    cache.preprocessed(source, SMALL)[2]
+    cache.cached(source, SMALL)[2]
     assert source.examples.reads == 1
 
 
 def test_another_size_is_another_picture():
     source = counting(5)
-    cache.preprocessed(source, SMALL)[2]
-    assert cache.preprocessed(source, Preprocessing((2, 6), channels=1))[2]["image"].shape[:2] == (
+    cache.cached(source, SMALL)[2]
+    assert cache.cached(source, Preprocessing((2, 6), channels=1))[2]["image"].shape[:2] == (
         2,
         6,
     )
@@ -68,14 +68,14 @@ def test_another_size_is_another_picture():
 
 def test_what_was_read_fast_for_training_is_not_evaluated():
     source = counting(5)
-    assert cache.preprocessed(source, SMALL, fast=True)[2]["image"].max() == 3
-    assert cache.preprocessed(source, SMALL)[2]["image"].max() == 2
+    assert cache.cached(source, SMALL, fast=True)[2]["image"].max() == 3
+    assert cache.cached(source, SMALL)[2]["image"].max() == 2
 
 
 def test_a_decoded_source_serves_training_and_evaluation_alike():
     source = counting(5, in_memory=True)
-    cache.preprocessed(source, SMALL, fast=True)[2]
-    cache.preprocessed(source, SMALL)[2]
+    cache.cached(source, SMALL, fast=True)[2]
+    cache.cached(source, SMALL)[2]
     assert source.examples.reads == 1
 
 
@@ -83,30 +83,30 @@ def test_a_decoded_source_serves_training_and_evaluation_alike():
 def test_only_what_fits_in_the_memory_of_all_processes_is_kept(processes, room, reads, monkeypatch):
     monkeypatch.setattr(cache, "IN_MEMORY_BYTES", room)  # 5 pictures take 320
     source = counting(5)
-    pictures = cache.preprocessed(source, SMALL, processes=processes)
+    pictures = cache.cached(source, SMALL, processes=processes)
     assert pictures[2]["label"] == pictures[2]["label"]
     assert source.examples.reads == reads
 
 
 def test_an_unreadable_picture_is_tried_once_and_named_every_time():
     source = counting(5, broken=[3])
-    pictures = cache.preprocessed(source, SMALL)
+    pictures = cache.cached(source, SMALL)
     for _ in range(3):
-        with pytest.raises(BadPicture, match=r"3\.png: it is torn"):
+        with pytest.raises(DecodeError, match=r"3\.png: it is torn"):
             pictures[3]
     assert source.examples.reads == 1
     assert pictures[4]["label"] == 4
 
 
 def test_kept_pictures_cannot_be_changed():
-    pictures = cache.preprocessed(counting(5), SMALL)
+    pictures = cache.cached(counting(5), SMALL)
     for _ in range(2):
         with pytest.raises(ValueError, match="read-only"):
             pictures[1]["image"][0] = 9
 
 
 def test_another_process_starts_with_an_empty_store():
-    pictures = cache.preprocessed(counting(200), SMALL)
+    pictures = cache.cached(counting(200), SMALL)
     before = len(pickle.dumps(pictures))
     for index in range(200):
         pictures[index]
@@ -118,7 +118,7 @@ def test_another_process_starts_with_an_empty_store():
 
 def test_a_source_that_is_gone_is_forgotten():
     source = counting(5)
-    cache.preprocessed(source, SMALL)[2]
+    cache.cached(source, SMALL)[2]
     alive = weakref.ref(source)
     del source
     gc.collect()

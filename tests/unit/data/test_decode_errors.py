@@ -2,15 +2,15 @@
 
 import pickle
 
-from vit_jax.data import BadPictures
-from vit_jax.errors import BadPicture
+from vit_jax.data import DecodeErrors
+from vit_jax.errors import DecodeError
 
-TORN, EMPTY = BadPicture("cats/1.jpg", "it is torn"), BadPicture("dogs/2.png", "it is empty")
+TORN, EMPTY = DecodeError("cats/1.jpg", "it is torn"), DecodeError("dogs/2.png", "it is empty")
 
 
 def test_each_picture_is_named_once_with_its_cause():
     said = []
-    bad = BadPictures(say=said.append)
+    bad = DecodeErrors(say=said.append)
     for pictures in ([TORN], [], [EMPTY, TORN], [pickle.loads(pickle.dumps(TORN))]):
         bad.add(pictures)
     assert bad.found == {"cats/1.jpg": "it is torn", "dogs/2.png": "it is empty"}
@@ -19,7 +19,7 @@ def test_each_picture_is_named_once_with_its_cause():
 
 
 def test_the_summary_counts_them():
-    bad = BadPictures(say=lambda sentence: None)
+    bad = DecodeErrors(say=lambda sentence: None)
     assert bad.summary() is None
     bad.add([TORN])
     assert bad.summary().startswith("1 picture could not be read (cats/1.jpg)")
@@ -28,6 +28,6 @@ def test_the_summary_counts_them():
 
 
 def test_nothing_is_silent_by_default(capfd):
-    BadPictures().add([EMPTY])
+    DecodeErrors().add([EMPTY])
     shown = capfd.readouterr()
     assert "dogs/2.png: it is empty" in shown.err and not shown.out

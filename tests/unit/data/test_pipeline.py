@@ -16,7 +16,7 @@ from PIL import Image
 
 from vit_jax.data import (
     Augment,
-    BadPictures,
+    DecodeErrors,
     Preprocessing,
     Source,
     cache,
@@ -27,7 +27,7 @@ from vit_jax.data import (
 )
 from vit_jax.data.images.decoding import AS_IT_IS
 from vit_jax.data.sources import registry
-from vit_jax.errors import BadPicture, UserError
+from vit_jax.errors import DecodeError, UserError
 
 SMALL = Preprocessing((8, 8), channels=1)
 LARGE = Preprocessing((16, 16), channels=1)
@@ -37,7 +37,7 @@ AFFINE = Augment(rotate=15, shift=0.1, scale=0.1, shear=0.1, flip=0.5)
 class Numbered:
     """Example i is a picture of 4 x 4 pixels of level i with label i, and may fail to be read."""
 
-    def __init__(self, count, torn=(), error=BadPicture):
+    def __init__(self, count, torn=(), error=DecodeError):
         self.count, self.torn, self.error = count, torn, error
         self.reads = 0
 
@@ -57,7 +57,7 @@ class Numbered:
         return {"image": np.full((4, 4, 1), index, np.uint8), "label": index}
 
 
-def numbered(count, torn=(), in_memory=False, error=BadPicture):
+def numbered(count, torn=(), in_memory=False, error=DecodeError):
     return source_of(Numbered(count, torn, error), in_memory=in_memory)
 
 
@@ -76,7 +76,7 @@ class Textured(Numbered):
 
 
 def quiet(strict=False):
-    return BadPictures(strict, say=lambda sentence: None)
+    return DecodeErrors(strict, say=lambda sentence: None)
 
 
 def stream(source, preprocess=SMALL, augment=AFFINE, **options):
@@ -299,7 +299,7 @@ def test_another_picture_takes_the_place_of_a_bad_one_and_nothing_else_moves(roo
     options = {"batch_size": 8, "total_steps": 50, "augment": Augment()}
     whole, _ = shown(stream(numbered(40), **options))
     said = []
-    bad = BadPictures(say=said.append)
+    bad = DecodeErrors(say=said.append)
     labels, levels = shown(stream(numbered(40, torn=[3, 17]), bad=bad, **options))
     was_bad = np.isin(whole, [3, 17])
     assert was_bad.sum() == 20  # 10 epochs
@@ -344,7 +344,7 @@ def test_a_source_without_a_good_picture_is_an_error(examples):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_strict_training_ends_at_the_first_bad_picture(workers):
-    with pytest.raises(BadPicture, match=r"cannot read the picture 3\.png: it is torn"):
+    with pytest.raises(DecodeError, match=r"cannot read the picture 3\.png: it is torn"):
         stream(numbered(10, torn=[3]), bad=quiet(strict=True), workers=workers)
 
 
@@ -384,7 +384,7 @@ def test_evaluation_masks_bad_pictures_and_keeps_the_others_in_place(hosts):
 
 
 def test_strict_evaluation_ends_at_the_first_bad_picture():
-    with pytest.raises(BadPicture, match=r"2\.png: it is torn"):
+    with pytest.raises(DecodeError, match=r"2\.png: it is torn"):
         list(eval_batches(numbered(10, torn=[2]), SMALL, batch_size=4, bad=quiet(strict=True)))
 
 

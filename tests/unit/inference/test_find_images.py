@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from vit_jax.errors import BadPicture, UserError
+from vit_jax.errors import DecodeError, UserError
 from vit_jax.inference.find_images import find_images, read_lists
 
 
@@ -31,7 +31,7 @@ def test_a_file_is_taken_whatever_it_is_called_and_whether_or_not_it_is_there(tm
 def test_a_folder_without_images_is_named(tmp_path, inside):
     make(tmp_path, *inside)
     [error] = find_images([tmp_path])
-    assert isinstance(error, BadPicture) and error.name == str(tmp_path)
+    assert isinstance(error, DecodeError) and error.name == str(tmp_path)
     assert "folder without images" in str(error)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 from vit_jax.data.images.preprocess import Preprocessing
-from vit_jax.errors import BadPicture
+from vit_jax.errors import DecodeError
 from vit_jax.inference.streaming import MOST_AHEAD, read_batches
 
 PREPROCESS = Preprocessing((4, 4))
@@ -34,7 +34,7 @@ def test_what_cannot_be_read_keeps_its_place_and_its_name(tmp_path):
     (tmp_path / "text.png").write_text("no image")
     Image.fromarray(grey(7)).save(tmp_path / "good.png")
     names = [str(tmp_path / name) for name in ("gone.png", "good.png", "text.png")]
-    [batch] = read_batches([*names, BadPicture("folder", "empty")], PREPROCESS, 4)
+    [batch] = read_batches([*names, DecodeError("folder", "empty")], PREPROCESS, 4)
     assert batch.names == [*names, "folder"]
     causes = [error and error.cause for error in batch.errors]
     assert causes[0] == "there is no such file" and causes[1] is None

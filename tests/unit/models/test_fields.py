@@ -6,7 +6,7 @@ import pytest
 from vit_jax.models import create_model, model_fields
 from vit_jax.models.attention.cross import CrossAttentionBlock
 from vit_jax.models.attention.multi_head import Attention
-from vit_jax.models.attention.types import AttentionKind
+from vit_jax.models.attention.types import AttentionType
 from vit_jax.models.block import Block
 from vit_jax.models.layers.basic import DropPath, LayerNorm, LayerScale, Mlp
 from vit_jax.models.layers.convolutions import BatchNorm
@@ -93,7 +93,7 @@ def test_what_would_take_all_memory_or_divide_by_zero_is_refused(name, fields, s
         (Block, {"heads": 2, "mlp_width": 8}, {"drop_path": True}),
         (CrossAttentionBlock, {"heads": 2, "mlp_width": 8}, {"qkv_bias": 0}),
         (BatchNorm, {}, {"momentum": "0.1"}),
-        (AttentionKind, {}, {"local_window": True}),
+        (AttentionType, {}, {"local_window": True}),
     ],
 )
 def test_layers_refuse_what_models_refuse(layer, fields, wrong):

@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from tests.unit.runs.test_run_dir import RECORD
 from vit_jax.errors import UserError
-from vit_jax.runs import RunFolder, checkpoint_files
+from vit_jax.runs import RunDir, checkpoint_files
 from vit_jax.runs.checkpoint_files import Damaged, Leaf
 
 VARIABLES = {
@@ -23,7 +23,7 @@ VARIABLES = {
 @pytest.fixture
 def run(tmp_path):
     """A run folder with weights that no training has made."""
-    folder = RunFolder(tmp_path / "run")
+    folder = RunDir(tmp_path / "run")
     folder.write_variables(VARIABLES, RECORD)
     return folder
 
@@ -167,4 +167,4 @@ def test_a_full_disk_is_told_with_the_folder_and_the_room_that_is_needed(tmp_pat
     monkeypatch.setattr(checkpoint_files, "save_args", no_room)
     said = "checkpoints .*No space left.*up to 0.0 MiB are needed and .* MiB are free"
     with pytest.raises(UserError, match=said):
-        RunFolder(tmp_path / "run").write_variables(VARIABLES)
+        RunDir(tmp_path / "run").write_variables(VARIABLES)

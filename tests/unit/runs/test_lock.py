@@ -8,19 +8,19 @@ import sys
 import pytest
 
 from vit_jax.errors import UserError
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 from vit_jax.runs import lock as run_lock
 from vit_jax.runs.lock import run_lock as lock
 from vit_jax.training import fit
 
 
 def test_a_second_training_is_refused_and_told_of_the_first(tiny_config, tmp_path):
-    with lock(RunFolder(tmp_path / "run"), print):
+    with lock(RunDir(tmp_path / "run"), print):
         for resume in ("auto", "never"):
             with pytest.raises(UserError, match=f"another training .*process {os.getpid()} on "):
                 fit(tiny_config({"resume": resume}), tmp_path / "run")
     assert os.listdir(tmp_path) == ["run"] and os.listdir(tmp_path / "run") == ["lock"]
-    with lock(RunFolder(tmp_path / "run"), print):
+    with lock(RunDir(tmp_path / "run"), print):
         pass  # it was given back
 
 
@@ -31,10 +31,10 @@ def test_a_killed_training_leaves_no_lock(tmp_path):
         "fcntl.flock(file, fcntl.LOCK_EX)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(RunFolder(tmp_path).lock_file)])
+    done = subprocess.run([sys.executable, "-c", program, str(RunDir(tmp_path).lock_file)])
     assert done.returncode == -9
-    with lock(RunFolder(tmp_path), print):
-        assert RunFolder(tmp_path).lock_file.read_text().startswith(f"process {os.getpid()} on ")
+    with lock(RunDir(tmp_path), print):
+        assert RunDir(tmp_path).lock_file.read_text().startswith(f"process {os.getpid()} on ")
 
 
 def test_where_there_are_no_locks_training_goes_on_with_a_warning(tmp_path, monkeypatch):
@@ -43,7 +43,7 @@ def test_where_there_are_no_locks_training_goes_on_with_a_warning(tmp_path, monk
 
     monkeypatch.setattr(run_lock.fcntl, "flock", no_locks)
     warnings = []
-    with lock(RunFolder(tmp_path), warnings.append):
+    with lock(RunDir(tmp_path), warnings.append):
         pass
     assert len(warnings) == 1 and "knows no locks (No locks available)" in warnings[0]
 
@@ -52,6 +52,6 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path):
     (tmp_path / "file").touch()
     with (
         pytest.raises(UserError, match="the run folder .*file/run cannot be written"),
-        lock(RunFolder(tmp_path / "file" / "run"), print),
+        lock(RunDir(tmp_path / "file" / "run"), print),
     ):
         pass

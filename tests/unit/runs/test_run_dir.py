@@ -8,7 +8,7 @@ import pytest
 
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
-from vit_jax.runs import ModelRecord, RunFolder, checkpoint_files
+from vit_jax.runs import ModelRecord, RunDir, checkpoint_files
 from vit_jax.runs.checksums import sealed
 
 RECORD = ModelRecord(
@@ -20,7 +20,7 @@ RECORD = ModelRecord(
 
 
 def test_a_model_record_survives_json_with_every_field(tmp_path):
-    run = RunFolder(tmp_path / "run")
+    run = RunDir(tmp_path / "run")
     run.write_model(RECORD)
     assert run.read_model() == RECORD
     model = run.read_model().create_model()
@@ -28,7 +28,7 @@ def test_a_model_record_survives_json_with_every_field(tmp_path):
 
 
 def test_a_record_of_another_format_is_refused(tmp_path):
-    run = RunFolder(tmp_path)
+    run = RunDir(tmp_path)
     run.write_model(RECORD)
     content = json.loads(run.model_file.read_text())
     run.model_file.write_text(json.dumps({**content, "format": 99}))
@@ -37,20 +37,20 @@ def test_a_record_of_another_format_is_refused(tmp_path):
 
 
 def test_a_damaged_record_is_named(tmp_path):
-    run = RunFolder(tmp_path)
+    run = RunDir(tmp_path)
     run.model_file.write_text('{"name": ')
     with pytest.raises(UserError, match="model.json cannot be read"):
         run.read_model()
 
 
 def test_a_near_run_folder_is_suggested(tmp_path):
-    RunFolder(tmp_path / "flowers").write_model(RECORD)
+    RunDir(tmp_path / "flowers").write_model(RECORD)
     with pytest.raises(UserError, match="did you mean .*flowers"):
-        RunFolder(tmp_path / "flower").read_model()
+        RunDir(tmp_path / "flower").read_model()
 
 
 def test_only_complete_checkpoints_count(tmp_path):
-    run = RunFolder(tmp_path)
+    run = RunDir(tmp_path)
     for name in ("5", "7", "9.orbax-checkpoint-tmp", "notes"):
         (run.checkpoints / name).mkdir(parents=True)
     (run.checkpoints / "5" / "state").mkdir()
@@ -60,11 +60,11 @@ def test_only_complete_checkpoints_count(tmp_path):
 
 def test_a_young_run_has_no_checkpoint_and_says_how_to_get_one(tmp_path):
     with pytest.raises(UserError, match="holds no checkpoint yet; train with"):
-        RunFolder(tmp_path).find_step()
+        RunDir(tmp_path).find_step()
 
 
 def test_the_best_is_asked_for_in_vain_without_validation_data(tmp_path):
-    run = RunFolder(tmp_path)
+    run = RunDir(tmp_path)
     (run.checkpoints / "5" / "state").mkdir(parents=True)
     (run.checkpoints / "5" / "_CHECKPOINT_METADATA").touch()
     with pytest.raises(UserError, match="names no validation data"):
@@ -72,7 +72,7 @@ def test_the_best_is_asked_for_in_vain_without_validation_data(tmp_path):
 
 
 def test_the_best_step_is_the_latest_that_was_a_new_best(tmp_path):
-    run = RunFolder(tmp_path)
+    run = RunDir(tmp_path)
     with_checkpoints(run, 3, 6)
     lines = [{"kind": "evaluate", "step": 3, "best": True}, {"kind": "evaluate", "step": 6}]
     run.metrics_file.write_text("\n".join(map(json.dumps, lines)))
@@ -87,7 +87,7 @@ def with_checkpoints(run, *steps):
 
 
 def test_a_new_best_counts_from_when_its_checkpoint_is_whole(tmp_path):
-    run = RunFolder(tmp_path)
+    run = RunDir(tmp_path)
     with_checkpoints(run, 4, 6)
     lines = [{"kind": "evaluate", "step": step, "best": True} for step in (2, 4, 8)]
     run.metrics_file.write_text("\n".join(map(json.dumps, lines)))
@@ -102,7 +102,7 @@ def test_a_new_best_counts_from_when_its_checkpoint_is_whole(tmp_path):
 def test_a_checkpoint_that_is_replaced_while_it_is_read_leads_to_the_new_one(
     tmp_path, monkeypatch, which
 ):
-    run = RunFolder(tmp_path)
+    run = RunDir(tmp_path)
     with_checkpoints(run, 4)
     lines = [{"kind": "evaluate", "step": step, "best": True} for step in (4, 8)]
     run.metrics_file.write_text("\n".join(map(json.dumps, lines)))
@@ -119,7 +119,7 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read_leads_to_the_new_one(
 
 
 def test_a_best_checkpoint_that_is_gone_is_not_replaced_in_silence(tmp_path):
-    run = RunFolder(tmp_path)
+    run = RunDir(tmp_path)
     with_checkpoints(run, 2, 6)
     lines = [{"kind": "evaluate", "step": step, "best": True} for step in (2, 4)]
     run.metrics_file.write_text("\n".join(map(json.dumps, lines)))
@@ -130,7 +130,7 @@ def test_a_best_checkpoint_that_is_gone_is_not_replaced_in_silence(tmp_path):
 
 
 def test_the_last_checkpoint_knows_the_best_that_the_log_has_lost(tmp_path):
-    run = RunFolder(tmp_path)
+    run = RunDir(tmp_path)
     with_checkpoints(run, 2, 6)
     (run.checkpoints / "6" / "record").mkdir()
     content = sealed({"data": {}, "log": {"lines": 3, "crc32": 0, "best": {"step": 2}}})
@@ -139,7 +139,7 @@ def test_the_last_checkpoint_knows_the_best_that_the_log_has_lost(tmp_path):
 
 
 def test_what_a_run_has_not_is_not_offered(tmp_path):
-    run = RunFolder(tmp_path)
+    run = RunDir(tmp_path)
     with_checkpoints(run, 2, 6)
     with pytest.raises(UserError, match="no checkpoint 17; there are 'last' and 2, 6$"):
         run.find_step(17)
@@ -151,7 +151,7 @@ def test_what_a_run_has_not_is_not_offered(tmp_path):
 @pytest.fixture
 def held(tmp_path):
     """A run folder that a training holds."""
-    run = RunFolder(tmp_path / "run")
+    run = RunDir(tmp_path / "run")
     run.write_config({})
     run.lock_file.write_text("process 1")
     run.hold("process 1")
@@ -183,7 +183,7 @@ def test_a_lock_that_somebody_has_cleaned_up_ends_no_training(held):
 
 def test_a_checkpoint_loads_into_a_model_with_the_other_layout_of_blocks(finished_run, tmp_path):
     apart, step = finished_run.read_variables()
-    copy = RunFolder(shutil.copytree(finished_run.path, tmp_path / "copy"))
+    copy = RunDir(shutil.copytree(finished_run.path, tmp_path / "copy"))
     record = copy.read_model()
     scanned = dataclasses.replace(record, fields={**record.fields, "scan_layers": True})
     copy.write_model(scanned)

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from tests.folders import GOLDENS
-from vit_jax.data.sampler import RepeatedOrder, TrainOrder
+from vit_jax.data.sampler import RepeatedSampler, ShuffledSampler
 from vit_jax.tasks.mixing import Mixing, box_mask, cutmix, mix_targets, mixup, random_box
 
 TARGETS = json.loads((GOLDENS / "training/targets.json").read_text())
@@ -80,7 +80,7 @@ def test_no_picture_of_a_batch_is_mixed_with_itself(count):
 @pytest.mark.parametrize("repeats", [2, 3, 4])
 def test_no_picture_is_mixed_with_a_copy_of_itself(repeats):
     """Repeated augmentation puts the copies of a picture next to each other."""
-    order = RepeatedOrder(TrainOrder(examples=100, seed=0), repeats)
+    order = RepeatedSampler(ShuffledSampler(examples=100, seed=0), repeats)
     shown = jnp.array([order[position].example for position in range(24)], jnp.float32)
     mixed, _ = mixup(shown[:, None, None, None], 0.5)
     assert np.all(np.asarray(mixed[:, 0, 0, 0]) != np.asarray(shown))

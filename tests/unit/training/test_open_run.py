@@ -7,8 +7,8 @@ from PIL import Image
 from tests.support.stored import stored, write_files
 from vit_jax.errors import UserError
 from vit_jax.inference import convert
-from vit_jax.training.open_run import reopen
-from vit_jax.weights.formats import Asked
+from vit_jax.training.open_run import open_run
+from vit_jax.weights.formats import Hints
 
 NAMES = ("ant", "bee", "cat", "dog", "eel")  # of the golden file, in its order
 
@@ -17,7 +17,7 @@ NAMES = ("ant", "bee", "cat", "dog", "eel")  # of the golden file, in its order
 def converted(tmp_path):
     case = stored("hf_vit")
     files = write_files(tmp_path / "files", case.tensors, case.config, case.preprocessor)
-    convert(str(files), str(tmp_path / "run"), "run", Asked())
+    convert(str(files), str(tmp_path / "run"), "run", Hints())
     return tmp_path / "run"
 
 
@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_converted_weights_are_evaluated_on_a_folder_that_is_not_divided(converted, folder, split):
-    reopened = reopen(converted, folder, split)
+    reopened = open_run(converted, folder, split)
     source = reopened.source(split)
     assert source.class_names == NAMES
     assert sorted(source[i]["label"] for i in range(len(source))) == [1, 3, 3]
@@ -45,13 +45,13 @@ def test_converted_weights_are_evaluated_on_a_folder_with_val_alone(converted, f
     (tmp_path / "pictures").rename(tmp_path / "val")
     (tmp_path / "pictures").mkdir()
     (tmp_path / "val").rename(tmp_path / "pictures" / "val")
-    source = reopen(converted, folder, "test").source("test")
+    source = open_run(converted, folder, "test").source("test")
     assert source.class_names == NAMES
     assert sorted(source[i]["label"] for i in range(len(source))) == [1, 3, 3]
 
 
 def test_a_run_has_its_own_splits_and_takes_other_data(finished_run, tmp_path):
-    reopened = reopen(finished_run.path)
+    reopened = open_run(finished_run.path)
     assert [len(reopened.source(name)) for name in ("train", "validation", "test")] == [
         *(1150, 287),  # 80 % of 1,437, and the rest
         360,
@@ -62,4 +62,4 @@ def test_a_run_has_its_own_splits_and_takes_other_data(finished_run, tmp_path):
 
 def test_weights_that_were_converted_have_no_data_of_their_own(converted):
     with pytest.raises(UserError, match="was not trained here.*--dataset=DATASET"):
-        reopen(converted)
+        open_run(converted)

@@ -6,7 +6,7 @@ import pytest
 
 from vit_jax.cli import main
 from vit_jax.errors import Diverged, UserError
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 from vit_jax.training import fit
 from vit_jax.training.out_of_memory import (
     EVALUATION,
@@ -182,9 +182,9 @@ def test_a_run_that_runs_out_of_memory_ends_with_the_sentence_and_goes_on_later(
     assert "Digits-ViT-64/4, pictures of 16 x 16, 32 of them on each of 1 device" in said
     assert "--config.batch_size=16" in said and "XLA_PYTHON_CLIENT_PREALLOCATE" in said
     assert "Traceback" not in said
-    assert RunFolder(tmp_path / "run").steps() == [3]  # and it is whole:
+    assert RunDir(tmp_path / "run").steps() == [3]  # and it is whole:
     assert main(command) == 0
-    assert RunFolder(tmp_path / "run").steps() == [3, 6]
+    assert RunDir(tmp_path / "run").steps() == [3, 6]
 
 
 def test_an_evaluation_that_runs_out_of_memory_says_so(tiny_config, tmp_path, monkeypatch):

@@ -14,9 +14,9 @@ from vit_jax.config import load_config
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.inference import convert, load
-from vit_jax.runs import ModelRecord, RunFolder
+from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.training import fit
-from vit_jax.training.pretrained_init import Start, open_start
+from vit_jax.training.pretrained_init import PretrainedInit, load_pretrained_init
 from vit_jax.training.setup import build
 from vit_jax.weights.adapt import parameter_shapes
 
@@ -97,7 +97,7 @@ def test_the_same_classes_in_another_order_are_other_classes():
     record = ModelRecord("ViT", fields, Preprocessing((8, 8)), names)
     model = record.create_model()
     params = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), parameter_shapes(model))
-    start = Start("weights", record, {"params": params})
+    start = PretrainedInit("weights", record, {"params": params})
     assert start.fit(model, names).fresh == ()
     assert start.fit(model, ("bee", "ant", "cat")).fresh == ("head/bias", "head/kernel")
 
@@ -178,7 +178,7 @@ def test_a_preset_that_is_not_there_is_named():
 def test_a_converted_run_is_loaded_evaluated_and_begun_from(config, finished_run, tmp_path):
     record = convert(finished_run.path, tmp_path / "copy")
     assert record == finished_run.read_model()
-    copy = RunFolder(tmp_path / "copy")
+    copy = RunDir(tmp_path / "copy")
     assert copy.steps() == [0]
     one, other = (flat(run.read_variables()[0]["params"]) for run in (finished_run, copy))
     for path, leaf in one.items():
@@ -199,7 +199,7 @@ def test_classes_in_another_unicode_form_keep_the_head(config, finished_run):
         for form in ("NFC", "NFD")
     )
     assert composed != apart
-    start = open_start(str(finished_run.path))
+    start = load_pretrained_init(str(finished_run.path))
     start = dataclasses.replace(start, record=dataclasses.replace(start.record, class_names=apart))
     model = build(config()).model
     assert start.fit(model, composed).fresh == ()

@@ -15,7 +15,7 @@ CHANGES = {
     "augment.mixup": 0.3,
     "augment.cutmix": 0.6,
     "augment.mix_probability": 0.8,
-    "augment.mix_switch": 0.1,
+    "augment.cutmix_probability": 0.1,
     "augment.repeats": 3,
     "data.sampling": "balanced",
     "data.workers": 2,

@@ -14,7 +14,7 @@ import pytest
 from tests.folders import ROOT
 from tests.support.processes import on_devices
 from vit_jax.training.setup import build
-from vit_jax.training.state import BadSteps, TrainState, zero_totals
+from vit_jax.training.state import NonfiniteSteps, TrainState, zero_totals
 from vit_jax.training.step import accumulated_gradient, if_good, make_train_step
 
 # Losses of six steps on some devices; JAX fixes their number when it starts.
@@ -145,7 +145,7 @@ def state_of(optimizer, w=0.0, average=False):
         ema_params=jax.tree.map(jnp.copy, params) if average else None,
         opt_state=optimizer.init(params),
         model_state={},
-        bad_steps=BadSteps.none(),
+        bad_steps=NonfiniteSteps.none(),
         totals=zero_totals(()),
     )
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
-from vit_jax.runs import RunFolder, unnamed_classes
+from vit_jax.runs import RunDir, unnamed_classes
 from vit_jax.tasks.classification import Supervised
 from vit_jax.training.distillation import Distillation
 from vit_jax.training.teacher import Teacher, open_teacher
@@ -20,7 +20,7 @@ RGB = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 DIGITS = tuple("0123456789")
 
 
-class Seen(nn.Module):
+class Observation(nn.Module):
     """A model whose output is its picture."""
 
     @nn.compact
@@ -30,7 +30,9 @@ class Seen(nn.Module):
 
 
 def teacher(its, of_student, model=None, variables=None):
-    return Teacher("a test", model or Seen(), variables or {}, its, of_student, "softmax", "")
+    return Teacher(
+        "a test", model or Observation(), variables or {}, its, of_student, "softmax", ""
+    )
 
 
 def pixels(*shape):
@@ -141,7 +143,7 @@ def test_a_run_folder_is_opened_with_its_own_preprocessing(finished_run):
 
 def changed_run(run, folder, **changes):
     """A folder with the parameters of a run and another record."""
-    changed = RunFolder(folder)
+    changed = RunDir(folder)
     changed.write_model(dataclasses.replace(run.read_model(), **changes))
     changed.write_variables(run.read_variables()[0])
     return str(changed.path)
@@ -175,7 +177,7 @@ def test_equal_parameters_have_one_fingerprint_and_others_another(finished_run, 
     same = open_teacher(changed_run(finished_run, tmp_path / "same"), student, DIGITS)
     variables, _ = finished_run.read_variables()
     variables["params"]["norm"]["bias"] = variables["params"]["norm"]["bias"] + 1e-3
-    other = RunFolder(tmp_path / "other")
+    other = RunDir(tmp_path / "other")
     other.write_model(finished_run.read_model())
     other.write_variables(variables)
     other = open_teacher(str(other.path), student, DIGITS)

@@ -12,7 +12,7 @@ from tests.support.stored import stored, write_files
 from vit_jax.errors import UserError
 from vit_jax.models.registry import model_fields
 from vit_jax.weights.convert import model_name, read_pretrained, write_pretrained
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 from vit_jax.weights.recognition import recognise
 
 TIMM = (
@@ -55,7 +55,7 @@ TOLERANCE = 2e-5  # of the largest number, in float32
 def read(name, folder):
     case = stored(name)
     write_files(folder, case.tensors, case.config, case.preprocessor)
-    return read_pretrained(folder, case.asked)
+    return read_pretrained(folder, case.hints)
 
 
 def assert_agrees(record, variables, expected):
@@ -88,7 +88,7 @@ def test_the_names_that_transformers_has_in_memory_are_read_as_well(name, tmp_pa
     assert set(case.memory) != set(case.tensors)
     _, on_disk = read(name, tmp_path / "disk")
     write_files(tmp_path / "memory", case.memory, case.config)
-    _, in_memory = read_pretrained(tmp_path / "memory", case.asked)
+    _, in_memory = read_pretrained(tmp_path / "memory", case.hints)
     assert_bit_equal(in_memory, on_disk)
 
 
@@ -99,7 +99,7 @@ def test_blocks_in_chunks_are_read_as_well(tmp_path):
         name.replace("blocks.0.", "blocks.0.0.").replace("blocks.1.", "blocks.1.1."): array
         for name, array in case.tensors.items()
     }
-    record, variables = read_pretrained(write_files(tmp_path, chunked), case.asked)
+    record, variables = read_pretrained(write_files(tmp_path, chunked), case.hints)
     assert_agrees(record, variables, case.answers)
 
 
@@ -110,8 +110,8 @@ def test_names_with_and_without_the_models_own_in_front_are_one(name, tmp_path):
     kind = case.config["model_type"]
     heads = ("classifier.",)
     full = {k if k.startswith(heads) else f"{kind}.{k}": array for k, array in bare.items()}
-    _, first = read_pretrained(write_files(tmp_path / "bare", bare, case.config), case.asked)
-    _, second = read_pretrained(write_files(tmp_path / "full", full, case.config), case.asked)
+    _, first = read_pretrained(write_files(tmp_path / "bare", bare, case.config), case.hints)
+    _, second = read_pretrained(write_files(tmp_path / "full", full, case.config), case.hints)
     assert_bit_equal(first, second)
 
 
@@ -239,14 +239,14 @@ def test_a_tensor_of_another_shape_is_named_with_both_shapes(tmp_path):
     folder = write_files(tmp_path, tensors)
     expected = r"blocks\.1\.mlp\.fc1\.weight has shape \(40, 16\) and should have \(48, 16\)"
     with pytest.raises(UserError, match=expected):
-        read_pretrained(folder, stored("deit").asked)
+        read_pretrained(folder, stored("deit").hints)
 
 
 def test_what_is_missing_is_called_as_in_the_file(tmp_path):
     tensors = tensors_of("deit")
     del tensors["blocks.1.norm2.bias"], tensors["norm.weight"]
     with pytest.raises(UserError, match=r"holds no blocks\.1\.norm2\.bias, norm\.weight, which"):
-        read_pretrained(write_files(tmp_path, tensors), stored("deit").asked)
+        read_pretrained(write_files(tmp_path, tensors), stored("deit").hints)
 
 
 def test_what_is_left_over_is_listed(tmp_path):
@@ -255,7 +255,7 @@ def test_what_is_left_over_is_listed(tmp_path):
         "extra": np.zeros(3, np.float32),
     }
     with pytest.raises(UserError, match=r"no place for blocks\.0\.attn\.rope\.freqs, extra"):
-        read_pretrained(write_files(tmp_path, tensors), stored("deit").asked)
+        read_pretrained(write_files(tmp_path, tensors), stored("deit").hints)
 
 
 def test_every_sentence_says_which_file(tmp_path):
@@ -312,7 +312,7 @@ def test_names_that_are_more_or_fewer_than_the_outputs_are_refused(count, tmp_pa
         case = stored(name)
         folder = write_files(tmp_path / name, case.tensors, {**case.config, **change})
         with pytest.raises(UserError, match=f"has 5 outputs, and its config.json {count} names"):
-            read_pretrained(folder, case.asked)
+            read_pretrained(folder, case.hints)
 
 
 # ---------------------------------------------------------------------------------- the record
@@ -348,14 +348,14 @@ def test_an_oblong_table_is_read_with_the_size_it_was_made_for(tmp_path):
     case = stored("deit")
     table = np.random.default_rng(0).normal(size=(1, 197, 16)).astype(np.float32)
     folder = write_files(tmp_path, {**case.tensors, "pos_embed": table})
-    square, _ = read_pretrained(folder, case.asked)
+    square, _ = read_pretrained(folder, case.hints)
     assert square.fields["image_size"] == 56
-    oblong, variables = read_pretrained(folder, Asked("deit", 2, (28, 112)))
+    oblong, variables = read_pretrained(folder, Hints("deit", 2, (28, 112)))
     assert oblong.fields["image_size"] == (28, 112)
     assert oblong.preprocessing.size == (28, 112)
     np.testing.assert_array_equal(variables["params"]["pos_embed"], table)
     with pytest.raises(UserError, match="28 x 108 pixels has 7 x 27 patches of 4 x 4.*197 rows"):
-        read_pretrained(folder, Asked("deit", 2, (28, 108)))
+        read_pretrained(folder, Hints("deit", 2, (28, 108)))
 
 
 @pytest.mark.parametrize("length", [0x80, 0x0280, 0x4B50])
@@ -370,7 +370,7 @@ def test_a_header_as_long_as_the_number_that_other_kinds_begin_with_is_read(leng
     longer = next(n for n in range(length, 2**20, 2**16) if n >= len(header))
     padded = header + b" " * (longer - len(header))
     file.write_bytes(longer.to_bytes(8, "little") + padded + content[header_end:])
-    read_pretrained(folder, case.asked)
+    read_pretrained(folder, case.hints)
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "float16", "float64"])
@@ -380,7 +380,7 @@ def test_numbers_of_other_precision_become_float32(kind, tmp_path):
     dtype = np.dtype(ml_dtypes.bfloat16 if kind == "bfloat16" else kind)
     case = stored("deit")
     folder = write_files(tmp_path, {name: x.astype(dtype) for name, x in case.tensors.items()})
-    _, variables = read_pretrained(folder, case.asked)
+    _, variables = read_pretrained(folder, case.hints)
     params = variables["params"]
     expected = case.tensors["norm.weight"].astype(dtype).astype(np.float32)
     assert params["norm"]["scale"].dtype == np.float32

@@ -5,7 +5,7 @@ import pytest
 
 from vit_jax.errors import UserError
 from vit_jax.weights.formats import (
-    Asked,
+    Hints,
     Origin,
     all_zero,
     axes_of,
@@ -48,61 +48,61 @@ def test_a_gap_in_the_numbers_is_a_part_of_a_model():
     ],
 )
 def test_the_grid_of_a_position_table(rows, choices, size, expected):
-    assert position_grid(rows, choices, (16, 16), Asked(image_size=size)) == expected
+    assert position_grid(rows, choices, (16, 16), Hints(image_size=size)) == expected
 
 
 def test_oblong_patches_have_a_grid_too():
-    assert position_grid(16, (0,), (8, 4), Asked()) == (0, (32, 16))
-    assert position_grid(12, (0,), (8, 4), Asked(image_size=(16, 24))) == (0, (16, 24))
+    assert position_grid(16, (0,), (8, 4), Hints()) == (0, (32, 16))
+    assert position_grid(12, (0,), (8, 4), Hints(image_size=(16, 24))) == (0, (16, 24))
 
 
 def test_a_table_that_is_no_square_is_asked_for():
     with pytest.raises(UserError, match="190 rows.*--file-size=HEIGHTxWIDTH"):
-        position_grid(190, (1, 0), (16, 16), Asked())
+        position_grid(190, (1, 0), (16, 16), Hints())
 
 
 @pytest.mark.parametrize("rows", [0, 1])
 def test_a_table_without_patches_is_no_table(rows):
     with pytest.raises(UserError, match=f"{rows} rows"):
-        position_grid(rows, (1,), (16, 16), Asked())
+        position_grid(rows, (1,), (16, 16), Hints())
 
 
 def test_a_size_that_does_not_fit_the_table_is_refused_with_all_numbers():
     with pytest.raises(UserError, match="384 x 384 pixels has 24 x 24 patches of 16 x 16.*197"):
-        position_grid(197, (1, 0), (16, 16), Asked(image_size=(384, 384)))
+        position_grid(197, (1, 0), (16, 16), Hints(image_size=(384, 384)))
 
 
 def test_heads_are_asked_for_where_nobody_says_them():
     with pytest.raises(UserError, match=r"width 384 has; say it with --heads=NUMBER; .* have 6"):
-        need_heads(Asked(), None, 384)
+        need_heads(Hints(), None, 384)
     with pytest.raises(UserError, match=r"--heads=NUMBER$"):
-        need_heads(Asked(), None, 100)
+        need_heads(Hints(), None, 100)
 
 
 def test_heads_that_the_person_and_the_configuration_say_must_be_equal():
-    assert need_heads(Asked(heads=6), None, 384) == 6
-    assert need_heads(Asked(), 12, 384) == 12
-    assert need_heads(Asked(heads=6), 6, 384) == 6
+    assert need_heads(Hints(heads=6), None, 384) == 6
+    assert need_heads(Hints(), 12, 384) == 12
+    assert need_heads(Hints(heads=6), 6, 384) == 6
     with pytest.raises(UserError, match="--heads=6, and the config.json beside the file says 12"):
-        need_heads(Asked(heads=6), 12, 384)
+        need_heads(Hints(heads=6), 12, 384)
 
 
 def test_heads_that_do_not_divide_the_width_are_refused():
     with pytest.raises(UserError, match="7 heads do not divide the width 384"):
-        need_heads(Asked(heads=7), None, 384)
+        need_heads(Hints(heads=7), None, 384)
 
 
 def test_an_origin_is_asked_for_where_several_fit():
     with pytest.raises(UserError, match="--origin=deit or --origin=mae"):
-        choose_origin(Asked(), ORIGINS)
-    assert choose_origin(Asked(origin="mae"), ORIGINS)[0] == "mae"
-    assert choose_origin(Asked(), ORIGINS, "deit")[0] == "deit"
-    assert choose_origin(Asked(), {"mae": ORIGINS["mae"]})[0] == "mae"
+        choose_origin(Hints(), ORIGINS)
+    assert choose_origin(Hints(origin="mae"), ORIGINS)[0] == "mae"
+    assert choose_origin(Hints(), ORIGINS, "deit")[0] == "deit"
+    assert choose_origin(Hints(), {"mae": ORIGINS["mae"]})[0] == "mae"
 
 
 def test_an_origin_that_does_not_fit_is_refused_with_those_that_do():
     with pytest.raises(UserError, match="--origin=dino does not fit this file; .* deit or mae"):
-        choose_origin(Asked(origin="dino"), ORIGINS)
+        choose_origin(Hints(origin="dino"), ORIGINS)
 
 
 def test_axes_are_checked_before_a_shape_is_believed():

@@ -18,12 +18,12 @@ from vit_jax.weights.mapping import (
     SPLIT_QKV_KERNEL,
     Row,
     apart,
-    both,
     expected_shapes,
     joined,
-    norm,
+    layer_norm,
+    linear,
     read_params,
-    some,
+    summarize,
     write_tensors,
 )
 
@@ -147,11 +147,11 @@ def test_running_statistics_are_read_and_written_beside_the_parameters():
 
 
 def test_a_layer_is_two_rows_and_a_norm_too():
-    assert [(row.ours, row.theirs) for row in both("a", "b")] == [
+    assert [(row.ours, row.theirs) for row in linear("a", "b")] == [
         ("a/kernel", "b.weight"),
         ("a/bias", "b.bias"),
     ]
-    assert [(row.ours, row.theirs) for row in norm("a", "b")] == [
+    assert [(row.ours, row.theirs) for row in layer_norm("a", "b")] == [
         ("a/scale", "b.weight"),
         ("a/bias", "b.bias"),
     ]
@@ -207,5 +207,5 @@ def test_parameters_that_a_library_has_no_name_for_are_listed():
 
 
 def test_of_many_names_five_are_shown_and_the_others_counted():
-    assert some(list("abc")) == "a, b, c"
-    assert some(list("abcdefgh")) == "a, b, c, d, e and 3 more"
+    assert summarize(list("abc")) == "a, b, c"
+    assert summarize(list("abcdefgh")) == "a, b, c, d, e and 3 more"

@@ -27,7 +27,7 @@ def test_a_missing_tensor_is_called_as_the_others_of_the_file(case, prefix, miss
     assert tensors.pop(prefix + missing).size
     folder = write_files(tmp_path, tensors, case.config)
     with pytest.raises(UserError) as refused:
-        read_pretrained(folder, case.asked)
+        read_pretrained(folder, case.hints)
     assert f"holds no {prefix}{missing}, which the model has" in str(refused.value)
 
 

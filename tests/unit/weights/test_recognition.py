@@ -7,7 +7,7 @@ from tests.support.stored import stored
 from vit_jax.errors import UserError
 from vit_jax.models.vit.weights import timm
 from vit_jax.weights.convert import make_record
-from vit_jax.weights.formats import Asked, Description
+from vit_jax.weights.formats import Hints, ModelSpec
 from vit_jax.weights.recognition import find_model
 
 VIT = stored("timm_vit").tensors
@@ -104,10 +104,10 @@ def test_a_stack_or_an_image_that_no_model_has_is_refused_before_it_is_built():
     case = stored("timm_vit")
     deep = case.tensors | {f"blocks.{i}.norm1.weight": ONE for i in range(300)}
     with pytest.raises(UserError, match="holds 300 blocks in a row; at most 256"):
-        timm.describe(deep, case.config, Asked())
+        timm.describe(deep, case.config, Hints())
     wide = {**case.config, "model_args": {"img_size": 10**6}}
     with pytest.raises(UserError, match="img_size = 1000000; sides of at most 8192 pixels"):
-        timm.describe(case.tensors, wide, Asked())
+        timm.describe(case.tensors, wide, Hints())
     fields = {"depths": (200, 200, 200), "image_size": 32, "in_channels": 3, "num_classes": 2}
     with pytest.raises(UserError, match="holds 600 blocks in 3 stages"):
-        make_record(Description(fields, {}, "timm"), "ConvNeXt")
+        make_record(ModelSpec(fields, {}, "timm"), "ConvNeXt")

@@ -121,10 +121,10 @@ def test_addresses_are_public_ones_and_each_stands_once():
 
 
 def test_what_a_file_does_not_say_is_known_of_a_published_one():
-    asked = get_published("DINOv2-g/14-reg.lvd142m").asked
-    assert (asked.origin, asked.heads, asked.image_size) == ("dinov2", 24, (518, 518))
-    asked = get_published("ViT-S/16.plain-in1k-90ep").asked  # its positions are in no file
-    assert (asked.origin, asked.heads, asked.image_size) == ("big_vision", 6, (224, 224))
+    hints = get_published("DINOv2-g/14-reg.lvd142m").hints
+    assert (hints.origin, hints.heads, hints.image_size) == ("dinov2", 24, (518, 518))
+    hints = get_published("ViT-S/16.plain-in1k-90ep").hints  # its positions are in no file
+    assert (hints.origin, hints.heads, hints.image_size) == ("big_vision", 6, (224, 224))
     assert get_published("DeiT-B/16.in1k-384").image_size == 384
 
 

@@ -12,7 +12,8 @@ What is notable here:
   distillation token, registers, then patches in raster order.
 - The layers of a pyramid (Swin, PVT) differ in maps, patches and keys, so each `Layer` knows its
   own. Layers are counted through all stages.
-- Everything but `look` and `relevance` is arithmetic on arrays, and takes weights of any origin.
+- Everything but `compute_attention` and `relevance` is arithmetic on arrays, and takes weights of
+  any origin.
 """
 
 import functools
@@ -48,11 +49,11 @@ from vit_jax.models.validation import pair
 __all__ = [
     "Attention",
     "Layer",
+    "compute_attention",
     "entropy",
     "head_similarity",
-    "look",
     "mean_distance",
-    "over_picture",
+    "over_image",
     "relevance",
     "rollout",
     "upsample",
@@ -152,7 +153,7 @@ class Attention:
         return values.pop()
 
 
-def look(
+def compute_attention(
     model: nn.Module,
     variables: Mapping[str, Any],
     images: Float[Array, "batch height width channels"],
@@ -248,7 +249,7 @@ def relevance(
         classes: one for each picture; None: the class that the model finds most probable.
 
     Raises:
-        UserError: as `look`; the model is a pyramid, or has no classes.
+        UserError: as `compute_attention`; the model is a pyramid, or has no classes.
     """
     if isinstance(model, Swin | PVT):
         raise UserError(
@@ -257,7 +258,7 @@ def relevance(
             "input_gradient of vit_jax.analysis.errors.saliency shows what decides in any "
             "classifier"
         )
-    seen = look(model, variables, images)
+    seen = compute_attention(model, variables, images)
     if model.num_classes == 0 or seen.logits.ndim != 2:
         raise UserError(
             "relevance is of the logit of a class for a picture, and this model gives none"
@@ -309,7 +310,7 @@ def upsample(
     return np.asarray(jax.image.resize(jnp.asarray(maps), (len(maps), *size), "linear"))
 
 
-def over_picture(
+def over_image(
     maps: Float[np.ndarray, "batch height width"], layer: Layer, size: Sides
 ) -> Float[np.ndarray, "batch pixel_height pixel_width"]:
     """Maps on the grid of a layer's keys, enlarged to pictures of a size in pixels.
@@ -339,7 +340,7 @@ def layer_geometry(model: nn.Module, size: Sides) -> dict[str, dict[str, Any]]:
     patch = pair(model.patch_size)
     grid = (size[0] // patch[0], size[1] // patch[1])
     fields = {"grid": grid, "prefix": model.prefix, "patch_size": patch}
-    if getattr(model, "attention_kind", "") == "local":
+    if getattr(model, "attention_type", "") == "local":
         fields["visible"] = visible_tokens(grid, model.prefix, model.local_window)
     return {f"blocks_{i}": fields for i in range(model.depth)}
 

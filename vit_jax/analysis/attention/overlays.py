@@ -17,13 +17,13 @@ from matplotlib.patches import Rectangle
 from vit_jax.analysis.attention.compute import (
     Attention,
     Layer,
-    look,
-    over_picture,
+    compute_attention,
+    over_image,
     relevance,
     rollout,
 )
 from vit_jax.analysis.attention.layers import Query
-from vit_jax.analysis.figures import short_name, show_picture
+from vit_jax.analysis.figures import short_name, show_image
 from vit_jax.data.images.decoding import Picture
 from vit_jax.errors import UserError, nearest
 from vit_jax.inference import Classifier
@@ -77,7 +77,7 @@ def draw_attention(
         [classifier.preprocessing(classifier.preprocessing.decode(one)) for one in pictures]
     )
     images = np.asarray(classifier.preprocessing.normalize(seen_by_model))
-    seen = look(classifier.model, classifier.variables, images)
+    seen = compute_attention(classifier.model, classifier.variables, images)
     maps = _maps(classifier, seen, images, layer, head, query)
     guesses = _guesses(classifier, pictures)
 
@@ -121,7 +121,7 @@ def _draw_picture(
     grey = image.mean(axis=-1, keepdims=True)  # the colours are the map's
     for panel, (title, one) in zip(panels[2:], by_title.items(), strict=False):
         _show(panel, grey, f"{title}\n{maps.asked}")
-        large = over_picture(one[None], layer, image.shape[:2])[0]
+        large = over_image(one[None], layer, image.shape[:2])[0]
         bound = np.abs(one).max() if signed else None
         low = -bound if signed else 0
         panel.imshow(large, cmap="RdBu_r" if signed else "inferno", alpha=0.6, vmin=low, vmax=bound)
@@ -223,7 +223,7 @@ def _guesses(classifier: Classifier, pictures: list[Picture]) -> list[str]:
 
 def _show(panel: Axes, image: np.ndarray, title: str) -> None:
     """A picture `(height, width, channels)` of values from 0 to 255; grey if it has one channel."""
-    show_picture(panel, image, limits=(0, 255))
+    show_image(panel, image, limits=(0, 255))
     _title(panel, title)
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vit_jax.analysis.attention.compute import Attention, look
+from vit_jax.analysis.attention.compute import Attention, compute_attention
 from vit_jax.data.images.decoding import Picture
 from vit_jax.errors import UserError
 from vit_jax.inference import Classifier
@@ -75,7 +75,7 @@ def look_in_turn(
             for one in pictures[start : start + batch_size]
         ]
         images = np.asarray(classifier.preprocessing.normalize(np.stack(few)))
-        yield look(classifier.model, classifier.variables, images)
+        yield compute_attention(classifier.model, classifier.variables, images)
 
 
 def draw_distances(seen: Attention | Iterable[Attention]) -> Figure:

@@ -23,7 +23,7 @@ from vit_jax.analysis.representations.features import real_rows, sample
 from vit_jax.data import Source
 from vit_jax.evaluation.metrics import read_predictions
 from vit_jax.inference import Classifier
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 from vit_jax.text import counted, to_json
 
 _FILE = "temperature.json"
@@ -40,7 +40,7 @@ class FittedTemperature(NamedTuple):
 
 
 def fit_to_run(
-    run: RunFolder, classifier: Classifier, source: Source, split: str
+    run: RunDir, classifier: Classifier, source: Source, split: str
 ) -> FittedTemperature | None:
     """Fit a temperature to images of a source and keep it for the report.
 
@@ -77,7 +77,7 @@ def fit_to_run(
     return FittedTemperature(temperature, split, len(labels))
 
 
-def read_temperature(run: RunFolder) -> FittedTemperature | None:
+def read_temperature(run: RunDir) -> FittedTemperature | None:
     """Return what `fit_to_run` has kept; None where it has not."""
     try:
         kept = json.loads((run.figures / _FILE).read_text(encoding="utf-8"))
@@ -87,7 +87,7 @@ def read_temperature(run: RunFolder) -> FittedTemperature | None:
         return None
 
 
-def calibration_parts(run: RunFolder, config: dict[str, Any]) -> Iterator[str]:
+def calibration_parts(run: RunDir, config: dict[str, Any]) -> Iterator[str]:
     """Reliability curve and calibration errors, of the predictions that are kept."""
     path = run.figures / "predictions.csv"
     if not path.exists() or not (run.figures / "calibration.png").exists():
@@ -168,7 +168,7 @@ def _largest_gap(found: Reliability) -> tuple[str, str]:
     return percent(gap.error), f"{where}; {among}"
 
 
-def _fitted(run: RunFolder) -> tuple[str, str]:
+def _fitted(run: RunDir) -> tuple[str, str]:
     fitted = read_temperature(run)
     if fitted is None:
         return "-", "not fitted: python -m vit_jax report RUN does it, where some answers are wrong"

@@ -1,8 +1,8 @@
 """Whether classes with few training pictures are found less often than those with many.
 
-sizes = class_sizes(rows, training_pictures(source.labels, classes))
+sizes = long_tail(rows, training_images(source.labels, classes))
 shot_groups(sizes)       # many, medium and few, as in Liu et al. 2019
-draw_class_sizes(sizes)
+draw_long_tail(sizes)
 """
 
 from collections.abc import Sequence
@@ -59,19 +59,19 @@ class ShotGroup(NamedTuple):
     recall: float
 
 
-def training_pictures(labels: Labels, classes: int) -> Int[np.ndarray, " classes"]:
+def training_images(labels: Labels, classes: int) -> Int[np.ndarray, " classes"]:
     """How many pictures show each class; one with several labels counts for each of them."""
     if labels.ndim == 2:
         return labels.sum(axis=0, dtype=np.int64)
     return np.bincount(labels, minlength=classes)
 
 
-def class_sizes(rows: Sequence[ClassRow], training: Int[np.ndarray, " classes"]) -> list[ClassSize]:
+def long_tail(rows: Sequence[ClassRow], training: Int[np.ndarray, " classes"]) -> list[ClassSize]:
     """Recall of every class that has test pictures, beside its number of training pictures.
 
     Args:
         rows: of `Predictions.per_class`.
-        training: of `training_pictures`.
+        training: of `training_images`.
     """
     return [
         ClassSize(
@@ -104,13 +104,13 @@ def is_balanced(sizes: Sequence[ClassSize]) -> bool:
     return max(counts) <= _BALANCED * min(counts)
 
 
-def write_class_sizes(sizes: Sequence[ClassSize], path: Path) -> None:
+def write_long_tail(sizes: Sequence[ClassSize], path: Path) -> None:
     """Writes them as CSV."""
     write_csv(path, ClassSize._fields, sizes)
 
 
-def read_class_sizes(path: Path) -> list[ClassSize]:
-    """What `write_class_sizes` wrote."""
+def read_long_tail(path: Path) -> list[ClassSize]:
+    """What `write_long_tail` wrote."""
     kinds = ClassSize.__annotations__.values()
     return [
         ClassSize(*(kind(text) for kind, text in zip(kinds, row.values(), strict=True)))
@@ -118,7 +118,7 @@ def read_class_sizes(path: Path) -> list[ClassSize]:
     ]
 
 
-def draw_class_sizes(sizes: Sequence[ClassSize]) -> Figure:
+def draw_long_tail(sizes: Sequence[ClassSize]) -> Figure:
     """Recall over the number of training pictures; of classes of one size, class by class."""
     return _draw_balanced(sizes) if is_balanced(sizes) else _draw_over_size(sizes)
 

@@ -1,6 +1,6 @@
 """Mistakes with what decided them, and pictures with where the model looked.
 
-    explain_mistakes(classifier, source, predictions)   # picture, gradients, attention
+    explain_errors(classifier, source, predictions)   # picture, gradients, attention
     attention_samples(classifier, source)
 
 Both draw what the model sees: the picture after preprocessing.
@@ -13,10 +13,10 @@ from jaxtyping import Float, UInt8
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vit_jax.analysis.attention.compute import look, over_picture
+from vit_jax.analysis.attention.compute import compute_attention, over_image
 from vit_jax.analysis.errors.saliency import Margin, input_gradient, integrated_gradients, strength
-from vit_jax.analysis.figures import short_name, show_picture
-from vit_jax.analysis.report.figures import surest_mistakes
+from vit_jax.analysis.figures import short_name, show_image
+from vit_jax.analysis.report.figures import most_confident_errors
 from vit_jax.data import Source
 from vit_jax.errors import UserError
 from vit_jax.evaluation.metrics import Predictions
@@ -27,7 +27,7 @@ SAMPLES = 8
 _MOST_OF_A_PAIR = 2  # mistakes between the same two classes, or one pair fills the figure
 
 
-def explain_mistakes(
+def explain_errors(
     classifier: Classifier,
     source: Source,
     predictions: Predictions,
@@ -50,7 +50,7 @@ def explain_mistakes(
     Raises:
         UserError: there is no mistake, or the predictions are of other data.
     """
-    rows = surest_mistakes(predictions, _MOST_OF_A_PAIR)
+    rows = most_confident_errors(predictions, _MOST_OF_A_PAIR)
     rows = rows[predictions.answered[rows]][:count]
     if not len(rows):
         raise UserError("there is no mistake to explain")
@@ -132,13 +132,15 @@ def attention_maps(
     Raises:
         UserError: the model has no attention.
     """
-    found = look(classifier.model, classifier.variables, classifier.preprocessing.normalize(seen))
+    found = compute_attention(
+        classifier.model, classifier.variables, classifier.preprocessing.normalize(seen)
+    )
     asks = found.pooling or found.layers[-1]
-    return over_picture(asks.keys * asks.map(), asks, seen.shape[1:3])
+    return over_image(asks.keys * asks.map(), asks, seen.shape[1:3])
 
 
 def _show(panel: Axes, picture: np.ndarray, *colours_and_limits) -> None:
-    show_picture(panel, picture, *colours_and_limits)
+    show_image(panel, picture, *colours_and_limits)
     panel.spines[:].set_visible(False)
 
 

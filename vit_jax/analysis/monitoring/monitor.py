@@ -1,6 +1,6 @@
 """Looks inside a model while it trains: attention, rank of the features, gradients and updates.
 
-    fit(config, "runs/digits", watch=Watching)  # config.log.inside = "5%" says how often
+    fit(config, "runs/digits", watch=Monitor)  # config.log.inside = "5%" says how often
 
 Every look becomes a line of the log with numbers for each layer:
 
@@ -40,7 +40,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.stacking import read_outputs, unstack_blocks
 from vit_jax.tasks.classification import Batch
 from vit_jax.training.distributed.sharding import replicated
-from vit_jax.training.loop import Seen
+from vit_jax.training.loop import Observation
 from vit_jax.training.setup import Experiment
 from vit_jax.training.state import TrainState
 
@@ -62,7 +62,7 @@ class Heads(NamedTuple):
     uniform: float
 
 
-class Watching:
+class Monitor:
     """Looks inside the model of one experiment; what `fit` takes as `watch`.
 
     A call takes the step, the train state before it and the batch that comes next, and returns
@@ -77,7 +77,7 @@ class Watching:
         warmup = experiment.interval("schedule.warmup")
         self._settled_at = max(warmup, _SETTLED * experiment.total_steps)
 
-    def __call__(self, step: int, state: TrainState, batch: Batch) -> Seen:
+    def __call__(self, step: int, state: TrainState, batch: Batch) -> Observation:
         seen = jax.device_get(self._inside(state.variables(raw=True), batch["image"]))
         norms = jax.device_get(self._learning(state, batch, self._experiment.constants))
         heads = {
@@ -88,7 +88,7 @@ class Watching:
         ranks = {layer: effective_rank(tokens) for layer, tokens in seen["features"].items()}
         numbers = {**_attention_numbers(heads), **_by_layer("rank", ranks), **_ratios(norms)}
         finite = {name: float(value) for name, value in numbers.items() if np.isfinite(value)}
-        return Seen(finite, self._warnings(step, heads))
+        return Observation(finite, self._warnings(step, heads))
 
     def _warnings(self, step: int, heads: Mapping[str, Heads]) -> dict[str, str]:
         """Sentences on layers whose attention has collapsed."""

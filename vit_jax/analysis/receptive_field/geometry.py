@@ -141,7 +141,7 @@ def _vit_steps(model: ViT, size: tuple[int, int], axis: int) -> dict[str, list[S
             stride = Convolution(1, 4 * 2**stage)
             steps.update({name: [stride, Everything()] for name in names})
     for block in range(model.depth):
-        local = model.attention_kind == "local" and not (model.prefix and block)
+        local = model.attention_type == "local" and not (model.prefix and block)
         path = [*path, _centred(model.local_window) if local else Everything()]
         steps[f"blocks_{block}"] = path
     return steps

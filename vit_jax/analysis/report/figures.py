@@ -24,7 +24,7 @@ from vit_jax.evaluation.metrics import (
     write_per_class,
     write_predictions,
 )
-from vit_jax.runs import EVALUATE, INSIDE, RESULT, TRAIN, RunFolder
+from vit_jax.runs import EVALUATE, INSIDE, RESULT, TRAIN, RunDir
 from vit_jax.text import counted
 
 _MOST_MISTAKES = 24
@@ -34,7 +34,7 @@ _MOST_CONFUSED = 30
 
 
 def draw_figures(
-    run: RunFolder,
+    run: RunDir,
     lines: Sequence[dict[str, Any]],
     source: Source,
     predictions: Predictions | MultiLabelPredictions,
@@ -83,7 +83,7 @@ def _figures(
         yield "calibration", lambda: draw_reliability(reliability(*judged(predictions)))
 
 
-def save_figures(run: RunFolder, figures: Mapping[str, Figure]) -> None:
+def save_figures(run: RunDir, figures: Mapping[str, Figure]) -> None:
     """Writes figures to `figures/` of a run, by their names."""
     run.figures.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
@@ -177,7 +177,7 @@ def confusion(predictions: Predictions, names: Sequence[str]) -> Figure:
     return figure
 
 
-def surest_mistakes(
+def most_confident_errors(
     predictions: Predictions, of_a_pair: int | None = None
 ) -> Int[np.ndarray, " mistakes"]:
     """The rows of the predictions that are wrong, the most confident first; no answer comes last.
@@ -203,7 +203,7 @@ def mistakes(source: Source, predictions: Predictions) -> Figure:
 
     Of each pair of classes there are three at most.
     """
-    spread = surest_mistakes(predictions, _MOST_OF_A_PAIR)
+    spread = most_confident_errors(predictions, _MOST_OF_A_PAIR)
     shown = spread[:_MOST_MISTAKES]
     columns = min(6, max(1, len(shown)))
     rows = max(1, -(-len(shown) // columns))

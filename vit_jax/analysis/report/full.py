@@ -13,12 +13,12 @@ import numpy as np
 
 from vit_jax.analysis.errors.calibration_report import fit_to_run
 from vit_jax.analysis.errors.long_tail import (
-    class_sizes,
-    draw_class_sizes,
-    training_pictures,
-    write_class_sizes,
+    draw_long_tail,
+    long_tail,
+    training_images,
+    write_long_tail,
 )
-from vit_jax.analysis.errors.most_confident_errors import attention_samples, explain_mistakes
+from vit_jax.analysis.errors.most_confident_errors import attention_samples, explain_errors
 from vit_jax.analysis.report.figures import draw_figures, save_figures
 from vit_jax.analysis.report.run_report import check_reportable, write_report
 from vit_jax.data import Source
@@ -31,17 +31,17 @@ from vit_jax.evaluation.metrics import (
 )
 from vit_jax.inference import Classifier, load
 from vit_jax.progress import progress_bars
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 from vit_jax.text import counted, tell
 from vit_jax.training.evaluate import evaluate
-from vit_jax.training.open_run import Reopened, reopen
+from vit_jax.training.open_run import OpenedRun, open_run
 
 Say = Callable[[str], None]
 
 _TO_STDERR = partial(tell, error=True)
 
 
-def write_full_report(run: RunFolder, say: Say = _TO_STDERR) -> Path:
+def write_full_report(run: RunDir, say: Say = _TO_STDERR) -> Path:
     """Draws what needs the model and the data, and writes `figures/report.html`.
 
     What cannot be drawn (an unfinished run, data that are gone, a model without attention) is left
@@ -69,9 +69,9 @@ def write_full_report(run: RunFolder, say: Say = _TO_STDERR) -> Path:
     return write_report(run)
 
 
-def _draw(run: RunFolder, say: Say) -> None:
+def _draw(run: RunDir, say: Say) -> None:
     """All that needs the data or the model; UserError where these are gone."""
-    reopened = reopen(run.path)
+    reopened = open_run(run.path)
     source = reopened.source("test")
     predictions = _kept_predictions(run, source)
     if predictions is None and not (source.multi_label and _per_class(run).exists()):
@@ -82,10 +82,10 @@ def _draw(run: RunFolder, say: Say) -> None:
 
     training = reopened.experiment.train_source
     say(f"counting {counted(len(training), 'training image')} by class")
-    counts = training_pictures(training.labels, len(training.class_names))
-    sizes = class_sizes(read_per_class(_per_class(run)), counts)
-    write_class_sizes(sizes, run.figures / "class_sizes.csv")
-    save_figures(run, {"class_sizes": draw_class_sizes(sizes)})
+    counts = training_images(training.labels, len(training.class_names))
+    sizes = long_tail(read_per_class(_per_class(run)), counts)
+    write_long_tail(sizes, run.figures / "long_tail.csv")
+    save_figures(run, {"long_tail": draw_long_tail(sizes)})
 
     classifier = load(run.path)
     if classifier.step != run.result()["step"]:
@@ -103,7 +103,7 @@ def _draw(run: RunFolder, say: Say) -> None:
             say(f"left out is {what}: {error}")
 
 
-def _fit_temperature(run: RunFolder, reopened: Reopened, classifier: Classifier, say: Say) -> None:
+def _fit_temperature(run: RunDir, reopened: OpenedRun, classifier: Classifier, say: Say) -> None:
     """Fits a temperature on the validation data, or where there are none on the test data."""
     split = "validation" if reopened.experiment.validation_source else "test"
     say(f"fitting a temperature to {split} data")
@@ -122,12 +122,12 @@ def _pictures_of_model(
     if isinstance(predictions, Predictions):
         yield (
             *("saliency", "what decides the surest mistakes"),
-            lambda: explain_mistakes(classifier, source, predictions),
+            lambda: explain_errors(classifier, source, predictions),
         )
     yield "attention", "where the model looks", lambda: attention_samples(classifier, source)
 
 
-def _kept_predictions(run: RunFolder, source: Source) -> Predictions | None:
+def _kept_predictions(run: RunDir, source: Source) -> Predictions | None:
     """The predictions that training has left; None where there are none behind the result."""
     path, result = run.figures / "predictions.csv", run.result()
     if source.multi_label or not path.exists():
@@ -142,7 +142,7 @@ def _kept_predictions(run: RunFolder, source: Source) -> Predictions | None:
     return kept if same else None
 
 
-def _evaluated(reopened: Reopened, source: Source) -> Predictions | MultiLabelPredictions:
+def _evaluated(reopened: OpenedRun, source: Source) -> Predictions | MultiLabelPredictions:
     """What the last checkpoint says of a source, with a bar for the person who waits."""
     experiment = reopened.experiment
     variables, _ = reopened.run.read_variables()
@@ -161,5 +161,5 @@ def _evaluated(reopened: Reopened, source: Source) -> Predictions | MultiLabelPr
         ).predictions
 
 
-def _per_class(run: RunFolder) -> Path:
+def _per_class(run: RunDir) -> Path:
     return run.figures / "per_class.csv"

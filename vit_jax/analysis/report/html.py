@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from html import escape as escape_html
 from typing import NamedTuple
 
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 from vit_jax.text import printable
 
 _STYLE = """
@@ -146,7 +146,7 @@ def picture(png: bytes, alt: str, caption: str, wide: bool = False) -> str:
     )
 
 
-def stored(run: RunFolder, name: str, alt: str, caption: str, wide: bool = False) -> str:
+def stored(run: RunDir, name: str, alt: str, caption: str, wide: bool = False) -> str:
     """A figure of a run that was drawn before, as `picture`; empty where it is not there."""
     path = run.figures / f"{name}.png"
     return picture(path.read_bytes(), alt, caption, wide) if path.exists() else ""

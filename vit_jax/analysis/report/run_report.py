@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from vit_jax.analysis.errors.calibration_report import calibration_parts
-from vit_jax.analysis.errors.long_tail import is_balanced, read_class_sizes, shot_groups
+from vit_jax.analysis.errors.long_tail import is_balanced, read_long_tail, shot_groups
 from vit_jax.analysis.report.figures import curves, draw_figures
 from vit_jax.analysis.report.html import (
     Section,
@@ -36,7 +36,7 @@ from vit_jax.data import Source
 from vit_jax.errors import UserError
 from vit_jax.evaluation.metrics import SHARES, MultiLabelPredictions, Predictions, read_per_class
 from vit_jax.models.summary.cost import Cost, cost
-from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunFolder
+from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunDir
 from vit_jax.text import counted
 from vit_jax.training.logging.provenance import DATE
 
@@ -45,7 +45,7 @@ _MOST_ERRORS = 10  # rows of the table of the most confident errors
 
 
 def draw_all(
-    run: RunFolder,
+    run: RunDir,
     lines: Sequence[dict[str, Any]],
     source: Source,
     predictions: Predictions | MultiLabelPredictions,
@@ -57,7 +57,7 @@ def draw_all(
         write_report(run, lines)
 
 
-def write_report(run: RunFolder, lines: Sequence[dict[str, Any]] | None = None) -> Path:
+def write_report(run: RunDir, lines: Sequence[dict[str, Any]] | None = None) -> Path:
     """Writes `figures/report.html` and returns its path.
 
     Args:
@@ -92,7 +92,7 @@ def write_report(run: RunFolder, lines: Sequence[dict[str, Any]] | None = None) 
 
 
 def check_reportable(
-    run: RunFolder, lines: Sequence[dict[str, Any]] | None = None
+    run: RunDir, lines: Sequence[dict[str, Any]] | None = None
 ) -> Sequence[dict[str, Any]]:
     """The lines of a run's log; raises UserError where there is nothing to report."""
     if run.is_run() and not run.config_file.exists():
@@ -108,7 +108,7 @@ def check_reportable(
     return lines
 
 
-def _headline(run: RunFolder, config: dict[str, Any], lines: Sequence[dict[str, Any]]) -> str:
+def _headline(run: RunDir, config: dict[str, Any], lines: Sequence[dict[str, Any]]) -> str:
     """The run in a sentence."""
     record, last = run.read_model(), lines[-1]
     classes = counted(len(record.class_names), "class", "classes")
@@ -140,7 +140,7 @@ def _key_figures(size: Cost, lines: Sequence[dict[str, Any]]) -> Iterator[tuple[
         yield "training time", elapsed, f"{lines[-1]['epoch']:.1f} epochs"
 
 
-def _command(run: RunFolder) -> str:
+def _command(run: RunDir) -> str:
     """The command that made the run, where it is known."""
     command = (run.read_hardware() or {}).get("command")
     return code(command) if command else ""
@@ -208,7 +208,7 @@ def _cost(
     return rows
 
 
-def _provenance(run: RunFolder, config: dict[str, Any]) -> list[tuple[str, str]]:
+def _provenance(run: RunDir, config: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what a repetition needs: seed, data, devices, libraries."""
     hardware = run.read_hardware() or {}
     rows = [("seed", str(config["seed"]))]
@@ -238,7 +238,7 @@ def _curves(lines: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _errors(run: RunFolder) -> Iterator[str]:
+def _errors(run: RunDir) -> Iterator[str]:
     """Confusion, the most confident errors and their files, and the classes of lowest recall."""
     path = run.figures / "per_class.csv"
     rows = [row for row in read_per_class(path) if row.recall is not None] if path.exists() else []
@@ -297,7 +297,7 @@ def _errors(run: RunFolder) -> Iterator[str]:
     )
 
 
-def _most_confident_errors(run: RunFolder) -> list[tuple[str, str, str, str]]:
+def _most_confident_errors(run: RunDir) -> list[tuple[str, str, str, str]]:
     """Image, true class, predicted class and its probability; empty where none are kept."""
     path = run.figures / "predictions.csv"
     if not path.exists():
@@ -315,15 +315,15 @@ def _most_confident_errors(run: RunFolder) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def _class_sizes(run: RunFolder) -> Iterator[str]:
+def _class_sizes(run: RunDir) -> Iterator[str]:
     """Recall by number of training images, and groups of classes where these differ."""
-    path = run.figures / "class_sizes.csv"
+    path = run.figures / "long_tail.csv"
     if not path.exists():
         return
-    sizes = read_class_sizes(path)
+    sizes = read_long_tail(path)
     yield stored(
         run,
-        "class_sizes",
+        "long_tail",
         "Recall of every class by its number of training images",
         "Recall of each class on the test data, with 95 % intervals (Wilson). Where classes differ "
         "in size, a curve that falls to the left means that small classes are learned worse; where "
@@ -345,7 +345,7 @@ def _class_sizes(run: RunFolder) -> Iterator[str]:
         )
 
 
-def _inside(run: RunFolder) -> Iterator[str]:
+def _inside(run: RunDir) -> Iterator[str]:
     yield stored(
         run,
         "inside",
@@ -358,7 +358,7 @@ def _inside(run: RunFolder) -> Iterator[str]:
     )
 
 
-def _attention(run: RunFolder) -> Iterator[str]:
+def _attention(run: RunDir) -> Iterator[str]:
     yield stored(
         run,
         "attention",

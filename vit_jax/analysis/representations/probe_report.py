@@ -23,7 +23,7 @@ from vit_jax.data import Source, open_source
 from vit_jax.errors import UserError, nearest
 from vit_jax.inference import Classifier, load
 from vit_jax.progress import Show
-from vit_jax.training.open_run import reopen
+from vit_jax.training.open_run import open_run
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def _sources(run: str, dataset: str, train_split: str, split: str) -> tuple[Sour
     if dataset:  # a probe learns its classes anew, so they need not be the model's
         train, test = (open_source(dataset, name) for name in (train_split, split))
     else:
-        reopened = reopen(run)
+        reopened = open_run(run)
         train, test = reopened.source(train_split), reopened.source(split)
     if train is test or train.overlaps(test):
         raise UserError(

@@ -1,7 +1,7 @@
 """Trained models that are tested side by side: opened from runs, and counted right or wrong.
 
 contestant = enter("runs/digits")
-Judge(contestant, batch_size=64).score(pictures, numbers)
+Scorer(contestant, batch_size=64).score(pictures, numbers)
 """
 
 import dataclasses
@@ -18,9 +18,9 @@ from vit_jax.analysis.robustness.suite import Attack
 from vit_jax.data import Preprocessing, Source
 from vit_jax.errors import UserError
 from vit_jax.inference import Classifier, load
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 from vit_jax.tasks.classification import finite_rows
-from vit_jax.training.open_run import open_other, reopen
+from vit_jax.training.open_run import open_other, open_run
 
 
 class Score(NamedTuple):
@@ -48,7 +48,7 @@ class Score(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Contestant:
+class Candidate:
     """A model and the pictures it is tested on.
 
     name: what results call it. source: pictures with labels numbered as the model has them.
@@ -61,12 +61,12 @@ class Contestant:
     among: tuple[int, ...] | None = None
 
     @property
-    def looks(self) -> Preprocessing:
+    def preprocessing(self) -> Preprocessing:
         """What decides the pixels it sees: its preprocessing without what is done on the device."""
         return dataclasses.replace(self.classifier.preprocessing, mean=(0.5,), std=(0.5,))
 
 
-def enter(
+def open_candidate(
     path: str | os.PathLike,
     dataset: str = "",
     split: str = "test",
@@ -75,7 +75,7 @@ def enter(
     raw: bool = False,
     only_classes_of_data: bool = False,
     name: str = "",
-) -> Contestant:
+) -> Candidate:
     """A run folder, ready to be tested.
 
     Args:
@@ -91,10 +91,10 @@ def enter(
     Raises:
         UserError: no such run, data or class, or pictures with several labels.
     """
-    folder = RunFolder(path)
+    folder = RunDir(path)
     if not dataset and folder.is_run() and not folder.config_file.exists():
         raise UserError(f"{path} was not trained here, so it has no data; name some after it")
-    source = open_other(path, dataset, split) if dataset else reopen(path).source(split)
+    source = open_other(path, dataset, split) if dataset else open_run(path).source(split)
     if source.multi_label:
         raise UserError(
             f"robustness is about pictures of one class each, and those of {source.name} have "
@@ -106,10 +106,10 @@ def enter(
     if only_classes_of_data:
         among = tuple(np.unique(source.labels[source.labels >= 0]).tolist())
     name = name or folder.path.resolve().name
-    return Contestant(name, load(path, checkpoint, raw=raw), source, among)
+    return Candidate(name, load(path, checkpoint, raw=raw), source, among)
 
 
-def choose_pictures(source: Source, count: int, seed: int) -> Int[np.ndarray, " pictures"]:
+def choose_images(source: Source, count: int, seed: int) -> Int[np.ndarray, " pictures"]:
     """The numbers of the pictures to test on, ascending: all with a label, or `count` drawn ones.
 
     Args:
@@ -134,20 +134,20 @@ def check_same(first: Source, other: Source) -> None:
         )
 
 
-class Judge:
+class Scorer:
     """A contestant's model, compiled for batches of one size, that counts what it has right."""
 
-    def __init__(self, contestant: Contestant, batch_size: int):
-        self._classifier = contestant.classifier
+    def __init__(self, candidate: Candidate, batch_size: int):
+        self._classifier = candidate.classifier
         self._batch_size = batch_size
-        self._labels = np.asarray(contestant.source.labels)
+        self._labels = np.asarray(candidate.source.labels)
         # One object, since a bound method is another one each time and would be compiled anew.
         self._normalise = self._classifier.preprocessing.normalize_unit
         model, preprocessing = self._classifier.model, self._classifier.preprocessing
-        among = contestant.among
+        among = candidate.among
 
         @jax.jit
-        def judge(variables, images, labels):
+        def score(variables, images, labels):
             bytes_ = images.dtype == jnp.uint8
             inputs = preprocessing.normalize(images) if bytes_ else self._normalise(images)
             logits = class_logits(model.apply(variables, inputs, train=False))
@@ -157,7 +157,7 @@ class Judge:
                 logits = jnp.where(others, -jnp.inf, logits)
             return (logits.argmax(axis=-1) == labels) & finite, losses, ~finite
 
-        self._judge = judge
+        self._judge = score
 
     def score(self, images: np.ndarray, numbers: np.ndarray) -> Score:
         """How many of some pictures, uint8 or floats of 0 to 1, it has right."""

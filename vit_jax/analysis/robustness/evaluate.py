@@ -26,15 +26,15 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 from vit_jax.analysis.robustness.candidates import (
-    Contestant,
-    Judge,
+    Candidate,
     Score,
+    Scorer,
     check_same,
-    choose_pictures,
+    choose_images,
 )
 from vit_jax.analysis.robustness.suite import CLEAN, Options, Perturbation, make_suite
-from vit_jax.data import BadPictures, Preprocessing, Source
-from vit_jax.errors import BadPicture, UserError
+from vit_jax.data import DecodeErrors, Preprocessing, Source
+from vit_jax.errors import DecodeError, UserError
 
 Progress = Callable[[int, int], None]
 
@@ -72,19 +72,19 @@ class CorruptionErrors(NamedTuple):
 
 
 def measure(
-    contestants: Sequence[Contestant],
+    candidates: Sequence[Candidate],
     *,
     only: Sequence[str] = (),
     options: Options | None = None,
     count: int = 0,
     batch_size: int = 64,
     progress: Progress = lambda done, total: None,
-    bad: BadPictures | None = None,
+    bad: DecodeErrors | None = None,
 ) -> list[Result]:
     """Tests models on the same pictures.
 
     Args:
-        contestants: their sources hold the same pictures, their labels numbered as each needs.
+        candidates: their sources hold the same pictures, their labels numbered as each needs.
         only, options: of `make_suite`.
         count: how many pictures, drawn by the seed; 0: all.
         batch_size: pictures at once; results do not depend on it but for rounding.
@@ -98,26 +98,30 @@ def measure(
         UserError: the sources differ, there is no such test, or nothing can be read.
     """
     options = options or Options()
-    first = contestants[0].source
-    for other in contestants[1:]:
+    first = candidates[0].source
+    for other in candidates[1:]:
         check_same(first, other.source)
-    numbers = choose_pictures(first, count, options.seed)
+    numbers = choose_images(first, count, options.seed)
     groups: dict[Preprocessing, list[int]] = {}
-    for place, contestant in enumerate(contestants):
-        groups.setdefault(contestant.looks, []).append(place)
-    suites = {looks: make_suite(looks.size, only, options) for looks in groups}
-    bad = bad or BadPictures()
+    for place, candidate in enumerate(candidates):
+        groups.setdefault(candidate.preprocessing, []).append(place)
+    suites = {
+        preprocessing: make_suite(preprocessing.size, only, options) for preprocessing in groups
+    }
+    bad = bad or DecodeErrors()
     results: dict[int, Result] = {}
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        for turn, (looks, places) in enumerate(groups.items()):
-            work = _Work(threads, suites[looks], options, batch_size)
+        for turn, (preprocessing, places) in enumerate(groups.items()):
+            work = _Work(threads, suites[preprocessing], options, batch_size)
 
             def step(done: int, before: int = turn * len(numbers)) -> None:
                 progress(before + done, len(groups) * len(numbers))
 
-            group = [contestants[place] for place in places]
-            results.update(zip(places, work.run(group, looks, numbers, bad, step), strict=True))
-    return [results[place] for place in range(len(contestants))]
+            group = [candidates[place] for place in places]
+            results.update(
+                zip(places, work.run(group, preprocessing, numbers, bad, step), strict=True)
+            )
+    return [results[place] for place in range(len(candidates))]
 
 
 def corruption_errors(result: Result, base: Result | None = None) -> CorruptionErrors | None:
@@ -165,19 +169,19 @@ class _Work:
 
     def run(
         self,
-        group: Sequence[Contestant],
-        looks: Preprocessing,
+        group: Sequence[Candidate],
+        preprocessing: Preprocessing,
         numbers: Int[np.ndarray, " pictures"],
-        bad: BadPictures,
+        bad: DecodeErrors,
         step: Callable[[int], None],
     ) -> list[Result]:
         variants = [(CLEAN, 0.0), *((t.name, level) for t in self.suite for level in t.levels)]
         tallies = [dict.fromkeys(variants, Score()) for _ in group]
-        models = [Judge(contestant, self.batch_size) for contestant in group]
+        models = [Scorer(candidate, self.batch_size) for candidate in group]
         step(0)
         for start in range(0, len(numbers), self.batch_size):
             block = numbers[start : start + self.batch_size]
-            images, read = self._read(group[0].source, looks, block, bad)
+            images, read = self._read(group[0].source, preprocessing, block, bad)
             if len(read):
                 for variant, place, score in self._tested(models, images, read):
                     tallies[place][variant] = tallies[place][variant].plus(score)
@@ -186,37 +190,37 @@ class _Work:
             raise UserError(f"not one picture of {group[0].source.name} can be read")
         return [
             Result(
-                contestant.name,
-                looks.size,
+                candidate.name,
+                preprocessing.size,
                 self.suite,
                 tally[CLEAN, 0.0],
                 {t.name: tuple(tally[t.name, level] for level in t.levels) for t in self.suite},
             )
-            for contestant, tally in zip(group, tallies, strict=True)
+            for candidate, tally in zip(group, tallies, strict=True)
         ]
 
     def _read(
-        self, source: Source, looks: Preprocessing, numbers: np.ndarray, bad: BadPictures
+        self, source: Source, preprocessing: Preprocessing, numbers: np.ndarray, bad: DecodeErrors
     ) -> tuple[UInt8[np.ndarray, "pictures h w c"], Int[np.ndarray, " pictures"]]:
         """The pictures that can be read, preprocessed, and their numbers."""
 
-        def one(number: int) -> np.ndarray | BadPicture:
+        def one(number: int) -> np.ndarray | DecodeError:
             try:
-                return looks(source[int(number)]["image"])
-            except BadPicture as error:
+                return preprocessing(source[int(number)]["image"])
+            except DecodeError as error:
                 return error
 
         found = list(self.threads.map(one, numbers))
-        unreadable = [one for one in found if isinstance(one, BadPicture)]
+        unreadable = [one for one in found if isinstance(one, DecodeError)]
         if bad.strict and unreadable:
             raise unreadable[0]
         bad.add(unreadable)
-        there = np.array([not isinstance(one, BadPicture) for one in found])
-        images = [one for one in found if not isinstance(one, BadPicture)]
+        there = np.array([not isinstance(one, DecodeError) for one in found])
+        images = [one for one in found if not isinstance(one, DecodeError)]
         return np.array(images, np.uint8), numbers[there]
 
     def _tested(
-        self, models: Sequence["Judge"], images: np.ndarray, numbers: np.ndarray
+        self, models: Sequence["Scorer"], images: np.ndarray, numbers: np.ndarray
     ) -> Iterator[tuple[tuple[str, float], int, Score]]:
         """What each model makes of each change of some pictures."""
         clean = itertools.repeat(images, 1)

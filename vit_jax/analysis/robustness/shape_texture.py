@@ -1,6 +1,6 @@
 """Whether a model goes by shape or by texture, on pictures whose shape and texture disagree.
 
-    pictures = list_pictures("cue-conflict")
+    pictures = list_images("cue-conflict")
     decisions = decide(classifier, pictures, Categories.read("categories.json", classes))
     decisions.shape_bias
 
@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from vit_jax.analysis.robustness.attacks import class_logits
-from vit_jax.data.paths import is_hidden, is_picture_name
+from vit_jax.data.paths import is_hidden, is_image_name
 from vit_jax.errors import UserError, nearest
 from vit_jax.evaluation.metrics import NO_ANSWER
 from vit_jax.inference import Classifier
@@ -34,7 +34,7 @@ _NAME = re.compile(r"(?P<shape>.*\D)\d+-(?P<texture>.*\D)\d+")
 _FORM = "PATH/airplane/airplane1-bicycle2.png: a folder for each shape; shape, number, -, texture"
 
 
-class CuePicture(NamedTuple):
+class CueImage(NamedTuple):
     """A picture, and the categories of its shape and of its texture."""
 
     path: Path
@@ -130,7 +130,7 @@ class Decisions:
         return Decisions(self.categories, *columns)
 
 
-def list_pictures(root: str | os.PathLike) -> list[CuePicture]:
+def list_images(root: str | os.PathLike) -> list[CueImage]:
     """The pictures below a folder in the layout of the publication, by their names.
 
     Raises UserError for another layout, with the form that is expected.
@@ -143,11 +143,11 @@ def list_pictures(root: str | os.PathLike) -> list[CuePicture]:
         if is_hidden(folder.name):
             continue
         for path in sorted(folder.iterdir()):
-            if is_picture_name(path.name) and not is_hidden(path.name):
+            if is_image_name(path.name) and not is_hidden(path.name):
                 parts = _NAME.fullmatch(path.stem)
                 if parts is None or parts["shape"] != folder.name:
                     raise UserError(f"{path} does not fit; expected is {_FORM}")
-                found.append(CuePicture(path, parts["shape"], parts["texture"]))
+                found.append(CueImage(path, parts["shape"], parts["texture"]))
     if not found:
         raise UserError(f"{root} has no images in folders; expected is {_FORM}")
     return found
@@ -155,7 +155,7 @@ def list_pictures(root: str | os.PathLike) -> list[CuePicture]:
 
 def decide(
     classifier: Classifier,
-    pictures: Sequence[CuePicture],
+    pictures: Sequence[CueImage],
     categories: Categories,
     batch_size: int = 64,
     progress: Callable[[int, int], None] = lambda done, total: None,

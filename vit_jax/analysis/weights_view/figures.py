@@ -43,9 +43,9 @@ from vit_jax.analysis.weights_view.tables import (
     vector_tables,
 )
 from vit_jax.data import Preprocessing, Source
-from vit_jax.errors import BadPicture, UserError, nearest
+from vit_jax.errors import DecodeError, UserError, nearest
 from vit_jax.inference import Classifier, load
-from vit_jax.training.open_run import reopen
+from vit_jax.training.open_run import open_run
 
 _QUERIES, _NEIGHBOURS = 6, 6
 _FIELD_PICTURES = 32  # enough for a mean; gradients cost some forward passes for each layer
@@ -121,7 +121,7 @@ def open_subject(
         run: its folder. Weights that were converted have no data, and so no pictures without
             `dataset`; nor has a run whose data are no longer there.
         checkpoint, raw: as `vit_jax.load` takes them.
-        dataset, split: as `reopen` takes them.
+        dataset, split: as `open_run` takes them.
         count: how many pictures to take, drawn by `seed`.
         beside: another run, whose receptive fields are put beside.
 
@@ -134,16 +134,16 @@ def open_subject(
     subject = Subject(load(run, checkpoint, raw=raw), names[0], seed=seed)
     other = load(beside, raw=raw) if beside else None
     try:
-        reopened = reopen(run, dataset, split)
+        reopened = open_run(run, dataset, split)
     except UserError as error:
         if dataset:
             raise
         subject.why_none = str(error)
         return subject
     source = reopened.source(split)
-    subject.pictures = read_pictures(source, subject.classifier.preprocessing, count, seed)
+    subject.pictures = read_images(source, subject.classifier.preprocessing, count, seed)
     if other:
-        theirs = read_pictures(source, other.preprocessing, count, seed)
+        theirs = read_images(source, other.preprocessing, count, seed)
         subject.beside[names[1]] = (other, theirs)
     return subject
 
@@ -158,7 +158,7 @@ def read_parts(text: str) -> list[str]:
     return parts
 
 
-def read_pictures(
+def read_images(
     source: Source, preprocessing: Preprocessing, count: int, seed: int = 0
 ) -> Pictures:
     """Some pictures of a source as `sample` draws them; those that are damaged are left out.
@@ -169,7 +169,7 @@ def read_pictures(
     for index in range(len(chosen)):
         try:
             example = chosen[index]
-        except BadPicture:
+        except DecodeError:
             continue
         images.append(preprocessing(example["image"]))
         labels.append(example["label"])

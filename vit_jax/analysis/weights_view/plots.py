@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from vit_jax.analysis.figures import show_picture
+from vit_jax.analysis.figures import show_image
 from vit_jax.analysis.receptive_field.measure import extent
 from vit_jax.analysis.weights_view.tables import (
     Neighbours,
@@ -322,7 +322,7 @@ def _two(plane: Projection) -> tuple[float, float]:
 
 
 def _show(panel: Axes, image: np.ndarray, title: str, color: str, frame: bool = False) -> None:
-    show_picture(panel, image, limits=(0, 255))
+    show_image(panel, image, limits=(0, 255))
     panel.set_title(title, fontsize=8, color=color, parse_math=False)
     for side in panel.spines.values():
         side.set(visible=frame, color=color, linewidth=2.5)

@@ -84,7 +84,7 @@ def vector_tables(model: nn.Module, variables: Mapping[str, Any]) -> dict[str, T
     if hasattr(model, "position_table"):
         rows = model.apply(variables, method="position_table")
         name = f"positions ({model.positions})"
-        front = model.positions_in_front
+        front = model.num_prefix_positions
         return {} if rows is None else {name: Table(np.asarray(rows), model.built_grid, front)}
     return {
         path: Table(np.asarray(leaf), table.grid, table.prefix)

@@ -38,7 +38,7 @@ from vit_jax.data.images.jpeg import JPEG_START, read_jpeg
 from vit_jax.data.images.multichannel import TIFF_STARTS, bands_of_image, read_tiff, turn_upright
 from vit_jax.data.images.pixels import NPY_START, check_array, read_npy, to_8_bits
 from vit_jax.data.images.transparency import on_white, read_alpha, with_alpha
-from vit_jax.errors import BadPicture
+from vit_jax.errors import DecodeError
 
 Picture = str | os.PathLike | bytes | Image.Image | np.ndarray
 
@@ -124,7 +124,7 @@ def decode(
       fast: whether OpenCV may decode it, where that is installed and the picture is a plain JPEG.
 
     Raises:
-      BadPicture: the picture cannot be read; the sentence names it and the cause.
+      DecodeError: the picture cannot be read; the sentence names it and the cause.
     """
     if name is None:
         is_path = isinstance(picture, str | os.PathLike)
@@ -144,7 +144,7 @@ def decode_as(picture: Picture, name: str, how: Decoding) -> UInt8[np.ndarray, "
     except Exception as error:
         # Pillow's readers let out whatever a damaged file makes them stumble on: OSError,
         # SyntaxError, struct.error, zlib.error, MemoryError (for a length that is no length), ...
-        raise BadPicture(name, _cause(error)) from error
+        raise DecodeError(name, _cause(error)) from error
 
 
 @functools.cache

@@ -112,7 +112,7 @@ class Preprocessing:
         """Decode an image as this wants it: its channels, its colours.
 
         Raises:
-          BadPicture: it cannot be read; the sentence names it and the cause.
+          DecodeError: it cannot be read; the sentence names it and the cause.
         """
         return decode(
             picture, name=name, channels=self.channels, color_management=self.color_management

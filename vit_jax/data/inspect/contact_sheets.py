@@ -17,7 +17,7 @@ from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.pipeline import augmentation_rng
 from vit_jax.data.sources.registry import Source
 from vit_jax.data.transforms.augment import Augment
-from vit_jax.errors import BadPicture
+from vit_jax.errors import DecodeError
 
 CELL = 96  # side of the square that a picture is shown in, in pixels
 _GAP = 4
@@ -103,7 +103,7 @@ def as_trained(
       uint8 pixels (*preprocess.size, preprocess.channels).
 
     Raises:
-      BadPicture: the picture cannot be read.
+      DecodeError: the picture cannot be read.
     """
     rng = augmentation_rng(seed, epoch, index)
     if augment.random_resized_crop > 0:
@@ -137,7 +137,7 @@ def _readable(
             return
         try:
             image = source[index]["image"]
-        except BadPicture:
+        except DecodeError:
             continue
         count -= 1
         yield index, image

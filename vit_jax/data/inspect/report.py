@@ -25,7 +25,7 @@ from vit_jax.data.images.preprocess import to_pillow
 from vit_jax.data.images.transparency import is_invisible, read_alpha, with_alpha
 from vit_jax.data.paths import some_of
 from vit_jax.data.sources.registry import Source
-from vit_jax.errors import BadPicture, UserError
+from vit_jax.errors import DecodeError, UserError
 
 LIMIT = 20_000  # pictures of a split; decoding as many photographs takes a minute or two
 LARGE_IMBALANCE = 10  # from here on, classes had better be balanced
@@ -136,7 +136,7 @@ class Report:
         return {**dataclasses.asdict(self), "findings": list(self.findings)}
 
 
-def examine(
+def inspect_dataset(
     sources: Mapping[str, Source],
     *,
     limit: int | None = LIMIT,
@@ -202,7 +202,7 @@ def _look_at_all(
 def _look(source: Source, index: int) -> _Look:
     try:
         image = source[index]["image"]
-    except BadPicture as error:
+    except DecodeError as error:
         return _Look(index, bad=(error.name, error.cause))
     except UserError as error:  # an example that its owner gives no label, for one
         return _Look(index, bad=(source.where(index), str(error)))

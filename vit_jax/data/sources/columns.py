@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from vit_jax.data.paths import is_picture_name, some_of
+from vit_jax.data.paths import is_image_name, some_of
 from vit_jax.data.sources.splits import SPLIT_NAMES
 from vit_jax.errors import UserError, nearest
 
@@ -71,7 +71,7 @@ def is_header(fields: Sequence[str], is_file: Callable[[str], bool]) -> bool:
     names = set(map(_plain, fields))
     if {"path", "label"} <= names:
         return True
-    return len(fields) > 1 and not any(is_picture_name(field) or is_file(field) for field in fields)
+    return len(fields) > 1 and not any(is_image_name(field) or is_file(field) for field in fields)
 
 
 def choose_columns(
@@ -129,7 +129,7 @@ def _path_column(
                 found.append(name)
         return found
 
-    found = holding(is_file) or holding(is_picture_name)
+    found = holding(is_file) or holding(is_image_name)
     if len(found) == 1:
         return found[0]
     if not candidates and not found:

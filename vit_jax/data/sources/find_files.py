@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from vit_jax.data.paths import as_path, as_text, is_hidden, is_picture_name, same_form, some_of
+from vit_jax.data.paths import as_path, as_text, is_hidden, is_image_name, same_form, some_of
 
 _MOST_FILES_BELOW = 500_000  # of a folder that is searched for files
 
@@ -114,7 +114,7 @@ class FileFinder:
         if real_folder is None or name in ("", ".", ".."):
             return None
         actual = self._actual(real_folder, name)
-        if actual is None and not is_picture_name(name):
+        if actual is None and not is_image_name(name):
             names = self._names(real_folder).with_stem(name)
             if len(names) > 1:
                 raise ValueError(f"it may be {some_of(sorted(map(as_text, names)))}")
@@ -245,7 +245,7 @@ class _Names:
 
     @functools.cached_property
     def _stems(self) -> dict[str, list[str]]:
-        images = (name for name in self.all if is_picture_name(name) and not is_hidden(name))
+        images = (name for name in self.all if is_image_name(name) and not is_hidden(name))
         return _grouped((same_form(os.path.splitext(name)[0]), name) for name in images)
 
 
@@ -268,7 +268,7 @@ def _is_same(folder: str, name: str, other: str, alike: list[str]) -> bool:
 def _stem(path: str) -> str:
     """The name of a file without folder and without the suffix of an image."""
     name = same_form(os.path.basename(path))
-    return os.path.splitext(name)[0] if is_picture_name(name) else name
+    return os.path.splitext(name)[0] if is_image_name(name) else name
 
 
 def _ends_in(parts: list[str], ending: list[str]) -> bool:
@@ -285,5 +285,5 @@ def _walk(root: str) -> Iterator[str]:
     for folder, folders, names in os.walk(root, followlinks=False):
         folders[:] = sorted(name for name in folders if not is_hidden(name))
         for name in names:
-            if is_picture_name(name) and not is_hidden(name):
+            if is_image_name(name) and not is_hidden(name):
                 yield os.path.relpath(os.path.join(folder, name), root)

@@ -21,9 +21,9 @@ from collections.abc import Iterator, Sequence
 from vit_jax.data.labels import look_alikes
 from vit_jax.data.paths import (
     as_text,
+    image_extensions,
     is_hidden,
-    is_picture_name,
-    picture_extensions,
+    is_image_name,
     same_form,
     some_of,
 )
@@ -166,7 +166,7 @@ def _files(
         raise UserError(
             f"{dataset}: there are no pictures in the class folders of"
             f" {as_text(os.path.join(root, folder) if folder else root)} ({some_of(empty)});"
-            f" pictures are files that end in {', '.join(sorted(picture_extensions()))}"
+            f" pictures are files that end in {', '.join(sorted(image_extensions()))}"
         )
     if empty and training:
         notes.append(
@@ -305,7 +305,7 @@ class _LeftOut:
             file = entry.is_file()
         except OSError:
             file = False
-        if file and is_picture_name(entry.name):
+        if file and is_image_name(entry.name):
             return True
         if entry.is_symlink() and not file:
             self.broken.append(as_text(path))

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from vit_jax.data.paths import as_text, is_picture_name
+from vit_jax.data.paths import as_text, is_image_name
 from vit_jax.data.sources.columns import is_header
 from vit_jax.errors import UserError
 
@@ -173,7 +173,7 @@ def _check_first_line(
             " semicolons or tabs, and without a line of names they are path,label or"
             " path,label,split"
         )
-    elif not (is_picture_name(fields[0]) or is_file(fields[0])):
+    elif not (is_image_name(fields[0]) or is_file(fields[0])):
         fault = f"the first field, {fields[0]!r}, is no image; the first line must name the columns"
     else:
         return

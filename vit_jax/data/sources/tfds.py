@@ -71,7 +71,7 @@ def open_builder(
     if not builder.is_prepared():
         return builder
     try:
-        # Reopened from its files, a builder travels to worker processes whatever its class needs.
+        # OpenedRun from its files, a builder travels to worker processes whatever its class needs.
         return tfds.builder_from_directory(str(builder.data_dir))
     except Exception as error:  # files that are missing, cut or of another version of TFDS
         raise UserError(

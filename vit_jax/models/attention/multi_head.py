@@ -11,7 +11,7 @@ from flax.typing import Dtype
 from jaxtyping import Array, Float
 
 from vit_jax.models.attention import implementations as kernels
-from vit_jax.models.attention.types import AttentionKind, mix_tokens
+from vit_jax.models.attention.types import AttentionType, mix_tokens
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers.basic import LayerNorm, LowRank, flat_dot_general
@@ -121,7 +121,7 @@ class Attention(Checked):
     dtype: Dtype = jnp.float32
     implementation: str = "auto"  # of `attention`
     lora_rank: int = 0  # of what is added to q, k and v; for attention of tokens to themselves
-    kind: AttentionKind = AttentionKind()
+    kind: AttentionType = AttentionType()
     positions: AttentionPositions = AttentionPositions()
 
     @nn.compact

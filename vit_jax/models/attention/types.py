@@ -41,7 +41,7 @@ KINDS_WITHOUT_WEIGHTS = ("performer", "linear")
 
 
 @dataclasses.dataclass(frozen=True)
-class AttentionKind:
+class AttentionType:
     """A kind of attention by name, with the numbers that some kinds want.
 
     name: one of `ATTENTION_KINDS`.
@@ -62,7 +62,7 @@ class AttentionKind:
 
 
 def mix_tokens(
-    kind: AttentionKind,
+    kind: AttentionType,
     q: Float[Array, "batch tokens heads head_dim"],
     k: Float[Array, "batch tokens heads head_dim"],
     v: Float[Array, "batch tokens heads head_dim"],
@@ -95,7 +95,7 @@ def mix_tokens(
     drops = (dropout_rate, dropout_rng, return_weights)
     if kind.name == "local":
         if grid is None:
-            raise ValueError("attention_kind='local' needs the grid of the patches, got none.")
+            raise ValueError("attention_type='local' needs the grid of the patches, got none.")
         return local_attention(q, k, v, grid, kind.local_window, *drops)
     if kind.name == "linformer":
         rank = kind.linformer_rank

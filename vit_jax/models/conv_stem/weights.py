@@ -17,32 +17,32 @@ import numpy as np
 from vit_jax.models.conv_stem.module import ConvStemViT
 from vit_jax.models.vit.weights import torchvision
 from vit_jax.weights.formats import (
-    Asked,
-    Description,
-    Ecosystem,
+    CheckpointFormat,
+    Hints,
+    ModelSpec,
     axes_of,
     choose_origin,
     count_blocks,
 )
-from vit_jax.weights.mapping import CONV, SAME, Row, Tensors, both, norm
+from vit_jax.weights.mapping import CONV, SAME, Row, Tensors, layer_norm, linear
 
 _LAYER = "conv_proj.conv_bn_relu_{i}"
 
 ROWS = (
     Row("patch_embed/conv_{i}/kernel", f"{_LAYER}.0.weight", CONV),
-    *norm("patch_embed/norm_{i}", f"{_LAYER}.1"),
+    *layer_norm("patch_embed/norm_{i}", f"{_LAYER}.1"),
     Row("batch_stats/patch_embed/norm_{i}/mean", f"{_LAYER}.1.running_mean", SAME),
     Row("batch_stats/patch_embed/norm_{i}/var", f"{_LAYER}.1.running_var", SAME),
-    *both("patch_embed", "conv_proj.conv_last", CONV),
+    *linear("patch_embed", "conv_proj.conv_last", CONV),
     *(row for row in torchvision.ROWS if not row.ours.startswith("patch_embed/")),
 )
 
 IGNORED = {r".*\.num_batches_tracked": "how many batches BatchNorm has seen"}
 
 
-def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
+def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
     """What a file with torchvision's names and a stem of convolutions holds."""
-    origin, _ = choose_origin(asked, {"torchvision": torchvision.ORIGINS["torchvision"]})
+    origin, _ = choose_origin(hints, {"torchvision": torchvision.ORIGINS["torchvision"]})
     layers = count_blocks(tensors, r"conv_proj\.conv_bn_relu_(\d+)\.0\.weight")
     shapes = [
         axes_of(tensors, f"{_LAYER.format(i=i)}.0.weight", "out, in, height, width")
@@ -54,15 +54,15 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
     # The rest is a ViT of torchvision, with patches as large as the stride.
     patches = np.broadcast_to(np.float32(0), (width, shapes[0][1], stride, stride))
     vit = torchvision.describe(
-        {**tensors, "conv_proj.weight": patches}, config, dataclasses.replace(asked, origin=origin)
+        {**tensors, "conv_proj.weight": patches}, config, dataclasses.replace(hints, origin=origin)
     )
     fields = {**vit.fields, "stem_channels": channels, "stem_kernel": kernel, "stem_eps": 1e-5}
-    return Description(fields, dict(torchvision.ORIGINS[origin].preprocessing), origin)
+    return ModelSpec(fields, dict(torchvision.ORIGINS[origin].preprocessing), origin)
 
 
-ECOSYSTEM = Ecosystem(
+FORMAT = CheckpointFormat(
     name="torchvision",
-    marks=(
+    signature=(
         r"conv_proj\.conv_bn_relu_0\.0\.weight",
         r"encoder\.layers\.encoder_layer_0\.ln_1\.weight",
     ),

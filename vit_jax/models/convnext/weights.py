@@ -21,9 +21,9 @@ from vit_jax.weights.ecosystems import convolutions, processors, timm_arguments
 from vit_jax.weights.ecosystems.convolutions import CONV_AXES, rows_of
 from vit_jax.weights.formats import (
     IMAGENET,
-    Asked,
-    Description,
-    Ecosystem,
+    CheckpointFormat,
+    Hints,
+    ModelSpec,
     Origin,
     axes_of,
     choose_origin,
@@ -31,7 +31,7 @@ from vit_jax.weights.formats import (
     count_blocks,
     need,
 )
-from vit_jax.weights.mapping import CONV, SAME, Row, Tensors, both, norm
+from vit_jax.weights.mapping import CONV, SAME, Row, Tensors, layer_norm, linear
 
 _FIELDS = {"norm_eps": 1e-6}
 _BICUBIC = {**IMAGENET, "crop": 0.875, "interpolation": "bicubic"}
@@ -40,17 +40,17 @@ _BICUBIC = {**IMAGENET, "crop": 0.875, "interpolation": "bicubic"}
 # One column of names for each library: `{i}` is the number of a stage, `{j}` of a block.
 def _rows(names: Mapping[str, str]) -> tuple[Row, ...]:
     return (
-        *both("stages_{i}/blocks_{j}/conv", names["conv"], CONV),
-        *norm("stages_{i}/blocks_{j}/norm", names["norm"]),
-        *both("stages_{i}/blocks_{j}/mlp/fc1", names["fc1"]),
-        *both("stages_{i}/blocks_{j}/mlp/fc2", names["fc2"]),
+        *linear("stages_{i}/blocks_{j}/conv", names["conv"], CONV),
+        *layer_norm("stages_{i}/blocks_{j}/norm", names["norm"]),
+        *linear("stages_{i}/blocks_{j}/mlp/fc1", names["fc1"]),
+        *linear("stages_{i}/blocks_{j}/mlp/fc2", names["fc2"]),
         Row("stages_{i}/blocks_{j}/ls/gamma", names["scale"], SAME),
-        *norm("stages_{i}/downsample/norm", names["downsample"] + ".0"),
-        *both("stages_{i}/downsample/conv", names["downsample"] + ".1", CONV),
-        *both("patch_embed", names["patch"], CONV),
-        *norm("pre_norm", names["pre_norm"]),
-        *norm("norm", names["last_norm"]),
-        *both("head", names["head"]),
+        *layer_norm("stages_{i}/downsample/norm", names["downsample"] + ".0"),
+        *linear("stages_{i}/downsample/conv", names["downsample"] + ".1", CONV),
+        *linear("patch_embed", names["patch"], CONV),
+        *layer_norm("pre_norm", names["pre_norm"]),
+        *layer_norm("norm", names["last_norm"]),
+        *linear("head", names["head"]),
     )
 
 
@@ -168,22 +168,22 @@ _NEEDED = {
 }
 
 
-def timm_describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
+def timm_describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
     """What a file with timm's names holds."""
     config = config or {}
     told = configured_section(config, "model_args")
     if told.get("act_layer", "gelu") != "gelu":
         raise UserError(f"config.json: act_layer = {told['act_layer']!r}; ConvNeXt has 'gelu' here")
     timm_arguments.check_plain(config, _READ, _NEEDED)
-    origin_name, origin = choose_origin(asked, TIMM_ORIGINS)
+    origin_name, origin = choose_origin(hints, TIMM_ORIGINS)
     # timm's largest, of OpenCLIP, has torch's own epsilon.
     usual = 1e-5 if str(config.get("architecture")).startswith("convnext_xxlarge") else 1e-6
     eps = told.get("norm_eps") or usual
     if type(eps) is not float or not 0 < eps < 1:
         raise UserError(f"config.json: norm_eps = {eps!r} should be a number between 0 and 1")
-    size = convolutions.picture_size(asked, convolutions.timm_size(config))
+    size = convolutions.size_of_images(hints, convolutions.timm_size(config))
     fields = _fields(tensors, _TIMM, size, eps)
-    return Description(
+    return ModelSpec(
         fields,
         {**origin.preprocessing, **convolutions.timm_preprocessing(config)},
         origin_name,
@@ -238,26 +238,26 @@ _RESIZED = {(9, 96): 236, (27, 96): 230, (27, 128): 232, (27, 192): 232}
 
 
 def original_describe(
-    tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked
-) -> Description:
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
+) -> ModelSpec:
     """What a file of the authors' repository holds."""
-    origin_name, origin = choose_origin(asked, ORIGINAL_ORIGINS)
-    fields = _fields(tensors, _ORIGINAL, convolutions.picture_size(asked, None))
+    origin_name, origin = choose_origin(hints, ORIGINAL_ORIGINS)
+    fields = _fields(tensors, _ORIGINAL, convolutions.size_of_images(hints, None))
     preprocessing = dict(origin.preprocessing)
     if min(pair(fields["image_size"])) >= 384:  # squeezed there, without a crop
         preprocessing |= {"crop": 1.0, "resize": "squash"}
-    return Description(fields, preprocessing, origin_name)
+    return ModelSpec(fields, preprocessing, origin_name)
 
 
 def torchvision_describe(
-    tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked
-) -> Description:
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
+) -> ModelSpec:
     """What a file with torchvision's names holds."""
-    origin_name, origin = choose_origin(asked, TORCHVISION_ORIGINS)
-    fields = _fields(tensors, _TORCHVISION, convolutions.picture_size(asked, None))
+    origin_name, origin = choose_origin(hints, TORCHVISION_ORIGINS)
+    fields = _fields(tensors, _TORCHVISION, convolutions.size_of_images(hints, None))
     resized = _RESIZED.get((max(fields["depths"]), fields["widths"][0]), 256)
     crop = crop_of((224, 224), (resized, resized))
-    return Description(fields, {**origin.preprocessing, "crop": crop}, origin_name)
+    return ModelSpec(fields, {**origin.preprocessing, "crop": crop}, origin_name)
 
 
 def torchvision_tidy(tensors: Tensors) -> Tensors:
@@ -299,8 +299,8 @@ TRANSFORMERS_ORIGINS = {
 
 
 def transformers_describe(
-    tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked
-) -> Description:
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
+) -> ModelSpec:
     """What a file with transformers' names holds."""
     config = config or {}
     if config.get("hidden_act", "gelu") != "gelu":
@@ -313,15 +313,15 @@ def transformers_describe(
             f"config.json: layer_norm_eps = {eps!r} is that of the last norm alone, and the others "
             "have 1e-6; such a model cannot be read yet"
         )
-    origin_name, origin = choose_origin(asked, TRANSFORMERS_ORIGINS)
+    origin_name, origin = choose_origin(hints, TRANSFORMERS_ORIGINS)
     preprocessing = {
         **origin.preprocessing,
         **convolutions.transformers_preprocessing(config),
     }
     size = preprocessing.pop("size", None)
-    fields = _fields(tensors, _TRANSFORMERS, convolutions.picture_size(asked, size))
+    fields = _fields(tensors, _TRANSFORMERS, convolutions.size_of_images(hints, size))
     names = convolutions.transformers_names(config, fields["num_classes"])
-    return Description(fields, preprocessing, origin_name, names)
+    return ModelSpec(fields, preprocessing, origin_name, names)
 
 
 def transformers_tidy(tensors: Tensors) -> Tensors:
@@ -367,14 +367,14 @@ def _need_four_stages(library: str, fields: Mapping[str, Any]) -> None:
 def _ecosystem(
     name: str,
     names: Mapping[str, str],
-    describe: Callable[..., Description],
+    describe: Callable[..., ModelSpec],
     **more: Any,
-) -> Ecosystem:
+) -> CheckpointFormat:
     first = names["conv"].replace("{i}", "0").replace("{j}", "0") + ".weight"
-    marks = (first.replace(".", r"\."), names["pre_norm"].replace(".", r"\.") + r"\.weight")
-    return Ecosystem(
+    signature = (first.replace(".", r"\."), names["pre_norm"].replace(".", r"\.") + r"\.weight")
+    return CheckpointFormat(
         name=name,
-        marks=marks,
+        signature=signature,
         rows=_rows(names),
         describe=describe,
         architecture="ConvNeXt",
@@ -385,15 +385,15 @@ def _ecosystem(
 # timm's with the same names for blocks of another kind.
 _OTHERS = r"convnextv2_.*|edgenext_.*|inception_next_.*"
 
-ECOSYSTEMS = (
+FORMATS = (
     _ecosystem("timm", _TIMM, timm_describe, config=timm_config, others=_OTHERS),
     _ecosystem("convnext", _ORIGINAL, original_describe),
-    _ecosystem("torchvision", _TORCHVISION, torchvision_describe, tidy=torchvision_tidy),
+    _ecosystem("torchvision", _TORCHVISION, torchvision_describe, normalize_names=torchvision_tidy),
     _ecosystem(
         "huggingface",
         _TRANSFORMERS,
         transformers_describe,
-        tidy=transformers_tidy,
+        normalize_names=transformers_tidy,
         finish=transformers_finish,
         config=transformers_config,
         preprocessor=processors.write,

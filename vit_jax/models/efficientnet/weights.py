@@ -26,15 +26,15 @@ from vit_jax.weights.ecosystems.convolutions import (
 )
 from vit_jax.weights.formats import (
     IMAGENET,
-    Asked,
-    Description,
-    Ecosystem,
+    CheckpointFormat,
+    Hints,
+    ModelSpec,
     Origin,
     axes_of,
     choose_origin,
     count_blocks,
 )
-from vit_jax.weights.mapping import CONV, Row, Tensors, both
+from vit_jax.weights.mapping import CONV, Row, Tensors, linear
 
 STAGES = len(EfficientNet.depths)
 
@@ -57,8 +57,8 @@ def _timm_block(stage: int) -> tuple[Row, ...]:
             for part, (conv, norm) in names.items()
             for row in _conv_norm(f"{ours}/{part}", f"{theirs}.{conv}", f"{theirs}.{norm}")
         ),
-        *both(f"{ours}/se/reduce", f"{theirs}.se.conv_reduce", POINTWISE),
-        *both(f"{ours}/se/expand", f"{theirs}.se.conv_expand", POINTWISE),
+        *linear(f"{ours}/se/reduce", f"{theirs}.se.conv_reduce", POINTWISE),
+        *linear(f"{ours}/se/expand", f"{theirs}.se.conv_expand", POINTWISE),
     )
 
 
@@ -70,8 +70,8 @@ def _torchvision_block(stage: int) -> tuple[Row, ...]:
     for number, part in enumerate(parts):
         layer = f"{theirs}.{number}"
         if part == "se":
-            rows += both(f"{ours}/se/reduce", f"{layer}.fc1", POINTWISE)
-            rows += both(f"{ours}/se/expand", f"{layer}.fc2", POINTWISE)
+            rows += linear(f"{ours}/se/reduce", f"{layer}.fc1", POINTWISE)
+            rows += linear(f"{ours}/se/expand", f"{layer}.fc2", POINTWISE)
         else:
             rows += _conv_norm(f"{ours}/{part}", f"{layer}.0", f"{layer}.1")
     return tuple(rows)
@@ -81,13 +81,13 @@ TIMM_ROWS = (
     *_conv_norm("stem", "conv_stem", "bn1"),
     *(row for stage in range(STAGES) for row in _timm_block(stage)),
     *_conv_norm("last", "conv_head", "bn2"),
-    *both("head", "classifier"),
+    *linear("head", "classifier"),
 )
 TORCHVISION_ROWS = (
     *_conv_norm("stem", "features.0.0", "features.0.1"),
     *(row for stage in range(STAGES) for row in _torchvision_block(stage)),
     *_conv_norm("last", f"features.{STAGES + 1}.0", f"features.{STAGES + 1}.1"),
-    *both("head", "classifier.1"),
+    *linear("head", "classifier.1"),
 )
 
 _TORCH = {"padding": "torch", "norm_eps": 1e-5}
@@ -146,10 +146,10 @@ TORCHVISION_SIZES = {
 _B1_V2_SIZES = (240, 255)
 
 
-def timm_describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
+def timm_describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
     """What a file with timm's names holds."""
     config = config or {}
-    origin_name, origin = choose_origin(asked, TIMM_ORIGINS, _configured_origin(config))
+    origin_name, origin = choose_origin(hints, TIMM_ORIGINS, _configured_origin(config))
     needed = {"output_stride": (32,), "act_layer": ("silu", "swish")}
     timm_arguments.check_plain(config, ("num_features", "stem_size"), needed)
     depths = _depths(tensors, "blocks.{i}.{j}.conv_dw.weight", first=0)
@@ -168,11 +168,11 @@ def timm_describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
     usual = model_fields(_registered(fields) or "EfficientNet")["image_size"]
     if origin_name == "timm":
         usual = TIMM_SIZES.get(_registered(fields), usual)
-    fields |= {"image_size": convolutions.picture_size(asked, size, usual), **origin.fields}
+    fields |= {"image_size": convolutions.size_of_images(hints, size, usual), **origin.fields}
     preprocessing = dict(origin.preprocessing)
     if origin_name == "google":
         preprocessing["crop"] = GOOGLE_CROPS.get(_registered(fields), preprocessing["crop"])
-    return Description(
+    return ModelSpec(
         fields,
         {**preprocessing, **convolutions.timm_preprocessing(config)},
         origin_name,
@@ -205,8 +205,8 @@ def timm_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_n
 
 
 def torchvision_describe(
-    tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked
-) -> Description:
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
+) -> ModelSpec:
     """What a file with torchvision's names holds."""
     depths = _depths(tensors, "features.{i}.{j}.block.0.0.weight", first=1)
     blocks = [f"features.{stage + 1}.0.block" for stage in range(STAGES)]
@@ -222,16 +222,16 @@ def torchvision_describe(
     name = _registered(fields)
     of_this_size = TORCHVISION_ORIGINS if name == "EfficientNet-B1" else ("torchvision",)
     origin_name, origin = choose_origin(
-        asked, {origin: TORCHVISION_ORIGINS[origin] for origin in of_this_size}
+        hints, {origin: TORCHVISION_ORIGINS[origin] for origin in of_this_size}
     )
     crop, resized = TORCHVISION_SIZES.get(name, (224, 256))
     if origin_name == "torchvision-v2":
         crop, resized = _B1_V2_SIZES
-    fields |= {"image_size": convolutions.picture_size(asked, None, crop), **origin.fields}
+    fields |= {"image_size": convolutions.size_of_images(hints, None, crop), **origin.fields}
     if fields["head_width"] >= 2048:  # its B5, B6 and B7
         fields["norm_eps"] = 1e-3
     preprocessing = {**origin.preprocessing, "crop": crop_of((crop, crop), (resized, resized))}
-    return Description(fields, preprocessing, origin_name)
+    return ModelSpec(fields, preprocessing, origin_name)
 
 
 # ----------------------------------------------------------------------------------------- inside
@@ -307,10 +307,10 @@ def _registered(fields: Mapping[str, Any]) -> str | None:
     return None
 
 
-ECOSYSTEMS = (
-    Ecosystem(
+FORMATS = (
+    CheckpointFormat(
         name="timm",
-        marks=(
+        signature=(
             r"conv_stem\.weight",
             r"blocks\.0\.0\.se\.conv_reduce\.weight",
             r"bn2\.weight",
@@ -322,9 +322,12 @@ ECOSYSTEMS = (
         config=timm_config,
         architecture="EfficientNet",
     ),
-    Ecosystem(
+    CheckpointFormat(
         name="torchvision",
-        marks=(r"features\.1\.0\.block\.0\.0\.weight", r"features\.1\.0\.block\.1\.fc1\.weight"),
+        signature=(
+            r"features\.1\.0\.block\.0\.0\.weight",
+            r"features\.1\.0\.block\.1\.fc1\.weight",
+        ),
         rows=TORCHVISION_ROWS,
         describe=torchvision_describe,
         ignored=IGNORED,

@@ -22,14 +22,14 @@ from vit_jax.models.validation import pair
 from vit_jax.models.vit.weights import google, timm
 from vit_jax.weights.ecosystems import timm_writing
 from vit_jax.weights.formats import (
-    Asked,
-    Description,
-    Ecosystem,
+    CheckpointFormat,
+    Hints,
+    ModelSpec,
     axes_of,
     choose_origin,
     count_blocks,
 )
-from vit_jax.weights.mapping import CONV, SAME, Row, Tensors, norm
+from vit_jax.weights.mapping import CONV, SAME, Row, Tensors, layer_norm
 
 # ------------------------------------------------------------------------------------------- timm
 
@@ -42,13 +42,13 @@ def _timm_unit(ours: str, theirs: str) -> tuple[Row, ...]:
     rows = []
     for number, conv, its_norm in (*parts, ("_proj", "downsample.conv", "downsample.norm")):
         rows.append(Row(f"{ours}/conv{number}/kernel", f"{theirs}.{conv}.weight", CONV))
-        rows += norm(f"{ours}/norm{number}", f"{theirs}.{its_norm}")
+        rows += layer_norm(f"{ours}/norm{number}", f"{theirs}.{its_norm}")
     return tuple(rows)
 
 
 TIMM_ROWS = (
     *(Row("patch_embed/conv_root/kernel", f"{root}.conv.weight", CONV) for root in _ROOTS),
-    *(row for root in _ROOTS for row in norm("patch_embed/norm_root", f"{root}.norm")),
+    *(row for root in _ROOTS for row in layer_norm("patch_embed/norm_root", f"{root}.norm")),
     *_timm_unit("patch_embed/stages_{i}/units_{j}", f"{_BACKBONE}.stages.{{i}}.blocks.{{j}}"),
     *timm.ROWS,
 )
@@ -66,9 +66,9 @@ _ARCHITECTURES = {
 }
 
 
-def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
+def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
     """What a file of timm's hybrids holds."""
-    origin, _ = choose_origin(asked, {"timm": timm.ORIGINS["timm"]})
+    origin, _ = choose_origin(hints, {"timm": timm.ORIGINS["timm"]})
     root = next((name for name in _ROOTS if f"{name}.conv.weight" in tensors), _ROOTS[0])
     stem_width, in_channels = axes_of(tensors, f"{root}.conv.weight", "out, in, height, width")[:2]
     units = _units(tensors, rf"{re.escape(_BACKBONE)}\.stages\.", r"\.blocks\.", r"\.conv1\.weight")
@@ -77,7 +77,7 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
     vit = timm.describe(
         {**tensors, "patch_embed.proj.weight": patches},
         config,
-        dataclasses.replace(asked, origin=origin),
+        dataclasses.replace(hints, origin=origin),
     )
     return dataclasses.replace(
         vit, fields={**vit.fields, **_stem(units, stem_width), **_TIMM_FIELDS}
@@ -115,17 +115,17 @@ def timm_config(fields: Mapping[str, Any], preprocessing: Any, class_names: Any)
     return config
 
 
-TIMM = Ecosystem(
+TIMM = CheckpointFormat(
     name="timm",
-    marks=(
+    signature=(
         rf"{re.escape(_BACKBONE)}\.(stem\.)?conv\.weight",
         r"patch_embed\.proj\.weight",
         r"blocks\.0\.attn\.qkv\.weight",
     ),
     rows=TIMM_ROWS,
     describe=describe_timm,
-    ignored=timm.ECOSYSTEM.ignored,
-    tidy=timm.tidy,
+    ignored=timm.FORMAT.ignored,
+    normalize_names=timm.normalize_names,
     finish=finish_timm,
     config=timm_config,
     architecture="HybridViT",
@@ -156,22 +156,20 @@ GOOGLE_ROWS = (
 )
 
 
-def describe_google(
-    tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked
-) -> Description:
+def describe_google(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
     """What a hybrid of Google's holds; the tensors are tidy."""
     in_channels, stem_width = axes_of(tensors, "conv_root/kernel", "height, width, in, out")[2:]
     units = _units(tensors, "block", "/unit", "/conv1/kernel")
     *patch, _, width = axes_of(tensors, "embedding/kernel", "height, width, in, out")
     patches = _zeros(*(side * stride_of(units) for side in patch), in_channels, width)
-    vit = google.describe({**tensors, "embedding/kernel": patches}, config, asked)
+    vit = google.describe({**tensors, "embedding/kernel": patches}, config, hints)
     return dataclasses.replace(vit, fields={**vit.fields, **_stem(units, stem_width)})
 
 
 def tidy_google(tensors: Tensors) -> Tensors:
     """As `google.tidy`; blocks and units counted from 0, norms without axes of 1 in front."""
     tidied = {}
-    for name, array in google.tidy(tensors).items():
+    for name, array in google.normalize_names(tensors).items():
         match = re.fullmatch(r"block(\d{1,4})/unit(\d{1,4})/(.*)", name)
         if match and int(match[1]) and int(match[2]):
             name = f"block{int(match[1]) - 1}/unit{int(match[2]) - 1}/{match[3]}"
@@ -182,17 +180,17 @@ def tidy_google(tensors: Tensors) -> Tensors:
     return tidied
 
 
-GOOGLE = Ecosystem(
+GOOGLE = CheckpointFormat(
     name="google",
-    marks=(r"conv_root/kernel", *google.ECOSYSTEM.marks),
+    signature=(r"conv_root/kernel", *google.FORMAT.signature),
     rows=GOOGLE_ROWS,
     describe=describe_google,
     ignored=google.IGNORED,
-    tidy=tidy_google,
+    normalize_names=tidy_google,
     architecture="HybridViT",
 )
 
-ECOSYSTEMS = (TIMM, GOOGLE)
+FORMATS = (TIMM, GOOGLE)
 
 # ----------------------------------------------------------------------------------------- inside
 

@@ -10,7 +10,7 @@ from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers.basic import LayerNorm, Mlp
 
 
-class MapHead(Checked):
+class AttentionPooling(Checked):
     """Multi-head attention pooling: a learned probe asks all tokens, then comes a residual MLP.
 
     Gives `(batch, width)`. Source: Lee et al. 2019, "Set Transformer", section 3.2, as in

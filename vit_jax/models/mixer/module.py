@@ -12,7 +12,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models import validation
-from vit_jax.models.block import looped, rematerialised
+from vit_jax.models.block import remat_block, scan_blocks
 from vit_jax.models.features import Features
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
@@ -73,9 +73,9 @@ class Mixer(nn.Module):
             "init_scheme": self.init_scheme,
             "dtype": self.dtype,
         }
-        block = rematerialised(MixerBlock, self.remat, in_loop=self.scan_layers)
+        block = remat_block(MixerBlock, self.remat, in_loop=self.scan_layers)
         if self.scan_layers:
-            self.blocks = looped(block, self.depth)(drop_path=self.drop_path, **of_blocks)
+            self.blocks = scan_blocks(block, self.depth)(drop_path=self.drop_path, **of_blocks)
         else:
             rates = drop_path_rates(self.drop_path, self.depth)
             self.blocks = [block(drop_path=rate, **of_blocks) for rate in rates]

@@ -22,9 +22,9 @@ from vit_jax.models.validation import pair
 from vit_jax.weights.ecosystems import timm_arguments, timm_writing
 from vit_jax.weights.formats import (
     HALF,
-    Asked,
-    Description,
-    Ecosystem,
+    CheckpointFormat,
+    Hints,
+    ModelSpec,
     Origin,
     all_zero,
     axes_of,
@@ -35,18 +35,18 @@ from vit_jax.weights.formats import (
     need,
     side_or_pair,
 )
-from vit_jax.weights.mapping import CONV, SAME, Row, Tensors, both, norm
+from vit_jax.weights.mapping import CONV, SAME, Row, Tensors, layer_norm, linear
 
 TIMM_ROWS = (
-    *both("patch_embed", "stem.proj", CONV),
-    *norm("blocks_{i}/norm1", "blocks.{i}.norm1"),
-    *both("blocks_{i}/token_mlp/fc1", "blocks.{i}.mlp_tokens.fc1"),
-    *both("blocks_{i}/token_mlp/fc2", "blocks.{i}.mlp_tokens.fc2"),
-    *norm("blocks_{i}/norm2", "blocks.{i}.norm2"),
-    *both("blocks_{i}/channel_mlp/fc1", "blocks.{i}.mlp_channels.fc1"),
-    *both("blocks_{i}/channel_mlp/fc2", "blocks.{i}.mlp_channels.fc2"),
-    *norm("norm", "norm"),
-    *both("head", "head"),
+    *linear("patch_embed", "stem.proj", CONV),
+    *layer_norm("blocks_{i}/norm1", "blocks.{i}.norm1"),
+    *linear("blocks_{i}/token_mlp/fc1", "blocks.{i}.mlp_tokens.fc1"),
+    *linear("blocks_{i}/token_mlp/fc2", "blocks.{i}.mlp_tokens.fc2"),
+    *layer_norm("blocks_{i}/norm2", "blocks.{i}.norm2"),
+    *linear("blocks_{i}/channel_mlp/fc1", "blocks.{i}.mlp_channels.fc1"),
+    *linear("blocks_{i}/channel_mlp/fc2", "blocks.{i}.mlp_channels.fc2"),
+    *layer_norm("norm", "norm"),
+    *linear("head", "head"),
 )
 
 
@@ -94,7 +94,7 @@ _PREFIXES = ("", "params/", "opt/target/")  # what may stand before all of Googl
 _READ = ("patch_size", "num_blocks", "embed_dim", "mlp_ratio", "nlhb")
 
 
-def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
+def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
     """What a file with timm's names holds."""
     config = config or {}
     pretrained = timm_arguments.pretrained_of(config)
@@ -103,7 +103,7 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
     found = None
     if "architecture" in config:
         found = "miil" if "miil" in str(pretrained.get("tag", "")) else "timm"
-    origin_name, origin = choose_origin(asked, TIMM_ORIGINS, found)
+    origin_name, origin = choose_origin(hints, TIMM_ORIGINS, found)
     width, in_channels, *patch = axes_of(tensors, "stem.proj.weight", "out, in, height, width")
     hidden = {}
     for mlp in ("tokens", "channels"):
@@ -116,7 +116,7 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
                 "as in timm's gMixer, which cannot be read yet"
             )
     tokens = axes_of(tensors, "blocks.0.mlp_tokens.fc1.weight", "out, in")[1]
-    size = asked.image_size or configured_size(arguments, "img_size")
+    size = hints.image_size or configured_size(arguments, "img_size")
     if size is None:
         size = timm_arguments.input_size_of(pretrained)
     fields = {
@@ -131,7 +131,7 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
         **origin.fields,
     }
     names = timm_arguments.label_names(config, fields["num_classes"])
-    return Description(
+    return ModelSpec(
         fields,
         {**origin.preprocessing, **timm_arguments.preprocessing_of({}, pretrained, tuple(patch))},
         origin_name,
@@ -139,18 +139,16 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
     )
 
 
-def describe_google(
-    tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked
-) -> Description:
+def describe_google(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
     """What a file of Google's holds; the tensors are tidy."""
-    origin_name, origin = choose_origin(asked, GOOGLE_ORIGINS)
+    origin_name, origin = choose_origin(hints, GOOGLE_ORIGINS)
     *patch, in_channels, width = axes_of(tensors, "stem/kernel", "height, width, in, out")
     block = "MixerBlock_0"
     tokens, token_mlp = axes_of(tensors, f"{block}/token_mixing/Dense_0/kernel", "in, out")
     classes = _outputs(tensors, "head/kernel", 1)
     fields = {
         "num_classes": classes,
-        "image_size": side_or_pair(_image_size(tokens, tuple(patch), asked.image_size)),
+        "image_size": side_or_pair(_image_size(tokens, tuple(patch), hints.image_size)),
         "patch_size": side_or_pair(tuple(patch)),
         "in_channels": in_channels,
         "width": width,
@@ -167,7 +165,7 @@ def describe_google(
             f"the head of {classes} outputs is all zeros: its answers say nothing; give "
             "num_classes to have a head of your own, or use the features",
         )
-    return Description(fields, dict(origin.preprocessing), origin_name, notes=notes)
+    return ModelSpec(fields, dict(origin.preprocessing), origin_name, notes=notes)
 
 
 def tidy_google(tensors: Tensors) -> Tensors:
@@ -251,9 +249,9 @@ def _image_size(
     return grid[0] * patch[0], grid[1] * patch[1]
 
 
-_TIMM = Ecosystem(
+_TIMM = CheckpointFormat(
     name="timm",
-    marks=(r"stem\.proj\.weight", r"blocks\.0\.mlp_tokens\.fc1\.weight"),
+    signature=(r"stem\.proj\.weight", r"blocks\.0\.mlp_tokens\.fc1\.weight"),
     rows=TIMM_ROWS,
     describe=describe_timm,
     config=timm_config,
@@ -261,16 +259,16 @@ _TIMM = Ecosystem(
     others=r"(gmixer|gmlp|resmlp)_.*",
 )
 
-ECOSYSTEMS = (
+FORMATS = (
     _TIMM,
     dataclasses.replace(
         _TIMM,
         name="google",
-        marks=(r"stem/kernel", r"MixerBlock_0/token_mixing/Dense_0/kernel"),
+        signature=(r"stem/kernel", r"MixerBlock_0/token_mixing/Dense_0/kernel"),
         rows=GOOGLE_ROWS,
         describe=describe_google,
         ignored=GOOGLE_IGNORED,
-        tidy=tidy_google,
+        normalize_names=tidy_google,
         config=None,
     ),
 )

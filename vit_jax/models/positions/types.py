@@ -36,7 +36,7 @@ from vit_jax.models.positions.tables import PositionTable, resize_positions, sin
 
 
 @dataclasses.dataclass(frozen=True)
-class PositionKind:
+class PositionType:
     """A kind of positions.
 
     source: where it comes from.
@@ -52,15 +52,15 @@ class PositionKind:
 
 
 POSITION_KINDS = {
-    "learned": PositionKind("ViT (Dosovitskiy et al. 2021), section 3.1", in_front=True),
-    "learned2d_sum": PositionKind('Ho et al. 2019, "Axial Attention"', in_front=True),
-    "learned2d_concat": PositionKind("ViT, appendix D.4, 2-D", parts=2, in_front=True),
-    "sincos1d": PositionKind("Vaswani et al. 2017, section 3.5", parts=2, in_front=True),
-    "sincos2d": PositionKind("MoCo v3 (Chen et al. 2021), MAE (He et al. 2022)", parts=4),
-    "sincos2d_big_vision": PositionKind("Beyer et al. 2022, section 2", parts=4),
-    "relative": PositionKind("BEiT (Bao et al. 2022), Swin (Liu et al. 2021)", vectors=False),
-    "rotary": PositionKind("RoPE-ViT (Heo et al. 2024), axial", parts=4, vectors=False),
-    "none": PositionKind("ViT, appendix D.4", vectors=False),
+    "learned": PositionType("ViT (Dosovitskiy et al. 2021), section 3.1", in_front=True),
+    "learned2d_sum": PositionType('Ho et al. 2019, "Axial Attention"', in_front=True),
+    "learned2d_concat": PositionType("ViT, appendix D.4, 2-D", parts=2, in_front=True),
+    "sincos1d": PositionType("Vaswani et al. 2017, section 3.5", parts=2, in_front=True),
+    "sincos2d": PositionType("MoCo v3 (Chen et al. 2021), MAE (He et al. 2022)", parts=4),
+    "sincos2d_big_vision": PositionType("Beyer et al. 2022, section 2", parts=4),
+    "relative": PositionType("BEiT (Bao et al. 2022), Swin (Liu et al. 2021)", vectors=False),
+    "rotary": PositionType("RoPE-ViT (Heo et al. 2024), axial", parts=4, vectors=False),
+    "none": PositionType("ViT, appendix D.4", vectors=False),
 }
 
 

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 from vit_jax.errors import shown
 from vit_jax.models import validation
 from vit_jax.models.attention.multi_head import Attention
-from vit_jax.models.block import rematerialised
+from vit_jax.models.block import remat_block
 from vit_jax.models.features import Features
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
@@ -230,7 +230,7 @@ class Stage(Checked):
         x = x + positions.astype(dtype)
         x = nn.Dropout(self.position_dropout)(x, deterministic=not train)
 
-        block = rematerialised(PVTBlock, self.remat, in_loop=False)
+        block = remat_block(PVTBlock, self.remat, in_loop=False)
         for j, drop_path in enumerate(self.drop_paths):
             x, _ = block(
                 heads=self.heads,
@@ -312,7 +312,7 @@ class PVTBlock(Checked):
         attention_weights: bool,
         grid: None,  # a field has it
     ) -> tuple[Float[Array, "batch tokens width"], None]:
-        """The call in the form that `rematerialised` wants of every block."""
+        """The call in the form that `remat_block` wants of every block."""
         return self(x, train=train, attention_weights=attention_weights), None
 
 

@@ -27,9 +27,9 @@ from vit_jax.weights.ecosystems import processors
 from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
 from vit_jax.weights.formats import (
     IMAGENET,
-    Asked,
-    Description,
-    Ecosystem,
+    CheckpointFormat,
+    Hints,
+    ModelSpec,
     Origin,
     axes_of,
     choose_origin,
@@ -49,8 +49,8 @@ from vit_jax.weights.mapping import (
     SPLIT_QKV_KERNEL,
     Row,
     Tensors,
-    both,
-    norm,
+    layer_norm,
+    linear,
 )
 
 _OURS = "stages_{i}/blocks_{j}"
@@ -65,21 +65,21 @@ _SELF = f"{_THEIRS}.attention.self"
 _QKV = (f"{_SELF}.query", f"{_SELF}.key", f"{_SELF}.value")
 
 HUGGING_FACE_ROWS = (
-    *both("stages_{i}/patch_embed", "encoder.patch_embeddings.{i}.projection", CONV),
-    *norm("stages_{i}/pre_norm", "encoder.patch_embeddings.{i}.layer_norm"),
+    *linear("stages_{i}/patch_embed", "encoder.patch_embeddings.{i}.projection", CONV),
+    *layer_norm("stages_{i}/pre_norm", "encoder.patch_embeddings.{i}.layer_norm"),
     Row("stages_{i}/cls_token", "encoder.patch_embeddings.{i}.cls_token", SAME),
     Row("stages_{i}/pos_embed", "encoder.patch_embeddings.{i}.position_embeddings", SAME),
-    *norm(f"{_OURS}/norm1", f"{_THEIRS}.layer_norm_1"),
+    *layer_norm(f"{_OURS}/norm1", f"{_THEIRS}.layer_norm_1"),
     Row(f"{_OURS}/attn/qkv/kernel", _names(*_QKV, part="weight"), SPLIT_QKV_KERNEL),
     Row(f"{_OURS}/attn/qkv/bias", _names(*_QKV, part="bias"), SPLIT_QKV_BIAS),
-    *both(f"{_OURS}/attn/sr", f"{_SELF}.sequence_reduction", CONV),
-    *norm(f"{_OURS}/attn/sr_norm", f"{_SELF}.layer_norm"),
-    *both(f"{_OURS}/attn/out", f"{_THEIRS}.attention.output.dense", OUT_KERNEL),
-    *norm(f"{_OURS}/norm2", f"{_THEIRS}.layer_norm_2"),
-    *both(f"{_OURS}/mlp/fc1", f"{_THEIRS}.mlp.dense1"),
-    *both(f"{_OURS}/mlp/fc2", f"{_THEIRS}.mlp.dense2"),
-    *norm("norm", "encoder.layer_norm"),
-    *both("head", "classifier"),
+    *linear(f"{_OURS}/attn/sr", f"{_SELF}.sequence_reduction", CONV),
+    *layer_norm(f"{_OURS}/attn/sr_norm", f"{_SELF}.layer_norm"),
+    *linear(f"{_OURS}/attn/out", f"{_THEIRS}.attention.output.dense", OUT_KERNEL),
+    *layer_norm(f"{_OURS}/norm2", f"{_THEIRS}.layer_norm_2"),
+    *linear(f"{_OURS}/mlp/fc1", f"{_THEIRS}.mlp.dense1"),
+    *linear(f"{_OURS}/mlp/fc2", f"{_THEIRS}.mlp.dense2"),
+    *layer_norm("norm", "encoder.layer_norm"),
+    *linear("head", "classifier"),
 )
 
 # The authors', whose stages are counted from 0 here: see `tidy_original`.
@@ -87,21 +87,21 @@ _BLOCK = "block.{i}.{j}"
 _Q_KV = (f"{_BLOCK}.attn.q", f"{_BLOCK}.attn.kv")
 
 ORIGINAL_ROWS = (
-    *both("stages_{i}/patch_embed", "patch_embed.{i}.proj", CONV),
-    *norm("stages_{i}/pre_norm", "patch_embed.{i}.norm"),
+    *linear("stages_{i}/patch_embed", "patch_embed.{i}.proj", CONV),
+    *layer_norm("stages_{i}/pre_norm", "patch_embed.{i}.norm"),
     Row("stages_{i}/cls_token", "cls_token", SAME),
     Row("stages_{i}/pos_embed", "pos_embed.{i}", SAME),
-    *norm(f"{_OURS}/norm1", f"{_BLOCK}.norm1"),
+    *layer_norm(f"{_OURS}/norm1", f"{_BLOCK}.norm1"),
     Row(f"{_OURS}/attn/qkv/kernel", _names(*_Q_KV, part="weight"), Q_AND_KV_KERNEL),
     Row(f"{_OURS}/attn/qkv/bias", _names(*_Q_KV, part="bias"), Q_AND_KV_BIAS),
-    *both(f"{_OURS}/attn/sr", f"{_BLOCK}.attn.sr", CONV),
-    *norm(f"{_OURS}/attn/sr_norm", f"{_BLOCK}.attn.norm"),
-    *both(f"{_OURS}/attn/out", f"{_BLOCK}.attn.proj", OUT_KERNEL),
-    *norm(f"{_OURS}/norm2", f"{_BLOCK}.norm2"),
-    *both(f"{_OURS}/mlp/fc1", f"{_BLOCK}.mlp.fc1"),
-    *both(f"{_OURS}/mlp/fc2", f"{_BLOCK}.mlp.fc2"),
-    *norm("norm", "norm"),
-    *both("head", "head"),
+    *linear(f"{_OURS}/attn/sr", f"{_BLOCK}.attn.sr", CONV),
+    *layer_norm(f"{_OURS}/attn/sr_norm", f"{_BLOCK}.attn.norm"),
+    *linear(f"{_OURS}/attn/out", f"{_BLOCK}.attn.proj", OUT_KERNEL),
+    *layer_norm(f"{_OURS}/norm2", f"{_BLOCK}.norm2"),
+    *linear(f"{_OURS}/mlp/fc1", f"{_BLOCK}.mlp.fc1"),
+    *linear(f"{_OURS}/mlp/fc2", f"{_BLOCK}.mlp.fc2"),
+    *layer_norm("norm", "norm"),
+    *linear("head", "head"),
 )
 
 _RESIZE = {"pos_resize": "torch-bilinear"}
@@ -123,13 +123,13 @@ ORIGINAL_ORIGINS = {
 
 
 def describe_hugging_face(
-    tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked
-) -> Description:
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
+) -> ModelSpec:
     """What a file with the names of transformers holds; the tensors are tidy."""
     config = config or {}
     if config.get("model_type", "pvt") != "pvt":
         raise UserError(f"config.json: model_type = {config['model_type']!r} is not PVT")
-    origin_name, origin = choose_origin(asked, HUGGING_FACE_ORIGINS)
+    origin_name, origin = choose_origin(hints, HUGGING_FACE_ORIGINS)
     fields = _fields(
         tensors,
         projection="encoder.patch_embeddings.{i}.projection.weight",
@@ -140,7 +140,7 @@ def describe_hugging_face(
         bias="attention.self.query.bias",
         head="classifier.weight",
         heads=_numbers(config, "num_attention_heads"),
-        asked=asked,
+        hints=hints,
         size=configured_size(config, "image_size"),
     )
     fields |= {**origin.fields, "activation": hugging_face.activation_of(config)}
@@ -164,14 +164,14 @@ def describe_hugging_face(
     unit = MODELS["PVT"].architecture(**fields).patch_size
     preprocessing |= processors.read(config.get("preprocessor") or {}, (unit, unit), "pvt")
     names = hugging_face.class_names_of(config) if fields["num_classes"] else None
-    return Description(fields, preprocessing, origin_name, names)
+    return ModelSpec(fields, preprocessing, origin_name, names)
 
 
 def describe_original(
-    tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked
-) -> Description:
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
+) -> ModelSpec:
     """What a file of the authors holds; the tensors are tidy."""
-    origin_name, origin = choose_origin(asked, ORIGINAL_ORIGINS)
+    origin_name, origin = choose_origin(hints, ORIGINAL_ORIGINS)
     fields = _fields(
         tensors,
         projection="patch_embed.{i}.proj.weight",
@@ -182,10 +182,10 @@ def describe_original(
         bias="attn.q.bias",
         head="head.weight",
         heads=None,
-        asked=asked,
+        hints=hints,
         size=None,
     )
-    return Description({**fields, **origin.fields}, dict(origin.preprocessing), origin_name)
+    return ModelSpec({**fields, **origin.fields}, dict(origin.preprocessing), origin_name)
 
 
 def tidy_hugging_face(tensors: Tensors) -> Tensors:
@@ -273,7 +273,7 @@ def _fields(
     bias: str,
     head: str,
     heads: tuple[int, ...] | None,
-    asked: Asked,
+    hints: Hints,
     size: tuple[int, int] | None,
 ) -> dict[str, Any]:
     """Fields of the model, but for what an origin says.
@@ -310,7 +310,7 @@ def _fields(
             axes_of(tensors, reduction, "out, in, height, width")[2] if reduces else 1
         )
     rows = axes_of(tensors, positions.format(i=0), "1, rows, width")[1]
-    whole = Asked(image_size=asked.image_size or size)
+    whole = Hints(image_size=hints.image_size or size)
     _, image_size = position_grid(rows, (0,), (patches[0], patches[0]), whole)
     return {
         "num_classes": axes_of(tensors, head, "out, in")[0] if head in tensors else 0,
@@ -319,7 +319,7 @@ def _fields(
         "patch_sizes": patches,
         "widths": widths,
         "depths": tuple(depths),
-        "heads": _heads(widths, heads, asked.heads),
+        "heads": _heads(widths, heads, hints.heads),
         "mlp_ratios": tuple(ratios),
         "reductions": tuple(reductions),
         "pool": "cls" if any(re.fullmatch(class_token, name) for name in tensors) else "mean",
@@ -328,26 +328,26 @@ def _fields(
 
 
 def _heads(
-    widths: tuple[int, ...], configured: tuple[int, ...] | None, asked: int | None
+    widths: tuple[int, ...], configured: tuple[int, ...] | None, hints: int | None
 ) -> tuple[int, ...]:
     """The heads of every stage: as configured, or all as wide as those of the first."""
     if configured is not None:
-        if asked not in (None, configured[0]):
+        if hints not in (None, configured[0]):
             raise UserError(
-                f"--heads={asked}, and the config.json beside the file says {list(configured)}; "
+                f"--heads={hints}, and the config.json beside the file says {list(configured)}; "
                 "leave --heads out"
             )
         heads = configured
-    elif asked is None and any(width % 64 for width in widths):
+    elif hints is None and any(width % 64 for width in widths):
         raise UserError(
             f"neither the file nor a config.json beside it says how many heads a stage has; its "
             f"tokens are {list(widths)} wide, and published heads 64; say how many the first stage "
             "has, --heads=NUMBER"
         )
-    elif asked and widths[0] % asked:
-        heads = (asked,)
+    elif hints and widths[0] % hints:
+        heads = (hints,)
     else:
-        each = widths[0] // asked if asked else 64
+        each = widths[0] // hints if hints else 64
         heads = tuple(max(width // each, 1) for width in widths)
     if len(heads) != len(widths) or any(w % h for w, h in zip(widths, heads, strict=False)):
         raise UserError(
@@ -369,27 +369,27 @@ def _numbers(config: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
     return tuple(value)
 
 
-ECOSYSTEMS = (
-    Ecosystem(
+FORMATS = (
+    CheckpointFormat(
         name="huggingface",
-        marks=(
+        signature=(
             r"encoder\.patch_embeddings\.0\.position_embeddings",
             r"encoder\.block\.0\.0\.layer_norm_1\.weight",
         ),
         rows=HUGGING_FACE_ROWS,
         describe=describe_hugging_face,
-        tidy=tidy_hugging_face,
+        normalize_names=tidy_hugging_face,
         finish=finish_hugging_face,
         config=hugging_face_config,
         preprocessor=processors.write,
         architecture="PVT",
     ),
-    Ecosystem(
+    CheckpointFormat(
         name="pvt",
-        marks=(r"pos_embed\.0", r"block\.0\.0\.attn\.kv\.weight"),
+        signature=(r"pos_embed\.0", r"block\.0\.0\.attn\.kv\.weight"),
         rows=ORIGINAL_ROWS,
         describe=describe_original,
-        tidy=tidy_original,
+        normalize_names=tidy_original,
         architecture="PVT",
     ),
 )

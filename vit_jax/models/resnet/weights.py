@@ -20,16 +20,16 @@ from vit_jax.weights.ecosystems import convolutions, processors, timm_arguments
 from vit_jax.weights.ecosystems.convolutions import CONV_AXES, IGNORED, batch_norm, rows_of
 from vit_jax.weights.formats import (
     IMAGENET,
-    Asked,
-    Description,
-    Ecosystem,
+    CheckpointFormat,
+    Hints,
+    ModelSpec,
     Origin,
     axes_of,
     choose_origin,
     count_blocks,
     need,
 )
-from vit_jax.weights.mapping import CONV, Row, Tensors, both
+from vit_jax.weights.mapping import CONV, Row, Tensors, linear
 
 # ------------------------------------------------------------------------- torchvision's and timm's
 
@@ -56,7 +56,7 @@ ROWS = (
         for stage in range(4)
         for row in _rows_of_block(f"stages_{stage}/blocks_{{j}}", f"layer{stage + 1}.{{j}}")
     ),
-    *both("head", "fc"),
+    *linear("head", "fc"),
 )
 
 _FIELDS = {"norm_eps": 1e-5}
@@ -103,12 +103,12 @@ _NEEDED = {
 }
 
 
-def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
+def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
     """What a file with torchvision's names holds."""
     config = config or {}
     _check_architecture(config)
     origin_name, origin = choose_origin(
-        asked, ORIGINS, "timm" if "architecture" in config else None
+        hints, ORIGINS, "timm" if "architecture" in config else None
     )
     stem_width, in_channels, kernel, _ = axes_of(tensors, "conv1.weight", CONV_AXES)
     if kernel not in (3, 7):
@@ -123,7 +123,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
         _check_widths(tensors)
     fields = {
         "num_classes": rows_of(tensors, "fc.weight"),
-        "image_size": convolutions.picture_size(asked, convolutions.timm_size(config)),
+        "image_size": convolutions.size_of_images(hints, convolutions.timm_size(config)),
         "in_channels": in_channels,
         "depths": tuple(count_blocks(tensors, rf"layer{n}\.(\d+)\.conv1\.weight") for n in stages),
         "widths": tuple(
@@ -135,7 +135,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
         "small_stem": kernel == 3,
         **origin.fields,
     }
-    return Description(
+    return ModelSpec(
         fields,
         {**origin.preprocessing, **convolutions.timm_preprocessing(config)},
         origin_name,
@@ -213,7 +213,7 @@ TRANSFORMERS_ROWS = (
     ),
     *batch_norm("stages_{i}/blocks_{j}/shortcut/norm", f"{_LAYER}.shortcut.normalization"),
     *(row for number in (1, 2, 3) for row in _rows_of_layer(number)),
-    *both("head", "classifier.1"),
+    *linear("head", "classifier.1"),
 )
 TRANSFORMERS_ORIGINS = {
     "resnet": Origin(
@@ -225,8 +225,8 @@ TRANSFORMERS_ORIGINS = {
 
 
 def transformers_describe(
-    tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked
-) -> Description:
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
+) -> ModelSpec:
     """What a file with transformers' names holds."""
     config = config or {}
     for name in ("downsample_in_bottleneck", "downsample_in_first_stage"):
@@ -237,7 +237,7 @@ def transformers_describe(
             )
     if config.get("hidden_act", "relu") != "relu":
         raise UserError(f"config.json: hidden_act = {config['hidden_act']!r}; ResNet has 'relu'")
-    origin_name, origin = choose_origin(asked, TRANSFORMERS_ORIGINS)
+    origin_name, origin = choose_origin(hints, TRANSFORMERS_ORIGINS)
     stem_width, in_channels, *_ = axes_of(
         tensors, "embedder.embedder.convolution.weight", CONV_AXES
     )
@@ -252,7 +252,7 @@ def transformers_describe(
     size = preprocessing.pop("size", None)
     fields = {
         "num_classes": rows_of(tensors, "classifier.1.weight"),
-        "image_size": convolutions.picture_size(asked, size),
+        "image_size": convolutions.size_of_images(hints, size),
         "in_channels": in_channels,
         "depths": tuple(
             count_blocks(
@@ -273,7 +273,7 @@ def transformers_describe(
         **origin.fields,
     }
     names = convolutions.transformers_names(config, fields["num_classes"])
-    return Description(fields, preprocessing, origin_name, names)
+    return ModelSpec(fields, preprocessing, origin_name, names)
 
 
 def transformers_tidy(tensors: Tensors) -> Tensors:
@@ -305,10 +305,10 @@ def transformers_config(fields: Mapping[str, Any], preprocessing: Preprocessing,
     }
 
 
-ECOSYSTEMS = (
-    Ecosystem(
+FORMATS = (
+    CheckpointFormat(
         name="timm",
-        marks=(r"conv1\.weight", r"bn1\.weight", r"layer1\.0\.conv1\.weight"),
+        signature=(r"conv1\.weight", r"bn1\.weight", r"layer1\.0\.conv1\.weight"),
         rows=ROWS,
         describe=describe,
         ignored=IGNORED,
@@ -316,16 +316,16 @@ ECOSYSTEMS = (
         config=timm_config,
         architecture="ResNet",
     ),
-    Ecosystem(
+    CheckpointFormat(
         name="huggingface",
-        marks=(
+        signature=(
             r"embedder\.embedder\.convolution\.weight",
             r"encoder\.stages\.0\.layers\.0\.layer\.0\.convolution\.weight",
         ),
         rows=TRANSFORMERS_ROWS,
         describe=transformers_describe,
         ignored=IGNORED,
-        tidy=transformers_tidy,
+        normalize_names=transformers_tidy,
         finish=transformers_finish,
         config=transformers_config,
         preprocessor=processors.write,

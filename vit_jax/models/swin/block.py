@@ -83,7 +83,7 @@ class SwinBlock(Checked):
     def step(
         self, x: Array, _: None, train: bool, attention_weights: bool, grid: None
     ) -> tuple[Array, None]:
-        """The call in the form that `block.rematerialised` wants; the map has its grid itself."""
+        """The call in the form that `block.remat_block` wants; the map has its grid itself."""
         return self(x, train=train, attention_weights=attention_weights), None
 
 

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from vit_jax.errors import shown
 from vit_jax.models import validation
 from vit_jax.models.attention.windows import Windows, fit_windows
-from vit_jax.models.block import rematerialised
+from vit_jax.models.block import remat_block
 from vit_jax.models.features import Features
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
@@ -203,7 +203,7 @@ class Stage(Checked):
                 self.shared["dtype"],
                 name="downsample",
             )(x)
-        block = rematerialised(SwinBlock, self.remat, in_loop=False)
+        block = remat_block(SwinBlock, self.remat, in_loop=False)
         for j, drop_path in enumerate(self.drop_paths):
             x, _ = block(
                 heads=self.heads,

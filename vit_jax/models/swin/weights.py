@@ -2,7 +2,7 @@
 
 Three things to know:
 - timm 1.0 has the merging of patches at the beginning of a stage, as it is here; the authors and
-  transformers at the end of the stage before. `tidy` makes one of them.
+  transformers at the end of the stage before. `normalize_names` makes one of them.
 - The number of heads stands in the tables of relative positions, and so does the window: a table of
   a square window is a square of odd sides. Which picture size the tables are for stands nowhere in
   most files; where nobody says it, it is the one whose last map is one window: 224 pixels for
@@ -30,9 +30,9 @@ from vit_jax.weights.ecosystems import processors, timm_arguments, timm_writing
 from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
 from vit_jax.weights.formats import (
     IMAGENET,
-    Asked,
-    Description,
-    Ecosystem,
+    CheckpointFormat,
+    Hints,
+    ModelSpec,
     Origin,
     axes_of,
     choose_origin,
@@ -52,8 +52,8 @@ from vit_jax.weights.mapping import (
     SPLIT_QKV_KERNEL,
     Row,
     Tensors,
-    both,
-    norm,
+    layer_norm,
+    linear,
 )
 
 _OURS, _TIMM, _HUGGING_FACE = (
@@ -63,29 +63,29 @@ _OURS, _TIMM, _HUGGING_FACE = (
 )
 
 TIMM_ROWS = (
-    *both("patch_embed", "patch_embed.proj", CONV),
-    *norm("pre_norm", "patch_embed.norm"),
-    *norm("stages_{i}/downsample/norm", "layers.{i}.downsample.norm"),
-    both("stages_{i}/downsample/reduction", "layers.{i}.downsample.reduction")[0],
-    *norm(f"{_OURS}/norm1", f"{_TIMM}.norm1"),
+    *linear("patch_embed", "patch_embed.proj", CONV),
+    *layer_norm("pre_norm", "patch_embed.norm"),
+    *layer_norm("stages_{i}/downsample/norm", "layers.{i}.downsample.norm"),
+    linear("stages_{i}/downsample/reduction", "layers.{i}.downsample.reduction")[0],
+    *layer_norm(f"{_OURS}/norm1", f"{_TIMM}.norm1"),
     Row(f"{_OURS}/attn/qkv/kernel", f"{_TIMM}.attn.qkv.weight", QKV_KERNEL),
     Row(f"{_OURS}/attn/qkv/bias", f"{_TIMM}.attn.qkv.bias", QKV_BIAS),
     Row(f"{_OURS}/attn/relative_bias", f"{_TIMM}.attn.relative_position_bias_table", SAME),
-    *both(f"{_OURS}/attn/out", f"{_TIMM}.attn.proj", OUT_KERNEL),
-    *norm(f"{_OURS}/norm2", f"{_TIMM}.norm2"),
-    *both(f"{_OURS}/mlp/fc1", f"{_TIMM}.mlp.fc1"),
-    *both(f"{_OURS}/mlp/fc2", f"{_TIMM}.mlp.fc2"),
-    *norm("norm", "norm"),
-    *both("head", "head.fc"),
-    *both("head", "head"),  # the authors', and timm before 0.9
+    *linear(f"{_OURS}/attn/out", f"{_TIMM}.attn.proj", OUT_KERNEL),
+    *layer_norm(f"{_OURS}/norm2", f"{_TIMM}.norm2"),
+    *linear(f"{_OURS}/mlp/fc1", f"{_TIMM}.mlp.fc1"),
+    *linear(f"{_OURS}/mlp/fc2", f"{_TIMM}.mlp.fc2"),
+    *layer_norm("norm", "norm"),
+    *linear("head", "head.fc"),
+    *linear("head", "head"),  # the authors', and timm before 0.9
 )
 
 HUGGING_FACE_ROWS = (
-    *both("patch_embed", "embeddings.patch_embeddings.projection", CONV),
-    *norm("pre_norm", "embeddings.norm"),
-    *norm("stages_{i}/downsample/norm", "encoder.layers.{i}.downsample.norm"),
-    both("stages_{i}/downsample/reduction", "encoder.layers.{i}.downsample.reduction")[0],
-    *norm(f"{_OURS}/norm1", f"{_HUGGING_FACE}.layernorm_before"),
+    *linear("patch_embed", "embeddings.patch_embeddings.projection", CONV),
+    *layer_norm("pre_norm", "embeddings.norm"),
+    *layer_norm("stages_{i}/downsample/norm", "encoder.layers.{i}.downsample.norm"),
+    linear("stages_{i}/downsample/reduction", "encoder.layers.{i}.downsample.reduction")[0],
+    *layer_norm(f"{_OURS}/norm1", f"{_HUGGING_FACE}.layernorm_before"),
     *(
         Row(
             f"{_OURS}/attn/qkv/{ours}",
@@ -104,12 +104,12 @@ HUGGING_FACE_ROWS = (
         f"{_HUGGING_FACE}.attention.self.relative_position_bias_table",
         SAME,
     ),
-    *both(f"{_OURS}/attn/out", f"{_HUGGING_FACE}.attention.output.dense", OUT_KERNEL),
-    *norm(f"{_OURS}/norm2", f"{_HUGGING_FACE}.layernorm_after"),
-    *both(f"{_OURS}/mlp/fc1", f"{_HUGGING_FACE}.intermediate.dense"),
-    *both(f"{_OURS}/mlp/fc2", f"{_HUGGING_FACE}.output.dense"),
-    *norm("norm", "layernorm"),
-    *both("head", "classifier"),
+    *linear(f"{_OURS}/attn/out", f"{_HUGGING_FACE}.attention.output.dense", OUT_KERNEL),
+    *layer_norm(f"{_OURS}/norm2", f"{_HUGGING_FACE}.layernorm_after"),
+    *linear(f"{_OURS}/mlp/fc1", f"{_HUGGING_FACE}.intermediate.dense"),
+    *linear(f"{_OURS}/mlp/fc2", f"{_HUGGING_FACE}.output.dense"),
+    *layer_norm("norm", "layernorm"),
+    *linear("head", "classifier"),
 )
 
 # Names that no model needs: regular expression, and what it is.
@@ -147,21 +147,21 @@ _READ = (
 )
 
 
-def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
+def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
     """What a file with the names of timm or of the authors holds; the tensors are tidy."""
     config = config or {}
     arguments = configured_section(config, "model_args")
     pretrained = timm_arguments.pretrained_of(config)
     as_authors = any(name.endswith((".relative_position_index", ".attn_mask")) for name in tensors)
     found = "swin" if as_authors and "architecture" not in config else "timm"
-    origin_name, origin = choose_origin(asked, TIMM_ORIGINS, found)
+    origin_name, origin = choose_origin(hints, TIMM_ORIGINS, found)
     for name, needed in (("act_layer", "gelu"), ("global_pool", "avg")):
         if arguments.get(name, needed) != needed:
             raise UserError(
                 f"config.json: {name} = {arguments[name]!r}, and Swin has {needed!r} here"
             )
     timm_arguments.check_plain(config, _READ, {"always_partition": (False,)})
-    size = timm_arguments.with_size(asked, config).image_size or _size_of_mask(tensors)
+    size = timm_arguments.with_size(hints, config).image_size or _size_of_mask(tensors)
     head = next((n for n in ("head.fc.weight", "head.weight") if n in tensors), None)
     fields = _fields(
         tensors,
@@ -181,17 +181,17 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, asked: Ask
         arguments, pretrained, pair(fields["patch_size"])
     )
     names = timm_arguments.label_names(config, fields["num_classes"])
-    return Description({**fields, **origin.fields}, preprocessing, origin_name, names)
+    return ModelSpec({**fields, **origin.fields}, preprocessing, origin_name, names)
 
 
 def describe_hugging_face(
-    tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked
-) -> Description:
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
+) -> ModelSpec:
     """What a file with the names of transformers holds; the tensors are tidy."""
     config = config or {}
     if config.get("model_type", "swin") != "swin":
         raise UserError(f"config.json: model_type = {config['model_type']!r} is not Swin")
-    origin_name, origin = choose_origin(asked, HUGGING_FACE_ORIGINS)
+    origin_name, origin = choose_origin(hints, HUGGING_FACE_ORIGINS)
     if "embeddings.position_embeddings" in tensors:
         raise UserError("the file has positions besides the relative ones, which Swin has not here")
     eps = config.get("layer_norm_eps", 1e-5)
@@ -208,7 +208,7 @@ def describe_hugging_face(
         ),
         head="classifier.weight" if "classifier.weight" in tensors else None,
         window=configured_size(config, "window_size"),
-        image_size=asked.image_size or configured_size(config, "image_size"),
+        image_size=hints.image_size or configured_size(config, "image_size"),
     )
     fields |= {**origin.fields, "activation": hugging_face.activation_of(config)}
     _check_shifts(fields)
@@ -217,7 +217,7 @@ def describe_hugging_face(
         config.get("preprocessor") or {}, pair(fields["patch_size"]), "swin"
     )
     names = hugging_face.class_names_of(config) if fields["num_classes"] else None
-    return Description(fields, preprocessing, origin_name, names)
+    return ModelSpec(fields, preprocessing, origin_name, names)
 
 
 def tidy_timm(tensors: Tensors) -> Tensors:
@@ -422,30 +422,30 @@ def _check_shifts(fields: Mapping[str, Any]) -> None:
             )
 
 
-ECOSYSTEMS = (
-    Ecosystem(
+FORMATS = (
+    CheckpointFormat(
         name="timm",
-        marks=(
+        signature=(
             r"patch_embed\.proj\.weight",
             r"layers\.0\.blocks\.0\.attn\.relative_position_bias_table",
         ),
         rows=TIMM_ROWS,
         describe=describe_timm,
         ignored=IGNORED,
-        tidy=tidy_timm,
+        normalize_names=tidy_timm,
         config=timm_config,
         architecture="Swin",
     ),
-    Ecosystem(
+    CheckpointFormat(
         name="huggingface",
-        marks=(
+        signature=(
             r"embeddings\.patch_embeddings\.projection\.weight",
             r"encoder\.layers\.0\.blocks\.0\.attention\.self\.relative_position_bias_table",
         ),
         rows=HUGGING_FACE_ROWS,
         describe=describe_hugging_face,
         ignored=IGNORED,
-        tidy=tidy_hugging_face,
+        normalize_names=tidy_hugging_face,
         finish=finish_hugging_face,
         config=hugging_face_config,
         preprocessor=processors.write,

@@ -20,12 +20,12 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models import validation
-from vit_jax.models.attention.types import AttentionKind
-from vit_jax.models.block import Block, looped, rematerialised
+from vit_jax.models.attention.types import AttentionType
+from vit_jax.models.block import Block, remat_block, scan_blocks
 from vit_jax.models.features import DistilledLogits, Features
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers.basic import LayerNorm, PatchEmbed, drop_path_rates
-from vit_jax.models.layers.pooling import MapHead
+from vit_jax.models.layers.pooling import AttentionPooling
 from vit_jax.models.positions.tables import PositionTable, resize_positions
 from vit_jax.models.positions.types import (
     POSITION_KINDS,
@@ -89,7 +89,7 @@ class ViT(nn.Module):
     patch_embed_method: str = "conv"  # or "dense": the same numbers by cutting and a matmul
     pos_resize: str = "cubic"  # how the learned table is resized: as where the weights are from
     dtype: str = "float32"  # of the computation; parameters and logits are always float32
-    attention_kind: str = "softmax"  # what blocks do with q, k and v; see `attention_kinds`
+    attention_type: str = "softmax"  # what blocks do with q, k and v; see `attention_kinds`
     performer_features: int = 256  # random features of "performer"; the error falls as they rise
     performer_seed: int = 0  # what they are made from, the same at every call
     linformer_rank: int = 64  # mixtures that stand for all keys and values in "linformer"
@@ -115,14 +115,14 @@ class ViT(nn.Module):
             self.reg_tokens = self.param("reg_tokens", scheme.registers, (1, self.registers, width))
         if self.positions == "learned":
             height, columns = self.built_grid
-            rows = self.positions_in_front + height * columns
+            rows = self.num_prefix_positions + height * columns
             shape = (1, rows, self.pos_channels)
             self.pos_embed = self.param("pos_embed", scheme.positions, shape)
         elif self.positions in ("learned2d_sum", "learned2d_concat"):
             self.pos_embed = AxisTables(
                 self.built_grid,
                 self.pos_channels,
-                self.positions_in_front,
+                self.num_prefix_positions,
                 self.positions == "learned2d_concat",
                 self.pos_resize,
                 self.init_scheme,
@@ -151,8 +151,8 @@ class ViT(nn.Module):
             "attention": self.attention,
             "mlp_kind": self.mlp,
             "lora_rank": self.lora_rank,
-            "attention_kind": AttentionKind(
-                self.attention_kind,
+            "attention_type": AttentionType(
+                self.attention_type,
                 self.performer_features,
                 self.performer_seed,
                 self.linformer_rank,
@@ -161,15 +161,15 @@ class ViT(nn.Module):
             "positions": self.attention_positions,
             **shared,
         }
-        block = rematerialised(Block, self.remat, in_loop=self.scan_layers)
+        block = remat_block(Block, self.remat, in_loop=self.scan_layers)
         if self.scan_layers:
-            self.blocks = looped(block, self.depth)(drop_path=self.drop_path, **of_blocks)
+            self.blocks = scan_blocks(block, self.depth)(drop_path=self.drop_path, **of_blocks)
         else:
             rates = drop_path_rates(self.drop_path, self.depth)
             self.blocks = [block(drop_path=rate, **of_blocks) for rate in rates]
         self.norm = self._layer_norm()
         if self.pool == "map":
-            self.map_head = MapHead(**shared)
+            self.map_head = AttentionPooling(**shared)
         # The head computes in float32 whatever the blocks do: logits are what losses are made of.
         if self.representation_size:
             self.pre_logits = nn.Dense(self.representation_size, kernel_init=scheme.kernel)
@@ -232,14 +232,14 @@ class ViT(nn.Module):
 
         positions = self.position_table(tuple(grid))
         if positions is not None:
-            x = combine(x, positions[:, self.positions_in_front :], self.pos_combine)
+            x = combine(x, positions[:, self.num_prefix_positions :], self.pos_combine)
 
         in_front = []
         if self.has_class_token:
             in_front.append(self.cls_token)
         if self.distilled:
             in_front.append(self.dist_token)
-        if self.positions_in_front:
+        if self.num_prefix_positions:
             in_front = [
                 combine(token, positions[:, i : i + 1], self.pos_combine)
                 for i, token in enumerate(in_front)
@@ -272,7 +272,7 @@ class ViT(nn.Module):
     ) -> Float[Array, "1 rows width"] | None:
         """The vectors of all tokens that have one, learned or not; None where no token has.
 
-        Rows of class and distillation token are in front, `positions_in_front` of them.
+        Rows of class and distillation token are in front, `num_prefix_positions` of them.
 
         Args:
             grid: `(height, width)` in patches; None: that of the built table.
@@ -280,7 +280,7 @@ class ViT(nn.Module):
         grid = self.built_grid if grid is None else grid
         if not POSITION_KINDS[self.positions].vectors:
             return None
-        in_front, kernel = self.positions_in_front, self.pos_resize
+        in_front, kernel = self.num_prefix_positions, self.pos_resize
         if self.positions == "learned":
             return resize_positions(
                 self.pos_embed, self.built_grid, grid, prefix=in_front, kernel=kernel
@@ -312,7 +312,7 @@ class ViT(nn.Module):
         return height // rows, width // columns
 
     @property
-    def positions_in_front(self) -> int:
+    def num_prefix_positions(self) -> int:
         """Rows of the table of positions that are for the class and the distillation token."""
         if not POSITION_KINDS[self.positions].in_front or not self.pos_on_cls:
             return 0
@@ -323,7 +323,7 @@ class ViT(nn.Module):
         """The tables that can be resized to another grid, by a pattern of their paths."""
         (height, width), kernel = self.built_grid, self.pos_resize
         if self.positions == "learned":
-            return {"pos_embed": PositionTable((height, width), self.positions_in_front, kernel)}
+            return {"pos_embed": PositionTable((height, width), self.num_prefix_positions, kernel)}
         if self.positions in ("learned2d_sum", "learned2d_concat"):
             sides = {"rows": height, "columns": width}
             return {
@@ -361,7 +361,7 @@ class ViT(nn.Module):
     @property
     def _front_width(self) -> int:
         """Channels of the parameters of tokens that have positions."""
-        return self.patch_channels if self.positions_in_front else self.width
+        return self.patch_channels if self.num_prefix_positions else self.width
 
     def _two_heads(self, tokens: Float[Array, "batch tokens width"]) -> DistilledLogits:
         both = DistilledLogits(*(tokens[:, i].astype(jnp.float32) for i in range(2)))

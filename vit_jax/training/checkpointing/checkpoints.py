@@ -19,7 +19,7 @@ from orbax.checkpoint.checkpoint_managers import (
 )
 
 from vit_jax.errors import UserError, is_disk_full, room_left
-from vit_jax.runs import RunFolder, checkpoint_files
+from vit_jax.runs import RunDir, checkpoint_files
 from vit_jax.runs.checkpoint_files import Damaged, Leaf
 from vit_jax.runs.checkpoint_handler import ChecksumSave  # noqa: F401  known to Orbax from here on
 from vit_jax.training.distributed import processes
@@ -37,7 +37,7 @@ class Checkpoints:
     warn: where sentences about damaged checkpoints go.
     """
 
-    def __init__(self, run: RunFolder, keep: int, warn: Callable[[str], None] = print):
+    def __init__(self, run: RunDir, keep: int, warn: Callable[[str], None] = print):
         self.best: int | None = None
         self._run = run
         self._warn = warn
@@ -229,7 +229,11 @@ class Checkpoints:
         Nothing else is touched: neither a run that stands there nor checkpoints of others.
         """
         folder = self._run.checkpoints
-        if self._run.is_held() or self._run.remains() != [folder.name] or not folder.is_dir():
+        if (
+            self._run.is_held()
+            or self._run.leftover_files() != [folder.name]
+            or not folder.is_dir()
+        ):
             return
         if all(path.name.split(".")[0] == str(self._begun) for path in folder.iterdir()):
             shutil.rmtree(folder, ignore_errors=True)

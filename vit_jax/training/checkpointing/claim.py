@@ -9,27 +9,27 @@ from ml_collections import ConfigDict
 
 from vit_jax.config import differences, restore_config
 from vit_jax.errors import UserError
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 from vit_jax.runs.lock import run_lock
 from vit_jax.training.logging.reporter import Reporter
 
 
 @contextlib.contextmanager
-def claimed(run: RunFolder, config: ConfigDict, report: Reporter) -> Iterator[None]:
+def claimed(run: RunDir, config: ConfigDict, report: Reporter) -> Iterator[None]:
     """Within its `with` block the folder is this configuration's and this training's alone.
 
     Raises UserError where it belongs to others or cannot be used.
     """
     if config.resume == "must" and not run.steps():
         raise UserError(f"--config.resume=must, and {run.path} holds no checkpoint to go on from")
-    if config.resume == "never" and (run.config_file.exists() or run.remains()):
+    if config.resume == "never" and (run.config_file.exists() or run.leftover_files()):
         with run_lock(run, report.say) if run.lock_file.exists() else contextlib.nullcontext():
-            aside = move_aside(run.path)
+            aside = archive(run.path)
         report.say(f"--config.resume=never: the run that stood here is now {aside}")
-    if not run.config_file.exists() and run.remains():
+    if not run.config_file.exists() and run.leftover_files():
         raise UserError(
-            f"{run.path} holds {', '.join(run.remains())} and no {run.config_file.name}, so it is "
-            "not known whose they are; choose another --workdir, or start afresh with "
+            f"{run.path} holds {', '.join(run.leftover_files())} and no {run.config_file.name}, "
+            "so it is not known whose they are; choose another --workdir, or start afresh with "
             "--config.resume=never (what is there is kept beside the new run)"
         )
     with run_lock(run, report.say):
@@ -37,7 +37,7 @@ def claimed(run: RunFolder, config: ConfigDict, report: Reporter) -> Iterator[No
         yield
 
 
-def move_aside(path: Path) -> Path:
+def archive(path: Path) -> Path:
     """Rename a folder to a free name beside it, which is returned; an empty one replaces it.
 
     Of a link the folder behind it is renamed, and the link leads to the new one.
@@ -63,7 +63,7 @@ def move_aside(path: Path) -> Path:
     return aside
 
 
-def _keep_config(run: RunFolder, config: ConfigDict, report: Reporter) -> None:
+def _keep_config(run: RunDir, config: ConfigDict, report: Reporter) -> None:
     """Makes sure that the folder is this configuration's, and keeps the configuration in it."""
     if run.config_file.exists():
         _check_config(run, config, report)
@@ -74,7 +74,7 @@ def _keep_config(run: RunFolder, config: ConfigDict, report: Reporter) -> None:
         raise UserError(f"the run folder {run.path} cannot be written: {error}") from error
 
 
-def _check_config(run: RunFolder, config: ConfigDict, report: Reporter) -> None:
+def _check_config(run: RunDir, config: ConfigDict, report: Reporter) -> None:
     """Raises UserError where the run has another configuration.
 
     The last checkpoint knows it too, where its file is damaged.

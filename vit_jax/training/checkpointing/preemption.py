@@ -7,7 +7,7 @@ from types import FrameType
 from vit_jax.startup import stopping_signals
 
 
-class StopFlag:
+class StopSignal:
     """Within its `with` block, Ctrl-C, SIGTERM and a closed terminal only raise a flag.
 
     The loop reads it, once for each decision: it can rise between two reads. Outside the main
@@ -19,7 +19,7 @@ class StopFlag:
         self._on_signal = on_signal
         self._previous: dict[int, object] = {}
 
-    def __enter__(self) -> "StopFlag":
+    def __enter__(self) -> "StopSignal":
         if threading.current_thread() is threading.main_thread():
             for number in stopping_signals():
                 self._previous[number] = signal.signal(number, self._raise)

@@ -19,11 +19,11 @@ import rich.progress
 
 from vit_jax.errors import writing
 from vit_jax.evaluation.metrics import SHARES
-from vit_jax.runs import TRAIN, RunFolder, result
+from vit_jax.runs import TRAIN, RunDir, result
 from vit_jax.text import counted, printable, to_json
 from vit_jax.training.logging.hardware import Peak, memory
 from vit_jax.training.logging.tensorboard import TensorBoardFile
-from vit_jax.training.logging.timer import StepClock
+from vit_jax.training.logging.timer import StepTimer
 from vit_jax.training.logging.wandb import WandbWriter
 
 # Fields of log lines that a clock or the machine decides: two equal runs differ in these alone.
@@ -46,7 +46,7 @@ class MetricsLog:
 
     def __init__(
         self,
-        run: RunFolder,
+        run: RunDir,
         step: int,
         wandb: WandbWriter | None = None,
         writes: bool = True,
@@ -205,7 +205,7 @@ class Reporter:
         self.devices: Sequence[jax.Device] = ()
         self.flops_per_image = 0
         self.peak: Peak | None = None
-        self._clock = StepClock()
+        self._clock = StepTimer()
         self._begun = 0.0
         self._first = (0, 0.0)  # a step of this process, and when it ended
         self._bar: rich.progress.Progress | None = None

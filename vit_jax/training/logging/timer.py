@@ -48,7 +48,7 @@ class _Call(NamedTuple):
     idle_since: float | None
 
 
-class StepClock:
+class StepTimer:
     """Measures laps of training steps, from one log line to the next, with pauses.
 
     Iterate over `batches(...)`, call `stepped` after each step was asked for, and wait for the

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vit_jax.errors import UserError
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 
 
 class WandbWriter:
@@ -24,7 +24,7 @@ class WandbWriter:
         UserError: where the package is missing or cannot start.
     """
 
-    def __init__(self, project: str, run: RunFolder, config: Mapping[str, Any]):
+    def __init__(self, project: str, run: RunDir, config: Mapping[str, Any]):
         try:
             import wandb
         except ImportError as error:

@@ -31,8 +31,8 @@ from vit_jax.training.optim.param_groups import (
     decay_mask,
     is_in_block,
     is_stacked,
+    lr_multipliers,
     parameter_groups,
-    rate_factors,
 )
 
 # Which of the keys below each rule reads; the others are read by all.
@@ -63,7 +63,7 @@ def make_optimizer(
     _check_read(settings)
     if settings.name == "muon":
         _check_matrices(params_shapes)
-    factors = rate_factors(config, params_shapes)
+    factors = lr_multipliers(config, params_shapes)
     labels = jax.tree.map(lambda factor: "trained" if np.any(factor) else "frozen", factors)
 
     optimizer = optax.chain(*_rule(settings), optax.scale_by_learning_rate(schedule))
@@ -92,7 +92,7 @@ def count_branches(config: ConfigDict, params: Params) -> dict[str, int]:
         (name, "adam", "frozen") if name in _WITH_ADAM else (name, "frozen"), 0
     )
     own = _WITH_ADAM[name](params) if name in _WITH_ADAM else jax.tree.map(lambda _: True, params)
-    factors = rate_factors(config, params)
+    factors = lr_multipliers(config, params)
     for leaf, factor, is_own in zip(*map(jax.tree.leaves, (params, factors, own)), strict=True):
         size = math.prod(leaf.shape)
         trained = size * np.count_nonzero(factor) // np.size(factor)

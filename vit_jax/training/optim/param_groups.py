@@ -65,7 +65,7 @@ class ParameterGroup:
 # ------------------------------------------------------------------------------- for the optimizer
 
 
-def rate_factors(config: ConfigDict, params: Params) -> Params:
+def lr_multipliers(config: ConfigDict, params: Params) -> Params:
     """A tree like the parameters', of the factor of each one's learning rate.
 
     A factor is a number, or, where the blocks of a stack differ, an array that broadcasts along the
@@ -99,7 +99,7 @@ def trainable_mask(config: ConfigDict, params: Params) -> Params:
 
     Where only some blocks of a stack are, an array that broadcasts along its leading axis.
     """
-    return jax.tree.map(lambda factor: np.asarray(factor) != 0, rate_factors(config, params))
+    return jax.tree.map(lambda factor: np.asarray(factor) != 0, lr_multipliers(config, params))
 
 
 def decay_mask(params: Params) -> Params:
@@ -127,7 +127,7 @@ def is_in_block(path: Path) -> bool:
 def parameter_groups(config: ConfigDict, params: Params) -> list[ParameterGroup]:
     """The groups of parameters, by pattern, layer and weight decay; together they are all.
 
-    Raises UserError as `rate_factors` does.
+    Raises UserError as `lr_multipliers` does.
     """
     group_of = _grouping(config, params)
     sizes: dict[tuple, list[int]] = {}

@@ -9,7 +9,7 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models.vit.weights import hugging_face
 from vit_jax.weights.ecosystems import processors, timm_arguments, timm_writing
-from vit_jax.weights.formats import MOST_BLOCKS, Asked, axes_of, side_or_pair
+from vit_jax.weights.formats import MOST_BLOCKS, Hints, axes_of, side_or_pair
 from vit_jax.weights.mapping import SAME, Layout, Row, Tensors
 
 CONV_AXES = "out, in, height, width"
@@ -65,9 +65,9 @@ def rows_of(tensors: Tensors, name: str) -> int:
     return axes_of(tensors, name, "out, in")[0] if name in tensors else 0
 
 
-def picture_size(asked: Asked, configured: tuple[int, int] | None, usual: Any = 224) -> Any:
+def size_of_images(hints: Hints, configured: tuple[int, int] | None, usual: Any = 224) -> Any:
     """The size to build a model for, which no tensor shows."""
-    size = asked.image_size or configured
+    size = hints.image_size or configured
     return side_or_pair(size) if size else usual
 
 

@@ -16,7 +16,7 @@ from vit_jax.errors import UserError
 from vit_jax.weights.ecosystems.timm_writing import POOLS
 from vit_jax.weights.formats import (
     IMAGENET,
-    Asked,
+    Hints,
     configured_number,
     configured_numbers,
     configured_section,
@@ -246,13 +246,13 @@ def check_plain(
             )
 
 
-def with_size(asked: Asked, config: Mapping[str, Any]) -> Asked:
+def with_size(hints: Hints, config: Mapping[str, Any]) -> Hints:
     """Return what was asked, with the image size of the configuration where it names one."""
     arguments = configured_section(config, "model_args")
-    if asked.image_size is not None:
-        return asked
+    if hints.image_size is not None:
+        return hints
     size = configured_size(arguments, "img_size") or input_size_of(pretrained_of(config))
-    return dataclasses.replace(asked, image_size=size)
+    return dataclasses.replace(hints, image_size=size)
 
 
 def input_size_of(pretrained: Mapping[str, Any]) -> tuple[int, int] | None:

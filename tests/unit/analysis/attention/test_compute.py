@@ -11,8 +11,8 @@ from tests.folders import GOLDENS
 from vit_jax.analysis.attention.compute import (
     Attention,
     Layer,
+    compute_attention,
     entropy,
-    look,
     mean_distance,
     relevance,
     rollout,
@@ -48,7 +48,7 @@ def uniform(tokens, heads=2, batch=1):
 @pytest.mark.parametrize("fields", [{}, {"registers": 2}, {"distilled": True}, {"pool": "mean"}])
 def test_rows_sum_to_one_in_every_layer_and_head(fields):
     model, variables = tiny(**fields)
-    seen = look(model, variables, IMAGES)
+    seen = compute_attention(model, variables, IMAGES)
     tokens = model.prefix + 6
     assert [w.shape for w in seen.weights] == [(2, 3, tokens, tokens)] * 2
     for weights in seen.weights:
@@ -60,9 +60,9 @@ def test_rows_sum_to_one_in_every_layer_and_head(fields):
 
 def test_scanned_layers_have_the_same_weights():
     model, variables = tiny()
-    apart = look(model, variables, IMAGES)
+    apart = compute_attention(model, variables, IMAGES)
     stacked = {"params": stack_blocks(variables["params"])}
-    together = look(model.clone(scan_layers=True), stacked, IMAGES)
+    together = compute_attention(model.clone(scan_layers=True), stacked, IMAGES)
     for one, other in zip(apart.weights, together.weights, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
 
@@ -88,8 +88,8 @@ def test_without_a_class_token_a_map_is_the_mean_of_the_patches():
 
 @pytest.mark.parametrize("kind", ["performer", "linear", "local"])
 def test_kinds_whose_rows_are_shares_have_all_measures(kind):
-    model, variables = tiny(attention_kind=kind, local_window=1, performer_features=16)
-    seen = look(model, variables, IMAGES)
+    model, variables = tiny(attention_type=kind, local_window=1, performer_features=16)
+    seen = compute_attention(model, variables, IMAGES)
     np.testing.assert_allclose(rollout(seen.weights).sum(-1), 1, atol=1e-5)
     first = seen.layers[0]
     if kind == "local":  # a window of one patch: itself, and the class token that all see
@@ -102,8 +102,8 @@ def test_kinds_whose_rows_are_shares_have_all_measures(kind):
 
 def test_weights_that_linformer_implies_can_be_mapped_and_are_no_shares():
     """Each row is a softmax over mixtures, times what every token has of each mixture of values."""
-    model, variables = tiny(attention_kind="linformer", linformer_rank=3)
-    layer = look(model, variables, IMAGES).layers[0]
+    model, variables = tiny(attention_type="linformer", linformer_rank=3)
+    layer = compute_attention(model, variables, IMAGES).layers[0]
     mixtures = variables["params"]["blocks_0"]["attn"]["project_values"]
     softmax = np.linalg.lstsq(mixtures, layer.weights.reshape(-1, 7).T, rcond=None)[0]
     np.testing.assert_allclose(softmax.sum(0), 1, atol=1e-4)
@@ -119,7 +119,7 @@ def test_weights_that_linformer_implies_can_be_mapped_and_are_no_shares():
 def test_the_probe_of_attention_pooling_asks_the_patches():
     """Its softmax is computed here from the tokens that the model pools."""
     model, variables = tiny(pool="map", registers=1)
-    pooling = look(model, variables, IMAGES).pooling
+    pooling = compute_attention(model, variables, IMAGES).pooling
     head = jax.tree.map(lambda x: np.asarray(x, np.float64), variables["params"]["map_head"])
     tokens = model.apply(variables, IMAGES, method="features").tokens[:, 1:]
     kernel, bias = head["attn"]["qkv"]["kernel"], head["attn"]["qkv"]["bias"]
@@ -137,7 +137,7 @@ def test_hybrids_have_the_grid_of_their_patches():
     fields |= {"width": 8, "heads": 2, "image_size": (16, 24), "num_classes": 4}
     model = create_model("HybridViT", **fields)
     images = RNG.normal(size=(1, 16, 24, 3)).astype(np.float32)
-    seen = look(model, jax.jit(model.init)(jax.random.key(0), images), images)
+    seen = compute_attention(model, jax.jit(model.init)(jax.random.key(0), images), images)
     assert (seen.grid, seen.patch_size) == ((2, 3), (8, 8))
     np.testing.assert_allclose(seen.class_map(query=(1, 2)).shape, (1, 2, 3))
 
@@ -195,7 +195,7 @@ def test_windows_put_back_are_masked_attention_over_the_whole_map(image_size, wi
     model = create_model("Swin", image_size=image_size, **fields)
     images = RNG.normal(size=(2, *image_size, 3)).astype(np.float32)
     variables = random_variables(model, images)
-    layer = look(model, variables, images).layers[1]
+    layer = compute_attention(model, variables, images).layers[1]
     x = outputs_of_blocks(model, variables, images)["stages_0"]["blocks_0"]["out"][0]
 
     grid = (image_size[0] // 2, image_size[1] // 2)
@@ -229,7 +229,7 @@ def test_windows_put_back_are_masked_attention_over_the_whole_map(image_size, wi
 def test_the_maps_of_swin_sum_to_one_in_every_layer_of_every_stage():
     model = create_model("Swin", image_size=(18, 10), patch_size=2, window=4, **SWIN)
     images = RNG.normal(size=(1, 18, 10, 3)).astype(np.float32)
-    seen = look(model, random_variables(model, images), images)
+    seen = compute_attention(model, random_variables(model, images), images)
     assert [layer.grid for layer in seen.layers] == [(9, 5)] * 2 + [(5, 3)] * 2
     assert [layer.patch_size for layer in seen.layers] == [(2, 2)] * 2 + [(4, 4)] * 2
     assert [layer.stage for layer in seen.layers] == [0, 0, 1, 1]
@@ -272,7 +272,7 @@ def test_the_keys_of_pvt_are_its_reduced_map_and_their_weights_those_of_the_pape
     model = create_model("PVT", image_size=(16, 24), **PVT)
     images = RNG.normal(size=(2, 16, 24, 3)).astype(np.float32)
     variables = random_variables(model, images)
-    first, *later = look(model, variables, images).layers
+    first, *later = compute_attention(model, variables, images).layers
     assert (first.grid, first.keys_grid, first.prefix) == ((8, 12), (4, 6), 0)
     assert first.patch_size == (2, 2) and first.weights.shape == (2, 2, 96, 24)
     for layer in later:
@@ -295,7 +295,7 @@ def test_the_keys_of_pvt_are_its_reduced_map_and_their_weights_those_of_the_pape
     by_patch = expected.reshape(2, 2, 8, 12, 4, 6)
     np.testing.assert_allclose(first.map((5, 7), head=0), by_patch[:, 0, 5, 7], atol=1e-5)
 
-    seen = look(model, variables, images)
+    seen = compute_attention(model, variables, images)
     through = rollout([layer.matrix() for layer in seen.stage(-1)])
     np.testing.assert_allclose(through.sum(-1), 1, atol=1e-6)
     with pytest.raises(UserError, match="layer 0 of 1 has 96 queries and 24 keys"):
@@ -316,7 +316,7 @@ def test_a_call_that_does_not_ask_is_the_program_of_a_model_that_keeps_nothing(m
         return call.lower(variables, IMAGES).as_text()
 
     plain = program()
-    look(model, variables, IMAGES)
+    compute_attention(model, variables, IMAGES)
     assert program() == plain
     with monkeypatch.context() as patch:
         patch.setattr(nn.Module, "sow", lambda *_, **__: False)
@@ -366,7 +366,7 @@ def test_a_map_of_a_picture_of_224_pixels_has_196_cells_in_raster_order():
 def test_relevance_of_one_layer_is_gradient_times_weight_where_positive(scan):
     """The gradient is taken here by finite differences, in the output of attention itself."""
     model, variables = tiny(depth=1, scan_layers=False)
-    seen = look(model, variables, IMAGES)
+    seen = compute_attention(model, variables, IMAGES)
     gradient = finite_differences(model, variables, seen.weights[0], wanted=2)
     expected = np.eye(7) + np.maximum(gradient * seen.weights[0], 0).mean(axis=1)
     if scan:
@@ -421,7 +421,7 @@ def finite_differences(model, variables, weights, wanted, step=1e-2):
 
 def test_relevance_by_default_is_of_the_class_found():
     model, variables = tiny()
-    found = look(model, variables, IMAGES).logits.argmax(-1)
+    found = compute_attention(model, variables, IMAGES).logits.argmax(-1)
     np.testing.assert_array_equal(
         relevance(model, variables, IMAGES), relevance(model, variables, IMAGES, found)
     )
@@ -458,11 +458,11 @@ def test_what_is_not_there_is_said_with_what_is():
 def test_a_network_without_attention_is_told_what_has_some(name, fields):
     model = create_model(name, num_classes=4, image_size=8, **fields)
     with pytest.raises(UserError, match=f"{name} has no attention .* a ViT .* Swin and PVT"):
-        look(model, {}, np.zeros((1, 8, 8, 3), np.float32))
+        compute_attention(model, {}, np.zeros((1, 8, 8, 3), np.float32))
 
 
 def test_a_network_without_classes_has_maps_and_no_relevance():
     model, variables = tiny(num_classes=0)
-    assert look(model, variables, IMAGES).class_map().shape == (2, 2, 3)
+    assert compute_attention(model, variables, IMAGES).class_map().shape == (2, 2, 3)
     with pytest.raises(UserError, match="relevance is of the logit of a class"):
         relevance(model, variables, IMAGES)

@@ -5,7 +5,7 @@ import pytest
 
 from tests.folders import GOLDENS
 from tests.support.stored import stored, write_files
-from vit_jax.analysis.attention.compute import look
+from vit_jax.analysis.attention.compute import compute_attention
 from vit_jax.weights.convert import read_pretrained
 
 GOLDEN = np.load(GOLDENS / "analysis" / "attentions.npz")
@@ -26,7 +26,7 @@ def expected(name):
 
 @pytest.mark.parametrize("name", ["hf_vit", "hf_deit_distilled", "hf_dinov2_registers"])
 def test_weights_of_every_layer_and_head(name, tmp_path):
-    seen = look(*read(name, tmp_path))
+    seen = compute_attention(*read(name, tmp_path))
     theirs = expected(name)
     assert len(seen.weights) == len(theirs) == 2
     for ours, golden in zip(seen.weights, theirs, strict=True):
@@ -37,7 +37,7 @@ def test_weights_of_every_layer_and_head(name, tmp_path):
 def test_weights_of_the_last_block_of_every_stage(name, tmp_path):
     """Within windows, and to the keys of a reduced map; of PVT it is every block."""
     model, variables, images = read(name, tmp_path)
-    seen = look(model, variables, images)
+    seen = compute_attention(model, variables, images)
     ours = [layer.weights for layer in seen.layers]
     theirs = expected(name)
     if name == "swin_hf":

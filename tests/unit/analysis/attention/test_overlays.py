@@ -9,7 +9,7 @@ from PIL import Image
 
 import vit_jax
 from tests.support.stored import stored, write_files
-from vit_jax.analysis.attention.compute import look
+from vit_jax.analysis.attention.compute import compute_attention
 from vit_jax.analysis.attention.overlays import draw_attention
 from vit_jax.cli import main
 from vit_jax.inference import Classifier
@@ -91,7 +91,7 @@ def test_the_patch_that_asks_is_outlined_and_its_row_is_shown(finished_run, pict
     figure = draw_attention(classifier, picture, query=(1, 0))
     seen_by_model = classifier.preprocessing(np.asarray(Image.open(picture))[..., None])
     images = classifier.preprocessing.normalize(seen_by_model[None])
-    weights = look(classifier.model, classifier.variables, images).weights[0][0]
+    weights = compute_attention(classifier.model, classifier.variables, images).weights[0][0]
     prefix = classifier.model.prefix
     row = 4 * weights[:, prefix + 2, prefix:].mean(0)  # the third of 2 x 2 patches, in raster order
     np.testing.assert_allclose(figure.axes[1].images[0].get_array().ravel(), row, rtol=1e-5)
@@ -159,7 +159,7 @@ def test_weights_of_other_libraries_are_looked_at(name, options, told, tmp_path)
     assert told in texts(draw_attention(classifier, image, **options))
     # What is looked at is the call that gives the library's own numbers.
     images = case.answers["images"]
-    seen = look(classifier.model, classifier.variables, images)
+    seen = compute_attention(classifier.model, classifier.variables, images)
     if "logits" in case.answers and classifier.model.num_classes:
         theirs = case.answers["logits"]
         np.testing.assert_allclose(

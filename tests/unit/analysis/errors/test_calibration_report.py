@@ -18,7 +18,7 @@ from vit_jax.analysis.errors.calibration_report import (
 from vit_jax.data import Preprocessing, Source
 from vit_jax.data.sources.examples import MemoryExamples
 from vit_jax.inference import Classifier
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 
 
 def config(smoothing=0.0, loss="softmax", mixup=0.0, cutmix=0.0, probability=1.0, teacher=""):
@@ -66,7 +66,7 @@ def test_a_temperature_is_kept_with_what_it_was_fitted_to(tmp_path):
     source = Source("yes or no", "validation", ("no", "yes"), "print", True, examples)
     preprocessing = Preprocessing((1, 1), channels=1)
     classifier = Classifier(Always(), {}, ("no", "yes"), preprocessing)
-    run = RunFolder(tmp_path)
+    run = RunDir(tmp_path)
     assert read_temperature(run) is None
     run.figures.mkdir()
     found = fit_to_run(run, classifier, source, "validation")

@@ -5,13 +5,13 @@ import pytest
 
 from vit_jax.analysis.errors.long_tail import (
     ClassSize,
-    class_sizes,
-    draw_class_sizes,
+    draw_long_tail,
     is_balanced,
-    read_class_sizes,
+    long_tail,
+    read_long_tail,
     shot_groups,
-    training_pictures,
-    write_class_sizes,
+    training_images,
+    write_long_tail,
 )
 from vit_jax.evaluation.metrics import ClassRow
 
@@ -27,16 +27,16 @@ LONG_TAIL = [
 
 
 def test_training_pictures_are_counted_by_class_and_by_label():
-    assert training_pictures(np.array([2, 0, 2]), 4).tolist() == [1, 0, 2, 0]
+    assert training_images(np.array([2, 0, 2]), 4).tolist() == [1, 0, 2, 0]
     several = np.array([[1, 1, 0], [0, 1, 0]], np.uint8)
-    assert training_pictures(several, 3).tolist() == [1, 2, 0]
-    assert training_pictures(np.ones((300, 1), np.uint8), 1).tolist() == [300]  # beyond uint8
+    assert training_images(several, 3).tolist() == [1, 2, 0]
+    assert training_images(np.ones((300, 1), np.uint8), 1).tolist() == [300]  # beyond uint8
 
 
 def test_intervals_are_those_of_wilson():
     """8 of 10: the standard example, 49.02 % to 94.33 %."""
     rows = [ClassRow("a", 10, 0.8, 1.0), ClassRow("never tested", 0, None, None)]
-    [found] = class_sizes(rows, np.array([7, 3]))
+    [found] = long_tail(rows, np.array([7, 3]))
     assert found[:4] == ("a", 7, 10, 0.8)
     assert (found.lower, found.upper) == pytest.approx((0.4902, 0.9433), abs=5e-5)
 
@@ -53,7 +53,7 @@ def test_groups_are_those_of_liu_et_al():
 def test_balanced_classes_are_drawn_class_by_class_hardest_first():
     sizes = [size("easy", 140, 0.9), size("hard", 150, 0.2), size("middling", 145, 0.5)]
     assert is_balanced(sizes) and not is_balanced(LONG_TAIL)
-    [panel] = draw_class_sizes(sizes).axes
+    [panel] = draw_long_tail(sizes).axes
     named = [label.get_text() for label in panel.get_yticklabels()]
     assert named == ["hard (150)", "middling (145)", "easy (140)"]
     assert panel.get_title() == "Classes of 140 to 150 training pictures"
@@ -62,26 +62,26 @@ def test_balanced_classes_are_drawn_class_by_class_hardest_first():
 
 def test_classes_of_many_sizes_are_drawn_over_their_size():
     sizes = [one for one in LONG_TAIL if one.training]
-    [panel] = draw_class_sizes(sizes).axes
+    [panel] = draw_long_tail(sizes).axes
     points = panel.lines[0].get_xydata().tolist()
     assert points == [[500, 90], [101, 70], [100, 60], [20, 20], [19, 30]]
     assert [text.get_text() for text in panel.texts] == ["a", "b", "c", "d", "e"]
     assert panel.get_xscale() == "log"
-    assert draw_class_sizes(LONG_TAIL).axes[0].get_xscale() == "linear"  # 0 has no logarithm
+    assert draw_long_tail(LONG_TAIL).axes[0].get_xscale() == "linear"  # 0 has no logarithm
 
 
 def test_a_thousand_classes_have_a_picture_without_names():
     balanced = [size(f"class {n}", 1300, n / 1000) for n in range(1000)]
-    [panel] = draw_class_sizes(balanced).axes
+    [panel] = draw_long_tail(balanced).axes
     assert not any("class 1" in label.get_text() for label in panel.get_yticklabels())
     skewed = [size(f"class {n}", 5 + n, n / 1000) for n in range(1000)]
-    assert not draw_class_sizes(skewed).axes[0].texts
+    assert not draw_long_tail(skewed).axes[0].texts
 
 
 def test_what_is_written_is_read_again(tmp_path):
     sizes = [*LONG_TAIL, size('a, "b"\nc', 3, 1 / 3)]
-    write_class_sizes(sizes, tmp_path / "sizes.csv")
-    assert read_class_sizes(tmp_path / "sizes.csv") == sizes
+    write_long_tail(sizes, tmp_path / "sizes.csv")
+    assert read_long_tail(tmp_path / "sizes.csv") == sizes
 
 
 def test_of_very_many_classes_means_are_drawn_with_their_intervals():
@@ -92,7 +92,7 @@ def test_of_very_many_classes_means_are_drawn_with_their_intervals():
         ClassSize(str(number), int(count), 10, recall, recall, recall)
         for number, (count, recall) in enumerate(zip(training, recalls, strict=True))
     ]
-    [panel] = draw_class_sizes(sizes).axes
+    [panel] = draw_long_tail(sizes).axes
     assert panel.get_title() == "3,000 classes by size"
     [means] = [line for line in panel.lines if line.get_marker() == "o"]
     first = recalls[np.argsort(training)[:200]]

@@ -9,7 +9,7 @@ import vit_jax
 from vit_jax.analysis.errors.most_confident_errors import (
     attention_maps,
     attention_samples,
-    explain_mistakes,
+    explain_errors,
 )
 from vit_jax.analysis.errors.saliency import Margin, integrated_gradients
 from vit_jax.data import Preprocessing
@@ -17,7 +17,7 @@ from vit_jax.errors import UserError
 from vit_jax.evaluation.metrics import Predictions, read_predictions
 from vit_jax.inference import Classifier
 from vit_jax.models import create_model
-from vit_jax.training.open_run import reopen
+from vit_jax.training.open_run import open_run
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def classifier(finished_run):
 
 @pytest.fixture(scope="module")
 def source(finished_run):
-    return reopen(finished_run.path).source("test")
+    return open_run(finished_run.path).source("test")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def shown(panel):
 
 
 def test_the_surest_mistake_comes_first_with_what_decided_it(classifier, source, predictions):
-    figure = explain_mistakes(classifier, source, predictions, count=2, steps=4)
+    figure = explain_errors(classifier, source, predictions, count=2, steps=4)
     panels = np.array(figure.axes).reshape(2, 4)
     wrong = np.flatnonzero(predictions.labels != predictions.predicted)
     surest = wrong[np.argmax(predictions.confidence[wrong])]
@@ -133,7 +133,7 @@ def test_colour_pictures_and_long_names_and_no_attention(tmp_path):
     wrong = Predictions(
         np.array([0, 1]), np.array([1, 1]), np.array([0.9, 0.8]), np.ones(2, int), np.arange(2)
     )
-    figure = explain_mistakes(classifier, Colours(), wrong, steps=1)
+    figure = explain_errors(classifier, Colours(), wrong, steps=1)
     assert len(figure.axes) == 3
     assert figure.axes[0].get_xlabel() == "a very long name of…, taken for\n$5_$ [b] (90 %)"
     figure.savefig(tmp_path / "mistake.png")
@@ -144,10 +144,10 @@ def test_colour_pictures_and_long_names_and_no_attention(tmp_path):
 def test_what_cannot_be_explained_is_one_sentence(classifier, source, predictions):
     right = dataclasses.replace(predictions, predicted=predictions.labels)
     with pytest.raises(UserError, match="no mistake to explain"):
-        explain_mistakes(classifier, source, right)
+        explain_errors(classifier, source, right)
     elsewhere = dataclasses.replace(predictions, index=predictions.index + 360)
     with pytest.raises(UserError, match="not what the predictions were made of: it has 360"):
-        explain_mistakes(classifier, source, elsewhere)
+        explain_errors(classifier, source, elsewhere)
     shifted = dataclasses.replace(predictions, labels=(predictions.labels + 1) % 10)
     with pytest.raises(UserError, match="not what the predictions were made of: labels differ"):
-        explain_mistakes(classifier, source, shifted)
+        explain_errors(classifier, source, shifted)

@@ -7,10 +7,10 @@ import optax
 import pytest
 
 from tests.conftest import TINY
-from vit_jax.analysis.attention.compute import entropy, look, mean_distance
+from vit_jax.analysis.attention.compute import compute_attention, entropy, mean_distance
 from vit_jax.analysis.monitoring.monitor import (
     PICTURES,
-    Watching,
+    Monitor,
     block_norms,
     collapse,
     effective_rank,
@@ -33,7 +33,7 @@ def start(config):
     """The experiment, its watcher, the state before the first step, and the first batch."""
     experiment = build(config)
     batch = next(experiment.train_batches(0))
-    return experiment, Watching(experiment), experiment.initial_state(), batch
+    return experiment, Monitor(experiment), experiment.initial_state(), batch
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def test_entropy_and_distance_are_those_of_the_whole_weights(vit):
     experiment, watcher, state, batch = vit
     numbers, _ = watcher(0, state, batch)
     images = experiment.preprocessing.normalize(batch["image"][:PICTURES])
-    seen = look(experiment.model, state.variables(), images)
+    seen = compute_attention(experiment.model, state.variables(), images)
     for layer, weights in enumerate(seen.weights):
         entropies = entropy(weights)
         distances = mean_distance(weights, seen.grid, seen.prefix, seen.patch_size)
@@ -275,7 +275,7 @@ def test_windows_and_reduced_keys_have_their_own_distances(overrides, family):
     blocks = ["stages_0/blocks_0", "stages_1/blocks_0"]
     assert sorted(of_layers(numbers, "entropy")) == sorted(of_layers(numbers, "rank")) == blocks
     for block, layer in zip(
-        blocks, look(experiment.model, state.variables(), images).layers, strict=True
+        blocks, compute_attention(experiment.model, state.variables(), images).layers, strict=True
     ):
         expected = {
             "entropy": layer.entropy().mean(),

@@ -107,12 +107,12 @@ MODELS = {
     "local": (
         "ViT",
         (24, 32),
-        {**VIT, "pool": "mean", "attention_kind": "local", "local_window": 3},
+        {**VIT, "pool": "mean", "attention_type": "local", "local_window": 3},
     ),
     "local with a class token": (
         "ViT",
         (24, 32),
-        {**VIT, "attention_kind": "local", "local_window": 3},
+        {**VIT, "attention_type": "local", "local_window": 3},
     ),
     "scanned": ("ViT", (16, 16), {**VIT, "scan_layers": True}),
     "mixer": (

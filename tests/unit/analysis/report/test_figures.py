@@ -10,12 +10,12 @@ from vit_jax.analysis.report.figures import (
     curves,
     draw_figures,
     mistakes,
+    most_confident_errors,
     most_confused,
-    surest_mistakes,
 )
 from vit_jax.errors import UserError
 from vit_jax.evaluation.metrics import NO_ANSWER, Predictions
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 
 
 class Source:
@@ -144,7 +144,7 @@ def test_no_figure_or_table_grows_with_the_square_of_the_classes(tmp_path):
 
     lines = [{"kind": "train", "step": 1, "epoch": 1.0, "loss": 1.0, "learning_rate": 0.1}]
     tracemalloc.start()
-    draw_figures(RunFolder(tmp_path), lines, Large(), given)
+    draw_figures(RunDir(tmp_path), lines, Large(), given)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 200e6
@@ -155,8 +155,8 @@ def test_no_figure_or_table_grows_with_the_square_of_the_classes(tmp_path):
 
 def test_a_pair_of_classes_does_not_fill_the_surest_mistakes():
     given = wrong([4] * 5 + [9] * 3 + [1, 2], [9] * 5 + [4] * 3 + [7, 7])
-    assert surest_mistakes(given).tolist() == list(range(10))
-    assert surest_mistakes(given, 3).tolist() == [0, 1, 2, 8, 9]
+    assert most_confident_errors(given).tolist() == list(range(10))
+    assert most_confident_errors(given, 3).tolist() == [0, 1, 2, 8, 9]
 
     class Ten(Source):
         class_names = tuple("0123456789")
@@ -179,7 +179,7 @@ def test_a_figure_that_fails_leaves_the_others(tmp_path, monkeypatch):
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "confusion.png").write_text("of an earlier training")
     with pytest.raises(UserError, match=r"1 figure left out: confusion.png \(ZeroDivisionError"):
-        draw_figures(RunFolder(tmp_path), [], Small(), PREDICTIONS)
+        draw_figures(RunDir(tmp_path), [], Small(), PREDICTIONS)
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {
         *("curves.png", "mistakes.png", "calibration.png", "predictions.csv", "per_class.csv"),
     }

@@ -12,14 +12,14 @@ from PIL import Image
 from tests.folders import ROOT
 from vit_jax.analysis.report import full
 from vit_jax.cli import main
-from vit_jax.runs import RunFolder
-from vit_jax.training.open_run import reopen
+from vit_jax.runs import RunDir
+from vit_jax.training.open_run import open_run
 
 
 @pytest.fixture
 def run(finished_run, tmp_path):
     """A copy of a finished run that may be changed."""
-    return RunFolder(shutil.copytree(finished_run.path, tmp_path / "tiny"))
+    return RunDir(shutil.copytree(finished_run.path, tmp_path / "tiny"))
 
 
 @pytest.fixture
@@ -51,12 +51,12 @@ def test_one_command_gives_the_whole_page(run, capsys):
     captured = capsys.readouterr()
     assert str(run.report_file) in captured.out and "evaluating" not in captured.err
     assert sections(run) == ALL
-    for name in ("saliency", "attention", "class_sizes"):
+    for name in ("saliency", "attention", "long_tail"):
         pixels = np.asarray(Image.open(run.figures / f"{name}.png").convert("RGB"))
         assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50, name
-    validation = len(reopen(run.path).source("validation"))
+    validation = len(open_run(run.path).source("validation"))
     assert f"on {validation} validation images; logits are divided by it" in page_of(run)
-    with (run.figures / "class_sizes.csv").open() as file:
+    with (run.figures / "long_tail.csv").open() as file:
         rows = list(csv.DictReader(file))
     # Four fifths of the 1,437 training digits; 360 test digits.
     assert sum(int(row["training"]) for row in rows) == 1150
@@ -152,7 +152,7 @@ def test_several_labels_have_a_page_too(tmp_path, capsys):
     assert report(run) == 0
     assert sections(run) == {"Errors", "Accuracy by class size", "Attention"}
     assert "may have several labels" in run.report_file.read_text()
-    with (run.figures / "class_sizes.csv").open() as file:
+    with (run.figures / "long_tail.csv").open() as file:
         sizes = {row["name"]: int(row["training"]) for row in csv.DictReader(file)}
     # Of the numbers 0 to 15: odd ones, and those that 3 does not divide.
     assert sizes == {"left": 8, "right": 10}

@@ -11,7 +11,7 @@ import pytest
 from vit_jax.analysis.report.run_report import write_report
 from vit_jax.cli import main
 from vit_jax.errors import UserError
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 
 
 class Page(HTMLParser):
@@ -53,7 +53,7 @@ class Page(HTMLParser):
 @pytest.fixture
 def run(finished_run, tmp_path):
     """A copy of a finished run that may be changed."""
-    return RunFolder(shutil.copytree(finished_run.path, tmp_path / "tiny"))
+    return RunDir(shutil.copytree(finished_run.path, tmp_path / "tiny"))
 
 
 def test_training_ends_with_a_report(finished_run):
@@ -201,7 +201,7 @@ def test_what_comes_from_the_run_is_escaped(run):
     config = run.read_config()
     config["dataset"] = f"folder:{evil}"
     run.write_config(config)
-    moved = RunFolder(run.path.rename(run.path.with_name("<b>tiny & co")))
+    moved = RunDir(run.path.rename(run.path.with_name("<b>tiny & co")))
     path = write_report(moved)
     assert not [tag for tag, _ in Page(path).tags if tag in ("script", "b")]
     assert html.escape(evil) in path.read_text() and "<b>tiny" not in path.read_text()
@@ -228,4 +228,4 @@ def test_nothing_to_report_is_one_sentence(run, tmp_path):
     with pytest.raises(UserError, match="nothing to report yet"):
         write_report(run)
     with pytest.raises(UserError, match="no run folder"):
-        write_report(RunFolder(tmp_path / "elsewhere"))
+        write_report(RunDir(tmp_path / "elsewhere"))

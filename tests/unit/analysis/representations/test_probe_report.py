@@ -11,7 +11,7 @@ from vit_jax.analysis.representations.features import extract_layers
 from vit_jax.analysis.representations.probe import linear_probe
 from vit_jax.cli import main
 from vit_jax.inference import load
-from vit_jax.training.open_run import reopen
+from vit_jax.training.open_run import open_run
 
 LAYERS = ["pixels", "blocks_0", "pooled"]
 
@@ -55,7 +55,7 @@ def test_a_run_is_probed_layer_by_layer(finished_run, tmp_path, capsys):
     with Image.open(picture) as image:
         assert image.width > image.height > 400
     # The number for one layer by the functions themselves.
-    reopened = reopen(finished_run.path)
+    reopened = open_run(finished_run.path)
     train, test = (
         extract_layers(load(finished_run.path), reopened.source(split))
         for split in ("train", "test")

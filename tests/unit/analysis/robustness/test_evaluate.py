@@ -12,12 +12,12 @@ import pytest
 from PIL import Image
 
 from vit_jax import progress
-from vit_jax.analysis.robustness.candidates import Contestant, Score, choose_pictures
+from vit_jax.analysis.robustness.candidates import Candidate, Score, choose_images
 from vit_jax.analysis.robustness.evaluate import Result, corruption_errors, measure
 from vit_jax.analysis.robustness.report import notes, record
 from vit_jax.analysis.robustness.suite import KINDS, Options, Perturbation, make_suite, usual_cells
 from vit_jax.cli import main
-from vit_jax.data import BadPictures, Preprocessing, Source, open_source
+from vit_jax.data import DecodeErrors, Preprocessing, Source, open_source
 from vit_jax.data.sources.examples import MemoryExamples
 from vit_jax.errors import UserError
 from vit_jax.inference import Classifier
@@ -34,11 +34,9 @@ class Brightest(nn.Module):
         return parts.mean(axis=(2, 4, 5)).reshape(batch, 4)
 
 
-def contestant(source, size=(16, 16), **changes):
+def candidate(source, size=(16, 16), **changes):
     classifier = Classifier(Brightest(), {}, source.class_names, Preprocessing(size, channels=1))
-    return Contestant(
-        **{"name": "brightest", "classifier": classifier, "source": source, **changes}
-    )
+    return Candidate(**{"name": "brightest", "classifier": classifier, "source": source, **changes})
 
 
 @pytest.fixture
@@ -57,7 +55,7 @@ def source_of(images, labels, classes=4):
 
 
 def test_what_turns_and_moves_a_quadrant_is_told_apart(quadrants):
-    [result] = measure([contestant(quadrants)], only=["rotation", "shift"])
+    [result] = measure([candidate(quadrants)], only=["rotation", "shift"])
     assert result.clean == Score(20, pytest.approx(result.clean.loss), 20)
     by_degrees = dict(zip(result.tests[1].levels, result.accuracies("rotation"), strict=True))
     assert by_degrees[5] == by_degrees[20] == 1
@@ -67,13 +65,13 @@ def test_what_turns_and_moves_a_quadrant_is_told_apart(quadrants):
 
 
 def test_a_hidden_square_costs_nothing_where_it_hides_a_part_only(quadrants):
-    [result] = measure([contestant(quadrants)], only=["occlusion_map"])
+    [result] = measure([candidate(quadrants)], only=["occlusion_map"])
     assert result.accuracies("occlusion_map").shape == (49,)
     assert (result.accuracies("occlusion_map") == 1).all()
 
 
 def test_the_loss_is_the_cross_entropy_on_the_pictures(quadrants):
-    [result] = measure([contestant(quadrants)], only=["shift"], batch_size=8)
+    [result] = measure([candidate(quadrants)], only=["shift"], batch_size=8)
     # Inputs are 1 in one quadrant and -1 in the others, and so are the logits.
     expected = np.log(np.exp(1) + 3 * np.exp(-1)) - 1
     assert result.clean.loss / result.clean.pictures == pytest.approx(expected, rel=1e-6)
@@ -83,9 +81,9 @@ def test_results_do_not_depend_on_the_batch_nor_on_the_company(quadrants):
     noisy = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 1)).astype(np.uint8)
     source = source_of(noisy, quadrants.labels)
     only = ["gaussian_noise", "patch_drop_random", "shuffle", "pgd_l2"]
-    entrant = contestant(source)
+    entrant = candidate(source)
     [alone] = measure([entrant], only=only, batch_size=3)
-    together = measure([contestant(source, name="other"), entrant], only=only, batch_size=64)
+    together = measure([candidate(source, name="other"), entrant], only=only, batch_size=64)
 
     def counts(result):
         return {name: [score.right for score in scores] for name, scores in result.scores.items()}
@@ -110,7 +108,7 @@ def test_changes_hang_on_seed_test_and_picture():
 
 
 def test_an_attack_costs_more_with_every_eps(quadrants):
-    [result] = measure([contestant(quadrants)], only=["fgsm_linf", "pgd_linf"])
+    [result] = measure([candidate(quadrants)], only=["fgsm_linf", "pgd_linf"])
     for name in ("fgsm_linf", "pgd_linf"):
         losses = [result.clean.loss, *(score.loss for score in result.scores[name])]
         assert (np.diff(losses) > 0).all()
@@ -128,20 +126,20 @@ def test_answers_may_be_chosen_among_the_classes_of_the_data(quadrants):
     images[labels == 0, :8, :8] = 100
     images[labels == 2, 8:, :8] = 100
     source = source_of(images, labels)
-    [free] = measure([contestant(source)], only=["shift"])
-    [among] = measure([contestant(source, among=(0, 2))], only=["shift"])
+    [free] = measure([candidate(source)], only=["shift"])
+    [among] = measure([candidate(source, among=(0, 2))], only=["shift"])
     assert (free.clean.right, among.clean.right) == (0, 4)
 
 
 def test_pictures_are_drawn_by_the_seed_and_have_labels(quadrants):
     labels = np.where(np.arange(20) < 8, -1, quadrants.labels)  # the first are kept secret
     source = source_of(quadrants.examples.images, labels)
-    assert choose_pictures(source, 0, 0).tolist() == list(range(8, 20))
-    drawn = choose_pictures(source, 5, 0)
+    assert choose_images(source, 0, 0).tolist() == list(range(8, 20))
+    drawn = choose_images(source, 5, 0)
     assert len(set(drawn)) == 5 and min(drawn) >= 8 and (np.diff(drawn) > 0).all()
-    assert drawn.tolist() == choose_pictures(source, 5, 0).tolist()
-    assert any(choose_pictures(source, 5, seed).tolist() != drawn.tolist() for seed in (1, 2))
-    assert len(choose_pictures(source, 99, 0)) == 12
+    assert drawn.tolist() == choose_images(source, 5, 0).tolist()
+    assert any(choose_images(source, 5, seed).tolist() != drawn.tolist() for seed in (1, 2))
+    assert len(choose_images(source, 99, 0)) == 12
 
 
 def test_a_picture_that_cannot_be_read_is_left_out(tmp_path):
@@ -153,8 +151,8 @@ def test_a_picture_that_cannot_be_read_is_left_out(tmp_path):
         Image.fromarray(np.kron(pixels, np.ones((8, 8), np.uint8))).save(folder / "1.png")
     (tmp_path / "quadrant 2" / "bad.png").write_text("no picture")
     source = open_source(f"folder:{tmp_path}", "train", holdout=0)
-    bad = BadPictures(say=lambda sentence: None)
-    [result] = measure([contestant(source)], only=["shift"], bad=bad)
+    bad = DecodeErrors(say=lambda sentence: None)
+    [result] = measure([candidate(source)], only=["shift"], bad=bad)
     assert (result.clean.right, result.clean.pictures) == (4, 4)
     assert [name.endswith("bad.png") for name in bad.found] == [True]
 
@@ -372,11 +370,11 @@ def test_names_of_tests_may_have_spaces_between_them(finished_run, tmp_path):
 def test_runs_with_different_data_are_not_compared(quadrants):
     other = source_of(quadrants.examples.images[:8], quadrants.labels[:8])
     with pytest.raises(UserError, match="different data: 20 pictures.* and 8 of.*name the data"):
-        measure([contestant(quadrants), contestant(other)])
+        measure([candidate(quadrants), candidate(other)])
 
 
 def test_models_that_see_other_sizes_are_compared_too(quadrants):
-    entrants = [contestant(quadrants), contestant(quadrants, size=(32, 32), name="larger")]
+    entrants = [candidate(quadrants), candidate(quadrants, size=(32, 32), name="larger")]
     small, large = measure(entrants, only=["shift", "rotation"])
     assert (small.size, large.size) == ((16, 16), (32, 32))
     assert jnp.all(small.accuracies("rotation")[[0, 8]] == large.accuracies("rotation")[[0, 8]])
@@ -394,7 +392,7 @@ class Undecided(Brightest):
 
 @pytest.mark.parametrize("among", [None, (0, 1)])
 def test_pictures_without_finite_logits_are_wrong_and_counted(quadrants, among):
-    one = contestant(quadrants, among=among)
+    one = candidate(quadrants, among=among)
     one.classifier.model = Undecided()
     [result] = measure([one], only=["shift"])
     right = 10 if among else 15  # of classes 2 and 3 nothing is right where they are no answers

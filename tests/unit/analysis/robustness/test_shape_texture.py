@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vit_jax.analysis.robustness.shape_texture import Categories, Decisions, decide, list_pictures
+from vit_jax.analysis.robustness.shape_texture import Categories, Decisions, decide, list_images
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.inference import Classifier
@@ -63,7 +63,7 @@ def folder(tmp_path):
 
 
 def test_shape_and_texture_are_read_from_the_published_names(folder):
-    found = [(p.path.name, p.shape, p.texture) for p in list_pictures(folder)]
+    found = [(p.path.name, p.shape, p.texture) for p in list_images(folder)]
     assert len(found) == 7
     assert found[0] == ("cat1-clock2.png", "cat", "clock")
     assert found[4] == ("clock1-truck1.png", "clock", "truck")
@@ -74,7 +74,7 @@ def test_decisions_are_counted_and_pictures_without_conflict_left_out(folder, cl
     file.write_text(json.dumps(CATEGORIES))
     categories = Categories.read(file, CLASSES)
     for batch_size in (2, 64):
-        decisions = decide(classifier, list_pictures(folder), categories, batch_size)
+        decisions = decide(classifier, list_images(folder), categories, batch_size)
         assert len(decisions.decided) == 6
         assert (decisions.by_shape, decisions.by_texture) == (3, 2)
         assert decisions.shape_bias == 3 / 5
@@ -96,7 +96,7 @@ def test_a_category_has_the_mean_probability_of_its_classes():
 
 def test_a_model_of_the_categories_needs_no_file(folder, classifier):
     classifier.class_names = ("cat", "car", "clock", "truck")
-    decisions = decide(classifier, list_pictures(folder), Categories.named(classifier.class_names))
+    decisions = decide(classifier, list_images(folder), Categories.named(classifier.class_names))
     assert (decisions.by_shape, decisions.by_texture) == (3, 1)  # truck1-cat1 is now called a car
 
 
@@ -104,19 +104,19 @@ def test_a_model_of_the_categories_needs_no_file(folder, classifier):
 def test_another_layout_is_told_with_the_form_that_is_expected(name, folder):
     Image.new("RGB", (4, 4)).save(folder / name)
     with pytest.raises(UserError, match=f"{name}.*expected is .*airplane1-bicycle2.png"):
-        list_pictures(folder)
+        list_images(folder)
 
 
 def test_a_folder_without_pictures_is_told_with_the_form_that_is_expected(tmp_path):
     (tmp_path / "empty").mkdir()
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(UserError, match="expected is .*airplane1-bicycle2.png"):
-            list_pictures(path)
+            list_images(path)
 
 
 def test_a_category_that_the_model_has_not_is_told_with_the_remedy(folder, classifier):
     with pytest.raises(UserError, match="'cat'.*Categories.read .--categories=FILE.json"):
-        decide(classifier, list_pictures(folder), Categories.named(CLASSES))
+        decide(classifier, list_images(folder), Categories.named(CLASSES))
 
 
 @pytest.mark.parametrize(
@@ -139,6 +139,6 @@ def test_a_picture_without_finite_logits_is_decided_for_nothing(folder, classifi
     """The first category, which argmax takes of NaN, is that of a shape and of a texture."""
     classifier.class_names = ("cat", "car", "clock", "truck")
     classifier.model = Blind()
-    decisions = decide(classifier, list_pictures(folder), Categories.named(classifier.class_names))
+    decisions = decide(classifier, list_images(folder), Categories.named(classifier.class_names))
     assert (decisions.by_shape, decisions.by_texture) == (0, 0)
     assert set(decisions.decided) == {-1}

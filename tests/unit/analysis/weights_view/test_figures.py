@@ -17,14 +17,14 @@ from vit_jax.analysis.weights_view.figures import (
     draw,
     parts_of,
     pooled_features,
-    read_pictures,
+    read_images,
 )
 from vit_jax.cli import main
 from vit_jax.data import Preprocessing, open_source
-from vit_jax.errors import BadPicture, UserError
+from vit_jax.errors import DecodeError, UserError
 from vit_jax.inference import Classifier
 from vit_jax.models import create_model
-from vit_jax.runs import ModelRecord, RunFolder
+from vit_jax.runs import ModelRecord, RunDir
 
 NAMES = ("cat", "dog", "$_$")
 PREPROCESSING = Preprocessing((16, 16), 1, (0.5,), (0.5,))
@@ -113,12 +113,12 @@ def test_features_do_not_hang_on_the_batch_and_are_what_the_model_gives(pictures
 
 def test_a_sample_is_drawn_by_its_seed_and_leaves_out_what_cannot_be_read(data_dir):
     source = open_source("digits", "test", data_dir=data_dir)
-    few = read_pictures(source, PREPROCESSING, 40, seed=1)
+    few = read_images(source, PREPROCESSING, 40, seed=1)
     assert (few.images.shape, few.total) == ((40, 16, 16, 1), 360)
-    again, other = (read_pictures(source, PREPROCESSING, 40, seed=seed) for seed in (1, 2))
+    again, other = (read_images(source, PREPROCESSING, 40, seed=seed) for seed in (1, 2))
     np.testing.assert_array_equal(few.images, again.images)
     assert not np.array_equal(few.images, other.images)
-    everything = read_pictures(source, PREPROCESSING, 1000)
+    everything = read_images(source, PREPROCESSING, 1000)
     np.testing.assert_array_equal(everything.labels, source.labels)
 
     class Damaged:
@@ -127,16 +127,16 @@ def test_a_sample_is_drawn_by_its_seed_and_leaves_out_what_cannot_be_read(data_d
 
         def __getitem__(self, index):
             if index in bad:
-                raise BadPicture(f"{index}.png", "it is cut off")
+                raise DecodeError(f"{index}.png", "it is cut off")
             return source[index]
 
     damaged, bad = dataclasses.replace(source, examples=Damaged()), {1, 2}
     np.testing.assert_array_equal(
-        read_pictures(damaged, PREPROCESSING, 9).labels, source.labels[[0, 3]]
+        read_images(damaged, PREPROCESSING, 9).labels, source.labels[[0, 3]]
     )
     bad = {0, 1, 2, 3}
     with pytest.raises(UserError, match="no picture of digits test can be read"):
-        read_pictures(damaged, PREPROCESSING, 9)
+        read_images(damaged, PREPROCESSING, 9)
 
 
 # -------------------------------------------------------------------------------------- the command
@@ -145,7 +145,7 @@ def test_a_sample_is_drawn_by_its_seed_and_leaves_out_what_cannot_be_read(data_d
 @pytest.fixture
 def resnet_folder(tmp_path):
     """Weights that no training here has made: no data belong to them."""
-    made, run = classifier("ResNet", **RESNET), RunFolder(tmp_path / "resnet")
+    made, run = classifier("ResNet", **RESNET), RunDir(tmp_path / "resnet")
     run.path.mkdir()
     run.write_model(ModelRecord("ResNet", RESNET, PREPROCESSING, NAMES))
     run.write_variables(made.variables)

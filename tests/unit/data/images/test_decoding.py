@@ -12,7 +12,7 @@ from sklearn.datasets import load_sample_images
 
 from tests.folders import INPUTS
 from vit_jax.data import decode
-from vit_jax.errors import BadPicture, UserError
+from vit_jax.errors import DecodeError, UserError
 
 IMAGES = INPUTS / "images"
 WHITE = (255, 255, 255)
@@ -233,7 +233,7 @@ def outcome(picture, fast):
     """The pixels, or the name and cause of the error."""
     try:
         return decode(picture, fast=fast)
-    except BadPicture as error:
+    except DecodeError as error:
         return error.name, error.cause
 
 
@@ -345,13 +345,13 @@ def test_a_thumbnail_does_not_pass_for_the_picture(photo):
     content = encoded(photo, "JPEG", exif=exif)
     cut = content[: content.index(thumbnail) + len(thumbnail)]
     assert cut.endswith(thumbnail[-2:])
-    with pytest.raises(BadPicture):
+    with pytest.raises(DecodeError):
         decode(cut, fast=True)
 
 
 def test_the_limit_of_pixels_holds_when_read_fast(photo, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    with pytest.raises(BadPicture, match="too large.*PIL.Image.MAX_IMAGE_PIXELS"):
+    with pytest.raises(DecodeError, match="too large.*PIL.Image.MAX_IMAGE_PIXELS"):
         decode(encoded(photo, "JPEG"), fast=True)
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from tests.folders import INPUTS
 from vit_jax.data import decode
-from vit_jax.errors import BadPicture
+from vit_jax.errors import DecodeError
 
 IMAGES = INPUTS / "images"
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "TGA", "PCX", "SGI", "DDS", "ICO")
@@ -88,7 +88,7 @@ def test_mutated_images_are_images_or_errors_soon_and_within_bounded_memory():
             start = time.perf_counter()
             try:
                 pixels = decode(content, name="it", **options)
-            except BadPicture as error:
+            except DecodeError as error:
                 assert "it" in str(error) and error.cause
                 refused += 1
             else:

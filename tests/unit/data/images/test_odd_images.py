@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vit_jax.data import Preprocessing, decode
-from vit_jax.errors import BadPicture
+from vit_jax.errors import DecodeError
 
 # pytest undoes the filter that comes with `decode`; a test below looks at it in a fresh process.
 pytestmark = pytest.mark.filterwarnings("ignore:::PIL")
@@ -175,11 +175,11 @@ def test_a_damaged_file_is_a_picture_or_an_error_with_its_path(file):
         path.write_bytes(content)
         try:
             assert is_picture(decode(path))
-        except BadPicture as error:
+        except DecodeError as error:
             assert str(path) in str(error) and error.cause
     try:
         assert is_picture(decode(content, name="upload 7"))
-    except BadPicture as error:
+    except DecodeError as error:
         assert "upload 7" in str(error) and error.cause
 
 
@@ -193,7 +193,7 @@ def test_a_file_cut_off_anywhere_gives_its_whole_picture_or_none(file, share):
     _, _, content, _ = file
     try:
         pixels = decode(content[: int(share * len(content))], name="it")
-    except BadPicture:
+    except DecodeError:
         return
     np.testing.assert_array_equal(pixels, decode(content, name="it"))
 
@@ -209,7 +209,7 @@ def test_a_tiff_whose_palette_is_cut_off_is_refused(compression):
         content = content.replace(struct.pack("<H", 320), struct.pack("<H", 65_000), 1)
     else:
         content = content[:-1]
-    with pytest.raises(BadPicture, match=r"its colours \(PALETTE\) cannot be read"):
+    with pytest.raises(DecodeError, match=r"its colours \(PALETTE\) cannot be read"):
         decode(content, name="it")
 
 
@@ -271,7 +271,7 @@ def test_a_picture_whose_data_do_not_cover_it_is_refused():
     content, height = file.getvalue(), struct.Struct("<HHII")  # tag 257: one 32-bit number
     taller = content.replace(height.pack(257, 4, 1, 2), height.pack(257, 4, 1, 3))
     assert taller != content and np.all(decode(content) == (255, 0, 0))
-    with pytest.raises(BadPicture, match="do not cover all of its 4 x 3 pixels"):
+    with pytest.raises(DecodeError, match="do not cover all of its 4 x 3 pixels"):
         decode(taller)
 
 
@@ -330,12 +330,12 @@ def test_bombs_cost_neither_memory_nor_time(tmp_path):
     code = """
 import os, resource, sys
 from vit_jax.data import decode
-from vit_jax.errors import BadPicture
+from vit_jax.errors import DecodeError
 for path in sys.argv[1:]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         found = decode(path).shape
-    except BadPicture as error:
+    except DecodeError as error:
         assert path in str(error)
         found = error.cause
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -379,11 +379,11 @@ def test_damaged_files_make_no_noise(tmp_path):
     code = """
 import sys
 from vit_jax.data import decode
-from vit_jax.errors import BadPicture
+from vit_jax.errors import DecodeError
 for path in sys.argv[1:]:
     try:
         decode(path)
-    except BadPicture:
+    except DecodeError:
         pass
 """
     done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True)
@@ -416,11 +416,11 @@ def test_what_is_no_file_is_refused_at_once(tmp_path):
     for name, cause in causes.items():
         path = f"{tmp_path}/{name}"
         for fast in (False, True):
-            with pytest.raises(BadPicture, match=cause) as raised:
+            with pytest.raises(DecodeError, match=cause) as raised:
                 decode(path, fast=fast)
             assert path in str(raised.value)
     for device in ("/dev/zero", "/dev/null", "/dev/stdin"):
-        with pytest.raises(BadPicture, match=device):
+        with pytest.raises(DecodeError, match=device):
             decode(device)
 
 
@@ -433,7 +433,7 @@ def test_odd_names_are_read_and_told(name, tmp_path):
     Image.new("RGB", (2, 3), "red").save(path, "PNG")
     assert np.all(decode(path) == (255, 0, 0)) and np.all(decode(Path(path)) == (255, 0, 0))
     Path(path).write_bytes(b"no picture")
-    with pytest.raises(BadPicture) as raised:
+    with pytest.raises(DecodeError) as raised:
         decode(path)
     assert path in str(raised.value)
 
@@ -451,5 +451,5 @@ def test_a_reader_that_runs_out_of_memory_names_the_picture(monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr(Image, "open", greedy)
-    with pytest.raises(BadPicture, match="upload 7: reading it takes more memory than there is"):
+    with pytest.raises(DecodeError, match="upload 7: reading it takes more memory than there is"):
         decode(encoded_jpeg(), name="upload 7")

@@ -9,7 +9,7 @@ from PIL import Image
 
 from vit_jax.data import decode
 from vit_jax.data.images import multichannel
-from vit_jax.errors import BadPicture
+from vit_jax.errors import DecodeError
 
 LEVELS = np.arange(2 * 3 * 5, dtype=np.uint8).reshape(2, 3, 5) * 8
 
@@ -83,20 +83,20 @@ class Trap:
     ],
 )
 def test_other_npy_files_are_told_in_a_sentence(content, cause):
-    with pytest.raises(BadPicture, match=cause):
+    with pytest.raises(DecodeError, match=cause):
         decode(content, name="it", channels=5)
 
 
 def test_other_numbers_of_channels_are_told_with_the_key():
-    with pytest.raises(BadPicture, match=r"shape is .2, 3, 5.*data.channels=5"):
+    with pytest.raises(DecodeError, match=r"shape is .2, 3, 5.*data.channels=5"):
         decode(npy(LEVELS))
-    with pytest.raises(BadPicture, match=r"shape is .2, 3, 5.*h, w, 4"):
+    with pytest.raises(DecodeError, match=r"shape is .2, 3, 5.*h, w, 4"):
         decode(npy(LEVELS), channels=4)
     assert decode(npy(LEVELS), channels=None).shape == (2, 3, 5)
     assert decode(npy(LEVELS[:, :, :4]), channels=None).shape == (2, 3, 3)
     file = io.BytesIO()
     Image.fromarray(LEVELS[:, :, :3]).save(file, "PNG")
-    with pytest.raises(BadPicture, match="it has 3 channels, and 4 are asked for"):
+    with pytest.raises(DecodeError, match="it has 3 channels, and 4 are asked for"):
         decode(file.getvalue(), channels=4)
 
 
@@ -151,7 +151,7 @@ def test_colours_of_a_depth_that_pillow_cannot_read_are_read_all_the_same():
     content = written(colours / np.float32(255), photometric="rgb")
     for channels in (None, 1, 3):
         np.testing.assert_array_equal(decode(content, channels=channels), colours)
-    with pytest.raises(BadPicture, match=r"shape is .2, 3, 5.*data.channels=5 takes"):
+    with pytest.raises(DecodeError, match=r"shape is .2, 3, 5.*data.channels=5 takes"):
         decode(written(LEVELS, **CHUNKY))
     inverted = written(LEVELS[:, :, :2], photometric="miniswhite", planarconfig="contig")
     np.testing.assert_array_equal(decode(inverted, channels=2), 255 - LEVELS[:, :, :2])
@@ -166,10 +166,10 @@ def test_a_tiff_of_many_channels_is_turned_upright():
 def test_a_tiff_that_is_cut_off_or_claims_too_much_is_refused(monkeypatch):
     content = written(np.tile(LEVELS, (40, 40, 1)), rowsperstrip=8, **CHUNKY)
     for length in range(8, len(content), 499):
-        with pytest.raises(BadPicture):
+        with pytest.raises(DecodeError):
             decode(content[:length], channels=5)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    with pytest.raises(BadPicture, match="too large"):
+    with pytest.raises(DecodeError, match="too large"):
         decode(content, channels=5)
 
 
@@ -177,7 +177,7 @@ def test_a_tiff_that_names_several_sizes_is_refused_at_once():
     content = written(LEVELS, **CHUNKY)
     one = b"\0\1\4\0\1\0\0\0"  # tag 256, the width: a single 32-bit number
     assert content.count(one) == 1
-    with pytest.raises(BadPicture, match="several sizes"):
+    with pytest.raises(DecodeError, match="several sizes"):
         decode(content.replace(one, b"\0\1\3\0\2\0\0\0"), channels=5)
 
 
@@ -210,7 +210,7 @@ def test_without_its_reader_a_tiff_of_many_channels_says_what_to_install(monkeyp
         np.testing.assert_array_equal(decode(content, channels=5), LEVELS.reshape(1, 6, 5))
     monkeypatch.setattr(multichannel, "_tifffile", lambda: None)
     for channels in (3, 5):
-        with pytest.raises(BadPicture, match=r"vit_jax\[tiff\].*data.channels"):
+        with pytest.raises(DecodeError, match=r"vit_jax\[tiff\].*data.channels"):
             decode(content, channels=channels)
 
 
@@ -218,10 +218,10 @@ def test_without_its_reader_heif_says_what_to_install(monkeypatch):
     decoder = sys.modules["vit_jax.data.images.decoding"]
     content = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100)
     if not decoder._register_heif():
-        with pytest.raises(BadPicture, match=r"HEIF.*vit_jax\[heif\]"):
+        with pytest.raises(DecodeError, match=r"HEIF.*vit_jax\[heif\]"):
             decode(content)
     monkeypatch.setattr(decoder, "_register_heif", lambda: False)
-    with pytest.raises(BadPicture, match=r"HEIF.*vit_jax\[heif\]"):
+    with pytest.raises(DecodeError, match=r"HEIF.*vit_jax\[heif\]"):
         decode(content)
 
 

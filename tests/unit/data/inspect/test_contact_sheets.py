@@ -8,7 +8,7 @@ import pytest
 
 from vit_jax.data import Augment, Preprocessing, Source, train_batches
 from vit_jax.data.inspect.contact_sheets import CELL, as_trained, augmented_sheet, contact_sheet
-from vit_jax.errors import BadPicture
+from vit_jax.errors import DecodeError
 
 STEP = CELL + 4  # from one cell to the next
 
@@ -24,7 +24,7 @@ class Painted:
 
     def __getitem__(self, index):
         if self.colours[index] is None:
-            raise BadPicture(f"{index}.jpg", "the file is empty")
+            raise DecodeError(f"{index}.jpg", "the file is empty")
         pixels = np.full((*self.shape, 3), self.colours[index], np.uint8)
         return {"image": pixels, "label": self.labels[index]}
 

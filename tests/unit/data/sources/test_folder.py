@@ -15,7 +15,7 @@ from PIL import Image
 from tests.folders import INPUTS
 from vit_jax.data import list_splits, open_source
 from vit_jax.data.images.decoding import Decoding
-from vit_jax.errors import BadPicture, UserError
+from vit_jax.errors import DecodeError, UserError
 
 CASES = INPUTS / "folders"
 IMAGES = INPUTS / "images"
@@ -338,7 +338,7 @@ def test_an_unreadable_picture_is_an_error_with_its_path(tmp_path):
         shutil.copy(IMAGES / name, tmp_path / "a")
     source = open_source(f"folder:{tmp_path}", "all")
     for index in range(3):
-        with pytest.raises(BadPicture) as raised:
+        with pytest.raises(DecodeError) as raised:
             source[index]
         assert raised.value.name == source.where(index) == f"{tmp_path}/{source.files[index]}"
 

@@ -15,7 +15,7 @@ from tests.folders import INPUTS
 from vit_jax.data import Augment, Preprocessing, decode
 from vit_jax.data.images.decoding import decode_as
 from vit_jax.data.images.resize import fast_resize
-from vit_jax.errors import BadPicture, UserError
+from vit_jax.errors import DecodeError, UserError
 
 IMAGES = INPUTS / "images"
 GEOMETRY = {"rotate": 15, "shift": 0.1, "scale": 0.1, "shear": 0.2, "pad_crop": 2, "flip": 0.5}
@@ -485,5 +485,5 @@ def test_a_damaged_jpeg_is_refused_reduced_or_not(monkeypatch):
         how = Augment(random_resized_crop=0.9).decoding(
             Preprocessing((32, 32)), np.random.default_rng(0)
         )
-        with pytest.raises(BadPicture, match="truncated"):
+        with pytest.raises(DecodeError, match="truncated"):
             decode_as(content[: len(content) // 2], "it", how)

@@ -9,7 +9,7 @@ import pytest
 
 from vit_jax.models.attention.implementations import chunked_attention, xla_attention
 from vit_jax.models.attention.products import einsum_float32
-from vit_jax.models.attention.types import AttentionKind, mix_tokens
+from vit_jax.models.attention.types import AttentionType, mix_tokens
 from vit_jax.models.registry import create_model
 
 BATCH, TOKENS, HEADS, HEAD_DIM = 2, 36, 2, 8
@@ -50,7 +50,7 @@ def of_kind(name):
         def parameter(name, initializer, shape):
             return initializer(jax.random.key(0), shape)
 
-        kind = AttentionKind(name, performer_features=16, linformer_rank=4, local_window=3)
+        kind = AttentionType(name, performer_features=16, linformer_rank=4, local_window=3)
         return mix_tokens(kind, q, k, v, parameter=parameter, grid=(6, 6))[0]
 
     attend.__name__ = name

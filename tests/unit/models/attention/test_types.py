@@ -11,7 +11,7 @@ from vit_jax.models import ViT, validation
 from vit_jax.models.attention.multi_head import Attention
 from vit_jax.models.attention.types import (
     ATTENTION_KINDS,
-    AttentionKind,
+    AttentionType,
     linformer_attention,
     mix_tokens,
     talking_heads_attention,
@@ -118,7 +118,7 @@ def test_talking_heads_that_do_not_talk_are_softmax_attention():
 
 def test_a_new_model_whose_heads_may_talk_is_one_with_softmax():
     x = np.random.default_rng(0).normal(size=(2, 9, 12)).astype(np.float32)
-    talking, silent = (Attention(3, kind=AttentionKind(k)) for k in ("talking_heads", "softmax"))
+    talking, silent = (Attention(3, kind=AttentionType(k)) for k in ("talking_heads", "softmax"))
     params = jax.jit(talking.init)(jax.random.key(0), x)["params"]
     ours = talking.apply({"params": params}, x)
     del params["talk_before"], params["talk_after"]
@@ -142,13 +142,13 @@ def summed(model, params, images, **options):
 )
 def test_loops_and_rematerialisation_change_no_number(kind):
     """Of the kinds, one that wants the grid and one that learns something of its own."""
-    model, params, images = tiny(attention_kind=kind, depth=2)
+    model, params, images = tiny(attention_type=kind, depth=2)
     plain = jax.jit(jax.grad(lambda p: summed(model, p, images)))(params)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(plain))
     assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(plain))
     other = model.clone(scan_layers=True, remat="full")
-    looped = jax.jit(jax.grad(lambda p: summed(other, p, images)))(stack_blocks(params))
-    pairs = zip(jax.tree.leaves(plain), jax.tree.leaves(unstack_blocks(looped)), strict=True)
+    scan_blocks = jax.jit(jax.grad(lambda p: summed(other, p, images)))(stack_blocks(params))
+    pairs = zip(jax.tree.leaves(plain), jax.tree.leaves(unstack_blocks(scan_blocks)), strict=True)
     assert max(np.abs(a - b).max() / max(1, np.abs(a).max()) for a, b in pairs) < 2e-5
 
 
@@ -156,7 +156,7 @@ def attention_module(kind, **fields):
     """The module alone, its parameters, and tokens of one class token and a grid of 3 x 4."""
     rng = np.random.default_rng(3)
     x = rng.normal(size=(2, 13, 24)).astype(np.float32)
-    module = Attention(3, kind=AttentionKind(kind, 32, 0, 6, 3), **fields)
+    module = Attention(3, kind=AttentionType(kind, 32, 0, 6, 3), **fields)
     shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), x, grid=(3, 4)))["params"]
     return module, jax.tree.map(lambda p: rng.normal(0, 0.3, p.shape).astype(np.float32), shapes), x
 
@@ -187,7 +187,7 @@ def test_weights_are_what_multiplies_the_values(kind):
 
 
 def test_a_model_gives_weights_on_request():
-    model, params, images = tiny(attention_kind="local")
+    model, params, images = tiny(attention_type="local")
 
     @jax.jit
     def both(params):
@@ -222,7 +222,7 @@ def test_bfloat16_is_close_to_float32(kind):
 @pytest.mark.parametrize("kind", ATTENTION_KINDS)
 def test_the_order_of_patches_matters_only_where_it_must(kind):
     """Without positions: windows and projections of tokens know places, the others do not."""
-    model, params, images = tiny(attention_kind=kind, positions="none", pool="mean")
+    model, params, images = tiny(attention_type=kind, positions="none", pool="mean")
     patches = images.reshape(2, 5, 4, 6, 4, 3).swapaxes(2, 3).reshape(2, 30, 4, 4, 3)
     patches = patches[:, np.random.default_rng(5).permutation(30)]
     mixed = patches.reshape(2, 5, 6, 4, 4, 3).swapaxes(2, 3).reshape(images.shape)
@@ -233,7 +233,7 @@ def test_the_order_of_patches_matters_only_where_it_must(kind):
 
 @pytest.mark.parametrize("kind", ["local", "performer", "linear", "talking_heads"])
 def test_other_picture_sizes_work(kind):
-    model, params, _ = tiny(attention_kind=kind)
+    model, params, _ = tiny(attention_type=kind)
     images = np.random.default_rng(1).normal(size=(1, 36, 12, 3)).astype(np.float32)
     features = jax.jit(lambda p: model.apply({"params": p}, images, method="features"))(params)
     assert features.tokens.shape == (1, 28, 24) and features.grid == (9, 3)
@@ -268,7 +268,7 @@ def test_attention_dropout_acts_in_training_only(kind):
 def test_evaluation_with_performer_gives_the_same_every_time():
     """Whatever the random state; only another seed gives other numbers."""
     module, params, x = attention_module("performer")
-    other = module.clone(kind=AttentionKind("performer", 32, performer_seed=1))
+    other = module.clone(kind=AttentionType("performer", 32, performer_seed=1))
 
     @jax.jit
     def results(params, key):
@@ -290,7 +290,7 @@ HEADS, HEAD_DIM, FEATURES, RANK, WINDOW = 3, 64, 256, 64, 7
 def counted(kind, tokens):
     """MACs of one picture in the traced program of the function on q, k and v."""
     shape = jax.ShapeDtypeStruct((1, tokens, HEADS, HEAD_DIM), jnp.float32)
-    chosen = AttentionKind(kind, FEATURES, 0, RANK, WINDOW)
+    chosen = AttentionType(kind, FEATURES, 0, RANK, WINDOW)
 
     def forward(q, k, v):
         def parameter(name, init, shape):
@@ -334,7 +334,7 @@ def test_the_cost_of_a_model_grows_with_its_kind():
     """Beside softmax's, which has two products of tokens x tokens in its block; see test_cost."""
     sizes = {"image_size": 64, "patch_size": 4, "local_window": 7, "linformer_rank": 8}
     softmax, *others = (
-        cost(tiny(attention_kind=kind, **sizes)[0]) for kind in ("softmax", "linear", "linformer")
+        cost(tiny(attention_type=kind, **sizes)[0]) for kind in ("softmax", "linear", "linformer")
     )
     product = 2 * 257 * 257 * 24  # 257 tokens, 3 heads of 8
     for other, macs in zip(others, (257 * 24 * (2 * 8 + 1), 4 * 257 * 24 * 8), strict=True):
@@ -345,25 +345,25 @@ def test_the_cost_of_a_model_grows_with_its_kind():
 # -------------------------------------------------------------------------------------- what fits
 
 MISTAKES = {
-    "unknown": ({"attention_kind": "flash"}, "unknown attention_kind='flash'.*'performer'"),
+    "unknown": ({"attention_type": "flash"}, "unknown attention_type='flash'.*'performer'"),
     "performer drops": (
-        {"attention_kind": "performer", "attention_dropout": 0.1},
-        "attention_dropout=0.1 drops weights, and attention_kind='performer' never has them",
+        {"attention_type": "performer", "attention_dropout": 0.1},
+        "attention_dropout=0.1 drops weights, and attention_type='performer' never has them",
     ),
     "linear drops": (
-        {"attention_kind": "linear", "attention_dropout": 0.1},
+        {"attention_type": "linear", "attention_dropout": 0.1},
         "'linear' never has them; write attention_dropout=0.0",
     ),
     "even window": (
-        {"attention_kind": "local", "local_window": 8},
+        {"attention_type": "local", "local_window": 8},
         "local_window=8 must be odd.*7 and 9",
     ),
     "rank": (
-        {"attention_kind": "linformer", "linformer_rank": 198},
+        {"attention_type": "linformer", "linformer_rank": 198},
         "linformer_rank=198 is more than the 197 tokens.*at most 197",
     ),
     "implementation": (
-        {"attention_kind": "local", "attention": "chunked"},
+        {"attention_type": "local", "attention": "chunked"},
         "attention='chunked' is a way to compute softmax.*leave attention out",
     ),
     "features": ({"performer_features": 0}, "performer_features=0 .*at least 1"),
@@ -395,7 +395,7 @@ def test_positions_that_enter_attention_want_a_kind_that_takes_them(positions, a
             heads=2,
             head_dim=None,
             performer_features=16,
-            attention_kind=kind,
+            attention_type=kind,
             positions=positions,
             attention="auto",
             local_window=7,
@@ -405,15 +405,15 @@ def test_positions_that_enter_attention_want_a_kind_that_takes_them(positions, a
             **fields,
         )
         if kind in able:
-            validation.check_attention_kind(model)
+            validation.check_attention_type(model)
         else:
             with pytest.raises(ValueError, match=f"positions='{positions}' cannot.*'{kind}'"):
-                validation.check_attention_kind(model)
+                validation.check_attention_type(model)
 
 
 @pytest.mark.parametrize("size", [(24, 20), (20, 28)])
 def test_linformer_takes_the_size_it_was_built_for(size):
-    model, params, _ = tiny(attention_kind="linformer")
+    model, params, _ = tiny(attention_type="linformer")
     images = np.zeros((1, *size, 3), np.float32)
     with pytest.raises(ValueError, match=r"20 x 24 pixels .*got \d+ x \d+; resize") as error:
         jax.eval_shape(model.apply, {"params": params}, images)
@@ -426,6 +426,6 @@ def test_other_kinds_have_no_context_and_local_wants_a_grid():
         ("linear", {"context": x}, "kind 'linear' is of tokens to themselves"),
         ("local", {}, "'local' needs the grid"),
     ):
-        module = Attention(2, kind=AttentionKind(kind))
+        module = Attention(2, kind=AttentionType(kind))
         with pytest.raises(ValueError, match=sentence):
             jax.eval_shape(lambda m=module, g=given: m.init(jax.random.key(0), x, **g))

@@ -10,7 +10,7 @@ from vit_jax.models import create_model
 from vit_jax.models.conv_stem import weights as conv_stem
 from vit_jax.models.stacking import read_blocks, stack_blocks
 from vit_jax.weights.convert import read_pretrained
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 from vit_jax.weights.mapping import joined, write_tensors
 from vit_jax.weights.recognition import recognise
 
@@ -21,7 +21,7 @@ COUNTER = "conv_proj.conv_bn_relu_0.1.num_batches_tracked"
 @pytest.fixture(scope="module")
 def read(tmp_path_factory):
     folder = write_files(tmp_path_factory.mktemp("stem"), CASE.tensors)
-    return read_pretrained(folder, CASE.asked)
+    return read_pretrained(folder, CASE.hints)
 
 
 def run(record, variables, **changes):
@@ -104,7 +104,7 @@ def test_a_size_of_the_paper_is_read_under_its_name():
             "encoder.pos_embedding": np.zeros((1, 197, 192)),
         },
         None,
-        Asked(heads=3),
+        Hints(heads=3),
     ).fields
     assert (fields["patch_size"], fields["image_size"]) == (16, 224)
     assert fields["stem_channels"] == create_model("ViTC-1GF").stem_channels
@@ -118,7 +118,7 @@ def test_what_is_read_is_written_again_bit_for_bit(read):
 
 
 def test_the_file_is_no_plain_vit_and_a_plain_vit_is_none_of_these():
-    assert recognise(CASE.tensors) is conv_stem.ECOSYSTEM
+    assert recognise(CASE.tensors) is conv_stem.FORMAT
     assert recognise(stored("torchvision_to_24").tensors).architecture == "ViT"
 
 
@@ -126,9 +126,9 @@ def test_a_file_of_a_part_of_the_stem_is_refused():
     missing = "conv_proj.conv_bn_relu_1.0.weight"
     tensors = {name: array for name, array in CASE.tensors.items() if name != missing}
     with pytest.raises(UserError, match="up to number 2 and not number 1"):
-        conv_stem.describe(tensors, None, CASE.asked)
+        conv_stem.describe(tensors, None, CASE.hints)
 
 
 def test_heads_are_asked_for():
     with pytest.raises(UserError, match="--heads=NUMBER"):
-        conv_stem.describe(CASE.tensors, None, Asked())
+        conv_stem.describe(CASE.tensors, None, Hints())

@@ -10,7 +10,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.convnext import weights as convnext
 from vit_jax.models.layers import basic
 from vit_jax.weights.convert import make_record, read_pretrained, write_pretrained
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 from vit_jax.weights.recognition import recognise
 
 NAMES = {
@@ -89,7 +89,7 @@ def test_transformers_own_processor_crops_small_pictures_and_squeezes_large_ones
     description = convnext.transformers_describe(
         convnext.transformers_tidy(case.tensors),
         {**case.config, "preprocessor": processor},
-        Asked(),
+        Hints(),
     )
     assert description.fields["image_size"] == edge
     assert (description.preprocessing["crop"], description.preprocessing["resize"]) == (
@@ -99,10 +99,10 @@ def test_transformers_own_processor_crops_small_pictures_and_squeezes_large_ones
 
 
 def test_a_model_of_published_sizes_has_its_name():
-    fields = convnext.timm_describe(TIMM.tensors, TIMM.config, Asked()).fields
+    fields = convnext.timm_describe(TIMM.tensors, TIMM.config, Hints()).fields
     fields |= {"depths": (3, 3, 27, 3), "widths": (128, 256, 512, 1024), "num_classes": 0}
     fields |= {"image_size": 224}
-    assert make_record(convnext.Description(fields, {}, "timm"), "ConvNeXt").name == "ConvNeXt-B"
+    assert make_record(convnext.ModelSpec(fields, {}, "timm"), "ConvNeXt").name == "ConvNeXt-B"
 
 
 @pytest.mark.parametrize("name", ["convnext_timm", "convnext_hf"])
@@ -146,4 +146,4 @@ def test_a_second_version_with_its_other_norm_is_refused(tmp_path):
 def test_multilayer_perceptrons_of_convolutions_are_told():
     tensors = {**TIMM.tensors, "stages.0.blocks.0.mlp.fc1.weight": np.zeros((32, 8, 1, 1))}
     with pytest.raises(UserError, match="MLPs are convolutions"):
-        convnext.timm_describe(tensors, TIMM.config, Asked())
+        convnext.timm_describe(tensors, TIMM.config, Hints())

@@ -10,7 +10,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.efficientnet import weights as weights
 from vit_jax.models.registry import model_fields
 from vit_jax.weights.convert import write_pretrained
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 from vit_jax.weights.mapping import joined, write_tensors
 from vit_jax.weights.recognition import recognise
 
@@ -60,7 +60,7 @@ def test_shapes_and_origin_say_the_fields(name, loaded):
 
 def test_padding_is_asked_for_where_nothing_says_it():
     with pytest.raises(UserError, match="--origin=timm or --origin=google"):
-        weights.timm_describe(TIMM.tensors, None, Asked())
+        weights.timm_describe(TIMM.tensors, None, Hints())
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_padding_is_asked_for_where_nothing_says_it():
 )
 def test_an_architectures_name_says_it(architecture, origin, padding):
     config = {"architecture": architecture, "pretrained_cfg": {"input_size": [3, 456, 456]}}
-    description = weights.timm_describe(TIMM.tensors, config, Asked())
+    description = weights.timm_describe(TIMM.tensors, config, Hints())
     assert (description.origin, description.fields["padding"]) == (origin, padding)
     assert description.fields["image_size"] == 456
 
@@ -77,13 +77,13 @@ def test_an_architectures_name_says_it(architecture, origin, padding):
 @pytest.mark.parametrize("name", ["efficientnet_lite0", "efficientnet_b0_g8_gn", "fbnetc_100"])
 def test_a_variant_with_the_same_names_is_refused(name):
     with pytest.raises(UserError, match="may compute something else"):
-        weights.timm_describe(TIMM.tensors, {"architecture": name}, Asked())
+        weights.timm_describe(TIMM.tensors, {"architecture": name}, Hints())
 
 
 def test_another_number_of_stages_is_refused():
     tensors = {k: x for k, x in TIMM.tensors.items() if not k.startswith("blocks.6.")}
     with pytest.raises(UserError, match="has 7 stages of blocks, and the file has 6"):
-        weights.timm_describe(tensors, None, Asked("timm"))
+        weights.timm_describe(tensors, None, Hints("timm"))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -119,4 +119,4 @@ def test_the_largest_of_torchvision_have_the_epsilon_of_the_authors():
     """Its efficientnet_b5 to b7 are built with BatchNorm2d(eps=0.001, momentum=0.01)."""
     case = stored("efficientnet_torchvision")
     wide = {**case.tensors, "features.8.0.weight": np.zeros((2048, 16, 1, 1), np.float32)}
-    assert weights.torchvision_describe(wide, None, Asked()).fields["norm_eps"] == 1e-3
+    assert weights.torchvision_describe(wide, None, Hints()).fields["norm_eps"] == 1e-3

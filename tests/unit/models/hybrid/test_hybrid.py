@@ -225,8 +225,8 @@ def test_gradients_are_the_same_with_a_loop_over_blocks(tiny, trained, remat):
     """Units of the ResNet differ, and stay apart."""
     model, variables, images = tiny
     params = stack_blocks(variables["params"])
-    looped, _ = gradients(model.clone(scan_layers=True, remat=remat), params, images)
-    other = flatten_dict(unstack_blocks(looped), sep="/")
+    scan_blocks, _ = gradients(model.clone(scan_layers=True, remat=remat), params, images)
+    other = flatten_dict(unstack_blocks(scan_blocks), sep="/")
     one = flatten_dict(trained[0], sep="/")
     assert one.keys() == other.keys()
     for path, leaf in one.items():

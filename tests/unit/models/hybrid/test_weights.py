@@ -14,7 +14,7 @@ from vit_jax.models.hybrid.bit_resnet import ResNetPatchEmbed
 from vit_jax.models.stacking import read_blocks
 from vit_jax.weights.adapt import variable_shapes
 from vit_jax.weights.convert import make_record, read_pretrained, write_pretrained
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 from vit_jax.weights.mapping import write_tensors
 from vit_jax.weights.recognition import recognise
 
@@ -28,7 +28,7 @@ def read(name, folder):
         np.savez(path, **case.tensors)
     else:
         path = write_files(folder, case.tensors, case.config)
-    return read_pretrained(path, case.asked)
+    return read_pretrained(path, case.hints)
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -189,7 +189,7 @@ def test_a_published_size_is_written_as_timms_architecture_and_read_under_its_na
         for key, leaf in hybrid.finish_timm(_written(zeros), fields).items()
     }
     record = make_record(
-        hybrid.describe_timm(tensors, {"architecture": architecture}, Asked()), "HybridViT"
+        hybrid.describe_timm(tensors, {"architecture": architecture}, Hints()), "HybridViT"
     )
     assert record.name == name
     assert (record.fields["heads"], record.fields["patch_size"]) == (heads, model.patch_size)
@@ -215,14 +215,14 @@ def test_what_timm_has_no_architecture_for_is_not_written(tmp_path):
 def test_another_origin_is_refused():
     golden = stored("hybrid_timm")
     with pytest.raises(UserError, match="--origin=deit does not fit this file; it can be timm"):
-        hybrid.describe_timm(golden.tensors, golden.config, Asked(origin="deit"))
+        hybrid.describe_timm(golden.tensors, golden.config, Hints(origin="deit"))
 
 
 def test_a_hybrid_without_its_root_is_refused():
     golden = stored("hybrid_timm")
     tensors = {k: v for k, v in golden.tensors.items() if "stem.conv" not in k}
     with pytest.raises(UserError, match=r"holds no patch_embed.backbone.stem.conv.weight"):
-        hybrid.describe_timm(tensors, golden.config, Asked())
+        hybrid.describe_timm(tensors, golden.config, Hints())
 
 
 def test_a_missing_unit_is_named():
@@ -231,4 +231,4 @@ def test_a_missing_unit_is_named():
     first = "stages.1.blocks.1."
     renamed = {k.replace(first, "stages.1.blocks.2."): v for k, v in golden.tensors.items()}
     with pytest.raises(UserError, match="up to number 2 and not number 1"):
-        hybrid.describe_timm(renamed, config, Asked())
+        hybrid.describe_timm(renamed, config, Hints())

@@ -225,8 +225,8 @@ def test_a_loop_over_blocks_changes_no_number_and_each_layer_has_its_rate():
 
     answers = jax.jit(answers, static_argnums=0)
     (logits, _), (_, dropped) = answers(model, params)
-    looped = model.clone(scan_layers=True, remat="full")
-    (same, kept), (_, in_loop) = answers(looped, stack_blocks(params))
+    scan_blocks = model.clone(scan_layers=True, remat="full")
+    (same, kept), (_, in_loop) = answers(scan_blocks, stack_blocks(params))
     np.testing.assert_allclose(same, logits, atol=1e-5 * np.abs(logits).max())
     for out in (dropped, in_loop):
         np.testing.assert_array_equal(out[1], out[0])

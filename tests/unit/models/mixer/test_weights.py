@@ -14,7 +14,7 @@ from vit_jax.models.mixer import weights as mixer
 from vit_jax.runs import ModelRecord
 from vit_jax.weights.adapt import variable_shapes
 from vit_jax.weights.convert import read_pretrained, write_pretrained
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 from vit_jax.weights.mapping import joined, write_tensors
 
 TOLERANCE = 2e-5  # of the largest number, in float32
@@ -24,7 +24,7 @@ def read(case, folder):
     if case == "mixer_google":
         folder.mkdir(exist_ok=True)
         np.savez(folder / "weights.npz", **stored(case).tensors)
-        return read_pretrained(folder / "weights.npz", stored(case).asked)
+        return read_pretrained(folder / "weights.npz", stored(case).hints)
     return read_pretrained(write_files(folder, stored(case).tensors, stored(case).config))
 
 
@@ -126,7 +126,7 @@ def test_googles_names_under_a_prefix_are_read_as_well(tmp_path):
     for prefix in ("params/", "opt/target/"):
         tensors = {prefix + name: array for name, array in case.tensors.items()}
         np.savez(tmp_path / "other.npz", **tensors)
-        _, found = read_pretrained(tmp_path / "other.npz", case.asked)
+        _, found = read_pretrained(tmp_path / "other.npz", case.hints)
         for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
             assert one.tobytes() == np.asarray(other).tobytes()
 
@@ -136,7 +136,7 @@ def test_a_head_of_zeros_is_told(tmp_path, capsys):
     tensors = {**case.tensors, "head/kernel": np.zeros((16, 21843), np.float32)}
     tensors["head/bias"] = np.zeros(21843, np.float32)
     np.savez(tmp_path / "weights.npz", **tensors)
-    read_pretrained(tmp_path / "weights.npz", case.asked)
+    read_pretrained(tmp_path / "weights.npz", case.hints)
     assert "head of 21843 outputs is all zeros" in capsys.readouterr().err
 
 
@@ -146,12 +146,12 @@ def test_what_the_file_does_not_say_is_asked_for(tmp_path):
     with pytest.raises(UserError, match="24 patches, which are no square; .*--file-size"):
         read_pretrained(tmp_path / "weights.npz")
     with pytest.raises(UserError, match="16 x 16 pixels has 4 x 4 patches of 4 x 4, .* for 24"):
-        read_pretrained(tmp_path / "weights.npz", Asked(image_size=(16, 16)))
+        read_pretrained(tmp_path / "weights.npz", Hints(image_size=(16, 16)))
     # Without a config.json there are Google's and MIIL's weights of the same names.
     write_files(tmp_path / "bare", stored("mixer_timm").tensors)
     with pytest.raises(UserError, match="--origin=timm or --origin=miil"):
         read_pretrained(tmp_path / "bare")
-    record, _ = read_pretrained(tmp_path / "bare", Asked(origin="miil"))
+    record, _ = read_pretrained(tmp_path / "bare", Hints(origin="miil"))
     assert record.preprocessing.mean == (0.0,) and record.fields["image_size"] == 16
 
 

@@ -338,15 +338,17 @@ def test_any_kind_goes_with_everything_and_any_size(kind):
 def test_saving_memory_changes_no_number(kind):
     model, params, images = tiny(positions=kind, distilled=True, registers=2)
     logits = logits_of(model, params, images)
-    looped = model.clone(scan_layers=True, remat="full", attention="chunked")
-    np.testing.assert_allclose(logits_of(looped, stack_blocks(params), images), logits, atol=1e-5)
+    scan_blocks = model.clone(scan_layers=True, remat="full", attention="chunked")
+    np.testing.assert_allclose(
+        logits_of(scan_blocks, stack_blocks(params), images), logits, atol=1e-5
+    )
     in_bfloat16 = logits_of(model.clone(dtype="bfloat16"), params, images)
     assert np.isfinite(in_bfloat16).all()
     assert np.abs(in_bfloat16 - logits).max() < 0.1 * max(1.0, np.abs(logits).max())
 
 
 def test_relative_positions_enter_talking_heads():
-    model, params, images = tiny(positions="relative", attention_kind="talking_heads", pool="mean")
+    model, params, images = tiny(positions="relative", attention_type="talking_heads", pool="mean")
     moved = logits_of(model, params, permuted(images)) - logits_of(model, params, images)
     assert np.abs(moved).max() > 1e-3
 
@@ -399,7 +401,7 @@ def test_cost_counts_the_numbers_of_positions(kind, numbers):
         ),
         ({"pos_width": 8}, "pos_width=8 is for pos_combine='concat'"),
         (
-            {"positions": "relative", "attention_kind": "linear"},
+            {"positions": "relative", "attention_type": "linear"},
             "'relative' cannot enter.*'linear'",
         ),
     ],

@@ -9,7 +9,7 @@ from tests.support.stored import GOLDEN, stored, write_files
 from vit_jax.errors import UserError
 from vit_jax.models.registry import model_fields
 from vit_jax.weights.convert import model_name, read_pretrained, write_pretrained
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 
 TOLERANCE = 2e-5  # of the largest number, in float32
 SIZES = {
@@ -31,7 +31,7 @@ SIZES = {
 def read(case, folder):
     golden = stored(case)
     write_files(folder, golden.tensors, golden.config, golden.preprocessor)
-    return read_pretrained(folder, golden.asked)
+    return read_pretrained(folder, golden.hints)
 
 
 def largest_difference(model, variables, expected):
@@ -142,7 +142,7 @@ def test_heads_that_nobody_says_are_asked_for(tmp_path):
     with pytest.raises(UserError, match=r"\[4, 8, 8, 8\] wide, .* --heads=NUMBER"):
         read_pretrained(tmp_path)
     with pytest.raises(UserError, match=r"\[3\] heads do not divide the widths"):
-        read_pretrained(tmp_path, Asked(heads=3))
+        read_pretrained(tmp_path, Hints(heads=3))
 
 
 @pytest.mark.parametrize(

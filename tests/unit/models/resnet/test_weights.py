@@ -11,7 +11,7 @@ from tests.support.stored import stored
 from vit_jax.errors import UserError
 from vit_jax.models.resnet import weights as resnet
 from vit_jax.weights.convert import make_record, read_pretrained, write_pretrained
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 from vit_jax.weights.recognition import recognise
 
 CASES = ("resnet_timm", "resnet_basic", "resnet_hf")
@@ -83,9 +83,9 @@ def test_shapes_and_configuration_say_all_fields(loaded):
 
 
 def test_a_model_of_published_sizes_has_its_name():
-    fields = {**resnet.describe(TIMM.tensors, TIMM.config, Asked()).fields, "num_classes": 0}
+    fields = {**resnet.describe(TIMM.tensors, TIMM.config, Hints()).fields, "num_classes": 0}
     fields |= {"depths": (3, 4, 23, 3), "widths": (64, 128, 256, 512)}
-    description = resnet.Description(fields, {}, "timm")
+    description = resnet.ModelSpec(fields, {}, "timm")
     assert make_record(description, "ResNet").name == "ResNet-101"
 
 
@@ -116,7 +116,7 @@ def test_transformers_stem_is_not_what_timm_can_say(loaded, tmp_path):
 
 def test_whose_weights_they_are_is_asked_for():
     with pytest.raises(UserError, match="--origin=timm or --origin=torchvision or"):
-        resnet.describe(TIMM.tensors, None, Asked())
+        resnet.describe(TIMM.tensors, None, Hints())
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_whose_weights_they_are_is_asked_for():
 )
 def test_a_variant_with_the_same_names_is_refused(change):
     with pytest.raises(UserError, match="may compute something else"):
-        resnet.describe(TIMM.tensors, {**TIMM.config, **change}, Asked())
+        resnet.describe(TIMM.tensors, {**TIMM.config, **change}, Hints())
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_stride_in_another_place_is_refused(change):
     case = stored("resnet_hf")
     tensors = resnet.transformers_tidy(case.tensors)
     with pytest.raises(UserError, match=f"{next(iter(change))} = True"):
-        resnet.transformers_describe(tensors, {**case.config, **change}, Asked())
+        resnet.transformers_describe(tensors, {**case.config, **change}, Hints())
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -154,7 +154,7 @@ def test_blocks_of_other_widths_are_called_by_their_names(channels, of_each, exp
     tensors["layer1.0.conv3.weight"] = np.zeros((64, channels, 1, 1), np.float32)
     tensors["layer1.0.conv2.weight"] = np.zeros((channels, of_each, 3, 3), np.float32)
     with pytest.raises(UserError, match=expected):
-        resnet.describe(tensors, None, Asked("timm"))
+        resnet.describe(tensors, None, Hints("timm"))
 
 
 SAVED_BY_TIMM = {"in_chans": 3, "num_classes": 5, "global_pool": "avg", "output_stride": 32}
@@ -163,8 +163,8 @@ SAVED_BY_TIMM = {"in_chans": 3, "num_classes": 5, "global_pool": "avg", "output_
 def test_arguments_at_their_defaults_change_nothing():
     """timm 1.0.31 writes some of them into every config.json."""
     config = {"architecture": "resnet50", "model_args": {**SAVED_BY_TIMM, "aa_layer": None}}
-    plain = resnet.describe(TIMM.tensors, {"architecture": "resnet50"}, Asked())
-    told = resnet.describe(TIMM.tensors, config, Asked())
+    plain = resnet.describe(TIMM.tensors, {"architecture": "resnet50"}, Hints())
+    told = resnet.describe(TIMM.tensors, config, Hints())
     assert told.fields == plain.fields
 
 
@@ -174,4 +174,4 @@ def test_arguments_at_their_defaults_change_nothing():
 def test_arguments_that_change_what_is_computed_are_refused(wrong):
     config = {"architecture": "resnet50", "model_args": {**SAVED_BY_TIMM, **wrong}}
     with pytest.raises(UserError, match=f"model_args has '{next(iter(wrong))}' = "):
-        resnet.describe(TIMM.tensors, config, Asked())
+        resnet.describe(TIMM.tensors, config, Hints())

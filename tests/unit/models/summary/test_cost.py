@@ -370,10 +370,10 @@ def test_a_product_counts_rows_times_columns_times_depth():
 
 
 def test_a_scan_counts_as_often_as_it_runs():
-    def looped(x, kernel):
+    def scan_blocks(x, kernel):
         return jax.lax.scan(lambda x, _: (x @ kernel, None), x, None, length=9)[0]
 
-    assert macs_of(looped, (4, 4), (4, 4)) == 9 * 64
+    assert macs_of(scan_blocks, (4, 4), (4, 4)) == 9 * 64
 
 
 def test_memory_options_do_not_change_what_is_counted():

@@ -21,7 +21,7 @@ TOLERANCE = 2e-5  # of the largest number, in float32
 def read(name, folder):
     case = stored(name)
     write_files(folder, case.tensors, case.config, case.preprocessor)
-    return read_pretrained(folder, case.asked)
+    return read_pretrained(folder, case.hints)
 
 
 def largest_difference(model, variables, expected):
@@ -83,7 +83,7 @@ def test_what_a_file_says_of_its_model():
     }
     for name, fields in expected.items():
         case = stored(name)
-        got = describe_timm(tidy_timm(case.tensors), case.config, case.asked)
+        got = describe_timm(tidy_timm(case.tensors), case.config, case.hints)
         assert {key: got.fields[key] for key in fields} == fields
         assert got.origin == ("swin" if name == "swin_original" else "timm")
         crop = 224 / 256 if name == "swin_original" else 0.75
@@ -93,7 +93,7 @@ def test_what_a_file_says_of_its_model():
 def test_without_a_word_on_the_size_the_last_map_is_one_window():
     """The names of timm and nothing beside them: 4 x 4 tokens after one merging, patches of 2."""
     case = stored("swin_timm")
-    fields = describe_timm(case.tensors, None, case.asked).fields
+    fields = describe_timm(case.tensors, None, case.hints).fields
     assert fields["image_size"] == 16 and fields["width"] == 8
 
 
@@ -164,7 +164,7 @@ def test_the_names_that_transformers_has_in_memory_are_read_as_well(tmp_path):
 def test_a_table_of_no_square_window_needs_a_config(tmp_path):
     case = stored("swin_oblong")  # 7 x 3 offsets
     with pytest.raises(UserError, match="has 21 rows, which no square window has"):
-        read_pretrained(write_files(tmp_path, case.tensors), case.asked)
+        read_pretrained(write_files(tmp_path, case.tensors), case.hints)
 
 
 @pytest.mark.parametrize(
@@ -179,13 +179,13 @@ def test_what_transformers_computes_otherwise_is_refused(change, sentence, tmp_p
     case = stored("swin_hf")
     folder = write_files(tmp_path, case.tensors, {**case.config, **change}, case.preprocessor)
     with pytest.raises(UserError, match=sentence):
-        read_pretrained(folder, case.asked)
+        read_pretrained(folder, case.hints)
 
 
 def test_timm_cannot_be_told_another_epsilon(tmp_path):
     _, variables = read("swin_timm", tmp_path / "theirs")
     case = stored("swin_timm")
-    description = describe_timm(case.tensors, case.config, case.asked)
+    description = describe_timm(case.tensors, case.config, case.hints)
     description.fields["norm_eps"] = 1e-6
     with pytest.raises(UserError, match="timm cannot say norm_eps = 1e-06 of a Swin"):
         write_pretrained(tmp_path / "ours", "timm", make_record(description, "Swin"), variables)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vit_jax.errors import UserError
-from vit_jax.runs import RunFolder, checkpoint_files
+from vit_jax.runs import RunDir, checkpoint_files
 from vit_jax.training.checkpointing.checkpoints import Checkpoints
 
 RECORD = {"data": {"train": "abc"}, "versions": {}}
@@ -22,7 +22,7 @@ def state(step):
 @pytest.fixture
 def run(tmp_path):
     """A run folder with the checkpoints 3 and 6."""
-    folder = RunFolder(tmp_path / "run")
+    folder = RunDir(tmp_path / "run")
     save(folder, 3, 6)
     return folder
 
@@ -140,7 +140,7 @@ def test_files_of_others_among_the_checkpoints_do_not_disturb(run):
 
 
 def test_a_file_where_the_folder_should_be_is_one_sentence(tmp_path):
-    run = RunFolder(tmp_path)
+    run = RunDir(tmp_path)
     run.checkpoints.write_text("checkpoints")
     with pytest.raises(UserError, match="checkpoints is a file.*move the file away"):
         Checkpoints(run, keep=3)
@@ -207,4 +207,4 @@ def test_a_folder_that_goes_is_said_and_not_half_made_again(run, late, monkeypat
         checkpoints._manager.wait_until_finished()
         monkeypatch.undo()
     assert not run.path.exists()
-    assert RunFolder(run.path.with_name("renamed")).steps() == [3, 6]
+    assert RunDir(run.path.with_name("renamed")).steps() == [3, 6]

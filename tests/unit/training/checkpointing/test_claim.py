@@ -8,7 +8,7 @@ import pytest
 from vit_jax.errors import UserError
 from vit_jax.runs.lock import make_folder
 from vit_jax.training.checkpointing import claim
-from vit_jax.training.checkpointing.claim import move_aside
+from vit_jax.training.checkpointing.claim import archive
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def run(tmp_path):
 
 
 def test_an_empty_folder_takes_the_place_of_one_that_is_moved_aside(run, tmp_path):
-    assert move_aside(run) == tmp_path / "run.1"
+    assert archive(run) == tmp_path / "run.1"
     assert (tmp_path / "run.1" / "config.json").exists() and not list(run.iterdir())
 
 
@@ -27,7 +27,7 @@ def test_the_folder_behind_a_link_is_moved_and_the_link_leads_to_the_new_one(run
     (tmp_path / "links").mkdir()
     link = tmp_path / "links" / "latest"
     link.symlink_to(run)
-    assert move_aside(link) == tmp_path / "run.1"
+    assert archive(link) == tmp_path / "run.1"
     assert link.resolve() == run and link.is_dir() and not list(link.iterdir())
     assert os.listdir(tmp_path / "links") == ["latest"]
 
@@ -42,7 +42,7 @@ def test_no_name_is_taken_twice(run, tmp_path, there):
     else:
         taken.symlink_to(tmp_path / "nowhere")
     before = os.path.islink(taken), os.path.isdir(taken)
-    assert move_aside(run) == tmp_path / "run.2"
+    assert archive(run) == tmp_path / "run.2"
     assert (os.path.islink(taken), os.path.isdir(taken)) == before
 
 
@@ -51,7 +51,7 @@ def test_the_current_folder_is_not_moved_from_under_its_user(run, monkeypatch, i
     (run / "figures").mkdir()
     monkeypatch.chdir(run / inside)
     with pytest.raises(UserError, match="current folder"):
-        move_aside(run)
+        archive(run)
     assert (run / "config.json").exists()
 
 
@@ -61,7 +61,7 @@ def test_a_folder_that_cannot_be_renamed_is_one_sentence(run, monkeypatch):
 
     monkeypatch.setattr(claim.os, "rename", refuse)
     with pytest.raises(UserError, match="cannot be renamed .*resource busy.*another --workdir"):
-        move_aside(run)
+        archive(run)
 
 
 def test_a_link_that_leads_nowhere_gets_its_folder(tmp_path):

@@ -9,12 +9,12 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c
 
 from vit_jax.errors import explained
-from vit_jax.runs import RunFolder
+from vit_jax.runs import RunDir
 from vit_jax.training import fit
 from vit_jax.training.logging.hardware import Peak
 from vit_jax.training.logging.loss_spikes import SpikeDetector
 from vit_jax.training.logging.reporter import TIMINGS, MetricsLog, Reporter
-from vit_jax.training.loop import Seen
+from vit_jax.training.loop import Observation
 
 LINES = [
     {"kind": "train", "step": 2, "epoch": 0.5, "loss": 2.0},
@@ -47,7 +47,7 @@ def write(run, lines, step=0):
 
 
 def test_tensorboard_holds_what_the_metrics_file_holds(tmp_path):
-    run = RunFolder(tmp_path)
+    run = RunDir(tmp_path)
     write(run, LINES)
     assert run.read_metrics() == LINES
     assert tensorboard_scalars(run.tensorboard) == [
@@ -61,7 +61,7 @@ def test_tensorboard_holds_what_the_metrics_file_holds(tmp_path):
 
 
 def test_a_run_that_goes_on_takes_back_the_lines_after_its_step(tmp_path):
-    run = RunFolder(tmp_path)
+    run = RunDir(tmp_path)
     write(run, LINES)
     again = {"kind": "train", "step": 4, "epoch": 1.0, "loss": 0.5}
     write(run, [again], step=3)
@@ -71,7 +71,7 @@ def test_a_run_that_goes_on_takes_back_the_lines_after_its_step(tmp_path):
 
 
 def test_a_line_cut_off_by_a_crash_is_left_out(tmp_path):
-    run = RunFolder(tmp_path)
+    run = RunDir(tmp_path)
     write(run, LINES)
     text = run.metrics_file.read_text()
     run.metrics_file.write_text(text + json.dumps(LINES[0])[:20])
@@ -97,7 +97,7 @@ def lost_lines(run, kept, saved):
 @pytest.fixture
 def saved(tmp_path):
     """A run folder, and what is saved with a checkpoint after four lines."""
-    run = RunFolder(tmp_path)
+    run = RunDir(tmp_path)
     with MetricsLog(run, 0) as log:
         for line in LATER:
             log.write(line)
@@ -129,7 +129,7 @@ def test_a_line_that_has_changed_is_told_and_the_best_is_what_it_was(saved, chan
 
 
 def test_a_log_whose_file_is_deleted_meanwhile_is_written_again_whole(tmp_path):
-    run, told = RunFolder(tmp_path), []
+    run, told = RunDir(tmp_path), []
     with MetricsLog(run, 0, warn=told.append) as log:
         log.write(LINES[0])
         run.metrics_file.unlink()
@@ -144,7 +144,7 @@ def test_a_full_disk_is_told_with_the_file_and_the_room_that_is_left(tmp_path, m
         raise OSError(errno.ENOSPC, "No space left on device")  # an open file does not say which
 
     with (
-        MetricsLog(RunFolder(tmp_path), 0) as log,
+        MetricsLog(RunDir(tmp_path), 0) as log,
         monkeypatch.context() as patched,
         pytest.raises(OSError) as caught,
     ):
@@ -217,7 +217,7 @@ def test_plain_lines_tell_where_the_time_goes_and_how_much_is_left(clock, capsys
 
 
 def test_the_time_spent_on_a_run_is_kept_over_its_processes(clock, tmp_path):
-    run = RunFolder(tmp_path)
+    run = RunDir(tmp_path)
     with MetricsLog(run, 0) as log:
         clock[0] = 5.0
         log.write({**LINES[0], "elapsed_seconds": log.elapsed_seconds})
@@ -234,7 +234,7 @@ def test_equal_runs_differ_in_the_named_fields_only(tiny_config, tmp_path, monke
     lines = []
     for name in ("one", "other"):
         config = tiny_config({"log.inside": "3"})
-        run = fit(config, tmp_path / name, watch=lambda _: lambda *_: Seen({}, {})).run
+        run = fit(config, tmp_path / name, watch=lambda _: lambda *_: Observation({}, {})).run
         lines.append([{k: v for k, v in x.items() if k not in TIMINGS} for x in run.read_metrics()])
     assert lines[0] == lines[1]
     there = {name for line in run.read_metrics() for name in line}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vit_jax.training.logging.timer import StepClock, StepTimes
+from vit_jax.training.logging.timer import StepTimer, StepTimes
 
 
 class Machine:
@@ -37,7 +37,7 @@ class Output:
 
 def run(machine, waits, host=0.0, after=0.0):
     """The times of one lap, begun on an idle device."""
-    clock = StepClock()
+    clock = StepTimer()
     clock.start(10)
     for number, _ in enumerate(clock.batches(machine.batches(waits)), start=1):
         clock.stepped(machine.call(host))
@@ -79,7 +79,7 @@ def test_the_three_parts_sum_to_the_step_where_the_loader_hesitates(monkeypatch)
 
 def test_pauses_do_not_count(monkeypatch):
     machine = Machine(monkeypatch, step=2.0)
-    clock = StepClock()
+    clock = StepTimer()
     clock.start(0)
     for number in clock.batches(machine.batches([1.0, 2.0])):
         clock.stepped(machine.call())
@@ -93,13 +93,13 @@ def test_pauses_do_not_count(monkeypatch):
 
 
 def test_a_lap_without_a_step_has_no_times(monkeypatch):
-    clock = StepClock()
+    clock = StepTimer()
     clock.start(3)
     assert clock.lap(3) is None
 
 
 def test_the_clock_does_nothing_before_it_is_started(monkeypatch):
-    clock = StepClock()
+    clock = StepTimer()
     clock.pause()
     clock.go_on()
     assert not clock.started and clock.lap(0) is None
@@ -108,7 +108,7 @@ def test_the_clock_does_nothing_before_it_is_started(monkeypatch):
 def test_arrays_of_jax_say_whether_they_are_ready():
     import jax.numpy as jnp
 
-    clock = StepClock()
+    clock = StepTimer()
     clock.start(0)
     for number in clock.batches([1.0, 2.0]):
         clock.stepped({"step": jnp.sin(number).block_until_ready()})

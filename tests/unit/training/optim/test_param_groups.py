@@ -15,8 +15,8 @@ from vit_jax.training.optim.param_groups import (
     format_groups,
     is_in_block,
     is_stacked,
+    lr_multipliers,
     parameter_groups,
-    rate_factors,
     trainable_mask,
 )
 
@@ -74,7 +74,7 @@ def layer_factors():
 
 
 def test_layer_decay_has_the_factors_of_the_field(layer_factors):
-    got = named(rate_factors(config_with(layer_decay=0.75), EVERY_TOKEN))
+    got = named(lr_multipliers(config_with(layer_decay=0.75), EVERY_TOKEN))
     assert layer_factors["block_11"] == 0.75 and layer_factors["head"] == 1.0
     for name, factor in got.items():
         first = name.split("/")[0].replace("blocks_", "block_")
@@ -87,7 +87,7 @@ def test_layer_decay_has_the_factors_of_the_field(layer_factors):
 
 
 def test_layer_decay_of_stacked_blocks_runs_along_the_stack(layer_factors):
-    got = named(rate_factors(config_with(layer_decay=0.75), stacked(EVERY_TOKEN)))
+    got = named(lr_multipliers(config_with(layer_decay=0.75), stacked(EVERY_TOKEN)))
     expected = [layer_factors[f"block_{i}"] for i in range(12)]
     for name, shape in named(stacked(EVERY_TOKEN)).items():
         if name.startswith("blocks/"):
@@ -99,9 +99,9 @@ def test_layer_decay_of_stacked_blocks_runs_along_the_stack(layer_factors):
 
 def test_layer_decay_refuses_parameters_of_an_unknown_layer():
     with pytest.raises(UserError, match=r"layer of 'decoder/bias' is not known.*layer_decay=1"):
-        rate_factors(config_with(layer_decay=0.9), {**VIT, "decoder": VIT["head"]})
+        lr_multipliers(config_with(layer_decay=0.9), {**VIT, "decoder": VIT["head"]})
     with pytest.raises(UserError, match="is not known"):
-        rate_factors(config_with(layer_decay=0.9), {"head": VIT["head"]})
+        lr_multipliers(config_with(layer_decay=0.9), {"head": VIT["head"]})
 
 
 # A pyramid with 2, 1 and 3 blocks: layers 1 and 2, 3, and 4 to 6; the head is layer 7.
@@ -131,19 +131,19 @@ def test_the_blocks_of_a_pyramid_are_counted_through_its_stages():
     flat = {path: jax.ShapeDtypeStruct((2,), jnp.float32) for path in LAYERS_OF_A_PYRAMID}
     params = unflatten_dict(flat, sep="/")
     config = config_with(layer_decay=0.5)
-    got = named(rate_factors(config, params))
+    got = named(lr_multipliers(config, params))
     assert got == {path: 0.5 ** (7 - layer) for path, layer in LAYERS_OF_A_PYRAMID.items()}
     groups = parameter_groups(config, params)
     assert sorted({group.layer for group in groups}) == list(range(8))
     with pytest.raises(UserError, match="layer of 'stages_1/other/kernel' is not known"):
-        rate_factors(
+        lr_multipliers(
             config, unflatten_dict({**flat, "stages_1/other/kernel": VIT["cls_token"]}, sep="/")
         )
 
 
 def test_the_layers_of_a_real_pyramid():
     """Swin-T's stages have 2, 2, 6 and 2 blocks."""
-    got = named(rate_factors(config_with(layer_decay=0.9), shapes_of("Swin-T")))
+    got = named(lr_multipliers(config_with(layer_decay=0.9), shapes_of("Swin-T")))
     layers = {path: round(13 - np.log(factor) / np.log(0.9)) for path, factor in got.items()}
     assert layers["patch_embed/kernel"] == layers["pre_norm/bias"] == 0
     assert layers["stages_1/downsample/reduction/kernel"] == 3
@@ -157,22 +157,22 @@ def test_the_layers_of_a_real_pyramid():
 
 def test_the_first_pattern_that_matches_the_whole_path_counts():
     rates = (("head/bias", 3.0), ("head/.*", 10.0), (r"blocks_\d/attn/.*", 0.5), ("pos", 7.0))
-    got = named(rate_factors(config_with(rates=rates[:3]), VIT))
+    got = named(lr_multipliers(config_with(rates=rates[:3]), VIT))
     assert (got["head/bias"], got["head/kernel"]) == (3.0, 10.0)
     assert got["blocks_9/attn/qkv/kernel"] == 0.5
     assert got["blocks_10/attn/qkv/kernel"] == 1.0  # \d is one digit, and the whole path counts
     with pytest.raises(UserError, match=r"'pos' matches no parameter.*did you mean .*'pos_embed'"):
-        rate_factors(config_with(rates=rates), VIT)
+        lr_multipliers(config_with(rates=rates), VIT)
 
 
 def test_patterns_and_layers_multiply():
-    got = named(rate_factors(config_with(layer_decay=0.5, rates=(("cls_token", 4.0),)), VIT))
+    got = named(lr_multipliers(config_with(layer_decay=0.5, rates=(("cls_token", 4.0),)), VIT))
     assert got["cls_token"] == 4 * 0.5**13 and got["pos_embed"] == 0.5**13
 
 
 def test_a_pattern_means_the_same_for_stacked_blocks():
     rates = ((r"blocks_[0-3]/.*", 0.0), (r"blocks_\d+/mlp/.*", 2.0))
-    got = named(rate_factors(config_with(rates=rates), stacked(VIT)))
+    got = named(lr_multipliers(config_with(rates=rates), stacked(VIT)))
     np.testing.assert_array_equal(got["blocks/mlp/fc1/kernel"].ravel(), [0] * 4 + [2] * 8)
     np.testing.assert_array_equal(got["blocks/norm1/scale"].ravel(), [0] * 4 + [1] * 8)
     assert got["head/kernel"] == 1.0
@@ -193,7 +193,7 @@ def test_stacks_are_found_at_any_depth():
     tower = {"blocks": {"fc1": {"kernel": jax.ShapeDtypeStruct((2, 3, 4), jnp.float32)}}}
     params = {"stages_0": tower, "head": VIT["head"]}
     rates = (("stages_0/blocks_1/.*", 3.0),)
-    got = named(rate_factors(config_with(layer_decay=0.5, rates=rates), params))
+    got = named(lr_multipliers(config_with(layer_decay=0.5, rates=rates), params))
     np.testing.assert_array_equal(
         got["stages_0/blocks/fc1/kernel"], np.array([0.25, 1.5]).reshape(2, 1, 1)
     )
@@ -208,7 +208,7 @@ def test_a_part_that_is_called_a_stack_and_is_none_is_refused(other):
     if other == (3,):  # stacks within stacks
         leaves = {"blocks": leaves}
     with pytest.raises(UserError, match="under 'tower/blocks' are no stack of blocks.*blocks_0"):
-        rate_factors(default_config(), {"tower": {"blocks": leaves}})
+        lr_multipliers(default_config(), {"tower": {"blocks": leaves}})
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_part_that_is_called_a_stack_and_is_none_is_refused(other):
 )
 def test_a_mistake_is_one_sentence(rates, sentence):
     with pytest.raises(UserError, match=sentence) as caught:
-        rate_factors(config_with(rates=rates), VIT)
+        lr_multipliers(config_with(rates=rates), VIT)
     assert "\n" not in str(caught.value)
 
 

@@ -76,7 +76,7 @@ def test_transformers_configuration_and_processor_come_back(name, tmp_path):
 def there_and_back(case, config, processor, library, folder):
     """The `config.json` that is written for the library that the files are from."""
     write_files(folder / "theirs", case.tensors, config, processor)
-    record, variables = read_pretrained(folder / "theirs", case.asked)
+    record, variables = read_pretrained(folder / "theirs", case.hints)
     record = type(record).from_json(json.loads(json.dumps(record.to_json())))  # as a run keeps it
     write_pretrained(folder / "back", library, record, variables)
     return json.loads((folder / "back" / "config.json").read_text("utf-8"))

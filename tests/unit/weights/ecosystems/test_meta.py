@@ -7,13 +7,13 @@ from tests.support.stored import stored
 from vit_jax.errors import UserError
 from vit_jax.models.vit.weights import timm
 from vit_jax.weights.ecosystems import meta
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 
 
-def described(name, asked=None):
+def described(name, hints=None):
     case = stored(name)
-    tensors = timm.tidy(case.tensors)
-    return timm.describe(tensors, None, case.asked if asked is None else asked)
+    tensors = timm.normalize_names(case.tensors)
+    return timm.describe(tensors, None, case.hints if hints is None else hints)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def described(name, asked=None):
     ],
 )
 def test_an_origin_with_names_of_its_own_need_not_be_said(name, origin):
-    assert described(name, Asked(heads=2)).origin == origin
+    assert described(name, Hints(heads=2)).origin == origin
 
 
 @pytest.mark.parametrize(
@@ -41,16 +41,16 @@ def test_an_origin_with_names_of_its_own_need_not_be_said(name, origin):
 )
 def test_an_origin_that_tensors_cannot_tell_is_asked_for_with_all_that_fit(name, candidates):
     with pytest.raises(UserError) as error:
-        described(name, Asked(heads=2))
+        described(name, Hints(heads=2))
     assert str(error.value).endswith("--origin=" + " or --origin=".join(candidates))
 
 
 def test_the_head_of_dinos_pre_training_tells_the_origin_and_is_no_part_of_the_model():
     tensors = {**stored("dino").tensors, "head.last_layer.weight_g": np.ones((7, 1))}
-    assert timm.describe(tensors, None, Asked(heads=2)).origin == "dino"
-    assert timm.ECOSYSTEM.is_ignored("head.last_layer.weight_g")
-    assert timm.ECOSYSTEM.is_ignored("head.mlp.0.weight")
-    assert not timm.ECOSYSTEM.is_ignored("head.weight")
+    assert timm.describe(tensors, None, Hints(heads=2)).origin == "dino"
+    assert timm.FORMAT.is_ignored("head.last_layer.weight_g")
+    assert timm.FORMAT.is_ignored("head.mlp.0.weight")
+    assert not timm.FORMAT.is_ignored("head.weight")
 
 
 # The calls that resize positions in the repositories: see golden/make_golden.py.
@@ -103,12 +103,12 @@ def test_the_giant_is_gated():
 
 @pytest.mark.parametrize("name", ["mask_token", "decoder_pos_embed", "decoder_blocks.0.norm1.bias"])
 def test_what_is_for_pre_training_only_is_no_part_of_the_model(name):
-    assert timm.ECOSYSTEM.is_ignored(name)
+    assert timm.FORMAT.is_ignored(name)
     assert all(reason for reason in meta.IGNORED.values())
 
 
 def test_deit3_is_asked_for_since_a_vit_with_rotary_positions_has_its_names():
     """timm's vit_small_patch16_rope_ape_224 has every name and shape of DeiT III's own files."""
     with pytest.raises(UserError, match=r"fit RoPE-ViT .*cannot be read.*--origin=deit3$"):
-        described("deit3", Asked(heads=2))
-    assert described("deit3", Asked("deit3", 2)).origin == "deit3"
+        described("deit3", Hints(heads=2))
+    assert described("deit3", Hints("deit3", 2)).origin == "deit3"

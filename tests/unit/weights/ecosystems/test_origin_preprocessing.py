@@ -21,7 +21,7 @@ from vit_jax.models.resnet import weights as resnet
 from vit_jax.models.swin import weights as swin
 from vit_jax.models.vit.weights import torchvision
 from vit_jax.weights.ecosystems import convolutions, meta, processors, timm_writing
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 
 TABLES = json.loads((GOLDEN / "preprocessing.json").read_text(encoding="utf-8"))
 with np.load(GOLDEN / "crops.npz") as _file:
@@ -65,15 +65,15 @@ def test_torchvisions_transforms(name):
     origin = ORIGINS[weights]
     if model.startswith("efficientnet"):
         tensors = efficientnet_tensors(f"EfficientNet-B{model[-1]}")
-        description = efficientnet.torchvision_describe(tensors, None, Asked(origin))
+        description = efficientnet.torchvision_describe(tensors, None, Hints(origin))
     elif model.startswith("convnext"):
         tensors = convnext_tensors({"tiny": "T", "small": "S"}.get(model[9:], model[9].upper()))
-        description = convnext.torchvision_describe(tensors, None, Asked(origin))
+        description = convnext.torchvision_describe(tensors, None, Hints(origin))
     elif model.startswith("resnet"):
-        description = resnet.describe(resnet_tensors(int(model[6:])), None, Asked(origin))
+        description = resnet.describe(resnet_tensors(int(model[6:])), None, Hints(origin))
     else:
         size = expected["crop_size"]
-        description = torchvision.describe(vit_tensors(model, size), None, Asked(origin, 16))
+        description = torchvision.describe(vit_tensors(model, size), None, Hints(origin, 16))
     assert_is(description, expected["crop_size"], expected["resize_size"], expected)
 
 
@@ -90,10 +90,10 @@ def assert_is(description, size, resized, expected):
 
 def test_which_weights_of_b1_it_is_is_asked_for():
     with pytest.raises(UserError, match="--origin=torchvision or --origin=torchvision-v2"):
-        efficientnet.torchvision_describe(efficientnet_tensors("EfficientNet-B1"), None, Asked())
+        efficientnet.torchvision_describe(efficientnet_tensors("EfficientNet-B1"), None, Hints())
     with pytest.raises(UserError, match="does not fit"):
         tensors = efficientnet_tensors("EfficientNet-B3")
-        efficientnet.torchvision_describe(tensors, None, Asked("torchvision-v2"))
+        efficientnet.torchvision_describe(tensors, None, Hints("torchvision-v2"))
 
 
 def empty(**shapes):
@@ -173,16 +173,16 @@ def vit_tensors(model, size):
 def test_convnexts_authors_squeeze_large_images():
     """Their datasets.py: "warping (no cropping) when evaluated at 384 or larger"."""
     tensors = stored("convnext_original").tensors
-    small = convnext.original_describe(tensors, None, Asked()).preprocessing
+    small = convnext.original_describe(tensors, None, Hints()).preprocessing
     assert (small["crop"], small.get("resize", "cover")) == (0.875, "cover")
-    large = convnext.original_describe(tensors, None, Asked(image_size=(384, 384))).preprocessing
+    large = convnext.original_describe(tensors, None, Hints(image_size=(384, 384))).preprocessing
     assert (large["crop"], large["resize"]) == (1.0, "squash")
 
 
 def test_swins_authors_squeeze_images_of_384_pixels():
     """Their configs/swin/*_384*.yaml: TEST.CROP is False."""
     tensors = swin.tidy_timm(stored("swin_original").tensors)
-    described = swin.describe_timm(tensors, None, Asked("swin", image_size=(384, 384)))
+    described = swin.describe_timm(tensors, None, Hints("swin", image_size=(384, 384)))
     assert (described.preprocessing["crop"], described.preprocessing["resize"]) == (1.0, "squash")
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests.support.stored import stored
 from vit_jax.errors import UserError
 from vit_jax.models.vit.weights import timm
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 
 CASE = stored("timm_vit")
 CONFIG = CASE.config
@@ -20,8 +20,8 @@ CLIP |= {"norm_pre.weight": VECTOR, "norm_pre.bias": VECTOR}
 SCALED = {f"blocks.{i}.ls{n}.gamma": VECTOR for i in range(2) for n in (1, 2)}
 
 
-def described(tensors=CASE.tensors, config=CONFIG, asked=Asked()):  # noqa: B008
-    return timm.describe(timm.tidy(tensors), config, asked)
+def described(tensors=CASE.tensors, config=CONFIG, hints=Hints()):  # noqa: B008
+    return timm.describe(timm.normalize_names(tensors), config, hints)
 
 
 def config(root=(), pretrained=(), without=(), **arguments):
@@ -152,7 +152,7 @@ def test_a_file_of_before_has_everything_at_the_root():
         "crop_pct": 0.7,
         "interpolation": "bilinear",
     }
-    description = described(config=old, asked=Asked(heads=2))
+    description = described(config=old, hints=Hints(heads=2))
     assert description.origin == "timm"
     assert description.class_names == ("v", "w", "x", "y", "z")
     assert description.preprocessing == {
@@ -182,7 +182,7 @@ def test_names_of_classes_at_the_root_go_first(names, expected):
 
 def origins_of(tensors):
     with pytest.raises(UserError) as refused:
-        described(tensors, None, Asked(heads=2))
+        described(tensors, None, Hints(heads=2))
     return str(refused.value).rpartition("say which")[2].replace(" it is", "").lstrip(": ")
 
 
@@ -202,19 +202,19 @@ def test_a_bare_file_that_fits_several_origins_is_asked_for(tensors, origins):
 
 
 def test_a_bare_file_of_clip_is_what_its_origin_says():
-    theirs = described(CLIP, None, Asked("clip", 2))
+    theirs = described(CLIP, None, Hints("clip", 2))
     assert (theirs.fields["activation"], theirs.fields["norm_eps"]) == ("quick_gelu", 1e-5)
     assert theirs.preprocessing["mean"] == (0.48145466, 0.4578275, 0.40821073)
     assert theirs.preprocessing["crop"] == 1.0
-    open_ones = described(CLIP, None, Asked("openclip", 2))
+    open_ones = described(CLIP, None, Hints("openclip", 2))
     assert (open_ones.fields["activation"], open_ones.fields["norm_eps"]) == ("gelu", 1e-5)
     assert open_ones.preprocessing == theirs.preprocessing
-    assert described(CLIP, None, Asked("timm", 2)).fields["norm_eps"] == 1e-6
+    assert described(CLIP, None, Hints("timm", 2)).fields["norm_eps"] == 1e-6
 
 
 def test_a_bare_file_of_dinov2_with_registers_is_dinov2s_where_that_is_said():
     tensors = CASE.tensors | SCALED | {"reg_token": np.ones((1, 4, 16), np.float32)}
-    description = described(tensors, None, Asked("dinov2", 2))
+    description = described(tensors, None, Hints("dinov2", 2))
     assert description.preprocessing["mean"] == (0.485, 0.456, 0.406)
     assert description.fields["registers"] == 4
 
@@ -223,15 +223,15 @@ def test_the_names_of_perception_encoder_are_told():
     """A norm before the blocks and attention pooling: no ViT of timm's own has both."""
     tensors = CLIP | {n: x for n, x in stored("timm_map").tensors.items() if "attn_pool" in n}
     with pytest.raises(UserError, match=r"fit Meta's Perception Encoder.*cannot be read"):
-        described(tensors, None, Asked(heads=2))
-    assert described(tensors, None, Asked("timm", 2)).fields["pool"] == "map"
+        described(tensors, None, Hints(heads=2))
+    assert described(tensors, None, Hints("timm", 2)).fields["pool"] == "map"
 
 
 def test_a_configuration_without_a_mean_says_no_origin():
     with pytest.raises(UserError, match="fit several origins"):
         described(config={**CONFIG, "pretrained_cfg": {}})
-    asked = described(config={**CONFIG, "pretrained_cfg": {}}, asked=Asked("deit"))
-    assert asked.preprocessing["mean"] == (0.485, 0.456, 0.406)
+    hints = described(config={**CONFIG, "pretrained_cfg": {}}, hints=Hints("deit"))
+    assert hints.preprocessing["mean"] == (0.485, 0.456, 0.406)
 
 
 def test_one_layer_of_another_width_does_not_decide_for_all():

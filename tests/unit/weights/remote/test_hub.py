@@ -127,7 +127,7 @@ def test_weights_come_with_their_configuration_and_nothing_else(repository):
     path = fetch("hf://owner/vit")
     assert path.name == "model.safetensors" and path.read_bytes() == b"weights"
     assert sorted(file.name for file in path.parent.iterdir()) == ["config.json", path.name]
-    fetched = {asked.rpartition("/")[2] for kind, asked, _ in site.requests if "/resolve/" in asked}
+    fetched = {hints.rpartition("/")[2] for kind, hints, _ in site.requests if "/resolve/" in hints}
     assert fetched == {"config.json", "model.safetensors"}
 
 

@@ -24,9 +24,9 @@ from vit_jax.errors import UserError
 from vit_jax.weights.formats import (
     HALF,
     MOST_BLOCKS,
-    Asked,
-    Description,
-    Ecosystem,
+    CheckpointFormat,
+    Hints,
+    ModelSpec,
     Origin,
     all_zero,
     axes_of,
@@ -134,19 +134,19 @@ _STACKED = "Transformer/encoderblock/"
 _MOST_STACKED = 100  # tensors of a block; with more, taking them apart would take for ever
 
 
-def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
+def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
     """What a file of Google's holds; the tensors are tidy."""
-    name, origin = choose_origin(asked, *_candidates(tensors))
+    name, origin = choose_origin(hints, *_candidates(tensors))
     *patch, in_channels, width = axes_of(tensors, "embedding/kernel", "height, width, in, out")
     depth = count_blocks(tensors, r"Transformer/encoderblock_(\d+)/LayerNorm_0/scale")
     query, hidden = _first_block(tensors)
     heads, head_dim = axes_of(tensors, f"{query}/kernel", "width, heads, head_dim")[1:]
-    if asked.heads not in (None, heads):
+    if hints.heads not in (None, heads):
         raise UserError(
-            f"--heads={asked.heads}, and the attention of the file has {heads}; leave --heads out"
+            f"--heads={hints.heads}, and the attention of the file has {heads}; leave --heads out"
         )
     has_class, has_map = "cls" in tensors, "MAPHead_0/probe" in tensors
-    positions, prefix, image_size = _positions(tensors, has_class, tuple(patch), asked)
+    positions, prefix, image_size = _positions(tensors, has_class, tuple(patch), hints)
     classes = axes_of(tensors, "head/kernel", "in, out")[1] if "head/kernel" in tensors else 0
     fields = {
         "num_classes": classes,
@@ -179,10 +179,10 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
             "fine-tuning: its answers say nothing; give num_classes to have a head of your own, or "
             "use the features",
         )
-    return Description(fields, dict(origin.preprocessing), name, notes=notes)
+    return ModelSpec(fields, dict(origin.preprocessing), name, notes=notes)
 
 
-def tidy(tensors: Tensors) -> Tensors:
+def normalize_names(tensors: Tensors) -> Tensors:
     """Names without a prefix, and blocks apart."""
     prefix = next((p for p in _PREFIXES if f"{p}embedding/kernel" in tensors), "")
     few = sum(name.startswith(prefix + _STACKED) for name in tensors) <= _MOST_STACKED
@@ -231,28 +231,28 @@ def _first_block(tensors: Tensors) -> tuple[str, int]:
 
 
 def _positions(
-    tensors: Tensors, has_class: bool, patch: tuple[int, int], asked: Asked
+    tensors: Tensors, has_class: bool, patch: tuple[int, int], hints: Hints
 ) -> tuple[str, int, tuple[int, int]]:
     """The kind of positions, how many rows are for the class token, and the picture size."""
     names = [name for row in ROWS if row.ours == "pos_embed" for name in row.names("pos_embed")]
     table = next((name for name in names if name in tensors), None)
     if table is not None:
         rows = axes_of(tensors, table, "1, rows, width")[1]
-        return "learned", *position_grid(rows, (1, 0) if has_class else (0,), patch, asked)
-    if asked.image_size is None:
+        return "learned", *position_grid(rows, (1, 0) if has_class else (0,), patch, hints)
+    if hints.image_size is None:
         raise UserError(
             "the file has no position table, so its positions are big_vision's fixed ones, which "
             "do not tell the picture size; say it: --file-size=HEIGHTxWIDTH, 224x224 for the "
             "published ViT-S/16"
         )
-    return "sincos2d_big_vision", 0, asked.image_size
+    return "sincos2d_big_vision", 0, hints.image_size
 
 
-ECOSYSTEM = Ecosystem(
+FORMAT = CheckpointFormat(
     name="google",
-    marks=(r"embedding/kernel", r"Transformer/encoder_norm/scale"),
+    signature=(r"embedding/kernel", r"Transformer/encoder_norm/scale"),
     rows=ROWS,
     describe=describe,
     ignored=IGNORED,
-    tidy=tidy,
+    normalize_names=normalize_names,
 )

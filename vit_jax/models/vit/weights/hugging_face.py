@@ -23,9 +23,9 @@ from vit_jax.weights.ecosystems import hugging_face_writing, meta, processors
 from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
 from vit_jax.weights.formats import (
     HALF,
-    Asked,
-    Description,
-    Ecosystem,
+    CheckpointFormat,
+    Hints,
+    ModelSpec,
     Origin,
     all_zero,
     axes_of,
@@ -49,8 +49,8 @@ from vit_jax.weights.mapping import (
     Layout,
     Row,
     Tensors,
-    both,
-    norm,
+    layer_norm,
+    linear,
 )
 
 # Gate and value of a gated MLP apart, and ours side by side.
@@ -80,36 +80,36 @@ def _gate_and_value(part: str) -> tuple[str, str]:
 
 
 ROWS = (
-    *both("patch_embed", "embeddings.patch_embeddings.projection", CONV),
+    *linear("patch_embed", "embeddings.patch_embeddings.projection", CONV),
     Row("cls_token", "embeddings.cls_token", SAME),
     Row("dist_token", "embeddings.distillation_token", SAME),
     Row("reg_tokens", "embeddings.register_tokens", SAME),
     Row("pos_embed", "embeddings.position_embeddings", SAME),
-    *norm("blocks_{i}/norm1", "encoder.layer.{i}.layernorm_before"),
-    *norm("blocks_{i}/norm1", "encoder.layer.{i}.norm1"),  # DINOv2
+    *layer_norm("blocks_{i}/norm1", "encoder.layer.{i}.layernorm_before"),
+    *layer_norm("blocks_{i}/norm1", "encoder.layer.{i}.norm1"),  # DINOv2
     *_qkv("attention.query", "attention.key", "attention.value"),
     *_qkv("q_proj", "k_proj", "v_proj"),  # in memory
-    *both("blocks_{i}/attn/out", "encoder.layer.{i}.attention.output.dense", OUT_KERNEL),
-    *both("blocks_{i}/attn/out", "encoder.layer.{i}.attention.o_proj", OUT_KERNEL),  # in memory
+    *linear("blocks_{i}/attn/out", "encoder.layer.{i}.attention.output.dense", OUT_KERNEL),
+    *linear("blocks_{i}/attn/out", "encoder.layer.{i}.attention.o_proj", OUT_KERNEL),  # in memory
     Row("blocks_{i}/ls1/gamma", "encoder.layer.{i}.layer_scale1.lambda1", SAME),
-    *norm("blocks_{i}/norm2", "encoder.layer.{i}.layernorm_after"),
-    *norm("blocks_{i}/norm2", "encoder.layer.{i}.norm2"),  # DINOv2
-    *both("blocks_{i}/mlp/fc1", "encoder.layer.{i}.intermediate.dense"),
-    *both("blocks_{i}/mlp/fc1", "encoder.layer.{i}.mlp.fc1"),  # DINOv2; in memory
-    *both("blocks_{i}/mlp/fc1", "encoder.layer.{i}.mlp.weights_in"),  # DINOv2's giant
+    *layer_norm("blocks_{i}/norm2", "encoder.layer.{i}.layernorm_after"),
+    *layer_norm("blocks_{i}/norm2", "encoder.layer.{i}.norm2"),  # DINOv2
+    *linear("blocks_{i}/mlp/fc1", "encoder.layer.{i}.intermediate.dense"),
+    *linear("blocks_{i}/mlp/fc1", "encoder.layer.{i}.mlp.fc1"),  # DINOv2; in memory
+    *linear("blocks_{i}/mlp/fc1", "encoder.layer.{i}.mlp.weights_in"),  # DINOv2's giant
     Row(
         "blocks_{i}/mlp/fc1/kernel", _gate_and_value("weight"), _GATE_AND_VALUE_KERNEL
     ),  # in memory
     Row("blocks_{i}/mlp/fc1/bias", _gate_and_value("bias"), _GATE_AND_VALUE_BIAS),
-    *both("blocks_{i}/mlp/fc2", "encoder.layer.{i}.output.dense"),
-    *both("blocks_{i}/mlp/fc2", "encoder.layer.{i}.mlp.fc2"),  # DINOv2; in memory
-    *both("blocks_{i}/mlp/fc2", "encoder.layer.{i}.mlp.weights_out"),  # DINOv2's giant
-    *both("blocks_{i}/mlp/fc2", "encoder.layer.{i}.mlp.down_proj"),  # in memory
+    *linear("blocks_{i}/mlp/fc2", "encoder.layer.{i}.output.dense"),
+    *linear("blocks_{i}/mlp/fc2", "encoder.layer.{i}.mlp.fc2"),  # DINOv2; in memory
+    *linear("blocks_{i}/mlp/fc2", "encoder.layer.{i}.mlp.weights_out"),  # DINOv2's giant
+    *linear("blocks_{i}/mlp/fc2", "encoder.layer.{i}.mlp.down_proj"),  # in memory
     Row("blocks_{i}/ls2/gamma", "encoder.layer.{i}.layer_scale2.lambda1", SAME),
-    *norm("norm", "layernorm"),
-    *both("head", "classifier", LINEAR),
-    *both("head", "cls_classifier", LINEAR),  # distilled DeiT
-    *both("head_dist", "distillation_classifier", LINEAR),
+    *layer_norm("norm", "layernorm"),
+    *linear("head", "classifier", LINEAR),
+    *linear("head", "cls_classifier", LINEAR),  # distilled DeiT
+    *linear("head_dist", "distillation_classifier", LINEAR),
 )
 
 # Names that no model needs: regular expression, and what it is.
@@ -154,13 +154,13 @@ MODEL_TYPES = tuple(_ORIGINS_OF)
 _REGISTERS = {"pos_resize": "torch-bicubic-antialias"}
 
 
-def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
+def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
     """What a file with the names of transformers holds; the tensors are tidy."""
     config = config or {}
     kind, is_certain = _kind_of_file(tensors, config)
     candidates = {name: ORIGINS[name] for name in _ORIGINS_OF[kind]}
     origin_name, origin = choose_origin(
-        asked, candidates, next(iter(candidates)) if is_certain else None
+        hints, candidates, next(iter(candidates)) if is_certain else None
     )
     width, in_channels, *patch = axes_of(
         tensors, "embeddings.patch_embeddings.projection.weight", "out, in, height, width"
@@ -170,10 +170,10 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
     if "embeddings.register_tokens" in tensors:
         registers = axes_of(tensors, "embeddings.register_tokens", "1, registers, width")[1]
     distilled = "embeddings.distillation_token" in tensors
-    if asked.image_size is None:
-        asked = dataclasses.replace(asked, image_size=configured_size(config, "image_size"))
+    if hints.image_size is None:
+        hints = dataclasses.replace(hints, image_size=configured_size(config, "image_size"))
     rows = axes_of(tensors, "embeddings.position_embeddings", "1, rows, width")[1]
-    _, image_size = position_grid(rows, (1 + distilled,), tuple(patch), asked)
+    _, image_size = position_grid(rows, (1 + distilled,), tuple(patch), hints)
     depth = count_blocks(tensors, r"encoder\.layer\.(\d+)\.(?:layernorm_before|norm1)\.weight")
     _check_config(config, hidden_size=width, num_hidden_layers=depth, num_channels=in_channels)
     classes = _num_classes(tensors, width)
@@ -185,7 +185,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
         "in_channels": in_channels,
         "width": width,
         "depth": depth,
-        "heads": need_heads(asked, configured_number(config, "num_attention_heads"), width),
+        "heads": need_heads(hints, configured_number(config, "num_attention_heads"), width),
         "mlp_width": hidden,
         "mlp": "swiglu" if gated else "plain",
         "pool": "cls",
@@ -205,12 +205,12 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
     if origin_name == "mae":
         preprocessing |= meta.preprocessing_of(origin_name, image_size)
     preprocessing |= processors.read(config.get("preprocessor") or {}, tuple(patch), kind)
-    return Description(
+    return ModelSpec(
         fields, preprocessing, origin_name, class_names_of(config) if classes else None
     )
 
 
-def tidy(tensors: Tensors) -> Tensors:
+def normalize_names(tensors: Tensors) -> Tensors:
     """Names without what stands for the class of the model, and blocks as they are in files."""
     prefix = next((p for p in _PREFIXES if f"{p}embeddings.cls_token" in tensors), "")
     tidied = {}
@@ -354,16 +354,16 @@ def _patch_half_dropped(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]
     return {**tensors, "classifier.weight": for_class} if all_zero(for_patches) else tensors
 
 
-ECOSYSTEM = Ecosystem(
+FORMAT = CheckpointFormat(
     name="huggingface",
-    marks=(
+    signature=(
         r"embeddings\.patch_embeddings\.projection\.weight",
         r"encoder\.layer\.0\.attention\.(attention\.query|q_proj)\.weight",
     ),
     rows=ROWS,
     describe=describe,
     ignored=IGNORED,
-    tidy=tidy,
+    normalize_names=normalize_names,
     finish=hugging_face_writing.finish,
     config=hugging_face_writing.config,
     preprocessor=processors.write,

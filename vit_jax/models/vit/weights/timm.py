@@ -17,9 +17,9 @@ from vit_jax.errors import UserError
 from vit_jax.weights.ecosystems import meta, timm_arguments, timm_writing
 from vit_jax.weights.formats import (
     HALF,
-    Asked,
-    Description,
-    Ecosystem,
+    CheckpointFormat,
+    Hints,
+    ModelSpec,
     Origin,
     axes_of,
     choose_origin,
@@ -40,35 +40,35 @@ from vit_jax.weights.mapping import (
     SAME,
     Row,
     Tensors,
-    both,
-    norm,
+    layer_norm,
+    linear,
 )
 
 ROWS = (
-    *both("patch_embed", "patch_embed.proj", CONV),
+    *linear("patch_embed", "patch_embed.proj", CONV),
     Row("cls_token", "cls_token", SAME),
     Row("dist_token", "dist_token", SAME),
     Row("reg_tokens", "reg_token", SAME),
     Row("reg_tokens", "register_tokens", SAME),  # DINOv2's own files
     Row("pos_embed", "pos_embed", SAME),
-    *norm("pre_norm", "norm_pre"),
-    *norm("blocks_{i}/norm1", "blocks.{i}.norm1"),
+    *layer_norm("pre_norm", "norm_pre"),
+    *layer_norm("blocks_{i}/norm1", "blocks.{i}.norm1"),
     Row("blocks_{i}/attn/qkv/kernel", "blocks.{i}.attn.qkv.weight", QKV_KERNEL),
     Row("blocks_{i}/attn/qkv/bias", "blocks.{i}.attn.qkv.bias", QKV_BIAS),
-    *norm("blocks_{i}/attn/q_norm", "blocks.{i}.attn.q_norm"),
-    *norm("blocks_{i}/attn/k_norm", "blocks.{i}.attn.k_norm"),
-    *both("blocks_{i}/attn/out", "blocks.{i}.attn.proj", OUT_KERNEL),
+    *layer_norm("blocks_{i}/attn/q_norm", "blocks.{i}.attn.q_norm"),
+    *layer_norm("blocks_{i}/attn/k_norm", "blocks.{i}.attn.k_norm"),
+    *linear("blocks_{i}/attn/out", "blocks.{i}.attn.proj", OUT_KERNEL),
     Row("blocks_{i}/ls1/gamma", "blocks.{i}.ls1.gamma", SAME),
     Row("blocks_{i}/ls1/gamma", "blocks.{i}.gamma_1", SAME),  # DeiT III's own files
-    *norm("blocks_{i}/norm2", "blocks.{i}.norm2"),
-    *both("blocks_{i}/mlp/fc1", "blocks.{i}.mlp.fc1"),
-    *both("blocks_{i}/mlp/fc1", "blocks.{i}.mlp.w12"),  # gated, DINOv2's own files
-    *both("blocks_{i}/mlp/fc2", "blocks.{i}.mlp.fc2"),
-    *both("blocks_{i}/mlp/fc2", "blocks.{i}.mlp.w3"),
+    *layer_norm("blocks_{i}/norm2", "blocks.{i}.norm2"),
+    *linear("blocks_{i}/mlp/fc1", "blocks.{i}.mlp.fc1"),
+    *linear("blocks_{i}/mlp/fc1", "blocks.{i}.mlp.w12"),  # gated, DINOv2's own files
+    *linear("blocks_{i}/mlp/fc2", "blocks.{i}.mlp.fc2"),
+    *linear("blocks_{i}/mlp/fc2", "blocks.{i}.mlp.w3"),
     Row("blocks_{i}/ls2/gamma", "blocks.{i}.ls2.gamma", SAME),
     Row("blocks_{i}/ls2/gamma", "blocks.{i}.gamma_2", SAME),
-    *norm("norm", "norm"),
-    *norm("norm", "fc_norm"),  # of the pooled token; a file has the one or the other
+    *layer_norm("norm", "norm"),
+    *layer_norm("norm", "fc_norm"),  # of the pooled token; a file has the one or the other
     Row("map_head/probe", "attn_pool.latent", SAME),
     Row(
         "map_head/attn/qkv/kernel",
@@ -76,13 +76,13 @@ ROWS = (
         Q_AND_KV_KERNEL,
     ),
     Row("map_head/attn/qkv/bias", ("attn_pool.q.bias", "attn_pool.kv.bias"), Q_AND_KV_BIAS),
-    *both("map_head/attn/out", "attn_pool.proj", OUT_KERNEL),
-    *norm("map_head/norm", "attn_pool.norm"),
-    *both("map_head/mlp/fc1", "attn_pool.mlp.fc1"),
-    *both("map_head/mlp/fc2", "attn_pool.mlp.fc2"),
-    *both("pre_logits", "pre_logits.fc"),
-    *both("head", "head"),
-    *both("head_dist", "head_dist"),
+    *linear("map_head/attn/out", "attn_pool.proj", OUT_KERNEL),
+    *layer_norm("map_head/norm", "attn_pool.norm"),
+    *linear("map_head/mlp/fc1", "attn_pool.mlp.fc1"),
+    *linear("map_head/mlp/fc2", "attn_pool.mlp.fc2"),
+    *linear("pre_logits", "pre_logits.fc"),
+    *linear("head", "head"),
+    *linear("head_dist", "head_dist"),
 )
 
 _ANTIALIAS = {"pos_resize": "torch-bicubic-antialias"}
@@ -119,7 +119,7 @@ ORIGINS = {
 }
 
 
-def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
+def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
     """What a file with timm's names holds."""
     config = config or {}
     pretrained = timm_arguments.pretrained_of(config)
@@ -152,19 +152,19 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
         "qk_norm": "blocks.0.attn.q_norm.weight" in tensors,
     }
     timm_arguments.check_arguments(config, _in_timms_words(fields))
-    asked = timm_arguments.with_size(asked, config)
-    origin_name, origin = _choose_origin(tensors, config, asked)
+    hints = timm_arguments.with_size(hints, config)
+    origin_name, origin = _choose_origin(tensors, config, hints)
     prefix, image_size = position_grid(
         axes_of(tensors, "pos_embed", "1, rows, width")[1],
         tuple(dict.fromkeys((int(has_class) + int(distilled), 0))),
         tuple(patch),
-        asked,
+        hints,
     )
     fields |= {
         **origin.fields,
         "image_size": side_or_pair(image_size),
         "pos_on_cls": prefix > 0,
-        "heads": need_heads(asked, timm_arguments.heads(config, width), width),
+        "heads": need_heads(hints, timm_arguments.heads(config, width), width),
         "pool": timm_arguments.pooling(tensors, config),
         "activation": timm_arguments.activation(
             config, gated=gated, usual=origin.fields.get("activation", "gelu")
@@ -182,7 +182,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
         preprocessing |= meta.preprocessing_of(origin_name, image_size)
     if origin_name == "timm" and image_size == (384, 384):  # as all of its `vit_*_384` have it
         preprocessing["crop"] = 1.0
-    return Description(
+    return ModelSpec(
         fields,
         preprocessing | timm_arguments.preprocessing_of(arguments, pretrained, tuple(patch)),
         origin_name,
@@ -190,7 +190,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
     )
 
 
-def tidy(tensors: Tensors) -> Tensors:
+def normalize_names(tensors: Tensors) -> Tensors:
     """One numbering of blocks; registers without positions of their own."""
     # DINOv2 may keep its blocks in chunks: blocks.CHUNK.NUMBER.
     tidied = {
@@ -206,11 +206,11 @@ _REGISTERS = ("reg_token", "register_tokens")
 _LAYER_SCALES = ("blocks.0.ls1.gamma", "blocks.0.gamma_1")
 
 
-def _choose_origin(tensors: Tensors, config: Mapping[str, Any], asked: Asked) -> tuple[str, Origin]:
+def _choose_origin(tensors: Tensors, config: Mapping[str, Any], hints: Hints) -> tuple[str, Origin]:
     """The origin that the file shows or the person says."""
     certain = meta.recognised_origin(tensors)
     if certain:
-        return choose_origin(asked, {certain: ORIGINS[certain]}, certain)
+        return choose_origin(hints, {certain: ORIGINS[certain]}, certain)
     names = meta.possible_origins(tensors)
     if "blocks.0.gamma_1" not in tensors:  # which timm's own ViTs do not have
         names = ("timm", *names)
@@ -218,7 +218,7 @@ def _choose_origin(tensors: Tensors, config: Mapping[str, Any], asked: Asked) ->
     if "architecture" not in config:
         found = None
     others = meta.unreadable_look_alike(tensors) if found is None else None
-    return choose_origin(asked, {name: ORIGINS[name] for name in names}, found, others)
+    return choose_origin(hints, {name: ORIGINS[name] for name in names}, found, others)
 
 
 def _check_positions(tensors: Tensors) -> None:
@@ -292,13 +292,13 @@ def _is_square(rows: int) -> bool:
     return rows > 0 and math.isqrt(rows) ** 2 == rows
 
 
-ECOSYSTEM = Ecosystem(
+FORMAT = CheckpointFormat(
     name="timm",
-    marks=(r"patch_embed\.proj\.weight", r"blocks\.0\.attn\.qkv\.weight"),
+    signature=(r"patch_embed\.proj\.weight", r"blocks\.0\.attn\.qkv\.weight"),
     rows=ROWS,
     describe=describe,
     ignored=meta.IGNORED,
-    tidy=tidy,
+    normalize_names=normalize_names,
     finish=timm_writing.finish,
     config=timm_writing.config,
     others=timm_arguments.OTHERS,

@@ -13,9 +13,9 @@ from typing import Any
 from vit_jax.data.images.preprocess import crop_of
 from vit_jax.weights.formats import (
     IMAGENET,
-    Asked,
-    Description,
-    Ecosystem,
+    CheckpointFormat,
+    Hints,
+    ModelSpec,
     Origin,
     axes_of,
     choose_origin,
@@ -33,28 +33,28 @@ from vit_jax.weights.mapping import (
     SAME,
     Row,
     Tensors,
-    both,
-    norm,
+    layer_norm,
+    linear,
 )
 
 _BLOCK = "encoder.layers.encoder_layer_{i}"
 
 ROWS = (
-    *both("patch_embed", "conv_proj", CONV),
+    *linear("patch_embed", "conv_proj", CONV),
     Row("cls_token", "class_token", SAME),
     Row("pos_embed", "encoder.pos_embedding", SAME),
-    *norm("blocks_{i}/norm1", f"{_BLOCK}.ln_1"),
+    *layer_norm("blocks_{i}/norm1", f"{_BLOCK}.ln_1"),
     Row("blocks_{i}/attn/qkv/kernel", f"{_BLOCK}.self_attention.in_proj_weight", QKV_KERNEL),
     Row("blocks_{i}/attn/qkv/bias", f"{_BLOCK}.self_attention.in_proj_bias", QKV_BIAS),
-    *both("blocks_{i}/attn/out", f"{_BLOCK}.self_attention.out_proj", OUT_KERNEL),
-    *norm("blocks_{i}/norm2", f"{_BLOCK}.ln_2"),
-    *both("blocks_{i}/mlp/fc1", f"{_BLOCK}.mlp.0"),
-    *both("blocks_{i}/mlp/fc1", f"{_BLOCK}.mlp.linear_1"),  # before torchvision 0.14
-    *both("blocks_{i}/mlp/fc2", f"{_BLOCK}.mlp.3"),
-    *both("blocks_{i}/mlp/fc2", f"{_BLOCK}.mlp.linear_2"),
-    *norm("norm", "encoder.ln"),
-    *both("pre_logits", "heads.pre_logits"),
-    *both("head", "heads.head"),
+    *linear("blocks_{i}/attn/out", f"{_BLOCK}.self_attention.out_proj", OUT_KERNEL),
+    *layer_norm("blocks_{i}/norm2", f"{_BLOCK}.ln_2"),
+    *linear("blocks_{i}/mlp/fc1", f"{_BLOCK}.mlp.0"),
+    *linear("blocks_{i}/mlp/fc1", f"{_BLOCK}.mlp.linear_1"),  # before torchvision 0.14
+    *linear("blocks_{i}/mlp/fc2", f"{_BLOCK}.mlp.3"),
+    *linear("blocks_{i}/mlp/fc2", f"{_BLOCK}.mlp.linear_2"),
+    *layer_norm("norm", "encoder.ln"),
+    *linear("pre_logits", "heads.pre_logits"),
+    *linear("head", "heads.head"),
 )
 
 _FIELDS = {"activation": "gelu", "norm_eps": 1e-6, "pos_resize": "corner-bicubic"}
@@ -76,12 +76,12 @@ _L16_CROP = crop_of(
 )  # of torchvision's own vit_l_16, which no other of its models has
 
 
-def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -> Description:
+def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
     """What a file with torchvision's names holds."""
-    origin_name, origin = choose_origin(asked, ORIGINS)
+    origin_name, origin = choose_origin(hints, ORIGINS)
     width, in_channels, *patch = axes_of(tensors, "conv_proj.weight", "out, in, height, width")
     rows = axes_of(tensors, "encoder.pos_embedding", "1, rows, width")[1]
-    _, image_size = position_grid(rows, (1,), tuple(patch), asked)
+    _, image_size = position_grid(rows, (1,), tuple(patch), hints)
     first = _BLOCK.format(i=0)
     newer = f"{first}.mlp.0.weight"
     hidden = newer if newer in tensors else f"{first}.mlp.linear_1.weight"
@@ -93,7 +93,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
         "in_channels": in_channels,
         "width": width,
         "depth": count_blocks(tensors, r"encoder\.layers\.encoder_layer_(\d+)\.ln_1\.weight"),
-        "heads": need_heads(asked, None, width),
+        "heads": need_heads(hints, None, width),
         "mlp_width": _hidden(tensors, hidden),
         "mlp": "plain",
         "pool": "cls",
@@ -108,7 +108,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, asked: Asked) -
     preprocessing = dict(origin.preprocessing)
     if origin_name == "torchvision" and (width, *patch) == (1024, 16, 16):
         preprocessing["crop"] = _L16_CROP
-    return Description(fields, preprocessing, origin_name)
+    return ModelSpec(fields, preprocessing, origin_name)
 
 
 def _hidden(tensors: Tensors, first: str) -> int:
@@ -118,9 +118,9 @@ def _hidden(tensors: Tensors, first: str) -> int:
     return most_common_side(tensors, pattern, 0)
 
 
-ECOSYSTEM = Ecosystem(
+FORMAT = CheckpointFormat(
     name="torchvision",
-    marks=(r"conv_proj\.weight", r"encoder\.layers\.encoder_layer_0\.ln_1\.weight"),
+    signature=(r"conv_proj\.weight", r"encoder\.layers\.encoder_layer_0\.ln_1\.weight"),
     rows=ROWS,
     describe=describe,
 )

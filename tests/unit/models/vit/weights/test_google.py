@@ -15,12 +15,12 @@ from vit_jax.errors import UserError
 from vit_jax.models.vit.weights import google
 from vit_jax.weights.adapt import parameter_shapes
 from vit_jax.weights.convert import make_record, read_pretrained
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 from vit_jax.weights.mapping import read_params, write_tensors
 
 GOLDEN = sorted((GOLDENS / "weights").glob("google_*.npz"))
 CASES = [path.stem.removeprefix("google_") for path in GOLDEN]
-SIZE = {"sincos": Asked(image_size=(16, 16))}  # no position table tells it
+SIZE = {"sincos": Hints(image_size=(16, 16))}  # no position table tells it
 
 # Fields by which the files of the cases differ, from what the script that made them says.
 FIELDS = {
@@ -62,10 +62,10 @@ def renamed(tensors, *pairs):
 def read(tmp_path):
     """Writes tensors as Google does, and reads them."""
 
-    def write_and_read(tensors, asked=Asked()):  # noqa: B008
+    def write_and_read(tensors, hints=Hints()):  # noqa: B008
         path = tmp_path / "weights.npz"
         np.savez(path, **tensors)
-        return read_pretrained(path, asked)
+        return read_pretrained(path, hints)
 
     return write_and_read
 
@@ -77,7 +77,7 @@ def test_there_is_a_case_for_every_layout():
 @pytest.mark.parametrize("where", ["", "other/"], ids=["same size", "other size"])
 @pytest.mark.parametrize("case", CASES)
 def test_every_block_and_the_answer_are_those_of_the_reference(case, where, read):
-    record, variables = read(tensors_of(case), SIZE.get(case, Asked()))
+    record, variables = read(tensors_of(case), SIZE.get(case, Hints()))
     model = record.create_model()
     golden = np.load(GOLDEN[CASES.index(case)])
     answer, state = jax.jit(
@@ -91,13 +91,13 @@ def test_every_block_and_the_answer_are_those_of_the_reference(case, where, read
         )
 
 
-def describe(tensors, asked=Asked()):  # noqa: B008
-    return google.describe(google.tidy(tensors), None, asked)
+def describe(tensors, hints=Hints()):  # noqa: B008
+    return google.describe(google.normalize_names(tensors), None, hints)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_model_is_told_by_names_and_shapes(case):
-    description = describe(tensors_of(case), SIZE.get(case, Asked()))
+    description = describe(tensors_of(case), SIZE.get(case, Hints()))
     expected = {
         "image_size": 16,
         "patch_size": 4,
@@ -117,7 +117,7 @@ def test_the_model_is_told_by_names_and_shapes(case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_pixels_go_from_minus_one_to_one(case):
-    description = describe(tensors_of(case), SIZE.get(case, Asked()))
+    description = describe(tensors_of(case), SIZE.get(case, Hints()))
     preprocessing = make_record(description).preprocessing
     pixels = np.array([0, 255], np.uint8).reshape(2, 1, 1).repeat(3, axis=2)
     np.testing.assert_array_equal(preprocessing.normalize(pixels)[:, 0, 0], [-1, 1])
@@ -192,18 +192,18 @@ def test_a_table_that_is_no_square_needs_the_picture_size():
     tensors[table] = np.concatenate([tensors[table], tensors[table][:, :2]], axis=1)  # 18 rows
     with pytest.raises(UserError, match="18 rows.*--file-size"):
         describe(tensors)
-    assert describe(tensors, Asked(image_size=(12, 24))).fields["image_size"] == (12, 24)
+    assert describe(tensors, Hints(image_size=(12, 24))).fields["image_size"] == (12, 24)
 
 
 def test_heads_are_in_the_file_and_cannot_be_said_otherwise():
     with pytest.raises(UserError, match="--heads=4, and the attention of the file has 2"):
-        describe(tensors_of("classic"), Asked(heads=4))
+        describe(tensors_of("classic"), Hints(heads=4))
 
 
 def test_an_origin_that_the_layout_excludes_is_refused():
     with pytest.raises(UserError, match="--origin=siglip does not fit this file; it can be google"):
-        describe(tensors_of("classic"), Asked(origin="siglip"))
-    assert describe(tensors_of("stacked"), Asked(origin="siglip")).origin == "siglip"
+        describe(tensors_of("classic"), Hints(origin="siglip"))
+    assert describe(tensors_of("stacked"), Hints(origin="siglip")).origin == "siglip"
 
 
 # --------------------------------------------------------------------------------- what is told

@@ -9,14 +9,16 @@ from vit_jax.errors import UserError
 from vit_jax.models.registry import model_fields
 from vit_jax.models.vit.weights import hugging_face
 from vit_jax.weights.convert import read_pretrained
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 
 VIT = stored("hf_vit")
 
 
-def described(case=VIT, asked=Asked(), config="its own", **tensors):  # noqa: B008
+def described(case=VIT, hints=Hints(), config="its own", **tensors):  # noqa: B008
     beside = case.config if config == "its own" else config
-    return hugging_face.describe(hugging_face.tidy({**case.tensors, **tensors}), beside, asked)
+    return hugging_face.describe(
+        hugging_face.normalize_names({**case.tensors, **tensors}), beside, hints
+    )
 
 
 def test_a_configuration_says_all_that_tensors_do_not():
@@ -66,7 +68,7 @@ def test_a_distillation_token_that_no_head_reads_is_a_register():
     case = stored("hf_deit")
     fields = described(case).fields
     assert (fields["distilled"], fields["registers"], fields["image_size"]) == (False, 1, 16)
-    tidied = hugging_face.tidy(case.tensors)
+    tidied = hugging_face.normalize_names(case.tensors)
     table = case.tensors["deit.embeddings.position_embeddings"]
     token = case.tensors["deit.embeddings.distillation_token"]
     np.testing.assert_array_equal(tidied["embeddings.register_tokens"], token + table[:, 1:2])
@@ -81,8 +83,8 @@ def test_without_a_configuration_origin_and_heads_are_asked_for():
     with pytest.raises(UserError, match=expected):
         described(config=None)
     with pytest.raises(UserError, match="--heads=NUMBER"):
-        described(config=None, asked=Asked("vit"))
-    assert described(config=None, asked=Asked("vit", 2)).fields == described().fields
+        described(config=None, hints=Hints("vit"))
+    assert described(config=None, hints=Hints("vit", 2)).fields == described().fields
 
 
 @pytest.mark.parametrize(
@@ -95,16 +97,16 @@ def test_without_a_configuration_origin_and_heads_are_asked_for():
     ],
 )
 def test_names_that_only_one_origin_has_tell_it(name, origin):
-    assert described(stored(name), config=None, asked=Asked(heads=2)).origin == origin
+    assert described(stored(name), config=None, hints=Hints(heads=2)).origin == origin
 
 
 def test_the_person_may_say_whose_weights_a_vit_has():
     """Published DeiT and DINO are ViTs there, and see pixels on the scale of ImageNet."""
-    description = described(asked=Asked("deit"))
+    description = described(hints=Hints("deit"))
     assert description.origin == "deit"
     assert description.preprocessing["mean"] == (0.485, 0.456, 0.406)
     with pytest.raises(UserError, match="--origin=timm does not fit"):
-        described(asked=Asked("timm"))
+        described(hints=Hints("timm"))
 
 
 # --------------------------------------------------------------------------------- config.json
@@ -194,7 +196,7 @@ def test_dinov2s_classifier_of_two_vectors_is_refused_unless_one_half_is_zero():
         described(case, **head)
     head["classifier.weight"][:, 16:] = 0
     assert described(case, **head).fields["num_classes"] == 5
-    tidied = hugging_face.tidy({**case.tensors, **head})
+    tidied = hugging_face.normalize_names({**case.tensors, **head})
     np.testing.assert_array_equal(tidied["classifier.weight"], np.ones((5, 16)))
 
 
@@ -210,13 +212,13 @@ def test_dinov2s_classifier_of_two_vectors_is_refused_unless_one_half_is_zero():
     ],
 )
 def test_what_is_for_pre_training_only_is_no_part_of_the_model(name):
-    assert hugging_face.ECOSYSTEM.is_ignored(name)
+    assert hugging_face.FORMAT.is_ignored(name)
 
 
 def test_a_tensor_that_is_there_under_two_names_is_refused():
     two = {"layers.0.norm1.weight": np.zeros(1), "encoder.layer.0.norm1.weight": np.zeros(1)}
     with pytest.raises(UserError, match=r"encoder\.layer\.0\.norm1\.weight under two names"):
-        hugging_face.tidy(two)
+        hugging_face.normalize_names(two)
 
 
 @pytest.mark.parametrize("shape", [(16,), (1, 2, 16), (1, 1, 8)])
@@ -237,7 +239,7 @@ def fields_of(**fields):
 
 def written(**fields):
     preprocessing = Preprocessing((224, 224))
-    return hugging_face.ECOSYSTEM.config(fields_of(num_classes=2, **fields), preprocessing, "ab")
+    return hugging_face.FORMAT.config(fields_of(num_classes=2, **fields), preprocessing, "ab")
 
 
 @pytest.mark.parametrize(
@@ -309,6 +311,6 @@ def test_a_distilled_model_with_parts_of_others_is_refused(field):
 
 
 def test_a_model_without_head_has_no_labels():
-    config = hugging_face.ECOSYSTEM.config(fields_of(num_classes=0), Preprocessing((224, 224)), ())
+    config = hugging_face.FORMAT.config(fields_of(num_classes=0), Preprocessing((224, 224)), ())
     assert config["architectures"] == ["ViTModel"]
     assert "id2label" not in config

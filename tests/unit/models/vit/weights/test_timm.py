@@ -10,14 +10,14 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models.registry import model_fields
 from vit_jax.models.vit.weights import timm
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 from vit_jax.weights.recognition import find_model
 
 CASE = stored("timm_vit")
 
 
-def described(config=CASE.config, tensors=CASE.tensors, asked=Asked()):  # noqa: B008
-    return timm.describe(timm.tidy(tensors), config, asked)
+def described(config=CASE.config, tensors=CASE.tensors, hints=Hints()):  # noqa: B008
+    return timm.describe(timm.normalize_names(tensors), config, hints)
 
 
 def with_argument(**arguments):
@@ -55,8 +55,8 @@ def test_without_a_configuration_origin_and_heads_are_asked_for():
     with pytest.raises(UserError, match="--origin=timm or --origin=deit or"):
         described(None)
     with pytest.raises(UserError, match="--heads=NUMBER"):
-        described(None, asked=Asked("timm"))
-    description = described(None, asked=Asked("timm", 2))
+        described(None, hints=Hints("timm"))
+    description = described(None, hints=Hints("timm", 2))
     assert description.fields == described().fields
     assert description.preprocessing["mean"] == (0.5, 0.5, 0.5)
     assert description.class_names is None
@@ -127,7 +127,7 @@ def test_what_sets_a_model_apart_shows_in_its_tensors_or_arguments(name, expecte
 
 def test_positions_of_registers_are_added_to_them():
     tensors = stored("timm_registers").tensors
-    tidied = timm.tidy(tensors)
+    tidied = timm.normalize_names(tensors)
     np.testing.assert_array_equal(
         tidied["reg_token"], tensors["reg_token"] + tensors["pos_embed"][:, 1:4]
     )
@@ -140,10 +140,10 @@ def test_positions_of_registers_are_added_where_there_is_no_class_token():
     registers, table = np.full((1, 4, 16), 0.5, np.float32), np.zeros((1, 260, 16), np.float32)
     table[:, :4] = 2
     tensors = {key: x for key, x in CASE.tensors.items() if key != "cls_token"}
-    tidied = timm.tidy({**tensors, "reg_token": registers, "pos_embed": table})
+    tidied = timm.normalize_names({**tensors, "reg_token": registers, "pos_embed": table})
     assert tidied["pos_embed"].shape == (1, 256, 16)
     assert (tidied["reg_token"] == 2.5).all()
-    bare = timm.tidy({**tensors, "reg_token": registers, "pos_embed": table[:, 4:]})
+    bare = timm.normalize_names({**tensors, "reg_token": registers, "pos_embed": table[:, 4:]})
     assert bare["pos_embed"].shape == (1, 256, 16)
     assert (bare["reg_token"] == 0.5).all()
 
@@ -239,7 +239,7 @@ def fields_of(**fields):
 
 
 def written(**fields):
-    return timm.ECOSYSTEM.config(fields_of(**fields), Preprocessing((224, 224)), ("a", "b"))
+    return timm.FORMAT.config(fields_of(**fields), Preprocessing((224, 224)), ("a", "b"))
 
 
 def test_the_written_configuration_names_every_size():

@@ -6,13 +6,13 @@ import pytest
 from tests.support.stored import stored
 from vit_jax.errors import UserError
 from vit_jax.models.vit.weights import torchvision
-from vit_jax.weights.formats import Asked
+from vit_jax.weights.formats import Hints
 
 TENSORS = stored("torchvision_to_24").tensors
 
 
-def described(tensors=TENSORS, asked=Asked("torchvision", 2)):  # noqa: B008
-    return torchvision.describe(tensors, None, asked)
+def described(tensors=TENSORS, hints=Hints("torchvision", 2)):  # noqa: B008
+    return torchvision.describe(tensors, None, hints)
 
 
 def test_sizes_come_from_shapes():
@@ -42,7 +42,7 @@ def test_facts_are_those_of_torchvision():
 
 
 def test_swag_sees_the_whole_picture():
-    preprocessing = described(asked=Asked("swag", 2)).preprocessing
+    preprocessing = described(hints=Hints("swag", 2)).preprocessing
     assert (preprocessing["crop"], preprocessing["interpolation"]) == (1.0, "bicubic")
 
 
@@ -53,19 +53,19 @@ def test_the_large_model_is_evaluated_at_242_pixels():
         "encoder.pos_embedding": np.zeros((1, 197, 1024)),
         "encoder.layers.encoder_layer_0.mlp.0.weight": np.zeros((8, 1024)),
     }
-    asked = Asked("torchvision", 16)
-    assert described({**TENSORS, **zeros}, asked).preprocessing["crop"] == 224 / 242
+    hints = Hints("torchvision", 16)
+    assert described({**TENSORS, **zeros}, hints).preprocessing["crop"] == 224 / 242
 
 
-@pytest.mark.parametrize("asked", [Asked(), Asked(heads=2)])
-def test_whose_weights_they_are_is_asked_for(asked):
+@pytest.mark.parametrize("asked", [Hints(), Hints(heads=2)])
+def test_whose_weights_they_are_is_asked_for(hints):
     with pytest.raises(UserError, match="--origin=torchvision or --origin=swag"):
-        described(asked=asked)
+        described(hints=hints)
 
 
 def test_heads_are_asked_for():
     with pytest.raises(UserError, match="--heads=NUMBER"):
-        described(asked=Asked("torchvision"))
+        described(hints=Hints("torchvision"))
 
 
 def test_older_names_of_the_mlp_are_read():
