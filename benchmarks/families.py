@@ -63,7 +63,10 @@ VARIANTS = {
     "positions_relative": Variant(
         "ViT, positions `relative`",
         "configs/family/positions.py",
-        (("model.positions", "relative"), ("optimizer.rates", '((".*relative_bias", 10),)')),
+        (
+            ("model.positions", "relative"),
+            ("optimizer.lr_multipliers", '((".*relative_bias", 10),)'),
+        ),
     ),
     "positions_learned2d_sum": _family(
         "ViT, positions `learned2d_sum`", "positions", positions="learned2d_sum"

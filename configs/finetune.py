@@ -78,13 +78,13 @@ def get_config(preset="vit"):
     elif preset == "lora":
         config.model.lora_rank = 8
         config.optimizer.learning_rate = 1e-3
-        config.optimizer.rates = ((r"(?!.*_lora/|head).*", 0.0),)
+        config.optimizer.lr_multipliers = ((r"(?!.*_lora/|head).*", 0.0),)
         config.duration = "10 epochs, at least 500 steps, at most 20_000 steps"
     else:
         config.optimizer.name = "sgd"
         config.optimizer.learning_rate = 0.1
         config.optimizer.weight_decay = 0.0
-        config.optimizer.rates = ((r"(?!head).*", 0.0),)
+        config.optimizer.lr_multipliers = ((r"(?!head).*", 0.0),)
         config.schedule.warmup = "0%"
         config.duration = "10 epochs, at least 500 steps, at most 20_000 steps"
     return config

@@ -2,7 +2,8 @@
 
     python train.py --config=configs/family/positions.py --workdir=runs/positions
     python train.py --config=configs/family/positions.py --workdir=runs/positions_relative \
-        --config.model.positions=relative --config.optimizer.rates='((".*relative_bias", 10),)'
+        --config.model.positions=relative \
+        --config.optimizer.lr_multipliers='((".*relative_bias", 10),)'
 
 The kinds are those of docs/models.md: learned, learned2d_sum, learned2d_concat, sincos1d, sincos2d,
 sincos2d_big_vision, relative, rotary, none; `--config.model.pos_combine=concat` puts vectors beside

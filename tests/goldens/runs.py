@@ -51,12 +51,12 @@ EACH = {
     "data.test": "test[:50]",
     "schedule.warmup": "2 steps",
     "log.every": "2 steps",
-    "log.inside": f"{STOP_AT} steps",
+    "log.diagnostics": f"{STOP_AT} steps",
     "evaluate.every": "4 steps",
     "checkpoint.every": "4 steps",
 }
 MIXED = {"augment.mixup": 0.8, "augment.cutmix": 1.0, "objective.label_smoothing": 0.1}
-AVERAGED = {"accumulate": 2, "ema": 0.9}
+AVERAGED = {"accumulate_steps": 2, "ema_decay": 0.9}
 RUNS = {
     "vit": ("digits.py", {
         **EACH, **MIXED, **AVERAGED, "model.width": 8, "model.depth": 2, "model.heads": 2,
@@ -148,7 +148,7 @@ def differences(
     """Return a line for each path that is in one only, or has another value.
 
     Args:
-        renamed: new names by old ones: of keys, such as `data.strict`, or of parts of a path.
+        renamed: new names by old ones: of keys, such as `log.every`, or of parts of a path.
     """
     before = {_renamed(path, renamed): value for path, value in before.items()}
     return [

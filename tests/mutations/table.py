@@ -217,8 +217,8 @@ MUTATIONS = (
         "accumulation-ignored",
         "a batch that should be computed in parts does not fit into memory",
         "training/setup.py",
-        "accumulate=self.config.accumulate,\n            ema",
-        "ema",
+        "accumulate_steps=self.config.accumulate_steps,\n            ema",
+        "ema_decay",
         "unit/training/test_setup.py -k step",
     ),
     Mutation(

@@ -50,15 +50,15 @@ COMMON = {
 VALIDATION = {"data.train": "train[:90%]", "data.validation": "train[90%:]"}
 SETTINGS = {
     "plain": {},
-    "ema": {"ema": "0.9"},
-    "accumulate": {"accumulate": "2"},
+    "ema_decay": {"ema_decay": "0.9"},
+    "accumulate_steps": {"accumulate_steps": "2"},
     "muon-fsdp": {"optimizer.name": "muon", "mesh.fsdp": "2"},
     "tensor": {"mesh.tensor": "2"},
     "balanced-mixup": {"data.sampling": "balanced", "augment.mixup": "0.5"},
     "best": {**VALIDATION, "evaluate.every": "2", "checkpoint.keep": "1"},
     "bfloat16": {"optimizer.moment_dtype": "bfloat16"},
     "two-processes": {"model.drop_path": "0.1"},
-    "signals": {"ema": "0.9", **VALIDATION},
+    "signals": {"ema_decay": "0.9", **VALIDATION},
 }
 DEVICES = {"muon-fsdp": 2, "tensor": 2}
 # Exit codes of what was disturbed: a process may also end because the other one has.

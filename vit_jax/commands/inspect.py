@@ -146,7 +146,7 @@ def probe(
     tell(f"The picture is {output}.")
 
 
-def learned(
+def inspect(
     run: Run,
     only: Annotated[
         str,
@@ -160,7 +160,7 @@ def learned(
     split: Split = "test",
     dataset: Dataset = "",
     output: Annotated[
-        str, typer.Option("--output", "-o", help="Folder; default: figures/learned of the run.")
+        str, typer.Option("--output", "-o", help="Folder; default: figures/inspect of the run.")
     ] = "",
     checkpoint: Checkpoint = "last",
     raw: Raw = False,
@@ -179,7 +179,7 @@ def learned(
     subject = open_subject(
         run, which, raw=raw, dataset=dataset, split=split, count=pictures, seed=seed, beside=beside
     )
-    folder = Path(output) if output else RunDir(run).figures / "learned"
+    folder = Path(output) if output else RunDir(run).figures / "inspect"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

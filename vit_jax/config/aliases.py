@@ -13,15 +13,15 @@ from vit_jax.config.schema import KEYS, Key
 from vit_jax.config.values import Span
 
 _SHORT = {
-    "accumulate": "accum accum_iter accum_steps grad_accum grad_accum_steps accumulation_steps "
-    "gradient_accumulation_steps update_freq accumulate_grad_batches",
+    "accumulate_steps": "accumulate accum accum_iter accum_steps grad_accum grad_accum_steps "
+    "accumulation_steps gradient_accumulation_steps update_freq accumulate_grad_batches",
     "augment.color_jitter": "color_jitter jitter colour_jitter",
     "augment.cutmix": "cutmix cutmix_alpha",
     "augment.erase": "reprob random_erase random_erasing erasing",
     "augment.flip": "hflip fliplr horizontal_flip",
     "augment.flip_vertical": "vflip flipud vertical_flip",
     "augment.mix_probability": "mixup_prob mix_prob",
-    "augment.cutmix_probability": "mixup_switch_prob cutmix_prob",
+    "augment.cutmix_probability": "mix_switch mixup_switch_prob cutmix_prob",
     "augment.mixup": "mixup mixup_alpha",
     "augment.policy": "aa auto_augment autoaugment randaugment trivialaugment three_augment",
     "augment.preset": "augment augmentation augmentations aug augs",
@@ -30,7 +30,7 @@ _SHORT = {
     "augment.random_resized_crop": "rrc random_crop crop_scale scale_min",
     "augment.repeats": "aug_repeats repeated_aug ra_sampler ra_reps",
     "augment.rotate": "degrees rotation",
-    "bad_steps": "max_nonfinite_steps nan_steps skip_nonfinite",
+    "max_nonfinite_steps": "bad_steps nan_steps skip_nonfinite",
     "batch_size": "b bs batch batchsize train_batch_size per_device_train_batch_size global_batch "
     "batch_size_per_gpu",
     "checkpoint.every": "save_every save_steps save_freq save_interval save_period save_epoch "
@@ -41,6 +41,7 @@ _SHORT = {
     "data.interpolation": "interpolation train_interpolation",
     "data.holdout": "val_split test_split val_ratio valid_size test_size validation_split holdout",
     "data.mean": "mean image_mean",
+    "data.on_decode_error": "strict",
     "data.sampling": "sampler sampling balanced oversample weighted_sampler",
     "data.split_seed": "split_seed",
     "data.std": "std image_std",
@@ -57,7 +58,7 @@ _SHORT = {
     "distillation.temperature": "temperature tau distillation_tau distill_temperature",
     "duration": "epochs epoch num_epochs max_epochs num_train_epochs n_epochs ep steps max_steps "
     "num_steps total_steps iterations iters max_iter train_steps training_steps total_epochs",
-    "ema": "ema_decay model_ema model_ema_decay",
+    "ema_decay": "ema model_ema model_ema_decay",
     "evaluate.batch_size": "eval_batch_size val_batch_size validation_batch_size "
     "per_device_eval_batch_size",
     "evaluate.every": "eval_every eval_steps eval_freq eval_interval val_interval "
@@ -66,7 +67,7 @@ _SHORT = {
     "load load_from model_path pretrained_path weights_path init_checkpoint "
     "pretrained_model_name_or_path model_name_or_path",
     "log.every": "log_every log_interval logging_steps print_freq log_steps",
-    "log.inside": "log_inside diagnostics watch",
+    "log.diagnostics": "inside log_inside watch",
     "log.wandb": "wandb wandb_project log_wandb report_to",
     "mesh.data": "devices num_devices gpus num_gpus world_size n_gpu",
     "mesh.fsdp": "fsdp zero",
@@ -95,7 +96,7 @@ _SHORT = {
     "optimizer.learning_rate": "lr lr0 base_lr learning_rate lrate max_lr peak_lr blr rate eta",
     "optimizer.momentum": "momentum",
     "optimizer.name": "opt optim optimizer optimiser",
-    "optimizer.rates": "lr_mult lr_multipliers freeze frozen param_groups",
+    "optimizer.lr_multipliers": "rates lr_mult freeze frozen param_groups",
     "optimizer.weight_decay": "wd weight_decay decay l2",
     "precision": "dtype amp fp16 bf16 bfloat16 half mixed_precision amp_dtype",
     "profile": "profiler trace",

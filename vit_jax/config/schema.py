@@ -83,8 +83,11 @@ KEYS: dict[str, Key] = {
         "natural: every picture once an epoch; balanced: every class equally often",
         Choice(("natural", "balanced")),
     ),
-    "data.strict": Key(
-        False, "whether a picture that cannot be read ends the run; else it is replaced", Flag()
+    "data.on_decode_error": Key(
+        "skip",
+        "an image that cannot be read: skip replaces it in training and leaves it out of "
+        "evaluation; raise ends the run",
+        Choice(("skip", "raise")),
     ),
     "data.channels": Key(
         None,
@@ -227,7 +230,7 @@ KEYS: dict[str, Key] = {
         "learning rate of a block as a share of the next block's; 1: all alike",
         Number(0.01, 1),
     ),
-    "optimizer.rates": Key(
+    "optimizer.lr_multipliers": Key(
         (), "learning rate by parameter: (pattern, factor) pairs; factor 0 freezes", Rates()
     ),
     "schedule.name": Key(
@@ -242,11 +245,11 @@ KEYS: dict[str, Key] = {
         "10_000 steps", "rsqrt: time in which the rate falls to the root of a half", Span()
     ),
     "batch_size": Key(64, "pictures in one step, over all devices and hosts", Integer(1)),
-    "accumulate": Key(
+    "accumulate_steps": Key(
         1, "parts of a batch computed one after the other, to save memory", Integer(1)
     ),
-    "ema": Key(0.0, "decay of an average of the parameters; 0: none is kept", Number(0, 1)),
-    "bad_steps": Key(
+    "ema_decay": Key(0.0, "decay of an average of the parameters; 0: none is kept", Number(0, 1)),
+    "max_nonfinite_steps": Key(
         10, "steps in a row without finite loss and gradient that end the run", Integer(1)
     ),
     "duration": Key("10 epochs", "length of the run", Span()),
@@ -275,7 +278,7 @@ KEYS: dict[str, Key] = {
     "evaluate.every": Key("10%", "how often the model is evaluated", Span()),
     "evaluate.batch_size": Key(0, "pictures in one evaluation step; 0: batch_size", Integer()),
     "log.every": Key("1%", "how often training metrics are written", Span()),
-    "log.inside": Key(
+    "log.diagnostics": Key(
         "",
         "how often attention, ranks and norms are looked at, such as 5%; docs/looking_inside.md",
         Span(empty=True),
@@ -288,5 +291,5 @@ KEYS: dict[str, Key] = {
 FREE_KEYS = (
     *("mesh", "log", "checkpoint", "device", "resume", "profile", "compile_cache"),
     "plugins",  # a module may be renamed
-    *("data.workers", "data.dir", "data.manual_dir", "data.strict"),
+    *("data.workers", "data.dir", "data.manual_dir", "data.on_decode_error"),
 )

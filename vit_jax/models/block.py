@@ -41,7 +41,7 @@ class Block(Checked):
     norm_eps: float = 1e-6
     init_scheme: str = "vit"
     dtype: str = "float32"
-    attention: str = "auto"
+    attention_impl: str = "auto"
     mlp_kind: str = "plain"
     lora_rank: int = 0
     attention_type: AttentionType = AttentionType()
@@ -67,7 +67,7 @@ class Block(Checked):
             self.norm_eps,
             self.init_scheme,
             self.dtype,
-            self.attention,
+            self.attention_impl,
             self.lora_rank,
             self.attention_type,
             self.positions,

@@ -70,6 +70,8 @@ _OF_PYRAMIDS = {"tiny": "T", "small": "S", "base": "B", "large": "L", "t": "T"}
 
 _FIELDS = {
     "attention_dropout": "attn_drop attn_drop_rate attention_probs_dropout_prob",
+    "attention_impl": "attention attn_impl attn_implementation",
+    "attention_type": "attention_kind attn_type",
     "class_token": "cls_token",
     "depth": "num_hidden_layers num_layers layers n_layers blocks",
     "drop_path": "drop_path_rate stochastic_depth stochastic_depth_prob dpr",

@@ -42,7 +42,7 @@ _CHOICES = {
     "patch_embed_method": ("conv", "dense"),
     "pos_resize": tuple(RESIZE_KERNELS),
     "dtype": ("float32", "bfloat16", "float16"),
-    "attention": ("auto", *IMPLEMENTATIONS),
+    "attention_impl": ("auto", *IMPLEMENTATIONS),
     "attention_type": ATTENTION_KINDS,
     "remat": ("none", "dots", "full"),
 }
@@ -207,10 +207,10 @@ def check_attention_type(model: "ViT") -> None:
             f"{name}: positions={model.positions!r} cannot enter attention_type={kind!r}; it is "
             f"one of {', '.join(map(repr, kinds))}, or positions are 'learned'."
         )
-    if model.attention not in ("auto", "xla"):
+    if model.attention_impl not in ("auto", "xla"):
         raise ValueError(
-            f"{name}: attention={model.attention!r} is a way to compute softmax attention and has "
-            f"no place in attention_type={kind!r}; leave attention out."
+            f"{name}: attention_impl={model.attention_impl!r} is a way to compute softmax attention"
+            f" and has no place in attention_type={kind!r}; leave attention_impl out."
         )
     if kind in KINDS_WITHOUT_WEIGHTS and model.attention_dropout:
         raise ValueError(

@@ -6,9 +6,9 @@ from vit_jax.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vit_jax.runs.run_dir import (
+        DIAGNOSTICS,
         EVALUATE,
         FORMAT,
-        INSIDE,
         RESULT,
         TRAIN,
         ModelRecord,
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "DIAGNOSTICS",
     "EVALUATE",
     "FORMAT",
-    "INSIDE",
     "RESULT",
     "TRAIN",
     "ModelRecord",

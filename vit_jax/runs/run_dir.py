@@ -8,7 +8,8 @@
       checkpoints/N/   train state after N steps, see `checkpoint_files`
       metrics.jsonl    one line per log or evaluation
       tensorboard/     the same, for TensorBoard
-      figures/         report.html, curves.png, confusion.png, mistakes.png; inside.png if watched
+      figures/         report.html, curves.png, confusion.png, mistakes.png; diagnostics.png if
+                       log.diagnostics is set
       hardware.json    the devices of the last process that trained
       profile/         traces of steps, where the configuration asks for some
       wandb_id.txt     which run of Weights & Biases this is, where it is one
@@ -32,13 +33,13 @@ from vit_jax.errors import UserError, nearest, writing
 from vit_jax.plugins import import_plugins, module_names
 from vit_jax.text import tell
 
-FORMAT = 1
+FORMAT = 2
 
 # How the lines of `metrics.jsonl` name themselves, under "kind".
 TRAIN = "train"
 EVALUATE = "evaluate"
 RESULT = "result"
-INSIDE = "inside"
+DIAGNOSTICS = "diagnostics"
 
 
 @dataclass(frozen=True)

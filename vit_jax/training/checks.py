@@ -33,12 +33,12 @@ def fit_batch(config: ConfigDict, examples: int) -> tuple[ConfigDict, list[str]]
     """The configuration with a batch no larger than the training data, and what that changed.
 
     A batch of more images than there are would show some of them twice in a step. It becomes the
-    largest power of two that they fill, times `accumulate`: such sizes divide over most numbers of
-    devices, and do not depend on them, so that a run may resume on others.
+    largest power of two that they fill, times `accumulate_steps`: such sizes divide over most
+    numbers of     devices, and do not depend on them, so that a run may resume on others.
     """
     if config.batch_size <= examples:
         return config, []
-    fitting = config.accumulate
+    fitting = config.accumulate_steps
     while 2 * fitting <= examples:
         fitting *= 2
     if fitting >= config.batch_size:  # more parts than images: `check_batch` has a word on those
@@ -97,14 +97,14 @@ def _plainly(value: Any) -> str:
 
 def check_batch(config: ConfigDict, mesh: Mesh) -> None:
     """Every device takes an equal share of each batch, and of each part of it."""
-    devices, parts, batch = batch_shards(mesh), config.accumulate, config.batch_size
+    devices, parts, batch = batch_shards(mesh), config.accumulate_steps, config.batch_size
     if batch % (devices * parts):
         unit = devices * parts
         lower, upper = batch // unit * unit, -(-batch // unit) * unit
         legal = f"{lower} or {upper}" if lower else str(upper)
         over = f"{devices} device{'s' if devices > 1 else ''}"
         if parts > 1:
-            over = f"accumulate = {parts} parts on {over}"
+            over = f"accumulate_steps = {parts} parts on {over}"
         raise UserError(
             f"batch_size = {batch} does not divide over {over}; the nearest legal "
             f"sizes are {legal} (batch_size counts the pictures of all devices together)"

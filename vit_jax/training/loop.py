@@ -21,7 +21,7 @@ from vit_jax.data import Source
 from vit_jax.errors import Diverged
 from vit_jax.evaluation.metrics import MultiLabelPredictions, Predictions, nonfinite_warning
 from vit_jax.plugins import NOT_IMPORTABLE
-from vit_jax.runs import EVALUATE, INSIDE, RESULT, TRAIN, RunDir
+from vit_jax.runs import DIAGNOSTICS, EVALUATE, RESULT, TRAIN, RunDir
 from vit_jax.tasks.classification import Batch
 from vit_jax.text import counted
 from vit_jax.training import out_of_memory
@@ -94,11 +94,11 @@ class Loop:
         self.watcher = watcher
         self.total = experiment.total_steps
         # A run so short that it cannot have that many has diverged when half of it is lost.
-        self.max_nonfinite_steps = min(experiment.config.bad_steps, -(-self.total // 2))
+        self.max_nonfinite_steps = min(experiment.config.max_nonfinite_steps, -(-self.total // 2))
         self.every = {
             kind: experiment.interval(f"{kind}.every") for kind in ("log", "evaluate", "checkpoint")
         }
-        self.look_every = experiment.interval("log.inside") if watcher else 0
+        self.look_every = experiment.interval("log.diagnostics") if watcher else 0
         self.eval_step = experiment.eval_step()
         self._bad_steps: NonfiniteSteps | None = None  # at the last check between two log lines
 
@@ -221,7 +221,7 @@ class Loop:
 
     def _look_inside(self, batch: Batch) -> None:
         """Writes what the watcher sees, and says what has gone wrong since it looked last."""
-        before = [line for line in self.log.lines if line["kind"] == INSIDE]
+        before = [line for line in self.log.lines if line["kind"] == DIAGNOSTICS]
         if before and before[-1]["step"] == self.step:
             return  # seen already, before the run was stopped here
         begun = time.perf_counter()
@@ -234,14 +234,16 @@ class Loop:
         if not before:
             self.report.say(
                 f"looked inside in {seconds:.1f} s, compilation included; the next looks, every "
-                f"{self.look_every} steps, write how long they take (inside_seconds)"
+                f"{self.look_every} steps, write how long they take (diagnostics_seconds)"
             )
-        line = self._line(INSIDE, **numbers, warned=sorted(warnings), inside_seconds=seconds)
+        line = self._line(
+            DIAGNOSTICS, **numbers, warned=sorted(warnings), diagnostics_seconds=seconds
+        )
         self.log.write(line)
 
     def _skipped(self) -> dict[str, Any]:
         """What the log says of bad steps since its last line: nothing where there were none."""
-        bad = jax.device_get(self.state.bad_steps)
+        bad = jax.device_get(self.state.nonfinite_steps)
         count = int(bad.total) - sum(line.get("skipped", 0) for line in self.log.lines)
         if not count:
             return {}
@@ -257,16 +259,19 @@ class Loop:
 
         Those of now would have to be waited for, and the device would run out of work meanwhile.
         """
-        before, self._bad_steps = self._bad_steps, jax.tree.map(jnp.copy, self.state.bad_steps)
+        before, self._bad_steps = (
+            self._bad_steps,
+            jax.tree.map(jnp.copy, self.state.nonfinite_steps),
+        )
         if before is not None:
             self._check(before)
 
     def _check_bad_steps(self) -> None:
         """Ends a run that has diverged, before a checkpoint of it pushes out the good ones."""
-        self._check(self.state.bad_steps)
+        self._check(self.state.nonfinite_steps)
 
-    def _check(self, bad_steps: NonfiniteSteps) -> None:
-        bad = jax.device_get(bad_steps)
+    def _check(self, nonfinite_steps: NonfiniteSteps) -> None:
+        bad = jax.device_get(nonfinite_steps)
         if bad.longest < self.max_nonfinite_steps:
             return
         steps = self.run.steps()
@@ -346,7 +351,10 @@ class Loop:
             f"{counted(pictures, 'training image')} in {counted(classes, 'class', 'classes')}; "
             f"{len(devices)} x {devices[0].device_kind}"
         )
-        if experiment.config.optimizer.rates or experiment.config.optimizer.layer_decay != 1:
+        if (
+            experiment.config.optimizer.lr_multipliers
+            or experiment.config.optimizer.layer_decay != 1
+        ):
             groups = parameter_groups(experiment.config, self.state.params)
             self.report.say(format_groups(groups))
         branches = count_branches(experiment.config, self.state.params)

@@ -57,7 +57,7 @@ def explain_out_of_memory(error: BaseException, experiment: Experiment, doing: s
     config, devices = dict(flatten(experiment.config)), experiment.mesh.size
     kind = experiment.mesh.devices.flat[0].platform
     where = "of this machine" if isinstance(error, MemoryError) or kind == "cpu" else f"of a {kind}"
-    parts = config.get("accumulate", 1)
+    parts = config.get("accumulate_steps", 1)
     at_once = max(1, config["batch_size"] // (devices * parts))
     if doing == EVALUATION:
         at_once = -(-(config["evaluate.batch_size"] or config["batch_size"]) // devices)
@@ -86,13 +86,13 @@ def _remedies(
     devices = experiment.mesh.size
     if doing == EVALUATION and at_once > 1:
         yield f"fewer pictures at a time, --config.evaluate.batch_size={devices * (at_once // 2)}"
-    if doing == TRAINING and config.get("log.inside"):
-        yield "no looks inside the model, --config.log.inside="
+    if doing == TRAINING and config.get("log.diagnostics"):
+        yield "no looks inside the model, --config.log.diagnostics="
     if doing == TRAINING and at_once > 1:
         yield f"a smaller batch, --config.batch_size={devices * parts * (at_once // 2)}"
         of_each = at_once * parts
         more = next(n for n in range(parts + 1, of_each + 1) if of_each % n == 0)
-        yield f"the same batch in {more} parts, --config.accumulate={more}"
+        yield f"the same batch in {more} parts, --config.accumulate_steps={more}"
     if doing == TRAINING and getattr(experiment.model, "remat", "full") != "full":
         yield "activations computed twice instead of kept, --config.model.remat=full"
     if doing != START and config["precision"] != "bfloat16":

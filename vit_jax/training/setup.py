@@ -150,8 +150,8 @@ class Experiment:
             self.preprocessing,
             self.shardings,
             seed=self.config.seed,
-            accumulate=self.config.accumulate,
-            ema=self.config.ema,
+            accumulate_steps=self.config.accumulate_steps,
+            ema_decay=self.config.ema_decay,
             trainable=self.trainable,
             constants=self.constants,
         )
@@ -162,7 +162,7 @@ class Experiment:
             self.objective,
             self.preprocessing,
             seed=self.config.seed,
-            accumulate=self.config.accumulate,
+            accumulate_steps=self.config.accumulate_steps,
             trainable=self.trainable,
         )
 
@@ -238,7 +238,7 @@ class Experiment:
             self.optimizer,
             (*size, channels),
             self.metric_names,
-            average=self.config.ema > 0,
+            average=self.config.ema_decay > 0,
         )
 
 
@@ -300,7 +300,7 @@ def build(
     clock = Clock(len(train_source), config.batch_size)
     clock = Clock(clock.examples, clock.batch_size, checks.resolve_steps(config, "duration", clock))
     notes += checks.describe_length(clock, config.duration)
-    inside = ("log.inside",) if config.log.inside else ()
+    inside = ("log.diagnostics",) if config.log.diagnostics else ()
     for key in ("checkpoint.every", "evaluate.every", "log.every", *inside):
         checks.resolve_steps(config, key, clock)
     schedule = make_schedule(config, clock)
@@ -331,7 +331,7 @@ def build(
         optimizer=make_optimizer(config, schedule, params_shapes),
         trainable=trainable_mask(config, params_shapes),
         mesh=mesh,
-        decode_errors=DecodeErrors(strict=config.data.strict),
+        decode_errors=DecodeErrors(strict=config.data.on_decode_error == "raise"),
         teacher=teacher,
         notes=tuple(notes),
     )

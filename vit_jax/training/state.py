@@ -60,7 +60,7 @@ class TrainState:
     ema_params: their exponential moving average; None where the run keeps none.
     opt_state: of the optimizer.
     model_state: other collections of the model, such as running statistics.
-    bad_steps: steps that changed nothing of all this.
+    nonfinite_steps: steps that changed nothing of all this.
     totals: sums of the training metrics since they were last written to the log. They live here, on
         the device, so that no step waits for the host, and a run that goes on logs the same
         numbers.
@@ -71,13 +71,13 @@ class TrainState:
     ema_params: Any
     opt_state: Any
     model_state: dict[str, Any]
-    bad_steps: NonfiniteSteps
+    nonfinite_steps: NonfiniteSteps
     totals: dict[str, Float[Array, ""]]
 
     @property
     def updates(self) -> Int[Array, ""]:
         """Steps that changed the parameters."""
-        return self.step - self.bad_steps.total
+        return self.step - self.nonfinite_steps.total
 
     def variables(self, *, raw: bool = False) -> dict[str, Any]:
         """What `model.apply` takes first: the averaged parameters where the run keeps them.
@@ -120,7 +120,7 @@ def state_maker(
             ema_params=params if average else None,
             opt_state=optimizer.init(params),
             model_state=variables,
-            bad_steps=NonfiniteSteps.none(),
+            nonfinite_steps=NonfiniteSteps.none(),
             totals=zero_totals(metric_names),
         )
 

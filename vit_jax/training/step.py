@@ -27,8 +27,8 @@ def make_train_step(
     shardings: TrainState,
     *,
     seed: int,
-    accumulate: int = 1,
-    ema: float = 0.0,
+    accumulate_steps: int = 1,
+    ema_decay: float = 0.0,
     trainable: Any = None,
     constants: Any = None,
 ) -> Callable[[TrainState, Batch], TrainState]:
@@ -37,8 +37,9 @@ def make_train_step(
     Args:
         shardings: of each array of the state.
         seed: of dropout and mixing.
-        accumulate: parts of the batch that are computed one after the other; memory is that of one.
-        ema: decay of the average of the parameters; see `ema_decay`. 0: none is kept.
+        accumulate_steps: parts of the batch that are computed one after the other; memory is that
+            of one.
+        ema_decay: decay of the average of the parameters; see `ema_decay_at`. 0: none is kept.
         trainable: of `groups.trainable_mask`. The gradient of what is frozen counts as zero: it is
             not in the norm, makes no step a bad one, and the compiler leaves it out. None: nothing
             is frozen.
@@ -48,22 +49,22 @@ def make_train_step(
     """
 
     gradient_of = make_gradient(
-        objective, preprocessing, seed=seed, accumulate=accumulate, trainable=trainable
+        objective, preprocessing, seed=seed, accumulate_steps=accumulate_steps, trainable=trainable
     )
     on_cpu = all(device.platform == "cpu" for device in shardings.step.device_set)
 
     def train_step(state: TrainState, batch: Batch, constants: Any = None) -> TrainState:
         gradient, sums, model_state = gradient_of(state, batch, constants)
         grad_norm = optax.global_norm(gradient)
-        bad_steps = state.bad_steps.after(state.step + 1, sums["loss"], grad_norm)
-        good = bad_steps.in_row == 0
+        nonfinite_steps = state.nonfinite_steps.after(state.step + 1, sums["loss"], grad_norm)
+        good = nonfinite_steps.in_row == 0
 
         def update(kept: dict[str, Any]) -> dict[str, Any]:
             updates, opt_state = optimizer.update(gradient, kept["opt_state"], kept["params"])
             params = optax.apply_updates(kept["params"], updates)
             ema_params = kept["ema_params"]
             if ema_params is not None:
-                decay = ema_decay(ema, state.updates + 1)
+                decay = ema_decay_at(ema_decay, state.updates + 1)
                 ema_params = optax.incremental_update(params, ema_params, 1.0 - decay)
             news = {"steps": 1.0, "grad_norm": grad_norm, **sums}
             return {
@@ -77,7 +78,7 @@ def make_train_step(
         names = ("params", "ema_params", "opt_state", "model_state", "totals")
         kept = {name: getattr(state, name) for name in names}
         changed = if_good(good, update, kept, branch=on_cpu)
-        return state.replace(step=state.step + 1, bad_steps=bad_steps, **changed)
+        return state.replace(step=state.step + 1, nonfinite_steps=nonfinite_steps, **changed)
 
     compiled = jax.jit(train_step, donate_argnums=0, out_shardings=shardings)
     return compiled if constants is None else functools.partial(compiled, constants=constants)
@@ -102,7 +103,7 @@ def make_gradient(
     preprocessing: Preprocessing,
     *,
     seed: int,
-    accumulate: int = 1,
+    accumulate_steps: int = 1,
     trainable: Any = None,
 ) -> Callable[..., tuple[Any, dict[str, Float[Array, ""]], dict[str, Any]]]:
     """The first half of the training step, not compiled: what `accumulated_gradient` gives.
@@ -115,7 +116,7 @@ def make_gradient(
         held = objective if constants is None else objective.holding(constants)
         rng = jax.random.fold_in(random_keys(seed)[1], state.step)
         gradient, sums, model_state = accumulated_gradient(
-            held, preprocessing, state, batch, rng, accumulate
+            held, preprocessing, state, batch, rng, accumulate_steps
         )
         if trainable is not None:
             gradient = jax.tree.map(lambda g, mask: jnp.where(mask, g, 0), gradient, trainable)
@@ -166,7 +167,7 @@ def accumulated_gradient(
     return jax.tree.map(lambda g: g / sums["weight"], gradient), sums, model_state
 
 
-def ema_decay(decay: float, updates: Array) -> Float[Array, ""]:
+def ema_decay_at(decay: float, updates: Array) -> Float[Array, ""]:
     """Decay of the average at the update of this number, counted from 1.
 
     `decay`, after a warm-up of `(1 + updates) / (10 + updates)`, by which the average forgets where

@@ -62,8 +62,8 @@ def fit(
         workdir: the run folder; made if missing.
         draw: called at the end with the run folder, the lines of its log, the test data and the
             model's predictions on them.
-        watch: makes what looks inside the model while it trains, where `log.inside` says how often,
-            such as `vit_jax.analysis.monitoring.monitor.Monitor`.
+        watch: makes what looks inside the model while it trains, where `log.diagnostics` says how
+            often, such as `vit_jax.analysis.monitoring.monitor.Monitor`.
 
     Raises:
         UserError: for a mistake in the configuration or a run folder that cannot be used.
@@ -72,11 +72,11 @@ def fit(
     run = RunDir(workdir)
     with contextlib.ExitStack() as held:
         with processes.together():
-            if config.log.inside and watch is None:
+            if config.log.diagnostics and watch is None:
                 raise UserError(
-                    f"log.inside = {config.log.inside!r} needs somebody who looks; write "
+                    f"log.diagnostics = {config.log.diagnostics!r} needs somebody who looks; write "
                     "fit(..., watch=vit_jax.analysis.monitoring.monitor.Monitor), or leave "
-                    "log.inside empty"
+                    "log.diagnostics empty"
                 )
             goes_on = config.resume != "never" and run.config_file.exists()
             experiment = build(
@@ -104,7 +104,7 @@ def fit(
         if not primary:
             run.hold()
         processes.connect(experiment.mesh)
-        watcher = watch(experiment) if watch and config.log.inside else None
+        watcher = watch(experiment) if watch and config.log.diagnostics else None
         draw = draw if primary else None
         leaked = leaks.leaks(config, experiment.sources) if primary else []
         for sentence in leaked:

@@ -532,7 +532,7 @@ def test_two_updates_of_the_recipe_of_the_paper_change_every_leaf(tmp_path, monk
         after, _ = steps_of(experiment)
     leaves = changed(before, after.params)
     assert all(leaves.values()), leaves
-    assert int(after.step) == 2 and int(after.bad_steps.total) == 0
+    assert int(after.step) == 2 and int(after.nonfinite_steps.total) == 0
 
 
 def test_a_teacher_without_finite_logits_teaches_nothing_and_agrees_with_nobody():

@@ -8,7 +8,11 @@ import pytest
 
 from tests.goldens import runs
 
-BEFORE = {"vit/config/ema": "0.9", "vit/config/data.strict": "false", "vit/log/train 2/loss": "0.5"}
+BEFORE = {
+    "vit/config/ema": "0.9",
+    "vit/config/data.on_decode_error": "false",
+    "vit/log/train 2/loss": "0.5",
+}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +33,7 @@ def test_a_resumed_run_is_the_one_straight_through(written):
 
 
 def test_what_is_written_has_every_part_of_a_run(written):
-    assert written["vit/config/ema"] == "0.9"
+    assert written["vit/config/ema_decay"] == "0.9"
     assert written["vit/model/name"] == "Digits-ViT-64/4"
     for path in ("params", "ema_params"):
         assert written[f"vit/state/{path}/head/kernel"].startswith("float32 8x10 ")

@@ -37,7 +37,7 @@ def looks(workdir):
 def test_a_watched_run_has_the_bits_of_one_that_is_not(tiny_config, tmp_path):
     changes = {"model.mlp_dropout": "0.1", "augment.mixup": "0.5"}
     fit(tiny_config(changes), tmp_path / "alone")
-    fit(tiny_config({**changes, "log.inside": "1"}), tmp_path / "watched", watch=Monitor)
+    fit(tiny_config({**changes, "log.diagnostics": "1"}), tmp_path / "watched", watch=Monitor)
     alone, watched = (whole_state(tmp_path / name, 6) for name in ("alone", "watched"))
     assert alone.keys() == watched.keys()
     for path, array in alone.items():
@@ -68,7 +68,7 @@ def test_looks_come_before_the_step_that_takes_the_batch_and_at_its_interval(tin
 
         return look
 
-    fit(tiny_config({"log.inside": "50%"}), tmp_path / "run", watch=watch)
+    fit(tiny_config({"log.diagnostics": "50%"}), tmp_path / "run", watch=watch)
     assert taken == [(0, 0, 32), (3, 3, 32)]
     assert [(x["step"], x["rank/blocks_0"]) for x in looks(tmp_path / "run")] == [
         (0, 0.0),
@@ -79,7 +79,7 @@ def test_looks_come_before_the_step_that_takes_the_batch_and_at_its_interval(tin
 @pytest.mark.parametrize("ended_at", [pytest.param(3, marks=pytest.mark.slow), 4])
 def test_a_run_that_was_stopped_has_the_looks_of_one_that_was_not(tiny_config, tmp_path, ended_at):
     """The signal comes with a look, and the step that follows it is the last."""
-    changes = {"log.inside": "2", "duration": "8 steps", "evaluate.every": "8"}
+    changes = {"log.diagnostics": "2", "duration": "8 steps", "evaluate.every": "8"}
 
     def stopped(step):
         if step == ended_at - ended_at % 2:
@@ -96,7 +96,7 @@ def test_a_run_that_was_stopped_has_the_looks_of_one_that_was_not(tiny_config, t
 
 def test_a_crash_takes_back_the_looks_after_the_last_checkpoint_and_no_other(tiny_config, tmp_path):
     """A look at the checkpoint's own step was written already and is not taken again."""
-    changes = {"log.inside": "1", "checkpoint.every": "3", "duration": "6 steps"}
+    changes = {"log.diagnostics": "1", "checkpoint.every": "3", "duration": "6 steps"}
     seen = []
 
     def look(step):
@@ -118,8 +118,8 @@ def test_the_interval_may_change_when_a_run_goes_on(tiny_config, tmp_path):
         os.kill(os.getpid(), signal.SIGINT)
         return numbers(step)
 
-    fit(tiny_config({"log.inside": "4"}), tmp_path / "run", watch=watch_with(stopped))
-    fit(tiny_config({"log.inside": "5"}), tmp_path / "run", watch=watch_with(numbers))
+    fit(tiny_config({"log.diagnostics": "4"}), tmp_path / "run", watch=watch_with(stopped))
+    fit(tiny_config({"log.diagnostics": "5"}), tmp_path / "run", watch=watch_with(numbers))
     assert [line["step"] for line in looks(tmp_path / "run")] == [0, 5]
 
 
@@ -134,7 +134,7 @@ def test_a_warning_is_said_when_it_begins_and_again_when_it_comes_back(
     def look(step):
         return Observation({}, {layer: f"{layer} is ill at {step}" for layer in ill.get(step, ())})
 
-    fit(tiny_config({"log.inside": "1"}), tmp_path / "run", watch=watch_with(look))
+    fit(tiny_config({"log.diagnostics": "1"}), tmp_path / "run", watch=watch_with(look))
     said = [line for line in capsys.readouterr().err.splitlines() if "is ill" in line]
     assert said == [f"warning: {x}" for x in ("a is ill at 1", "b is ill at 2", "b is ill at 5")]
     assert [x["warned"] for x in looks(tmp_path / "run")] == [
@@ -145,27 +145,27 @@ def test_a_warning_is_said_when_it_begins_and_again_when_it_comes_back(
 def test_tensorboard_the_figure_and_the_report_have_what_was_seen(tiny_config, tmp_path):
     from vit_jax.analysis.report.run_report import draw_all
 
-    config = tiny_config({"log.inside": "2"})
+    config = tiny_config({"log.diagnostics": "2"})
     run = fit(config, tmp_path / "run", watch=Monitor, draw=draw_all).run
     scalars = tensorboard_scalars(run.tensorboard)
     assert [x[1:] for x in scalars if x[0] == "inside/entropy/blocks_0"] == [
         (line["step"], pytest.approx(line["entropy/blocks_0"], abs=1e-5))
         for line in looks(run.path)
     ]
-    assert (run.figures / "inside.png").stat().st_size > 10_000
+    assert (run.figures / "diagnostics.png").stat().st_size > 10_000
     assert "Diagnostics" in run.report_file.read_text(encoding="utf-8")
 
 
 def test_an_interval_without_somebody_who_looks_is_a_mistake(tiny_config, tmp_path):
-    with pytest.raises(UserError, match="log.inside = '2'.*watch="):
-        fit(tiny_config({"log.inside": "2"}), tmp_path / "run")
+    with pytest.raises(UserError, match="log.diagnostics = '2'.*watch="):
+        fit(tiny_config({"log.diagnostics": "2"}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("value", ["often", "0", "101%"])
 def test_an_interval_that_is_none_is_told_with_what_is_legal(tiny_config, value):
-    with pytest.raises(UserError, match="log.inside = .*5%.*empty: never"):
-        tiny_config({"log.inside": value})
+    with pytest.raises(UserError, match="log.diagnostics = .*5%.*empty: never"):
+        tiny_config({"log.diagnostics": value})
 
 
 # ---------------------------------------------------------------------------------- several devices

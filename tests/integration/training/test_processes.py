@@ -106,7 +106,7 @@ def assert_same(workdir, other):
 @pytest.mark.slow
 def test_two_processes_of_four_devices_train_and_count_as_one_of_eight(start, run_two, tmp_path):
     changes = {**RANDOM, "duration": "4 steps", "evaluate.every": "4", "checkpoint.every": "4"}
-    changes["log.inside"] = "2"  # all processes take part, and one of them writes
+    changes["log.diagnostics"] = "2"  # all processes take part, and one of them writes
     alone = start(tmp_path / "one", changes, devices=8)
     _, errors = alone.communicate(timeout=PATIENCE)
     assert alone.returncode == 0, errors

@@ -33,7 +33,7 @@ THIRTY = {
     "duration": "30 steps",
     "model.mlp_dropout": "0.1",
     "model.drop_path": "0.1",
-    "ema": "0.9",
+    "ema_decay": "0.9",
     "log.every": "4",  # so that a stop falls between two log lines
     "evaluate.every": "10",
     "checkpoint.every": "7",

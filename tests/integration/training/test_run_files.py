@@ -129,7 +129,7 @@ def test_strict_makes_an_unreadable_picture_the_end_of_the_run(config, pictures,
     [learned, *_] = build(config()).train_source.files
     (pictures / learned).write_bytes(b"no picture")
     with pytest.raises(DecodeError, match=learned):
-        fit(config({"data.strict": "true", "duration": "12 steps"}), tmp_path / "run")
+        fit(config({"data.on_decode_error": "raise", "duration": "12 steps"}), tmp_path / "run")
 
 
 def test_other_data_are_matched_by_name_or_refused(config, pictures, tmp_path, capsys):

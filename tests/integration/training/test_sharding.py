@@ -67,7 +67,7 @@ with Checkpoints(RunDir(folder), keep=3) as checkpoints:
 
 small = [("model.name", "ViT-S/16"), ("model.image_size", "224"), ("model.in_channels", "3")]
 small += [("model.patch_size", "16"), ("model.width", "384"), ("model.depth", "12")]
-small += [("model.heads", "6"), ("ema", "0")]
+small += [("model.heads", "6"), ("ema_decay", "0")]
 report["bytes"] = [
     bytes_on_a_device(experiment_on(sizes, small).abstract_state()) for sizes in meshes[:3]
 ]
@@ -83,7 +83,8 @@ def report(data_dir, tmp_path_factory):
         "model.patch_size": "8", "model.width": "16", "model.depth": "2", "model.heads": "4",
         "model.mlp_dropout": "0.1", "model.attention_dropout": "0.1", "model.drop_path": "0.2",
         "augment.mixup": "0.8", "augment.cutmix": "1.0", "augment.preset": "none",
-        "batch_size": "32", "duration": "20 steps", "schedule.warmup": "5 steps", "ema": "0.9",
+        "batch_size": "32", "duration": "20 steps", "schedule.warmup": "5 steps",
+        "ema_decay": "0.9",
         "optimizer.learning_rate": "0.01",
         # The true gradient of the key bias is zero. With Adam's usual epsilon of 1e-8 its rounding
         # noise, another on each mesh, would be blown up to whole steps.

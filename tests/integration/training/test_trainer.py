@@ -238,7 +238,7 @@ def test_files_of_nobody_knows_whom_are_not_touched(tiny_config, tmp_path):
 
 def test_a_run_that_diverges_ends_with_a_sentence_and_keeps_finite_numbers(tiny_config, tmp_path):
     """The first update, of step 2, throws the parameters far away; from step 3 on all are bad."""
-    changes = {"duration": "20 steps", "bad_steps": "4", "checkpoint.every": "5"}
+    changes = {"duration": "20 steps", "max_nonfinite_steps": "4", "checkpoint.every": "5"}
     changes |= {"optimizer.learning_rate": "1e30", "evaluate.every": "20"}
     with pytest.raises(Diverged, match=r"4 steps in a row, up to step 6,.*learning_rate"):
         fit(tiny_config(changes), tmp_path / "run")
@@ -279,7 +279,7 @@ def test_one_bad_batch_is_left_out_and_named_and_the_run_goes_on(
 
 
 def test_with_an_average_both_are_evaluated_kept_and_loaded(tiny_config, tmp_path):
-    changes = {"ema": "0.9", "optimizer.learning_rate": "0.01", "duration": "30 steps"}
+    changes = {"ema_decay": "0.9", "optimizer.learning_rate": "0.01", "duration": "30 steps"}
     outcome = fit(tiny_config({**changes, "evaluate.every": "15"}), tmp_path / "run")
     result = outcome.result
     assert result["weights"] == "ema" and {"accuracy", "raw_accuracy", "raw_loss"} <= result.keys()

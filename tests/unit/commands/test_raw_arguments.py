@@ -22,7 +22,7 @@ FIELDS |= {"width": 4, "depth": 1, "heads": 1}
 COMMANDS = {
     "attention": ["{image}", "--output={out}.png"],
     "evaluate": ["folder:{data}"],
-    "learned": ["--only=positions", "--output={out}"],
+    "inspect": ["--only=positions", "--output={out}"],
     "predict": ["{image}"],
     "probe": ["--dataset=folder:{data}", "--neighbours=1", "--output={out}.png"],
     "robustness": ["folder:{data}", "--only=contrast", "--output={out}"],

@@ -147,9 +147,13 @@ def test_model_fields_are_free_and_read_as_literals(recipe):
         ("optimizer.learnig_rate", "1", r"did you mean 'optimizer.learning_rate'"),
         ("optimizer", "1", "section: optimizer.name, optimizer.learning_rate"),
         ("zzz.qqq", "1", "vit_jax train --keys lists them all"),
-        ("optimizer.rates", "head", "pairs of a regular expression"),
-        ("optimizer.rates", '(("head/.*", -1),)', "a factor of at least 0"),
-        ("optimizer.rates", '(("head/(", 1),)', r"'head/\(' is no regular expression: missing \)"),
+        ("optimizer.lr_multipliers", "head", "pairs of a regular expression"),
+        ("optimizer.lr_multipliers", '(("head/.*", -1),)', "a factor of at least 0"),
+        (
+            "optimizer.lr_multipliers",
+            '(("head/(", 1),)',
+            r"'head/\(' is no regular expression: missing \)",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence_with_the_remedy(recipe, path, text, sentence):
@@ -200,10 +204,10 @@ def test_a_configuration_survives_json(recipe):
 def test_rates_may_be_a_single_pair_and_survive_json(recipe):
     import json
 
-    config = load_config(recipe, [("optimizer.rates", '("head/.*", 10)')])
-    assert config.optimizer.rates == (("head/.*", 10.0),)
+    config = load_config(recipe, [("optimizer.lr_multipliers", '("head/.*", 10)')])
+    assert config.optimizer.lr_multipliers == (("head/.*", 10.0),)
     restored = restore_config(json.loads(json.dumps(config.to_dict())))
-    assert restored.optimizer.rates == (("head/.*", 10.0),)
+    assert restored.optimizer.lr_multipliers == (("head/.*", 10.0),)
     assert differences(config.to_dict(), restored.to_dict()) == []
 
 
@@ -228,7 +232,7 @@ def test_values_of_a_program_are_taken_as_they_are_and_texts_as_on_the_command_l
         [
             ("optimizer.learning_rate", 1e-3),
             ("seed", np.int64(3)),
-            ("data.strict", np.bool_(True)),
+            ("data.color_management", np.bool_(True)),
             ("data.mean", [0.1, np.float32(0.5)]),
             ("duration", 300),
             ("model.image_size", (16, 32)),
@@ -236,7 +240,7 @@ def test_values_of_a_program_are_taken_as_they_are_and_texts_as_on_the_command_l
         ],
     )
     assert (config.optimizer.learning_rate, config.optimizer.weight_decay) == (1e-3, 0.25)
-    assert (config.seed, type(config.seed), config.data.strict) == (3, int, True)
+    assert (config.seed, type(config.seed), config.data.color_management) == (3, int, True)
     assert (config.data.mean, config.duration) == ((0.1, 0.5), "300")
     assert config.model.image_size == (16, 32)
 
@@ -257,7 +261,7 @@ def test_overrides_may_be_a_dictionary_with_sections(recipe):
         ([("data.mean", ())], r"data.mean = \(\) is not legal"),
         ([("data.dir", "a\0b")], "no NUL"),
         ([("data.dir", "a" * 10_000)], "at most 4,096 characters"),
-        ([("optimizer.rates", "(('a{99999999999}', 1),)")], "no regular expression"),
+        ([("optimizer.lr_multipliers", "(('a{99999999999}', 1),)")], "no regular expression"),
         ([("precision", ["float32"])], "precision = .'float32'. is not legal; write one of"),
         ([("data.workers", 10**9)], "at most 1,024"),
         ([("model.", 1)], "a model has no field ''"),

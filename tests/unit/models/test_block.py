@@ -169,15 +169,15 @@ def test_scanned_layers_drop_paths_at_the_rate_of_their_depth():
 
 
 def test_attention_by_blocks_gives_the_logits_of_the_plain_one():
-    model, params = tiny(attention="xla", depth=1)
+    model, params = tiny(attention_impl="xla", depth=1)
     images = random_images(2, 16, 16, 3)
     expected = results(model, params, images)
-    chunked = results(model.clone(attention="chunked"), params, images)
+    chunked = results(model.clone(attention_impl="chunked"), params, images)
     assert_same_results(chunked, expected, 2e-6)
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("attention", "flash"), ("remat", "all"), ("scan_layers", "yes")]
+    ("field", "value"), [("attention_impl", "flash"), ("remat", "all"), ("scan_layers", "yes")]
 )
 def test_an_unknown_memory_option_is_named(field, value):
     with pytest.raises(ValueError, match=f"unknown {field}='{value}'; it is one of"):

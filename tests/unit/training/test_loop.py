@@ -39,11 +39,11 @@ def watched(monkeypatch):
         progress(self, step, wait_for)
         watched.step = step
 
-    def checking(self, bad_steps):
+    def checking(self, nonfinite_steps):
         """Numbers of an earlier step have arrived: to fetch them is not to wait."""
-        earlier = bad_steps is not self.state.bad_steps
+        earlier = nonfinite_steps is not self.state.nonfinite_steps
         with watched.not_counting() if earlier else contextlib.nullcontext():
-            check(self, bad_steps)
+            check(self, nonfinite_steps)
 
     monkeypatch.setattr(Reporter, "progress", noting)
     monkeypatch.setattr(loop.Loop, "_check", checking)
@@ -69,7 +69,11 @@ def test_a_run_that_diverges_between_two_log_lines_ends_there(tiny_config, tmp_p
     """At the second check after the steps that were too many, long before the log line."""
     monkeypatch.setattr(loop, "_CHECK_EVERY", 10)
     every = {f"{kind}.every": "100 steps" for kind in ("log", "evaluate", "checkpoint")}
-    changes = {"duration": "100 steps", "bad_steps": "4", "optimizer.learning_rate": "1e38"}
+    changes = {
+        "duration": "100 steps",
+        "max_nonfinite_steps": "4",
+        "optimizer.learning_rate": "1e38",
+    }
     with pytest.raises(Diverged) as stopped:
         fit(tiny_config({**changes, **every, "optimizer.clip": "0"}), tmp_path / "run")
     assert "up to step 10" in str(stopped.value)

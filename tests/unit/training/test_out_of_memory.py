@@ -59,7 +59,7 @@ def test_the_sentence_tells_batch_per_device_size_model_and_the_remedies_in_orde
     assert in_order(
         text,
         "(1) a smaller batch, --config.batch_size=128",
-        "(2) the same batch in 2 parts, --config.accumulate=2",
+        "(2) the same batch in 2 parts, --config.accumulate_steps=2",
         "(3) activations computed twice instead of kept, --config.model.remat=full",
         "(4) half the bytes for activations, --config.precision=bfloat16",
         "(5) parameters and optimizer state in pieces, --config.mesh.fsdp=4",
@@ -69,23 +69,25 @@ def test_the_sentence_tells_batch_per_device_size_model_and_the_remedies_in_orde
 
 
 def test_what_is_done_already_is_not_proposed():
-    text = explain(remat="full", precision="bfloat16", mesh={"fsdp": 4}, accumulate=2)
+    text = explain(remat="full", precision="bfloat16", mesh={"fsdp": 4}, accumulate_steps=2)
     assert "32 of them on each" in text
-    assert "batch_size=128" in text and "accumulate=4" in text  # of 32 at a time, 16
+    assert "batch_size=128" in text and "accumulate_steps=4" in text  # of 32 at a time, 16
     for done in ("remat", "precision", "fsdp"):
         assert done not in text
 
 
 def test_looks_inside_the_model_are_the_first_to_go():
-    assert "(1) no looks inside the model, --config.log.inside=;" in explain(log={"inside": "5%"})
+    assert "(1) no looks inside the model, --config.log.diagnostics=;" in explain(
+        log={"inside": "5%"}
+    )
     assert "inside" not in explain(log={"inside": ""})
 
 
 def test_proposed_numbers_are_legal():
     text = explain(batch_size=60, devices=4)  # 15 on each: 7 of them, or three parts of 5
-    assert "--config.batch_size=28" in text and "--config.accumulate=3" in text
+    assert "--config.batch_size=28" in text and "--config.accumulate_steps=3" in text
     one_each = explain(batch_size=4, devices=4)
-    assert "batch_size" not in one_each and "accumulate" not in one_each
+    assert "batch_size" not in one_each and "accumulate_steps" not in one_each
 
 
 def test_one_device_is_told_that_more_would_help():
@@ -95,12 +97,12 @@ def test_one_device_is_told_that_more_would_help():
 def test_an_evaluation_has_a_batch_of_its_own():
     text = explain(EVALUATION, evaluate={"batch_size": 1024})
     assert "while evaluating" in text and "256 of them on each" in text
-    assert "--config.evaluate.batch_size=512" in text and "accumulate" not in text
+    assert "--config.evaluate.batch_size=512" in text and "accumulate_steps" not in text
 
 
 def test_a_start_is_not_about_the_batch():
     text = explain(START)
-    assert "--config.batch_size" not in text and "accumulate" not in text and "fsdp=4" in text
+    assert "--config.batch_size" not in text and "accumulate_steps" not in text and "fsdp=4" in text
 
 
 def test_host_memory_is_told_from_device_memory():

@@ -76,7 +76,7 @@ def test_other_classes_get_a_head_of_zeros_and_the_rest_keeps_its_bits(
     config, finished_run, pictures
 ):
     """The model is that of the weights, for grey pictures too."""
-    experiment = build(config({"dataset": f"folder:{pictures}", "ema": "0.9"}))
+    experiment = build(config({"dataset": f"folder:{pictures}", "ema_decay": "0.9"}))
     state = experiment.initial_state()
     trained = flat(finished_run.read_variables()[0]["params"])
     assert experiment.start.fresh == ("head/bias", "head/kernel")

@@ -10,8 +10,8 @@ CHANGES = {
     "seed": 7,
     "batch_size": 24,
     "duration": "5 steps",
-    "accumulate": 2,
-    "ema": 0.9,
+    "accumulate_steps": 2,
+    "ema_decay": 0.9,
     "augment.mixup": 0.3,
     "augment.cutmix": 0.6,
     "augment.mix_probability": 0.8,
@@ -39,9 +39,9 @@ def settings_of(monkeypatch, name, call):
 
 def test_the_step_has_the_settings_of_the_configuration(built, monkeypatch):
     given = settings_of(monkeypatch, "make_train_step", built.train_step)
-    assert (given["seed"], given["accumulate"], given["ema"]) == (7, 2, 0.9)
+    assert (given["seed"], given["accumulate_steps"], given["ema"]) == (7, 2, 0.9)
     given = settings_of(monkeypatch, "make_gradient", built.gradient)
-    assert (given["seed"], given["accumulate"]) == (7, 2)
+    assert (given["seed"], given["accumulate_steps"]) == (7, 2)
 
 
 def test_the_batches_have_the_settings_of_the_configuration(built, monkeypatch):

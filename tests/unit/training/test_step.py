@@ -145,7 +145,7 @@ def state_of(optimizer, w=0.0, average=False):
         ema_params=jax.tree.map(jnp.copy, params) if average else None,
         opt_state=optimizer.init(params),
         model_state={},
-        bad_steps=NonfiniteSteps.none(),
+        nonfinite_steps=NonfiniteSteps.none(),
         totals=zero_totals(()),
     )
 
@@ -199,14 +199,14 @@ def test_parts_of_a_batch_draw_random_numbers_of_their_own():
 def test_the_gradient_is_clipped_once_after_it_is_averaged():
     """Parts with gradients 10 and -9.8: their mean, 0.1, is below the limit of 1."""
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(1.0))
-    [state] = steps_of(optimizer, [[10.0, -9.8]], accumulate=2)
+    [state] = steps_of(optimizer, [[10.0, -9.8]], accumulate_steps=2)
     assert state.params["w"] == pytest.approx(-0.1, abs=1e-6)
     assert state.totals["grad_norm"] == pytest.approx(0.1, abs=1e-6)  # before clipping
 
 
 def test_the_average_follows_its_warm_up():
     """Decays (1 + t) / (10 + t) at updates 1, 2, 3: 2/11, 3/12, 4/13."""
-    states = steps_of(optax.sgd(1.0), [[-1.0]] * 3, ema=0.999)  # w is 1, 2, 3
+    states = steps_of(optax.sgd(1.0), [[-1.0]] * 3, ema_decay=0.999)  # w is 1, 2, 3
     average = 0.0
     for state, w, decay in zip(states, (1.0, 2.0, 3.0), (2 / 11, 3 / 12, 4 / 13), strict=True):
         assert state.params["w"] == w
@@ -216,7 +216,9 @@ def test_the_average_follows_its_warm_up():
 
 def test_an_average_of_decay_zero_is_the_parameters_and_of_decay_one_the_first_ones():
     batches = [[-1.0]] * 3
-    zero, one = (steps_of(optax.sgd(1.0), batches, w=5.0, ema=decay)[-1] for decay in (0.0, 1.0))
+    zero, one = (
+        steps_of(optax.sgd(1.0), batches, w=5.0, ema_decay=decay)[-1] for decay in (0.0, 1.0)
+    )
     assert (zero.params["w"], zero.ema_params["w"]) == (8.0, 8.0)
     assert (one.params["w"], one.ema_params["w"]) == (8.0, 5.0)
 
@@ -224,13 +226,24 @@ def test_an_average_of_decay_zero_is_the_parameters_and_of_decay_one_the_first_o
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 def test_a_step_without_a_finite_loss_changes_nothing(poison):
     optimizer = optax.adamw(0.1)
-    good, bad, again = steps_of(optimizer, [[1.0, 2.0], [1.0, poison], [1.0, 2.0]], w=1.0, ema=0.9)
+    good, bad, again = steps_of(
+        optimizer, [[1.0, 2.0], [1.0, poison], [1.0, 2.0]], w=1.0, ema_decay=0.9
+    )
     for name in ("params", "ema_params", "opt_state", "totals"):
         same = jax.tree.map(np.array_equal, getattr(good, name), getattr(bad, name))
         assert all(jax.tree.leaves(same)), name
-    assert (bad.step, bad.bad_steps.total, bad.bad_steps.in_row, bad.bad_steps.last) == (2, 1, 1, 2)
-    assert bad.bad_steps.CAUSES[bad.bad_steps.cause] == "the loss"
-    assert (again.bad_steps.total, again.bad_steps.in_row, again.bad_steps.longest) == (1, 0, 1)
+    assert (
+        bad.step,
+        bad.nonfinite_steps.total,
+        bad.nonfinite_steps.in_row,
+        bad.nonfinite_steps.last,
+    ) == (2, 1, 1, 2)
+    assert bad.nonfinite_steps.CAUSES[bad.nonfinite_steps.cause] == "the loss"
+    assert (
+        again.nonfinite_steps.total,
+        again.nonfinite_steps.in_row,
+        again.nonfinite_steps.longest,
+    ) == (1, 0, 1)
     assert again.updates == 2 and again.params["w"] != good.params["w"]
 
 
@@ -238,13 +251,13 @@ def test_the_gradient_of_what_is_frozen_counts_neither_in_the_norm_nor_as_bad():
     [state] = steps_of(
         optax.sgd(1.0), [[0.0]], objective=Root(), w=0.0, trainable={"w": np.array(False)}
     )
-    assert (state.bad_steps.total, state.totals["grad_norm"]) == (0, 0.0)
+    assert (state.nonfinite_steps.total, state.totals["grad_norm"]) == (0, 0.0)
 
 
 def test_a_finite_loss_with_a_gradient_that_is_not_is_a_bad_step_too():
     [state] = steps_of(optax.sgd(1.0), [[0.0]], objective=Root(), w=0.0)
     assert state.params["w"] == 0.0
-    assert state.bad_steps.CAUSES[state.bad_steps.cause] == "the gradient"
+    assert state.nonfinite_steps.CAUSES[state.nonfinite_steps.cause] == "the gradient"
 
 
 @pytest.mark.parametrize("branch", [True, False])

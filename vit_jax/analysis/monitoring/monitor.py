@@ -1,6 +1,6 @@
 """Looks inside a model while it trains: attention, rank of the features, gradients and updates.
 
-    fit(config, "runs/digits", watch=Monitor)  # config.log.inside = "5%" says how often
+    fit(config, "runs/digits", watch=Monitor)  # config.log.diagnostics = "5%" says how often
 
 Every look becomes a line of the log with numbers for each layer:
 

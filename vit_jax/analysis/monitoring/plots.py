@@ -1,6 +1,6 @@
-"""What was seen inside a model while it trained, in one picture: `figures/inside.png`.
+"""What was seen inside a model while it trained, in one picture: `figures/diagnostics.png`.
 
-draw_inside(run.read_metrics())
+draw_diagnostics(run.read_metrics())
 """
 
 import re
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from vit_jax.errors import UserError
-from vit_jax.runs import INSIDE
+from vit_jax.runs import DIAGNOSTICS
 
 _MOST_NAMES = 14  # in the legend; of more blocks it names some
 # What a panel shows: the name in the log's lines, the title, and whether the scale is logarithmic.
@@ -31,7 +31,7 @@ _OUTSIDE = ("tab:orange", "tab:brown", "tab:pink", "tab:gray", "black", "tab:cya
 Curve = tuple[Float[np.ndarray, " looks"], Float[np.ndarray, " looks"]]
 
 
-def draw_inside(lines: Sequence[Mapping[str, Any]]) -> Figure:
+def draw_diagnostics(lines: Sequence[Mapping[str, Any]]) -> Figure:
     """Curves over the steps, one for each block: attention, ranks, gradients and updates.
 
     Bands reach from the head with the least to the one with the most. Crosses are where a layer's
@@ -43,10 +43,10 @@ def draw_inside(lines: Sequence[Mapping[str, Any]]) -> Figure:
     Raises:
         UserError: nobody has looked inside that run.
     """
-    looks = [line for line in lines if line["kind"] == INSIDE]
+    looks = [line for line in lines if line["kind"] == DIAGNOSTICS]
     if not looks:
         raise UserError(
-            "the log has no looks inside the model; train with --config.log.inside=5% "
+            "the log has no looks inside the model; train with --config.log.diagnostics=5% "
             "(or another interval)"
         )
     styles = _styles(_layers(looks))

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from vit_jax.analysis.errors.calibration import draw_reliability, judged, reliability
 from vit_jax.analysis.figures import MOST_NAMED_CLASSES, short_name
-from vit_jax.analysis.monitoring.plots import draw_inside
+from vit_jax.analysis.monitoring.plots import draw_diagnostics
 from vit_jax.data import Source
 from vit_jax.errors import UserError
 from vit_jax.evaluation.metrics import (
@@ -24,7 +24,7 @@ from vit_jax.evaluation.metrics import (
     write_per_class,
     write_predictions,
 )
-from vit_jax.runs import EVALUATE, INSIDE, RESULT, TRAIN, RunDir
+from vit_jax.runs import DIAGNOSTICS, EVALUATE, RESULT, TRAIN, RunDir
 from vit_jax.text import counted
 
 _MOST_MISTAKES = 24
@@ -42,7 +42,8 @@ def draw_figures(
     """Writes the figures of a run, and the tables behind them, to its `figures/`.
 
     These are `curves.png` and `per_class.csv`, and where pictures have one label `confusion.png`,
-    `mistakes.png`, `calibration.png` and `predictions.csv`; `inside.png` of a run that was watched.
+    `mistakes.png`, `calibration.png` and `predictions.csv`; `diagnostics.png` where
+    `log.diagnostics` was set.
     Each is drawn, written and forgotten before the next.
 
     Args:
@@ -75,8 +76,8 @@ def _figures(
 ) -> Iterator[tuple[str, Callable[[], Figure]]]:
     """File names, and what draws them."""
     yield "curves", lambda: curves(lines)
-    if any(line["kind"] == INSIDE for line in lines):
-        yield "inside", lambda: draw_inside(lines)
+    if any(line["kind"] == DIAGNOSTICS for line in lines):
+        yield "diagnostics", lambda: draw_diagnostics(lines)
     if isinstance(predictions, Predictions):
         yield "confusion", lambda: confusion(predictions, source.class_names)
         yield "mistakes", lambda: mistakes(source, predictions)

@@ -347,7 +347,7 @@ def _findings(report: Report) -> Iterator[str]:
             yield (
                 f"{_pictures(len(split.bad))} of {name} cannot be read: training puts another in"
                 " the place of each and evaluation does not count it, unless"
-                " --config.data.strict=True makes it an error"
+                " --config.data.on_decode_error=raise makes it an error"
             )
         if split.invisible:
             yield (

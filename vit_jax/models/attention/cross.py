@@ -39,7 +39,7 @@ class CrossAttentionBlock(Checked):
     norm_eps: float = 1e-6
     init_scheme: str = "vit"
     dtype: str = "float32"
-    attention: str = "auto"
+    attention_impl: str = "auto"
 
     @nn.compact
     def __call__(
@@ -74,7 +74,7 @@ class CrossAttentionBlock(Checked):
             self.norm_eps,
             self.init_scheme,
             self.dtype,
-            self.attention,
+            self.attention_impl,
             name="attn",
         )(
             norm("norm1")(x),

@@ -73,7 +73,7 @@ class PVT(nn.Module):
     init_scheme: str = "trunc02"
     pos_resize: str = "torch-bilinear"  # how tables go to another picture size, as the authors do
     dtype: str = "float32"  # of the computation; parameters and logits are always float32
-    attention: str = "auto"  # or "xla", "chunked" (little memory), "cudnn", "pallas"
+    attention_impl: str = "auto"  # or "xla", "chunked" (little memory), "cudnn", "pallas"
     remat: str = "none"  # the backward pass computes again "full" blocks, or all but "dots"
 
     def __post_init__(self):
@@ -264,7 +264,7 @@ class PVTBlock(Checked):
     embed_norm_eps: float = 1e-5
     init_scheme: str = "trunc02"
     dtype: str = "float32"
-    attention: str = "auto"
+    attention_impl: str = "auto"
 
     @nn.compact
     def __call__(
@@ -282,7 +282,7 @@ class PVTBlock(Checked):
             norm_eps=self.embed_norm_eps,
             init_scheme=self.init_scheme,
             dtype=self.dtype,
-            implementation=self.attention,
+            implementation=self.attention_impl,
             reduction=self.reduction,
             grid=self.grid,
             name="attn",

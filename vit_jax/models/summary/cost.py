@@ -140,9 +140,9 @@ def shape_walk(
 def _model_and_picture(model, image_size) -> tuple[nn.Module, jax.ShapeDtypeStruct]:
     if image_size is not None:
         model = model.clone(image_size=image_size)
-    if str(getattr(model, "attention", None)) in ("auto", *IMPLEMENTATIONS):
+    if str(getattr(model, "attention_impl", None)) in ("auto", *IMPLEMENTATIONS):
         # Blocks of queries would be counted with their padding.
-        model = model.clone(attention="xla")
+        model = model.clone(attention_impl="xla")
     shape = (1, *pair(model.image_size), model.in_channels)
     return model, jax.ShapeDtypeStruct(shape, jnp.float32)
 

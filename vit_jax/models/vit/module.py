@@ -94,7 +94,9 @@ class ViT(nn.Module):
     performer_seed: int = 0  # what they are made from, the same at every call
     linformer_rank: int = 64  # mixtures that stand for all keys and values in "linformer"
     local_window: int = 7  # odd; patches along each side of what a patch sees in "local"
-    attention: str = "auto"  # or "xla", "chunked" (little memory), "cudnn", "pallas"; of the blocks
+    attention_impl: str = (
+        "auto"  # or "xla", "chunked" (little memory), "cudnn", "pallas"; of the blocks
+    )
     remat: str = "none"  # the backward pass computes again "full" blocks, or all but "dots"
     scan_layers: bool = False  # one traced block that runs `depth` times; parameters are stacked
 
@@ -148,7 +150,7 @@ class ViT(nn.Module):
             "attention_dropout": self.attention_dropout,
             "projection_dropout": self.projection_dropout,
             "mlp_dropout": self.mlp_dropout,
-            "attention": self.attention,
+            "attention_impl": self.attention_impl,
             "mlp_kind": self.mlp,
             "lora_rank": self.lora_rank,
             "attention_type": AttentionType(

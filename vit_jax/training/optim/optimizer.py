@@ -57,7 +57,7 @@ def make_optimizer(
 
     Raises:
         UserError: a key is set that this optimizer does not read, a pattern of
-            `optimizer.rates` does not fit the parameters, or Muon finds no matrix in them.
+            `optimizer.lr_multipliers` does not fit the parameters, or Muon finds no matrix in them.
     """
     settings = config.optimizer
     _check_read(settings)

@@ -9,7 +9,8 @@ too. The factor is the product of two:
   The blocks of a pyramid, `stages_{i}/blocks_{j}`, are counted through all stages. What else a
   stage has belongs to its first block where it comes before it (`downsample` and the like), and to
   its last block where it comes after (`norm`); in the first stage the former is layer 0.
-- by path (`optimizer.rates`): that of the first pattern that matches the whole path; 0 freezes.
+- by path (`optimizer.lr_multipliers`): that of the first pattern that matches the whole path; 0
+  freezes.
 
 A path is written `blocks_0/attn/qkv/kernel`. Blocks that are stacked along a leading axis, as
 `blocks/attn/qkv/kernel`, are treated as if they stood apart: they have the same paths and layers,
@@ -47,7 +48,7 @@ _AFTER_BLOCKS = re.compile(r"last|norm|fc_norm|map_head|pre_logits|head|heads|he
 class ParameterGroup:
     """Parameters that are treated alike: a row of the table that a run begins with.
 
-    pattern: of `optimizer.rates`; None for what no pattern matches.
+    pattern: of `optimizer.lr_multipliers`; None for what no pattern matches.
     layer: for `optimizer.layer_decay`; None where that is off.
     factor: of the learning rate; 0 for frozen parameters.
     decayed: whether weight decay shrinks them.
@@ -88,7 +89,8 @@ def lr_multipliers(config: ConfigDict, params: Params) -> Params:
     factors = jax.tree_util.tree_map_with_path(factor, params)
     if not any(np.any(one) for one in jax.tree.leaves(factors)):
         raise UserError(
-            f"optimizer.rates = {config.optimizer.rates} freezes every parameter, so nothing would "
+            f"optimizer.lr_multipliers = {config.optimizer.lr_multipliers} freezes every "
+            "parameter, so nothing would "
             "be learned; leave some of them out"
         )
     return factors
@@ -139,7 +141,7 @@ def parameter_groups(config: ConfigDict, params: Params) -> list[ParameterGroup]
             size = int(np.prod(leaf.shape)) // len(names)
             sizes.setdefault((pattern, layer, factor, decayed), []).append(size)
     groups = [ParameterGroup(*key, len(of), sum(of)) for key, of in sizes.items()]
-    patterns = [pattern for pattern, _ in config.optimizer.rates] + [None]
+    patterns = [pattern for pattern, _ in config.optimizer.lr_multipliers] + [None]
     return sorted(
         groups, key=lambda g: (patterns.index(g.pattern), g.layer or 0, not g.decayed, g.factor)
     )
@@ -178,8 +180,8 @@ def _grouping(
     settings = config.optimizer
     _check_stacks(params)
     names = list(_all_names(params))
-    patterns = _first_matches(settings.rates, names)
-    factors = dict(settings.rates)
+    patterns = _first_matches(settings.lr_multipliers, names)
+    factors = dict(settings.lr_multipliers)
     depths = _depths(names)
     depth = sum(depths)
 
@@ -203,13 +205,14 @@ def _first_matches(rates: tuple[tuple[str, float], ...], names: list[str]) -> di
             firsts = dict.fromkeys(name.split("/")[0] for name in names)
             near = nearest(pattern, names) or f"; paths begin with {', '.join(firsts)}"
             raise UserError(
-                f"optimizer.rates: the pattern {pattern!r} matches no parameter; it is a regular "
+                f"optimizer.lr_multipliers: the pattern {pattern!r} matches no parameter; it is a "
+                "regular "
                 f"expression for the whole of a path such as {names[0]!r}{near}"
             )
         free = [name for name in matched if found[name] is None]
         if not free:
             raise UserError(
-                f"optimizer.rates: all that the pattern {pattern!r} matches, such as "
+                f"optimizer.lr_multipliers: all that the pattern {pattern!r} matches, such as "
                 f"{matched[0]!r}, is taken by {found[matched[0]]!r} before it (the first match "
                 "counts); put the narrower pattern first or leave one out"
             )
@@ -245,7 +248,7 @@ def _layer(name: str, depths: list[int]) -> int:
     raise UserError(
         "optimizer.layer_decay is for models whose blocks follow each other, and in this one the "
         f"layer of {name!r} is not known; write --config.optimizer.layer_decay=1 and give factors "
-        "by path with --config.optimizer.rates"
+        "by path with --config.optimizer.lr_multipliers"
     )
 
 

@@ -213,9 +213,9 @@ def test_the_update_is_the_one_that_the_step_then_makes(vit):
 
 
 STACKED = {
-    **{"model.scan_layers": "true", "model.depth": "2", "accumulate": "2"},
+    **{"model.scan_layers": "true", "model.depth": "2", "accumulate_steps": "2"},
     **{"augment.cutmix": "1", "model.mlp_dropout": "0.1"},
-    "optimizer.rates": "(('patch_embed/.*', 0),)",
+    "optimizer.lr_multipliers": "(('patch_embed/.*', 0),)",
 }
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from vit_jax.analysis.monitoring.plots import draw_inside
+from vit_jax.analysis.monitoring.plots import draw_diagnostics
 from vit_jax.analysis.report.figures import _figures
 from vit_jax.errors import UserError
 
@@ -25,12 +25,12 @@ def panels(figure):
 
 
 def test_what_a_network_has_no_numbers_of_has_no_panel():
-    assert len(panels(draw_inside(looks()))) == 3
-    assert len(panels(draw_inside(looks(attention=False)))) == 2
+    assert len(panels(draw_diagnostics(looks()))) == 3
+    assert len(panels(draw_diagnostics(looks(attention=False)))) == 2
 
 
 def test_entropies_are_drawn_as_shares_of_those_of_uniform_attention():
-    axis = panels(draw_inside(looks()))["attention entropy (uniform: 1)"]
+    axis = panels(draw_diagnostics(looks()))["attention entropy (uniform: 1)"]
     curve = axis.get_lines()[0]
     np.testing.assert_array_equal(curve.get_xdata(), [0, 10, 20])
     np.testing.assert_array_equal(curve.get_ydata(), [0.5, 0.5, 0.5])
@@ -39,7 +39,7 @@ def test_entropies_are_drawn_as_shares_of_those_of_uniform_attention():
 
 
 def test_a_logarithmic_panel_leaves_zeros_out():
-    axis = panels(draw_inside(looks()))["update norm"]
+    axis = panels(draw_diagnostics(looks()))["update norm"]
     np.testing.assert_array_equal(axis.get_lines()[0].get_xdata(), [10, 20])
 
 
@@ -48,12 +48,12 @@ def test_a_collapse_is_marked_where_it_was_seen():
         axis = panels(figure)["attention entropy (uniform: 1)"]
         return sum(len(x.get_xdata()) for x in axis.get_lines() if x.get_marker() == "x")
 
-    assert crosses(draw_inside(looks())) == 0
-    assert crosses(draw_inside(looks(warned=["blocks_1"]))) == 3
+    assert crosses(draw_diagnostics(looks())) == 0
+    assert crosses(draw_diagnostics(looks(warned=["blocks_1"]))) == 3
 
 
 def test_of_many_blocks_the_legend_names_the_first_the_last_and_some_in_their_order():
-    [legend] = draw_inside(looks(depth=40)).legends
+    [legend] = draw_diagnostics(looks(depth=40)).legends
     names = [text.get_text() for text in legend.get_texts()]
     numbers = [int(name.removeprefix("blocks_")) for name in names if name != "head"]
     assert (numbers[0], numbers[-1]) == (0, 39) and numbers == sorted(numbers)
@@ -64,5 +64,5 @@ def test_a_run_that_nobody_looked_into_has_no_figure():
     training = looks()[:1]
     names = [[name for name, _ in _figures(lines, None, None)] for lines in (training, looks())]
     assert names == [["curves"], ["curves", "inside"]]
-    with pytest.raises(UserError, match="log.inside=5%"):
-        draw_inside(training)
+    with pytest.raises(UserError, match="log.diagnostics=5%"):
+        draw_diagnostics(training)

@@ -1,4 +1,4 @@
-"""The `learned` command and its parts: what is drawn of which model, and what is told instead."""
+"""The `inspect` command and its parts: what is drawn of which model, and what is told instead."""
 
 import dataclasses
 import functools
@@ -155,7 +155,7 @@ def resnet_folder(tmp_path):
 def test_the_command_draws_every_part_of_a_run(finished_run, tmp_path, capsys):
     folder = tmp_path / "pictures"
     arguments = [str(finished_run.path), "--pictures=40", f"--output={folder}"]
-    assert main(["learned", *arguments]) == 0
+    assert main(["inspect", *arguments]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == list(PARTS)
     assert sorted(path.name for path in folder.iterdir()) == sorted(f"{n}.png" for n in PARTS)
@@ -164,18 +164,18 @@ def test_the_command_draws_every_part_of_a_run(finished_run, tmp_path, capsys):
 
 
 def test_weights_without_data_have_positions_and_filters_only(resnet_folder, capsys):
-    assert main(["learned", str(resnet_folder)]) == 0
+    assert main(["inspect", str(resnet_folder)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "positions: not drawn, ResNet has no position tables"
     assert lines[1].startswith("filters: 4 filters; 4 principal components explain 100.0 %")
     assert all("not drawn" in line and "--dataset=DATASET" in line for line in lines[2:])
-    folder = resnet_folder / "figures" / "learned"
+    folder = resnet_folder / "figures" / "inspect"
     assert [path.name for path in folder.iterdir()] == ["filters.png"]
 
 
 def test_two_models_stand_beside_each_other(resnet_folder, finished_run, tmp_path, capsys):
     arguments = [str(finished_run.path), "--only=receptive_fields", f"--with={resnet_folder}"]
-    assert main(["learned", *arguments, f"--output={tmp_path}", "--pictures=4"]) == 0
+    assert main(["inspect", *arguments, f"--output={tmp_path}", "--pictures=4"]) == 0
     assert "tiny has half" in (out := capsys.readouterr().out)
     assert "; resnet has half of its gradient within" in out
 
@@ -193,6 +193,6 @@ def test_two_models_stand_beside_each_other(resnet_folder, finished_run, tmp_pat
     ],
 )
 def test_what_cannot_be_drawn_is_one_sentence(arguments, sentence, resnet_folder, capsys):
-    assert main(["learned", str(resnet_folder), *arguments]) == 2
+    assert main(["inspect", str(resnet_folder), *arguments]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert re.search(sentence, line), line

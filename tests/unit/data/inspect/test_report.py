@@ -164,7 +164,7 @@ def test_unreadable_pictures_are_named_with_their_cause(pets):
         text: "its content is not a picture in a format that Pillow knows",
     }
     [finding] = report.findings
-    assert "2 pictures of train cannot be read" in finding and "data.strict" in finding
+    assert "2 pictures of train cannot be read" in finding and "data.on_decode_error" in finding
 
 
 def test_data_without_a_single_readable_picture_are_reported_too(pets):

@@ -338,7 +338,7 @@ def test_any_kind_goes_with_everything_and_any_size(kind):
 def test_saving_memory_changes_no_number(kind):
     model, params, images = tiny(positions=kind, distilled=True, registers=2)
     logits = logits_of(model, params, images)
-    scan_blocks = model.clone(scan_layers=True, remat="full", attention="chunked")
+    scan_blocks = model.clone(scan_layers=True, remat="full", attention_impl="chunked")
     np.testing.assert_allclose(
         logits_of(scan_blocks, stack_blocks(params), images), logits, atol=1e-5
     )
@@ -415,4 +415,4 @@ def test_what_does_not_fit_is_one_sentence(fields, sentence):
 def test_relative_positions_have_no_fused_kernel():
     model, params, images = tiny(positions="relative")
     with pytest.raises(ValueError, match="not possible here"):
-        model.clone(attention="cudnn").apply({"params": params}, images)
+        model.clone(attention_impl="cudnn").apply({"params": params}, images)

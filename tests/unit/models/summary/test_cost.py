@@ -378,7 +378,7 @@ def test_a_scan_counts_as_often_as_it_runs():
 
 def test_memory_options_do_not_change_what_is_counted():
     plain = create_model("CIFAR-ViT-S/4", depth=5)
-    options = plain.clone(scan_layers=True, remat="full", attention="chunked")
+    options = plain.clone(scan_layers=True, remat="full", attention_impl="chunked")
     assert cost(options) == cost(plain) == trace_cost(options)
 
 

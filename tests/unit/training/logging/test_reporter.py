@@ -233,7 +233,7 @@ def test_equal_runs_differ_in_the_named_fields_only(tiny_config, tmp_path, monke
     monkeypatch.setattr(SpikeDetector, "look", lambda self, line: look(line["step"]))
     lines = []
     for name in ("one", "other"):
-        config = tiny_config({"log.inside": "3"})
+        config = tiny_config({"log.diagnostics": "3"})
         run = fit(config, tmp_path / name, watch=lambda _: lambda *_: Observation({}, {})).run
         lines.append([{k: v for k, v in x.items() if k not in TIMINGS} for x in run.read_metrics()])
     assert lines[0] == lines[1]

@@ -392,7 +392,7 @@ def test_settings_without_effect_are_noted(settings, note):
     config.optimizer.update({"weight_decay": 0.0} | settings)
     notes = optimizer_notes(config, small_params())
     assert len(notes) == 1 and note in notes[0]
-    config.optimizer.rates = ()
+    config.optimizer.lr_multipliers = ()
     assert optimizer_notes(config, small_params()) == []
 
 
