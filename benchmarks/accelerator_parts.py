@@ -201,7 +201,7 @@ def input_pipeline(tiny: bool) -> Iterator[Row]:
         paths = write_photographs(Path(folder) / "train", 16 if tiny else PHOTOGRAPHS)
         case = photograph_case(Path(folder), paths, tiny)
         if not tiny:
-            case = case._replace(pictures=max(2048, 512 * cores))
+            case = case._replace(images=max(2048, 512 * cores))
         found = pipeline_rate(case, cores, time.perf_counter)
         plain = cores * loop_rate(case)
     yield Row(

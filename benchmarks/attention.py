@@ -3,7 +3,7 @@
     python -m benchmarks.attention                       on the default device of JAX
     python -m benchmarks.attention --tokens 197 1025     only so many
 
-Heads of 64 channels, as in ViT-S to ViT-L. The number of pictures falls as tokens rise, so that all
+Heads of 64 channels, as in ViT-S to ViT-L. The number of images falls as tokens rise, so that all
 rows have about as many tokens in all. An implementation that this device cannot run is named with
 the reason. All are compared with the first before they are timed, in turn and in turned order.
 """

@@ -4,7 +4,7 @@
     python -m benchmarks.attention_kinds --tokens 197 577 --rounds 3
     python -m benchmarks.attention_kinds --errors                 how far Performer is from softmax
 
-Forward with gradients for q, k, v and what the kind learns, in float32, of one picture and 3 heads
+Forward with gradients for q, k, v and what the kind learns, in float32, of one image and 3 heads
 of 64 channels. Tokens are a class token and a grid: 14 x 14, 24 x 24, 32 x 32, 32 x 64, 64 x 64.
 Memory is that of the compiled program's temporaries, time the median of a call's wall time; kinds
 take turns. Both are given as they are for softmax by plain matrix products, and as ratios to it in
@@ -92,7 +92,7 @@ def measure(tokens: list[int], kinds: list[str], rounds: int) -> None:
             megabytes[name].append(memory / 1e6)
             milliseconds[name].append(seconds * 1e3)
     print(
-        f"{HEADS} heads of {HEAD_DIM}, one picture, float32, "
+        f"{HEADS} heads of {HEAD_DIM}, one image, float32, "
         + ", ".join(f"{key} {value}" for key, value in KIND.items())
         + f"; {jax.devices()[0].device_kind}, jax {jax.__version__}"
     )

@@ -3,7 +3,7 @@
     python -m benchmarks.attention_memory                      under a minute: nothing is run
     python -m benchmarks.attention_memory --tokens 1025 4097 --time
 
-Forward, and forward with gradients for q, k and v, in float32, of one picture and 12 heads of 64 as
+Forward, and forward with gradients for q, k and v, in float32, of one image and 12 heads of 64 as
 in ViT-B. Tokens are those of 16-pixel patches and a class token at 224, 384, 512, 720 and 1024
 pixels. `--time` also runs what it compiled and gives processor time as a ratio to `xla`.
 """
@@ -26,7 +26,7 @@ HEADS, HEAD_DIM = 12, 64
 def compile_attention(
     implementation: str, tokens: int, gradients: bool, heads: int = HEADS
 ) -> jax.stages.Compiled:
-    """Self-attention of one picture, compiled; with `gradients`, those for q, k and v."""
+    """Self-attention of one image, compiled; with `gradients`, those for q, k and v."""
 
     def forward(q, k, v):
         return attention(q, k, v, implementation=implementation)

@@ -1,10 +1,10 @@
 """What asking for attention weights costs against a call that does not ask.
 
     python -m benchmarks.attention_weights                       under two minutes on two cores
-    python -m benchmarks.attention_weights --pictures 64 256 --rounds 3
+    python -m benchmarks.attention_weights --images 64 256 --rounds 3
 
 A small ViT (width 192, 4 blocks of 3 heads, patches of 16 pixels, a class token) gives logits of a
-batch of 4 pictures in float32; 224 pixels make 197 tokens. Time is the median wall time of a call,
+batch of 4 images in float32; 224 pixels make 197 tokens. Time is the median wall time of a call,
 both calls in turn and in turned order; memory is what the compiled program takes for results and
 for temporaries. Both are given as they are for the plain call, and as ratios to it in the same run
 for the call that asks. The table is Markdown.
@@ -24,7 +24,7 @@ from flax import linen as nn
 
 from vit_jax.models import create_model
 
-PICTURES = (64, 224, 384)  # sides in pixels: 17, 197 and 577 tokens
+IMAGES = (64, 224, 384)  # sides in pixels: 17, 197 and 577 tokens
 BATCH = 4
 SMALL = {"num_classes": 1000, "patch_size": 16, "width": 192, "depth": 4, "heads": 3}
 
@@ -73,7 +73,7 @@ def take_turns(programs: list[jax.stages.Compiled], arguments: tuple, rounds: in
 
 
 def measure(sides: list[int], rounds: int) -> None:
-    """Prints a row for every size of pictures."""
+    """Prints a row for every size of images."""
     print(
         f"batch of {BATCH}, {SMALL['depth']} blocks of {SMALL['heads']} heads, "
         f"width {SMALL['width']}, float32; {jax.devices()[0].device_kind}, jax {jax.__version__}\n"
@@ -105,15 +105,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--pictures",
+        "--images",
         type=int,
         nargs="+",
-        default=PICTURES,
+        default=IMAGES,
         help="sides in pixels, multiples of 16 (default: %(default)s)",
     )
     parser.add_argument("--rounds", type=int, default=10, help="of timing (default: 10)")
     options = parser.parse_args()
-    measure(options.pictures, options.rounds)
+    measure(options.images, options.rounds)
 
 
 if __name__ == "__main__":

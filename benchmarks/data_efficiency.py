@@ -1,10 +1,10 @@
-"""How much a ViT and a convolutional network of equal work learn from how many pictures.
+"""How much a ViT and a convolutional network of equal work learn from how many images.
 
     python -m benchmarks.data_efficiency             eighteen runs; some 15 minutes on two cores
     python -m benchmarks.data_efficiency --steps 20 --seeds 0        to see that it works
 
 Trains `configs/data_efficiency.py` on 5, 20 and 100 % of the training digits. A seed decides the
-initial parameters, the order of the pictures and, of the smaller shares, which pictures they are.
+initial parameters, the order of the images and, of the smaller shares, which images they are.
 Writes `data_efficiency.png` and prints the table of `docs/results/data_efficiency.md`; runs that
 are finished are taken as they are.
 """
@@ -20,14 +20,14 @@ from vit_jax.models.summary.cost import Cost, cost
 from vit_jax.runs import RunDir
 
 TITLES = {"vit": "ViT", "cnn": "ResNet"}
-SHARES = (5, 20, 100)  # percent of 1,437 pictures
-STARTS = (0, 40, 80)  # percent; where the pictures of the seeds 0, 1, 2 begin
+SHARES = (5, 20, 100)  # percent of 1,437 images
+STARTS = (0, 40, 80)  # percent; where the images of the seeds 0, 1, 2 begin
 
 Accuracies = dict[tuple[str, int], list[float]]  # of a model and a share: percent, for every seed
 
 
-def pictures(share: int, seed: int) -> str:
-    """The training pictures of a share and a seed, as a slice."""
+def images(share: int, seed: int) -> str:
+    """The training images of a share and a seed, as a slice."""
     start = STARTS[seed] if share < 100 else 0
     return f"train[{start}%:{start + share}%]"
 
@@ -39,7 +39,7 @@ def train(kind: str, share: int, seed: int, workdir: Path, steps: int) -> float:
         workdir,
         f"--config.seed={seed}",
         f"--config.duration={steps} steps",
-        f"--config.data.train={pictures(share, seed)}",
+        f"--config.data.train={images(share, seed)}",
     )
     return 100 * accuracy(workdir)
 
@@ -54,7 +54,7 @@ def draw(accuracies: Accuracies) -> Figure:
     axes.set_xscale("log")
     axes.set_xticks(SHARES, [f"{share} %" for share in SHARES])
     axes.minorticks_off()
-    axes.set(xlabel="of 1,437 training pictures", ylabel="test accuracy, %")
+    axes.set(xlabel="of 1,437 training images", ylabel="test accuracy, %")
     axes.grid(alpha=0.3)
     axes.legend()
     return figure
@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--seeds", type=int, nargs="+", choices=(0, 1, 2), default=(0, 1, 2))
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "efficiency")
-    parser.add_argument("--picture", type=Path, default=Path("data_efficiency.png"))
+    parser.add_argument("--image", type=Path, default=Path("data_efficiency.png"))
     options = parser.parse_args()
 
     accuracies: Accuracies = {}
@@ -98,7 +98,7 @@ def main() -> None:
                 accuracies.setdefault((kind, share), []).append(reached)
                 print(f"{kind}, {share} %, seed {seed}: {reached:.2f} %", flush=True)
         costs[kind] = cost(RunDir(workdir).read_model().create_model())
-    draw(accuracies).savefig(options.picture, dpi=120)
+    draw(accuracies).savefig(options.image, dpi=120)
     print("\n" + table(accuracies, costs))
 
 

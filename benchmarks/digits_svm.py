@@ -16,7 +16,7 @@ GRID = {"C": [1, 3, 10], "gamma": ["scale", 0.5, 1.0, 2.0]}
 
 
 def pixels_and_labels(source: Source) -> tuple[np.ndarray, np.ndarray]:
-    """All pictures as rows of 64 pixels from 0 to 1, and their labels."""
+    """All images as rows of 64 pixels from 0 to 1, and their labels."""
     examples = [source[index] for index in range(len(source))]
     pixels = np.stack([example["image"].reshape(-1) / 255 for example in examples])
     return pixels, np.array([example["label"] for example in examples])

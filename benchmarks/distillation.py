@@ -5,11 +5,11 @@
 What is notable here:
 - The teacher is the run of configs/digits.py: all 1,437 training digits, 45 epochs. Students are
   those of configs/family/deit.py, two heads each, also the ones that learn alone, through their
-  mean. All take the same number of steps, draw the same pictures in the same order for one seed,
+  mean. All take the same number of steps, draw the same images in the same order for one seed,
   and differ in `distillation` alone.
 - There are two tasks: all training digits for a third of the teacher's time, and the first tenth
   of them. There what the teacher knows of the other digits reaches a student only through what it
-  says of augmented copies of this tenth; no picture or label of the rest is shown to it.
+  says of augmented copies of this tenth; no image or label of the rest is shown to it.
 - Nothing was tuned on the test digits: weight, temperature and length stand as written here.
 - Runs that are finished are not trained again, so a measurement that was cut off goes on.
 """
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "distillation.md"
 FIRST, LAST = "<!-- rows: python -m benchmarks.distillation -->\n", "<!-- end of rows -->\n"
 
-STEPS = 330  # of 64 pictures: 21,120, fifteen passes over all training digits
+STEPS = 330  # of 64 images: 21,120, fifteen passes over all training digits
 TASKS = {  # by the name of their folder: what they are called, and which digits to learn from
     "all": ("all 1,437 training digits", "train"),
     "tenth": ("the first 144", "train[:10%]"),

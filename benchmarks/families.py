@@ -5,7 +5,7 @@
     python -m benchmarks.families --table            of the runs that are there; nothing is trained
 
 Each is trained by its own recipe, `configs/family/NAME.py`, through the front door, on an otherwise
-idle machine, since pictures a second are part of the table. The table of `docs/results/families.md`
+idle machine, since images a second are part of the table. The table of `docs/results/families.md`
 is what this prints.
 """
 

@@ -1,10 +1,10 @@
-"""Inference of ViTs on pictures of 224 pixels: this library against timm and plain linen.
+"""Inference of ViTs on images of 224 pixels: this library against timm and plain linen.
 
     python -m benchmarks.inference                     a quarter of an hour on two idle cores
     python -m benchmarks.inference --peers plain       without torch and timm
     python -m benchmarks.inference --quick             to see that it runs
 
-All have the same weights and the same pictures, and their logits are compared before anything is
+All have the same weights and the same images, and their logits are compared before anything is
 timed. See `alternation.py` for how that is done.
 """
 

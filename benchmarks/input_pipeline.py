@@ -1,4 +1,4 @@
-"""How many pictures a core makes ready for training, next to a plain loop over Pillow.
+"""How many images a core makes ready for training, next to a plain loop over Pillow.
 
     python -m benchmarks.input_pipeline            some ten minutes on two cores
     python -m benchmarks.input_pipeline --quick    to see that it runs
@@ -8,11 +8,11 @@ scikit-learn's two photographs; the same photographs in ArrayRecord files; and a
 2,000 x 1,500 pixels, as phones take them or smaller. Photographs become random crops of 224 pixels,
 flipped or not.
 
-A rate is pictures by second of processor time, of all processes and threads together: it does not
+A rate is images by second of processor time, of all processes and threads together: it does not
 hang on what else the machine does, and times the cores it is what a machine can reach. Starting a
 process is not counted, for it is paid once: each rate is that of a long run less a short one. Every
 rate stands next to that of the plain loop (open, convert, crop, resize, flip, stack) over the same
-pictures, measured just before; a ratio is the median of the rounds.
+images, measured just before; a ratio is the median of the rounds.
 """
 
 import argparse
@@ -48,7 +48,7 @@ class Case(NamedTuple):
     augment: Augment
     files: Sequence[str | bytes]
     change: Callable[[Image.Image, np.random.Generator], Image.Image]
-    pictures: int  # of a long run: some seconds
+    images: int  # of a long run: some seconds
 
 
 class Photographs(tfds.core.GeneratorBasedBuilder):
@@ -91,7 +91,7 @@ def write_photographs(folder: Path, count: int, enlarged: int = 1) -> list[str]:
 
 
 def random_crop(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """A random part of 8 to 100 % of the picture, 224 x 224 pixels, flipped half of the time."""
+    """A random part of 8 to 100 % of the image, 224 x 224 pixels, flipped half of the time."""
     area = image.width * image.height * rng.uniform(0.08, 1)
     ratio = np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3)))
     width = min(image.width, round(np.sqrt(area * ratio)))
@@ -103,7 +103,7 @@ def random_crop(image: Image.Image, rng: np.random.Generator) -> Image.Image:
 
 
 def flip(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """The picture or its mirror image."""
+    """The image or its mirror image."""
     return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else image
 
 
@@ -167,10 +167,10 @@ def processor_time() -> float:
 
 
 def loop_rate(case: Case) -> float:
-    """Pictures by second of the plain loop."""
+    """Images by second of the plain loop."""
     rng = np.random.default_rng(0)
-    # The loop has no worker to start, so fewer pictures do.
-    batches = max(1, min(case.pictures, 4096) // BATCH)
+    # The loop has no worker to start, so fewer images do.
+    batches = max(1, min(case.images, 4096) // BATCH)
     mode = "L" if case.preprocess.channels == 1 else "RGB"
     start = processor_time()
     for _ in range(batches):
@@ -204,7 +204,7 @@ def pipeline_rate(case: Case, workers: int, clock: Callable[[], float] = process
         return clock() - start
 
     short = max(1, workers)  # each worker has started, and made one batch
-    long = case.pictures // BATCH + short
+    long = case.images // BATCH + short
     before = seconds(short)
     # In a quick run the noise may be more than the difference.
     return (long - short) * BATCH / max(1e-3, seconds(long) - before)
@@ -212,7 +212,7 @@ def pipeline_rate(case: Case, workers: int, clock: Callable[[], float] = process
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="few pictures: the rates mean nothing")
+    parser.add_argument("--quick", action="store_true", help="few images: the rates mean nothing")
     parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured")
     parser.add_argument("--workers", type=int, nargs="*", help="how many worker processes to try")
     parser.add_argument("--only", default="", help="sources with this in their name, such as JPEG")
@@ -223,7 +223,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         cases = make_cases(Path(folder), options.quick)
         print(f"{os.cpu_count()} cores; decoding by {'OpenCV' if opencv() else 'Pillow'}")
-        print(f"{'pictures/s/core':22}{'workers':>8}{'plain loop':>12}{'pipeline':>12}{'ratio':>8}")
+        print(f"{'images/s/core':22}{'workers':>8}{'plain loop':>12}{'pipeline':>12}{'ratio':>8}")
         for case in (case for case in cases if options.only in case.name):
             for count in workers:
                 rates = [(loop_rate(case), pipeline_rate(case, count)) for _ in range(rounds)]

@@ -77,7 +77,7 @@ class Case(NamedTuple):
         return self.pixels().astype(np.float32) / 127.5 - 1
 
     def labels(self) -> np.ndarray:
-        """The class of each picture; always the same."""
+        """The class of each image; always the same."""
         return np.random.default_rng(1).integers(self.num_classes, size=self.batch)
 
     def params(self) -> Params:

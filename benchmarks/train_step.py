@@ -8,7 +8,7 @@
 A step is forward and backward pass, clipping of the gradient to norm 1 and AdamW with weight decay
 on kernels. All begin from the same weights and see the same batch; the loss and the gradient's norm
 over the first steps are compared before anything is timed, so that the optimizers are, too. This
-library runs the step that `train.py` runs, made from a configuration: it also takes pictures as
+library runs the step that `train.py` runs, made from a configuration: it also takes images as
 bytes, normalises them and counts its metrics. See `alternation.py` for how times are taken.
 """
 

@@ -27,13 +27,13 @@ class UserError(ValueError):
 
 
 class DecodeError(UserError):
-    """A picture that cannot be read: training puts another in its place, evaluation masks it.
+    """An image that cannot be read: training puts another in its place, evaluation masks it.
 
-    name: which picture, a path where there is one. cause: what is wrong with it.
+    name: which image, a path where there is one. cause: what is wrong with it.
     """
 
     def __init__(self, name: str, cause: str):
-        super().__init__(f"cannot read the picture {name}: {cause}")
+        super().__init__(f"cannot read the image {name}: {cause}")
         self.name = name
         self.cause = cause
 

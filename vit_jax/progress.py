@@ -19,7 +19,7 @@ _SECONDS = 10.0  # between two lines
 
 
 @contextmanager
-def progress_bars(unit: str = "pictures") -> Iterator[Show]:
+def progress_bars(unit: str = "images") -> Iterator[Show]:
     """Shows progress on the standard error; each kind of work has a bar of its own.
 
     Args:

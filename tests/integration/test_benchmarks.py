@@ -102,7 +102,7 @@ def test_students_are_compared_alone_and_taught(tmp_path):
 @pytest.mark.slow
 def test_what_weights_cost_is_a_ratio_to_a_call_that_does_not_ask():
     """That the plain call has no part of them is checked by the benchmark itself."""
-    lines = run_benchmark("attention_weights", "--pictures", "32", "--rounds", "2").splitlines()
+    lines = run_benchmark("attention_weights", "--images", "32", "--rounds", "2").splitlines()
     (head,) = (at for at, line in enumerate(lines) if line.startswith("| tokens |"))
     [row] = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[head + 2 :]]
     assert row[0] == "5"

@@ -76,14 +76,14 @@ def test_predict_prints_the_top_classes(finished_run, digit, capsys):
     assert re.fullmatch(re.escape(digit) + r": (\d \d+\.\d %   )\d \d+\.\d %", lines[0])
 
 
-def test_one_bad_picture_does_not_hide_the_others(finished_run, digit, tmp_path, capsys):
+def test_one_bad_image_does_not_hide_the_others(finished_run, digit, tmp_path, capsys):
     bad = tmp_path / "bad.png"
-    bad.write_bytes(b"no picture")
+    bad.write_bytes(b"no image")
     assert main(["predict", str(finished_run.path), str(bad), digit, "--json"]) == 2
     shown = capsys.readouterr()
     first, second = map(json.loads, shown.out.splitlines())
     assert "bad.png" in first["error"] and len(second["classes"]) == 3
-    assert "1 of 2 pictures could not be classified" in shown.err
+    assert "1 of 2 images could not be classified" in shown.err
 
 
 MISTAKES = [

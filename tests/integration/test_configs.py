@@ -29,7 +29,7 @@ SAID = {
     "finetune_imagenet_384": {"init_from": ""},
 }
 
-# Few pictures, a tiny batch, and a learning rate that moves every parameter from the first update.
+# Few images, a tiny batch, and a learning rate that moves every parameter from the first update.
 SHORT = {
     "batch_size": "4",
     "data.workers": "0",
@@ -42,7 +42,7 @@ SHORT = {
 
 
 # Where there is time every recipe is whole; the default one is in any case. Otherwise a block and
-# small pictures stand for the model, in one recipe of small pictures and in one of large ones.
+# small images stand for the model, in one recipe of small images and in one of large ones.
 LARGE = [path for path in RECIPES if "imagenet" in path.stem or path == TAUGHT]
 WHOLE = [path for path in RECIPES if path.stem == "digits"]
 OTHERS = [path for path in RECIPES if path not in (*WHOLE, TAUGHT, ROOT / "configs" / "images.py")]

@@ -16,7 +16,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 FIGURES = {
     "01_train_and_look": 4,
     "02_attention": 8,
-    "03_fine_tune_your_own_pictures": 6,
+    "03_fine_tune_your_own_images": 6,
     "04_positions": 5,
     "05_vit_versus_cnn": 4,
     "06_inside_a_training_run": 2,
@@ -26,7 +26,7 @@ FIGURES = {
 OWN_MODELS = {"04_positions", "05_vit_versus_cnn", "06_inside_a_training_run"}
 
 # Those that take more than 20 seconds even on a tiny run.
-SLOW = {"01_train_and_look", "02_attention", "03_fine_tune_your_own_pictures"}
+SLOW = {"01_train_and_look", "02_attention", "03_fine_tune_your_own_images"}
 
 TRAINS = "so a small model is trained"
 
@@ -85,17 +85,17 @@ def test_without_a_run_the_first_notebook_trains_one_that_reads_digits(execute, 
     assert TRAINS in printed(outputs)
     assert not (tmp_path / "none").exists()
     assert count_figures(outputs) == FIGURES["01_train_and_look"]
-    right, total = re.search(r"(\d+) of (\d+) pictures are right", printed(outputs)).groups()
+    right, total = re.search(r"(\d+) of (\d+) images are right", printed(outputs)).groups()
     assert int(total) == 360
     assert int(right) > 300  # a linear classifier on the raw pixels is beyond that
 
 
 @pytest.mark.slow
-def test_pictures_of_ones_own_are_told_apart_better_from_a_start_than_from_random_weights(execute):
-    outputs = execute(ROOT / "notebooks/03_fine_tune_your_own_pictures.ipynb", "none")
-    assert count_figures(outputs) == FIGURES["03_fine_tune_your_own_pictures"]
+def test_images_of_ones_own_are_told_apart_better_from_a_start_than_from_random_weights(execute):
+    outputs = execute(ROOT / "notebooks/03_fine_tune_your_own_images.ipynb", "none")
+    assert count_figures(outputs) == FIGURES["03_fine_tune_your_own_images"]
     # 537 scans of a three, an eight or a nine, 36 of which are learned from.
-    tuned, random = re.findall(r"([\d.]+) % of 501 pictures", printed(outputs))
+    tuned, random = re.findall(r"([\d.]+) % of 501 images", printed(outputs))
     assert float(tuned) > 75
     assert float(tuned) > float(random) + 3
 
@@ -133,7 +133,7 @@ def test_only_a_model_without_positions_reads_shuffled_digits_as_others(execute,
     rows = re.findall(r"^(\w+) +(as they are|patches shuffled) +(\d+\.\d+) %", text, re.M)
     accuracy = {(kind, what): float(share) for kind, what, share in rows}
     whole, shuffled = "as they are", "patches shuffled"
-    # Rounding may tip a picture or two between two classes that are equally probable.
+    # Rounding may tip an image or two between two classes that are equally probable.
     assert abs(accuracy["none", whole] - accuracy["none", shuffled]) < 1
     for kind in ("learned", "rotary"):
         assert accuracy[kind, whole] > accuracy["none", whole]

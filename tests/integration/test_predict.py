@@ -82,7 +82,7 @@ def test_bad_images_are_named_and_the_rest_goes_on(predict, images, tmp_path):
     assert code == 2 and "Traceback" not in shown.err
     for name in ("bad.png", "gone.png", "empty"):
         assert name in shown.err
-    assert "3 of 4 pictures could not be classified" in shown.err
+    assert "3 of 4 images could not be classified" in shown.err
     assert [row[0] for row in read(tmp_path / "out.csv")[1:]] == [str(images / "a.png")]
 
 

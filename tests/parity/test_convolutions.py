@@ -53,22 +53,22 @@ def randomise(torch, model):
     return model.eval()
 
 
-def answers_of(torch, model, stages, pictures):
+def answers_of(torch, model, stages, images):
     seen = []
     hooks = [stage.register_forward_hook(lambda _, __, out: seen.append(out)) for stage in stages]
-    out = model(torch.from_numpy(pictures).permute(0, 3, 1, 2))
+    out = model(torch.from_numpy(images).permute(0, 3, 1, 2))
     for hook in hooks:
         hook.remove()
     answers = {f"stage_{i}": x.permute(0, 2, 3, 1).numpy() for i, x in enumerate(seen)}
-    return {**answers, "images": pictures, "logits": getattr(out, "logits", out).numpy()}
+    return {**answers, "images": images, "logits": getattr(out, "logits", out).numpy()}
 
 
-def pictures_of(*size):
+def images_of(*size):
     return np.random.RandomState(0).normal(size=(1, *size, 3)).astype(np.float32)
 
 
 def assert_parity(torch, model, stages, record, variables, size):
-    expected = answers_of(torch, model, stages, pictures_of(*size))
+    expected = answers_of(torch, model, stages, images_of(*size))
     assert largest_error(record.create_model(), variables, expected) <= TOLERANCE
 
 

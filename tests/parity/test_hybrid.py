@@ -54,7 +54,7 @@ def answers_of(torch, model, parts):
             part.register_forward_hook(lambda *call, seen=seen: seen.append(call[2].numpy()))
             for part in parts
         ]
-        logits = model(torch.from_numpy(PICTURES).permute(0, 3, 1, 2).to(dtype))
+        logits = model(torch.from_numpy(IMAGES).permute(0, 3, 1, 2).to(dtype))
         for hook in hooks:
             hook.remove()
         seen = [x.transpose(0, 2, 3, 1) if x.ndim == 4 else x for x in seen]
@@ -70,13 +70,13 @@ def assert_equal(ours, theirs):
         assert np.abs(one - exact).max() <= allowed
 
 
-def run(record, variables, pictures):
+def run(record, variables, images):
     with jax.default_matmul_precision("highest"):
-        out, kept = record.create_model().apply(variables, pictures, mutable=["intermediates"])
+        out, kept = record.create_model().apply(variables, images, mutable=["intermediates"])
     return out, kept["intermediates"]
 
 
-PICTURES = np.random.RandomState(0).normal(size=(1, 224, 224, 3)).astype(np.float32)
+IMAGES = np.random.RandomState(0).normal(size=(1, 224, 224, 3)).astype(np.float32)
 NAMES = {"vit_tiny_r_s16_p8_224": "R+ViT-Ti/16", "vit_small_r26_s32_224": "R26+ViT-S/32"}
 
 
@@ -95,7 +95,7 @@ def test_timms_hybrids_compute_the_same_and_timm_reads_what_is_written(torch, na
     assert record.name == NAMES[name]
     units = [part for part in model.modules() if type(part).__name__ == "Bottleneck"]
     theirs = answers_of(torch, model, [*units, *model.blocks])
-    out, kept = run(record, variables, PICTURES)
+    out, kept = run(record, variables, IMAGES)
     stages = kept.get("patch_embed", {})
     ours = [
         stages[f"stages_{i}"][f"units_{j}"]["out"][0]
@@ -121,5 +121,5 @@ def test_torchvisions_stem_of_convolutions_computes_the_same(torch, tmp_path):
     record, variables = read_pretrained(tmp_path / "model.pth", Hints(heads=3))
     assert record.name == "ViTC-1GF"
     theirs = answers_of(torch, model, [model.conv_proj, *model.encoder.layers])
-    out, kept = run(record, variables, PICTURES)
+    out, kept = run(record, variables, IMAGES)
     assert_equal([kept["patch_embed"]["out"][0], *read_blocks(kept, "out"), out], theirs)

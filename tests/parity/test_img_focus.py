@@ -87,8 +87,8 @@ def photos() -> np.ndarray:
     from PIL import Image
     from sklearn.datasets import load_sample_images
 
-    pictures = [Image.fromarray(one).resize((SIZE, SIZE)) for one in load_sample_images().images]
-    pixels = np.stack([np.asarray(one) for one in pictures]).astype(np.float32) / 255
+    images = [Image.fromarray(one).resize((SIZE, SIZE)) for one in load_sample_images().images]
+    pixels = np.stack([np.asarray(one) for one in images]).astype(np.float32) / 255
     mean, std = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
     return (pixels - mean) / std
 

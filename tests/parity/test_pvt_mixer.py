@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks.peers import import_timm
-from tests.parity.test_vit import answers_of, assert_equal, our_answers, pictures_of, randomise
+from tests.parity.test_vit import answers_of, assert_equal, images_of, our_answers, randomise
 from vit_jax.weights.convert import read_pretrained, write_pretrained
 from vit_jax.weights.formats import Hints
 
@@ -43,9 +43,9 @@ def test_timm_computes_the_same_mixer_and_reads_what_is_written(torch, name, tmp
     (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
     record, variables = read_pretrained(tmp_path / "theirs", Hints(origin="timm"))
     assert record.name == {"mixer_s16_224": "Mixer-S/16", "mixer_b32_224": "Mixer-B/32"}[name]
-    pictures = pictures_of(224)
+    images = images_of(224)
     assert_equal(
-        our_answers(record, variables, pictures), answers_of(torch, model, model.blocks, pictures)
+        our_answers(record, variables, images), answers_of(torch, model, model.blocks, images)
     )
     write_pretrained(tmp_path / "ours", "timm", record, variables)
     written = load_file(tmp_path / "ours" / "model.safetensors")
@@ -64,15 +64,15 @@ def test_transformers_computes_the_same_pvt_and_reads_what_is_written(torch, tmp
     record, variables = read_pretrained(tmp_path / "theirs")
     assert record.name == "PVT-Tiny"
 
-    pictures = pictures_of(224)
-    pixels = torch.from_numpy(pictures).permute(0, 3, 1, 2)
+    images = images_of(224)
+    pixels = torch.from_numpy(images).permute(0, 3, 1, 2)
     out = model(pixel_values=pixels, output_hidden_states=True)
     ends = [out.hidden_states[end].numpy() for end in np.cumsum(depths) - 1]
     ends[-1] = ends[-1][:, 1:]
     ours = record.create_model()
     with jax.default_matmul_precision("highest"):
-        features = ours.apply(variables, pictures, method="features")
-        logits = ours.apply(variables, pictures)
+        features = ours.apply(variables, images, method="features")
+        logits = ours.apply(variables, images)
     maps = [stage.reshape(1, -1, stage.shape[-1]) for stage in features.stages]
     assert_equal((maps, logits), (ends, out.logits.numpy()))
 

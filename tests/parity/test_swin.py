@@ -42,16 +42,16 @@ def test_timm_computes_the_same_and_reads_what_is_written(name, tmp_path):
 
     record, variables = read_pretrained(tmp_path / "theirs", Hints())
     assert record.name == "Swin-T"
-    pictures = np.random.RandomState(0).normal(size=(1, 224, 224, 3)).astype(np.float32)
+    images = np.random.RandomState(0).normal(size=(1, 224, 224, 3)).astype(np.float32)
     seen = []
     for stage in model.layers:
         for block in stage.blocks:
             block.register_forward_hook(lambda _, __, out: seen.append(out.numpy()))
-    theirs = model(torch.from_numpy(pictures).permute(0, 3, 1, 2)).numpy()
+    theirs = model(torch.from_numpy(images).permute(0, 3, 1, 2)).numpy()
     with jax.default_matmul_precision("highest"):
         ours = record.create_model()
         forward = jax.jit(lambda v, x: ours.apply(v, x, mutable=["intermediates"]))
-        logits, kept = forward(variables, pictures)
+        logits, kept = forward(variables, images)
     blocks = [
         kept["intermediates"][f"stages_{i}"][f"blocks_{j}"]["out"][0]
         for i, depth in enumerate(ours.depths)

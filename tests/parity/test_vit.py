@@ -55,7 +55,7 @@ def randomise(torch, model):
     return model.eval()
 
 
-def answers_of(torch, model, blocks, pictures):
+def answers_of(torch, model, blocks, images):
     """The outputs of the blocks and of a torch model."""
     seen = []
 
@@ -63,16 +63,16 @@ def answers_of(torch, model, blocks, pictures):
         seen.append(out[0] if isinstance(out, tuple) else out)
 
     hooks = [block.register_forward_hook(keep) for block in blocks]
-    out = model(torch.from_numpy(pictures).permute(0, 3, 1, 2))
+    out = model(torch.from_numpy(images).permute(0, 3, 1, 2))
     for hook in hooks:
         hook.remove()
     out = getattr(out, "logits", out)
     return [block.numpy() for block in seen], out.numpy()
 
 
-def our_answers(record, variables, pictures):
+def our_answers(record, variables, images):
     with jax.default_matmul_precision("highest"):
-        out, kept = record.create_model().apply(variables, pictures, mutable=["intermediates"])
+        out, kept = record.create_model().apply(variables, images, mutable=["intermediates"])
     return read_blocks(kept["intermediates"], "out"), out
 
 
@@ -81,7 +81,7 @@ def assert_equal(ours, theirs):
         assert np.abs(one - other).max() <= TOLERANCE * max(1, np.abs(other).max())
 
 
-def pictures_of(size):
+def images_of(size):
     return np.random.RandomState(0).normal(size=(1, size, size, 3)).astype(np.float32)
 
 
@@ -98,9 +98,9 @@ def test_timm_computes_the_same_and_reads_what_is_written(torch, name, tmp_path)
     (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
 
     record, variables = read_pretrained(tmp_path / "theirs", Hints(origin="timm"))
-    pictures = pictures_of(224)
+    images = images_of(224)
     assert_equal(
-        our_answers(record, variables, pictures), answers_of(torch, model, model.blocks, pictures)
+        our_answers(record, variables, images), answers_of(torch, model, model.blocks, images)
     )
 
     write_pretrained(tmp_path / "ours", "timm", record, variables)
@@ -129,14 +129,14 @@ def test_transformers_computes_the_same_and_reads_what_is_written(torch, kind, t
     randomise(torch, model).save_pretrained(tmp_path / "theirs")
 
     record, variables = read_pretrained(tmp_path / "theirs")
-    pictures = pictures_of(224)
+    images = images_of(224)
     if kind == "ViT":
-        theirs = answers_of(torch, model, blocks, pictures)
+        theirs = answers_of(torch, model, blocks, images)
     else:
-        pixels = torch.from_numpy(pictures).permute(0, 3, 1, 2)
+        pixels = torch.from_numpy(images).permute(0, 3, 1, 2)
         out = model(pixel_values=pixels, output_hidden_states=True)
         theirs = [x.numpy() for x in out.hidden_states[1:]], out.last_hidden_state[:, 0].numpy()
-    assert_equal(our_answers(record, variables, pictures), theirs)
+    assert_equal(our_answers(record, variables, images), theirs)
 
     write_pretrained(tmp_path / "ours", "huggingface", record, variables)
     again = type(model).from_pretrained(tmp_path / "ours")
@@ -151,8 +151,6 @@ def test_torchvision_computes_the_same(torch, tmp_path):
     model = randomise(torch, torchvision.models.vit_b_16())
     torch.save(model.state_dict(), tmp_path / "vit_b_16.pth")
     record, variables = read_pretrained(tmp_path / "vit_b_16.pth", Hints("torchvision", 12))
-    pictures = pictures_of(224)
+    images = images_of(224)
     blocks = list(model.encoder.layers)
-    assert_equal(
-        our_answers(record, variables, pictures), answers_of(torch, model, blocks, pictures)
-    )
+    assert_equal(our_answers(record, variables, images), answers_of(torch, model, blocks, images))

@@ -37,7 +37,7 @@ def seen(model, variables, images):
     return logits, features, kept["intermediates"]
 
 
-def pictures(model, size=(16, 16), batch=2):
+def make_images(model, size=(16, 16), batch=2):
     shape = (batch, *size, model.in_channels)
     return np.random.RandomState(0).normal(size=shape).astype(np.float32)
 

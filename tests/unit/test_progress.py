@@ -14,13 +14,13 @@ def test_lines_tell_what_is_done_of_how_much(capsys, monkeypatch):
     monkeypatch.setattr(progress, "_SECONDS", 0.0)
     work()
     assert capsys.readouterr().err.splitlines() == [
-        "looking: 600 of 1,200 pictures",
-        "looking: 1,200 of 1,200 pictures",
-        "reading: 0 of 0 pictures",
+        "looking: 600 of 1,200 images",
+        "looking: 1,200 of 1,200 images",
+        "reading: 0 of 0 images",
     ]
 
 
-def test_what_is_counted_need_not_be_pictures(capsys, monkeypatch):
+def test_what_is_counted_need_not_be_images(capsys, monkeypatch):
     monkeypatch.setattr(progress, "_SECONDS", 0.0)
     with progress.progress_bars("models") as show:
         show("tracing", 3, 92)

@@ -1,4 +1,4 @@
-"""Pieces of figures that several draw: names that fit, and pictures in a panel."""
+"""Pieces of figures that several draw: names that fit, and images in a panel."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,22 +9,22 @@ MOST_NAMED_CLASSES = 40  # beyond that, names on an axis are a grey smear
 
 
 def short_name(name: str, longest: int = 20) -> str:
-    """A name that fits beside a picture; the end of a long one is left out."""
+    """A name that fits beside an image; the end of a long one is left out."""
     name = printable(name)
     return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
 def show_image(
     panel: Axes,
-    picture: np.ndarray,
+    image: np.ndarray,
     colours: str = "gray",
     limits: tuple[float, float] | None = None,
 ) -> None:
-    """A picture without ticks; of one number a pixel in colours, from `limits` or its own ends."""
-    flat = picture.ndim == 2 or picture.shape[-1] == 1
-    lowest, highest = limits or ((0, 255) if picture.dtype == np.uint8 else (None, None))
+    """An image without ticks; of one number a pixel in colours, from `limits` or its own ends."""
+    flat = image.ndim == 2 or image.shape[-1] == 1
+    lowest, highest = limits or ((0, 255) if image.dtype == np.uint8 else (None, None))
     panel.imshow(
-        picture.reshape(picture.shape[:2]) if flat else picture,
+        image.reshape(image.shape[:2]) if flat else image,
         cmap=colours,
         vmin=lowest,
         vmax=highest,

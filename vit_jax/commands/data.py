@@ -26,10 +26,10 @@ def data(
         str, typer.Option(help="Preset of augmentation to draw, such as light.")
     ] = "",
     size: Annotated[
-        int, typer.Option(min=0, help="Side of the model's input; 0: that of most pictures.")
+        int, typer.Option(min=0, help="Side of the model's input; 0: that of most images.")
     ] = 0,
     full: Annotated[
-        bool, typer.Option("--full", help="Every picture, however many there are.")
+        bool, typer.Option("--full", help="Every image, however many there are.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The report as JSON.")] = False,
 ) -> None:

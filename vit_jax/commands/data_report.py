@@ -24,13 +24,13 @@ from vit_jax.errors import UserError, nearest
 from vit_jax.text import table_cell, to_json
 
 _SIDE_FROM_SCRATCH, _USUAL_BATCH = 96, 32  # of configs/images.py
-_USUAL_SIZE = 224  # of a model's input, for pictures that are not smaller
-_MOST_NAMED = 100  # unreadable pictures on the screen
+_USUAL_SIZE = 224  # of a model's input, for images that are not smaller
+_MOST_NAMED = 100  # unreadable images on the screen
 _END_CLASSES = 10  # the largest and the smallest, which are shown where there are many
 
 
 def open_splits(dataset: str, split: str, options: Mapping[str, Any]) -> dict[str, Source]:
-    """The sources to look at, by their splits: one, or all that hold pictures.
+    """The sources to look at, by their splits: one, or all that hold images.
 
     Args:
       dataset: such as `digits`.
@@ -44,7 +44,7 @@ def open_splits(dataset: str, split: str, options: Mapping[str, Any]) -> dict[st
     if split == "all":
         names = [name for name, count in list_splits(dataset, **options).items() if count]
     if not names:
-        raise UserError(f"{dataset} holds no pictures")
+        raise UserError(f"{dataset} holds no images")
     return {name: open_source(dataset, name, **options) for name in names}
 
 
@@ -75,7 +75,7 @@ def write(
     preset: Mapping[str, Any] | None = None,
     size: int = 0,
 ) -> list[Path]:
-    """Writes the report and its pictures, and returns the files.
+    """Writes the report and its images, and returns the files.
 
     Args:
       folder: an existing one.
@@ -83,10 +83,10 @@ def write(
       report: on the dataset.
       source: the split that is drawn.
       preset: options of augmentation to draw; None: no such sheet.
-      size: side of the model's input in that sheet, in pixels; 0: that of most pictures.
+      size: side of the model's input in that sheet, in pixels; 0: that of most images.
 
     Raises:
-      UserError: augmentation is to be drawn, and no picture can be read.
+      UserError: augmentation is to be drawn, and no image can be read.
     """
     # Names of files may hold what is no UTF-8.
     encoding = {"encoding": "utf-8", "errors": "backslashreplace"}
@@ -108,7 +108,7 @@ def write(
 
 def _draw_augmented(source: Source, split: SplitReport, preset: Mapping[str, Any], size: int):
     if not (split.height and split.width and split.mean):
-        raise UserError(f"no picture of {source.name} can be read, so there is none to augment")
+        raise UserError(f"no image of {source.name} can be read, so there is none to augment")
     usual = min(_USUAL_SIZE, round(min(split.height.median, split.width.median)))
     preprocess = Preprocessing((size or usual,) * 2, channels=len(split.mean))
     mixing = [name for name in ("mixup", "cutmix") if preset.get(name)]
@@ -238,11 +238,11 @@ def _formats(formats: Mapping[str, int]) -> str:
 
 
 _ROWS: dict[str, Callable[[SplitReport], str]] = {
-    "pictures": lambda split: f"{split.examples:,}",
+    "images": lambda split: f"{split.examples:,}",
     "looked at": lambda split: f"{split.examined:,}",
     "unreadable": lambda split: f"{len(split.bad):,}",
     "without a label": lambda split: f"{split.unlabelled:,}",
-    "classes with pictures": lambda split: f"{sum(map(bool, split.class_counts)):,}",
+    "classes with images": lambda split: f"{sum(map(bool, split.class_counts)):,}",
     "largest class / smallest": lambda split: f"{split.imbalance:.3g}" if split.imbalance else "-",
     "height: least / median / most": lambda split: _spread(split.height),
     "width": lambda split: _spread(split.width),

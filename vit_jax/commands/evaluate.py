@@ -124,5 +124,5 @@ def convert(
     )
     tell(f"{folder} holds {record.name}, {record.origin}.")
     if to == "run":
-        tell(f"classify  python -m vit_jax predict {folder} PICTURE.png")
+        tell(f"classify  python -m vit_jax predict {folder} IMAGE.png")
         tell(f"fine-tune python -m vit_jax train --config=finetune --config.init_from={folder}")

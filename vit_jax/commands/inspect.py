@@ -47,7 +47,7 @@ def report(
 
 def attention(
     run: Run,
-    pictures: Annotated[list[str], typer.Argument(help="Picture files.", metavar="PICTURE")],
+    images: Annotated[list[str], typer.Argument(help="Image files.", metavar="IMAGE")],
     layer: Annotated[
         str, typer.Option(help="last, a number from 0, or pool: attention pooling.")
     ] = "last",
@@ -60,7 +60,7 @@ def attention(
     distances: Annotated[
         str,
         typer.Option(
-            help="File: how far every head looks, and how widely, over all pictures; no overlay.",
+            help="File: how far every head looks, and how widely, over all images; no overlay.",
             metavar="FILE",
         ),
     ] = "",
@@ -68,11 +68,11 @@ def attention(
     checkpoint: Checkpoint = "last",
     raw: Raw = False,
 ) -> None:
-    """Draw where a model looks in pictures: what it sees, the map, and both together."""
+    """Draw where a model looks in images: what it sees, the map, and both together."""
     if distances:
-        check_file("distances", distances, picture=True)
+        check_file("distances", distances, image=True)
     else:
-        check_file("output", output, picture=True)
+        check_file("output", output, image=True)
     number, asking = layer if layer == "pool" else parse_layer(layer), _parse_query(query)
     from vit_jax.analysis.attention.overlays import draw_attention
     from vit_jax.analysis.attention.plots import draw_distances, look_in_turn
@@ -80,10 +80,10 @@ def attention(
 
     classifier = load(run, parse_checkpoint(checkpoint), raw=raw)
     if distances:
-        _save(draw_distances(look_in_turn(classifier, pictures)), distances)
+        _save(draw_distances(look_in_turn(classifier, images)), distances)
     else:
-        _save(draw_attention(classifier, pictures, number, head, asking), output)
-    tell(f"The picture is {distances or output}.")
+        _save(draw_attention(classifier, images, number, head, asking), output)
+    tell(f"The image is {distances or output}.")
 
 
 def probe(
@@ -99,7 +99,7 @@ def probe(
     pool: Annotated[
         str, typer.Option(help="Of tokens: own, as the model does it, mean or cls.")
     ] = "own",
-    pictures: Annotated[
+    images: Annotated[
         int, typer.Option(min=0, help="The most of each split, at random; 0: all.")
     ] = 2000,
     neighbours: Annotated[int, typer.Option(min=1, help="That vote for a class.")] = 10,
@@ -110,7 +110,7 @@ def probe(
     as_json: AsJson = False,
 ) -> None:
     """Measure what each layer knows of the classes, and how alike the layers are."""
-    check_file("output", output, picture=True)
+    check_file("output", output, image=True)
     if as_csv:
         check_file("csv", as_csv)
     from vit_jax.analysis.representations.probe_report import probe_run
@@ -123,7 +123,7 @@ def probe(
             split=split,
             train_split=train_split,
             pool=pool,
-            pictures=pictures,
+            images=images,
             neighbours=neighbours,
             checkpoint=parse_checkpoint(checkpoint),
             raw=raw,
@@ -134,16 +134,16 @@ def probe(
     _save(report.figure(), output)
     if as_json:
         return print(to_json(report.to_dict()))
-    train, test = report.pictures
+    train, test = report.images
     tell(
-        f"Accuracy in % on {test:,} pictures of {split} of probes that learned from {train:,} of "
+        f"Accuracy in % on {test:,} images of {split} of probes that learned from {train:,} of "
         f"{train_split}, with intervals of 95 %: of linear probe and {neighbours} neighbours for "
-        "other test pictures (Wilson), of shots (pictures of each class) for other draws of the "
-        "pictures learned from (Student's t)."
+        "other test images (Wilson), of shots (images of each class) for other draws of the "
+        "images learned from (Student's t)."
     )
     for one in report.runs:
         print_table(report.table(one))
-    tell(f"The picture is {output}.")
+    tell(f"The image is {output}.")
 
 
 def inspect(
@@ -155,8 +155,8 @@ def inspect(
     beside: Annotated[
         str, typer.Option("--with", help="Another run, whose receptive fields stand beside.")
     ] = "",
-    pictures: Annotated[int, typer.Option(min=4, help="How many pictures to take.")] = 500,
-    seed: Annotated[int, typer.Option(min=0, help="Of the choice of pictures.")] = 0,
+    images: Annotated[int, typer.Option(min=4, help="How many images to take.")] = 500,
+    seed: Annotated[int, typer.Option(min=0, help="Of the choice of images.")] = 0,
     split: Split = "test",
     dataset: Dataset = "",
     output: Annotated[
@@ -177,7 +177,7 @@ def inspect(
 
     wanted, which = read_parts(only), parse_checkpoint(checkpoint)
     subject = open_subject(
-        run, which, raw=raw, dataset=dataset, split=split, count=pictures, seed=seed, beside=beside
+        run, which, raw=raw, dataset=dataset, split=split, count=images, seed=seed, beside=beside
     )
     folder = Path(output) if output else RunDir(run).figures / "inspect"
     try:

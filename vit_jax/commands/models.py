@@ -38,11 +38,11 @@ def models(
     if as_json:
         return print(json.dumps(rows))
     print_table(_comparison(rows) if compare else _listing(rows))
-    print("MACs: multiply-adds of one picture's forward pass; FLOPs are twice as many.")
+    print("MACs: multiply-adds of one image's forward pass; FLOPs are twice as many.")
     if compare:
         print(
             "Memory: of a training step of AdamW in float32 on a batch of 32, estimated. Top-1: of "
-            "ImageNet-1k; pre-training and size of the pictures decide it as much as the model."
+            "ImageNet-1k; pre-training and size of the images decide it as much as the model."
         )
 
 
@@ -52,9 +52,9 @@ def summary(
     cost: Annotated[
         bool, typer.Option("--cost", help="What training and inference take, instead.")
     ] = False,
-    batch: Annotated[int, typer.Option(help="With --cost: pictures at once.", min=1)] = 1,
+    batch: Annotated[int, typer.Option(help="With --cost: images at once.", min=1)] = 1,
 ) -> None:
-    """Walk a model from picture to logits, and its parameters by part. --FIELD=VALUE sets one."""
+    """Walk a model from image to logits, and its parameters by part. --FIELD=VALUE sets one."""
     from vit_jax.models.summary.cost import shape_walk
 
     model = _model(name, context.args)
@@ -227,7 +227,7 @@ def _costs(name: str, model: "nn.Module", batch: int) -> Table:
     for heading, field in (
         ("bytes of parameters", "parameters"),
         ("bytes of optimizer moments", "optimizer"),
-        ("bytes of pictures", "images"),
+        ("bytes of images", "images"),
         ("bytes of activations and gradients", "temporaries"),
         ("  of these attention matrices", "attention"),
         ("  gradients, at the end of the step", "gradients"),

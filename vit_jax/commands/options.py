@@ -50,10 +50,10 @@ def parse_sides(option: str, text: str) -> tuple[int, int] | None:
     return int(sides[0]), int(sides[-1])
 
 
-def check_file(option: str, path: str, picture: bool = False) -> None:
+def check_file(option: str, path: str, image: bool = False) -> None:
     """Raises UserError, before long work, for a file that could not be written after it.
 
-    picture: whether its ending must be that of a kind of picture that Matplotlib writes.
+    image: whether its ending must be that of a kind of image that Matplotlib writes.
     """
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path):
@@ -62,7 +62,7 @@ def check_file(option: str, path: str, picture: bool = False) -> None:
         why = f"there is no such folder as {folder}; make it, or name another"
     elif not os.access(path if os.path.exists(path) else folder, os.W_OK):
         why = f"writing there is not allowed; fix the permissions of {folder}, or name another"
-    elif picture and (unknown := _unknown_ending(path)):
+    elif image and (unknown := _unknown_ending(path)):
         why = unknown
     else:
         return
@@ -70,7 +70,7 @@ def check_file(option: str, path: str, picture: bool = False) -> None:
 
 
 def _unknown_ending(path: str) -> str:
-    """What is wrong with the ending of a picture's name; empty if nothing is."""
+    """What is wrong with the ending of an image's name; empty if nothing is."""
     from matplotlib.backend_bases import FigureCanvasBase  # slow to import
 
     known = FigureCanvasBase.get_supported_filetypes()

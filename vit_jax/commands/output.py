@@ -32,7 +32,7 @@ def print_last_screen(run: "RunDir", result: Mapping[str, Any]) -> None:
         "metrics": f"{run.metrics_file}, and for TensorBoard {run.tensorboard}",
         "figures": f"{run.figures} ({figures})",
         "report": f"{run.report_file}, all of this on one page",
-        "classify": f"python -m vit_jax predict {shlex.quote(str(run.path))} PICTURE.png",
+        "classify": f"python -m vit_jax predict {shlex.quote(str(run.path))} IMAGE.png",
         "evaluate": f"python -m vit_jax evaluate {shlex.quote(str(run.path))}",
         "in Python": f'import vit_jax; classifier = vit_jax.load("{run.path}")',
     }
@@ -45,7 +45,7 @@ def in_words(metrics: Mapping[str, Any]) -> tuple[str, str]:
     examples = f"{metrics['examples']:,}"
     if "accuracy" not in metrics:
         mean = f"{100 * metrics['mean_average_precision']:.2f} %"
-        return "mAP", f"{mean} (mean average precision on {examples} pictures)"
+        return "mAP", f"{mean} (mean average precision on {examples} images)"
     right = round(metrics["accuracy"] * metrics["examples"])
     return "accuracy", f"{100 * metrics['accuracy']:.2f} % ({right:,} of {examples})"
 

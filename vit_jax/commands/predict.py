@@ -23,7 +23,7 @@ _FOLDERS = "Image files and folders, @FILE with one path a line, or - for paths 
 
 def predict(
     run: Run,
-    pictures: Annotated[list[str] | None, typer.Argument(help=_FOLDERS)] = None,
+    images: Annotated[list[str] | None, typer.Argument(help=_FOLDERS)] = None,
     list_: Annotated[
         str, typer.Option("--list", help="A text file with one path a line; -: stdin.")
     ] = "",
@@ -49,10 +49,10 @@ def predict(
     _check_outputs(as_csv, output, submission, overwrite)
     from vit_jax.inference.find_images import is_list, read_lists
 
-    names = [*(pictures or ()), *([list_ if list_ == "-" else f"@{list_}"] if list_ else ())]
+    names = [*(images or ()), *([list_ if list_ == "-" else f"@{list_}"] if list_ else ())]
     if not names:
         raise UserError("there is nothing to classify; name images, folders, @LIST, or - for stdin")
-    images = read_lists(names)
+    stream = read_lists(names)
 
     from vit_jax.inference.classifier import load
     from vit_jax.inference.programs import keep_programs
@@ -64,7 +64,7 @@ def predict(
         from vit_jax.inference.submission import Submission
 
         form = Submission(submission, classifier.class_names, classifier.activation)
-        images = _match(form, images, names)
+        stream = _match(form, stream, names)
     quiet = bool(output) and not as_json
     unwind_on_signals()
     with contextlib.ExitStack() as held:
@@ -78,12 +78,12 @@ def predict(
         total = len(form.rows) if form else _count(names, is_list)
         watched = quiet or not sys.stdout.isatty()
         done, failed = _classify(
-            classifier, images, batch_size, sinks, held.enter_context(_progress(total, watched))
+            classifier, stream, batch_size, sinks, held.enter_context(_progress(total, watched))
         )
     if output:
         print(f"{output}: {done - failed:,} of {done:,} images")
     if failed:
-        raise UserError(f"{failed:,} of {done:,} pictures could not be classified")
+        raise UserError(f"{failed:,} of {done:,} images could not be classified")
 
 
 def _classify(
@@ -165,7 +165,7 @@ def _as_json_lines(classifier: "Classifier", top: int) -> Callable[[int, "ImageR
         else:
             guesses = classifier.top_classes(result.probabilities, top)
             line = {"classes": [guess._asdict() for guess in guesses]}
-        print(to_json({"picture": result.name, **line}))
+        print(to_json({"image": result.name, **line}))
 
     return tell
 
@@ -173,7 +173,7 @@ def _as_json_lines(classifier: "Classifier", top: int) -> Callable[[int, "ImageR
 @contextlib.contextmanager
 def _top_table(path: str, classifier: "Classifier", top: int) -> Iterator[Callable]:
     with _table(path) as write:
-        write([("picture", "place", "label", "probability")])
+        write([("image", "place", "label", "probability")])
 
         def tell(number: int, result: "ImageResult") -> None:
             if result.probabilities is not None:

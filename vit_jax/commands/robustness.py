@@ -1,4 +1,4 @@
-"""The command `robustness`: how much accuracy models keep when their pictures change."""
+"""The command `robustness`: how much accuracy models keep when their images change."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -36,8 +36,8 @@ def robustness(
     compare: Annotated[
         list[str] | None, typer.Option(help="Another run, tested on the same; repeatable.")
     ] = None,
-    pictures: Annotated[
-        int, typer.Option(min=0, help="How many pictures, drawn by the seed; 0: all.")
+    images: Annotated[
+        int, typer.Option(min=0, help="How many images, drawn by the seed; 0: all.")
     ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Of all random numbers.")] = 0,
     among: Annotated[
@@ -57,7 +57,7 @@ def robustness(
     ] = 0,
     steps: Annotated[int, typer.Option(min=1, help="Of PGD.")] = 10,
     cue_conflict: Annotated[
-        str, typer.Option(help="Folder of pictures whose shape and texture disagree.")
+        str, typer.Option(help="Folder of images whose shape and texture disagree.")
     ] = "",
     categories: Annotated[
         str, typer.Option(help="With --cue-conflict: JSON file of class names by category.")
@@ -69,7 +69,7 @@ def robustness(
         str, typer.Option("--csv", help="CSV file; default: robustness.csv in that folder.")
     ] = "",
     as_json: AsJson = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Pictures at once.")] = 64,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images at once.")] = 64,
     checkpoint: Checkpoint = "last",
     raw: Raw = False,
 ) -> None:
@@ -110,17 +110,17 @@ def robustness(
         ]
         suite = make_suite(candidates[0].preprocessing.size, names, options)
         told["dataset"] = candidates[0].source.name
-        tell(_what(candidates[0], pictures), error=True)
+        tell(_what(candidates[0], images), error=True)
         with progress_bars() as show:
             results = measure(
                 candidates,
                 only=names,
                 options=options,
-                count=pictures,
+                count=images,
                 batch_size=batch_size,
                 progress=partial(show, "tested"),
             )
-        drawn = _examples(candidates[0], suite, pictures, seed)
+        drawn = _examples(candidates[0], suite, images, seed)
     if cue_conflict:
         decisions = _decisions(paths, cue_conflict, categories, batch_size, loading)
     told |= report.record(results, decisions)
@@ -153,7 +153,7 @@ def _what(candidate: "Candidate", count: int) -> str:
     labels = source.labels[source.labels >= 0]
     there = len(np.unique(labels))
     taken = f"{count:,} of {len(labels):,}" if 0 < count < len(labels) else f"{len(labels):,}"
-    line = f"{source.name} {source.split}: {taken} pictures, {there:,} of the model's {classes:,}"
+    line = f"{source.name} {source.split}: {taken} images, {there:,} of the model's {classes:,}"
     if candidate.among is not None:
         return f"{line} classes, and answers are chosen among these {there:,}"
     if there < classes:
@@ -164,7 +164,7 @@ def _what(candidate: "Candidate", count: int) -> str:
 def _examples(
     candidate: "Candidate", suite: "Sequence[Perturbation]", count: int, seed: int
 ) -> "dict[str, Figure | None]":
-    """The first picture that can be read under each test, corruptions apart."""
+    """The first image that can be read under each test, corruptions apart."""
     from vit_jax.analysis.robustness.candidates import choose_images
     from vit_jax.analysis.robustness.plots import examples
     from vit_jax.errors import DecodeError
@@ -173,12 +173,12 @@ def _examples(
     others = [test for test in suite if test.kind != "corruptions"]
     for number in choose_images(candidate.source, count, seed):
         try:
-            picture = candidate.preprocessing(candidate.source[int(number)]["image"])
+            image = candidate.preprocessing(candidate.source[int(number)]["image"])
         except DecodeError:
             continue
         return {
-            "examples_corruptions": examples(picture, corruptions, seed, int(number)),
-            "examples": examples(picture, others, seed, int(number)),
+            "examples_corruptions": examples(image, corruptions, seed, int(number)),
+            "examples": examples(image, others, seed, int(number)),
         }
     return {}
 
@@ -190,12 +190,12 @@ def _decisions(
     from vit_jax.analysis.robustness.shape_texture import Categories, decide, list_images
     from vit_jax.inference import load
 
-    pictures, made = list_images(folder), {}
+    images, made = list_images(folder), {}
     for path, name in zip(paths, _names(paths), strict=True):
         classifier = load(path, **loading)
         names = classifier.class_names
         mapped = Categories.read(categories, names) if categories else Categories.named(names)
         with progress_bars() as show:
             progress = partial(show, f"decided by {name}")
-            made[name] = decide(classifier, pictures, mapped, batch_size, progress)
+            made[name] = decide(classifier, images, mapped, batch_size, progress)
     return made

@@ -6,7 +6,7 @@ more and more. Their levels of RandAugment are another implementation's; ours en
 `deit` and `deit3` are two papers' recipes for ImageNet-1k, of which some parts are no augmentation:
 `docs/augmentation.md` names them.
 
-Everything is relative to the picture's size, so that 32 and 384 pixels go through the same change.
+Everything is relative to the image's size, so that 32 and 384 pixels go through the same change.
 """
 
 from collections.abc import Mapping

@@ -45,7 +45,7 @@ KEYS: dict[str, Key] = {
         "modules to import before anything is built, such as my_module; docs/extending.md",
         Modules(),
     ),
-    # Data: where pictures come from and how they are made to fit the model.
+    # Data: where images come from and how they are made to fit the model.
     "dataset": Key(
         "digits",
         "folder:PATH, csv:PATH, jsonl:PATH, tfds:NAME of TensorFlow Datasets, or digits",
@@ -80,7 +80,7 @@ KEYS: dict[str, Key] = {
     ),
     "data.sampling": Key(
         "natural",
-        "natural: every picture once an epoch; balanced: every class equally often",
+        "natural: every image once an epoch; balanced: every class equally often",
         Choice(("natural", "balanced")),
     ),
     "data.on_decode_error": Key(
@@ -102,13 +102,13 @@ KEYS: dict[str, Key] = {
     "data.std": Key(None, "divides the pixels after that, per channel", Numbers(), optional=True),
     "data.crop": Key(
         None,
-        "share of the resized picture's side that the model sees",
+        "share of the resized image's side that the model sees",
         Number(0.01, 1),
         optional=True,
     ),
     "data.interpolation": Key(
         None,
-        "how pictures are resized",
+        "how images are resized",
         Choice(("bicubic", "bilinear", "lanczos")),
         optional=True,
     ),
@@ -123,9 +123,9 @@ KEYS: dict[str, Key] = {
         None, "whether colours become sRGB by the profile of a file", Flag(), optional=True
     ),
     "data.workers": Key(
-        0, "processes that load pictures; 0: threads of this one", Integer(high=1024)
+        0, "processes that load images; 0: threads of this one", Integer(high=1024)
     ),
-    # Augmentation of training pictures; docs/augmentation.md names the papers.
+    # Augmentation of training images; docs/augmentation.md names the papers.
     "augment.preset": Key(
         "none", "one dial for the augment keys whose default is None", Choice(tuple(PRESETS))
     ),
@@ -133,7 +133,7 @@ KEYS: dict[str, Key] = {
         "augment.random_resized_crop", "smallest share of a random crop; 0: none", Number(0, 1)
     ),
     "augment.rotate": Key(0.0, "largest rotation, in degrees", Number(0, 180)),
-    "augment.shift": Key(0.0, "largest shift, as a share of the picture's side", Number(0, 1)),
+    "augment.shift": Key(0.0, "largest shift, as a share of the image's side", Number(0, 1)),
     "augment.scale": Key(0.0, "largest change of size: 0.1 is from 1/1.1 to 1.1", Number(0, 1)),
     "augment.shear": Key(0.0, "largest shear, in pixels sideways per pixel down", Number(0, 1)),
     "augment.pad_crop": Key(0, "pixels of padding before a random crop", Integer(high=4096)),
@@ -144,7 +144,7 @@ KEYS: dict[str, Key] = {
         "rand: RandAugment; auto-...: AutoAugment; three: 3-Augment",
         Choice(("none", "rand", "auto-cifar10", "auto-imagenet", "three")),
     ),
-    **_of_preset("augment.rand_n", "RandAugment: operations for a picture", Integer(1, high=100)),
+    **_of_preset("augment.rand_n", "RandAugment: operations for an image", Integer(1, high=100)),
     **_of_preset("augment.rand_m", "RandAugment: mean level of an operation", Number(0, 10)),
     **_of_preset("augment.rand_std", "RandAugment: deviation of the level", Number(0, 10)),
     **_of_preset(
@@ -205,7 +205,7 @@ KEYS: dict[str, Key] = {
         1.0, "soft: divides the logits of teacher and student", Number(0.01)
     ),
     "distillation.cache": Key(
-        False, "whether the teacher sees each picture once only; needs augmentation off", Flag()
+        False, "whether the teacher sees each image once only; needs augmentation off", Flag()
     ),
     "optimizer.name": Key(
         "adamw",
@@ -244,7 +244,7 @@ KEYS: dict[str, Key] = {
     "schedule.timescale": Key(
         "10_000 steps", "rsqrt: time in which the rate falls to the root of a half", Span()
     ),
-    "batch_size": Key(64, "pictures in one step, over all devices and hosts", Integer(1)),
+    "batch_size": Key(64, "images in one step, over all devices and hosts", Integer(1)),
     "accumulate_steps": Key(
         1, "parts of a batch computed one after the other, to save memory", Integer(1)
     ),
@@ -276,7 +276,7 @@ KEYS: dict[str, Key] = {
     "checkpoint.every": Key("10%", "how often the state is saved", Span()),
     "checkpoint.keep": Key(3, "how many of the last checkpoints are kept", Integer(1)),
     "evaluate.every": Key("10%", "how often the model is evaluated", Span()),
-    "evaluate.batch_size": Key(0, "pictures in one evaluation step; 0: batch_size", Integer()),
+    "evaluate.batch_size": Key(0, "images in one evaluation step; 0: batch_size", Integer()),
     "log.every": Key("1%", "how often training metrics are written", Span()),
     "log.diagnostics": Key(
         "",

@@ -64,7 +64,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Numbers:
-    """One number, or one for each channel of the pictures."""
+    """One number, or one for each channel of the images."""
 
     def describe(self) -> str:
         return "one number, or one for each channel, such as (0.485, 0.456, 0.406)"

@@ -1,4 +1,4 @@
-"""Where pictures come from, and how they become batches."""
+"""Where images come from, and how they become batches."""
 
 from typing import TYPE_CHECKING
 

@@ -1,6 +1,6 @@
-"""Preprocessed pictures, kept in memory once they have been computed.
+"""Preprocessed images, kept in memory once they have been computed.
 
-Where all the preprocessed pictures of a source are small enough together, the first epoch decodes
+Where all the preprocessed images of a source are small enough together, the first epoch decodes
 and preprocesses them as they come, and later epochs and evaluations find them ready. Nothing is
 computed ahead, so a run starts at once.
 """
@@ -54,9 +54,9 @@ class _Preprocessed:
 
 
 class _Store:
-    """Room for pictures of one size, their labels, and what is wrong with those that have none.
+    """Room for images of one size, their labels, and what is wrong with those that have none.
 
-    Threads share it without a lock: two that miss the same picture write the same pixels. Another
+    Threads share it without a lock: two that miss the same image write the same pixels. Another
     process gets an empty one.
     """
 
@@ -96,7 +96,7 @@ class _Kept:
                 store.bad[index] = error.name, error.cause
                 raise
             store.images[index] = example["image"]
-            store.labels[index] = example["label"]  # last: it says that the picture is there
+            store.labels[index] = example["label"]  # last: it says that the image is there
         image = store.images[index]
         image.flags.writeable = False  # it comes back in every epoch
         return {"image": image, "label": store.labels[index]}

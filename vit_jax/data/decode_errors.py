@@ -1,4 +1,4 @@
-"""What happened to pictures that cannot be read: each is named once, all are counted."""
+"""What happened to images that cannot be read: each is named once, all are counted."""
 
 from collections.abc import Callable, Iterable
 
@@ -11,17 +11,17 @@ def _to_stderr(sentence: str) -> None:
 
 
 class DecodeErrors:
-    """Collects the unreadable pictures that training and evaluation come across.
+    """Collects the unreadable images that training and evaluation come across.
 
-    One collector serves a whole run, so that a picture is named once however often it comes.
+    One collector serves a whole run, so that an image is named once however often it comes.
 
     Args:
-      strict: whether the first such picture ends the run, as a DecodeError error.
+      strict: whether the first such image ends the run, as a DecodeError error.
       say: takes a sentence to show; default: prints to the standard error.
 
     Attributes:
       say: as given; may be set anew.
-      found: name of every picture found -> what is wrong with it, in the order they came.
+      found: name of every image found -> what is wrong with it, in the order they came.
     """
 
     def __init__(self, strict: bool = False, say: Callable[[str], None] = _to_stderr):
@@ -29,24 +29,24 @@ class DecodeErrors:
         self.found: dict[str, str] = {}
         self.say = say
 
-    def add(self, pictures: Iterable[DecodeError]) -> None:
-        """Takes note of pictures and names those that are new."""
-        for picture in pictures:
-            if picture.name not in self.found:
-                self.found[picture.name] = picture.cause
-                self.say(f"warning: {picture}")
+    def add(self, images: Iterable[DecodeError]) -> None:
+        """Takes note of images and names those that are new."""
+        for image in images:
+            if image.name not in self.found:
+                self.found[image.name] = image.cause
+                self.say(f"warning: {image}")
 
     def summary(self) -> str | None:
-        """A sentence for the end of the run, or None where every picture could be read."""
+        """A sentence for the end of the run, or None where every image could be read."""
         if not self.found:
             return None
         first = next(iter(self.found))
         if len(self.found) == 1:
             return (
-                f"1 picture could not be read ({first}): in training another took its place, and"
+                f"1 image could not be read ({first}): in training another took its place, and"
                 " evaluation did not count it"
             )
         return (
-            f"{len(self.found):,} pictures could not be read (the first: {first}): in training"
+            f"{len(self.found):,} images could not be read (the first: {first}): in training"
             " others took their places, and evaluation did not count them"
         )

@@ -1,4 +1,4 @@
-"""Names of files: as text that can be printed, stored and compared, and which files are pictures.
+"""Names of files: as text that can be printed, stored and compared, and which files are images.
 
 A name on disk is a string of bytes, and Python shows those bytes in the encoding of the locale. The
 text of a name here is always its UTF-8 reading, so that the same folder has the same class names
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from PIL import Image
 
 # Formats that Pillow only registers (it calls a program or a plug-in to read them) or that hold
-# something else than a picture as a rule.
-_NOT_PICTURES = {"BUFR", "EPS", "GRIB", "HDF5", "IPTC", "MPEG", "WMF"}
+# something else than an image as a rule.
+_NOT_IMAGES = {"BUFR", "EPS", "GRIB", "HDF5", "IPTC", "MPEG", "WMF"}
 # What is read by others: arrays of numpy, and HEIF where pillow-heif is installed.
 _OTHERS = frozenset({".npy", ".heic", ".heif", ".hif"})
 # What systems leave in folders, beside names that begin with a dot.
@@ -32,17 +32,17 @@ _SYSTEM_NAMES = {
 
 @functools.cache
 def image_extensions() -> frozenset[str]:
-    """The endings of file names that are taken for pictures, in lower case, such as `.jpg`."""
+    """The endings of file names that are taken for images, in lower case, such as `.jpg`."""
     formats = Image.registered_extensions()
     return _OTHERS | {
         extension
         for extension, kind in formats.items()
-        if kind in Image.OPEN and kind not in _NOT_PICTURES
+        if kind in Image.OPEN and kind not in _NOT_IMAGES
     }
 
 
 def is_image_name(name: str) -> bool:
-    """Whether a file of that name is taken for a picture; in any case of letters."""
+    """Whether a file of that name is taken for an image; in any case of letters."""
     return os.path.splitext(name)[1].lower() in image_extensions()
 
 

@@ -8,7 +8,7 @@ across the border of epochs, so nothing is dropped. Therefore
   global batch, and augmentation is keyed by (seed, epoch, example, copy), not by place in the
   stream.
 
-A picture that cannot be read must not move its neighbours. In training another one, drawn by the
+An image that cannot be read must not move its neighbours. In training another one, drawn by the
 place of the bad one, is put there; in evaluation its place stays, black and masked.
 
 Reading ahead, in threads or in worker processes, is Grain's.
@@ -38,14 +38,14 @@ from vit_jax.data.sources.registry import Example, Source
 from vit_jax.data.transforms.augment import Augment
 from vit_jax.errors import DecodeError, UserError
 
-MOST_SUBSTITUTES = 100  # tried for one bad picture before the whole source counts as unreadable
+MOST_SUBSTITUTES = 100  # tried for one bad image before the whole source counts as unreadable
 
 
 class Batch(TypedDict):
     """One host's block of a global batch.
 
-    A label is the number of a class; where pictures have several, a 0 or 1 for each class. `mask`
-    comes in evaluation, where 0 marks padding and pictures that cannot be read.
+    A label is the number of a class; where images have several, a 0 or 1 for each class. `mask`
+    comes in evaluation, where 0 marks padding and images that cannot be read.
     """
 
     image: UInt8[np.ndarray, "batch h w c"]
@@ -74,21 +74,21 @@ def train_batches(
 
     Args:
       source: the training examples.
-      preprocess: applied before augmentation, once per picture where the results fit in memory;
-        random-resized cropping, which works from the picture at its own size, takes its place.
+      preprocess: applied before augmentation, once per image where the results fit in memory;
+        random-resized cropping, which works from the image at its own size, takes its place.
       augment: applied anew in every epoch.
       batch_size: of the global batch; this host gets `batch_size / process_count` examples.
       seed: of order and augmentation.
       start_step: number of batches already taken.
       total_steps: number of batches of the whole run.
       workers: worker processes that decode and augment; 0 leaves it to threads of this process,
-        which is best for small pictures. A script that uses workers needs an
+        which is best for small images. A script that uses workers needs an
         `if __name__ == "__main__":` guard.
       process_index: number of this host, from 0.
       process_count: number of hosts.
       balanced: whether every class comes equally often instead of every example.
-      repeats: how many copies of a picture follow each other, each augmented anew.
-      bad: takes note of pictures that cannot be read; default: names them on the standard error.
+      repeats: how many copies of an image follow each other, each augmented anew.
+      bad: takes note of images that cannot be read; default: names them on the standard error.
       rows: what else is known of every example, by name; row i travels with example i.
 
     Returns:
@@ -98,8 +98,8 @@ def train_batches(
 
     Raises:
       UserError: the batch does not divide among the hosts, the source is empty, or the options do
-        not fit it. While iterating: no picture can be read, or a worker died.
-      DecodeError: while iterating, a picture cannot be read and `bad` is strict.
+        not fit it. While iterating: no image can be read, or a worker died.
+      DecodeError: while iterating, an image cannot be read and `bad` is strict.
     """
     bad = DecodeErrors() if bad is None else bad
     augment.check_channels(preprocess.channels)
@@ -107,11 +107,11 @@ def train_batches(
         BalancedSampler(source.labels, seed) if balanced else ShuffledSampler(len(source), seed)
     )
     if augment.random_resized_crop > 0:
-        pictures = _Cropped(source, preprocess, augment)
+        reader = _Cropped(source, preprocess, augment)
     else:
-        pictures = _Ready(cached(source, preprocess, fast=True, processes=max(1, workers)))
+        reader = _Ready(cached(source, preprocess, fast=True, processes=max(1, workers)))
     stream = _TrainStream(
-        pictures=_WithRows(pictures, rows) if rows else pictures,
+        reader=_WithRows(reader, rows) if rows else reader,
         augment=augment,
         order=RepeatedSampler(order, repeats) if repeats != 1 else order,
         seed=seed,
@@ -137,27 +137,27 @@ def eval_batches(
 
     Args:
       source: the examples.
-      preprocess: applied to every picture.
+      preprocess: applied to every image.
       batch_size: of the global batch; this host gets `batch_size / process_count` examples.
       process_index: number of this host, from 0.
       process_count: number of hosts.
-      bad: takes note of pictures that cannot be read; default: names them on the standard error.
+      bad: takes note of images that cannot be read; default: names them on the standard error.
       fast: whether the quicker decoder may read them, as in training.
 
     Returns:
       An iterator of `{"image": uint8 (b, h, w, c), "label": int32 (b,), "mask": float32 (b,)}` in
       numpy, with as many batches on every host. `mask` is 1 for an example and 0 for what must not
-      count (black, label 0): a picture that cannot be read, and the padding that fills the last
+      count (black, label 0): an image that cannot be read, and the padding that fills the last
       global batch. The label is float32 (b, classes) for multi-label data.
 
     Raises:
       UserError: the batch does not divide among the hosts.
-      DecodeError: while iterating, a picture cannot be read and `bad` is strict.
+      DecodeError: while iterating, an image cannot be read and `bad` is strict.
     """
     bad = DecodeErrors() if bad is None else bad
     no_label = np.zeros(len(source.class_names), np.uint8) if source.multi_label else 0
     stream = _EvalStream(
-        pictures=cached(source, preprocess, fast=fast),
+        reader=cached(source, preprocess, fast=fast),
         padding={
             "image": np.zeros((*preprocess.size, preprocess.channels), np.uint8),
             "label": no_label,
@@ -169,7 +169,7 @@ def eval_batches(
 
 
 class _Made(NamedTuple):
-    """A batch, and which pictures could not be read on the way."""
+    """A batch, and which images could not be read on the way."""
 
     batch: Batch
     unreadable: list[DecodeError]
@@ -233,12 +233,12 @@ class _Blocks:
 
 
 # Grain could make batches of examples itself. Making whole batches here is twice as fast for small
-# pictures, where Grain's bookkeeping per example (75 microseconds) is half of the work.
+# images, where Grain's bookkeeping per example (75 microseconds) is half of the work.
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class _TrainStream:
     """Random access to this host's training batches, by step."""
 
-    pictures: "_Ready | _Cropped | _WithRows"
+    reader: "_Ready | _Cropped | _WithRows"
     augment: Augment
     order: Order
     seed: int
@@ -268,12 +268,12 @@ class _TrainStream:
     def _example(
         self, place: Position, rng: np.random.Generator, unreadable: list[DecodeError]
     ) -> tuple[Example, np.random.Generator]:
-        """The example of a place, or what takes the place of a picture that cannot be read.
+        """The example of a place, or what takes the place of an image that cannot be read.
 
         With it comes what is left of the random numbers to augment it with.
         """
         try:
-            return self.pictures.read(place.example, rng), rng
+            return self.reader.read(place.example, rng), rng
         except DecodeError as error:
             if self.strict:
                 raise
@@ -281,17 +281,17 @@ class _TrainStream:
         for index in self._substitutes(place):
             rng = next(_augmentation_rngs(self.seed, [place]))  # as if nothing had been drawn
             try:
-                return self.pictures.read(index, rng), rng
+                return self.reader.read(index, rng), rng
             except DecodeError as error:
                 unreadable.append(_plain(error))
         raise UserError(
-            f"of the pictures of {self.name}, {len(unreadable):,} were tried in a row and none can"
+            f"of the images of {self.name}, {len(unreadable):,} were tried in a row and none can"
             f" be read; the first: {unreadable[0]}"
         )
 
     def _substitutes(self, place: Position) -> Iterable[int]:
         rng = np.random.default_rng((FOR_SUBSTITUTES, self.seed, *place))
-        examples = len(self.pictures)
+        examples = len(self.reader)
         return rng.choice(examples, min(examples, MOST_SUBSTITUTES), replace=False).tolist()
 
 
@@ -299,21 +299,21 @@ class _TrainStream:
 class _EvalStream:
     """Random access to this host's evaluation batches, by step."""
 
-    pictures: Sequence[Example]
+    reader: Sequence[Example]
     padding: Example
     blocks: _Blocks
     strict: bool
 
     def __len__(self) -> int:
-        return math.ceil(len(self.pictures) / self.blocks.batch_size)
+        return math.ceil(len(self.reader) / self.blocks.batch_size)
 
     def __getitem__(self, step: int) -> _Made:
         examples, mask, unreadable = [], [], []
         for index in self.blocks[step]:
             example = self.padding
-            if index < len(self.pictures):
+            if index < len(self.reader):
                 try:
-                    example = self.pictures[index]
+                    example = self.reader[index]
                 except DecodeError as error:
                     if self.strict:
                         raise
@@ -394,7 +394,7 @@ def _stacked_labels(
 
 
 def _plain(error: DecodeError) -> DecodeError:
-    """The error without its traceback, which would keep the frames and pictures of its origin."""
+    """The error without its traceback, which would keep the frames and images of its origin."""
     return DecodeError(error.name, error.cause)
 
 

@@ -48,7 +48,7 @@ def read_ahead(
       item_bytes: size of an item, which bounds how many are held.
       threads: how many compute in each process; None is two for each core, of all processes
         together, and no more than there are items held. More of them get in each other's way: 16
-        on two cores made a sixth fewer pictures in the same processor time than 4.
+        on two cores made a sixth fewer images in the same processor time than 4.
       workers: number of worker processes; 0 leaves the work to this one.
 
     Returns:
@@ -102,7 +102,7 @@ def _from_workers(dataset: grain.IterDataset, workers: int) -> Iterator[Item]:
         if not died:
             raise
         raise UserError(
-            f"a worker process that loads pictures died with exit code {died[1]}"
+            f"a worker process that loads images died with exit code {died[1]}"
             + _meaning(int(died[1]))
             + "; lower data.workers (0: threads of the main process)"
         ) from error

@@ -79,7 +79,7 @@ class BalancedSampler:
     def __init__(self, labels: Int64[np.ndarray, " n"], seed: int):
         if labels.ndim != 1:
             raise UserError(
-                "data.sampling is balanced, but pictures with several labels belong to no single"
+                "data.sampling is balanced, but images with several labels belong to no single"
                 " class to balance by; legal is natural"
             )
         _check(len(labels), seed)
@@ -108,7 +108,7 @@ class BalancedSampler:
 class RepeatedSampler:
     """Another order, every position of it several times in a row.
 
-    Copies of one picture in one batch, each augmented anew: Hoffer et al. (2020), "Augment Your
+    Copies of one image in one batch, each augmented anew: Hoffer et al. (2020), "Augment Your
     Batch: Improving Generalization Through Instance Repetition"; DeiT trains with three.
 
     Attributes:

@@ -195,7 +195,7 @@ def write_predictions(predictions: Predictions, source: Source, path: Path) -> N
         )
         for index, true, said, confidence, rank in values
     )
-    write_csv(path, ("index", "picture", "true", "predicted", "confidence", "rank"), rows)
+    write_csv(path, ("index", "image", "true", "predicted", "confidence", "rank"), rows)
 
 
 def read_predictions(path: Path, class_names: Sequence[str]) -> Predictions:

@@ -1,4 +1,4 @@
-"""A trained classifier: its model, its parameters, and pictures in, labelled probabilities out."""
+"""A trained classifier: its model, its parameters, and images in, labelled probabilities out."""
 
 import functools
 import os
@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Float32, UInt8
 
-from vit_jax.data.images.decoding import Picture
+from vit_jax.data.images.decoding import ImageLike
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.paths import as_text
 from vit_jax.errors import UserError
@@ -24,7 +24,7 @@ BATCH_SIZE = 64
 
 
 class Prediction(NamedTuple):
-    """A class and the probability that a picture shows it."""
+    """A class and the probability that an image shows it."""
 
     label: str
     probability: float
@@ -50,7 +50,7 @@ class Classifier:
     params: its parameters.
     model_state: other collections of the module, such as running statistics.
     class_names: in the order of the outputs.
-    preprocessing: how a picture becomes an input.
+    preprocessing: how an image becomes an input.
     step: of the checkpoint that the parameters come from.
     activation: "softmax", or "sigmoid": yes or no for each class on its own.
     """
@@ -101,7 +101,7 @@ class Classifier:
         return {"params": self.params, **self.model_state}
 
     def logits(self, images: UInt8[np.ndarray, "batch h w c"]) -> Float[Array, "batch classes"]:
-        """Logits of preprocessed pictures (the result of `preprocessing`, uint8).
+        """Logits of preprocessed images (the result of `preprocessing`, uint8).
 
         Raises UserError for images of another size or type than `preprocessing` gives.
         """
@@ -117,34 +117,34 @@ class Classifier:
 
     def predict(
         self,
-        pictures: Picture | Iterable[Picture],
+        images: ImageLike | Iterable[ImageLike],
         top: int | None = None,
         batch_size: int = BATCH_SIZE,
     ) -> list[list[Prediction]]:
-        """The most probable classes of each picture, most probable first.
+        """The most probable classes of each image, most probable first.
 
-        Where pictures may have several labels, the probabilities are of each class on its own, and
+        Where images may have several labels, the probabilities are of each class on its own, and
         do not sum to 1.
 
         Args:
-            pictures: file names, folders, bytes of picture files, uint8 arrays `(height, width,
+            images: file names, folders, bytes of image files, uint8 arrays `(height, width,
                 channels)` or Pillow images, of any size; an array `(batch, height, width,
                 channels)` counts as several. Any iterable of these is read as it goes.
-            top: how many classes to give for each picture; all by default.
-            batch_size: how many pictures to run at once.
+            top: how many classes to give for each image; all by default.
+            batch_size: how many images to run at once.
 
         Raises:
-            UserError: for a picture that cannot be read, with its name.
+            UserError: for an image that cannot be read, with its name.
         """
         guesses = []
-        for result in self.iter_predict(pictures, batch_size):
+        for result in self.iter_predict(images, batch_size):
             if result.error is not None:
                 raise result.error
             guesses.append(self.top_classes(result.probabilities, top))
         return guesses
 
     def iter_predict(
-        self, images: Picture | Iterable[Picture], batch_size: int = BATCH_SIZE
+        self, images: ImageLike | Iterable[ImageLike], batch_size: int = BATCH_SIZE
     ) -> Iterator[ImageResult]:
         """Yield the probabilities of any number of images, in their order, as they are computed.
 

@@ -39,7 +39,7 @@ def load_pretrained(
         num_classes: of a new head, which begins at zero; 0: none. By default the file's own.
         image_size: pixels (height, width) to be used at; the position table is resized. By default
             the size that the file was made for.
-        in_channels: of pictures; the patch kernel is summed or repeated.
+        in_channels: of images; the patch kernel is summed or repeated.
         origin: whose weights, where several have such a file ("timm", "deit", "mae", ...).
         heads: of attention, where nothing says it.
         file_size: pixels (height, width) that the position table in the file is made for, where it

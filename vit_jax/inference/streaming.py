@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from vit_jax.data.images.decoding import Picture
+from vit_jax.data.images.decoding import ImageLike
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.paths import as_text
 from vit_jax.errors import DecodeError
@@ -22,7 +22,7 @@ MOST_AHEAD = 4  # batches that are read ahead
 READ_AHEAD_BYTES = 2**30  # of preprocessed images, where a batch is large
 _AT_ONCE = 8  # images that a thread reads before the next one is handed to it
 
-Named = tuple[str, Picture | DecodeError]
+Named = tuple[str, ImageLike | DecodeError]
 
 
 class ReadBatch(NamedTuple):
@@ -39,7 +39,7 @@ class ReadBatch(NamedTuple):
 
 
 def read_batches(
-    pictures: Picture | Iterable[Picture | DecodeError],
+    images: ImageLike | Iterable[ImageLike | DecodeError],
     preprocess: Preprocessing,
     batch_size: int,
     threads: int | None = None,
@@ -47,13 +47,13 @@ def read_batches(
     """Read images of any number, in their order, with a bounded amount of memory.
 
     Args:
-        pictures: as `Classifier.predict` takes them, or errors, which are handed on.
+        images: as `Classifier.predict` takes them, or errors, which are handed on.
         preprocess: makes each image the model's size.
         batch_size: of all batches, the last included; where there are fewer images than that, the
             next power of two.
         threads: that decode; by default two for each core.
     """
-    named = _named(pictures)
+    named = _named(images)
     chunk = list(itertools.islice(named, batch_size))
     size = batch_size
     if len(chunk) < batch_size:
@@ -82,34 +82,36 @@ def _threads() -> int:
     return 2 * (cores or 1)
 
 
-def _named(pictures: Picture | Iterable[Picture | DecodeError]) -> Iterator[Named]:
+def _named(images: ImageLike | Iterable[ImageLike | DecodeError]) -> Iterator[Named]:
     """Yield every image with what messages call it; folders are looked through."""
-    for number, picture in enumerate(_each(pictures), start=1):
-        if isinstance(picture, DecodeError):
-            yield picture.name, picture
-        elif isinstance(picture, str | os.PathLike):
-            for path in find_images([picture]):
+    for number, image in enumerate(_each(images), start=1):
+        if isinstance(image, DecodeError):
+            yield image.name, image
+        elif isinstance(image, str | os.PathLike):
+            for path in find_images([image]):
                 yield (path.name if isinstance(path, DecodeError) else path), path
         else:
-            yield f"image {number}", picture
+            yield f"image {number}", image
 
 
-def _each(pictures: Picture | Iterable[Picture | DecodeError]) -> Iterable[Picture | DecodeError]:
-    if isinstance(pictures, np.ndarray):
-        return pictures if pictures.ndim == 4 else [pictures]
-    if isinstance(pictures, str | bytes | os.PathLike | Image.Image):
-        return [pictures]
-    return pictures
+def _each(
+    images: ImageLike | Iterable[ImageLike | DecodeError],
+) -> Iterable[ImageLike | DecodeError]:
+    if isinstance(images, np.ndarray):
+        return images if images.ndim == 4 else [images]
+    if isinstance(images, str | bytes | os.PathLike | Image.Image):
+        return [images]
+    return images
 
 
 def _read(part: list[Named], preprocess: Preprocessing) -> list[np.ndarray | DecodeError]:
     found = []
-    for name, picture in part:
-        if isinstance(picture, DecodeError):
-            found.append(picture)
+    for name, image in part:
+        if isinstance(image, DecodeError):
+            found.append(image)
             continue
         try:
-            found.append(preprocess(preprocess.decode(picture, name=as_text(name))))
+            found.append(preprocess(preprocess.decode(image, name=as_text(name))))
         except DecodeError as error:
             # Without its traceback, which would keep the pixels of its origin.
             found.append(DecodeError(error.name, error.cause))

@@ -9,14 +9,14 @@ from jaxtyping import Array, Float
 
 @struct.dataclass
 class Features:
-    """What a network saw in a batch of pictures, before any classifier.
+    """What a network saw in a batch of images, before any classifier.
 
     Attributes:
         tokens: `(batch, prefix + height * width, width)`, prefix tokens, then patches in raster
             order; past the final norm, unless the model norms what it has pooled.
         pooled: `(batch, width)`; with `pool="none"` all tokens, `(batch, tokens, width)`. Of a
             distilled model it is the class token; the distillation token is `tokens[:, 1]`.
-        grid: `(height, width)` of the picture in patches.
+        grid: `(height, width)` of the image in patches.
         prefix: how many tokens come before the patches (class, distillation, registers).
         stages: for pyramids, one `(batch, height, width, channels)` per stage; None for a ViT.
     """

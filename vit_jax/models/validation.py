@@ -243,17 +243,17 @@ def check_attention_type(model: "ViT") -> None:
 
 
 def check_images(model: Any, images: Float[Array, "batch height width channels"]) -> None:
-    """Raises ValueError for pictures that a model cannot take, whatever their size."""
+    """Raises ValueError for images that a model cannot take, whatever their size."""
     name = type(model).__name__
     if images.ndim != 4:
         raise ValueError(
             f"{name}: images are (batch, height, width, channels), got the shape "
-            f"{tuple(images.shape)}; a single picture needs a batch axis in front: images[None]."
+            f"{tuple(images.shape)}; a single image needs a batch axis in front: images[None]."
         )
     if images.shape[-1] != model.in_channels:
         raise ValueError(
             f"{name}: the model takes {model.in_channels} channels in the last axis, got images of "
-            f"shape {tuple(images.shape)}; convert the pictures, or build the model with "
+            f"shape {tuple(images.shape)}; convert the images, or build the model with "
             f"in_channels={images.shape[-1]}."
         )
     if not jnp.issubdtype(images.dtype, jnp.floating):
@@ -264,14 +264,14 @@ def check_images(model: Any, images: Float[Array, "batch height width channels"]
 
 
 def check_image_size(model: "ViT", given: tuple[int, int]) -> None:
-    """Raises ValueError for pictures of a size (height, width) that a ViT cannot take."""
+    """Raises ValueError for images of a size (height, width) that a ViT cannot take."""
     name, built = type(model).__name__, pair(model.image_size)
     check_patches_fit(name, given, pair(model.patch_size))
     if model.attention_type == "linformer" and given != built:
         raise ValueError(
             f"{name}: attention_type='linformer' has a parameter for every token, so it takes the "
             f"size it was built for only, {built[0]} x {built[1]} pixels (height x width), got "
-            f"{given[0]} x {given[1]}; resize the pictures, or build the model with image_size="
+            f"{given[0]} x {given[1]}; resize the images, or build the model with image_size="
             f"{given} and train it."
         )
 
@@ -360,13 +360,13 @@ def check_multiple(where: str, field: str, value: int, unit_name: str, unit: int
 
 
 def check_patches_fit(where: str, image_size: tuple[int, int], patch: tuple[int, int]) -> None:
-    """Raises ValueError, with the nearest legal sizes, for pictures that patches do not fill."""
+    """Raises ValueError, with the nearest legal sizes, for images that patches do not fill."""
     if image_size[0] % patch[0] or image_size[1] % patch[1]:
         heights, widths = map(nearest_multiples, image_size, patch)
         raise ValueError(
-            f"{where}: pictures of {image_size[0]} x {image_size[1]} pixels cannot be cut into "
+            f"{where}: images of {image_size[0]} x {image_size[1]} pixels cannot be cut into "
             f"patches of {patch[0]} x {patch[1]} (height x width); the nearest legal heights are "
-            f"{heights}, the nearest legal widths {widths}: resize or pad the pictures."
+            f"{heights}, the nearest legal widths {widths}: resize or pad the images."
         )
 
 

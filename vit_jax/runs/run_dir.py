@@ -47,7 +47,7 @@ class ModelRecord:
     """What `load` and `predict` need to know of a model besides its parameters.
 
     name, fields: the model, as `create_model(name, **fields)`.
-    preprocessing: how a picture becomes the model's input.
+    preprocessing: how an image becomes the model's input.
     class_names: in the order of the model's outputs.
     activation: "softmax" or "sigmoid", which makes probabilities of the outputs; a sigmoid of a
         single output is the probability of the second of two classes.
@@ -102,7 +102,7 @@ class ModelRecord:
             self,
             fields=fields,
             source_config={},
-            preprocessing=self.preprocessing.for_pictures(size, model.in_channels),
+            preprocessing=self.preprocessing.for_images(size, model.in_channels),
             class_names=self.class_names
             if classes == len(self.class_names)
             else unnamed_classes(classes),

@@ -52,7 +52,7 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class Supervised:
-    """Cross-entropy against the labels of each picture.
+    """Cross-entropy against the labels of each image.
 
     The batch holds `image` (float32, normalised, `(batch, height, width, channels)`), `label`
     (integers, `(batch,)`; for multi-label data 0 or 1, `(batch, classes)`) and, where some rows are
@@ -64,10 +64,10 @@ class Supervised:
         the mean over the outputs (Beyer et al. 2020, "Are we done with ImageNet?", for one label of
         several classes). A sigmoid model of a single output tells two classes apart, and its output
         is the logit of class 1.
-    mixing: of pictures and targets, while training only.
-    class_weights: what each class weighs in the training loss; None: all alike. A picture weighs
+    mixing: of images and targets, while training only.
+    class_weights: what each class weighs in the training loss; None: all alike. An image weighs
         what its class does, a mixed one the mean of its classes.
-    multi_label: whether a picture may have several labels, or none.
+    multi_label: whether an image may have several labels, or none.
 
     A model with two heads learns through the mean of their logits, which is also its answer in
     evaluation; a loss of its own for each head is a matter of `distillation.py`.
@@ -88,7 +88,7 @@ class Supervised:
     def loss(self, params, model_state, batch, rng, train):
         """Sums over the batch of cross-entropy (nats) and of right answers.
 
-        The metric is `accuracy`, where a mixed picture counts as its larger part; for multi-label
+        The metric is `accuracy`, where a mixed image counts as its larger part; for multi-label
         data `label_accuracy`, the share of right answers among all classes.
         """
         images, own_share = self.mixed(batch["image"], rng, train)
@@ -144,7 +144,7 @@ class Supervised:
     def mixed(
         self, images: Float[Array, "batch h w c"], rng: Array | None, train: bool
     ) -> tuple[Float[Array, "batch h w c"], Float[Array, ""] | None]:
-        """The pictures that the model sees, and the share of each that is its own; None: all."""
+        """The images that the model sees, and the share of each that is its own; None: all."""
         if not (train and self.mixing.on):
             return images, None
         # Folded in, so that the keys of dropout are the same with and without mixing.
@@ -153,7 +153,7 @@ class Supervised:
     def targets(
         self, labels: Array, logits: Array, own_share: Array | None = None
     ) -> Float[Array, "batch outputs"]:
-        """What the outputs should say: one-hot, or 0 and 1; mixed as the pictures were."""
+        """What the outputs should say: one-hot, or 0 and 1; mixed as the images were."""
         if self.multi_label:
             targets = labels.astype(jnp.float32)
         elif self._is_binary(logits):
@@ -163,7 +163,7 @@ class Supervised:
         return targets if own_share is None else mix_targets(targets, own_share)
 
     def losses(self, logits: Array, targets: Array, train: bool) -> Float[Array, " batch"]:
-        """The cross-entropy of each picture; targets are smoothed while training."""
+        """The cross-entropy of each image; targets are smoothed while training."""
         smoothing = self.label_smoothing if train else 0.0
         if self.multi_label or self._is_binary(logits):
             targets = (1 - smoothing) * targets + smoothing / 2
@@ -176,7 +176,7 @@ class Supervised:
     def weights(
         self, labels: Array, own_share: Array | None, train: bool
     ) -> Float[Array, " batch"] | float:
-        """What each picture weighs in the loss: 1, or while training what its classes do."""
+        """What each image weighs in the loss: 1, or while training what its classes do."""
         if not train or self.class_weights is None:
             return 1.0
         weights = jnp.array(self.class_weights, jnp.float32)[labels]

@@ -1,7 +1,7 @@
-"""Mixing pictures of a batch, and their targets, inside the compiled training step.
+"""Mixing images of a batch, and their targets, inside the compiled training step.
 
-One weight is drawn for a whole batch: the share of every picture that stays its own; the rest comes
-from its partner, the picture half a batch before it, around the end. Reversing the batch instead
+One weight is drawn for a whole batch: the share of every image that stays its own; the rest comes
+from its partner, the image half a batch before it, around the end. Reversing the batch instead
 would mix the middle one of an odd batch with itself, and rolling by one would mix the copies that
 repeated augmentation puts next to each other.
 """
@@ -36,7 +36,7 @@ class Mixing:
     def __call__(
         self, images: Float[Array, "batch h w c"], rng: Array
     ) -> tuple[Float[Array, "batch h w c"], Float[Array, ""]]:
-        """Mixed pictures, and the share of each that is its own, for `mix_targets`."""
+        """Mixed images, and the share of each that is its own, for `mix_targets`."""
         if not self.on:
             return images, jnp.float32(1)
         whether, which, how = jax.random.split(rng, 3)
@@ -67,7 +67,7 @@ def _unmixed(images, rng):
 def mixup(
     images: Float[Array, "batch h w c"], weight: Float[Array, ""]
 ) -> tuple[Float[Array, "batch h w c"], Float[Array, ""]]:
-    """Weighted means of each picture (`weight`) and its partner, and that weight."""
+    """Weighted means of each image (`weight`) and its partner, and that weight."""
     weight = jnp.float32(weight)
     return weight * images + (1 - weight) * _partners(images), weight
 
@@ -75,7 +75,7 @@ def mixup(
 def cutmix(
     images: Float[Array, "batch h w c"], box: Bool[Array, "h w"]
 ) -> tuple[Float[Array, "batch h w c"], Float[Array, ""]]:
-    """Pictures with the box pasted from their partners, and the share of pixels that are their own.
+    """Images with the box pasted from their partners, and the share of pixels that are their own.
 
     The share is counted, not drawn: a box may hang over the edge (Yun et al., their code).
     """
@@ -86,14 +86,14 @@ def cutmix(
 def box_mask(
     height: int, width: int, rows: tuple[Int[Array, ""], ...], columns: tuple[Int[Array, ""], ...]
 ) -> Bool[Array, "h w"]:
-    """True inside a box of rows and columns (first, end), which may lie outside of the picture."""
+    """True inside a box of rows and columns (first, end), which may lie outside of the image."""
     inside_rows = (jnp.arange(height) >= rows[0]) & (jnp.arange(height) < rows[1])
     inside_columns = (jnp.arange(width) >= columns[0]) & (jnp.arange(width) < columns[1])
     return inside_rows[:, None] & inside_columns[None, :]
 
 
 def random_box(height: int, width: int, weight: Float[Array, ""], rng: Array) -> Bool[Array, "h w"]:
-    """A box of `1 - weight` of the area and the picture's aspect ratio, its centre anywhere."""
+    """A box of `1 - weight` of the area and the image's aspect ratio, its centre anywhere."""
     side = jnp.sqrt(1 - weight)
     centres = jax.random.uniform(rng, (2,)) * jnp.array([height, width])
     edges = []
@@ -107,7 +107,7 @@ def random_box(height: int, width: int, weight: Float[Array, ""], rng: Array) ->
 def mix_targets(
     targets: Float[Array, "batch classes"], weight: Float[Array, ""]
 ) -> Float[Array, "batch classes"]:
-    """Targets mixed as their pictures were."""
+    """Targets mixed as their images were."""
     return weight * targets + (1 - weight) * _partners(targets)
 
 

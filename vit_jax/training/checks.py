@@ -107,12 +107,12 @@ def check_batch(config: ConfigDict, mesh: Mesh) -> None:
             over = f"accumulate_steps = {parts} parts on {over}"
         raise UserError(
             f"batch_size = {batch} does not divide over {over}; the nearest legal "
-            f"sizes are {legal} (batch_size counts the pictures of all devices together)"
+            f"sizes are {legal} (batch_size counts the images of all devices together)"
         )
 
 
 def check_splits(config: ConfigDict, sources: dict[str, Source]) -> None:
-    """No picture may be learned from and chosen by, or chosen by and reported on."""
+    """No image may be learned from and chosen by, or chosen by and reported on."""
     for one, other in itertools.combinations(sources, 2):
         if sources[one].overlaps(sources[other]):
             links = [f"{a} = {b}" for a, b in sources[one].shared_files(sources[other]) if a != b]
@@ -182,19 +182,19 @@ def _check_objective(config: ConfigDict, source: Source) -> None:
     if not source.multi_label:
         if len(source.class_names) == 1 and config.objective.loss == "sigmoid":
             raise UserError(
-                f"every picture of {config.dataset!r} is of its only class, so there is no 'no' "
+                f"every image of {config.dataset!r} is of its only class, so there is no 'no' "
                 "for objective.loss = 'sigmoid' to learn; write --config.objective.loss=softmax, "
                 "or take data with another class"
             )
         return
     if config.objective.loss == "softmax":
         raise UserError(
-            f"the pictures of {config.dataset!r} may have several labels, and objective.loss = "
+            f"the images of {config.dataset!r} may have several labels, and objective.loss = "
             "'softmax' is for exactly one; write --config.objective.loss=sigmoid"
         )
     if config.objective.class_weights != "none":
         raise UserError(
-            f"objective.class_weights = {config.objective.class_weights!r} is for pictures with "
+            f"objective.class_weights = {config.objective.class_weights!r} is for images with "
             f"one label, and those of {config.dataset!r} may have several; write "
             "--config.objective.class_weights=none"
         )

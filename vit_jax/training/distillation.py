@@ -1,6 +1,6 @@
 """Learning from a teacher beside the labels (Hinton, Vinyals, Dean 2015; Touvron et al. 2021).
 
-With z the student's logits, t the teacher's, y the label and a the weight `alpha`, a picture's loss
+With z the student's logits, t the teacher's, y the label and a the weight `alpha`, an image's loss
 is
 
     (1 - a) CE(z, y) + a CE(z', argmax t)                      hard
@@ -9,9 +9,9 @@ is
 What is notable here:
 - In a model with two heads z is the head of the class token and z' that of the distillation token
   (DeiT, section 4); in a model with one head they are the same.
-- The label is smoothed and mixed as the run says; the teacher answers for the mixed picture itself,
+- The label is smoothed and mixed as the run says; the teacher answers for the mixed image itself,
   and its hard answer is never smoothed (DeiT, section 4: "true" labels).
-- The divergence is a sum over the classes and a mean over the pictures, as Hinton et al. write it.
+- The divergence is a sum over the classes and a mean over the images, as Hinton et al. write it.
   DeiT's code divides by the number of classes too: its soft loss is that many times smaller.
 - The teacher's arrays are `constants`: an argument of the compiled step, and in no checkpoint.
 """
@@ -41,7 +41,7 @@ class Distillation:
     The batch is that of `Supervised`; where it has `teacher_logits`, `(batch, classes)`, the
     teacher is not asked again.
 
-    supervised: the part of the labels. Its class weights are those of the pictures, and multiply
+    supervised: the part of the labels. Its class weights are those of the images, and multiply
         both parts; evaluation is its own.
     teacher: who is asked.
     kind: "hard" or "soft", see the top of the file.
@@ -107,7 +107,7 @@ class Distillation:
     def teacher_losses(
         self, logits: Float[Array, "batch classes"], taught: Float[Array, "batch classes"]
     ) -> Float[Array, " batch"]:
-        """The teacher's part for each picture, before `alpha`, in nats."""
+        """The teacher's part for each image, before `alpha`, in nats."""
         if self.kind == "hard":
             answer = jax.nn.one_hot(taught.argmax(-1), taught.shape[-1])
             # Nothing can be learned of an answer that is none; the step is skipped and reported.
@@ -134,7 +134,7 @@ def check_distillation(config: ConfigDict, supervised: Supervised, augment: Augm
         return
     if supervised.multi_label:
         raise UserError(
-            f"the pictures of {config.dataset!r} may have several labels, and distillation is for "
+            f"the images of {config.dataset!r} may have several labels, and distillation is for "
             "exactly one; leave distillation.teacher out"
         )
     if keys.kind == "hard" and keys.temperature != 1.0:
@@ -154,8 +154,8 @@ def check_distillation(config: ConfigDict, supervised: Supervised, augment: Augm
     if keys.cache and changing:
         named = ", ".join(f"augment.{name} = {config.augment[name]}" for name in changing)
         raise UserError(
-            f"distillation.cache = True keeps one answer for each picture, and {named} shows the "
-            "teacher another picture each time; write --config.distillation.cache=false, or "
+            f"distillation.cache = True keeps one answer for each image, and {named} shows the "
+            "teacher another image each time; write --config.distillation.cache=false, or "
             "switch augmentation off"
         )
 

@@ -61,7 +61,7 @@ def evaluate(
     totals = {name: float(total) for name, total in jax.device_get(totals).items()}
     examples = totals.pop("weight")
     if not examples:
-        raise UserError("there is nothing to evaluate on: not one picture of the split can be read")
+        raise UserError("there is nothing to evaluate on: not one image of the split can be read")
     predictions = _predictions(rows)
     metrics = {name: total / examples for name, total in totals.items()}
     return Evaluation(
@@ -70,7 +70,7 @@ def evaluate(
 
 
 def _predictions(rows: list[dict[str, np.ndarray]]) -> Predictions | MultiLabelPredictions:
-    """Predictions made of the outputs of all batches, without padding and unreadable pictures."""
+    """Predictions made of the outputs of all batches, without padding and unreadable images."""
     real = np.concatenate([row["mask"] for row in rows]) > 0
     columns = {name: np.concatenate([row[name] for row in rows])[real] for name in rows[0]}
     if "probabilities" in columns:
@@ -94,7 +94,7 @@ def padded_batches(
 ):
     """Batches of a whole source whose size divides over the devices, whatever `batch_size` is.
 
-    bad: takes note of pictures that cannot be read, which are masked.
+    bad: takes note of images that cannot be read, which are masked.
     fast: whether they are decoded as training decodes them.
     """
     shards = batch_shards(mesh)

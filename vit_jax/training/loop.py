@@ -344,11 +344,11 @@ class Loop:
         for section, values in _by_section(experiment.config):
             self.report.say(f"{section:>10}  {values}")
         parameters = sum(leaf.size for leaf in jax.tree.leaves(self.state.params))
-        pictures, classes = len(experiment.train_source), len(experiment.record.class_names)
+        images, classes = len(experiment.train_source), len(experiment.record.class_names)
         devices = experiment.mesh.devices.flat
         self.report.say(
             f"{experiment.record.name}: {parameters:,} parameters; "
-            f"{counted(pictures, 'training image')} in {counted(classes, 'class', 'classes')}; "
+            f"{counted(images, 'training image')} in {counted(classes, 'class', 'classes')}; "
             f"{len(devices)} x {devices[0].device_kind}"
         )
         if (
@@ -394,7 +394,7 @@ class Loop:
             self.run.write_hardware(hardware)
         self.report.say(
             f"the devices' peak is {peak.flops / 1e9:,.0f} GFLOP/s ({peak.source}); training takes "
-            f"{self.report.flops_per_image / 1e9:,.3f} GFLOP a picture"
+            f"{self.report.flops_per_image / 1e9:,.3f} GFLOP an image"
         )
 
     def _line(self, kind: str, **values) -> dict[str, Any]:

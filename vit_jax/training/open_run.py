@@ -67,7 +67,7 @@ def open_run(path: str | os.PathLike, dataset: str = "", split: str = "test") ->
     elif dataset:  # weights that were converted
         config, only = restore_config(default_config()), other
         config.dataset = dataset
-        config.schedule.warmup = "0"  # which a few pictures would be too few for
+        config.schedule.warmup = "0"  # which a few images would be too few for
     else:
         raise UserError(
             f"{path} was not trained here, so it has no data; name some as dataset "
@@ -154,6 +154,6 @@ def _other_source(
     """A split of data that a model was not trained on; the only one where there is no choice."""
     splits = list_splits(dataset, holdout=0, class_names=class_names, table=table)
     if split not in splits and len(splits) == 1:
-        tell(f"{dataset} has no split {split!r}: all its pictures are taken", error=True)
+        tell(f"{dataset} has no split {split!r}: all its images are taken", error=True)
         [split] = splits
     return open_source(dataset, split, holdout=0, class_names=class_names, table=table)

@@ -68,7 +68,7 @@ def explain_out_of_memory(error: BaseException, experiment: Experiment, doing: s
     numbered = "; ".join(f"({n}) {remedy}" for n, remedy in enumerate(remedies, start=1))
     return (
         f"the memory {where} was not enough while {doing}{amount}: {experiment.record.name}, "
-        f"pictures of {height} x {width}, {at_once} of them on each of {devices} "
+        f"images of {height} x {width}, {at_once} of them on each of {devices} "
         f"device{'s' if devices > 1 else ''} at a time. What helps, in this order: {numbered}. "
         "What was saved before is whole"
     )
@@ -85,7 +85,7 @@ def _remedies(
     """What has not been done yet, from the cheapest on."""
     devices = experiment.mesh.size
     if doing == EVALUATION and at_once > 1:
-        yield f"fewer pictures at a time, --config.evaluate.batch_size={devices * (at_once // 2)}"
+        yield f"fewer images at a time, --config.evaluate.batch_size={devices * (at_once // 2)}"
     if doing == TRAINING and config.get("log.diagnostics"):
         yield "no looks inside the model, --config.log.diagnostics="
     if doing == TRAINING and at_once > 1:

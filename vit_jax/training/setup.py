@@ -77,22 +77,22 @@ class Experiment:
 
     @property
     def train_source(self) -> Source:
-        """The pictures to learn from."""
+        """The images to learn from."""
         return self.sources["train"]
 
     @property
     def validation_source(self) -> Source | None:
-        """The pictures that choose the best checkpoint, where the configuration names some."""
+        """The images that choose the best checkpoint, where the configuration names some."""
         return self.sources.get("validation")
 
     @property
     def test_source(self) -> Source:
-        """The pictures to report on."""
+        """The images to report on."""
         return self.sources["test"]
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """How a picture becomes the model's input."""
+        """How an image becomes the model's input."""
         return self.record.preprocessing
 
     @property
@@ -217,7 +217,7 @@ class Experiment:
 
     @functools.cached_property
     def _kept_answers(self) -> dict[str, np.ndarray]:
-        """What the teacher says of every training picture, where that is computed only once."""
+        """What the teacher says of every training image, where that is computed only once."""
         if self.teacher is None or not self.config.distillation.cache:
             return {}
         batches = self.eval_batches(self.train_source, fast=True)
@@ -342,7 +342,7 @@ def _open_sources(
     class_names: Sequence[str] | None,
     split: Mapping[str, Sequence[str]] | None,
 ) -> dict[str, Source]:
-    """The splits that a configuration names, which share no pictures."""
+    """The splits that a configuration names, which share no images."""
     sources = {
         name: open_source(
             config.dataset,
@@ -376,7 +376,7 @@ def _preprocessing(
     if trained is None:
         base = Preprocessing(size, channels)
     else:
-        base = trained.preprocessing.for_pictures(size, channels)
+        base = trained.preprocessing.for_images(size, channels)
     named = {name: config.data[name] for name in PREPROCESSING_KEYS}
     named = {name: value for name, value in named.items() if value is not None}
     if named.get("resize") == "pad":  # of the whole image nothing is cut off
@@ -393,7 +393,7 @@ def library_versions() -> dict[str, str]:
     from importlib.metadata import version
 
     names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "pillow")
-    decoder = {"opencv": opencv().__version__} if opencv() else {}  # training pictures hang on it
+    decoder = {"opencv": opencv().__version__} if opencv() else {}  # training images hang on it
     return {**{name: version(name) for name in names}, **decoder}
 
 

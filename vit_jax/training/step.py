@@ -1,6 +1,6 @@
 """One training step and one evaluation step, each a single compiled function.
 
-Pictures come as uint8 and are normalised here, on the device. The training step donates the old
+Images come as uint8 and are normalised here, on the device. The training step donates the old
 state, so that parameters and optimizer moments are held once.
 """
 
@@ -136,7 +136,7 @@ def accumulated_gradient(
     """Gradient of a batch's mean loss, sums of its metrics, and the model state after it.
 
     The batch is cut into `parts`, and the gradients of their summed losses are added up and divided
-    once, by the weight of the whole batch: the mean over all its pictures, whatever they weigh and
+    once, by the weight of the whole batch: the mean over all its images, whatever they weigh and
     however they are cut. Batch statistics and MixUp partners are those of a part.
     """
 
@@ -157,7 +157,7 @@ def accumulated_gradient(
             state.params, state.model_state, batch, rng
         )
     else:
-        # Every `parts`-th picture, so that each device has its share of every part already.
+        # Every `parts`-th image, so that each device has its share of every part already.
         cut = jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), batch)
         keys = jax.random.split(rng, parts)
         nothing = jax.tree.map(jnp.zeros_like, (state.params, _sums_of(state)))

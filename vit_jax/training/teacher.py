@@ -1,7 +1,7 @@
-"""A teacher: a trained model that says what it sees in the pictures a student learns from.
+"""A teacher: a trained model that says what it sees in the images a student learns from.
 
 What is notable here:
-- It sees the picture that the student sees, augmented, mixed and cut out already; only pixel
+- It sees the image that the student sees, augmented, mixed and cut out already; only pixel
   statistics and size become what it was trained on. Its own central crop is not taken a second
   time, or it would see less than the student has to say something about.
 - It is never trained: no dropout, running statistics as they are, no gradient.
@@ -32,10 +32,10 @@ _METHODS = {"bilinear": "linear", "bicubic": "cubic", "lanczos": "lanczos3"}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Teacher:
-    """A trained model, and how a student's pictures become its own.
+    """A trained model, and how a student's images become its own.
 
     source: what it was opened by. model, variables: it, and its parameters and other collections.
-    preprocessing: its own. of_student: how the pictures that it is given are normalised.
+    preprocessing: its own. of_student: how the images that it is given are normalised.
     activation: "softmax" or "sigmoid", by which it was trained.
     fingerprint: of its parameters; others have another.
     """
@@ -49,11 +49,11 @@ class Teacher:
     fingerprint: str
 
     def __call__(self, images: Float[Array, "batch h w c"]) -> Float[Array, "batch classes"]:
-        """Logits of pictures that are normalised for the student."""
+        """Logits of images that are normalised for the student."""
         return self.model.apply(self.variables, self.as_its_own(images), train=False)
 
     def as_its_own(self, images: Float[Array, "batch h w c"]) -> Float[Array, "batch H W c"]:
-        """The student's pictures at the teacher's size and statistics."""
+        """The student's images at the teacher's size and statistics."""
         mine, theirs = self.preprocessing, self.of_student
         resized = images.shape[1:3] != mine.size
         if not resized and (mine.mean, mine.std) == (theirs.mean, theirs.std):
@@ -62,14 +62,14 @@ class Teacher:
         if resized:
             shape = (len(images), *mine.size, images.shape[-1])
             pixels = jax.image.resize(pixels, shape, _METHODS[mine.interpolation], antialias=True)
-            pixels = jnp.clip(pixels, 0, 1)  # cubic and Lanczos overshoot, and pictures end there
+            pixels = jnp.clip(pixels, 0, 1)  # cubic and Lanczos overshoot, and images end there
         return (pixels - jnp.array(mine.mean)) / jnp.array(mine.std)
 
 
 def open_teacher(
     source: str, of_student: Preprocessing, class_names: tuple[str, ...], *, dtype: str = "float32"
 ) -> Teacher:
-    """A teacher by any name that `open_weights` takes, for students of these pictures and classes.
+    """A teacher by any name that `open_weights` takes, for students of these images and classes.
 
     Args:
         source: a published name, a file, a run folder, hf://... or https://...
@@ -109,7 +109,7 @@ def answers(
     Args:
         teacher: who is asked.
         preprocessing: of the student, which made the batches.
-        batches: of `padded_batches`: padding stands at the end only. What a picture that cannot be
+        batches: of `padded_batches`: padding stands at the end only. What an image that cannot be
             read gets is never used, for another one takes its place.
         mesh: the devices to compute on.
     """
@@ -136,7 +136,7 @@ def _check(
     """Whether the teacher speaks of the student's classes and sees the student's channels."""
     if record.preprocessing.channels != of_student.channels:
         raise UserError(
-            f"it sees pictures of {record.preprocessing.channels} channels and the student of "
+            f"it sees images of {record.preprocessing.channels} channels and the student of "
             f"{of_student.channels}; take another teacher, or give the student as many with "
             f"--config.model.in_channels={record.preprocessing.channels}"
         )

@@ -1,4 +1,4 @@
-"""Trained parameters for another picture size, other channels or other classes.
+"""Trained parameters for another image size, other channels or other classes.
 
     adapted = adapt(params, trained_model, model)
 
@@ -64,7 +64,7 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
             are others.
 
     Raises:
-        UserError: the models differ in more than picture size, channels and classes; the sentence
+        UserError: the models differ in more than image size, channels and classes; the sentence
             has the paths and both shapes.
     """
     old = flatten_dict(unstack_blocks(params), sep="/")
@@ -106,11 +106,11 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
 def change_channels(
     kernel: Float[Array, "height width channels out"], channels: int
 ) -> Float[np.ndarray, "height width other out"]:
-    """A patch kernel for pictures with another number of channels.
+    """A patch kernel for images with another number of channels.
 
-    For one channel the kernels are summed: a grey picture gives what it gave as equal red, green
+    For one channel the kernels are summed: a grey image gives what it gave as equal red, green
     and blue. For others they are repeated in order and scaled by the ratio of the numbers, so that
-    what a picture of equal channels gives stays the same where whole sets are repeated, and nearly
+    what an image of equal channels gives stays the same where whole sets are repeated, and nearly
     so elsewhere ("inflated", as timm does).
     """
     kernel = np.asarray(kernel)

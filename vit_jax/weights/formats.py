@@ -56,7 +56,7 @@ class Origin:
 class ModelSpec:
     """What a file holds, as far as a model can be made of it.
 
-    fields: of the model. preprocessing: as of an `Origin`, and the size of the pictures where it is
+    fields: of the model. preprocessing: as of an `Origin`, and the size of the images where it is
     not the one that the model is built for. class_names: None where nobody says.
     origin: its name. notes: what the person should know of the file, one sentence each.
     """
@@ -238,7 +238,7 @@ def count_blocks(tensors: Tensors, pattern: str) -> int:
 def position_grid(
     rows: int, prefix_choices: tuple[int, ...], patch: tuple[int, int], hints: Hints
 ) -> tuple[int, tuple[int, int]]:
-    """Prefix rows of a position table, and the picture size (height, width) it is made for.
+    """Prefix rows of a position table, and the image size (height, width) it is made for.
 
     A size that the person or the configuration gives decides; without one the grid is a square.
 
@@ -254,7 +254,7 @@ def position_grid(
             if rows == prefix + height * width:
                 return prefix, (height * patch[0], width * patch[1])
         raise UserError(
-            f"a picture of {hints.image_size[0]} x {hints.image_size[1]} pixels has {height} x "
+            f"an image of {hints.image_size[0]} x {hints.image_size[1]} pixels has {height} x "
             f"{width} patches of {patch[0]} x {patch[1]}, and the position table has {rows} rows "
             f"(with {' or '.join(map(str, prefix_choices))} for other tokens); give the size that "
             "the table was made for"
@@ -264,7 +264,7 @@ def position_grid(
         if side and side * side == rows - prefix:
             return prefix, (side * patch[0], side * patch[1])
     raise UserError(
-        f"the position table has {rows} rows, which are no square of patches; say which picture "
+        f"the position table has {rows} rows, which are no square of patches; say which image "
         "size it was made for: --file-size=HEIGHTxWIDTH"
     )
 

@@ -26,7 +26,7 @@ class Published:
     origin: whose weights, such as "deit": a name among the origins of the ecosystems.
     model, fields: the model in it, as `create_model(model, **fields)`.
     parameters: of that model.
-    top1: accuracy on ImageNet-1k's validation pictures in percent, as reported; None: not reported.
+    top1: accuracy on ImageNet-1k's validation images in percent, as reported; None: not reported.
     measured: what was measured, such as "fine-tuned" or "linear probe".
     source: who reported it, and where.
     """
@@ -43,7 +43,7 @@ class Published:
 
     @property
     def image_size(self) -> int:
-        """Height and width of the pictures, in pixels."""
+        """Height and width of the images, in pixels."""
         return {**model_fields(self.model), **self.fields}["image_size"]
 
     @property

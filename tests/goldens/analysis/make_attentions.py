@@ -3,7 +3,7 @@
     python -m tests.goldens.analysis.make_attentions
 
 The models are those of `tests/goldens/weights`, whose files hold tensors, configuration and
-pictures. Needs torch and transformers, which the group `parity` of `pyproject.toml` names.
+images. Needs torch and transformers, which the group `parity` of `pyproject.toml` names.
 `attentions.npz` holds `NAME/LAYER`, float32 `(batch, heads, queries, keys)`; of Swin, whose windows
 stand in the batch, `(batch * windows, heads, tokens, tokens)`.
 """

@@ -1,18 +1,18 @@
-"""Makes the golden file of pictures that `imagecorruptions` 1.1.2 corrupts, and compares with ours.
+"""Makes the golden file of images that `imagecorruptions` 1.1.2 corrupts, and compares with ours.
 
-    python -m tests.goldens.analysis.make_corruptions [PICTURE]
+    python -m tests.goldens.analysis.make_corruptions [IMAGE]
 
 needs `imagecorruptions==1.1.2` with setuptools below 81, OpenCV and scikit-image, which the tests
-do not. The file, `tests/goldens/analysis/corruptions.npz`, has a drawn `picture (48, 34, 3)`,
-pictures to lay over it as frost, `texture/0` to `texture/4`, larger and smaller than it, and what
+do not. The file, `tests/goldens/analysis/corruptions.npz`, has a drawn `image (48, 34, 3)`,
+images to lay over it as frost, `texture/0` to `texture/4`, larger and smaller than it, and what
 becomes of it by each corruption and severity, `snow/3 (48, 34, 3)`. It prints the largest and the
-mean difference from this library's results, in grey levels of 255, for that picture, or for a
-PICTURE of yours, which is not stored.
+mean difference from this library's results, in grey levels of 255, for that image, or for a
+IMAGE of yours, which is not stored.
 
 The reference draws from numpy's global state; here it is handed a generator, whose seed is 31
 times the number of the corruption, from 0, plus the severity: with those, each texture is taken
-once, and the longest motion leaves the picture. Two functions are mended for newer libraries:
-scikit-image's `gaussian` had an argument `multichannel`, and numpy a `float_`. Pictures of frost
+once, and the longest motion leaves the image. Two functions are mended for newer libraries:
+scikit-image's `gaussian` had an argument `multichannel`, and numpy a `float_`. Images of frost
 are handed to it as well, in the place of the photographs it comes with.
 """
 
@@ -40,23 +40,23 @@ def main():
     if len(sys.argv) > 1:
         compare(np.asarray(Image.open(sys.argv[1]).convert("RGB")), frost)
         return
-    arrays = {"picture": drawn(), **{f"texture/{i}": texture for i, texture in enumerate(frost)}}
-    arrays |= compare(arrays["picture"], frost)
+    arrays = {"image": drawn(), **{f"texture/{i}": texture for i, texture in enumerate(frost)}}
+    arrays |= compare(arrays["image"], frost)
     path = Path(__file__).with_name("corruptions.npz")
     np.savez_compressed(path, **arrays)
     print(f"{path.stat().st_size / 1000:.0f} kB")
 
 
-def compare(picture, frost):
-    """Prints a table of differences; returns the reference's pictures."""
+def compare(image, frost):
+    """Prints a table of differences; returns the reference's images."""
     kept = {}
     print(f"{'largest / mean difference at severity':38}" + "".join(f"{s:<15}" for s in SEVERITIES))
     for number, name in enumerate(CORRUPTIONS):
         cells = []
         for severity in SEVERITIES:
             seed = 31 * number + severity
-            theirs = by_reference(picture, name, severity, seed, frost)
-            ours = corrupt(picture, name, severity, np.random.default_rng(seed), frost=frost)
+            theirs = by_reference(image, name, severity, seed, frost)
+            ours = corrupt(image, name, severity, np.random.default_rng(seed), frost=frost)
             difference = abs(ours.astype(int) - theirs)
             cells.append(f"{difference.max():>2} {difference.mean():<12.5f}")
             kept[f"{name}/{severity}"] = theirs
@@ -64,7 +64,7 @@ def compare(picture, frost):
     return kept
 
 
-def by_reference(picture, name, severity, seed, frost):
+def by_reference(image, name, severity, seed, frost):
     rng = np.random.default_rng(seed)
 
     def random(method):
@@ -83,7 +83,7 @@ def by_reference(picture, name, severity, seed, frost):
     reference.resource_filename = lambda package, path: int(Path(path).stem[-1]) - 1
     # OpenCV reads blue first.
     reference.cv2 = Patched(cv2, imread=lambda index: frost[index][..., ::-1].copy())
-    return imagecorruptions.corrupt(picture, severity, name)
+    return imagecorruptions.corrupt(image, severity, name)
 
 
 class Patched:
@@ -104,16 +104,16 @@ def gaussian(image, sigma, multichannel=False, **options):
 
 
 def drawn():
-    """A picture with slopes, edges, saturated, black and white areas, a grating and noise."""
+    """An image with slopes, edges, saturated, black and white areas, a grating and noise."""
     rows, columns = np.indices((HEIGHT, WIDTH))
-    picture = np.stack([6 * columns, 5 * rows, 255 - 2 * rows - 3 * columns], axis=-1)
-    picture[4:16, 16:31] = (250, 20, 40)
-    picture[19:33, 2:12] = 255
-    picture[23:29, 5:9] = 0
-    picture[(rows - 25) ** 2 + (columns - 22) ** 2 < 60] = (30, 90, 240)
-    picture[36:46, 18:32] = (30 * (columns % 8) + 20)[36:46, 18:32, None]
-    picture[38:, :12] = np.random.default_rng(0).integers(0, 256, (10, 12, 3))
-    return np.clip(picture, 0, 255).astype(np.uint8)
+    image = np.stack([6 * columns, 5 * rows, 255 - 2 * rows - 3 * columns], axis=-1)
+    image[4:16, 16:31] = (250, 20, 40)
+    image[19:33, 2:12] = 255
+    image[23:29, 5:9] = 0
+    image[(rows - 25) ** 2 + (columns - 22) ** 2 < 60] = (30, 90, 240)
+    image[36:46, 18:32] = (30 * (columns % 8) + 20)[36:46, 18:32, None]
+    image[38:, :12] = np.random.default_rng(0).integers(0, 256, (10, 12, 3))
+    return np.clip(image, 0, 255).astype(np.uint8)
 
 
 def frost_of(height, width, seed):

@@ -1,11 +1,11 @@
-"""Makes the golden files of augmentation: what timm and torchvision make of the same pictures.
+"""Makes the golden files of augmentation: what timm and torchvision make of the same images.
 
     python -m tests.goldens.data.make_golden
 
 needs torch, torchvision and timm, which neither the package nor its tests need. It writes, beside
 this script,
 
-- `operations.npz`: two small pictures, and what timm's operations make of them at some arguments;
+- `operations.npz`: two small images, and what timm's operations make of them at some arguments;
 - `policies.json`: what timm takes a level to mean, and torchvision's tables of AutoAugment.
 
 timm's operations stand in a file that needs only Pillow and numpy; it is loaded by its path.
@@ -87,7 +87,7 @@ def main():
 
 
 def save_operations(timm):
-    rgb = picture()
+    rgb = make_image()
     inputs = {"rgb": rgb, "grey": rgb[:, :, 1]}
     cases, arrays = [], dict(inputs)
     for mode, pixels in inputs.items():
@@ -112,7 +112,7 @@ def apply(operation, image, name, argument, resampling):
     return np.asarray(operation(image, *arguments, **options))
 
 
-def picture():
+def make_image():
     """13 x 11 pixels: smooth colours, hard edges and noise, from 9 to 230."""
     y, x = np.mgrid[:11, :13]
     red = 20 + 15 * x

@@ -13,7 +13,7 @@ What makes the numbers strong:
 - The reference computes in float64, so that what is measured is our own rounding.
 
 The layouts differ in this: torch keeps a linear's weight as (out, in), a convolution's as (out, in,
-height, width), pictures as (batch, channels, height, width), and q, k, v stacked along out.
+height, width), images as (batch, channels, height, width), and q, k, v stacked along out.
 """
 
 import json

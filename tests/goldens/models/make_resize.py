@@ -53,23 +53,23 @@ def main():
 
 
 def resized_by_all(table, target):
-    picture = torch.from_numpy(table)[None, None]
+    image = torch.from_numpy(table)[None, None]
     resized = {
-        kernel: interpolate(picture, size=target, **arguments)[0, 0].numpy()
+        kernel: interpolate(image, size=target, **arguments)[0, 0].numpy()
         for kernel, arguments in IN_TORCH.items()
     }
     zoom = [new / old for new, old in zip(target, table.shape, strict=True)]
     resized["corner-bilinear"] = scipy.ndimage.zoom(table, zoom, order=1)
-    resized["dinov2-bicubic"] = in_dinov2(picture, table.shape, target)
+    resized["dinov2-bicubic"] = in_dinov2(image, table.shape, target)
     return resized
 
 
-def in_dinov2(picture, source, target):
+def in_dinov2(image, source, target):
     """The call of DINO's and DINOv2's repositories, which leave a table of the same size alone."""
     if source == target:
-        return picture[0, 0].numpy()
+        return image[0, 0].numpy()
     scale = [(new + 0.1) / old for new, old in zip(target, source, strict=True)]
-    return interpolate(picture, scale_factor=scale, mode="bicubic")[0, 0].numpy()
+    return interpolate(image, scale_factor=scale, mode="bicubic")[0, 0].numpy()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 needs torch, timm, transformers and torchvision, as `make_golden.py` beside it, which says what is
 what in a file. Here `stage_0`, ... are the outputs of stages as (batch, height, width, channels).
 
-`resnet_timm.npz` also has `other/...`: pictures, their logits in training, and some of torch's
+`resnet_timm.npz` also has `other/...`: images, their logits in training, and some of torch's
 running statistics after that one pass.
 
 ConvNeXt's own repository is no package. Its model is timm's of the same function here, with the
@@ -260,7 +260,7 @@ def is_norm_weight(model, name):
     return kind == "weight" and "Norm" in type(model.get_submodule(owner)).__name__
 
 
-def pictures(size, count):
+def make_images(size, count):
     return coarse(torch.randn(count, 3, *size)).double()
 
 
@@ -276,7 +276,7 @@ def save(name, model, stages, *, size, config=None, asked=None, names=(), others
     hooks = [
         stage.register_forward_hook(lambda _, __, out: outputs.append(out)) for stage in stages
     ]
-    images = pictures(size, count=1)
+    images = make_images(size, count=1)
     with torch.no_grad():
         logits = model(images)
     logits = getattr(logits, "logits", logits)
@@ -296,7 +296,7 @@ def save(name, model, stages, *, size, config=None, asked=None, names=(), others
 def in_training(model):
     """Logits of a batch with its own statistics, and the running ones after it."""
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    images = pictures((16, 24), count=3)
+    images = make_images((16, 24), count=3)
     model.train()
     with torch.no_grad():
         logits = model(images)

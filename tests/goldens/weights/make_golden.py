@@ -8,7 +8,7 @@ case is one `.npz` beside this script:
 - `tensors/...`: what the library writes to disk, under its own names; `memory/...`: the same under
   the names that transformers 5 uses in memory, where they differ.
 - `config`, `preprocessor`: JSON, the files beside; `asked`: what a person has to say.
-- `images`, `block_0`, ..., `logits`: pictures of the model's own size, every block's output, and
+- `images`, `block_0`, ..., `logits`: images of the model's own size, every block's output, and
   the answer (of a model without a head its class token or mean, past the last norm).
 - `other/images`, ...: the same for another size, whose positions the library has resized itself.
 
@@ -318,7 +318,7 @@ def transformers_case(name, kind, architecture, *, in_memory=False, preprocessor
         config=config,
         preprocessor=preprocessor,
         memory=memory,
-        pictures=1 if kind == "ViTMAE" else 2,
+        count=1 if kind == "ViTMAE" else 2,
     )
 
 
@@ -471,14 +471,14 @@ def save(
     preprocessor=None,
     asked=None,
     memory=(),
-    pictures=2,
+    count=2,
 ):
     arrays = {f"tensors/{key}": exact_halves(value) for key, value in tensors.items()}
     arrays |= {f"memory/{key}": exact_halves(value) for key, value in dict(memory).items()}
-    arrays |= answers(model, blocks, pictures, (SIZE, SIZE))
+    arrays |= answers(model, blocks, count, (SIZE, SIZE))
     same = other is model or not isinstance(other, nn.Module)
     other_blocks = blocks if same else blocks_of(other)
-    there = answers(other, other_blocks, pictures, other_size)
+    there = answers(other, other_blocks, count, other_size)
     arrays |= {f"other/{key}": value for key, value in there.items()}
     texts = {"config": config, "preprocessor": preprocessor, "asked": asked or {}}
     texts = {key: json.dumps(value) for key, value in texts.items() if value is not None}
@@ -489,8 +489,8 @@ def blocks_of(model):
     return model.encoder.layers if hasattr(model, "encoder") else model.blocks
 
 
-def answers(model, blocks, pictures, size):
-    images = coarse(torch.randn(pictures, 3, *size)).double()
+def answers(model, blocks, count, size):
+    images = coarse(torch.randn(count, 3, *size)).double()
     outputs = []
     hooks = [
         block.register_forward_hook(lambda _, __, out: outputs.append(out)) for block in blocks

@@ -8,12 +8,12 @@ needs torch, timm and SciPy, which the tests do not; the versions are in `pyproj
 Google's own code does not run beside today's libraries. So the weights are drawn here under the
 names that it writes, and what they compute is worked out in float64 by NumPy from the paper
 (`forward`); where timm can read the layout, its answer must be the same to 1e-10. Positions for
-another picture size are resized as Google's code does, by `scipy.ndimage.zoom` of order 1. Tokens
+another image size are resized as Google's code does, by `scipy.ndimage.zoom` of order 1. Tokens
 begin small, so that a wrong epsilon shows.
 
 Every file holds one case: the tensors as `file/NAME`, in float16, which holds them exactly;
-pictures `(batch, height, width, 3)`; each block's output and the answer in float32; and the same
-for pictures of another size as `other/...`.
+images `(batch, height, width, 3)`; each block's output and the answer in float32; and the same
+for images of another size as `other/...`.
 """
 
 import json

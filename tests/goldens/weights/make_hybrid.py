@@ -10,7 +10,7 @@ What needs to be installed, and what is in a file, stands in `make_golden.py`.
   GroupNorm's epsilon 1e-6 and the GELU with tanh put in, and tensors under Google's names.
   Positions for another size are resized by `scipy.ndimage.zoom` of order 1, as there.
 
-Kernels of the stem and pictures are so small that the epsilons of the stem show. All have GroupNorm
+Kernels of the stem and images are so small that the epsilons of the stem show. All have GroupNorm
 of 8 groups, where published files have 32. `unit_0`, ...: outputs of units.
 """
 

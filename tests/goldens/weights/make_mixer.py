@@ -4,7 +4,7 @@
 
 needs torch and timm. The format is that of `make_golden.py`. Google's own code is no package: its
 model is timm's here with the GELU of flax, its tensors under the names and in the layout of
-`models_mixer.py`, and its picture oblong, which the number of patches does not tell.
+`models_mixer.py`, and its image oblong, which the number of patches does not tell.
 """
 
 import json

@@ -24,7 +24,7 @@ from vit_jax.training.distributed.sharding import make_mesh
 model = ResNet(num_classes=3, image_size=8, depths=(1,), widths=(4,), block="basic", stem_width=4,
                small_stem=True)
 random = np.random.RandomState(0)
-# Two pictures for each of eight devices, whose brightness differs from device to device.
+# Two images for each of eight devices, whose brightness differs from device to device.
 images = random.normal(size=(16, 8, 8, 3)) + np.arange(16)[:, None, None, None] // 2
 batch = {"image": images.astype(np.float32), "label": np.arange(16) % 3}
 variables = model.init(jax.random.key(0), batch["image"])

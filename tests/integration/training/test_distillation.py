@@ -57,7 +57,7 @@ class Heads(nn.Module):
 
 
 def says(images):
-    """A teacher that says the same of any pictures."""
+    """A teacher that says the same of any images."""
     return jnp.array(TEACHER, jnp.float32)
 
 
@@ -152,7 +152,7 @@ def test_padding_counts_nowhere():
     assert not gradient["head"][1].any() and not gradient["head_dist"][1].any()
 
 
-def test_class_weights_weigh_the_picture_in_both_parts():
+def test_class_weights_weigh_the_image_in_both_parts():
     supervised = Supervised(Heads(), class_weights=(3.0, 0.5, 1.0))
     total, *_ = run(supervised=supervised, kind="soft", alpha=0.3)
     each = 0.7 * cross_entropy(STUDENT, LABELS) + 0.3 * divergence(TEACHER, OTHER, 1.0)
@@ -160,7 +160,7 @@ def test_class_weights_weigh_the_picture_in_both_parts():
 
 
 class Pixels(nn.Module):
-    """A model whose logits are its pictures."""
+    """A model whose logits are its images."""
 
     @nn.compact
     def __call__(self, images, train=False):
@@ -176,7 +176,7 @@ class Quarter:
         return mixup(images, 0.75)
 
 
-def test_the_teacher_sees_the_mixed_pictures():
+def test_the_teacher_sees_the_mixed_images():
     """A teacher that computes what the student does has nothing to teach: no divergence."""
     seen = []
 
@@ -272,7 +272,7 @@ def test_evaluation_is_that_of_the_labels_alone_on_the_mean_of_the_heads():
 
 # -------------------------------------------------------------------------------------- in a run
 
-# A small student with two heads, on pictures that nothing changes.
+# A small student with two heads, on images that nothing changes.
 OFF = {"augment.rotate": "0", "augment.shift": "0", "augment.scale": "0"}
 STUDENTS = {
     **OFF,
@@ -304,7 +304,7 @@ def steps_of(experiment):
     return jax.device_get(state), batches
 
 
-def test_cached_answers_are_those_of_the_pictures_they_travel_with(taught, finished_run):
+def test_cached_answers_are_those_of_the_images_they_travel_with(taught, finished_run):
     """Six batches of 32 from 150 examples: into the second epoch, in another order."""
     changes = {"data.train": "train[:150]", "distillation.kind": "soft", "batch_size": "32"}
     experiment = build(taught({**changes, "distillation.cache": "true"}))
@@ -392,8 +392,8 @@ def test_a_taught_run_is_evaluated_and_used_without_its_teacher(student, tmp_pat
     assert outcome.exit_code == 0, outcome.output
     line = json.loads(outcome.output.splitlines()[-1])
     assert line["accuracy"] == pytest.approx(run.result()["accuracy"])
-    picture = np.zeros((8, 8, 1), np.uint8)
-    [best, *_] = load(run.path).predict(picture)[0]
+    image = np.zeros((8, 8, 1), np.uint8)
+    [best, *_] = load(run.path).predict(image)[0]
     assert best.label in "0123456789"
 
 
@@ -433,7 +433,7 @@ MISTAKES = [
         {"distillation.kind": "soft", "objective.loss": "sigmoid"},
         "'soft' compares probabilities .*kind=hard",
     ),
-    ({"model.in_channels": "3"}, "sees pictures of 1 channels and the student of 3.*in_channels=1"),
+    ({"model.in_channels": "3"}, "sees images of 1 channels and the student of 3.*in_channels=1"),
 ]
 
 
@@ -451,7 +451,7 @@ def test_a_weight_outside_of_its_range_is_refused(taught):
         taught({"distillation.alpha": "1.5"})
 
 
-def test_pictures_with_several_labels_are_refused(overrides, finished_run, tmp_path):
+def test_images_with_several_labels_are_refused(overrides, finished_run, tmp_path):
     from PIL import Image
 
     rows = []
@@ -490,7 +490,7 @@ def test_the_recipe_says_what_its_student_costs():
     recipe = ROOT / "configs" / "family" / "deit.py"
     fields = {**load_config(str(recipe)).model.to_dict(), "num_classes": 10}
     found = cost(create_model(fields.pop("name"), **fields))
-    said = f"{found.parameters:,} parameters, {found.macs / 1e6:.1f} MMACs a picture"
+    said = f"{found.parameters:,} parameters, {found.macs / 1e6:.1f} MMACs an image"
     assert said in recipe.read_text()
 
 

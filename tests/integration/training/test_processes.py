@@ -28,7 +28,7 @@ RANDOM = {  # everything that draws random numbers on the devices
     "model.drop_path": "0.1",
     "augment.mixup": "0.5",
     "optimizer.learning_rate": "0.01",
-    # The parts of 145 pictures that two hosts with batches of 32 see are unequal: 80 and 65.
+    # The parts of 145 images that two hosts with batches of 32 see are unequal: 80 and 65.
     "data.test": "test[:145]",
 }
 TWENTY = {**RANDOM, "duration": "20 steps", "evaluate.every": "10", "checkpoint.every": "5"}

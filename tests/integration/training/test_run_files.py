@@ -1,4 +1,4 @@
-"""Training on picture files: what is kept of the data, what bad files do, which labels count."""
+"""Training on image files: what is kept of the data, what bad files do, which labels count."""
 
 import csv
 import json
@@ -25,24 +25,24 @@ BRIGHTNESS = {"dark": 20, "día": 120, "明": 230}
 
 
 @pytest.fixture
-def pictures(tmp_path):
-    """Three classes of ten grey pictures, told apart by their brightness."""
+def images(tmp_path):
+    """Three classes of ten grey images, told apart by their brightness."""
     rng = np.random.default_rng(0)
     for name, level in BRIGHTNESS.items():
-        (tmp_path / "pictures" / name).mkdir(parents=True)
+        (tmp_path / "images" / name).mkdir(parents=True)
         for number in range(10):
             pixels = (level + rng.integers(-20, 21, (18, 16, 3))).astype(np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "pictures" / name / f"{number}.png")
-    return tmp_path / "pictures"
+            Image.fromarray(pixels).save(tmp_path / "images" / name / f"{number}.png")
+    return tmp_path / "images"
 
 
 @pytest.fixture
-def config(pictures, overrides):
-    """Makes the configuration of a tiny run on those pictures."""
+def config(images, overrides):
+    """Makes the configuration of a tiny run on those images."""
 
     def make(changes=None):
         own = {
-            "dataset": f"folder:{pictures}",
+            "dataset": f"folder:{images}",
             "batch_size": "8",
             "optimizer.learning_rate": "0.02",
         }
@@ -56,30 +56,30 @@ def at_the_root(monkeypatch, request):
     monkeypatch.chdir(request.config.rootpath)
 
 
-def test_a_folder_is_learned_and_its_names_come_back(config, pictures, tmp_path, capsys):
+def test_a_folder_is_learned_and_its_names_come_back(config, images, tmp_path, capsys):
     outcome = fit(config({"duration": "60 steps"}), tmp_path / "run")
     assert (outcome.result["examples"], outcome.result["accuracy"]) == (6, 1.0)
     classifier = load(tmp_path / "run")
     assert classifier.class_names == ("dark", "día", "明")  # in code-point order
-    [[guess]] = classifier.predict(pictures / "明" / "3.png", top=1)
+    [[guess]] = classifier.predict(images / "明" / "3.png", top=1)
     assert guess.label == "明"
     assert "classes in order: dark, día, 明" in "".join(capsys.readouterr())
-    path, picture = tmp_path / "guesses.csv", str(pictures / "明" / "3.png")
-    assert main(["predict", str(tmp_path / "run"), picture, "--top=1", f"--csv={path}"]) == 0
+    path, image = tmp_path / "guesses.csv", str(images / "明" / "3.png")
+    assert main(["predict", str(tmp_path / "run"), image, "--top=1", f"--csv={path}"]) == 0
     with open(path, encoding="utf-8", newline="") as file:
         [row] = csv.DictReader(file)
-    assert (row["picture"], row["place"], row["label"]) == (picture, "1", "明")
+    assert (row["image"], row["place"], row["label"]) == (image, "1", "明")
 
 
-def test_the_split_is_kept_with_the_run_and_used_again(config, pictures, tmp_path, capsys):
+def test_the_split_is_kept_with_the_run_and_used_again(config, images, tmp_path, capsys):
     run = fit(config(), tmp_path / "run").run
     split = run.read_split()
     assert sorted(split["train"] + split["test"]) == sorted(
-        path.relative_to(pictures).as_posix() for path in pictures.rglob("*.png")
+        path.relative_to(images).as_posix() for path in images.rglob("*.png")
     )
     assert len(split["test"]) == 6 and not set(split["test"]) & set(split["train"])
-    # A picture that came later belongs to no split of this run.
-    shutil.copy(pictures / "dark" / "0.png", pictures / "dark" / "later.png")
+    # An image that came later belongs to no split of this run.
+    shutil.copy(images / "dark" / "0.png", images / "dark" / "later.png")
     assert main(["evaluate", str(run.path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["examples"] == 6
     sources = build(config(), split=split).sources
@@ -87,7 +87,7 @@ def test_the_split_is_kept_with_the_run_and_used_again(config, pictures, tmp_pat
 
 
 def test_a_damaged_split_is_made_again_where_the_data_are_as_they_were(
-    config, pictures, tmp_path, capsys
+    config, images, tmp_path, capsys
 ):
     run = fit(config(), tmp_path / "run").run
     whole = run.split_file.read_bytes()
@@ -96,18 +96,16 @@ def test_a_damaged_split_is_made_again_where_the_data_are_as_they_were(
     assert run.split_file.read_bytes() == whole
     assert "split.json cannot be read" in capsys.readouterr().err
     run.split_file.write_bytes(whole[:40])
-    shutil.copy(pictures / "dark" / "0.png", pictures / "dark" / "later.png")
+    shutil.copy(images / "dark" / "0.png", images / "dark" / "later.png")
     with pytest.raises(UserError, match="the data have changed"):
         fit(config(), run.path)
 
 
-def test_unreadable_pictures_are_named_once_counted_and_replaced(
-    config, pictures, tmp_path, capsys
-):
+def test_unreadable_images_are_named_once_counted_and_replaced(config, images, tmp_path, capsys):
     [tested, *_] = build(config()).test_source.files
-    (pictures / tested).write_bytes(b"")
+    (images / tested).write_bytes(b"")
     [learned, *_] = build(config()).train_source.files
-    (pictures / learned).write_bytes(b"no picture")
+    (images / learned).write_bytes(b"no image")
     drawn = []
 
     def draw(run, lines, source, predictions):
@@ -116,26 +114,26 @@ def test_unreadable_pictures_are_named_once_counted_and_replaced(
     outcome = fit(config({"duration": "12 steps"}), tmp_path / "run", draw=draw)
     output = "".join(capsys.readouterr())
     for name in (tested, learned):
-        assert output.count(f"cannot read the picture {pictures / name}") == 1
+        assert output.count(f"cannot read the image {images / name}") == 1
     assert outcome.result["examples"] == 5  # of six
     [(predictions, source)] = drawn
     assert predictions.index.tolist() == [1, 2, 3, 4, 5]
     np.testing.assert_array_equal(predictions.labels, source.labels[predictions.index])
     assert outcome.result["unreadable"] == 2
-    assert "2 pictures could not be read" in output
+    assert "2 images could not be read" in output
 
 
-def test_strict_makes_an_unreadable_picture_the_end_of_the_run(config, pictures, tmp_path):
+def test_strict_makes_an_unreadable_image_the_end_of_the_run(config, images, tmp_path):
     [learned, *_] = build(config()).train_source.files
-    (pictures / learned).write_bytes(b"no picture")
+    (images / learned).write_bytes(b"no image")
     with pytest.raises(DecodeError, match=learned):
         fit(config({"data.on_decode_error": "raise", "duration": "12 steps"}), tmp_path / "run")
 
 
-def test_other_data_are_matched_by_name_or_refused(config, pictures, tmp_path, capsys):
+def test_other_data_are_matched_by_name_or_refused(config, images, tmp_path, capsys):
     run = fit(config({"duration": "60 steps"}), tmp_path / "run").run
     other = tmp_path / "other"
-    shutil.copytree(pictures / "明", other / "明")  # class 0 there, class 2 of the model
+    shutil.copytree(images / "明", other / "明")  # class 0 there, class 2 of the model
     arguments = ["evaluate", str(run.path), f"--dataset=folder:{other}", "--json"]
     assert main(arguments) == 0
     line = json.loads(capsys.readouterr().out)
@@ -145,17 +143,17 @@ def test_other_data_are_matched_by_name_or_refused(config, pictures, tmp_path, c
     assert "mystery" in capsys.readouterr().err
 
 
-def test_data_that_changed_are_not_mixed_into_a_run(config, pictures, tmp_path):
+def test_data_that_changed_are_not_mixed_into_a_run(config, images, tmp_path):
     run = fit(config(), tmp_path / "run").run
     [learned, *_] = run.read_split()["train"]
-    (pictures / learned).unlink()
+    (images / learned).unlink()
     with pytest.raises(UserError, match="no longer|not there|missing|changed"):
         fit(config(), tmp_path / "run")
 
 
-def test_balanced_sampling_and_repeats_reach_the_batches(config, pictures):
+def test_balanced_sampling_and_repeats_reach_the_batches(config, images):
     for number in range(1, 10):
-        (pictures / "dark" / f"{number}.png").unlink()  # one is left, and goes to training
+        (images / "dark" / f"{number}.png").unlink()  # one is left, and goes to training
     changes = {"data.sampling": "balanced", "augment.repeats": "2", "batch_size": "12"}
     experiment = build(config({**changes, "duration": "6 steps"}))
     labels = [np.asarray(batch["label"]) for batch in experiment.train_batches(0)]
@@ -166,21 +164,21 @@ def test_balanced_sampling_and_repeats_reach_the_batches(config, pictures):
 
 
 @pytest.fixture
-def table(pictures):
-    """A file of labels in which a picture is bright, coloured, both, or neither."""
+def table(images):
+    """A file of labels in which an image is bright, coloured, both, or neither."""
     lines = ["path,label"]
     for name, labels in {"dark": "", "día": "grey", "明": "grey|bright"}.items():
         lines += [f"{name}/{number}.png,{labels}" for number in range(10)]
-    (pictures / "labels.csv").write_text("\n".join(lines), encoding="utf-8")
-    return pictures / "labels.csv"
+    (images / "labels.csv").write_text("\n".join(lines), encoding="utf-8")
+    return images / "labels.csv"
 
 
-def test_several_labels_are_learned_with_a_sigmoid(config, table, pictures, tmp_path, capsys):
+def test_several_labels_are_learned_with_a_sigmoid(config, table, images, tmp_path, capsys):
     changes = {"dataset": f"csv:{table}", "objective.loss": "sigmoid", "duration": "80 steps"}
     outcome = fit(config(changes), tmp_path / "run", draw=draw_figures)
     assert outcome.result["mean_average_precision"] == 1.0
     assert "accuracy" not in outcome.result
-    [guesses] = load(tmp_path / "run").predict(pictures / "明" / "0.png")
+    [guesses] = load(tmp_path / "run").predict(images / "明" / "0.png")
     assert {guess.label for guess in guesses if guess.probability > 0.5} == {"grey", "bright"}
     assert sum(guess.probability for guess in guesses) > 1.2  # each class on its own
     assert main(["evaluate", str(tmp_path / "run"), "--per-class"]) == 0
@@ -193,14 +191,14 @@ def test_several_labels_need_a_sigmoid(config, table):
         build(config({"dataset": f"csv:{table}"}))
 
 
-def test_one_output_for_two_classes_needs_a_sigmoid_and_works_with_it(config, pictures, tmp_path):
-    shutil.rmtree(pictures / "día")
+def test_one_output_for_two_classes_needs_a_sigmoid_and_works_with_it(config, images, tmp_path):
+    shutil.rmtree(images / "día")
     one = {"model.num_classes": "1", "duration": "40 steps"}
     with pytest.raises(UserError, match="objective.loss=sigmoid"):
         build(config(one))
     outcome = fit(config({**one, "objective.loss": "sigmoid"}), tmp_path / "run")
     assert outcome.result["accuracy"] == 1.0
-    [guesses] = load(tmp_path / "run").predict(pictures / "明" / "0.png")
+    [guesses] = load(tmp_path / "run").predict(images / "明" / "0.png")
     assert guesses[0].label == "明"
     assert sum(guess.probability for guess in guesses) == pytest.approx(1)
 
@@ -210,9 +208,9 @@ def test_a_number_of_classes_that_contradicts_the_data_is_refused_with_both(conf
         build(config({"model.num_classes": "5"}))
 
 
-def test_one_class_is_trained_with_a_warning(config, pictures, tmp_path, capsys):
-    shutil.rmtree(pictures / "día")
-    shutil.rmtree(pictures / "dark")
+def test_one_class_is_trained_with_a_warning(config, images, tmp_path, capsys):
+    shutil.rmtree(images / "día")
+    shutil.rmtree(images / "dark")
     changes = {"objective.label_smoothing": "0.1", "augment.mixup": "0.8"}
     outcome = fit(config(changes), tmp_path / "run")
     assert outcome.result["loss"] == pytest.approx(0, abs=1e-6)
@@ -220,9 +218,9 @@ def test_one_class_is_trained_with_a_warning(config, pictures, tmp_path, capsys)
     assert "a single class" in "".join(capsys.readouterr())
 
 
-def test_one_class_and_a_sigmoid_leave_nothing_to_learn(config, pictures):
-    shutil.rmtree(pictures / "día")
-    shutil.rmtree(pictures / "dark")
+def test_one_class_and_a_sigmoid_leave_nothing_to_learn(config, images):
+    shutil.rmtree(images / "día")
+    shutil.rmtree(images / "dark")
     with pytest.raises(UserError, match="its only class.*objective.loss=softmax"):
         build(config({"objective.loss": "sigmoid"}))
 
@@ -244,9 +242,9 @@ def test_the_table_of_classes_is_printed_and_kept(config, tmp_path, capsys):
     assert rows[0].startswith("name,examples,recall,precision") and len(rows) == 4
 
 
-def test_skewed_data_can_weigh_their_classes(config, pictures):
+def test_skewed_data_can_weigh_their_classes(config, images):
     for number in range(5):
-        (pictures / "dark" / f"{number}.png").unlink()  # 4 of 5 learn, 8 of 10
+        (images / "dark" / f"{number}.png").unlink()  # 4 of 5 learn, 8 of 10
     weights = build(config({"objective.class_weights": "balanced"})).objective.class_weights
     np.testing.assert_allclose(weights, [20 / 12, 20 / 24, 20 / 24])
 
@@ -280,11 +278,11 @@ def test_images_that_the_first_weights_were_trained_on_are_told(config, tmp_path
 
 
 def test_other_data_that_a_run_was_trained_on_are_told_when_it_is_evaluated(
-    config, pictures, tmp_path, capsys
+    config, images, tmp_path, capsys
 ):
     outcome = fit(config({"duration": "2 steps"}), tmp_path / "run")
     capsys.readouterr()
-    open_other(outcome.run.path, f"folder:{pictures}", "test")
+    open_other(outcome.run.path, f"folder:{images}", "test")
     assert "was trained on 24 of the 30 train images" in capsys.readouterr().err
     open_run(outcome.run.path).source("test")
     assert capsys.readouterr().err == ""

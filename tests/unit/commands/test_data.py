@@ -26,7 +26,7 @@ def digits(data_dir, tmp_path):
 
 
 class Files:
-    """Two classes of picture files; one file is damaged, one stands in both splits."""
+    """Two classes of image files; one file is damaged, one stands in both splits."""
 
     def __init__(self, paths, classes):
         self.paths, self.labels = paths, np.arange(len(paths)) % classes
@@ -39,7 +39,7 @@ class Files:
 
 
 class FileSource(Source):
-    """A source that knows its labels without a look at the pictures."""
+    """A source that knows its labels without a look at the images."""
 
     @property
     def labels(self):
@@ -77,7 +77,7 @@ def pets(tmp_path, monkeypatch):
 def test_digits_are_counted_and_drawn(digits, tmp_path, capsys):
     assert main(digits) == 0
     shown = capsys.readouterr()
-    assert re.search(r"pictures +│ 1,437 +│ 360", shown.out)
+    assert re.search(r"images +│ 1,437 +│ 360", shown.out)
     assert "Nothing found that would hurt a run." in shown.out and shown.err == ""
     folder = tmp_path / "report"
     assert {path.name for path in folder.iterdir()} == {
@@ -118,10 +118,10 @@ def test_augmentation_is_drawn_at_the_size_of_the_model(digits, tmp_path, capsys
 def test_findings_are_told_and_the_exit_code_is_0(pets, tmp_path, capsys):
     assert main(["data", "pets", f"--output={tmp_path / 'report'}"]) == 0
     shown = capsys.readouterr().out
-    assert f"unreadable: {tmp_path / '1.png'}: its content is not a picture" in shown
+    assert f"unreadable: {tmp_path / '1.png'}: its content is not an image" in shown
     assert shown.count("note: left out: .git") == 1
-    assert "warning: 1 picture of train cannot be read" in shown
-    assert "warning: train and test share 1 picture" in shown
+    assert "warning: 1 image of train cannot be read" in shown
+    assert "warning: train and test share 1 image" in shown
     assert "[red]class 0" in shown  # names are no markup
 
 

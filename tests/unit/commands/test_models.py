@@ -68,9 +68,9 @@ def test_costs_of_training_are_three_forward_passes_and_moments(capsys):
     parameters = rows["parameters"][0]
     assert rows["bytes of parameters"] == [4 * parameters] * 2
     assert rows["bytes of optimizer moments"] == [0, 8 * parameters]
-    assert rows["bytes of pictures"] == [8 * 16 * 16 * 4] * 2
+    assert rows["bytes of images"] == [8 * 16 * 16 * 4] * 2
     for column in (0, 1):
-        parts = ("parameters", "optimizer moments", "pictures", "activations and gradients")
+        parts = ("parameters", "optimizer moments", "images", "activations and gradients")
         total = sum(rows[f"bytes of {part}"][column] for part in parts)
         assert rows["bytes in all"][column] == total
 

@@ -1,4 +1,4 @@
-"""Preprocessed pictures are computed once where they fit in memory, and only then kept."""
+"""Preprocessed images are computed once where they fit in memory, and only then kept."""
 
 import gc
 import pickle
@@ -45,19 +45,19 @@ def counting(count, broken=(), in_memory=False):
     return Counting("counted", "train", names, "counted", in_memory, Counted(count, broken))
 
 
-def test_each_picture_is_computed_when_first_asked_for_and_never_again():
+def test_each_image_is_computed_when_first_asked_for_and_never_again():
     source = counting(5)
-    pictures = cache.cached(source, SMALL)
-    assert len(pictures) == 5 and source.examples.reads == 0
+    images = cache.cached(source, SMALL)
+    assert len(images) == 5 and source.examples.reads == 0
     for _ in range(3):
-        example = pictures[2]
+        example = images[2]
         np.testing.assert_array_equal(example["image"], np.full((8, 8, 1), 2))
         assert example["label"] == 2
     cache.cached(source, SMALL)[2]
     assert source.examples.reads == 1
 
 
-def test_another_size_is_another_picture():
+def test_another_size_is_another_image():
     source = counting(5)
     cache.cached(source, SMALL)[2]
     assert cache.cached(source, Preprocessing((2, 6), channels=1))[2]["image"].shape[:2] == (
@@ -81,38 +81,38 @@ def test_a_decoded_source_serves_training_and_evaluation_alike():
 
 @pytest.mark.parametrize("processes, room, reads", [(1, 320, 1), (1, 319, 2), (2, 639, 2)])
 def test_only_what_fits_in_the_memory_of_all_processes_is_kept(processes, room, reads, monkeypatch):
-    monkeypatch.setattr(cache, "IN_MEMORY_BYTES", room)  # 5 pictures take 320
+    monkeypatch.setattr(cache, "IN_MEMORY_BYTES", room)  # 5 images take 320
     source = counting(5)
-    pictures = cache.cached(source, SMALL, processes=processes)
-    assert pictures[2]["label"] == pictures[2]["label"]
+    images = cache.cached(source, SMALL, processes=processes)
+    assert images[2]["label"] == images[2]["label"]
     assert source.examples.reads == reads
 
 
-def test_an_unreadable_picture_is_tried_once_and_named_every_time():
+def test_an_unreadable_image_is_tried_once_and_named_every_time():
     source = counting(5, broken=[3])
-    pictures = cache.cached(source, SMALL)
+    images = cache.cached(source, SMALL)
     for _ in range(3):
         with pytest.raises(DecodeError, match=r"3\.png: it is torn"):
-            pictures[3]
+            images[3]
     assert source.examples.reads == 1
-    assert pictures[4]["label"] == 4
+    assert images[4]["label"] == 4
 
 
-def test_kept_pictures_cannot_be_changed():
-    pictures = cache.cached(counting(5), SMALL)
+def test_kept_images_cannot_be_changed():
+    images = cache.cached(counting(5), SMALL)
     for _ in range(2):
         with pytest.raises(ValueError, match="read-only"):
-            pictures[1]["image"][0] = 9
+            images[1]["image"][0] = 9
 
 
 def test_another_process_starts_with_an_empty_store():
-    pictures = cache.cached(counting(200), SMALL)
-    before = len(pickle.dumps(pictures))
+    images = cache.cached(counting(200), SMALL)
+    before = len(pickle.dumps(images))
     for index in range(200):
-        pictures[index]
-    assert abs(len(pickle.dumps(pictures)) - before) < 100  # the pictures take 12,800
+        images[index]
+    assert abs(len(pickle.dumps(images)) - before) < 100  # the images take 12,800
     np.testing.assert_array_equal(
-        pickle.loads(pickle.dumps(pictures))[7]["image"], pictures[7]["image"]
+        pickle.loads(pickle.dumps(images))[7]["image"], images[7]["image"]
     )
 
 

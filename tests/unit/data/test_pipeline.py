@@ -35,7 +35,7 @@ AFFINE = Augment(rotate=15, shift=0.1, scale=0.1, shear=0.1, flip=0.5)
 
 
 class Numbered:
-    """Example i is a picture of 4 x 4 pixels of level i with label i, and may fail to be read."""
+    """Example i is an image of 4 x 4 pixels of level i with label i, and may fail to be read."""
 
     def __init__(self, count, torn=(), error=DecodeError):
         self.count, self.torn, self.error = count, torn, error
@@ -68,7 +68,7 @@ def source_of(examples, **fields):
 
 
 class Textured(Numbered):
-    """Example i is a picture of its own, large enough to be cropped, with label i."""
+    """Example i is an image of its own, large enough to be cropped, with label i."""
 
     def read(self, index, how=AS_IT_IS):
         pixels = np.random.default_rng(index).integers(0, 256, (12, 16, 1), np.uint8)
@@ -94,7 +94,7 @@ def assert_same(left, right):
             np.testing.assert_array_equal(a[key], b[key])
 
 
-def test_a_batch_is_uint8_pictures_and_int32_labels(train):
+def test_a_batch_is_uint8_images_and_int32_labels(train):
     (batch,) = stream(train, LARGE, total_steps=1)
     assert (batch["image"].shape, batch["image"].dtype) == ((32, 16, 16, 1), np.uint8)
     assert (batch["label"].shape, batch["label"].dtype) == ((32,), np.int32)
@@ -112,7 +112,7 @@ def test_every_epoch_has_every_example_once_across_batches(examples, batch_size)
     labels = np.concatenate([batch["label"] for batch in batches])[: epochs * examples]
     for epoch in labels.reshape(epochs, examples):
         assert sorted(epoch) == list(range(examples))
-    for batch in batches:  # a picture keeps its label
+    for batch in batches:  # an image keeps its label
         np.testing.assert_array_equal(batch["image"][:, 0, 0, 0], batch["label"])
 
 
@@ -183,7 +183,7 @@ def test_two_fresh_processes_see_the_same_stream(train, data_dir):
     assert done.stdout.strip() == digest.hexdigest()
 
 
-def test_pictures_in_memory_are_preprocessed_once_for_all_epochs_and_calls():
+def test_images_in_memory_are_preprocessed_once_for_all_epochs_and_calls():
     source = numbered(10, in_memory=True)
     stream(source, total_steps=20)
     stream(source, start_step=5)
@@ -243,7 +243,7 @@ def test_mocked_cifar10_makes_batches():
     assert batch["image"].shape == (32, 32, 32, 3)
 
 
-def test_what_is_no_bad_picture_arrives_as_it_is():
+def test_what_is_no_bad_image_arrives_as_it_is():
     def secret(name, cause):
         return UserError(f"{name} has no label")
 
@@ -284,17 +284,17 @@ def test_batches_that_do_not_divide_are_refused_at_once(train, batch_size, hosts
         eval_batches(train, SMALL, batch_size=batch_size, process_count=hosts)
 
 
-# Pictures that cannot be read.
+# Images that cannot be read.
 
 
 def shown(batches):
-    """Label and level of every picture of some batches."""
+    """Label and level of every image of some batches."""
     labels = np.concatenate([batch["label"] for batch in batches])
     return labels, np.concatenate([batch["image"][:, 0, 0, 0] for batch in batches])
 
 
 @pytest.mark.parametrize("room", [0, cache.IN_MEMORY_BYTES])
-def test_another_picture_takes_the_place_of_a_bad_one_and_nothing_else_moves(room, monkeypatch):
+def test_another_image_takes_the_place_of_a_bad_one_and_nothing_else_moves(room, monkeypatch):
     monkeypatch.setattr(cache, "IN_MEMORY_BYTES", room)
     options = {"batch_size": 8, "total_steps": 50, "augment": Augment()}
     whole, _ = shown(stream(numbered(40), **options))
@@ -328,7 +328,7 @@ def test_substitutes_are_the_same_for_workers_hosts_and_runs_that_go_on():
     assert len(bad.found) == 14
 
 
-def test_one_good_picture_of_fifty_is_found():
+def test_one_good_image_of_fifty_is_found():
     source = numbered(50, torn=set(range(50)) - {31})
     bad = quiet()
     labels, _ = shown(stream(source, batch_size=50, total_steps=1, bad=bad))
@@ -336,19 +336,19 @@ def test_one_good_picture_of_fifty_is_found():
 
 
 @pytest.mark.parametrize("examples", [3, 500])
-def test_a_source_without_a_good_picture_is_an_error(examples):
+def test_a_source_without_a_good_image_is_an_error(examples):
     source = numbered(examples, torn=range(examples))
-    with pytest.raises(UserError, match=r"of the pictures of numbered train.*\.png: it is torn"):
+    with pytest.raises(UserError, match=r"of the images of numbered train.*\.png: it is torn"):
         stream(source, bad=quiet())
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_strict_training_ends_at_the_first_bad_picture(workers):
-    with pytest.raises(DecodeError, match=r"cannot read the picture 3\.png: it is torn"):
+def test_strict_training_ends_at_the_first_bad_image(workers):
+    with pytest.raises(DecodeError, match=r"cannot read the image 3\.png: it is torn"):
         stream(numbered(10, torn=[3]), bad=quiet(strict=True), workers=workers)
 
 
-def test_by_default_bad_pictures_are_named_on_the_standard_error(capfd):
+def test_by_default_bad_images_are_named_on_the_standard_error(capfd):
     source = numbered(10, torn=[3])
     stream(source)
     list(eval_batches(source, SMALL, batch_size=4))
@@ -357,7 +357,7 @@ def test_by_default_bad_pictures_are_named_on_the_standard_error(capfd):
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
-def test_evaluation_masks_bad_pictures_and_keeps_the_others_in_place(hosts):
+def test_evaluation_masks_bad_images_and_keeps_the_others_in_place(hosts):
     source = numbered(10, torn=[2, 9])
     bad = quiet()
     parts = [
@@ -383,7 +383,7 @@ def test_evaluation_masks_bad_pictures_and_keeps_the_others_in_place(hosts):
     assert sorted(bad.found) == ["2.png", "9.png"]
 
 
-def test_strict_evaluation_ends_at_the_first_bad_picture():
+def test_strict_evaluation_ends_at_the_first_bad_image():
     with pytest.raises(DecodeError, match=r"2\.png: it is torn"):
         list(eval_batches(numbered(10, torn=[2]), SMALL, batch_size=4, bad=quiet(strict=True)))
 
@@ -442,7 +442,7 @@ def test_repeats_are_neighbours_that_look_different():
 
 
 class CornerCrop:
-    """Cuts a random corner of the decoded picture to the model's size, and flips half of them."""
+    """Cuts a random corner of the decoded image to the model's size, and flips half of them."""
 
     random_resized_crop = 0.25
 
@@ -462,7 +462,7 @@ class CornerCrop:
         return image[:, ::-1] if rng.random() < 0.5 else image
 
 
-def test_random_crops_are_cut_from_pictures_at_their_own_size():
+def test_random_crops_are_cut_from_images_at_their_own_size():
     source = source_of(Textured(12))
     batches = stream(source, augment=CornerCrop(), batch_size=6, total_steps=6)
     for batch in batches:
@@ -476,7 +476,7 @@ def test_random_crops_are_cut_from_pictures_at_their_own_size():
 
 
 def test_memory_stays_flat_over_ten_epochs(tmp_path, monkeypatch):
-    """A picture that was kept for every read would take 70 MB in the last seven epochs."""
+    """An image that was kept for every read would take 70 MB in the last seven epochs."""
     monkeypatch.setattr(cache, "IN_MEMORY_BYTES", 0)
     noise = np.random.default_rng(0)
     for index in range(50):

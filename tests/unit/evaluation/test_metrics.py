@@ -19,7 +19,7 @@ from vit_jax.evaluation.metrics import (
     write_predictions,
 )
 
-# Six pictures of classes a, a, a, a, b, b; class c has none. Right: three of a, one of b.
+# Six images of classes a, a, a, a, b, b; class c has none. Right: three of a, one of b.
 PREDICTIONS = Predictions(
     labels=np.array([0, 0, 0, 0, 1, 1]),
     predicted=np.array([0, 0, 0, 1, 1, 2]),
@@ -68,7 +68,7 @@ def test_predictions_are_written_for_people_and_read_again(tmp_path):
     write_predictions(written, Source(), path)
     with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         row = list(csv.DictReader(file))[3]
-    assert row["picture"] == "folder/\udcff6.png"
+    assert row["image"] == "folder/\udcff6.png"
     assert (row["true"], row["predicted"]) == ("ä,b", "猫")
     read = read_predictions(path, Source.class_names)
     for field in dataclasses.fields(Predictions):

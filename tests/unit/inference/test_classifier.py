@@ -32,9 +32,9 @@ def test_source(finished_run):
 
 
 def test_what_was_trained_is_what_is_loaded(classifier, finished_run, test_source):
-    """Accuracy on the test pictures, through files' worth of preprocessing, is the run's result."""
-    pictures = [test_source[i]["image"] for i in range(len(test_source))]
-    guesses = classifier.predict(pictures)
+    """Accuracy on the test images, through files' worth of preprocessing, is the run's result."""
+    images = [test_source[i]["image"] for i in range(len(test_source))]
+    guesses = classifier.predict(images)
     right = [guess[0].label == str(test_source[i]["label"]) for i, guess in enumerate(guesses)]
     assert np.mean(right) == pytest.approx(finished_run.result()["accuracy"])
 
@@ -71,11 +71,11 @@ def test_paths_images_and_arrays_give_the_same(classifier, test_source, tmp_path
     image.save(tmp_path / "grey.png")
     image.convert("RGB").save(tmp_path / "colour.png")
     expected = classifier.predict(pixels)
-    for picture in (image, tmp_path / "grey.png", str(tmp_path / "colour.png"), pixels[None]):
-        assert classifier.predict(picture) == expected
+    for sample in (image, tmp_path / "grey.png", str(tmp_path / "colour.png"), pixels[None]):
+        assert classifier.predict(sample) == expected
 
 
-def test_a_picture_of_another_size_is_resized(classifier, test_source):
+def test_a_image_of_another_size_is_resized(classifier, test_source):
     """A digit blown up eightfold without smoothing comes back nearly the same."""
     pixels = test_source[3]["image"]
     large = np.repeat(np.repeat(pixels, 8, 0), 8, 1)
@@ -86,16 +86,16 @@ def test_a_picture_of_another_size_is_resized(classifier, test_source):
 
 
 def test_batches_do_not_change_the_answer(classifier, test_source):
-    pictures = [test_source[i]["image"] for i in range(5)]
-    together = classifier.predict(pictures)
-    for picture, guesses in zip(pictures, classifier.predict(pictures, batch_size=2), strict=True):
-        assert dict(guesses) == pytest.approx(dict(classifier.predict(picture)[0]), abs=1e-5)
+    images = [test_source[i]["image"] for i in range(5)]
+    together = classifier.predict(images)
+    for sample, guesses in zip(images, classifier.predict(images, batch_size=2), strict=True):
+        assert dict(guesses) == pytest.approx(dict(classifier.predict(sample)[0]), abs=1e-5)
     assert [guess[0].label for guess in together] == [
-        classifier.predict(picture)[0][0].label for picture in pictures
+        classifier.predict(sample)[0][0].label for sample in images
     ]
 
 
-def test_logits_are_the_model_on_normalised_pictures(classifier, test_source):
+def test_logits_are_the_model_on_normalised_images(classifier, test_source):
     images = np.stack([classifier.preprocessing(test_source[i]["image"]) for i in range(4)])
     normalised = (images.astype(np.float32) / 255 - 0.5) / 0.5
     expected = classifier.model.apply({"params": classifier.params}, normalised, train=False)
@@ -144,8 +144,8 @@ def test_a_wrong_folder_or_step_is_one_sentence(finished_run, tmp_path, path, ch
         vit_jax.load(folder, checkpoint)
 
 
-def test_a_picture_that_cannot_be_read_is_named(classifier, tmp_path):
-    (tmp_path / "text.png").write_text("not a picture")
+def test_a_image_that_cannot_be_read_is_named(classifier, tmp_path):
+    (tmp_path / "text.png").write_text("not an image")
     with pytest.raises(UserError, match=r"text\.png"):
         classifier.predict(tmp_path / "text.png")
 

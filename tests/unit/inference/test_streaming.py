@@ -38,7 +38,7 @@ def test_what_cannot_be_read_keeps_its_place_and_its_name(tmp_path):
     assert batch.names == [*names, "folder"]
     causes = [error and error.cause for error in batch.errors]
     assert causes[0] == "there is no such file" and causes[1] is None
-    assert "not a picture" in causes[2] and causes[3] == "empty"
+    assert "not an image" in causes[2] and causes[3] == "empty"
     assert batch.images[:, 0, 0, 0].tolist() == [0, 7, 0, 0]
 
 

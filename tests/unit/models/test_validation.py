@@ -88,7 +88,7 @@ BAD_IMAGES = {
 
 
 @pytest.mark.parametrize("mistake", BAD_IMAGES)
-def test_the_call_says_what_is_wrong_with_the_pictures(mistake):
+def test_the_call_says_what_is_wrong_with_the_images(mistake):
     shape, dtype, sentence = BAD_IMAGES[mistake]
     model = ViT(image_size=32, patch_size=8, width=8, depth=1, heads=1, num_classes=2)
     with pytest.raises(ValueError, match=sentence):

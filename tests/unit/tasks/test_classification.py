@@ -15,7 +15,7 @@ TARGETS = json.loads((GOLDENS / "training/targets.json").read_text())
 
 
 class Given(nn.Module):
-    """A model whose logits are its pictures."""
+    """A model whose logits are its images."""
 
     @nn.compact
     def __call__(self, images, train=False):
@@ -45,7 +45,7 @@ def test_smoothed_targets_are_those_of_the_paper(targets, label):
 
 
 class GivenTwice(nn.Module):
-    """A distilled model: in training two heads, whose mean its pictures are."""
+    """A distilled model: in training two heads, whose mean its images are."""
 
     @nn.compact
     def __call__(self, images, train=False):
@@ -177,7 +177,7 @@ def test_class_weights_multiply_the_training_loss_and_no_other():
     assert run(weighted, logits, labels)[0] == pytest.approx(losses.mean(), rel=1e-5)
 
 
-def test_training_mixes_pictures_and_targets_alike():
+def test_training_mixes_images_and_targets_alike():
     """Logits equal to the targets' logarithm have the entropy of the targets as their loss."""
 
     class LogOfPixel(nn.Module):

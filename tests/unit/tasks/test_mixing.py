@@ -15,8 +15,8 @@ from vit_jax.tasks.mixing import Mixing, box_mask, cutmix, mix_targets, mixup, r
 TARGETS = json.loads((GOLDENS / "training/targets.json").read_text())
 
 
-def pictures(count, height=8, width=8):
-    """Pictures that are all of one number, their place in the batch."""
+def make_images(count, height=8, width=8):
+    """Images that are all of one number, their place in the batch."""
     return jnp.broadcast_to(
         jnp.arange(count, dtype=float)[:, None, None, None], (count, height, width, 1)
     )
@@ -25,10 +25,10 @@ def pictures(count, height=8, width=8):
 @pytest.mark.parametrize("box", TARGETS["cutmix_boxes"])
 def test_the_label_weighs_what_was_pasted(box):
     mask = box_mask(box["H"], box["W"], (box["y0"], box["y1"]), (box["x0"], box["x1"]))
-    mixed, own = cutmix(pictures(2, box["H"], box["W"]), mask)
+    mixed, own = cutmix(make_images(2, box["H"], box["W"]), mask)
     assert int(mask.sum()) == box["pasted_pixels"]
     assert 1 - float(own) == pytest.approx(box["weight_of_pasted"], abs=1e-6)
-    # The first picture has the last one's pixels (1) in the box, and its own (0) elsewhere.
+    # The first image has the last one's pixels (1) in the box, and its own (0) elsewhere.
     assert float(mixed[0].sum()) == box["pasted_pixels"]
 
 
@@ -62,24 +62,24 @@ def test_a_weight_of_one_changes_no_bit():
 def test_any_batch_size_is_mixed_and_the_share_is_exact(count, options):
     mixing = jax.jit(Mixing(**options).__call__)
     for seed in range(10):
-        images = pictures(count)
+        images = make_images(count)
         mixed, own = mixing(images, jax.random.key(seed))
         assert mixed.shape == images.shape and 0 <= float(own) <= 1
-        # The mean of a picture is the mean of the two numbers, weighed by their shares.
+        # The mean of an image is the mean of the two numbers, weighed by their shares.
         partner = (np.arange(count) - count // 2) % count
         expected = float(own) * np.arange(count) + (1 - float(own)) * partner
         np.testing.assert_allclose(mixed.mean((1, 2, 3)), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("count", [2, 3, 6, 7])
-def test_no_picture_of_a_batch_is_mixed_with_itself(count):
-    mixed, _ = mixup(pictures(count), 0.5)
+def test_no_image_of_a_batch_is_mixed_with_itself(count):
+    mixed, _ = mixup(make_images(count), 0.5)
     assert np.all(np.asarray(mixed[:, 0, 0, 0]) != np.arange(count))
 
 
 @pytest.mark.parametrize("repeats", [2, 3, 4])
-def test_no_picture_is_mixed_with_a_copy_of_itself(repeats):
-    """Repeated augmentation puts the copies of a picture next to each other."""
+def test_no_image_is_mixed_with_a_copy_of_itself(repeats):
+    """Repeated augmentation puts the copies of an image next to each other."""
     order = RepeatedSampler(ShuffledSampler(examples=100, seed=0), repeats)
     shown = jnp.array([order[position].example for position in range(24)], jnp.float32)
     mixed, _ = mixup(shown[:, None, None, None], 0.5)
@@ -99,7 +99,7 @@ def test_probability_and_switch_are_kept_in_the_long_run():
     mixing = jax.jit(Mixing(mixup=1.0, cutmix=1.0, probability=0.5, switch=0.2).__call__)
     kinds = []
     for seed in range(300):
-        mixed, own = mixing(pictures(2, 16, 16), jax.random.key(seed))
+        mixed, own = mixing(make_images(2, 16, 16), jax.random.key(seed))
         levels = np.unique(mixed[1])
         whole = float(own) == 1
         kinds.append("none" if whole else "cutmix" if set(levels) <= {0.0, 1.0} else "mixup")
@@ -111,7 +111,7 @@ def test_probability_and_switch_are_kept_in_the_long_run():
 
 
 def test_nothing_switched_on_changes_nothing():
-    images = pictures(3)
+    images = make_images(3)
     for mixing in (Mixing(), Mixing(mixup=1.0, probability=0.0)):
         mixed, own = mixing(images, jax.random.key(0))
         assert mixed is images and float(own) == 1 and not mixing.on

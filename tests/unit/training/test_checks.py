@@ -51,7 +51,7 @@ def test_classes_come_from_the_data(tiny_config):
     assert experiment.record.class_names == tuple("0123456789")
 
 
-def test_picture_size_and_channels_come_from_the_model(tiny_config):
+def test_image_size_and_channels_come_from_the_model(tiny_config):
     preprocessing = build(tiny_config({"model.image_size": "(8, 16)"})).preprocessing
     assert (preprocessing.size, preprocessing.channels) == ((8, 16), 1)
 

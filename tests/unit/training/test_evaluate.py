@@ -26,7 +26,7 @@ case = json.load(open(sys.argv[1]))
 logits = np.array(case["logits"], np.float32)
 
 class Lookup(nn.Module):
-    '''Logits of the example whose number is the picture's pixel.'''
+    '''Logits of the example whose number is the image's pixel.'''
     @nn.compact
     def __call__(self, images, train=False):
         return jax.numpy.asarray(logits)[images[:, 0, 0, 0].astype(int)]

@@ -25,11 +25,11 @@ def converted(tmp_path):
 def folder(tmp_path):
     """Two classes of the model, in one piece."""
     for name, count in (("dog", 2), ("bee", 1)):
-        (tmp_path / "pictures" / name).mkdir(parents=True)
+        (tmp_path / "images" / name).mkdir(parents=True)
         for number in range(count):
-            picture = Image.fromarray(np.full((16, 16, 3), 50 * number, np.uint8))
-            picture.save(tmp_path / "pictures" / name / f"{number}.png")
-    return f"folder:{tmp_path / 'pictures'}"
+            image = Image.fromarray(np.full((16, 16, 3), 50 * number, np.uint8))
+            image.save(tmp_path / "images" / name / f"{number}.png")
+    return f"folder:{tmp_path / 'images'}"
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -42,9 +42,9 @@ def test_converted_weights_are_evaluated_on_a_folder_that_is_not_divided(convert
 
 
 def test_converted_weights_are_evaluated_on_a_folder_with_val_alone(converted, folder, tmp_path):
-    (tmp_path / "pictures").rename(tmp_path / "val")
-    (tmp_path / "pictures").mkdir()
-    (tmp_path / "val").rename(tmp_path / "pictures" / "val")
+    (tmp_path / "images").rename(tmp_path / "val")
+    (tmp_path / "images").mkdir()
+    (tmp_path / "val").rename(tmp_path / "images" / "val")
     source = open_run(converted, folder, "test").source("test")
     assert source.class_names == NAMES
     assert sorted(source[i]["label"] for i in range(len(source))) == [1, 3, 3]

@@ -55,7 +55,7 @@ def in_order(text, *parts):
 def test_the_sentence_tells_batch_per_device_size_model_and_the_remedies_in_order():
     text = explain()
     assert "of a gpu was not enough while training, which asked for 2.00 GiB more" in text
-    assert "ViT-B/16, pictures of 224 x 192, 64 of them on each of 4 devices" in text
+    assert "ViT-B/16, images of 224 x 192, 64 of them on each of 4 devices" in text
     assert in_order(
         text,
         "(1) a smaller batch, --config.batch_size=128",
@@ -181,7 +181,7 @@ def test_a_run_that_runs_out_of_memory_ends_with_the_sentence_and_goes_on_later(
         assert main(command) == 2
     said = capsys.readouterr().err
     assert "error: the memory of this machine was not enough while training" in said
-    assert "Digits-ViT-64/4, pictures of 16 x 16, 32 of them on each of 1 device" in said
+    assert "Digits-ViT-64/4, images of 16 x 16, 32 of them on each of 1 device" in said
     assert "--config.batch_size=16" in said and "XLA_PYTHON_CLIENT_PREALLOCATE" in said
     assert "Traceback" not in said
     assert RunDir(tmp_path / "run").steps() == [3]  # and it is whole:

@@ -48,15 +48,15 @@ def config(finished_run, data_dir):
 
 
 @pytest.fixture
-def pictures(tmp_path):
-    """A folder of two classes of coloured pictures."""
+def images(tmp_path):
+    """A folder of two classes of coloured images."""
     rng = np.random.default_rng(0)
     for name in ("one", "two"):
-        (tmp_path / "pictures" / name).mkdir(parents=True)
+        (tmp_path / "images" / name).mkdir(parents=True)
         for number in range(10):
             pixels = rng.integers(0, 256, (16, 16, 3)).astype(np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "pictures" / name / f"{number}.png")
-    return tmp_path / "pictures"
+            Image.fromarray(pixels).save(tmp_path / "images" / name / f"{number}.png")
+    return tmp_path / "images"
 
 
 def flat(params):
@@ -73,10 +73,10 @@ def test_the_same_classes_keep_every_bit_and_the_head(config, finished_run):
 
 
 def test_other_classes_get_a_head_of_zeros_and_the_rest_keeps_its_bits(
-    config, finished_run, pictures
+    config, finished_run, images
 ):
-    """The model is that of the weights, for grey pictures too."""
-    experiment = build(config({"dataset": f"folder:{pictures}", "ema_decay": "0.9"}))
+    """The model is that of the weights, for grey images too."""
+    experiment = build(config({"dataset": f"folder:{images}", "ema_decay": "0.9"}))
     state = experiment.initial_state()
     trained = flat(finished_run.read_variables()[0]["params"])
     assert experiment.start.fresh == ("head/bias", "head/kernel")
@@ -102,14 +102,14 @@ def test_the_same_classes_in_another_order_are_other_classes():
     assert start.fit(model, ("bee", "ant", "cat")).fresh == ("head/bias", "head/kernel")
 
 
-def test_what_is_new_is_said_and_learned(config, pictures, tmp_path, capsys):
-    changes = {"dataset": f"folder:{pictures}", "model.image_size": "24"}
+def test_what_is_new_is_said_and_learned(config, images, tmp_path, capsys):
+    changes = {"dataset": f"folder:{images}", "model.image_size": "24"}
     run = fit(config(changes), tmp_path / "run").run
     said = capsys.readouterr()
     assert "new: head/bias, head/kernel; resampled, summed or repeated: pos_embed" in (
         said.out + said.err
     )
-    assert load(run.path).predict(pictures / "one" / "0.png")
+    assert load(run.path).predict(images / "one" / "0.png")
     assert "from " in run.read_model().origin
 
 
@@ -129,8 +129,8 @@ def test_a_run_that_has_begun_needs_the_weights_no_more(config, finished_run, tm
         np.testing.assert_array_equal(leaf, flat(again.run.read_variables()[0]["params"])[path])
 
 
-def test_frozen_parameters_keep_their_bits_and_the_head_learns(config, finished_run, pictures):
-    experiment = build(config({"dataset": f"folder:{pictures}"}, "probe"))
+def test_frozen_parameters_keep_their_bits_and_the_head_learns(config, finished_run, images):
+    experiment = build(config({"dataset": f"folder:{images}"}, "probe"))
     state, step = experiment.initial_state(), experiment.train_step()
     for batch in experiment.train_batches(0):
         state = step(state, batch)
@@ -143,9 +143,9 @@ def test_frozen_parameters_keep_their_bits_and_the_head_learns(config, finished_
 
 
 @pytest.mark.parametrize("preset", ["vit", "deit", "mae"])
-def test_two_updates_of_each_preset_change_every_leaf(config, pictures, preset):
+def test_two_updates_of_each_preset_change_every_leaf(config, images, preset):
     """The first update moves a head of zeros alone; the second all that lies below it."""
-    changes = {"dataset": f"folder:{pictures}", "optimizer.learning_rate": "0.3"}
+    changes = {"dataset": f"folder:{images}", "optimizer.learning_rate": "0.3"}
     experiment = build(config(changes, preset))
     state, step = experiment.initial_state(), experiment.train_step()
     before = flat(state.params)

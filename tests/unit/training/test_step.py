@@ -73,7 +73,7 @@ def test_dropout_differs_from_step_to_step(experiment):
     assert float(state.totals["loss"]) - first != pytest.approx(first, rel=1e-6)
 
 
-def test_the_totals_count_steps_pictures_and_loss(experiment):
+def test_the_totals_count_steps_images_and_loss(experiment):
     state, step = experiment.initial_state(), experiment.train_step()
     for batch in experiment.train_batches(0):
         state = step(state, batch)
@@ -85,7 +85,7 @@ def test_the_totals_count_steps_pictures_and_loss(experiment):
 
 def test_four_devices_take_the_steps_of_one(overrides):
     changes = {"model.mlp_dropout": "0.1", "optimizer.learning_rate": "0.01"}
-    # Mixing takes a picture's partner from the whole batch, whatever device it lies on.
+    # Mixing takes an image's partner from the whole batch, whatever device it lies on.
     changes = overrides({**changes, "augment.mixup": "0.8", "augment.cutmix": "1.0"})
     process = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(changes)],
@@ -108,11 +108,11 @@ def test_a_batch_that_does_not_divide_is_refused_with_the_nearest_sizes(override
 
 # ----------------------------------------------------------- accumulation, average, bad steps
 
-PLAIN = SimpleNamespace(normalize=lambda images: images)  # pictures as they are
+PLAIN = SimpleNamespace(normalize=lambda images: images)  # images as they are
 
 
 class Linear:
-    """An objective whose gradient is the mean of the pictures' only pixel."""
+    """An objective whose gradient is the mean of the images' only pixel."""
 
     criterion = "accuracy"
 

@@ -1,4 +1,4 @@
-"""A teacher sees the student's picture at its own size and statistics, and speaks its classes."""
+"""A teacher sees the student's image at its own size and statistics, and speaks its classes."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ DIGITS = tuple("0123456789")
 
 
 class Observation(nn.Module):
-    """A model whose output is its picture."""
+    """A model whose output is its image."""
 
     @nn.compact
     def __call__(self, images, train=False):
@@ -39,7 +39,7 @@ def pixels(*shape):
     return np.random.RandomState(0).randint(0, 256, shape, np.uint8)
 
 
-def test_pictures_get_the_statistics_that_the_teacher_was_trained_on():
+def test_images_get_the_statistics_that_the_teacher_was_trained_on():
     student = Preprocessing((6, 4), mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
     its = Preprocessing((6, 4), **RGB)
     images = pixels(2, 6, 4, 3)
@@ -51,7 +51,7 @@ def test_pictures_get_the_statistics_that_the_teacher_was_trained_on():
 def test_where_nothing_differs_not_a_bit_does():
     student = Preprocessing((6, 4), **RGB)
     images = student.normalize(pixels(2, 6, 4, 3))
-    its = dataclasses.replace(student, crop=0.875)  # was taken when the picture was cut out
+    its = dataclasses.replace(student, crop=0.875)  # was taken when the image was cut out
     np.testing.assert_array_equal(teacher(its, student)(images), images)
 
 
@@ -64,10 +64,10 @@ def test_where_nothing_differs_not_a_bit_does():
     ],
 )
 @pytest.mark.parametrize("size", [(5, 7), (23, 30)], ids=["smaller", "larger"])
-def test_pictures_are_resized_as_pillow_resizes_them(interpolation, resample, size):
+def test_images_are_resized_as_pillow_resizes_them(interpolation, resample, size):
     """To rounding: Pillow gives whole numbers, and rounds after each of the two axes.
 
-    The pictures are of middling brightness, or Pillow would also cut off after the first axis.
+    The images are of middling brightness, or Pillow would also cut off after the first axis.
     """
     student = Preprocessing((12, 16), mean=(0.2,), std=(0.7,))
     its = Preprocessing(size, interpolation=interpolation, **RGB)
@@ -91,7 +91,7 @@ def test_running_statistics_are_read_and_stay_as_they_are():
     variables = {"params": variables["params"], "batch_stats": {"BatchNorm_0": statistics}}
     plain = Preprocessing((1, 1), 1)
 
-    class Pictures(nn.Module):  # of the student
+    class Images(nn.Module):  # of the student
         @nn.compact
         def __call__(self, images, train=False):
             return images[:, 0, 0]
@@ -103,7 +103,7 @@ def test_running_statistics_are_read_and_stay_as_they_are():
 
     knows = teacher(plain, plain, Flat(), variables)
     np.testing.assert_allclose(knows(images[:, None, None]), [[1.0, 1.0], [2.0, -1.0]], rtol=1e-6)
-    objective = Distillation(Supervised(Pictures()), knows, "hard", alpha=1.0)
+    objective = Distillation(Supervised(Images()), knows, "hard", alpha=1.0)
     batch = {"image": images[:, None, None], "label": jnp.array([0, 0])}
     loss, *_, state = objective.loss({}, {}, batch, jax.random.key(0), True)
     # Its answers are class 0 for both: of equals, the first.

@@ -62,7 +62,7 @@ def test_other_classes_begin_at_zero_and_all_else_keeps_its_bits(trained):
 
 
 @pytest.mark.parametrize("size", [24, (8, 32), (32, 8)])
-def test_another_picture_size_resizes_the_table_by_its_grid(trained, size):
+def test_another_image_size_resizes_the_table_by_its_grid(trained, size):
     """(8, 32) has as many patches as (16, 16), and another table."""
     model, params = trained
     target = vit(image_size=size)
@@ -86,15 +86,15 @@ def test_a_stacked_model_gets_its_blocks_stacked(trained):
     jax.tree.map(np.testing.assert_array_equal, unstack_blocks(adapted.params), params)
 
 
-def test_grey_pictures_give_what_equal_colours_gave(trained):
+def test_grey_images_give_what_equal_colours_gave(trained):
     model, params = trained
     grey = vit(in_channels=1)
     adapted = adapt(params, model, grey)
     assert adapted.resized == ("patch_embed/kernel",)
-    picture = np.random.RandomState(1).normal(size=(2, 16, 16, 1)).astype(np.float32)
+    image = np.random.RandomState(1).normal(size=(2, 16, 16, 1)).astype(np.float32)
     with jax.default_matmul_precision("highest"):
-        ours = grey.apply({"params": adapted.params}, picture)
-        theirs = model.apply({"params": params}, np.repeat(picture, 3, axis=3))
+        ours = grey.apply({"params": adapted.params}, image)
+        theirs = model.apply({"params": params}, np.repeat(image, 3, axis=3))
     np.testing.assert_allclose(ours, theirs, atol=2e-5 * max(1, np.abs(theirs).max()))
 
 
@@ -136,11 +136,11 @@ def test_low_rank_additions_begin_with_the_same_numbers_and_merge_into_the_kerne
     adapted = adapt(params, plain, low_rank)
     assert all("_lora/" in path for path in adapted.fresh)
     assert len(adapted.fresh) == 2 * 3 * 2
-    picture = np.random.RandomState(1).normal(size=(2, 16, 16, 3)).astype(np.float32)
+    image = np.random.RandomState(1).normal(size=(2, 16, 16, 3)).astype(np.float32)
 
     def logits(model, params):
         with jax.default_matmul_precision("highest"):
-            return np.asarray(model.apply({"params": params}, picture))
+            return np.asarray(model.apply({"params": params}, image))
 
     before = logits(plain, params)
     np.testing.assert_allclose(logits(low_rank, adapted.params), before, rtol=1e-6, atol=1e-6)
@@ -188,7 +188,7 @@ def test_tables_of_relative_positions_go_with_the_window_of_their_stage():
         np.testing.assert_allclose(new[path], expected, atol=1e-6)
 
 
-def test_another_picture_size_leaves_the_tables_of_equal_windows():
+def test_another_image_size_leaves_the_tables_of_equal_windows():
     model = swin()
     params = trained_params(model)
     adapted = adapt(params, model, swin(image_size=64))

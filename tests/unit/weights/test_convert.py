@@ -195,10 +195,10 @@ def test_what_is_written_reads_as_the_same_model(name, to, tmp_path):
     ):
         assert_agrees(again, same, stored(name).answers)
     assert again.class_names == record.class_names
-    picture = np.random.default_rng(0).integers(0, 256, (30, 41, 3), np.uint8)
+    image = np.random.default_rng(0).integers(0, 256, (30, 41, 3), np.uint8)
     ours, theirs = again.preprocessing, record.preprocessing
-    np.testing.assert_array_equal(ours(picture), theirs(picture))
-    np.testing.assert_array_equal(ours.normalize(picture), theirs.normalize(picture))
+    np.testing.assert_array_equal(ours(image), theirs(image))
+    np.testing.assert_array_equal(ours.normalize(image), theirs.normalize(image))
     sizes = ("num_classes", "image_size", "patch_size", "width", "depth", "heads", "mlp_width")
     assert {n: again.fields[n] for n in sizes} == {n: record.fields[n] for n in sizes}
 

@@ -1,4 +1,4 @@
-"""What a network attends to: the weights of every layer and head, and pictures of them.
+"""What a network attends to: the weights of every layer and head, and maps of them.
 
     seen = look(model, variables, images)
     seen.class_map(layer=-1)             # where the class token looks, (batch, height, width)
@@ -64,7 +64,7 @@ Weights = Sequence[Float[np.ndarray, "batch heads queries keys"]]
 
 @dataclass(frozen=True)
 class Attention:
-    """What a model attended to in a batch of pictures.
+    """What a model attended to in a batch of images.
 
     layers: first layer first, through all stages.
     logits: `(batch, classes)`.
@@ -82,7 +82,7 @@ class Attention:
 
     @property
     def grid(self) -> Sides:
-        """`(height, width)` of the pictures in patches, where all layers have the same."""
+        """`(height, width)` of the images in patches, where all layers have the same."""
         return self._of_all_layers("grid")
 
     @property
@@ -246,7 +246,7 @@ def relevance(
     2021, "Generic attention-model explainability", equations 5 and 6, for self-attention).
 
     Args:
-        classes: one for each picture; None: the class that the model finds most probable.
+        classes: one for each image; None: the class that the model finds most probable.
 
     Raises:
         UserError: as `compute_attention`; the model is a pyramid, or has no classes.
@@ -261,7 +261,7 @@ def relevance(
     seen = compute_attention(model, variables, images)
     if model.num_classes == 0 or seen.logits.ndim != 2:
         raise UserError(
-            "relevance is of the logit of a class for a picture, and this model gives none"
+            "relevance is of the logit of a class for an image, and this model gives none"
         )
     if classes is None and not np.isfinite(seen.logits).all():
         raise UserError(
@@ -306,16 +306,16 @@ def _gradients(
 def upsample(
     maps: Float[np.ndarray, "batch height width"], size: tuple[int, int]
 ) -> Float[np.ndarray, "batch pixel_height pixel_width"]:
-    """Maps on the grid of patches enlarged to the picture, linearly between centres of patches."""
+    """Maps on the grid of patches enlarged to the image, linearly between centres of patches."""
     return np.asarray(jax.image.resize(jnp.asarray(maps), (len(maps), *size), "linear"))
 
 
 def over_image(
     maps: Float[np.ndarray, "batch height width"], layer: Layer, size: Sides
 ) -> Float[np.ndarray, "batch pixel_height pixel_width"]:
-    """Maps on the grid of a layer's keys, enlarged to pictures of a size in pixels.
+    """Maps on the grid of a layer's keys, enlarged to images of a size in pixels.
 
-    Patches may go beyond the picture, which the model then pads; what lies there is cut off.
+    Patches may go beyond the image, which the model then pads; what lies there is cut off.
     """
     patches = tuple(n * side for n, side in zip(layer.grid, layer.patch_size, strict=True))
     whole = patches if all(patches) else tuple(size)  # the probe of a pooling is nowhere
@@ -323,7 +323,7 @@ def over_image(
 
 
 def layer_geometry(model: nn.Module, size: Sides) -> dict[str, dict[str, Any]]:
-    """What a `Layer` has to know, for the path of every block, at a size of pictures in pixels.
+    """What a `Layer` has to know, for the path of every block, at a size of images in pixels.
 
     Raises UserError for a model without attention.
     """

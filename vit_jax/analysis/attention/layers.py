@@ -1,11 +1,11 @@
-"""What one layer attends to, and where its queries and keys lie on the picture.
+"""What one layer attends to, and where its queries and keys lie on the image.
 
 What is notable here:
 - Queries and keys each have a grid. In most models it is the same; in a PVT a key may stand for a
   square of patches.
 - Attention within windows is kept as the model computes it, window by window. `matrix` puts it back
   among all patches of the map. Windows may hold padding, which no measure counts.
-- Distances are between centres on the picture, in pixels, so that layers of other patches and
+- Distances are between centres on the image, in pixels, so that layers of other patches and
   models of other sizes can be compared.
 """
 
@@ -24,7 +24,7 @@ Query = int | tuple[int, int]  # the number of a token in front, or (row, column
 
 @dataclass(frozen=True)
 class Layer:
-    """The attention of one layer in a batch of pictures.
+    """The attention of one layer in a batch of images.
 
     weights: `(batch, heads, queries, keys)`, float32; of windows `(batch * windows, heads, tokens,
         tokens)`. A query's row sums to 1, but in kinds of attention that only imply weights.
@@ -164,12 +164,12 @@ class Layer:
         return entropy(self.rows()[None])
 
     def rows(self) -> Float[np.ndarray, "heads rows keys"]:
-        """The rows of all queries of all pictures, those of padding left out."""
+        """The rows of all queries of all images, those of padding left out."""
         weights = np.moveaxis(self.by_window(), 2, 0)  # heads, batch, windows, queries, keys
         return weights[:, :, self.real_queries()].reshape(self.heads, -1, weights.shape[-1])
 
     def real_queries(self) -> Bool[np.ndarray, "windows queries"]:
-        """Which queries are of the picture, or in front of it, and not of padding."""
+        """Which queries are of the image, or in front of it, and not of padding."""
         if self.windows is None:
             return np.ones((1, self.weights.shape[2]), bool)
         return self.windows.places() >= 0
@@ -225,11 +225,11 @@ def mean_distance(
     """How far patches look in a layer, in pixels: the paper's figure 7, on the right.
 
     The distance between centres of patches, averaged over keys by their weights (those of prefix
-    tokens left out, the others made to sum to 1), then over queries and pictures. Where a key
+    tokens left out, the others made to sum to 1), then over queries and images. Where a key
     stands for several patches its centre is theirs.
 
     Args:
-        grid: `(height, width)` of the picture in patches.
+        grid: `(height, width)` of the image in patches.
         patch_size: `(height, width)` in pixels; by default distances are in patches.
 
     Raises:
@@ -254,7 +254,7 @@ def entropy(
 def head_similarity(
     weights: Float[np.ndarray, "batch heads queries keys"],
 ) -> Float[np.ndarray, "heads heads"]:
-    """Cosine similarity between the heads of a layer, over all pictures, queries and keys."""
+    """Cosine similarity between the heads of a layer, over all images, queries and keys."""
     flat = np.asarray(weights, np.float64).swapaxes(0, 1).reshape(weights.shape[1], -1)
     flat = flat / np.linalg.norm(flat, axis=1, keepdims=True)
     return flat @ flat.T

@@ -1,7 +1,7 @@
-"""Attention drawn over pictures, for a person to read.
+"""Attention drawn over images, for a person to read.
 
 A map is shown in units of uniform attention: 1 where a place gets what each would get if all got
-alike, so that pictures, layers and models can be compared.
+alike, so that images, layers and models can be compared.
 """
 
 from collections.abc import Sequence
@@ -24,36 +24,36 @@ from vit_jax.analysis.attention.compute import (
 )
 from vit_jax.analysis.attention.layers import Query
 from vit_jax.analysis.figures import short_name, show_image
-from vit_jax.data.images.decoding import Picture
+from vit_jax.data.images.decoding import ImageLike
 from vit_jax.errors import UserError, nearest
 from vit_jax.inference import Classifier
 
 HEADS = ("mean", "all", "rollout", "relevance")
 POOL = "pool"  # in place of a layer: the attention pooling
-MOST_PICTURES = 16
+MOST_IMAGES = 16
 _MAPS_IN_LINE = 6  # more heads go on below
 _LONGEST_NAME = 32
 
 
 class _Maps(NamedTuple):
-    """Maps `(pictures, key_rows, key_columns)` by what they are of, and who asks whom in them."""
+    """Maps `(images, key_rows, key_columns)` by what they are of, and who asks whom in them."""
 
     layer: Layer
-    by_title: dict[str, Float[np.ndarray, "pictures key_rows key_columns"]]
+    by_title: dict[str, Float[np.ndarray, "images key_rows key_columns"]]
     asked: str
 
 
 def draw_attention(
     classifier: Classifier,
-    picture: Picture | Sequence[Picture],
+    image: ImageLike | Sequence[ImageLike],
     layer: int | str = -1,
     head: str = "mean",
     query: Query = 0,
 ) -> Figure:
-    """What a model sees of pictures, where it looks, and the classes it finds; a row for each.
+    """What a model sees of images, where it looks, and the classes it finds; a row for each.
 
     Args:
-        picture: as `Classifier.predict` takes one, or several; at most 16.
+        image: as `Classifier.predict` takes one, or several; at most 16.
         layer: from 0, -1 is the last; "pool": the attention pooling of a model that has it. Of
             "rollout" in a pyramid it names the stage; of "relevance", which goes through all, and
             "rollout" in other models it is no part.
@@ -64,41 +64,41 @@ def draw_attention(
             over all patches.
 
     Raises:
-        UserError: no such layer, head or patch, a model without attention, or no such picture.
+        UserError: no such layer, head or patch, a model without attention, or no such image.
     """
-    many = isinstance(picture, list | tuple) or getattr(picture, "ndim", 3) == 4
-    pictures = list(picture) if many else [picture]
-    if len(pictures) > MOST_PICTURES:
+    many = isinstance(image, list | tuple) or getattr(image, "ndim", 3) == 4
+    inputs = list(image) if many else [image]
+    if len(inputs) > MOST_IMAGES:
         raise UserError(
-            f"{len(pictures)} pictures are too many for one overlay, which has a row for each; "
-            f"give at most {MOST_PICTURES}"
+            f"{len(inputs)} images are too many for one overlay, which has a row for each; "
+            f"give at most {MOST_IMAGES}"
         )
     seen_by_model = np.stack(
-        [classifier.preprocessing(classifier.preprocessing.decode(one)) for one in pictures]
+        [classifier.preprocessing(classifier.preprocessing.decode(one)) for one in inputs]
     )
     images = np.asarray(classifier.preprocessing.normalize(seen_by_model))
     seen = compute_attention(classifier.model, classifier.variables, images)
     maps = _maps(classifier, seen, images, layer, head, query)
-    guesses = _guesses(classifier, pictures)
+    guesses = _guesses(classifier, inputs)
 
     in_line = min(len(maps.by_title), _MAPS_IN_LINE)
     lines = -(-len(maps.by_title) // in_line)
     height, width = seen_by_model.shape[1:3]
     line = 0.9 + 3.2 * min(height / width, 3)
-    size = (3.2 * (2 + in_line), 0.1 + line * lines * len(pictures))
+    size = (3.2 * (2 + in_line), 0.1 + line * lines * len(inputs))
     figure = Figure(figsize=size, layout="constrained")
-    rows = figure.subplots(lines * len(pictures), 2 + in_line, squeeze=False)
-    for number in range(len(pictures)):
-        of_picture = rows[number * lines : (number + 1) * lines]
-        panels = [*of_picture[0, :2], *of_picture[:, 2:].ravel()]
+    rows = figure.subplots(lines * len(inputs), 2 + in_line, squeeze=False)
+    for number in range(len(inputs)):
+        of_image = rows[number * lines : (number + 1) * lines]
+        panels = [*of_image[0, :2], *of_image[:, 2:].ravel()]
         one = {title: values[number] for title, values in maps.by_title.items()}
-        _draw_picture(panels, seen_by_model[number], one, maps, query, guesses[number])
-        for panel in (*of_picture[1:, :2].ravel(), *panels[2 + len(one) :]):
+        _draw_image(panels, seen_by_model[number], one, maps, query, guesses[number])
+        for panel in (*of_image[1:, :2].ravel(), *panels[2 + len(one) :]):
             panel.set_visible(False)
     return figure
 
 
-def _draw_picture(
+def _draw_image(
     panels: Sequence[Axes],
     image: UInt8[np.ndarray, "height width channels"],
     by_title: dict[str, Float[np.ndarray, "key_rows key_columns"]],
@@ -106,7 +106,7 @@ def _draw_picture(
     query: Query,
     guesses: str,
 ) -> None:
-    """One picture: itself, the map in numbers, and the maps of all titles over it."""
+    """One image: itself, the map in numbers, and the maps of all titles over it."""
     layer = maps.layer
     _show(panels[0], image, "what the model sees")
     panels[0].set_xlabel(guesses, fontsize=9, parse_math=False)
@@ -137,7 +137,7 @@ def _draw_picture(
 def _maps(
     classifier: Classifier,
     seen: Attention,
-    images: Float[np.ndarray, "pictures height width channels"],
+    images: Float[np.ndarray, "images height width channels"],
     layer: int | str,
     head: str,
     query: Query,
@@ -208,21 +208,21 @@ def _asked(model: nn.Module, layer: Layer, query: Query) -> str:
     return who
 
 
-def _guesses(classifier: Classifier, pictures: list[Picture]) -> list[str]:
-    """The three most probable classes of each picture, a line each; nothing without classes."""
+def _guesses(classifier: Classifier, inputs: list[ImageLike]) -> list[str]:
+    """The three most probable classes of each image, a line each; nothing without classes."""
     if not getattr(classifier.model, "num_classes", 1):
-        return [""] * len(pictures)
+        return [""] * len(inputs)
     return [
         "\n".join(
             f"{short_name(guess.label, _LONGEST_NAME)} {100 * guess.probability:.1f} %"
             for guess in guesses
         )
-        for guesses in classifier.predict(pictures, top=3)
+        for guesses in classifier.predict(inputs, top=3)
     ]
 
 
 def _show(panel: Axes, image: np.ndarray, title: str) -> None:
-    """A picture `(height, width, channels)` of values from 0 to 255; grey if it has one channel."""
+    """An image `(height, width, channels)` of values from 0 to 255; grey if it has one channel."""
     show_image(panel, image, limits=(0, 255))
     _title(panel, title)
 

@@ -1,7 +1,7 @@
 """How far every head of every layer looks, and how widely: two numbers in one figure.
 
 The figure on the left is the paper's figure 7, on the right: the mean distance between patches,
-weighted by attention, over many pictures. Heads that look near and heads that look far can both
+weighted by attention, over many images. Heads that look near and heads that look far can both
 spread their attention over many patches or over few, which the right one shows.
 """
 
@@ -14,18 +14,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vit_jax.analysis.attention.compute import Attention, compute_attention
-from vit_jax.data.images.decoding import Picture
+from vit_jax.data.images.decoding import ImageLike
 from vit_jax.errors import UserError
 from vit_jax.inference import Classifier
 
 
 class Reach(NamedTuple):
-    """What was measured of every layer, as the mean over pictures.
+    """What was measured of every layer, as the mean over images.
 
     distances: of every head, in pixels; entropies: of every head, in nats.
     even_distances, even_entropies: of a head that gives all that it sees alike.
     stages: which stage a layer is of.
-    pictures: how many there were.
+    images: how many there were.
     """
 
     distances: list[Float[np.ndarray, " heads"]]
@@ -33,56 +33,56 @@ class Reach(NamedTuple):
     even_distances: list[float]
     even_entropies: list[float]
     stages: list[int]
-    pictures: int
+    images: int
 
 
 def measure_reach(seen: Attention | Iterable[Attention]) -> Reach:
-    """Mean distance and entropy of every layer and head, over the pictures of one look or several.
+    """Mean distance and entropy of every layer and head, over the images of one look or several.
 
     Raises:
-        UserError: there are no pictures, or the weights are no shares of a whole.
+        UserError: there are no images, or the weights are no shares of a whole.
     """
-    sums, pictures, layers = None, 0, ()
+    sums, images, layers = None, 0, ()
     for one in [seen] if isinstance(seen, Attention) else seen:
         layers, batch = one.layers, len(one.logits)
         measured = [batch * np.stack([layer.mean_distance(), layer.entropy()]) for layer in layers]
         sums = measured if sums is None else [a + b for a, b in zip(sums, measured, strict=True)]
-        pictures += batch
-    if not pictures:
-        raise UserError("there are no pictures to measure attention on; give at least one")
+        images += batch
+    if not images:
+        raise UserError("there are no images to measure attention on; give at least one")
     even = [layer.uniform() for layer in layers]
     return Reach(
-        [both[0] / pictures for both in sums],
-        [both[1] / pictures for both in sums],
+        [both[0] / images for both in sums],
+        [both[1] / images for both in sums],
         [float(layer.mean_distance()[0]) for layer in even],
         [float(layer.entropy()[0]) for layer in even],
         [layer.stage for layer in layers],
-        pictures,
+        images,
     )
 
 
 def look_in_turn(
-    classifier: Classifier, pictures: Sequence[Picture], batch_size: int = 8
+    classifier: Classifier, images: Sequence[ImageLike], batch_size: int = 8
 ) -> Iterator[Attention]:
-    """What a classifier attends to in many pictures, a few at a time, for their weights are large.
+    """What a classifier attends to in many images, a few at a time, for their weights are large.
 
     Raises:
-        UserError: a picture cannot be read, or the model has no attention.
+        UserError: an image cannot be read, or the model has no attention.
     """
-    for start in range(0, len(pictures), batch_size):
+    for start in range(0, len(images), batch_size):
         few = [
             classifier.preprocessing(classifier.preprocessing.decode(one))
-            for one in pictures[start : start + batch_size]
+            for one in images[start : start + batch_size]
         ]
-        images = np.asarray(classifier.preprocessing.normalize(np.stack(few)))
-        yield compute_attention(classifier.model, classifier.variables, images)
+        normalized = np.asarray(classifier.preprocessing.normalize(np.stack(few)))
+        yield compute_attention(classifier.model, classifier.variables, normalized)
 
 
 def draw_distances(seen: Attention | Iterable[Attention]) -> Figure:
     """Mean attention distance and entropy by layer, a dot for every head.
 
     Args:
-        seen: one look, or several (`look_in_turn`), of which the mean over all pictures is taken.
+        seen: one look, or several (`look_in_turn`), of which the mean over all images is taken.
 
     Raises:
         UserError: as `measure_reach`.
@@ -95,8 +95,8 @@ def draw_distances(seen: Attention | Iterable[Attention]) -> Figure:
     _draw_dots(right, reach.entropies, reach.even_entropies, reach.stages)
     right.set(ylabel="mean entropy (nats)", title="how widely they spread their attention")
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    plural = "picture" if reach.pictures == 1 else "pictures"
-    figure.suptitle(f"every head of every layer, mean over {reach.pictures:,} {plural}")
+    plural = "image" if reach.images == 1 else "images"
+    figure.suptitle(f"every head of every layer, mean over {reach.images:,} {plural}")
     return figure
 
 

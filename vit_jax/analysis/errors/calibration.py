@@ -42,11 +42,11 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True)
 class Reliability:
-    """Pictures in bins of the probability that the model gives its answer.
+    """Images in bins of the probability that the model gives its answer.
 
     edges: of the bins, from low to high; a bin holds what lies above its lower edge, up to and with
         its upper one.
-    counts: pictures in each bin. confidence, accuracy: their mean probability and the share of
+    counts: images in each bin. confidence, accuracy: their mean probability and the share of
         right answers; NaN where a bin is empty.
     """
 
@@ -57,14 +57,14 @@ class Reliability:
 
     @property
     def expected_error(self) -> float:
-        """The gap between accuracy and confidence, mean over the pictures (ECE, equation 3)."""
+        """The gap between accuracy and confidence, mean over the images (ECE, equation 3)."""
         filled = self.counts > 0
         weights = self.counts[filled] / self.counts.sum()
         return float(np.sum(weights * np.abs(self.gaps[filled])))
 
     @property
     def largest_error(self) -> float:
-        """The largest gap of any bin (MCE, equation 4), however few pictures are in it."""
+        """The largest gap of any bin (MCE, equation 4), however few images are in it."""
         return float(np.nanmax(np.abs(self.gaps)))
 
     def largest_gap(self, least: int = LEAST_IN_BIN) -> "Gap | None":
@@ -103,13 +103,13 @@ class Reliability:
 
 
 def reliability(
-    right: Bool[np.ndarray, " pictures"],
-    confidence: Float[np.ndarray, " pictures"],
+    right: Bool[np.ndarray, " images"],
+    confidence: Float[np.ndarray, " images"],
     bins: int = BINS,
     *,
     equal_mass: bool = False,
 ) -> Reliability:
-    """Sorts pictures into bins of confidence.
+    """Sorts images into bins of confidence.
 
     As Guo et al. 2017, "On calibration of modern neural networks", section 2.
 
@@ -117,17 +117,17 @@ def reliability(
         right: whether the model's answer is right.
         confidence: the probability that it gives its answer.
         bins: how many; of equal width from 0 to 1, or
-        equal_mass: of equally many pictures each (Nguyen & O'Connor 2015), where a model is sure of
-            nearly all and most bins of equal width stay empty. Pictures of one confidence share a
+        equal_mass: of equally many images each (Nguyen & O'Connor 2015), where a model is sure of
+            nearly all and most bins of equal width stay empty. Images of one confidence share a
             bin, that of the middle one, so that the order of the data changes nothing; many of
             them make a full bin, and the bins beside it may stay empty.
 
     Raises:
-        UserError: no pictures, no bins, or what is no probability.
+        UserError: no images, no bins, or what is no probability.
     """
     right, confidence = np.asarray(right, bool), np.asarray(confidence, np.float64)
     if not len(confidence):
-        raise UserError("there is no picture to measure calibration on")
+        raise UserError("there is no image to measure calibration on")
     if bins < 1:
         raise UserError(f"{bins} bins are not legal; take 1 or more, such as {BINS}")
     if not np.all((confidence >= 0) & (confidence <= 1 + _ROUNDING)):
@@ -153,7 +153,7 @@ def reliability(
 
 def judged(
     predictions: Predictions,
-) -> tuple[Bool[np.ndarray, " pictures"], Float[np.ndarray, " pictures"]]:
+) -> tuple[Bool[np.ndarray, " images"], Float[np.ndarray, " images"]]:
     """Return what `reliability` takes of predictions: which are right, and their confidence.
 
     An image without finite logits is wrong with a confidence of 1: nothing is gained by it.
@@ -184,12 +184,12 @@ class Temperature(float):
 
 
 def fit_temperature(
-    logits: Float[np.ndarray, "pictures outputs"], labels: Int[np.ndarray, " pictures"]
+    logits: Float[np.ndarray, "images outputs"], labels: Int[np.ndarray, " images"]
 ) -> Temperature:
     """The temperature T for which `softmax(logits / T)` explains the labels best.
 
     It changes how sure a model is and never what it answers (Guo et al. 2017, section 4.2). Above 1
-    the model is too sure. Fit it on pictures that are neither learned from nor reported on.
+    the model is too sure. Fit it on images that are neither learned from nor reported on.
 
     Args:
         logits: of each image; a single output is the logit of the second of two classes.
@@ -210,7 +210,7 @@ def fit_temperature(
     true = np.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
     if np.all(true == logits.max(axis=1)):
         raise UserError(
-            f"all {len(labels):,} answers are right, which fits no temperature; take pictures of "
+            f"all {len(labels):,} answers are right, which fits no temperature; take images of "
             "which some are taken for another class"
         )
 
@@ -232,8 +232,8 @@ def fit_temperature(
 
 
 def _checked(
-    logits: Float[np.ndarray, "pictures outputs"], labels: Int[np.ndarray, " pictures"]
-) -> tuple[Float[np.ndarray, "pictures classes"], Int[np.ndarray, " pictures"]]:
+    logits: Float[np.ndarray, "images outputs"], labels: Int[np.ndarray, " images"]
+) -> tuple[Float[np.ndarray, "images classes"], Int[np.ndarray, " images"]]:
     """Logits of every class in float64, and labels; UserError where they do not fit."""
     logits, labels = np.asarray(logits, np.float64), np.asarray(labels)
     if logits.ndim != 2 or 0 in logits.shape or labels.shape != logits.shape[:1]:
@@ -262,7 +262,7 @@ def _checked(
 
 
 def draw_reliability(found: Reliability) -> Figure:
-    """Accuracy over confidence with intervals, and below how many pictures are in each bin."""
+    """Accuracy over confidence with intervals, and below how many images are in each bin."""
     figure = Figure(figsize=(6, 6), layout="constrained")
     curve, histogram = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     filled = found.counts > 0
@@ -288,7 +288,7 @@ def draw_reliability(found: Reliability) -> Figure:
     wide = np.diff(found.edges) > 0.04  # or the numbers run into each other
     labels = [f"{n:,}" if n and fits else "" for n, fits in zip(found.counts, wide, strict=True)]
     histogram.bar_label(bars, labels, fontsize=7)
-    histogram.set(xlabel="probability that the model gives its answer", ylabel="pictures")
+    histogram.set(xlabel="probability that the model gives its answer", ylabel="images")
     histogram.margins(y=0.2)
     for panel in (curve, histogram):
         panel.grid(alpha=0.3)

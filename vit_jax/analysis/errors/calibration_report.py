@@ -119,10 +119,10 @@ def calibration_parts(run: RunDir, config: dict[str, Any]) -> Iterator[str]:
         run,
         "calibration",
         "Reliability curve: share of right answers over the probability given to the answer",
-        "Pictures in 15 bins of the probability that the model gives its answer. On the dashed "
+        "Images in 15 bins of the probability that the model gives its answer. On the dashed "
         "line it is as often right as it says; below it is too sure, above too modest. The "
-        "whiskers are 95 % intervals (Wilson), the numbers below how many pictures a bin has: a "
-        "gap in a bin of few pictures says little. Guo et al. 2017.",
+        "whiskers are 95 % intervals (Wilson), the numbers below how many images a bin has: a "
+        "gap in a bin of few images says little. Guo et al. 2017.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether classes with few training pictures are found less often than those with many.
+"""Whether classes with few training images are found less often than those with many.
 
 sizes = long_tail(rows, training_images(source.labels, classes))
 shot_groups(sizes)       # many, medium and few, as in Liu et al. 2019
@@ -28,13 +28,13 @@ _MOST_WHISKERS = 200  # classes, whose intervals can be told apart
 _MEANS = 15  # groups that stand for more classes
 _MEANS_LABEL = "share found, %: each class, and means with 95 % intervals"
 
-# Training pictures of a class, from and to (Liu et al. 2019, "Large-scale long-tailed recognition
+# Training images of a class, from and to (Liu et al. 2019, "Large-scale long-tailed recognition
 # in an open world", section 4).
 _GROUPS = (("many", 101, None), ("medium", 20, 100), ("few", 0, 19))
 
 
 class ClassSize(NamedTuple):
-    """A class: its training pictures, its test pictures, and the share of those that is found.
+    """A class: its training images, its test images, and the share of those that is found.
 
     lower, upper: the 95 % interval of the recall (Wilson).
     """
@@ -48,7 +48,7 @@ class ClassSize(NamedTuple):
 
 
 class ShotGroup(NamedTuple):
-    """Classes with about as many training pictures.
+    """Classes with about as many training images.
 
     name: many (over 100), medium (20 to 100) or few (under 20). recall: the mean over its classes.
     """
@@ -60,14 +60,14 @@ class ShotGroup(NamedTuple):
 
 
 def training_images(labels: Labels, classes: int) -> Int[np.ndarray, " classes"]:
-    """How many pictures show each class; one with several labels counts for each of them."""
+    """How many images show each class; one with several labels counts for each of them."""
     if labels.ndim == 2:
         return labels.sum(axis=0, dtype=np.int64)
     return np.bincount(labels, minlength=classes)
 
 
 def long_tail(rows: Sequence[ClassRow], training: Int[np.ndarray, " classes"]) -> list[ClassSize]:
-    """Recall of every class that has test pictures, beside its number of training pictures.
+    """Recall of every class that has test images, beside its number of training images.
 
     Args:
         rows: of `Predictions.per_class`.
@@ -84,7 +84,7 @@ def long_tail(rows: Sequence[ClassRow], training: Int[np.ndarray, " classes"]) -
 
 
 def shot_groups(sizes: Sequence[ClassSize]) -> list[ShotGroup]:
-    """Mean recall of the classes with many, medium and few training pictures; no empty groups."""
+    """Mean recall of the classes with many, medium and few training images; no empty groups."""
     groups = []
     for name, lowest, highest in _GROUPS:
         inside = [
@@ -99,7 +99,7 @@ def shot_groups(sizes: Sequence[ClassSize]) -> list[ShotGroup]:
 
 
 def is_balanced(sizes: Sequence[ClassSize]) -> bool:
-    """Whether all classes have about as many training pictures."""
+    """Whether all classes have about as many training images."""
     counts = [one.training for one in sizes]
     return max(counts) <= _BALANCED * min(counts)
 
@@ -119,7 +119,7 @@ def read_long_tail(path: Path) -> list[ClassSize]:
 
 
 def draw_long_tail(sizes: Sequence[ClassSize]) -> Figure:
-    """Recall over the number of training pictures; of classes of one size, class by class."""
+    """Recall over the number of training images; of classes of one size, class by class."""
     return _draw_balanced(sizes) if is_balanced(sizes) else _draw_over_size(sizes)
 
 
@@ -143,7 +143,7 @@ def _draw_over_size(sizes: Sequence[ClassSize]) -> Figure:
     if len(sizes) <= _MOST_NAMED_POINTS:
         middle = np.median(counts)
         for one, count, recall in zip(sizes, counts, recalls, strict=True):
-            right = count > middle  # its name goes to the left, so that it stays in the picture
+            right = count > middle  # its name goes to the left, so that it stays in the image
             panel.annotate(
                 short_name(one.name, 14),
                 (count, recall),
@@ -159,7 +159,7 @@ def _draw_over_size(sizes: Sequence[ClassSize]) -> Figure:
         panel.plot(ends, [100 * group.recall] * 2, color="tab:red", linewidth=2, alpha=0.6)
     panel.plot([], [], color="tab:red", label="mean of many (> 100), medium, few (< 20)")
     panel.set(
-        xlabel="training pictures of the class",
+        xlabel="training images of the class",
         ylabel=_MEANS_LABEL if crowded else "share found, %, with 95 % intervals",
         ylim=(-2, 104),
         title=f"{len(sizes):,} classes by size" if crowded else "Classes by size",
@@ -204,8 +204,8 @@ def _draw_balanced(sizes: Sequence[ClassSize]) -> Figure:
     panel.set(
         xlabel="share found, %, with 95 % intervals",
         xlim=(-2, 104),
-        ylabel="class (its training pictures)" if named else "place of the class, hardest first",
-        title=f"Classes of {each} training pictures",
+        ylabel="class (its training images)" if named else "place of the class, hardest first",
+        title=f"Classes of {each} training images",
     )
     panel.grid(alpha=0.3)
     return figure

@@ -1,9 +1,9 @@
-"""Mistakes with what decided them, and pictures with where the model looked.
+"""Mistakes with what decided them, and images with where the model looked.
 
-    explain_errors(classifier, source, predictions)   # picture, gradients, attention
+    explain_errors(classifier, source, predictions)   # image, gradients, attention
     attention_samples(classifier, source)
 
-Both draw what the model sees: the picture after preprocessing.
+Both draw what the model sees: the image after preprocessing.
 """
 
 from collections.abc import Sequence
@@ -34,12 +34,12 @@ def explain_errors(
     count: int = MISTAKES,
     steps: int = 32,
 ) -> Figure:
-    """The surest mistakes, a row each: the picture, its gradient, what speaks for and against.
+    """The surest mistakes, a row each: the image, its gradient, what speaks for and against.
 
     Of each pair of classes there are two at most.
 
     Gradients are of the logit of the class that was said less that of the true one: where a change
-    would move it most (`input_gradient`), and what it is made of compared with a black picture
+    would move it most (`input_gradient`), and what it is made of compared with a black image
     (`integrated_gradients`). Where the model has attention, that of its last layer stands beside.
 
     Args:
@@ -97,7 +97,7 @@ def explain_errors(
 
 
 def attention_samples(classifier: Classifier, source: Source, count: int = SAMPLES) -> Figure:
-    """Pictures from all over a source, above, and with the last layer's attention, below.
+    """Images from all over a source, above, and with the last layer's attention, below.
 
     The attention is that of the class token (without one, the mean over the patches), mean of the
     heads, in units of uniform attention. Raises UserError for a model without attention.
@@ -127,7 +127,7 @@ def attention_maps(
     It is that of the last layer; of a model that pools by attention, that of the pooling.
 
     Args:
-        seen: preprocessed pictures.
+        seen: preprocessed images.
 
     Raises:
         UserError: the model has no attention.
@@ -139,14 +139,14 @@ def attention_maps(
     return over_image(asks.keys * asks.map(), asks, seen.shape[1:3])
 
 
-def _show(panel: Axes, picture: np.ndarray, *colours_and_limits) -> None:
-    show_image(panel, picture, *colours_and_limits)
+def _show(panel: Axes, image: np.ndarray, *colours_and_limits) -> None:
+    show_image(panel, image, *colours_and_limits)
     panel.spines[:].set_visible(False)
 
 
-def _show_overlay(panel: Axes, picture: np.ndarray, attention: np.ndarray, highest: float):
-    """A picture with a map of attention over it, from 0 to `highest`; what a colour bar takes."""
-    _show(panel, picture.mean(axis=-1), "gray", (0, 255))  # the colours are the map's
+def _show_overlay(panel: Axes, image: np.ndarray, attention: np.ndarray, highest: float):
+    """An image with a map of attention over it, from 0 to `highest`; what a colour bar takes."""
+    _show(panel, image.mean(axis=-1), "gray", (0, 255))  # the colours are the map's
     return panel.imshow(attention, cmap="inferno", alpha=0.6, vmin=0, vmax=highest)
 
 
@@ -154,7 +154,7 @@ def _example(source: Source, index: int):
     if index >= len(source):
         raise UserError(
             f"{source.name} {source.split} is not what the predictions were made of: it has "
-            f"{len(source):,} pictures, and one of them is picture {index:,}"
+            f"{len(source):,} images, and one of them is image {index:,}"
         )
     return source[index]
 

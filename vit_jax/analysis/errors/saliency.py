@@ -1,4 +1,4 @@
-"""What in a picture decides between two classes: gradients with respect to its pixels.
+"""What in an image decides between two classes: gradients with respect to its pixels.
 
     margin = Margin(model, variables, wanted=[3], against=[8])   # logit of 3 less logit of 8
     input_gradient(margin, images)          # (batch, height, width, channels)
@@ -31,10 +31,10 @@ Maps = Float[np.ndarray, "batch height width channels"]
 
 @dataclass(frozen=True)
 class Margin:
-    """How far a class is ahead of another: the difference of their logits, for each picture.
+    """How far a class is ahead of another: the difference of their logits, for each image.
 
     model, variables: the network and its parameters, and other collections if it has some.
-    wanted: a class for each picture. against: another one for each; None: nothing is subtracted.
+    wanted: a class for each image. against: another one for each; None: nothing is subtracted.
 
     A model of a single output, which tells two classes apart, has 0 as the logit of the first.
     """
@@ -45,12 +45,12 @@ class Margin:
     against: Sequence[int] | None = None
 
     def __call__(self, images: Images) -> Float[Array, " batch"]:
-        """The margins of normalised pictures, float32."""
+        """The margins of normalised images, float32."""
         check_normalised(images)
         return _margins(self.model, self.variables, images, *self._classes(len(images)))
 
     def gradient(self, images: Images) -> Maps:
-        """The gradient of every picture's margin with respect to the picture.
+        """The gradient of every image's margin with respect to the image.
 
         Raises UserError for images that are not normalised.
         """
@@ -67,11 +67,11 @@ class Margin:
             lambda variables, images, *classes: jax.grad(total)(images, variables, *classes)
         )
 
-    def _classes(self, pictures: int) -> tuple[Array, Array | None]:
+    def _classes(self, count: int) -> tuple[Array, Array | None]:
         for classes in (self.wanted, self.against):
-            if classes is not None and len(classes) != pictures:
+            if classes is not None and len(classes) != count:
                 raise UserError(
-                    f"{len(classes)} classes for {pictures} pictures; say one for each picture"
+                    f"{len(classes)} classes for {count} images; say one for each image"
                 )
         against = None if self.against is None else jnp.asarray(self.against)
         return jnp.asarray(self.wanted), against
@@ -88,7 +88,7 @@ def _margins(model, variables, images, wanted, against) -> Float[Array, " batch"
 
 
 def input_gradient(margin: Margin, images: Images) -> Maps:
-    """Where a small change of a picture moves the margin most (Simonyan et al. 2014, section 3).
+    """Where a small change of an image moves the margin most (Simonyan et al. 2014, section 3).
 
     Args:
         images: float32, normalised.
@@ -105,18 +105,18 @@ def integrated_gradients(
     baseline: Float[Array, "#batch #height #width #channels"] | float = 0.0,
     steps: int = 64,
 ) -> Maps:
-    """What of a picture the margin is made of, compared with another picture.
+    """What of an image the margin is made of, compared with another image.
 
     The gradient is averaged along the straight line from the baseline, at the middles of `steps`
-    pieces, and multiplied by the difference. The numbers of a picture sum to its margin less that
+    pieces, and multiplied by the difference. The numbers of an image sum to its margin less that
     of the baseline, up to the error of so many pieces (Sundararajan et al. 2017, "Axiomatic
     attribution for deep networks", equation 1 and proposition 1).
 
     Args:
         images: float32, normalised.
-        baseline: what stands for nothing to be seen, normalised like the pictures: black in the
+        baseline: what stands for nothing to be seen, normalised like the images: black in the
             paper, `preprocessing.normalize` of zeros. 0 is the mean colour of the normalisation.
-            Where a picture equals its baseline, nothing is attributed.
+            Where an image equals its baseline, nothing is attributed.
         steps: pieces of the line; each takes a forward and a backward pass.
     """
     if steps < 1:
@@ -133,13 +133,13 @@ def integrated_gradients(
 def smooth_grad(
     margin: Margin, images: Images, noise: float = 0.15, samples: int = 32, seed: int = 0
 ) -> Maps:
-    """The mean gradient of noisy copies of a picture (Smilkov et al. 2017, "SmoothGrad").
+    """The mean gradient of noisy copies of an image (Smilkov et al. 2017, "SmoothGrad").
 
     Args:
         images: float32, normalised.
-        noise: standard deviation, as a share of each picture's range from darkest to brightest; the
+        noise: standard deviation, as a share of each image's range from darkest to brightest; the
             paper finds 0.1 to 0.2 best.
-        samples: copies of each picture.
+        samples: copies of each image.
         seed: of the noise.
     """
     if samples < 1:

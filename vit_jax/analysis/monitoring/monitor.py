@@ -18,7 +18,7 @@ What is notable here:
   follows: by the same function, on the same batch, with the same random numbers.
 - Two programs are compiled for it. The training step knows nothing of them, and nothing is donated,
   so a run that is watched has the same bits as one that is not.
-- Attention and ranks are of a few pictures of that batch as evaluation would see them, without
+- Attention and ranks are of a few images of that batch as evaluation would see them, without
   dropout and mixing.
 """
 
@@ -44,7 +44,7 @@ from vit_jax.training.loop import Observation
 from vit_jax.training.setup import Experiment
 from vit_jax.training.state import TrainState
 
-PICTURES = 16  # whose attention and features are looked at
+IMAGES = 16  # whose attention and features are looked at
 _ROWS = 2048  # tokens that a rank is computed from, at most
 
 # Shares of the entropy of uniform attention below and above which a head has collapsed.
@@ -169,9 +169,9 @@ def _learning(
 def _inside(
     experiment: Experiment, variables: dict[str, Any], images: Array
 ) -> dict[str, dict[str, Any]]:
-    """Of some pictures, by layer: entropy and distance of each head of attention, and tokens."""
+    """Of some images, by layer: entropy and distance of each head of attention, and tokens."""
     model = experiment.model
-    images = experiment.preprocessing.normalize(images[:PICTURES])
+    images = experiment.preprocessing.normalize(images[:IMAGES])
     try:
         geometry = layer_geometry(model, tuple(images.shape[1:3]))
     except UserError:  # there is no attention to look at
@@ -199,7 +199,7 @@ def _of_heads(
     The weights of a large model are gigabytes, and their means a few numbers.
 
     Args:
-        fields: of that class, of which a layer of no pictures is made here for its places.
+        fields: of that class, of which a layer of no images is made here for its places.
     """
     layer = Layer(np.zeros((0, *weights.shape[1:]), np.float32), **fields)
     real, distances = layer.real_queries(), layer.distances()
@@ -224,7 +224,7 @@ def _mean_of_heads(
     values: Float[Array, "batch windows heads queries"],
     counted: Bool[np.ndarray, "windows queries"],
 ) -> Float[Array, " heads"]:
-    """The mean of each head over pictures and the queries that count."""
+    """The mean of each head over images and the queries that count."""
     kept = jnp.where(counted[:, None], values, 0.0)
     return kept.sum((0, 1, 3)) / (len(values) * counted.sum())
 

@@ -1,4 +1,4 @@
-"""What was seen inside a model while it trained, in one picture: `figures/diagnostics.png`.
+"""Diagnostics of a training in one figure: `figures/diagnostics.png`.
 
 draw_diagnostics(run.read_metrics())
 """

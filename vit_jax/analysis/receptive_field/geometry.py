@@ -1,7 +1,7 @@
-"""What lies between the picture and each block of a network, for what a unit can see at all.
+"""What lies between the image and each block of a network, for what a unit can see at all.
 
 Every step says which places of the map below it a range of places sees. Sides are apart: windows,
-patches and pictures may be oblong. What widens nothing (norms within a place, MLPs, convolutions of
+patches and images may be oblong. What widens nothing (norms within a place, MLPs, convolutions of
 1 x 1) is left out, and of branches side by side the one that sees most is taken.
 """
 
@@ -22,12 +22,12 @@ from vit_jax.models.resnet.module import ResNet
 from vit_jax.models.swin.module import Swin
 from vit_jax.models.vit.module import ViT
 
-_FAR = 2**32  # more pixels than a picture has
+_FAR = 2**32  # more pixels than an image has
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution or a pooling along one side of the picture; `padding` is before the first."""
+    """A convolution or a pooling along one side of the image; `padding` is before the first."""
 
     kernel: int
     stride: int = 1
@@ -74,7 +74,7 @@ Step = Convolution | WindowStep | Everything
 def layer_steps(
     model: nn.Module, image_size: int | tuple[int, int] | None = None, axis: int = 0
 ) -> dict[str, list[Step]]:
-    """What lies between the picture and each block's output along one side, by the block's name.
+    """What lies between the image and each block's output along one side, by the block's name.
 
     Args:
         image_size: `(height, width)` in pixels; None: what the model is made for.

@@ -1,4 +1,4 @@
-"""How much of the picture a feature depends on: measured by gradients, and by arithmetic.
+"""How much of the image a feature depends on: measured by gradients, and by arithmetic.
 
     fields = effective_receptive_fields(model, variables, images)  # of every block, by its name
     extent(fields["blocks_0"])                                     # how wide, in pixels
@@ -8,8 +8,8 @@
 What is notable here:
 - The effective field is a gradient: how much the unit in the middle of a map changes with each
   pixel (Luo et al. 2016). The theoretical one is what it could depend on at all; outside it the
-  gradient is exactly 0. A ViT's is the whole picture from the first block on.
-- The gradient is that of a random direction in the unit's channels, another for each picture. The
+  gradient is exactly 0. A ViT's is the whole image from the first block on.
+- The gradient is that of a random direction in the unit's channels, another for each image. The
   sum of the channels, which is often taken, is just what the norm of the next layer takes away.
 - Layers are named by where their outputs are kept: `blocks_3`, `stages_1/blocks_0`; `stages_1` is
   the last block of a stage, and -1 the last of all.
@@ -71,9 +71,9 @@ def effective_receptive_fields(
     seed: int = 0,
     batch_size: int = 16,
 ) -> dict[str, Float[np.ndarray, "height width"]]:
-    """How strongly a unit of each layer depends on each pixel, a mean over pictures.
+    """How strongly a unit of each layer depends on each pixel, a mean over images.
 
-    The absolute gradient with respect to the picture, summed over its channels. Maps are not
+    The absolute gradient with respect to the image, summed over its channels. Maps are not
     scaled: those of two layers differ in size as the layers' outputs do.
 
     Args:
@@ -97,7 +97,7 @@ def effective_receptive_fields(
     @jax.jit
     def of_batch(variables, images, key):
         def responses(images):
-            """Of every layer the unit along a direction, summed over pictures."""
+            """Of every layer the unit along a direction, summed over images."""
             maps, values = feature_maps(model, variables, images), []
             for number, name in enumerate(names):
                 vectors = maps[name][:, *units[name]]
@@ -108,7 +108,7 @@ def effective_receptive_fields(
         _, pull_back = jax.vjp(responses, images)
         # One layer after the other: together they would take as many times the memory.
         [gradients] = jax.lax.map(pull_back, jnp.eye(len(names)))
-        return jnp.abs(gradients).sum(axis=(1, -1))  # over pictures and channels
+        return jnp.abs(gradients).sum(axis=(1, -1))  # over images and channels
 
     images = jnp.asarray(images)
     total = np.zeros((len(names), *images.shape[1:3]))
@@ -136,7 +136,7 @@ class Extent(NamedTuple):
     radius: root mean square distance from the centre of mass; of a Gaussian its deviation in each
         direction times the root of 2.
     half_side, most_side: of the square around the centre of mass that holds half, or 95 %.
-    area: the share of the picture's pixels whose gradient is above 4.55 % of the largest, the
+    area: the share of the image's pixels whose gradient is above 4.55 % of the largest, the
         threshold of Luo et al.
     """
 
@@ -188,7 +188,7 @@ class Field(NamedTuple):
     """The receptive field of a unit, along one side, in pixels.
 
     size: of the field. stride: from one unit's field to the next one's. padding: of unit 0's field
-    before the picture begins.
+    before the image begins.
     """
 
     size: int
@@ -234,7 +234,7 @@ def convolutions_of(model: nn.Module) -> dict[str, list[Convolution]]:
 
     Raises:
         UserError: the model has no closed form: it attends, or weighs channels by a mean over the
-            picture (EfficientNet).
+            image (EfficientNet).
     """
     steps = layer_steps(model)
     if not all(isinstance(step, Convolution) for path in steps.values() for step in path):
@@ -251,7 +251,7 @@ def region(
     image_size: int | tuple[int, int],
     unit: tuple[int, int] | None = None,
 ) -> tuple[slice, slice]:
-    """The rows and columns of the picture that a unit of a layer can depend on.
+    """The rows and columns of the image that a unit of a layer can depend on.
 
     Args:
         image_size: `(height, width)` in pixels.

@@ -1,4 +1,4 @@
-"""Pictures of a run for a person who was not there: curves, confusion, mistakes, calibration.
+"""Figures of a run: curves, confusion, mistakes, calibration.
 
 Figures are drawn off-screen on `Figure` objects, so nothing here touches a notebook's or a
 program's own matplotlib state.
@@ -41,7 +41,7 @@ def draw_figures(
 ) -> None:
     """Writes the figures of a run, and the tables behind them, to its `figures/`.
 
-    These are `curves.png` and `per_class.csv`, and where pictures have one label `confusion.png`,
+    These are `curves.png` and `per_class.csv`, and where images have one label `confusion.png`,
     `mistakes.png`, `calibration.png` and `predictions.csv`; `diagnostics.png` where
     `log.diagnostics` was set.
     Each is drawn, written and forgotten before the next.

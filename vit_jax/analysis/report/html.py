@@ -132,8 +132,8 @@ def table(rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> str:
     return f'<div class="scroll"><table>{head}<tbody>{body}</tbody></table></div>' if body else ""
 
 
-def picture(png: bytes, alt: str, caption: str, wide: bool = False) -> str:
-    """A picture with what it is (`alt`, read aloud) and what is to be seen (`caption`).
+def image(png: bytes, alt: str, caption: str, wide: bool = False) -> str:
+    """An image with what it is (`alt`, read aloud) and what is to be seen (`caption`).
 
     wide: it is scrolled sideways on a narrow screen, where it would be too small to read.
     """
@@ -147,9 +147,9 @@ def picture(png: bytes, alt: str, caption: str, wide: bool = False) -> str:
 
 
 def stored(run: RunDir, name: str, alt: str, caption: str, wide: bool = False) -> str:
-    """A figure of a run that was drawn before, as `picture`; empty where it is not there."""
+    """A figure of a run that was drawn before, as `image`; empty where it is not there."""
     path = run.figures / f"{name}.png"
-    return picture(path.read_bytes(), alt, caption, wide) if path.exists() else ""
+    return image(path.read_bytes(), alt, caption, wide) if path.exists() else ""
 
 
 def percent(share: float) -> str:

@@ -19,11 +19,11 @@ from vit_jax.analysis.report.html import (
     Section,
     cards,
     code,
+    image,
     note,
     page,
     paragraph,
     percent,
-    picture,
     stored,
     table,
     titled,
@@ -227,7 +227,7 @@ def _provenance(run: RunDir, config: dict[str, Any]) -> list[tuple[str, str]]:
 def _curves(lines: Sequence[dict[str, Any]]) -> str:
     png = io.BytesIO()
     curves(lines).savefig(png, format="png", dpi=120)
-    return picture(
+    return image(
         png.getvalue(),
         "Curves of loss, accuracy and learning rate over the epochs",
         "Training, evaluation and learning rate by epoch. Training far better than evaluation "
@@ -310,7 +310,7 @@ def _most_confident_errors(run: RunDir) -> list[tuple[str, str, str, str]]:
         ]
     wrong.sort(key=lambda row: -float(row["confidence"]))
     return [
-        (row["picture"], row["true"], row["predicted"], percent(float(row["confidence"])))
+        (row["image"], row["true"], row["predicted"], percent(float(row["confidence"])))
         for row in wrong[:_MOST_ERRORS]
     ]
 

@@ -1,16 +1,16 @@
-"""What every layer of a network makes of pictures: one vector for each layer and picture.
+"""What every layer of a network makes of images: one vector for each layer and image.
 
     layers = extract_layers(classifier, source)
-    layers.features["blocks_3"]  # (pictures, width)
+    layers.features["blocks_3"]  # (images, width)
     layers.pooled("blocks_3")    # the same with the labels, as the probes take it
 
 What is notable here:
-- One forward pass over the pictures gives all layers. Tokens and maps are pooled on the device, so
-  that what is kept is one vector for each layer and picture, whatever the size of the maps.
+- One forward pass over the images gives all layers. Tokens and maps are pooled on the device, so
+  that what is kept is one vector for each layer and image, whatever the size of the maps.
 - A layer is a block, under its name in the tree of parameters: `blocks_0`, `stages_1/blocks_0`,
   `patch_embed/stages_0/units_0`; it is what the block gives, the residual path included. Blocks of
   a model with `scan_layers=True` have the names they have without.
-- Before the blocks stands `pixels`, the picture itself, to compare with; after them `pooled`, which
+- Before the blocks stands `pixels`, the image itself, to compare with; after them `pooled`, which
   is past the last norm and is what the head reads.
 """
 
@@ -36,30 +36,30 @@ from vit_jax.models.stacking import read_outputs, unstack_blocks
 PIXELS, POOLED = "pixels", "pooled"
 POOLS = ("own", "mean", "cls")
 
-_PIXELS_SIDE = 16  # of the picture that stands for the layer before the first, at most
+_PIXELS_SIDE = 16  # of the image that stands for the layer before the first, at most
 
-Progress = Callable[[int, int], None]  # pictures done, pictures in all
+Progress = Callable[[int, int], None]  # images done, images in all
 
 
 class Pooled(NamedTuple):
-    """Features of pictures.
+    """Features of images.
 
     features: what a model has pooled. labels: class indices.
     """
 
-    features: Float[np.ndarray, "pictures width"]
-    labels: Int[np.ndarray, " pictures"]
+    features: Float[np.ndarray, "images width"]
+    labels: Int[np.ndarray, " images"]
 
 
 class Layers(NamedTuple):
-    """Features of the same pictures in every layer.
+    """Features of the same images in every layer.
 
-    features: float32 `(pictures, width)` by the name of the layer, in the order of the network.
+    features: float32 `(images, width)` by the name of the layer, in the order of the network.
     labels: class indices.
     """
 
-    features: dict[str, Float[np.ndarray, "pictures width"]]
-    labels: Int[np.ndarray, " pictures"]
+    features: dict[str, Float[np.ndarray, "images width"]]
+    labels: Int[np.ndarray, " images"]
 
     def pooled(self, layer: str) -> Pooled:
         """One layer; raises UserError where there is no such."""
@@ -77,18 +77,18 @@ def extract_layers(
     batch_size: int = 64,
     progress: Progress = lambda done, total: None,
 ) -> Layers:
-    """Features of every picture of a source that can be read, in every layer, in float32.
+    """Features of every image of a source that can be read, in every layer, in float32.
 
-    `pixels` is the normalised picture, made smaller where it has more than 16 pixels a side.
+    `pixels` is the normalised image, made smaller where it has more than 16 pixels a side.
 
     Args:
         pool: how tokens become one vector. "own": the class token where the model reads that one
             and the layer has one, else the mean over patches or places; "mean": always the mean,
             prefix tokens left out; "cls": the class token, in the layers that have one.
-        progress: is told how many of all pictures are done.
+        progress: is told how many of all images are done.
 
     Raises:
-        UserError: pictures with several labels, none that can be read, or no class token to take.
+        UserError: images with several labels, none that can be read, or no class token to take.
     """
     if pool not in POOLS:
         raise UserError(f"pool={pool!r} is not legal; write {', '.join(POOLS)}")
@@ -114,15 +114,15 @@ def real_rows(
     batch_size: int,
     progress: Progress = lambda done, total: None,
 ) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
-    """What `forward(variables, images)` gives for the pictures of a source, and their labels.
+    """What `forward(variables, images)` gives for the images of a source, and their labels.
 
-    Images come preprocessed. Padding and pictures that cannot be read are left out.
+    Images come preprocessed. Padding and images that cannot be read are left out.
 
     Raises:
-        UserError: pictures with several labels, or none that can be read.
+        UserError: images with several labels, or none that can be read.
     """
     if source.multi_label:
-        raise UserError("probes are for pictures of one class each, and these have several labels")
+        raise UserError("probes are for images of one class each, and these have several labels")
 
     seen = found = 0
     for batch in eval_batches(source, classifier.preprocessing, batch_size=batch_size):
@@ -133,15 +133,15 @@ def real_rows(
         seen = min(len(source), seen + batch_size)
         progress(seen, len(source))
     if not found:
-        raise UserError(f"{source.name} {source.split} has no picture that can be read")
+        raise UserError(f"{source.name} {source.split} has no image that can be read")
 
 
 def sample(source: Source, count: int, seed: int = 0) -> Source:
-    """Some of the pictures of a source, drawn without replacement; all where there are no more.
+    """Some of the images of a source, drawn without replacement; all where there are no more.
 
     Args:
         count: how many; 0 is all.
-        seed: the same one draws the same pictures.
+        seed: the same one draws the same images.
     """
     if not count or count >= len(source):
         return source
@@ -180,7 +180,7 @@ _forwards = weakref.WeakKeyDictionary[Classifier, dict[str, tuple[Callable, list
 
 
 def _forward(classifier: Classifier, pool: str) -> tuple[Callable, list[str]]:
-    """A function of variables and pictures that gives all layers; once it has run, their names."""
+    """A function of variables and images that gives all layers; once it has run, their names."""
     check_features(classifier.model)
     known = _forwards.setdefault(classifier, {})
     if pool in known:

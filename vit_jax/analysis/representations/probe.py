@@ -2,13 +2,13 @@
 
     train, test = (extract(classifier, source) for source in (train_source, test_source))
     linear_probe(train, test)                 # accuracy of logistic regression on the features
-    few_shot(train, test, shots=(1, 5, 10))   # of ridge regression on a few pictures of each class
+    few_shot(train, test, shots=(1, 5, 10))   # of ridge regression on a few images of each class
 
     train, test = (extract_layers(classifier, source) for source in (train_source, test_source))
     probe_layers(train, test)                 # all of it for every layer, with intervals
 
 Probes take pooled features as they are. For the two regressions they are brought to mean 0 and
-deviation 1 by the pictures that are learned from; neighbours go by the angle between features.
+deviation 1 by the images that are learned from; neighbours go by the angle between features.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -26,15 +26,15 @@ from vit_jax.inference import Classifier
 
 SHOTS = (1, 5, 10)
 
-_TEST_ROWS = 2048  # whose similarities with all training pictures are held at a time
+_TEST_ROWS = 2048  # whose similarities with all training images are held at a time
 
 
 class FewShot(NamedTuple):
-    """The result with some pictures of each class to learn from.
+    """The result with some images of each class to learn from.
 
-    shots: how many. accuracy: mean over draws of the pictures. deviation: between the draws. low,
+    shots: how many. accuracy: mean over draws of the images. deviation: between the draws. low,
     high: the interval that holds the mean over all possible draws with 95 % confidence, by
-    Student's t; it says nothing of other test pictures. From 0 to 1 of a single draw.
+    Student's t; it says nothing of other test images. From 0 to 1 of a single draw.
     """
 
     shots: int
@@ -45,9 +45,9 @@ class FewShot(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """An accuracy on test pictures, and the interval that holds the true one with 95 % confidence.
+    """An accuracy on test images, and the interval that holds the true one with 95 % confidence.
 
-    The interval is Wilson's: it stands for the choice of test pictures, not of training pictures.
+    The interval is Wilson's: it stands for the choice of test images, not of training images.
     """
 
     accuracy: float
@@ -59,7 +59,7 @@ class LayerProbe(NamedTuple):
     """What the features of one layer are worth.
 
     layer: its name. width: numbers in a feature. linear: by `linear_probe`. knn: by the nearest
-    neighbours. few_shot: for each number of shots that the training pictures allow.
+    neighbours. few_shot: for each number of shots that the training images allow.
     """
 
     layer: str
@@ -70,9 +70,9 @@ class LayerProbe(NamedTuple):
 
 
 def extract(classifier: Classifier, source: Source, batch_size: int = 64) -> Pooled:
-    """Pooled features of every picture of a source that can be read, in float32.
+    """Pooled features of every image of a source that can be read, in float32.
 
-    Raises UserError where pictures have several labels, or none can be read.
+    Raises UserError where images have several labels, or none can be read.
     """
 
     check_features(classifier.model)
@@ -109,11 +109,11 @@ def probe_layers(
         shots, draws: of `few_shot`.
         neighbours: that vote.
         l2: of `linear_probe`. few_shot_l2: of `few_shot`; 10 is better than its default
-            for narrow layers, by far where pictures are few.
+            for narrow layers, by far where images are few.
         progress: is told how many of all layers are done.
 
     Raises:
-        UserError: pictures of a single class, fewer of them than neighbours, or features that are
+        UserError: images of a single class, fewer of them than neighbours, or features that are
             not finite.
     """
     check_labels(train.labels, neighbours)
@@ -138,7 +138,7 @@ def probe_layers(
 def linear_probe(train: Pooled, test: Pooled, *, l2: float = 1.0) -> float:
     """Accuracy on `test` of multinomial logistic regression on the features of `train`.
 
-    As in `few_shot` and `knn`, a test picture whose features are not finite counts as wrong, and
+    As in `few_shot` and `knn`, a test image whose features are not finite counts as wrong, and
     such features to learn from are a UserError.
 
     Fitted by L-BFGS, so there is no learning rate to choose (as in Radford et al. 2021, CLIP,
@@ -164,14 +164,14 @@ def few_shot(
     l2: float = 2.0**10,
     seed: int = 0,
 ) -> list[FewShot]:
-    """Accuracy on `test` of ridge regression on a few pictures of each class of `train`.
+    """Accuracy on `test` of ridge regression on a few images of each class of `train`.
 
     Regression of targets 1 (its class) and -1, which has a closed form (as in Kolesnikov et al.
     2020, "Big Transfer", and Dosovitskiy et al. 2021, section 4.1).
 
     Args:
-        shots: pictures of each class to learn from; numbers that a class has not are left out.
-        draws: how often the pictures are drawn anew.
+        shots: images of each class to learn from; numbers that a class has not are left out.
+        draws: how often the images are drawn anew.
         l2: strength of the penalty on the weights.
         seed: of the draws.
     """
@@ -198,7 +198,7 @@ def few_shot(
 
 
 def knn(train: Pooled, test: Pooled, neighbours: int = 10) -> float:
-    """Accuracy on `test` of the class that most of the nearest pictures of `train` have.
+    """Accuracy on `test` of the class that most of the nearest images of `train` have.
 
     Nearest by the cosine between features, as they are.
     """
@@ -229,18 +229,18 @@ def _measured(accuracy: float, test: Pooled) -> Measured:
     return Measured(accuracy, *confidence_interval(accuracy, len(test.labels)))
 
 
-def check_labels(labels: Int[np.ndarray, " pictures"], neighbours: int = 1) -> None:
-    """Raises UserError for training pictures of a single class, or fewer than neighbours."""
-    pictures, classes = len(labels), len(np.unique(labels))
+def check_labels(labels: Int[np.ndarray, " images"], neighbours: int = 1) -> None:
+    """Raises UserError for training images of a single class, or fewer than neighbours."""
+    images, classes = len(labels), len(np.unique(labels))
     if classes < 2:
         raise UserError(
-            f"probes tell classes apart, and the {pictures:,} training pictures are all of one; "
+            f"probes tell classes apart, and the {images:,} training images are all of one; "
             "take a split that has several"
         )
-    if pictures < neighbours:
+    if images < neighbours:
         raise UserError(
-            f"{neighbours} neighbours cannot be found among {pictures:,} training pictures; ask "
-            "for fewer neighbours, or take more pictures"
+            f"{neighbours} neighbours cannot be found among {images:,} training images; ask "
+            "for fewer neighbours, or take more images"
         )
 
 
@@ -258,21 +258,21 @@ def _ridge_accuracy(
 
 
 def ridge(
-    x: Float[np.ndarray, "pictures width"], y: Float[np.ndarray, "pictures classes"], l2: float
+    x: Float[np.ndarray, "images width"], y: Float[np.ndarray, "images classes"], l2: float
 ) -> Float[np.ndarray, "width classes"]:
     """Weights `w` that minimise `|x w - y|^2 + l2 |w|^2`, for `x` and `y` of mean 0.
 
-    Solved in whichever of the two spaces, pictures or width, is smaller.
+    Solved in whichever of the two spaces, images or width, is smaller.
     """
     x, y = x.astype(np.float64), y.astype(np.float64)
-    pictures, width = x.shape
-    if pictures < width:
-        return x.T @ np.linalg.solve(x @ x.T + l2 * np.eye(pictures), y)
+    images, width = x.shape
+    if images < width:
+        return x.T @ np.linalg.solve(x @ x.T + l2 * np.eye(images), y)
     return np.linalg.solve(x.T @ x + l2 * np.eye(width), x.T @ y)
 
 
 def _accuracy(
-    predict: Callable[[np.ndarray], np.ndarray], x: np.ndarray, labels: Int[np.ndarray, " pictures"]
+    predict: Callable[[np.ndarray], np.ndarray], x: np.ndarray, labels: Int[np.ndarray, " images"]
 ) -> float:
     """The share of right answers; features that are not finite have none."""
     finite = np.isfinite(x).all(axis=1)

@@ -1,4 +1,4 @@
-"""Pictures of what layers know: accuracy by layer, and how alike layers are."""
+"""Figures of probes: accuracy by layer, and how similar layers are."""
 
 from collections.abc import Mapping, Sequence
 
@@ -44,7 +44,7 @@ def show_accuracy(panel: Axes, probes: Sequence[LayerProbe], title: str) -> None
         lines["linear probe"][place] = probe.linear
         lines["neighbours"][place] = probe.knn
         for few in probe.few_shot:
-            label = f"{few.shots} picture{'s' * (few.shots > 1)} a class"
+            label = f"{few.shots} image{'s' * (few.shots > 1)} a class"
             lines.setdefault(label, {})[place] = few
     for number, (label, by_place) in enumerate(lines.items()):
         values = 100 * np.array([(one.accuracy, one.low, one.high) for one in by_place.values()])

@@ -17,7 +17,7 @@ from rich.table import Table
 from vit_jax.analysis.representations.features import POOLS, Layers, extract_layers, sample
 from vit_jax.analysis.representations.probe import SHOTS, LayerProbe, check_labels, probe_layers
 from vit_jax.analysis.representations.probe_plots import draw_probes
-from vit_jax.analysis.representations.similarity import LEAST_PICTURES, cka_matrix
+from vit_jax.analysis.representations.similarity import LEAST_IMAGES, cka_matrix
 from vit_jax.csv_files import write_csv
 from vit_jax.data import Source, open_source
 from vit_jax.errors import UserError, nearest
@@ -46,13 +46,13 @@ class ProbeReport:
         runs: the run, and the other one if there is one.
         similarity: centred kernel alignment of the run's layers (rows) with the other's, or with
             its own.
-        pictures: how many were learned from, and how many the accuracy is of.
+        images: how many were learned from, and how many the accuracy is of.
         pool: how tokens became one vector.
     """
 
     runs: tuple[ProbedRun, ...]
     similarity: Float[np.ndarray, "layers other_layers"]
-    pictures: tuple[int, int]
+    images: tuple[int, int]
     pool: str
 
     def figure(self) -> Figure:
@@ -110,7 +110,7 @@ class ProbeReport:
             [float(value) if np.isfinite(value) else None for value in row]
             for row in self.similarity
         ]
-        train, test = self.pictures
+        train, test = self.images
         return {
             "runs": [
                 {
@@ -120,8 +120,8 @@ class ProbeReport:
                 }
                 for run in self.runs
             ],
-            "train_pictures": train,
-            "test_pictures": test,
+            "train_images": train,
+            "test_images": test,
             "pool": self.pool,
             "probes": self.rows(),
             "cka": similarity,
@@ -136,7 +136,7 @@ def probe_run(
     split: str = "test",
     train_split: str = "train",
     pool: str = "own",
-    pictures: int = 2000,
+    images: int = 2000,
     neighbours: int = 10,
     checkpoint: int | str = "last",
     raw: bool = False,
@@ -146,26 +146,26 @@ def probe_run(
 
     Args:
         run: a run folder.
-        other: another one; its model sees the same pictures in its own preprocessing.
+        other: another one; its model sees the same images in its own preprocessing.
         dataset: other data than the run's own, of whatever classes.
         split, train_split: what is tested on, and what is learned from.
         pool: of `extract_layers`.
-        pictures: the most of each split, drawn at random, the same ones every time; 0 is all.
+        images: the most of each split, drawn at random, the same ones every time; 0 is all.
         neighbours: that vote.
         checkpoint, raw: of the run, and of the other one as far as it has the same.
         progress: is told what is done.
 
     Raises:
-        UserError: no such run, data or split, splits that share pictures, or too few pictures.
+        UserError: no such run, data or split, splits that share images, or too few images.
     """
     if pool not in POOLS:
         raise UserError(
             f"pool {pool!r} is invalid{nearest(pool, POOLS)}; write one of {', '.join(POOLS)}"
         )
     train, test = _sources(run, dataset, train_split, split)
-    train, test = sample(train, pictures), sample(test, pictures)
-    if len(test) < LEAST_PICTURES:
-        raise UserError(f"{split} has {len(test)} pictures; probes need 4 at least to test on")
+    train, test = sample(train, images), sample(test, images)
+    if len(test) < LEAST_IMAGES:
+        raise UserError(f"{split} has {len(test)} images; probes need 4 at least to test on")
     if not train.multi_label:  # a mistake shows before the work
         check_labels(train.labels, neighbours)
     classifiers = {path: load(path, checkpoint, raw=raw) for path in (run, other) if path}
@@ -195,7 +195,7 @@ def _sources(run: str, dataset: str, train_split: str, split: str) -> tuple[Sour
         train, test = reopened.source(train_split), reopened.source(split)
     if train is test or train.overlaps(test):
         raise UserError(
-            f"{train_split} and {split} share pictures, so that a probe would be tested on what it "
+            f"{train_split} and {split} share images, so that a probe would be tested on what it "
             "has learned; name two that share none (train_split, split; --train-split, --split)"
         )
     return train, test

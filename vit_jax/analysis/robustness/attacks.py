@@ -1,16 +1,16 @@
-"""Pictures changed a little so that a model errs: FGSM and PGD.
+"""Images changed a little so that a model errs: FGSM and PGD.
 
-    pixels = pictures / 255                        # float, 0 to 1, (batch, height, width, channels)
+    pixels = images / 255                        # float, 0 to 1, (batch, height, width, channels)
     changed = fgsm(model, variables, preprocessing.normalize_unit, pixels, labels, eps=2 / 255)
     changed = pgd(model, variables, preprocessing.normalize_unit, pixels, labels, eps=2 / 255)
 
 What is notable here:
 - Distances are of pixels on the scale 0 to 1, before normalisation: in `linf` the largest change
-  of a channel of a pixel, in `l2` the root of the sum of all squares over a picture. Results stay
+  of a channel of a pixel, in `l2` the root of the sum of all squares over an image. Results stay
   within 0 and 1, which only brings them closer to where they came from.
 - The attacker knows the model and the label and raises the cross-entropy. Both attacks are bounds
   from one side: a model that withstands them may fall to a stronger one.
-- Every picture is attacked on its own, so results do not depend on which others are in the batch.
+- Every image is attacked on its own, so results do not depend on which others are in the batch.
 """
 
 import functools
@@ -94,7 +94,7 @@ def pgd(
             within and has steps left to move along it.
         seed: of the random starts: uniform within `eps` in `linf`; in `l2` a direction of equal
             chance and a uniform length.
-        numbers: one for each picture, which with `seed` decides its start; None: its place.
+        numbers: one for each image, which with `seed` decides its start; None: its place.
 
     Raises:
         UserError: no such norm, `eps` or a step below 0, no steps, or images of another type or
@@ -112,7 +112,7 @@ def pgd(
 def random_change(
     shape: tuple[int, int, int], seed: int, numbers: Int[np.ndarray, " batch"], norm: str
 ) -> Float[Array, "batch height width channels"]:
-    """A random change for each picture, of norm 1 at most; its number decides it.
+    """A random change for each image, of norm 1 at most; its number decides it.
 
     In `linf` every value is uniform from -1 to 1; in `l2` the direction has equal chances and the
     length is uniform from 0 to 1.
@@ -131,7 +131,7 @@ def random_change(
 def cross_entropy(
     logits: Float[Array, "batch outputs"], labels: Int[Array, " batch"]
 ) -> Float[Array, " batch"]:
-    """The loss of each picture; a single output is the logit of the second of two classes."""
+    """The loss of each image; a single output is the logit of the second of two classes."""
     log_probabilities = jax.nn.log_softmax(class_logits(logits))
     return -jnp.take_along_axis(log_probabilities, labels[:, None], axis=-1)[:, 0]
 
@@ -146,7 +146,7 @@ def class_logits(logits: Float[Array, "batch outputs"]) -> Float[Array, "batch c
 def _ascend(model, normalise, norm, steps, variables, images, labels, start, eps, step_size):
     """The point of the highest loss among `steps` steps up its gradient.
 
-    start: where from, in units of `eps` from the pictures; None: from the pictures themselves, and
+    start: where from, in units of `eps` from the images; None: from the images themselves, and
     then the last point is the result, whatever its loss.
     """
     origin = jnp.asarray(images, jnp.float32)
@@ -172,7 +172,7 @@ def _ascend(model, normalise, norm, steps, variables, images, labels, start, eps
             direction = jnp.sign(gradient)
         else:
             direction = gradient / jnp.maximum(_length(gradient), 1e-30)
-        direction = jnp.nan_to_num(direction, nan=0.0)  # a picture has no pixels that are NaN
+        direction = jnp.nan_to_num(direction, nan=0.0)  # an image has no pixels that are NaN
         return within(pixels + step_size * direction), best, highest
 
     pixels = origin if start is None else within(origin + eps * start)
@@ -184,7 +184,7 @@ def _ascend(model, normalise, norm, steps, variables, images, labels, start, eps
 
 
 def _higher(pixels, loss, best, highest):
-    """For every picture whichever of two points has the higher loss, and that loss.
+    """For every image whichever of two points has the higher loss, and that loss.
 
     A loss that is NaN is the highest: there the model has no answer.
     """

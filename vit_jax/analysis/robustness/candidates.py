@@ -1,7 +1,7 @@
 """Trained models that are tested side by side: opened from runs, and counted right or wrong.
 
 contestant = enter("runs/digits")
-Scorer(contestant, batch_size=64).score(pictures, numbers)
+Scorer(contestant, batch_size=64).score(images, numbers)
 """
 
 import dataclasses
@@ -24,19 +24,19 @@ from vit_jax.training.open_run import open_other, open_run
 
 
 class Score(NamedTuple):
-    """right: how many pictures. loss: the sum of their cross-entropies. pictures: of how many.
+    """right: how many images. loss: the sum of their cross-entropies. images: of how many.
 
     nonfinite: to how many the model gave logits that are not all finite, which are wrong.
     """
 
     right: int = 0
     loss: float = 0.0
-    pictures: int = 0
+    images: int = 0
     nonfinite: int = 0
 
     @property
     def accuracy(self) -> float:
-        return self.right / self.pictures
+        return self.right / self.images
 
     @property
     def error(self) -> float:
@@ -49,9 +49,9 @@ class Score(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A model and the pictures it is tested on.
+    """A model and the images it is tested on.
 
-    name: what results call it. source: pictures with labels numbered as the model has them.
+    name: what results call it. source: images with labels numbered as the model has them.
     among: the classes that it may answer; None: any of its own.
     """
 
@@ -89,7 +89,7 @@ def open_candidate(
         name: what results call it; by default the folder's.
 
     Raises:
-        UserError: no such run, data or class, or pictures with several labels.
+        UserError: no such run, data or class, or images with several labels.
     """
     folder = RunDir(path)
     if not dataset and folder.is_run() and not folder.config_file.exists():
@@ -97,11 +97,11 @@ def open_candidate(
     source = open_other(path, dataset, split) if dataset else open_run(path).source(split)
     if source.multi_label:
         raise UserError(
-            f"robustness is about pictures of one class each, and those of {source.name} have "
+            f"robustness is about images of one class each, and those of {source.name} have "
             "several labels"
         )
     if not (source.labels >= 0).any():
-        raise UserError(f"{source.name} {split} has no pictures with a label")
+        raise UserError(f"{source.name} {split} has no images with a label")
     among = None
     if only_classes_of_data:
         among = tuple(np.unique(source.labels[source.labels >= 0]).tolist())
@@ -109,8 +109,8 @@ def open_candidate(
     return Candidate(name, load(path, checkpoint, raw=raw), source, among)
 
 
-def choose_images(source: Source, count: int, seed: int) -> Int[np.ndarray, " pictures"]:
-    """The numbers of the pictures to test on, ascending: all with a label, or `count` drawn ones.
+def choose_images(source: Source, count: int, seed: int) -> Int[np.ndarray, " images"]:
+    """The numbers of the images to test on, ascending: all with a label, or `count` drawn ones.
 
     Args:
         count: 0: all.
@@ -122,13 +122,13 @@ def choose_images(source: Source, count: int, seed: int) -> Int[np.ndarray, " pi
 
 
 def check_same(first: Source, other: Source) -> None:
-    """Raises UserError where two sources do not hold the same pictures."""
+    """Raises UserError where two sources do not hold the same images."""
     same = (first.name, first.split, len(first), first.files) == (
         *(other.name, other.split, len(other), other.files),
     )
     if not same:
         raise UserError(
-            f"the runs have different data: {len(first):,} pictures of {first.name} {first.split} "
+            f"the runs have different data: {len(first):,} images of {first.name} {first.split} "
             f"and {len(other):,} of {other.name} {other.split}; name the data for all of them, "
             "enter(RUN, 'folder:PATH'), or robustness RUN folder:PATH --compare=OTHER_RUN"
         )
@@ -160,7 +160,7 @@ class Scorer:
         self._judge = score
 
     def score(self, images: np.ndarray, numbers: np.ndarray) -> Score:
-        """How many of some pictures, uint8 or floats of 0 to 1, it has right."""
+        """How many of some images, uint8 or floats of 0 to 1, it has right."""
         right, losses, nonfinite = self._judge(
             self._classifier.variables, self._padded(images), self._padded(self._labels[numbers])
         )
@@ -175,9 +175,9 @@ class Scorer:
     def attacked(
         self, attack: Attack, eps: float, images: np.ndarray, numbers: np.ndarray, seed: int
     ) -> np.ndarray:
-        """The pictures under an attack on this model, floats of 0 to 1.
+        """The images under an attack on this model, floats of 0 to 1.
 
-        images: uint8. seed: of random starts, each of which hangs on the picture's number too.
+        images: uint8. seed: of random starts, each of which hangs on the image's number too.
         """
         pixels = self._padded(images) / np.float32(255)
         labels = self._padded(self._labels[numbers])

@@ -1,4 +1,4 @@
-"""How much accuracy trained models keep when their pictures change.
+"""How much accuracy trained models keep when their images change.
 
     contestants = [enter("runs/vit"), enter("runs/resnet")]
     results = measure(contestants, only=["corruptions"])
@@ -7,11 +7,11 @@
     corruption_errors(results[1], results[0])    # mCE and relative mCE, the first being the base
 
 What is notable here:
-- Pictures are changed after resizing and cropping, on the uint8 pixels that the model's own
+- Images are changed after resizing and cropping, on the uint8 pixels that the model's own
   preprocessing gives, as ImageNet-C's are.
-- Random numbers hang on the seed, the test and the picture's number, so that all models that see
-  pictures of one size see the same changed ones, in whatever batches.
-- A picture is read and preprocessed once, changed in threads, and the next change is made while the
+- Random numbers hang on the seed, the test and the image's number, so that all models that see
+  images of one size see the same changed ones, in whatever batches.
+- An image is read and preprocessed once, changed in threads, and the next change is made while the
   models look at the last.
 """
 
@@ -43,8 +43,8 @@ Progress = Callable[[int, int], None]
 class Result:
     """What one model reached.
 
-    name: the contestant's. tests: what it was tested on. size: of the pictures it sees.
-    clean: on pictures as they are. scores: by name of a test, one for each of its levels.
+    name: the contestant's. tests: what it was tested on. size: of the images it sees.
+    clean: on images as they are. scores: by name of a test, one for each of its levels.
     """
 
     name: str
@@ -81,15 +81,15 @@ def measure(
     progress: Progress = lambda done, total: None,
     bad: DecodeErrors | None = None,
 ) -> list[Result]:
-    """Tests models on the same pictures.
+    """Tests models on the same images.
 
     Args:
-        candidates: their sources hold the same pictures, their labels numbered as each needs.
+        candidates: their sources hold the same images, their labels numbered as each needs.
         only, options: of `make_suite`.
-        count: how many pictures, drawn by the seed; 0: all.
-        batch_size: pictures at once; results do not depend on it but for rounding.
-        progress: is told how many pictures of how many are done, over all sizes of pictures.
-        bad: takes note of pictures that cannot be read, which are left out.
+        count: how many images, drawn by the seed; 0: all.
+        batch_size: images at once; results do not depend on it but for rounding.
+        progress: is told how many images of how many are done, over all sizes of images.
+        bad: takes note of images that cannot be read, which are left out.
 
     Returns:
         A result for each contestant, in their order.
@@ -127,10 +127,10 @@ def measure(
 def corruption_errors(result: Result, base: Result | None = None) -> CorruptionErrors | None:
     """The errors under corruptions (Hendrycks & Dietterich 2019, section 4).
 
-    mean_error: over corruptions and severities. mean_rise: that, less the error on clean pictures.
+    mean_error: over corruptions and severities. mean_rise: that, less the error on clean images.
     mce: of each corruption the sum of errors over severities divided by that of `base`, averaged
         over corruptions; the paper's base is AlexNet. 1 is as good as the base, less is better.
-    relative_mce: the same of what errors rise above those on clean pictures.
+    relative_mce: the same of what errors rise above those on clean images.
 
     Returns:
         None where no corruption was tested. `mce` and `relative_mce` are None without a base, or
@@ -171,7 +171,7 @@ class _Work:
         self,
         group: Sequence[Candidate],
         preprocessing: Preprocessing,
-        numbers: Int[np.ndarray, " pictures"],
+        numbers: Int[np.ndarray, " images"],
         bad: DecodeErrors,
         step: Callable[[int], None],
     ) -> list[Result]:
@@ -186,8 +186,8 @@ class _Work:
                 for variant, place, score in self._tested(models, images, read):
                     tallies[place][variant] = tallies[place][variant].plus(score)
             step(start + len(block))
-        if not tallies[0][CLEAN, 0.0].pictures:
-            raise UserError(f"not one picture of {group[0].source.name} can be read")
+        if not tallies[0][CLEAN, 0.0].images:
+            raise UserError(f"not one image of {group[0].source.name} can be read")
         return [
             Result(
                 candidate.name,
@@ -201,8 +201,8 @@ class _Work:
 
     def _read(
         self, source: Source, preprocessing: Preprocessing, numbers: np.ndarray, bad: DecodeErrors
-    ) -> tuple[UInt8[np.ndarray, "pictures h w c"], Int[np.ndarray, " pictures"]]:
-        """The pictures that can be read, preprocessed, and their numbers."""
+    ) -> tuple[UInt8[np.ndarray, "images h w c"], Int[np.ndarray, " images"]]:
+        """The images that can be read, preprocessed, and their numbers."""
 
         def one(number: int) -> np.ndarray | DecodeError:
             try:
@@ -222,14 +222,14 @@ class _Work:
     def _tested(
         self, models: Sequence["Scorer"], images: np.ndarray, numbers: np.ndarray
     ) -> Iterator[tuple[tuple[str, float], int, Score]]:
-        """What each model makes of each change of some pictures."""
+        """What each model makes of each change of some images."""
         clean = itertools.repeat(images, 1)
         changes = [(t, level) for t in self.suite if t.change for level in t.levels]
         variants = [(CLEAN, 0.0), *((t.name, level) for t, level in changes)]
         changed = itertools.chain(clean, self._changed(changes, images, numbers))
-        for variant, pictures in zip(variants, changed, strict=True):
+        for variant, changed_images in zip(variants, changed, strict=True):
             for place, model in enumerate(models):
-                yield variant, place, model.score(pictures, numbers)
+                yield variant, place, model.score(changed_images, numbers)
         for test in self.suite:
             if test.attack:
                 for level, (place, model) in itertools.product(test.levels, enumerate(models)):
@@ -244,7 +244,7 @@ class _Work:
         images: np.ndarray,
         numbers: np.ndarray,
     ) -> Iterator[np.ndarray]:
-        """The pictures under each change; the next ones are made while one is looked at."""
+        """The images under each change; the next ones are made while one is looked at."""
         seed, workers = self.options.seed, os.cpu_count() or 1
 
         def some(test: Perturbation, level: float, places: np.ndarray) -> list[np.ndarray]:

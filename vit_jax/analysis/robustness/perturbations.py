@@ -1,15 +1,15 @@
-"""Changes to where things are in a picture: patches dropped, squares hidden, cells shuffled, moved.
+"""Changes to where things are in an image: patches dropped, squares hidden, cells shuffled, moved.
 
     rng = np.random.default_rng(0)
-    drop_patches(picture, ratio=0.5, cells=14, rng=rng)
-    occlude(picture, share=0.25, rng=rng)
-    shuffle_cells(picture, cells=4, rng=rng)
-    shift(picture, down=0, right=8)
-    rotate(picture, degrees=30)
+    drop_patches(image, ratio=0.5, cells=14, rng=rng)
+    occlude(image, share=0.25, rng=rng)
+    shuffle_cells(image, cells=4, rng=rng)
+    shift(image, down=0, right=8)
+    rotate(image, degrees=30)
 
 What is notable here:
-- Pictures are uint8 `(height, width, channels)` as a model's preprocessing gives them, and so are
-  the results. None knows a model, so architectures of all kinds are asked about the same pictures.
+- Images are uint8 `(height, width, channels)` as a model's preprocessing gives them, and so are
+  the results. None knows a model, so architectures of all kinds are asked about the same images.
 - A grid is counted in cells along each side. Where a side does not divide, cells differ by a pixel.
 - The random numbers that are drawn do not depend on the amount: with equally seeded generators the
   patches dropped at 0.3 are among those dropped at 0.5, and a larger square covers a smaller one.
@@ -24,22 +24,22 @@ from PIL import Image
 from vit_jax.data.images.preprocess import to_pillow
 from vit_jax.errors import UserError
 
-FILLS = ("black", "mean")  # of what is hidden: 0, or the mean colour of the picture
+FILLS = ("black", "mean")  # of what is hidden: 0, or the mean colour of the image
 PADDINGS = ("edge", "zero")  # of what comes in from outside: the border repeated, or 0
 DROP_ORDERS = ("random", "contrast", "plain")
 
-Picture = UInt8[np.ndarray, "height width channels"]
+ImageArray = UInt8[np.ndarray, "height width channels"]
 
 
 def drop_patches(
-    image: Picture,
+    image: ImageArray,
     ratio: float,
     cells: int,
     rng: np.random.Generator,
     order: str = "random",
     fill: str = "black",
-) -> Picture:
-    """The picture with a share of its patches gone (Naseer et al. 2021, "Intriguing properties of
+) -> ImageArray:
+    """The image with a share of its patches gone (Naseer et al. 2021, "Intriguing properties of
     vision transformers", section 3.1).
 
     Args:
@@ -65,11 +65,13 @@ def drop_patches(
     return changed
 
 
-def occlude(image: Picture, share: float, rng: np.random.Generator, fill: str = "black") -> Picture:
-    """The picture with a square hidden, at a random place wholly within it.
+def occlude(
+    image: ImageArray, share: float, rng: np.random.Generator, fill: str = "black"
+) -> ImageArray:
+    """The image with a square hidden, at a random place wholly within it.
 
     Args:
-        share: side of the square as a share of the picture's shorter side, 0 to 1.
+        share: side of the square as a share of the image's shorter side, 0 to 1.
         rng: draws the place.
         fill: what is put there, of `FILLS`.
     """
@@ -79,8 +81,10 @@ def occlude(image: Picture, share: float, rng: np.random.Generator, fill: str = 
     return hide_square(image, top, left, side, fill)
 
 
-def hide_square(image: Picture, top: int, left: int, side: int, fill: str = "black") -> Picture:
-    """The picture with a square hidden whose corner is at `(top, left)` (Zeiler & Fergus 2014,
+def hide_square(
+    image: ImageArray, top: int, left: int, side: int, fill: str = "black"
+) -> ImageArray:
+    """The image with a square hidden whose corner is at `(top, left)` (Zeiler & Fergus 2014,
     "Visualizing and understanding convolutional networks", section 4.2)."""
     changed = image.copy()
     changed[top : top + side, left : left + side] = _colour(image, fill)
@@ -88,22 +92,22 @@ def hide_square(image: Picture, top: int, left: int, side: int, fill: str = "bla
 
 
 def square_places(size: tuple[int, int], side: int, along: int) -> Int[np.ndarray, "places 2"]:
-    """The corners `(top, left)` of a square that slides over a picture, row by row.
+    """The corners `(top, left)` of a square that slides over an image, row by row.
 
     Args:
-        size: `(height, width)` of the picture.
+        size: `(height, width)` of the image.
         side: of the square, in pixels.
-        along: places along each side, the first and the last at the picture's borders.
+        along: places along each side, the first and the last at the image's borders.
     """
     tops, lefts = (np.linspace(0, length - side, along).round().astype(int) for length in size)
     return np.stack(np.meshgrid(tops, lefts, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
-def shuffle_cells(image: Picture, cells: int, rng: np.random.Generator) -> Picture:
-    """The picture cut into `cells` x `cells` pieces that change places (Naseer et al. 2021,
+def shuffle_cells(image: ImageArray, cells: int, rng: np.random.Generator) -> ImageArray:
+    """The image cut into `cells` x `cells` pieces that change places (Naseer et al. 2021,
     section 3.3); where a side does not divide, the last pixels stay.
 
-    The order is never that of the picture itself, unless there is a single piece.
+    The order is never that of the image itself, unless there is a single piece.
     """
     order = rng.permutation(cells * cells)
     while cells > 1 and (order == np.arange(cells * cells)).all():  # 1 in 24 of 2 x 2 pieces
@@ -119,8 +123,8 @@ def shuffle_cells(image: Picture, cells: int, rng: np.random.Generator) -> Pictu
     return changed
 
 
-def shift(image: Picture, down: int, right: int, padding: str = "edge") -> Picture:
-    """The picture moved by whole pixels; negative numbers move up and left.
+def shift(image: ImageArray, down: int, right: int, padding: str = "edge") -> ImageArray:
+    """The image moved by whole pixels; negative numbers move up and left.
 
     padding: what comes in at the borders, of `PADDINGS`.
     """
@@ -134,14 +138,14 @@ def shift(image: Picture, down: int, right: int, padding: str = "edge") -> Pictu
     return changed
 
 
-def rotate(image: Picture, degrees: float, padding: str = "edge") -> Picture:
-    """The picture turned counter-clockwise about its centre, bilinearly, by Pillow.
+def rotate(image: ImageArray, degrees: float, padding: str = "edge") -> ImageArray:
+    """The image turned counter-clockwise about its centre, bilinearly, by Pillow.
 
     padding: what comes in at the corners, of `PADDINGS`.
     """
     _check("padding", padding, PADDINGS)
     height, width = image.shape[:2]
-    reach = int(np.hypot(height, width) / 2)  # beyond the picture nothing farther is needed
+    reach = int(np.hypot(height, width) / 2)  # beyond the image nothing farther is needed
     mode = "edge" if padding == "edge" else "constant"
     padded = np.pad(image, ((reach, reach), (reach, reach), (0, 0)), mode=mode)
     turned = to_pillow(padded).rotate(degrees, Image.Resampling.BILINEAR)
@@ -156,7 +160,7 @@ def _edges(side: int, cells: int) -> Int[np.ndarray, " edges"]:
     return np.linspace(0, side, cells + 1).round().astype(int)
 
 
-def _contrast(image: Picture, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+def _contrast(image: ImageArray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """How much the pixels of every cell deviate, summed over channels, in raster order."""
     return np.array(
         [
@@ -167,7 +171,7 @@ def _contrast(image: Picture, rows: np.ndarray, columns: np.ndarray) -> np.ndarr
     )
 
 
-def _colour(image: Picture, fill: str) -> UInt8[np.ndarray, " channels"]:
+def _colour(image: ImageArray, fill: str) -> UInt8[np.ndarray, " channels"]:
     _check("fill", fill, FILLS)
     if fill == "black":
         return np.zeros(image.shape[2], np.uint8)

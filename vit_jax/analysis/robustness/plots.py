@@ -1,4 +1,4 @@
-"""Pictures of robustness: accuracy against amounts, several models in one plot, and what they saw.
+"""Figures of robustness: accuracy against amounts, several models in one plot, their inputs.
 
 Each function takes the results of `measure` and returns a figure, or None where there is nothing of
 its kind to draw.
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from vit_jax.analysis.figures import short_name
 from vit_jax.analysis.robustness.evaluate import Result
-from vit_jax.analysis.robustness.perturbations import Picture
+from vit_jax.analysis.robustness.perturbations import ImageArray
 from vit_jax.analysis.robustness.shape_texture import Decisions
 from vit_jax.analysis.robustness.suite import Perturbation
 
@@ -67,7 +67,7 @@ def curves(results: Sequence[Result]) -> Figure | None:
 
 
 def occlusion_maps(results: Sequence[Result]) -> Figure | None:
-    """Where a hidden square costs accuracy: a map for each model, its places as in the picture."""
+    """Where a hidden square costs accuracy: a map for each model, its places as in the image."""
     mapped = [(result, test) for result in results for test in result.tests if test.places]
     if not mapped:
         return None
@@ -90,16 +90,16 @@ def occlusion_maps(results: Sequence[Result]) -> Figure | None:
             parse_math=False,
         )
     figure.colorbar(image, ax=list(panels), label="accuracy, %", shrink=0.8)
-    figure.suptitle("accuracy by where the square hides the picture", fontsize=11)
+    figure.suptitle("accuracy by where the square hides the image", fontsize=11)
     return figure
 
 
 def examples(
-    picture: Picture, suite: Sequence[Perturbation], seed: int = 0, number: int = 0
+    original: ImageArray, suite: Sequence[Perturbation], seed: int = 0, number: int = 0
 ) -> Figure | None:
-    """A picture under each test that knows no model: a row for each, some of its amounts.
+    """An image under each test that knows no model: a row for each, some of its amounts.
 
-    seed, number: of the random numbers and of the picture, as `Perturbation.apply` takes them.
+    seed, number: of the random numbers and of the image, as `Perturbation.apply` takes them.
     """
     tests = [test for test in suite if test.change]
     if not tests:
@@ -110,9 +110,9 @@ def examples(
     for row, test in zip(rows, tests, strict=True):
         chosen = np.linspace(0, len(test.levels) - 1, min(len(test.levels), columns - 1))
         levels = [test.levels[i] for i in chosen.round().astype(int)]
-        shown = [("as it is", picture)]
+        shown = [("as it is", original)]
         shown += [
-            (level_name(test, level), test.apply(picture, level, seed, number)) for level in levels
+            (level_name(test, level), test.apply(original, level, seed, number)) for level in levels
         ]
         for panel, entry in itertools.zip_longest(row, shown):
             panel.axis("off")

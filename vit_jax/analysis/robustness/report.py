@@ -1,4 +1,4 @@
-"""What `python -m vit_jax robustness` shows and writes: tables, sentences, CSV, JSON and pictures.
+"""What `python -m vit_jax robustness` shows and writes: tables, sentences, CSV, JSON and figures.
 
 The measuring is in `evaluate.py`, the drawing in `plots.py`.
 """
@@ -93,7 +93,7 @@ def _map_table(results: Sequence[Result]) -> Table:
 
 
 def _summary(results: Sequence[Result]) -> Table:
-    """The accuracy on pictures as they are, and the errors under corruption."""
+    """The accuracy on images as they are, and the errors under corruption."""
     several = len(results) > 1
     table = Table("run", title="summary, %", title_justify="left")
     headings = ["clean accuracy"]
@@ -116,8 +116,8 @@ def _summary(results: Sequence[Result]) -> Table:
 
 def shape_table(decisions: Mapping[str, Decisions]) -> Table:
     """How often each model decided for the shape, for the texture, and for neither."""
-    table = Table("run", title="pictures whose shape and texture disagree", title_justify="left")
-    for heading in ("pictures", "by shape", "by texture", "neither", "shape bias, %"):
+    table = Table("run", title="images whose shape and texture disagree", title_justify="left")
+    for heading in ("images", "by shape", "by texture", "neither", "shape bias, %"):
         table.add_column(heading, justify="right")
     for name, made in decisions.items():
         total = len(made.decided)
@@ -129,11 +129,11 @@ def shape_table(decisions: Mapping[str, Decisions]) -> Table:
 
 def notes(results: Sequence[Result]) -> Iterator[str]:
     """What to know when reading the tables."""
-    pictures = results[0].clean.pictures
-    error = 50 / math.sqrt(pictures)
+    images = results[0].clean.images
+    error = 50 / math.sqrt(images)
     yield (
-        f"{pictures:,} pictures: the standard error of an accuracy is at most {error:.1f} points; "
-        "pictures are changed after resizing and cropping, as the model sees them"
+        f"{images:,} images: the standard error of an accuracy is at most {error:.1f} points; "
+        "images are changed after resizing and cropping, as the model sees them"
     )
     for result in results:
         scores = [result.clean, *(score for of in result.scores.values() for score in of)]
@@ -145,7 +145,7 @@ def notes(results: Sequence[Result]) -> Iterator[str]:
     if len({result.size for result in results}) > 1:
         sizes = ", ".join(f"{r.name} {r.size[0]} x {r.size[1]}" for r in results)
         yield (
-            f"the runs see pictures of different sizes ({sizes}), so their changed pictures are "
+            f"the runs see images of different sizes ({sizes}), so their changed images are "
             "not the same ones, and amounts in pixels mean different things"
         )
     if len(results) > 1:
@@ -171,10 +171,10 @@ def record(results: Sequence[Result], decisions: Mapping[str, Decisions]) -> dic
                 "run": result.name,
                 "size": list(result.size),
                 "nonfinite": result.clean.nonfinite,
-                "pictures": result.clean.pictures,
+                "images": result.clean.images,
                 "clean": {
                     "accuracy": result.clean.accuracy,
-                    "loss": result.clean.loss / result.clean.pictures,
+                    "loss": result.clean.loss / result.clean.images,
                 },
                 "corruptions": errors and errors._asdict(),
                 "tests": [
@@ -182,7 +182,7 @@ def record(results: Sequence[Result], decisions: Mapping[str, Decisions]) -> dic
                         **{"name": test.name, "kind": test.kind, "axis": test.axis},
                         "levels": list(test.levels),
                         "accuracy": [score.accuracy for score in result.scores[test.name]],
-                        "loss": [s.loss / s.pictures for s in result.scores[test.name]],
+                        "loss": [s.loss / s.images for s in result.scores[test.name]],
                         "nonfinite": [score.nonfinite for score in result.scores[test.name]],
                     }
                     for test in result.tests
@@ -191,7 +191,7 @@ def record(results: Sequence[Result], decisions: Mapping[str, Decisions]) -> dic
         )
     shapes = [
         {
-            **{"run": name, "pictures": len(made.decided), "shape_bias": made.shape_bias},
+            **{"run": name, "images": len(made.decided), "shape_bias": made.shape_bias},
             **{"by_shape": made.by_shape, "by_texture": made.by_texture},
         }
         for name, made in decisions.items()
@@ -212,7 +212,7 @@ def check_places(folder: Path, csv_file: Path) -> None:
 
 
 def write_scores(results: Sequence[Result], path: Path) -> None:
-    """A line for each model, test and amount; pictures as they are count as the test `clean`."""
+    """A line for each model, test and amount; images as they are count as the test `clean`."""
     rows = []
     for result in results:
         scores = [("clean", "clean", 0, result.clean)]
@@ -220,9 +220,9 @@ def write_scores(results: Sequence[Result], path: Path) -> None:
             of_levels = zip(test.levels, result.scores[test.name], strict=True)
             scores += [(test.kind, test.name, level, score) for level, score in of_levels]
         for *which, score in scores:
-            loss = score.loss / score.pictures
-            rows.append((result.name, *which, score.pictures, score.right, score.accuracy, loss))
-    columns = ("run", "kind", "test", "level", "pictures", "right", "accuracy", "loss")
+            loss = score.loss / score.images
+            rows.append((result.name, *which, score.images, score.right, score.accuracy, loss))
+    columns = ("run", "kind", "test", "level", "images", "right", "accuracy", "loss")
     write_csv(path, columns, rows)
 
 
@@ -231,14 +231,14 @@ def write(
     told: Mapping[str, Any],
     results: Sequence[Result],
     decisions: Mapping[str, Decisions],
-    pictures: Mapping[str, Figure],
+    images: Mapping[str, Figure],
     csv_file: Path,
 ) -> list[Path]:
     """Writes everything to a folder, and returns the files.
 
     Args:
         told: goes to `robustness.json`.
-        pictures: to be written besides the curves, by name.
+        images: to be written besides the curves, by name.
         csv_file: where the lines of the CSV go.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -258,7 +258,7 @@ def write(
     with warnings.catch_warnings():
         # A script that the font lacks shows as boxes; the names are whole in the JSON file.
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
-        for name, figure in {**figures, **pictures}.items():
+        for name, figure in {**figures, **images}.items():
             if figure is not None:
                 figure.savefig(folder / f"{name}.png", dpi=110)
                 files.append(folder / f"{name}.png")

@@ -1,12 +1,12 @@
-"""Whether a model goes by shape or by texture, on pictures whose shape and texture disagree.
+"""Whether a model goes by shape or by texture, on images whose shape and texture disagree.
 
-    pictures = list_images("cue-conflict")
-    decisions = decide(classifier, pictures, Categories.read("categories.json", classes))
+    images = list_images("cue-conflict")
+    decisions = decide(classifier, images, Categories.read("categories.json", classes))
     decisions.shape_bias
 
-Geirhos et al. (2019), "ImageNet-trained CNNs are biased towards texture", publish 1,280 pictures in
+Geirhos et al. (2019), "ImageNet-trained CNNs are biased towards texture", publish 1,280 images in
 16 folders, one for each category: `airplane/airplane1-bicycle2.png` has the shape of an aeroplane
-and the texture of a bicycle. Pictures whose shape and texture are of one category are left out, as
+and the texture of a bicycle. Images whose shape and texture are of one category are left out, as
 there.
 """
 
@@ -35,7 +35,7 @@ _FORM = "PATH/airplane/airplane1-bicycle2.png: a folder for each shape; shape, n
 
 
 class CueImage(NamedTuple):
-    """A picture, and the categories of its shape and of its texture."""
+    """An image, and the categories of its shape and of its texture."""
 
     path: Path
     shape: str
@@ -97,16 +97,16 @@ class Categories:
 
 @dataclasses.dataclass(frozen=True)
 class Decisions:
-    """What a model decided on pictures whose shape and texture are of different categories.
+    """What a model decided on images whose shape and texture are of different categories.
 
-    categories: their names. shapes, textures, decided: numbers among them, one for each picture;
+    categories: their names. shapes, textures, decided: numbers among them, one for each image;
         `NO_ANSWER` is decided where the model's logits are not finite.
     """
 
     categories: tuple[str, ...]
-    shapes: Int[np.ndarray, " pictures"]
-    textures: Int[np.ndarray, " pictures"]
-    decided: Int[np.ndarray, " pictures"]
+    shapes: Int[np.ndarray, " images"]
+    textures: Int[np.ndarray, " images"]
+    decided: Int[np.ndarray, " images"]
 
     @property
     def by_shape(self) -> int:
@@ -124,14 +124,14 @@ class Decisions:
         return _share(self.by_shape, self.by_texture)
 
     def of_shape(self, category: str) -> "Decisions":
-        """Those on pictures of one shape."""
+        """Those on images of one shape."""
         chosen = self.shapes == self.categories.index(category)
         columns = (column[chosen] for column in (self.shapes, self.textures, self.decided))
         return Decisions(self.categories, *columns)
 
 
 def list_images(root: str | os.PathLike) -> list[CueImage]:
-    """The pictures below a folder in the layout of the publication, by their names.
+    """The images below a folder in the layout of the publication, by their names.
 
     Raises UserError for another layout, with the form that is expected.
     """
@@ -155,63 +155,63 @@ def list_images(root: str | os.PathLike) -> list[CueImage]:
 
 def decide(
     classifier: Classifier,
-    pictures: Sequence[CueImage],
+    images: Sequence[CueImage],
     categories: Categories,
     batch_size: int = 64,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Decisions:
-    """The most probable category of every picture whose shape and texture differ.
+    """The most probable category of every image whose shape and texture differ.
 
     Args:
-        categories: at least those of the pictures; all of them are choices.
-        progress: is told how many pictures of how many are done.
+        categories: at least those of the images; all of them are choices.
+        progress: is told how many images of how many are done.
 
     Raises:
-        UserError: a category of the pictures is missing, no picture has shape and texture of two
+        UserError: a category of the images is missing, no image has shape and texture of two
             categories, or one cannot be read.
     """
     names = list(categories.classes)
-    for picture in pictures:
-        for name in (picture.shape, picture.texture):
+    for image in images:
+        for name in (image.shape, image.texture):
             if name not in names:
                 raise UserError(
-                    f"{picture.path} is of the category {name!r}, which the model "
+                    f"{image.path} is of the category {name!r}, which the model "
                     f"has not{nearest(name, names)}; map it to classes of the model by "
                     "Categories.read (--categories=FILE.json), {category: [class names]}"
                 )
-    pictures = [picture for picture in pictures if picture.shape != picture.texture]
-    if not pictures:
+    images = [image for image in images if image.shape != image.texture]
+    if not images:
         raise UserError("no image has shape and texture of two categories")
 
     @jax.jit
-    def forward(variables, images):
-        images = classifier.preprocessing.normalize(images)
-        logits = classifier.model.apply(variables, images, train=False)
+    def forward(variables, pixels):
+        pixels = classifier.preprocessing.normalize(pixels)
+        logits = classifier.model.apply(variables, pixels, train=False)
         # A sigmoid of one output is the softmax of the two logits that stand for it.
         softmax = classifier.activation == "softmax" or logits.shape[-1] == 1
         probabilities = jax.nn.softmax(class_logits(logits)) if softmax else jax.nn.sigmoid(logits)
         return jnp.where(finite_rows(logits)[:, None], probabilities, jnp.nan)
 
     decided = []
-    for start in range(0, len(pictures), batch_size):
-        progress(start, len(pictures))
-        block = pictures[start : start + batch_size]
-        images = np.stack(
+    for start in range(0, len(images), batch_size):
+        progress(start, len(images))
+        block = images[start : start + batch_size]
+        pixels = np.stack(
             [
-                classifier.preprocessing(classifier.preprocessing.decode(picture.path))
-                for picture in block
+                classifier.preprocessing(classifier.preprocessing.decode(image.path))
+                for image in block
             ]
         )
-        padding = np.zeros((batch_size - len(block), *images.shape[1:]), np.uint8)
-        probabilities = forward(classifier.variables, jnp.concatenate([images, padding]))
+        padding = np.zeros((batch_size - len(block), *pixels.shape[1:]), np.uint8)
+        probabilities = forward(classifier.variables, jnp.concatenate([pixels, padding]))
         of_categories = categories.probabilities(probabilities[: len(block)])
         finite = np.isfinite(of_categories).all(axis=1)
         decided.append(np.where(finite, of_categories.argmax(axis=1), NO_ANSWER))
-    progress(len(pictures), len(pictures))
+    progress(len(images), len(images))
     return Decisions(
         tuple(names),
-        np.array([names.index(picture.shape) for picture in pictures]),
-        np.array([names.index(picture.texture) for picture in pictures]),
+        np.array([names.index(image.shape) for image in images]),
+        np.array([names.index(image.texture) for image in images]),
         np.concatenate(decided),
     )
 

@@ -1,10 +1,10 @@
 """What a model can be tested on: kinds of tests, each with its amounts.
 
     suite = make_suite((224, 224), only=["corruptions", "pgd"])
-    suite[0].change(picture, 3, rng)      # gaussian noise of severity 3
+    suite[0].change(image, 3, rng)      # gaussian noise of severity 3
 
-A test is either a change of a picture that knows no model, or an attack on one. Which amounts there
-are hangs on the size of the pictures and on nothing else, so models that see pictures of one size
+A test is either a change of an image that knows no model, or an attack on one. Which amounts there
+are hangs on the size of the images and on nothing else, so models that see images of one size
 are asked the same.
 """
 
@@ -18,12 +18,12 @@ from vit_jax.analysis.robustness import perturbations
 from vit_jax.analysis.robustness.attacks import NORMS
 from vit_jax.analysis.robustness.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from vit_jax.analysis.robustness.corruptions.constants import CONSTANTS
-from vit_jax.analysis.robustness.perturbations import Picture
+from vit_jax.analysis.robustness.perturbations import ImageLike
 from vit_jax.errors import UserError, nearest
 
-Change = Callable[[Picture, float, np.random.Generator], Picture]
+Change = Callable[[ImageLike, float, np.random.Generator], ImageLike]
 
-CLEAN = "clean"  # pictures as they are
+CLEAN = "clean"  # images as they are
 RATIOS = tuple(round(0.1 * tenths, 1) for tenths in range(1, 10))
 SHARES = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75)
 PIECES = (2, 4, 8, 14)
@@ -35,7 +35,7 @@ PLACES = 7  # of the sliding square, along each side
 
 @dataclasses.dataclass(frozen=True)
 class Attack:
-    """FGSM, where there is one step from the picture, or PGD. norm: "linf" or "l2"."""
+    """FGSM, where there is one step from the image, or PGD. norm: "linf" or "l2"."""
 
     name: str
     norm: str
@@ -48,7 +48,7 @@ class Perturbation:
 
     name: what results call it. kind: which of `KINDS` it belongs to.
     levels: the amounts, ascending. axis: what an amount is.
-    change: makes the changed picture of a picture, an amount and random numbers; None: an attack.
+    change: makes the changed image of an image, an amount and random numbers; None: an attack.
     attack: the attack, if it is one.
     places: rows and columns of the places of a sliding square, whose levels are their numbers.
     """
@@ -61,8 +61,8 @@ class Perturbation:
     attack: Attack | None = None
     places: tuple[int, int] | None = None
 
-    def apply(self, image: Picture, level: float, seed: int, number: int) -> Picture:
-        """The changed picture; random numbers hang on `seed`, the test and the picture's number.
+    def apply(self, image: ImageLike, level: float, seed: int, number: int) -> ImageLike:
+        """The changed image; random numbers hang on `seed`, the test and the image's number.
 
         They do not hang on the level: a curve over levels is that of the same draws.
         """
@@ -107,21 +107,21 @@ def usual_cells(size: tuple[int, int]) -> int:
 def make_suite(
     size: tuple[int, int], only: Sequence[str] = (), options: Options | None = None
 ) -> tuple[Perturbation, ...]:
-    """The tests for pictures of a size.
+    """The tests for images of a size.
 
     Args:
         size: `(height, width)` that the model sees.
-        only: kinds of tests, or names of single ones; empty: all; "clean": none, since pictures as
+        only: kinds of tests, or names of single ones; empty: all; "clean": none, since images as
             they are are always looked at.
         options: how they are done.
 
     Raises:
-        UserError: there is no test of some name, or a grid that does not fit the pictures.
+        UserError: there is no test of some name, or a grid that does not fit the images.
     """
     options = options or Options()
     if options.cells > min(size):
         raise UserError(
-            f"a grid of {options.cells} x {options.cells} patches does not fit pictures of "
+            f"a grid of {options.cells} x {options.cells} patches does not fit images of "
             f"{size[0]} x {size[1]} pixels; cells (--grid) is at most {min(size)}"
         )
     tests = [test for make in KINDS.values() for test in make(size, options)]
@@ -166,10 +166,10 @@ def _occlusion(size: tuple[int, int], options: Options) -> list[Perturbation]:
     side = max(1, min(size) // 4)
     places = perturbations.square_places(size, side, PLACES)
 
-    def grow(image: Picture, level: float, rng: np.random.Generator) -> Picture:
+    def grow(image: ImageLike, level: float, rng: np.random.Generator) -> ImageLike:
         return perturbations.occlude(image, level, rng, options.fill)
 
-    def slide(image: Picture, level: float, rng: np.random.Generator) -> Picture:
+    def slide(image: ImageLike, level: float, rng: np.random.Generator) -> ImageLike:
         return perturbations.hide_square(image, *places[int(level)], side, options.fill)
 
     numbers = tuple(range(len(places)))
@@ -187,7 +187,7 @@ def _occlusion(size: tuple[int, int], options: Options) -> list[Perturbation]:
 
 
 def _shuffle(size: tuple[int, int], options: Options) -> list[Perturbation]:
-    def change(image: Picture, level: float, rng: np.random.Generator) -> Picture:
+    def change(image: ImageLike, level: float, rng: np.random.Generator) -> ImageLike:
         return perturbations.shuffle_cells(image, int(level), rng)
 
     levels = tuple(pieces for pieces in PIECES if min(size) // pieces >= 2)
@@ -195,7 +195,7 @@ def _shuffle(size: tuple[int, int], options: Options) -> list[Perturbation]:
 
 
 def _shift(size: tuple[int, int], options: Options) -> list[Perturbation]:
-    def change(image: Picture, level: float, rng: np.random.Generator) -> Picture:
+    def change(image: ImageLike, level: float, rng: np.random.Generator) -> ImageLike:
         down, right = ((1, 0), (-1, 0), (0, 1), (0, -1))[rng.integers(4)]
         pixels = int(level)
         return perturbations.shift(image, pixels * down, pixels * right, options.padding)
@@ -205,7 +205,7 @@ def _shift(size: tuple[int, int], options: Options) -> list[Perturbation]:
 
 
 def _rotation(size: tuple[int, int], options: Options) -> list[Perturbation]:
-    def change(image: Picture, level: float, rng: np.random.Generator) -> Picture:
+    def change(image: ImageLike, level: float, rng: np.random.Generator) -> ImageLike:
         return perturbations.rotate(image, level * rng.choice((-1, 1)), options.padding)
 
     return [Perturbation("rotation", "rotation", DEGREES, "degrees, either way", change)]

@@ -1,9 +1,9 @@
-"""Every picture of what a model has learned, as far as it has what a picture shows.
+"""Every figure of what a model has learned, as far as it has what a figure shows.
 
     subject = open_subject("runs/digits")
     for name, figure in draw("positions", subject).figures.items(): ...
 
-A part which a model has not, or for which there are no pictures, raises `NotThere` with the reason.
+A part which a model has not, or for which there are no images, raises `NotThere` with the reason.
 """
 
 import functools
@@ -48,23 +48,23 @@ from vit_jax.inference import Classifier, load
 from vit_jax.training.open_run import open_run
 
 _QUERIES, _NEIGHBOURS = 6, 6
-_FIELD_PICTURES = 32  # enough for a mean; gradients cost some forward passes for each layer
+_FIELD_IMAGES = 32  # enough for a mean; gradients cost some forward passes for each layer
 _MOST_LAYERS = 6
 
 
 class NotThere(UserError):
-    """What a picture would show is not in the model, or there are no data for it."""
+    """What a figure would show is not in the model, or there are no data for it."""
 
 
-class Pictures(NamedTuple):
-    """Preprocessed pictures.
+class Samples(NamedTuple):
+    """Preprocessed images.
 
-    images: uint8. labels: class indices; None where a picture may have several. names: of classes.
+    images: uint8. labels: class indices; None where an image may have several. names: of classes.
     total: how many there are to take from.
     """
 
-    images: UInt8[np.ndarray, "pictures height width channels"]
-    labels: Int[np.ndarray, " pictures"] | None
+    images: UInt8[np.ndarray, "images height width channels"]
+    labels: Int[np.ndarray, " images"] | None
     names: tuple[str, ...]
     total: int
 
@@ -73,28 +73,28 @@ class Pictures(NamedTuple):
 class Subject:
     """A model to be looked at.
 
-    name: for titles. pictures: None where there are none, and then `why_none` says why. seed: of
-    what is drawn by chance. beside: other models by their names, each with pictures of its size;
+    name: for titles. images: None where there are none, and then `why_none` says why. seed: of
+    what is drawn by chance. beside: other models by their names, each with images of its size;
     their receptive fields are put beside.
     """
 
     classifier: Classifier
     name: str
-    pictures: Pictures | None = None
-    why_none: str = "there are no pictures"
+    samples: Samples | None = None
+    why_none: str = "there are no images"
     seed: int = 0
-    beside: dict[str, tuple[Classifier, Pictures]] = field(default_factory=dict)
+    beside: dict[str, tuple[Classifier, Samples]] = field(default_factory=dict)
 
     @functools.cached_property
-    def features(self) -> Float[np.ndarray, "pictures width"]:
-        """The pooled features of the pictures. Raises NotThere where there are none."""
-        return pooled_features(self.classifier, self.need_pictures().images)
+    def features(self) -> Float[np.ndarray, "images width"]:
+        """The pooled features of the images. Raises NotThere where there are none."""
+        return pooled_features(self.classifier, self.need_samples().images)
 
-    def need_pictures(self) -> Pictures:
-        """The pictures. Raises NotThere where there are none."""
-        if self.pictures is None:
+    def need_samples(self) -> Samples:
+        """The images. Raises NotThere where there are none."""
+        if self.samples is None:
             raise NotThere(self.why_none)
-        return self.pictures
+        return self.samples
 
 
 class Drawn(NamedTuple):
@@ -115,14 +115,14 @@ def open_subject(
     seed: int = 0,
     beside: str = "",
 ) -> Subject:
-    """A run and pictures to look at it with.
+    """A run and images to look at it with.
 
     Args:
-        run: its folder. Weights that were converted have no data, and so no pictures without
+        run: its folder. Weights that were converted have no data, and so no images without
             `dataset`; nor has a run whose data are no longer there.
         checkpoint, raw: as `vit_jax.load` takes them.
         dataset, split: as `open_run` takes them.
-        count: how many pictures to take, drawn by `seed`.
+        count: how many images to take, drawn by `seed`.
         beside: another run, whose receptive fields are put beside.
 
     Raises:
@@ -141,7 +141,7 @@ def open_subject(
         subject.why_none = str(error)
         return subject
     source = reopened.source(split)
-    subject.pictures = read_images(source, subject.classifier.preprocessing, count, seed)
+    subject.samples = read_images(source, subject.classifier.preprocessing, count, seed)
     if other:
         theirs = read_images(source, other.preprocessing, count, seed)
         subject.beside[names[1]] = (other, theirs)
@@ -158,10 +158,8 @@ def read_parts(text: str) -> list[str]:
     return parts
 
 
-def read_images(
-    source: Source, preprocessing: Preprocessing, count: int, seed: int = 0
-) -> Pictures:
-    """Some pictures of a source as `sample` draws them; those that are damaged are left out.
+def read_images(source: Source, preprocessing: Preprocessing, count: int, seed: int = 0) -> Samples:
+    """Some images of a source as `sample` draws them; those that are damaged are left out.
 
     Raises UserError where none can be read.
     """
@@ -174,15 +172,15 @@ def read_images(
         images.append(preprocessing(example["image"]))
         labels.append(example["label"])
     if not images:
-        raise UserError(f"no picture of {source.name} {source.split} can be read")
+        raise UserError(f"no image of {source.name} {source.split} can be read")
     classes = None if source.multi_label else np.array(labels)
-    return Pictures(np.stack(images), classes, source.class_names, len(source))
+    return Samples(np.stack(images), classes, source.class_names, len(source))
 
 
 def pooled_features(
-    classifier: Classifier, images: UInt8[np.ndarray, "pictures h w c"], batch_size: int = 64
-) -> Float[np.ndarray, "pictures width"]:
-    """What enters the head for each picture; of a model without pooling the mean of its tokens."""
+    classifier: Classifier, images: UInt8[np.ndarray, "images h w c"], batch_size: int = 64
+) -> Float[np.ndarray, "images width"]:
+    """What enters the head for each image; of a model without pooling the mean of its tokens."""
     check_features(classifier.model)
 
     @jax.jit
@@ -204,13 +202,13 @@ def draw(part: str, subject: Subject) -> Drawn:
 
 
 def parts_of(subject: Subject) -> list[str]:
-    """The parts that can be drawn of a model with the pictures at hand."""
+    """The parts that can be drawn of a model with the images at hand."""
     model, variables = subject.classifier.model, subject.classifier.variables
     has = {
         "positions": bool(vector_tables(model, variables) or bias_tables(model, variables)),
         "filters": _kernel(subject) is not None,
-        "features": subject.pictures is not None and subject.pictures.labels is not None,
-        "receptive_fields": subject.pictures is not None,
+        "features": subject.samples is not None and subject.samples.labels is not None,
+        "receptive_fields": subject.samples is not None,
     }
     has["neighbours"] = has["features"]
     return [part for part in PARTS if has[part]]
@@ -250,44 +248,42 @@ def _draw_filters(subject: Subject) -> Drawn:
 
 
 def _draw_features(subject: Subject) -> Drawn:
-    pictures, labels = _labelled(subject)
+    samples, labels = _labelled(subject)
     planes = projections(subject.features, subject.seed)
-    title = f"{subject.name}: pooled features of {len(labels):,} of {pictures.total:,} pictures"
+    title = f"{subject.name}: pooled features of {len(labels):,} of {samples.total:,} images"
     shares = " and ".join(f"{100 * share:.1f} %" for share in planes["PCA"].explained)
     return Drawn(
-        {"features": draw_features(planes, labels, pictures.names, title)},
-        f"{len(labels):,} pictures by {', '.join(planes)}; the axes of PCA explain {shares}",
+        {"features": draw_features(planes, labels, samples.names, title)},
+        f"{len(labels):,} images by {', '.join(planes)}; the axes of PCA explain {shares}",
     )
 
 
 def _draw_neighbours(subject: Subject) -> Drawn:
-    pictures, labels = _labelled(subject)
+    samples, labels = _labelled(subject)
     if len(labels) < 2:
-        raise NotThere("a single picture has no neighbours")
+        raise NotThere("a single image has no neighbours")
     found = nearest_neighbours(subject.features, count=min(_NEIGHBOURS, len(labels) - 1))
     same = 100 * (labels[found.numbers[:, 0]] == labels).mean()
     queries = _of_different_classes(labels, subject.seed)[:_QUERIES]
-    sentence = (
-        f"the nearest neighbour has the same class in {same:.1f} % of {len(labels):,} pictures"
-    )
+    sentence = f"the nearest neighbour has the same class in {same:.1f} % of {len(labels):,} images"
     figure = draw_neighbours(
-        pictures.images,
+        samples.images,
         queries,
         found,
         labels,
-        pictures.names,
+        samples.names,
         f"{subject.name}: {sentence}",
     )
     return Drawn({"neighbours": figure}, sentence)
 
 
 def _draw_receptive_fields(subject: Subject) -> Drawn:
-    ours = {subject.name: (subject.classifier, subject.need_pictures())}
+    ours = {subject.name: (subject.classifier, subject.need_samples())}
     fields, regions, sentences = {}, {}, []
-    for name, (classifier, pictures) in {**ours, **subject.beside}.items():
+    for name, (classifier, samples) in {**ours, **subject.beside}.items():
         rng = np.random.default_rng(subject.seed)
-        chosen = rng.permutation(len(pictures.images))[:_FIELD_PICTURES]
-        images = classifier.preprocessing.normalize(pictures.images[chosen])
+        chosen = rng.permutation(len(samples.images))[:_FIELD_IMAGES]
+        images = classifier.preprocessing.normalize(samples.images[chosen])
         model, variables = classifier.model, classifier.variables
         layers = some_of(layer_names(model, variables, images), _MOST_LAYERS)
         fields[name] = effective_receptive_fields(
@@ -313,18 +309,18 @@ PARTS: dict[str, Callable[[Subject], Drawn]] = {
 }
 
 
-def _labelled(subject: Subject) -> tuple[Pictures, Int[np.ndarray, " pictures"]]:
-    """The pictures and their classes. Raises NotThere where a picture may have several."""
-    pictures = subject.need_pictures()
-    if pictures.labels is None:
-        raise NotThere("the pictures have several labels each, so no class to be coloured by")
-    return pictures, pictures.labels
+def _labelled(subject: Subject) -> tuple[Samples, Int[np.ndarray, " images"]]:
+    """The images and their classes. Raises NotThere where an image may have several."""
+    samples = subject.need_samples()
+    if samples.labels is None:
+        raise NotThere("the images have several labels each, so no class to be coloured by")
+    return samples, samples.labels
 
 
 def _of_different_classes(
-    labels: Int[np.ndarray, " pictures"], seed: int
-) -> Int[np.ndarray, " pictures"]:
-    """All pictures in an order of chance, but first one of each class, then a second of each."""
+    labels: Int[np.ndarray, " images"], seed: int
+) -> Int[np.ndarray, " images"]:
+    """All images in an order of chance, but first one of each class, then a second of each."""
     order = np.random.default_rng(seed).permutation(len(labels))
     of_class = [(labels[order[:i]] == labels[order[i]]).sum() for i in range(len(order))]
     return order[np.argsort(of_class, kind="stable")]

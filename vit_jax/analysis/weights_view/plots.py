@@ -1,4 +1,4 @@
-"""Pictures of what a network has learned: positions, filters, features, neighbours, fields.
+"""Figures of what a network has learned: positions, filters, features, neighbours, fields.
 
 Each function takes arrays, as `learned` and `receptive_field` give them, and returns a figure.
 Names of classes are drawn as they are, whatever signs they have, and cut where they are long.
@@ -66,8 +66,8 @@ def draw_positions(table: Table, title: str) -> Figure:
     )
     shown = right.imshow(100 * spectrum, cmap="magma", extent=edges, interpolation="nearest")
     right.set(
-        xlabel="waves across the picture",
-        ylabel="waves down the picture",
+        xlabel="waves across the image",
+        ylabel="waves down the image",
         title="Fourier spectrum",
     )
     _whole_numbers(right)
@@ -117,7 +117,7 @@ def draw_biases(tables: Mapping[str, Table], title: str = "relative position bia
 def draw_filters(
     kernel: Float[np.ndarray, "height width channels out"], title: str, count: int = 28
 ) -> Figure:
-    """Filters that see the picture, their principal components, and what those explain.
+    """Filters that see the image, their principal components, and what those explain.
 
     Each is scaled by itself, with 0 in the middle between dark and bright; three channels are red,
     green and blue, any other number is shown by its mean.
@@ -141,7 +141,7 @@ def draw_filters(
         (left, filters, f"the {len(filters)} strongest filters"),
         (middle, components, f"the first {len(components)} principal components"),
     ):
-        tiles = [_as_picture(one) for one in shown]
+        tiles = [_as_image(one) for one in shown]
         columns = min(7, len(tiles))
         panel.imshow(_mosaic(tiles, columns, _GAP), cmap=greys, interpolation="nearest")
         panel.set_title(what)
@@ -159,13 +159,13 @@ def draw_filters(
 
 def draw_features(
     planes: Mapping[str, Projection],
-    labels: Int[np.ndarray, " pictures"],
+    labels: Int[np.ndarray, " images"],
     names: Sequence[str],
     title: str = "",
 ) -> Figure:
-    """Pictures as points, coloured by class: one panel for each way to lay them in a plane.
+    """Images as points, coloured by class: one panel for each way to lay them in a plane.
 
-    Of more than 18 classes those with the most pictures have a colour and a name, all others are
+    Of more than 18 classes those with the most images have a colour and a name, all others are
     grey.
     """
     classes, counts = np.unique(labels, return_counts=True)
@@ -201,20 +201,20 @@ def draw_features(
 
 
 def draw_neighbours(
-    images: UInt8[np.ndarray, "pictures height width channels"],
+    images: UInt8[np.ndarray, "images height width channels"],
     queries: Sequence[int],
     found: Neighbours,
-    labels: Int[np.ndarray, " pictures"],
+    labels: Int[np.ndarray, " images"],
     names: Sequence[str],
     title: str = "",
 ) -> Figure:
-    """Pictures on the left, and to the right of each those whose features are nearest.
+    """Images on the left, and to the right of each those whose features are nearest.
 
     Over each stands its class and the cosine between the features; neighbours of another class
-    than the picture are red.
+    than the image are red.
 
     Args:
-        found: the neighbours of all pictures.
+        found: the neighbours of all images.
     """
     columns = 1 + found.numbers.shape[1]
     figure = Figure(figsize=(1.55 * columns + 0.5, 1.95 * len(queries) + 0.5), layout="constrained")
@@ -276,7 +276,7 @@ def some_of(items: Sequence, most: int) -> list:
 
 
 def cut_name(name: str, longest: int = _LONGEST_NAME) -> str:
-    """A name that fits beside a picture; of a long one the beginning and the end."""
+    """A name that fits beside an image; of a long one the beginning and the end."""
     begin = (longest - 1) // 2
     return name if len(name) <= longest else f"{name[: longest - 1 - begin]}…{name[-begin:]}"
 
@@ -284,7 +284,7 @@ def cut_name(name: str, longest: int = _LONGEST_NAME) -> str:
 def _mosaic(
     tiles: Sequence[np.ndarray], columns: int, gap: tuple[float, ...] | None = None
 ) -> np.ndarray:
-    """Pictures of one size side by side, with a line between them; `gap` is its colour in RGB."""
+    """Images of one size side by side, with a line between them; `gap` is its colour in RGB."""
     rows = -(-len(tiles) // columns)
     height, width, *channels = tiles[0].shape
     blank = gap if channels else np.nan
@@ -309,7 +309,7 @@ def _whole_numbers(panel: Axes) -> None:
         axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
-def _as_picture(filter_: Float[np.ndarray, "height width channels"]) -> np.ndarray:
+def _as_image(filter_: Float[np.ndarray, "height width channels"]) -> np.ndarray:
     """A filter from 0 to 1 with its zero at 0.5, in colour where it has three channels."""
     if filter_.shape[-1] != 3:
         filter_ = filter_.mean(axis=-1)

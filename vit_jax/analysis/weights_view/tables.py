@@ -21,7 +21,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.stacking import unstack_blocks
 from vit_jax.text import counted
 
-# Where architectures keep the kernel that sees the picture; the first that is there.
+# Where architectures keep the kernel that sees the image; the first that is there.
 _FIRST_KERNELS = (
     "stem/conv/kernel",  # ResNet, EfficientNet
     "patch_embed/conv_root/kernel",  # hybrids
@@ -43,13 +43,13 @@ class Filters(NamedTuple):
 
 
 class Neighbours(NamedTuple):
-    """The pictures nearest to each picture.
+    """The images nearest to each image.
 
     numbers: which, the nearest first. similarity: cosine of the angle between the features.
     """
 
-    numbers: Int[np.ndarray, "pictures count"]
-    similarity: Float[np.ndarray, "pictures count"]
+    numbers: Int[np.ndarray, "images count"]
+    similarity: Float[np.ndarray, "images count"]
 
 
 class Table(NamedTuple):
@@ -68,11 +68,11 @@ class Table(NamedTuple):
 class Projection(NamedTuple):
     """Points in a few dimensions.
 
-    points: `(pictures, count)`. explained: the share of the variance along each axis; None where
+    points: `(images, count)`. explained: the share of the variance along each axis; None where
     that is not known.
     """
 
-    points: Float[np.ndarray, "pictures count"]
+    points: Float[np.ndarray, "images count"]
     explained: Float[np.ndarray, " count"] | None = None
 
 
@@ -103,7 +103,7 @@ def bias_tables(model: nn.Module, variables: Mapping[str, Any]) -> dict[str, Tab
 
 
 def first_kernel(params: Mapping[str, Any]) -> Float[np.ndarray, "height width channels out"]:
-    """The kernel of the convolution that sees the picture: patches, or the first of a stem.
+    """The kernel of the convolution that sees the image: patches, or the first of a stem.
 
     Raises UserError where there is none under a name that this library gives.
     """
@@ -159,12 +159,10 @@ def patch_filters(kernel: Float[np.ndarray, "height width channels out"], count:
     return Filters(directions[:count].reshape(-1, *shape), (variance / variance.sum())[:count])
 
 
-def principal_components(
-    features: Float[np.ndarray, "pictures width"], count: int = 2
-) -> Projection:
+def principal_components(features: Float[np.ndarray, "images width"], count: int = 2) -> Projection:
     """Features along the directions of most variance.
 
-    Raises UserError for fewer than two pictures, or features that are all the same.
+    Raises UserError for fewer than two images, or features that are all the same.
     """
     centred = np.asarray(features, np.float64) - np.mean(features, axis=0, dtype=np.float64)
     directions, strengths, _ = np.linalg.svd(centred, full_matrices=False)
@@ -174,25 +172,25 @@ def principal_components(
     return Projection((directions * strengths)[:, :count], (variance / variance.sum())[:count])
 
 
-def tsne(features: Float[np.ndarray, "pictures width"], seed: int = 0) -> Projection:
+def tsne(features: Float[np.ndarray, "images width"], seed: int = 0) -> Projection:
     """Features in a plane by t-SNE (van der Maaten & Hinton 2008): neighbours stay neighbours.
 
     Distances between groups and their sizes mean nothing. By scikit-learn, with a perplexity of 30,
-    or less where there are fewer than 91 pictures.
+    or less where there are fewer than 91 images.
 
-    Raises UserError for fewer than four pictures.
+    Raises UserError for fewer than four images.
     """
     from sklearn.manifold import TSNE  # slow to import
 
     if len(features) < 4:
-        raise UserError(f"t-SNE needs at least 4 pictures, got {len(features)}")
+        raise UserError(f"t-SNE needs at least 4 images, got {len(features)}")
     perplexity = min(30.0, (len(features) - 1) / 3)
     plane = TSNE(2, perplexity=perplexity, init="pca", random_state=seed)
     return Projection(plane.fit_transform(np.asarray(features, np.float32)))
 
 
 def projections(
-    features: Float[np.ndarray, "pictures width"], seed: int = 0
+    features: Float[np.ndarray, "images width"], seed: int = 0
 ) -> dict[str, Projection]:
     """Features in a plane in every way at hand: PCA, t-SNE, and UMAP where it is installed."""
     ways = {"PCA": principal_components(features), "t-SNE": tsne(features, seed)}
@@ -205,14 +203,14 @@ def projections(
 
 
 def nearest_neighbours(
-    features: Float[np.ndarray, "pictures width"],
+    features: Float[np.ndarray, "images width"],
     among: Float[np.ndarray, "others width"] | None = None,
     count: int = 5,
 ) -> Neighbours:
-    """The nearest pictures by the cosine between features.
+    """The nearest images by the cosine between features.
 
     Args:
-        among: where neighbours are looked for; None: among the same pictures, itself left out.
+        among: where neighbours are looked for; None: among the same images, itself left out.
 
     Raises:
         UserError: features that are not finite, which are near to nothing.
@@ -229,15 +227,15 @@ def nearest_neighbours(
 
 
 def knn_accuracy(
-    train: Float[np.ndarray, "pictures width"],
-    labels: Int[np.ndarray, " pictures"],
+    train: Float[np.ndarray, "images width"],
+    labels: Int[np.ndarray, " images"],
     test: Float[np.ndarray, "others width"],
     test_labels: Int[np.ndarray, " others"],
     neighbours: int = 10,
 ) -> float:
-    """Accuracy of the class that most of the nearest pictures have, by cosine similarity.
+    """Accuracy of the class that most of the nearest images have, by cosine similarity.
 
-    Of classes with as many neighbours, the one with the larger sum of similarities. A test picture
+    Of classes with as many neighbours, the one with the larger sum of similarities. A test image
     whose features are not finite has no neighbours and counts as wrong.
 
     Raises:
@@ -255,7 +253,7 @@ def knn_accuracy(
     return float(right.sum() / len(test))
 
 
-def check_finite(features: Float[np.ndarray, "pictures width"], of: str = "") -> None:
+def check_finite(features: Float[np.ndarray, "images width"], of: str = "") -> None:
     """Raise UserError where features are not finite.
 
     of: of what they are, such as the name of a layer.
@@ -281,9 +279,9 @@ def confidence_interval(accuracy: float, examples: int, z: float = 1.96) -> tupl
 
 
 def cka(
-    one: Float[np.ndarray, "pictures width"], other: Float[np.ndarray, "pictures other_width"]
+    one: Float[np.ndarray, "images width"], other: Float[np.ndarray, "images other_width"]
 ) -> float:
-    """How alike two representations of the same pictures are, from 0 to 1.
+    """How alike two representations of the same images are, from 0 to 1.
 
     Linear centred-kernel alignment (Kornblith et al. 2019, equation 5): it does not change when
     either is rotated, or scaled as a whole.
@@ -307,7 +305,7 @@ def _position_leaves(
     return sorted(found, key=lambda entry: [int(n) for n in re.findall(r"\d+", entry[0])])
 
 
-def _directions(features: Float[np.ndarray, "pictures width"]) -> Float[np.ndarray, "n width"]:
+def _directions(features: Float[np.ndarray, "images width"]) -> Float[np.ndarray, "n width"]:
     features = np.asarray(features, np.float64)
     lengths = np.linalg.norm(features, axis=1, keepdims=True)
     return features / np.maximum(lengths, np.finfo(np.float64).tiny)  # 0 is at a right angle to all

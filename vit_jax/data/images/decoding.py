@@ -1,16 +1,16 @@
-"""From any picture to RGB: the one decoder of training, evaluation, prediction and notebooks.
+"""From any image to RGB: the one decoder of training, evaluation, prediction and notebooks.
 
 What `decode` settles, once for everybody:
 
 - EXIF orientation is applied, as every viewer does;
 - transparency (alpha channel, palette entry or key colour) is laid on white, so that the colours
   that hide under invisible pixels never show;
-- 16-bit and float pictures are scaled to 8 bits, not clipped;
-- grey, 1-bit, palette and CMYK pictures become RGB, and a file of many frames gives its first;
+- 16-bit and float images are scaled to 8 bits, not clipped;
+- grey, 1-bit, palette and CMYK images become RGB, and a file of many frames gives its first;
 - other numbers of channels than RGB's are given as they are stored, where they are asked for;
 - colours are converted to sRGB by the file's own profile, where that is asked for;
-- a picture that cannot be read whole is an error with its name: there are no half-grey pictures;
-- pictures of more pixels than Pillow's limit are such errors too, and below it memory stays at the
+- an image that cannot be read whole is an error with its name: there are no half-grey images;
+- images of more pixels than Pillow's limit are such errors too, and below it memory stays at the
   decoder's own and 3 bytes for a pixel.
 
 Decoding is Pillow's, so that accuracy does not hang on what else is installed. Training alone may
@@ -40,19 +40,19 @@ from vit_jax.data.images.pixels import NPY_START, check_array, read_npy, to_8_bi
 from vit_jax.data.images.transparency import on_white, read_alpha, with_alpha
 from vit_jax.errors import DecodeError
 
-Picture = str | os.PathLike | bytes | Image.Image | np.ndarray
+ImageLike = str | os.PathLike | bytes | Image.Image | np.ndarray
 
-# Whatever Pillow finds odd in a file, it makes a picture of it or `decode` raises; a remark on each
-# of a million pictures would only bury a run's log. Filters that a program has set come first.
+# Whatever Pillow finds odd in a file, it makes an image of it or `decode` raises; a remark on each
+# of a million images would only bury a run's log. Filters that a program has set come first.
 warnings.filterwarnings("ignore", module=r"PIL\.", append=True)
 logging.getLogger("PIL").addHandler(logging.NullHandler())
 
-STRIP_PIXELS = 2**22  # larger pictures are converted in strips of about as many pixels
+STRIP_PIXELS = 2**22  # larger images are converted in strips of about as many pixels
 
 # Tags of TIFF 6.0: the bits of each sample, and whether 0 is black (1) or white (0).
 _BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262
 
-# How a picture of each EXIF orientation is turned upright; TIFF 6.0, tag 274.
+# How an image of each EXIF orientation is turned upright; TIFF 6.0, tag 274.
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -102,7 +102,7 @@ AS_IT_IS = Decoding()
 
 
 def decode(
-    picture: Picture,
+    image: ImageLike,
     *,
     name: str | None = None,
     channels: int | None = 3,
@@ -112,34 +112,34 @@ def decode(
     """Decode an image to pixels: RGB, uint8 of shape (h, w, 3), unless other channels are wanted.
 
     Args:
-      picture: a path, the bytes of an image file (`.npy` included), a Pillow image, or pixels of
+      image: a path, the bytes of an image file (`.npy` included), a Pillow image, or pixels of
         shape (h, w), (h, w, 1), (h, w, 3), (h, w, 4, the last being alpha) or (h, w, channels).
         Pixels are bool, uint8, uint16 or float; floats follow the scale that holds their largest
         value: 0 to 1, 0 to 255 or 0 to 65,535.
-      name: what error messages call the picture; default: its path.
+      name: what error messages call the image; default: its path.
       channels: 3, or 1, for RGB; any other number for the channels as they are stored, of which
         there must be as many; None for RGB, or all channels where RGB cannot be made of them.
       color_management: whether colours become sRGB by the profile that the file holds. A profile
         that is damaged, or does not fit the image, is ignored.
-      fast: whether OpenCV may decode it, where that is installed and the picture is a plain JPEG.
+      fast: whether OpenCV may decode it, where that is installed and the image is a plain JPEG.
 
     Raises:
-      DecodeError: the picture cannot be read; the sentence names it and the cause.
+      DecodeError: the image cannot be read; the sentence names it and the cause.
     """
     if name is None:
-        is_path = isinstance(picture, str | os.PathLike)
-        name = os.fspath(picture) if is_path else f"given as {type(picture).__name__}"
-    return decode_as(picture, name, Decoding(channels, color_management, fast))
+        is_path = isinstance(image, str | os.PathLike)
+        name = os.fspath(image) if is_path else f"given as {type(image).__name__}"
+    return decode_as(image, name, Decoding(channels, color_management, fast))
 
 
-def decode_as(picture: Picture, name: str, how: Decoding) -> UInt8[np.ndarray, "h w c"]:
+def decode_as(image: ImageLike, name: str, how: Decoding) -> UInt8[np.ndarray, "h w c"]:
     """`decode`, and crop where that is asked for."""
     try:
-        if isinstance(picture, np.ndarray):
-            return _cropped(_decode_array(picture, how), how)
-        if isinstance(picture, Image.Image):
-            return _cropped(_decode_image(picture, how), how)
-        with _opened(picture) as file:
+        if isinstance(image, np.ndarray):
+            return _cropped(_decode_array(image, how), how)
+        if isinstance(image, Image.Image):
+            return _cropped(_decode_image(image, how), how)
+        with _opened(image) as file:
             return _decode_file(file, how)
     except Exception as error:
         # Pillow's readers let out whatever a damaged file makes them stumble on: OSError,
@@ -242,25 +242,25 @@ def _decode_jpeg(content: bytes, how: Decoding) -> UInt8[np.ndarray, "h w 3"] | 
         return how.crop(image, height, width)
 
 
-def _opened(picture: str | os.PathLike | bytes) -> BinaryIO:
-    """The file of a picture. Given a path, Pillow might map the file, and map TIFFs askew."""
-    if isinstance(picture, str | os.PathLike):
-        status = os.stat(picture)
+def _opened(image: str | os.PathLike | bytes) -> BinaryIO:
+    """The file of an image. Given a path, Pillow might map the file, and map TIFFs askew."""
+    if isinstance(image, str | os.PathLike):
+        status = os.stat(image)
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError
         if not stat.S_ISREG(status.st_mode):  # opening a pipe waits for a writer, maybe for ever
             raise ValueError("it is a pipe, a socket or a device, not a file")
         if status.st_size == 0:
             raise ValueError("the file is empty (0 bytes)")
-        return open(picture, "rb")
-    if not isinstance(picture, bytes):
+        return open(image, "rb")
+    if not isinstance(image, bytes):
         raise TypeError(
-            "a picture is a path, the bytes of a file, a Pillow image or a numpy array, not "
-            + type(picture).__name__
+            "an image is a path, the bytes of a file, a Pillow image or a numpy array, not "
+            + type(image).__name__
         )
-    if not picture:
+    if not image:
         raise ValueError("there are no bytes in it")
-    return io.BytesIO(picture)
+    return io.BytesIO(image)
 
 
 def _cause(error: Exception) -> str:
@@ -273,7 +273,7 @@ def _cause(error: Exception) -> str:
         case PermissionError():
             return "reading it is not permitted"
         case UnidentifiedImageError():
-            return "its content is not a picture in a format that Pillow knows"
+            return "its content is not an image in a format that Pillow knows"
         case Image.DecompressionBombError():
             return (
                 f"it is too large ({error}); if you trust the file, raise the limit"
@@ -339,7 +339,7 @@ def _check_tiles(image: ImageFile.ImageFile) -> None:
 
 
 def _strips(image: Image.Image) -> Iterator[tuple[slice, Image.Image]]:
-    """The picture in parts of some rows each, so that what is made of a part stays small."""
+    """The image in parts of some rows each, so that what is made of a part stays small."""
     step = max(1, STRIP_PIXELS // image.width)
     if step >= image.height:
         yield slice(None), image

@@ -1,4 +1,4 @@
-"""From a decoded picture to what a model sees: size, channels and pixel statistics.
+"""From a decoded image to what a model sees: size, channels and pixel statistics.
 
 `Preprocessing` is part of a trained model's record. Training, evaluation, prediction and export
 share one instance, in two halves:
@@ -10,7 +10,7 @@ share one instance, in two halves:
 Resizing is Pillow's with anti-aliasing, and the pixels are those of torchvision, timm and the
 processors of transformers that use Pillow, in sizes and offsets too. What becomes of the ratio of
 the sides is up to where the model is from: torchvision and timm keep it and cut out the centre,
-Google and most of Hugging Face squeeze the whole picture into the square. Padding keeps both, the
+Google and most of Hugging Face squeeze the whole image into the square. Padding keeps both, the
 ratio and the whole image.
 """
 
@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Float, UInt8
 from PIL import Image
 
-from vit_jax.data.images.decoding import Decoding, Picture, decode
+from vit_jax.data.images.decoding import Decoding, ImageLike, decode
 from vit_jax.errors import UserError, nearest
 
 INTERPOLATIONS = {
@@ -41,14 +41,14 @@ _MOST_PIXELS = 64  # that are resized for one of the crop; of longer strips only
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
-    """What happens to a picture between decoder and model.
+    """What happens to an image between decoder and model.
 
     Attributes:
       size: (height, width) that the model sees, in pixels.
       channels: 3 for RGB, 1 for grey; of any other number images must have as many.
       mean: mean of the pixels on the scale 0 to 1, one number or one per channel.
       std: their standard deviation, likewise. The defaults map 0 to -1 and 255 to 1.
-      crop: the side of the central crop as a fraction of the resized picture, in (0, 1].
+      crop: the side of the central crop as a fraction of the resized image, in (0, 1].
       interpolation: "bilinear", "bicubic" or "lanczos".
       resize: "cover" keeps the ratio of the sides and cuts out the centre, "squash" gives them that
         of `size`, and "pad" fits the whole image in, centred, and fills up with the level nearest
@@ -92,7 +92,7 @@ class Preprocessing:
         if image.ndim != 3 or image.shape[2] not in legal:
             forms = " or ".join(f"(height, width, {channels})" for channels in legal)
             raise UserError(
-                f"a picture of shape {image.shape} cannot be preprocessed; its shape must be"
+                f"an image of shape {image.shape} cannot be preprocessed; its shape must be"
                 f" {forms}: pass it through vit_jax.data.decode, or set data.channels to what the"
                 " images have"
             )
@@ -108,14 +108,14 @@ class Preprocessing:
         """Return how files are decoded for this."""
         return Decoding(self.channels, self.color_management, fast)
 
-    def decode(self, picture: Picture, *, name: str | None = None) -> UInt8[np.ndarray, "h w c"]:
+    def decode(self, image: ImageLike, *, name: str | None = None) -> UInt8[np.ndarray, "h w c"]:
         """Decode an image as this wants it: its channels, its colours.
 
         Raises:
           DecodeError: it cannot be read; the sentence names it and the cause.
         """
         return decode(
-            picture, name=name, channels=self.channels, color_management=self.color_management
+            image, name=name, channels=self.channels, color_management=self.color_management
         )
 
     def normalize(self, images: UInt8[Array, "*batch c"]) -> Float[Array, "*batch c"]:
@@ -157,8 +157,8 @@ class Preprocessing:
         """
         return self._normalized(255 * jnp.asarray(images, jnp.float32))
 
-    def for_pictures(self, size: tuple[int, int], channels: int) -> "Preprocessing":
-        """The same for pictures of another size or number of channels.
+    def for_images(self, size: tuple[int, int], channels: int) -> "Preprocessing":
+        """The same for images of another size or number of channels.
 
         Where the channels are others, mean and std are those of all colours together.
         """
@@ -308,7 +308,7 @@ def _check(fields: Preprocessing) -> None:
 
 
 def to_pillow(image: UInt8[np.ndarray, "h w c"]) -> Image.Image:
-    """The Pillow picture of uint8 pixels (h, w, 1) or (h, w, 3): mode "L" or "RGB"."""
+    """The Pillow image of uint8 pixels (h, w, 1) or (h, w, 3): mode "L" or "RGB"."""
     return Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
 
 
@@ -327,7 +327,7 @@ def resize(
 
 
 def to_channels(image: UInt8[np.ndarray, "h w c"], channels: int) -> UInt8[np.ndarray, "h w C"]:
-    """Grey repeated to RGB, RGB to its luma, or the picture as it is."""
+    """Grey repeated to RGB, RGB to its luma, or the image as it is."""
     if image.shape[2] == channels:
         return image
     if channels == 3:

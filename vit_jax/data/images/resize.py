@@ -1,7 +1,7 @@
-"""Cropping and resizing of training pictures, by OpenCV where it is installed.
+"""Cropping and resizing of training images, by OpenCV where it is installed.
 
 Evaluation and prediction always resize as Pillow does (see `preprocess`). In training, where the
-crop is random anyway, OpenCV's shortcut takes a sixth of the time: a picture that shrinks to less
+crop is random anyway, OpenCV's shortcut takes a sixth of the time: an image that shrinks to less
 than half its side is first averaged over whole blocks of pixels, and the rest is bilinear.
 Over random-resized crops of photographs to 224 pixels the result is 1.7 levels from Pillow's
 bicubic in the mean; Pillow's own bilinear is 1.5 from it, and sampling single pixels 8.9. Without

@@ -1,7 +1,7 @@
-"""Pictures of pictures: what a dataset looks like, and what training sees of it.
+"""Contact sheets: what a dataset looks like, and what training sees of it.
 
 contact_sheet(source).save("contact_sheet.png")  # a row for each class
-augmented_sheet(source, preprocess, augment).save("augmented.png")  # a row for each picture
+augmented_sheet(source, preprocess, augment).save("augmented.png")  # a row for each image
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from vit_jax.data.sources.registry import Source
 from vit_jax.data.transforms.augment import Augment
 from vit_jax.errors import DecodeError
 
-CELL = 96  # side of the square that a picture is shown in, in pixels
+CELL = 96  # side of the square that an image is shown in, in pixels
 _GAP = 4
 _MOST_LABEL_WIDTH = 200
 _TEXT_SIZE = 14
@@ -29,12 +29,12 @@ _PAPER, _MOUNT, _INK = "white", (225, 225, 225), "black"
 def contact_sheet(
     source: Source, *, rows: int = 12, columns: int = 10, seed: int = 0
 ) -> Image.Image:
-    """A row of pictures for each class, chosen at random; pictures that cannot be read are passed.
+    """A row of images for each class, chosen at random; images that cannot be read are passed.
 
     Args:
-      source: the pictures.
+      source: the images.
       rows: the most classes to show; of more, a random choice is shown.
-      columns: the most pictures to show of a class.
+      columns: the most images to show of a class.
       seed: of the choices.
     """
     rng = np.random.default_rng(seed)
@@ -42,11 +42,9 @@ def contact_sheet(
     shown = _some_classes(source, rows, rng)
     for label in shown:
         members = _members(source, label)
-        pictures = _readable(source, rng.permutation(members), columns)
+        images = _readable(source, rng.permutation(members), columns)
         table.append(
-            _Row(
-                f"{source.class_names[label]} ({len(members):,})", [image for _, image in pictures]
-            )
+            _Row(f"{source.class_names[label]} ({len(members):,})", [image for _, image in images])
         )
     classes = len(source.class_names)
     return _draw(table, note=f"{len(shown)} of {classes:,} classes" if len(shown) < classes else "")
@@ -57,18 +55,18 @@ def augmented_sheet(
     preprocess: Preprocessing,
     augment: Augment,
     *,
-    pictures: int = 8,
+    images: int = 8,
     epochs: int = 8,
     seed: int = 0,
     note: str = "",
 ) -> Image.Image:
-    """A row for each picture: as it is, and as training sees it in its first epochs.
+    """A row for each image: as it is, and as training sees it in its first epochs.
 
     Args:
-      source: the training pictures; as many of each class are shown as `pictures` allows.
+      source: the training images; as many of each class are shown as `images` allows.
       preprocess: what the model sees.
       augment: the random changes.
-      pictures: the most pictures to show.
+      images: the most images to show.
       epochs: how many epochs to show.
       seed: that of the run.
       note: a line to write below.
@@ -76,10 +74,10 @@ def augmented_sheet(
     augment.check_channels(preprocess.channels)
     rng = np.random.default_rng(seed)
     table = []
-    shown = _some_classes(source, pictures, rng)
+    shown = _some_classes(source, images, rng)
     for label in shown:
         members = rng.permutation(_members(source, label))
-        for index, image in _readable(source, members, pictures // len(shown)):
+        for index, image in _readable(source, members, images // len(shown)):
             seen = [
                 as_trained(source, index, epoch, preprocess, augment, seed)
                 for epoch in range(epochs)
@@ -103,7 +101,7 @@ def as_trained(
       uint8 pixels (*preprocess.size, preprocess.channels).
 
     Raises:
-      DecodeError: the picture cannot be read.
+      DecodeError: the image cannot be read.
     """
     rng = augmentation_rng(seed, epoch, index)
     if augment.random_resized_crop > 0:
@@ -131,7 +129,7 @@ def _members(source: Source, label: int) -> Int64[np.ndarray, " members"]:
 def _readable(
     source: Source, indices: Sequence[int], count: int
 ) -> Iterator[tuple[int, UInt8[np.ndarray, "h w c"]]]:
-    """The first few examples that can be read, with their pictures."""
+    """The first few examples that can be read, with their images."""
     for index in map(int, indices):
         if not count:
             return
@@ -149,12 +147,12 @@ def _readable(
 @dataclasses.dataclass(frozen=True)
 class _Row:
     label: str
-    pictures: list[UInt8[np.ndarray, "h w c"]]
+    images: list[UInt8[np.ndarray, "h w c"]]
 
 
 def _draw(table: Sequence[_Row], *, headings: Sequence[str] = (), note: str = "") -> Image.Image:
-    """Rows of pictures with a text before each, headings above and a note below."""
-    columns = max((len(row.pictures) for row in table), default=1)
+    """Rows of images with a text before each, headings above and a note below."""
+    columns = max((len(row.images) for row in table), default=1)
     labels = [_shortened(row.label, _MOST_LABEL_WIDTH) for row in table]
     left = round(max(map(_font().getlength, labels), default=0)) + 3 * _GAP
     step, line = CELL + _GAP, _TEXT_SIZE + 2 * _GAP
@@ -166,7 +164,7 @@ def _draw(table: Sequence[_Row], *, headings: Sequence[str] = (), note: str = ""
     for place, (label, row) in enumerate(zip(labels, table, strict=True)):
         y = top + place * step
         _write(sheet, (_GAP, y + CELL / 2), label)
-        for column, pixels in enumerate(row.pictures):
+        for column, pixels in enumerate(row.images):
             sheet.paste(_mounted(pixels), (left + column * step, y))
     if note:
         _write(sheet, (_GAP, sheet.height - line / 2), _shortened(note, width - 2 * _GAP))
@@ -174,20 +172,20 @@ def _draw(table: Sequence[_Row], *, headings: Sequence[str] = (), note: str = ""
 
 
 def _mounted(pixels: UInt8[np.ndarray, "h w c"]) -> Image.Image:
-    """A picture as large as the cell allows, aspect kept, in the middle of it."""
+    """An image as large as the cell allows, aspect kept, in the middle of it."""
     height, width = pixels.shape[:2]
     scale = CELL / max(height, width)
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    # Every n-th pixel of a huge picture is enough, and no resizing runs out of memory.
+    # Every n-th pixel of a huge image is enough, and no resizing runs out of memory.
     down, right = max(1, height // (16 * CELL)), max(1, width // (16 * CELL))
     pixels = np.ascontiguousarray(pixels[::down, ::right, :3])
     channels = pixels.shape[2]  # of many, the first three are shown, of two the first
-    picture = Image.fromarray(pixels[:, :, 0] if channels < 3 else pixels[:, :, :3])
-    # Enlarged pixels stay visible; the eye shall see how little there is of a small picture.
+    image = Image.fromarray(pixels[:, :, 0] if channels < 3 else pixels[:, :, :3])
+    # Enlarged pixels stay visible; the eye shall see how little there is of a small image.
     how = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
     cell = Image.new("RGB", (CELL, CELL), _MOUNT)
     cell.paste(
-        picture.resize(size, how).convert("RGB"), ((CELL - size[0]) // 2, (CELL - size[1]) // 2)
+        image.resize(size, how).convert("RGB"), ((CELL - size[0]) // 2, (CELL - size[1]) // 2)
     )
     return cell
 

@@ -3,9 +3,9 @@
     report = examine({"train": open_source("digits", "train"), "test": ...})
     report.findings  # sentences on what will hurt a run, and what to do about each
 
-Every picture is decoded as training would decode it, so what cannot be read is known by name
-beforehand, and pictures that are equal to the last pixel are found however they were saved. Splits
-of more than `LIMIT` pictures are judged by a sample, and the report says so.
+Every image is decoded as training would decode it, so what cannot be read is known by name
+beforehand, and images that are equal to the last pixel are found however they were saved. Splits
+of more than `LIMIT` images are judged by a sample, and the report says so.
 """
 
 import collections
@@ -27,12 +27,12 @@ from vit_jax.data.paths import some_of
 from vit_jax.data.sources.registry import Source
 from vit_jax.errors import DecodeError, UserError
 
-LIMIT = 20_000  # pictures of a split; decoding as many photographs takes a minute or two
+LIMIT = 20_000  # images of a split; decoding as many photographs takes a minute or two
 LARGE_IMBALANCE = 10  # from here on, classes had better be balanced
 
-_NAMED = 3  # how many pictures or classes a sentence names
-_THREADS = 8  # decoders run outside of the GIL; each holds one decoded picture
-_BLOCK = 256  # pictures that wait for those threads at a time
+_NAMED = 3  # how many images or classes a sentence names
+_THREADS = 8  # decoders run outside of the GIL; each holds one decoded image
+_BLOCK = 256  # images that wait for those threads at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,28 +46,28 @@ class Spread:
 
 @dataclasses.dataclass(frozen=True)
 class SplitReport:
-    """What one split is like; all but the first three fields speak of the examined pictures.
+    """What one split is like; all but the first three fields speak of the examined images.
 
     Attributes:
       examples: how many there are.
-      class_counts: how many of each class, in the order of the class names; a picture with several
+      class_counts: how many of each class, in the order of the class names; an image with several
         labels counts for each of them.
       unlabelled: how many have no label.
-      examined: how many pictures were decoded; fewer than `examples` in a sample.
-      height: of the upright pictures, in pixels.
+      examined: how many images were decoded; fewer than `examples` in a sample.
+      height: of the upright images, in pixels.
       width: likewise.
       aspect: width divided by height.
       grey: how many have no colour in any pixel.
       invisible: names of the files whose images are transparent in every pixel, hence white.
       formats: how many files there are of each format; empty where the source has no files.
-      mean: of the pixels on the scale 0 to 1 in each channel, every picture counting the same; what
+      mean: of the pixels on the scale 0 to 1 in each channel, every image counting the same; what
         `data.mean` can be set to.
       std: their standard deviation, likewise.
       repeated: how many are equal, to the last pixel, to one before them in the split.
-      bad: name -> cause of every picture that cannot be read.
+      bad: name -> cause of every image that cannot be read.
       notes: what the source says it has left out.
 
-    Spreads, `mean` and `std` are None where no picture can be read.
+    Spreads, `mean` and `std` are None where no image can be read.
     """
 
     examples: int
@@ -88,14 +88,14 @@ class SplitReport:
 
     @property
     def imbalance(self) -> float | None:
-        """Pictures of the largest class for each of the smallest that has any."""
+        """Images of the largest class for each of the smallest that has any."""
         filled = [count for count in self.class_counts if count]
         return max(filled) / min(filled) if filled else None
 
 
 @dataclasses.dataclass(frozen=True)
 class Equal:
-    """Pictures that are equal to the last pixel where they should not be.
+    """Images that are equal to the last pixel where they should not be.
 
     Attributes:
       where: in which splits, or "different classes".
@@ -114,10 +114,10 @@ class Report:
 
     Attributes:
       class_names: in the order of the labels.
-      multi_label: whether a picture may have several labels, or none.
+      multi_label: whether an image may have several labels, or none.
       splits: one report for each.
-      leaks: for every two splits, pictures of the second that also stand in the first.
-      contradictions: equal pictures with different labels, if any.
+      leaks: for every two splits, images of the second that also stand in the first.
+      contradictions: equal images with different labels, if any.
     """
 
     class_names: tuple[str, ...]
@@ -142,13 +142,13 @@ def inspect_dataset(
     limit: int | None = LIMIT,
     progress: Callable[[str, int, int], None] = lambda split, done, total: None,
 ) -> Report:
-    """Looks at every picture of some splits of one dataset, or at a sample of each.
+    """Looks at every image of some splits of one dataset, or at a sample of each.
 
     Args:
       sources: the splits, by name; the class names are those of the first.
-      limit: the most pictures to decode of a split; None: all there are. A sample is always the
+      limit: the most images to decode of a split; None: all there are. A sample is always the
         same.
-      progress: called with split, pictures examined so far, and pictures to be examined.
+      progress: called with split, images examined so far, and images to be examined.
     """
     first = next(iter(sources.values()))
     looks = {
@@ -164,12 +164,12 @@ def inspect_dataset(
     )
 
 
-# -------------------------------------------------------------------------- looking at the pictures
+# -------------------------------------------------------------------------- looking at the images
 
 
 @dataclasses.dataclass(frozen=True)
 class _Look:
-    """What is remembered of one picture; only the first two where it cannot be read."""
+    """What is remembered of one image; only the first two where it cannot be read."""
 
     index: int
     bad: tuple[str, str] | None = None
@@ -236,7 +236,7 @@ def _moments(image: UInt8[np.ndarray, "h w c"]) -> tuple[tuple[float, ...], tupl
 
 
 def _file_format(path: str) -> str | None:
-    """What a picture file is by its first bytes, such as JPEG; None where there is no file."""
+    """What an image file is by its first bytes, such as JPEG; None where there is no file."""
     if not os.path.isfile(path):
         return None
     try:
@@ -298,7 +298,7 @@ def _spread(numbers: Sequence[float]) -> Spread | None:
 
 
 def _count(source: Source) -> tuple[Int64[np.ndarray, " classes"], int]:
-    """How many pictures each class has, and how many have no label."""
+    """How many images each class has, and how many have no label."""
     labels, classes = source.labels, len(source.class_names)
     if labels.ndim == 2:
         return labels.sum(axis=0, dtype=np.int64), int(np.sum(~labels.any(axis=1)))
@@ -323,7 +323,7 @@ def _leaks(sources: Mapping[str, Source], looks: Mapping[str, Sequence[_Look]]) 
 def _contradictions(
     sources: Mapping[str, Source], looks: Mapping[str, Sequence[_Look]]
 ) -> Equal | None:
-    """Pictures whose label differs from that of an equal picture before them."""
+    """Images whose label differs from that of an equal image before them."""
     seen: dict[bytes, tuple[bytes, str]] = {}
     pairs = []
     for name, source in sources.items():
@@ -345,35 +345,35 @@ def _findings(report: Report) -> Iterator[str]:
     for name, split in report.splits.items():
         if split.bad:
             yield (
-                f"{_pictures(len(split.bad))} of {name} cannot be read: training puts another in"
+                f"{_images(len(split.bad))} of {name} cannot be read: training puts another in"
                 " the place of each and evaluation does not count it, unless"
                 " --config.data.on_decode_error=raise makes it an error"
             )
         if split.invisible:
             yield (
-                f"{_pictures(len(split.invisible))} of {name} transparent in every pixel, which"
+                f"{_images(len(split.invisible))} of {name} transparent in every pixel, which"
                 f" training sees as white: {some_of(split.invisible, _NAMED)}; remove them, or"
                 " save them again without their alpha channel"
             )
         if split.examined < split.examples:
             yield (
-                f"of the {split.examples:,} pictures of {name}, {split.examined:,} were looked at;"
+                f"of the {split.examples:,} images of {name}, {split.examined:,} were looked at;"
                 " damaged and equal ones may be among the others, and --full looks at all"
             )
         if split.unlabelled and not report.multi_label:
             yield (
-                f"{_pictures(split.unlabelled)} of {name} without a label, because the owner of the"
+                f"{_images(split.unlabelled)} of {name} without a label, because the owner of the"
                 " data keeps it secret: neither training nor evaluation can use such a split"
             )
     yield from _findings_on_classes(report)
     for leak in report.leaks:
         yield (
-            f"{leak.where} share {_pictures(leak.count)}, equal to the last pixel:"
+            f"{leak.where} share {_images(leak.count)}, equal to the last pixel:"
             f" {_pairs(leak)}; remove them from one, or the accuracy will be too good to be true"
         )
     if report.contradictions:
         yield (
-            f"{_pictures(report.contradictions.count)} with another label than an equal picture:"
+            f"{_images(report.contradictions.count)} with another label than an equal image:"
             f" {_pairs(report.contradictions)}; no model can get both right"
         )
 
@@ -389,7 +389,7 @@ def _findings_on_classes(report: Report) -> Iterator[str]:
         empty = [name for name, count in zip(names, counts, strict=True) if not count]
         if 0 < len(empty) < len(names):
             few = f"{len(empty):,} of {len(names):,} classes"
-            yield f"{few} without a picture to {what}: {some_of(empty, _NAMED)}"
+            yield f"{few} without an image to {what}: {some_of(empty, _NAMED)}"
     train = report.splits.get("train")
     if train and train.imbalance and train.imbalance > LARGE_IMBALANCE:
         counts = [count for count in train.class_counts if count]
@@ -397,13 +397,13 @@ def _findings_on_classes(report: Report) -> Iterator[str]:
         if not report.multi_label:
             remedy = f"--config.data.sampling=balanced shows all classes equally often, {remedy}"
         yield (
-            f"the largest class has {max(counts):,} pictures to learn from and the smallest"
+            f"the largest class has {max(counts):,} images to learn from and the smallest"
             f" {min(counts):,}; {remedy}"
         )
 
 
-def _pictures(count: int) -> str:
-    return "1 picture" if count == 1 else f"{count:,} pictures"
+def _images(count: int) -> str:
+    return "1 image" if count == 1 else f"{count:,} images"
 
 
 def _pairs(equal: Equal) -> str:

@@ -19,7 +19,7 @@ _PATHS = {
     *("path", "paths", "file", "files", "filename", "filenames", "file_name", "filepath"),
     *("filepaths", "file_path", "fname", "image", "images", "image_path", "image_name", "image_id"),
     *("image_file", "image_filename", "imagepath", "imagename", "imageid", "img", "img_path"),
-    *("img_name", "img_id", "img_file", "imgpath", "id", "ids", "photo", "photo_id", "picture"),
+    *("img_name", "img_id", "img_file", "imgpath", "id", "ids", "photo", "photo_id", "image"),
 }
 _LABELS = {
     *("label", "labels", "class", "classes", "class_name", "classname", "class_label", "class_id"),

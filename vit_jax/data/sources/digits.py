@@ -1,6 +1,6 @@
 """The embedded dataset: 1,797 real handwritten digits, 8x8 pixels, no download.
 
-The pictures are scikit-learn's copy of the UCI "Optical Recognition of Handwritten Digits" test
+The images are scikit-learn's copy of the UCI "Optical Recognition of Handwritten Digits" test
 set (Alpaydin and Kaynak, 1998): scanned forms of 13 writers, reduced to 8x8 counts of 0 to 16.
 Notable here:
 

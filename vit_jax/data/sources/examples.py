@@ -1,4 +1,4 @@
-"""What holds or reads the examples of a source: pixels in memory, or picture files."""
+"""What holds or reads the examples of a source: pixels in memory, or image files."""
 
 import abc
 import dataclasses
@@ -14,7 +14,7 @@ from vit_jax.data.paths import as_text
 
 
 class Example(TypedDict):
-    """One picture and its class; with several labels, a 0 or 1 for each class."""
+    """One image and its class; with several labels, a 0 or 1 for each class."""
 
     image: UInt8[np.ndarray, "h w c"]
     label: int | UInt8[np.ndarray, " classes"]
@@ -24,7 +24,7 @@ Labels = Int64[np.ndarray, " n"] | UInt8[np.ndarray, "n classes"]
 
 
 class EncodedExamples(abc.ABC):
-    """Examples kept as picture files, which are decoded whenever they are asked for.
+    """Examples kept as image files, which are decoded whenever they are asked for.
 
     labels: the label of every example.
     """

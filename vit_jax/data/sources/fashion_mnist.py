@@ -1,4 +1,4 @@
-"""Fashion-MNIST, real and without TensorFlow: 60,000 + 10,000 pictures of clothes, 28x28, grey.
+"""Fashion-MNIST, real and without TensorFlow: 60,000 + 10,000 images of clothes, 28x28, grey.
 
     make data-fashion-mnist         # or whatever opens tfds:fashion_mnist for the first time
 
@@ -92,7 +92,7 @@ def prepare(
         with contextlib.ExitStack() as stack:
             if manual_dir is None:
                 manual_dir = stack.enter_context(_files_of_debian(say))
-            say(f"preparing fashion_mnist in {root}: 70,000 pictures, about a minute")
+            say(f"preparing fashion_mnist in {root}: 70,000 images, about a minute")
             options = {"manual_dir": os.fspath(manual_dir)} if manual_dir else {}
             tfds.disable_progress_bar()
             with contextlib.redirect_stdout(io.StringIO()):  # TFDS speaks of downloads

@@ -1,10 +1,10 @@
-"""A folder of pictures: one sub-folder per class, with or without folders of splits above them.
+"""A folder of images: one sub-folder per class, with or without folders of splits above them.
 
     pets/cat/1.jpg                 undivided: a part is held out to test
     pets/train/cat/1.jpg           divided: train/, val/ (or valid/, validation/) and test/
     pets/val/cat/2.jpg
 
-- A class is a folder of the first level, however deep its pictures lie; classes are numbered in the
+- A class is a folder of the first level, however deep its images lie; classes are numbered in the
   code-point order of their names (1, 10, 2), those of `train/` for all splits, or of the only split
   there is.
 - Links are followed, and each directory and each file is read once per class, so that loops end
@@ -33,7 +33,7 @@ from vit_jax.errors import UserError, nearest
 
 
 def list_folder(dataset: str, root: str, class_names: Sequence[str] | None = None) -> Listing:
-    """The pictures of a folder; which there are is looked up when a split is asked for.
+    """The images of a folder; which there are is looked up when a split is asked for.
 
     Args:
       dataset: as the user named it.
@@ -94,7 +94,7 @@ def _check_directory(dataset: str, root: str) -> None:
         return
     if os.path.exists(root):
         raise UserError(
-            f"{dataset}: {as_text(root)} is a file, not a folder of pictures; a file of labels is"
+            f"{dataset}: {as_text(root)} is a file, not a folder of images; a file of labels is"
             " named csv:FILE or jsonl:FILE"
         )
     parent = os.path.dirname(os.path.normpath(root)) or "."
@@ -120,7 +120,7 @@ def _split_folders(dataset: str, root: str, folders: list[str]) -> dict[str, str
         if split:
             found[split] = name
     has_others = len(found) < len(folders)
-    # A class may be called `train`: then it holds pictures, and has other classes beside it.
+    # A class may be called `train`: then it holds images, and has other classes beside it.
     if "train" in found and has_others and not any(_sub_folders(root, found["train"])):
         return None
     return found if "train" in found or (found and not has_others) else None
@@ -133,7 +133,7 @@ def _class_folders(dataset: str, root: str, folder: str) -> list[str]:
         where = as_text(os.path.join(root, folder)).rstrip("/")
         if left_out.unreadable:
             raise UserError(f"{dataset}: {where} cannot be read: {left_out.unreadable[0]}")
-        holds = "pictures directly" if left_out.stray else "no class folders"
+        holds = "images directly" if left_out.stray else "no class folders"
         raise UserError(
             f"{dataset}: {where} holds {holds}; it must hold one sub-folder per class, as in"
             f" {where}/cat/1.jpg" + ("" if folder else ", or train/ and val/ with such")
@@ -156,7 +156,7 @@ def _files(
     for name in sorted(_sub_folders(root, folder, left_out)):
         path = f"{folder}/{name}" if folder else name
         classes = (same_form(as_text(name)),)
-        found = dict.fromkeys(_pictures(root, path, folder, left_out), classes)
+        found = dict.fromkeys(_images(root, path, folder, left_out), classes)
         files |= found
         if not found:
             empty.append(as_text(name))
@@ -164,13 +164,13 @@ def _files(
     _drop_second_paths(root, files, facts, left_out.links, notes)
     if not files:
         raise UserError(
-            f"{dataset}: there are no pictures in the class folders of"
+            f"{dataset}: there are no images in the class folders of"
             f" {as_text(os.path.join(root, folder) if folder else root)} ({some_of(empty)});"
-            f" pictures are files that end in {', '.join(sorted(image_extensions()))}"
+            f" images are files that end in {', '.join(sorted(image_extensions()))}"
         )
     if empty and training:
         notes.append(
-            f"classes without a single picture, which keep their numbers: {some_of(empty, 10)}"
+            f"classes without a single image, which keep their numbers: {some_of(empty, 10)}"
         )
     return files
 
@@ -216,14 +216,14 @@ def _sub_folders(root: str, folder: str, left_out: "_LeftOut | None" = None) -> 
         path = f"{folder}/{entry.name}" if folder else entry.name
         if left_out.is_folder(entry, path):
             yield entry.name
-        elif left_out.is_picture(entry, path):
+        elif left_out.is_image(entry, path):
             left_out.stray += 1
             left_out.stray_example = min(left_out.stray_example or as_text(path), as_text(path))
 
 
-def _pictures(root: str, top: str, split_folder: str, left_out: "_LeftOut") -> Iterator[str]:
-    """The paths of the pictures below a class folder."""
-    # A link back to the split, the root or above would make other classes' pictures this one's.
+def _images(root: str, top: str, split_folder: str, left_out: "_LeftOut") -> Iterator[str]:
+    """The paths of the images below a class folder."""
+    # A link back to the split, the root or above would make other classes' images this one's.
     seen = set(_identities_above(os.path.join(root, split_folder)))
     waiting = [top]
     while waiting:
@@ -238,7 +238,7 @@ def _pictures(root: str, top: str, split_folder: str, left_out: "_LeftOut") -> I
             path = f"{folder}/{entry.name}"
             if left_out.is_folder(entry, path):
                 deeper.append((entry.is_symlink(), path))
-            elif left_out.is_picture(entry, path):
+            elif left_out.is_image(entry, path):
                 if entry.is_symlink():
                     left_out.links.add(path)
                 yield path
@@ -297,8 +297,8 @@ class _LeftOut:
             return False
         return folder
 
-    def is_picture(self, entry: os.DirEntry, path: str) -> bool:
-        """Whether it is a visible file, or a link to one, with a picture's name."""
+    def is_image(self, entry: os.DirEntry, path: str) -> bool:
+        """Whether it is a visible file, or a link to one, with an image's name."""
         if is_hidden(entry.name):
             return False
         try:
@@ -324,12 +324,12 @@ class _LeftOut:
             )
         if self.stray:
             told.append(
-                f"pictures {where} that lie beside the class folders and belong to no class, left"
+                f"images {where} that lie beside the class folders and belong to no class, left"
                 f" out: {self.stray:,}, such as {self.stray_example!r}"
             )
         if self.others:
             told.append(
-                f"files {where} that are no pictures by their names, left out: {self.others:,},"
+                f"files {where} that are no images by their names, left out: {self.others:,},"
                 f" such as {self.other_example!r}"
             )
         if self.broken:

@@ -1,4 +1,4 @@
-"""Where pictures come from: a dataset's name -> a random-access source of decoded examples.
+"""Where images come from: a dataset's name -> a random-access source of decoded examples.
 
     train = open_source("folder:pets", "train")
     train[0]  # {"image": uint8 (375, 500, 3), "label": 3}
@@ -59,7 +59,7 @@ class Source:
       examples: what holds or reads them.
       spans: which part of the dataset it is, as (split, first, end) in the dataset's own splits;
         empty where `files` tells it.
-      multi_label: whether a picture may have several labels, or none.
+      multi_label: whether an image may have several labels, or none.
       notes: sentences on what was left out, to be shown once.
       files: the paths of the images from the folder of the dataset, where they are files.
       identities: device and inode of these files, uint64 (n, 2); an inode of 0 is not known.
@@ -96,7 +96,7 @@ class Source:
     @functools.cached_property
     def labels(self) -> Labels:
         """The label of every example, int64 (n,), or uint8 (n, classes) of 0 and 1; not to be
-        changed. No picture is decoded for it."""
+        changed. No image is decoded for it."""
         if isinstance(self.examples, EncodedExamples | MemoryExamples):
             return self.examples.labels
         return np.array([self[index]["label"] for index in range(len(self))])
@@ -170,7 +170,7 @@ def open_source(
       table: which columns of a file of labels hold what, where that cannot be found out.
 
     Raises:
-      UserError: there is no such dataset or split, it is not one of pictures and classes, it has a
+      UserError: there is no such dataset or split, it is not one of images and classes, it has a
         class that `class_names` lacks, or it is not prepared and cannot be prepared here.
     """
     if not 0 <= holdout < 1:

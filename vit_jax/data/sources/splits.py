@@ -38,7 +38,7 @@ SPLIT_NAMES = {
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """The picture files of a dataset.
+    """The image files of a dataset.
 
     Attributes:
       dataset: as the user named it.
@@ -47,7 +47,7 @@ class Listing:
       splits: a function that lists the files, for each of `train`, `validation` and `test` that
         the dataset comes with.
       form: where a split is to be found, with `{}` for its name, such as `folder {}/ in pets`.
-      multi_label: whether a picture may have several classes, or none.
+      multi_label: whether an image may have several classes, or none.
       notes: sentences on what was left out; they grow when files are listed.
       facts: of every file that was listed, by its path: its size, and what tells it apart.
     """
@@ -75,7 +75,7 @@ def divide(
       listing: the files.
       split: in the slicing language of TFDS, with `val` and `valid` for `validation`.
       holdout: the share of every class that is held out as `test`, where the dataset has neither
-        `test` nor `validation`; every class keeps at least one picture to train on.
+        `test` nor `validation`; every class keeps at least one image to train on.
       split_seed: chooses what is held out.
       saved: the texts of the paths that the split consists of, where that is settled already.
 
@@ -88,12 +88,12 @@ def divide(
         roles |= {"test": "validation", "Test": "validation"}
         mentioned = mentioned - {"test"} | {"validation"}
         listing.notes.append(
-            f"without a {listing.form.format('test')}, the validation pictures serve as 'test'"
+            f"without a {listing.form.format('test')}, the validation images serve as 'test'"
         )
     if "validation" in mentioned and "validation" not in listing.splits:
         raise UserError(
             f"{listing.dataset} has no validation split: there is no"
-            f" {listing.form.format('val')}; make it, or take parts of the training pictures that"
+            f" {listing.form.format('val')}; make it, or take parts of the training images that"
             " share none, such as train[:90%] and train[90%:]"
         )
 
@@ -152,7 +152,7 @@ def _found_again(listing: Listing, split: str, saved: Sequence[str], files: File
     missing = [text for text, path in known.items() if path is None]
     if missing:
         raise UserError(
-            f"{listing.dataset} lacks {len(missing):,} of the {len(saved):,} pictures that the"
+            f"{listing.dataset} lacks {len(missing):,} of the {len(saved):,} images that the"
             f" run has recorded for {split!r}: {some_of(missing)}; bring them back to"
             f" {as_text(listing.root)}"
         )
@@ -164,7 +164,7 @@ def _hold_out(
 ) -> dict[str, list[str]]:
     """Training and test paths: of every class, those with the lowest keyed hash are held out.
 
-    Pictures with several labels have no class to be stratified by and count as one.
+    Images with several labels have no class to be stratified by and count as one.
     """
     classes: dict[tuple[str, ...], list[str]] = {}
     for path in paths:
@@ -180,7 +180,7 @@ def _hold_out(
     held_out -= _also_trained_on(listing, paths, held_out)
     if alone:
         listing.notes.append(
-            f"a class with a single picture trains on it, and none is held out to test:"
+            f"a class with a single image trains on it, and none is held out to test:"
             f" {some_of(sorted(alone))}"
         )
     return {
@@ -198,14 +198,14 @@ def _also_trained_on(listing: Listing, paths: Sequence[str], held_out: set[str])
 
 def _nothing_to_test(listing: Listing, holdout: float) -> str:
     why = (
-        "every class has a single picture, which is needed to train"
+        "every class has a single image, which is needed to train"
         if holdout
         else "data.holdout is 0, so that none are held out"
     )
     return (
-        f"{listing.dataset} has no pictures to test: there is neither"
+        f"{listing.dataset} has no images to test: there is neither"
         f" {listing.form.format('test')} nor {listing.form.format('val')}, and {why}; make one of"
-        " them" + (", or add pictures" if holdout else ", or set data.holdout to 0.2")
+        " them" + (", or add images" if holdout else ", or set data.holdout to 0.2")
     )
 
 

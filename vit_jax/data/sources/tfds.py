@@ -33,7 +33,7 @@ _READ_TOGETHER = 256  # one record at a time costs three times as much
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-    """Where a dataset keeps the picture and the class, or the classes, of an example."""
+    """Where a dataset keeps the image and the class, or the classes, of an example."""
 
     image_key: str
     label_key: str
@@ -86,10 +86,10 @@ def known_names() -> list[str]:
 
 
 def find_features(builder: tfds.core.DatasetBuilder, dataset: str) -> Features:
-    """The picture and the class of a dataset's examples.
+    """The image and the class of a dataset's examples.
 
     Raises:
-      UserError: it is not an image-classification dataset, or its pictures are float32.
+      UserError: it is not an image-classification dataset, or its images are float32.
     """
     features = dict((builder.info.features or {}).items())
     candidates = [("image", "label"), builder.info.supervised_keys, ("image", "labels")]
@@ -103,18 +103,18 @@ def find_features(builder: tfds.core.DatasetBuilder, dataset: str) -> Features:
             break
     else:
         raise UserError(
-            f"{dataset} is not an image-classification dataset: that has a picture 'image' and a"
+            f"{dataset} is not an image-classification dataset: that has an image 'image' and a"
             f" class 'label', this one has {', '.join(sorted(features))}"
         )
     if image.np_dtype == np.float32:  # TFDS packs these into the four bytes of RGBA pixels
-        raise UserError(f"the pictures of {dataset} are float32; uint8 and uint16 can be read")
+        raise UserError(f"the images of {dataset} are float32; uint8 and uint16 can be read")
     return Features(*keys, image, label, several)
 
 
 def open_records(
     builder: tfds.core.DatasetBuilder, dataset: str, split: str, image_key: str
 ) -> Sequence[dict[str, Any]]:
-    """The examples of a split, their pictures undecoded.
+    """The examples of a split, their images undecoded.
 
     Raises:
       UserError: the dataset is not prepared, or not with random access, or has no such split.

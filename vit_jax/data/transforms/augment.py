@@ -1,7 +1,7 @@
-"""Random changes of single training pictures, on the host, on uint8 pixels.
+"""Random changes of single training images, on the host, on uint8 pixels.
 
 Every option names its source, and 0 switches it off: it then costs nothing and draws no random
-numbers. Mixing of several pictures (MixUp, CutMix) happens on the device, inside the training step.
+numbers. Mixing of several images (MixUp, CutMix) happens on the device, inside the training step.
 """
 
 import dataclasses
@@ -30,15 +30,15 @@ from vit_jax.errors import UserError, nearest
 
 @dataclasses.dataclass(frozen=True)
 class Augment:
-    """Which random changes a training picture goes through, in the order of the options.
+    """Which random changes a training image goes through, in the order of the options.
 
     Attributes:
-      random_resized_crop: smallest share of the picture's area that a random crop keeps, 0.08 as a
+      random_resized_crop: smallest share of the image's area that a random crop keeps, 0.08 as a
         rule. The crop, of an aspect ratio between 3/4 and 4/3 of the model's, takes the place of
         the central one. Szegedy et al. (2015), "Going Deeper with Convolutions", section 6, as
         torchvision and timm do it.
       rotate: largest rotation to either side, in degrees.
-      shift: largest shift along each axis, as a fraction of the picture's side.
+      shift: largest shift along each axis, as a fraction of the image's side.
       scale: largest relative magnification s; the factor is log-uniform in [1/(1+s), 1+s].
       shear: largest horizontal shear, in pixels per pixel of height (the tangent of the slant).
         These four are one affine map with bilinear sampling and black outside, the distortions of
@@ -48,13 +48,13 @@ class Augment:
         CIFAR-10 in He et al. (2016), "Deep Residual Learning", section 4.2.
       flip: probability of a left-right flip; 0.5 in Krizhevsky et al. (2012), section 4.1. Not for
         digits or text.
-      flip_vertical: probability of an upside-down flip, for pictures from above or a microscope.
+      flip_vertical: probability of an upside-down flip, for images from above or a microscope.
       policy: "none", "rand" (RandAugment), "auto-cifar10" or "auto-imagenet" (AutoAugment), or
         "three" (3-Augment); see `randaugment.py`.
-      rand_n: number of operations that RandAugment draws for a picture.
+      rand_n: number of operations that RandAugment draws for an image.
       rand_m: their mean level, from 0 to 10.
       rand_std: standard deviation of the level; 0.5 in timm and DeiT.
-      rand_increasing: whether a higher level always changes the picture more (timm's `inc1`).
+      rand_increasing: whether a higher level always changes the image more (timm's `inc1`).
       color_jitter: strength s of brightness, contrast and saturation, in random order, each by a
         factor uniform in [1-s, 1+s]. Krizhevsky et al. (2012) changed colours first; this form is
         torchvision's, from Howard (2013), "Some Improvements on Deep Convolutional Neural Network
@@ -109,16 +109,16 @@ class Augment:
 
     @classmethod
     def among(cls, options: Mapping[str, Any]) -> "Augment":
-        """The instance with those of some options that concern a single picture.
+        """The instance with those of some options that concern a single image.
 
-        The others are how pictures come together: presets, repeats, MixUp and CutMix.
+        The others are how images come together: presets, repeats, MixUp and CutMix.
         """
         known = {field.name for field in dataclasses.fields(cls)}
         return cls(**{name: value for name, value in options.items() if name in known})
 
     @property
     def active(self) -> tuple[str, ...]:
-        """The options that change pictures; with none every epoch shows the same ones."""
+        """The options that change images; with none every epoch shows the same ones."""
         numbers = tuple(name for name, legal in _LEGAL.items() if legal.off and getattr(self, name))
         return numbers if self.policy == "none" else (*numbers, "policy")
 
@@ -143,7 +143,7 @@ class Augment:
         preprocess: Preprocessing,
         rng: np.random.Generator,
     ) -> UInt8[np.ndarray, "H W C"]:
-        """A random part of the decoded picture at the model's size, in place of `preprocess`.
+        """A random part of the decoded image at the model's size, in place of `preprocess`.
 
         It is resized by OpenCV where that is installed, see `images/resize.py`.
 
@@ -165,9 +165,9 @@ class Augment:
     def __call__(
         self, image: UInt8[np.ndarray, "h w c"], rng: np.random.Generator
     ) -> UInt8[np.ndarray, "h w c"]:
-        """A changed copy of the picture, or the picture itself where nothing is switched on.
+        """A changed copy of the image, or the image itself where nothing is switched on.
 
-        Everything but the random resized crop, on a picture of the model's size.
+        Everything but the random resized crop, on an image of the model's size.
         """
         if self.rotate or self.shift or self.scale or self.shear:
             image = self._affine(image, rng)
@@ -178,20 +178,20 @@ class Augment:
         if self.flip_vertical and rng.random() < self.flip_vertical:
             image = image[::-1]
         if self.policy != "none" or self.color_jitter:
-            picture = to_pillow(image)
+            pil_image = to_pillow(image)
             if self.policy != "none":
-                picture = self._apply_policy(picture, rng)
+                pil_image = self._apply_policy(pil_image, rng)
             if self.color_jitter:
-                picture = _jitter_colors(picture, self.color_jitter, rng)
-            image = np.asarray(picture).reshape(image.shape)
+                pil_image = _jitter_colors(pil_image, self.color_jitter, rng)
+            image = np.asarray(pil_image).reshape(image.shape)
         if self.erase and rng.random() < self.erase:
             image = _erase(image, rng)
         return image
 
-    def _apply_policy(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+    def _apply_policy(self, pil_image: Image.Image, rng: np.random.Generator) -> Image.Image:
         if self.policy == "rand":
             return rand_augment(
-                picture,
+                pil_image,
                 rng,
                 n=self.rand_n,
                 m=self.rand_m,
@@ -199,8 +199,8 @@ class Augment:
                 increasing=self.rand_increasing,
             )
         if self.policy == "three":
-            return three_augment(picture, rng)
-        return auto_augment(picture, rng, AUTO_AUGMENT[self.policy])
+            return three_augment(pil_image, rng)
+        return auto_augment(pil_image, rng, AUTO_AUGMENT[self.policy])
 
     def _affine(
         self, image: UInt8[np.ndarray, "h w c"], rng: np.random.Generator
@@ -211,8 +211,8 @@ class Augment:
         shear = self.shear * slant
         shrink = (1 + self.scale) ** -zoom
         cos, sin = math.cos(angle) * shrink, math.sin(angle) * shrink
-        # Pillow wants the inverse map: from a pixel of the result to its place in the picture,
-        # (a b; d e), the shear applied last. The centre of the picture stays, but for the shift.
+        # Pillow wants the inverse map: from a pixel of the result to its place in the image,
+        # (a b; d e), the shear applied last. The centre of the image stays, but for the shift.
         a, b = cos + shear * sin, -sin + shear * cos
         d, e = sin, cos
         to_x = width / 2 + self.shift * width * right
@@ -246,9 +246,9 @@ class _Range:
 
 
 _LEGAL = {
-    "random_resized_crop": _Range(0, 1, "a share of the picture's area"),
+    "random_resized_crop": _Range(0, 1, "a share of the image's area"),
     "rotate": _Range(0, 180, "degrees"),
-    "shift": _Range(0, 1, "a fraction of the picture's side"),
+    "shift": _Range(0, 1, "a fraction of the image's side"),
     "scale": _Range(0, 10, "a relative magnification"),
     "shear": _Range(0, 10, "a slant in pixels per pixel"),
     "pad_crop": _Range(0, 1024, "a whole number of pixels", whole=True),
@@ -318,7 +318,7 @@ _TRIES = 10
 def _random_box(
     size: tuple[int, int], ratio: float, smallest: float, rng: np.random.Generator
 ) -> tuple[int, int, int, int]:
-    """(left, top, right, bottom) of a random part of a picture of this (height, width).
+    """(left, top, right, bottom) of a random part of an image of this (height, width).
 
     Area uniform between `smallest` and 1, log of the aspect ratio uniform, around the model's
     (width / height). If none of ten tries fits, the largest central part whose ratio is legal.
@@ -349,12 +349,14 @@ def _pad_crop(
     return padded[top : top + height, left : left + width]
 
 
-def _jitter_colors(picture: Image.Image, strength: float, rng: np.random.Generator) -> Image.Image:
+def _jitter_colors(
+    pil_image: Image.Image, strength: float, rng: np.random.Generator
+) -> Image.Image:
     changes = (image_ops.brightness, image_ops.contrast, image_ops.color)
     factors = rng.uniform(1 - strength, 1 + strength, size=3).tolist()
     for place in rng.permutation(3):
-        picture = changes[place](picture, factors[place])
-    return picture
+        pil_image = changes[place](pil_image, factors[place])
+    return pil_image
 
 
 _ERASED_AREA = (0.02, 1 / 3)
@@ -364,7 +366,7 @@ _ERASED_RATIOS = (0.3, 1 / 0.3)
 def _erase(
     image: UInt8[np.ndarray, "h w c"], rng: np.random.Generator
 ) -> UInt8[np.ndarray, "h w c"]:
-    """The picture with a rectangle of noise, or as it is where ten tries give none that fits."""
+    """The image with a rectangle of noise, or as it is where ten tries give none that fits."""
     height, width, channels = image.shape
     for _ in range(_TRIES):
         area = rng.uniform(*_ERASED_AREA) * height * width

@@ -1,4 +1,4 @@
-"""Policies: which of the single operations a training picture goes through, and how strongly.
+"""Policies: which of the single operations a training image goes through, and how strongly.
 
 - `rand_augment`: a few operations out of 15, all at one level. Cubuk et al. (2019), "RandAugment:
   Practical automated data augmentation with a reduced search space", as timm does it.
@@ -30,7 +30,7 @@ class Leveled:
     """An operation that takes a level.
 
     Attributes:
-      change: the operation; its arguments are the picture, what `argument` gives, and for geometry
+      change: the operation; its arguments are the image, what `argument` gives, and for geometry
         the kind of resampling.
       argument: from strength (level / 10) and sign (1 or -1) to the operation's argument; None for
         an operation that has none.
@@ -41,15 +41,15 @@ class Leveled:
     argument: Callable[[float, int], float] | None = None
     geometric: bool = False
 
-    def __call__(self, picture: Image.Image, level: float, rng: np.random.Generator) -> Image.Image:
-        """The picture after the operation at this level, in a random direction."""
+    def __call__(self, image: Image.Image, level: float, rng: np.random.Generator) -> Image.Image:
+        """The image after the operation at this level, in a random direction."""
         arguments = []
         if self.argument:
             sign = 1 if rng.random() < 0.5 else -1
             arguments.append(self.argument(level / _HIGHEST_LEVEL, sign))
         if self.geometric:
             arguments.append(_RESAMPLINGS[rng.integers(2)])
-        return self.change(picture, *arguments)
+        return self.change(image, *arguments)
 
 
 # ------------------------------------------------------------------------ what a level means, by op
@@ -88,7 +88,7 @@ def _from_dull_to_vivid(strength: float, sign: int) -> float:
     return 0.1 + 1.8 * strength
 
 
-def _away_from_the_picture(strength: float, sign: int) -> float:
+def _away_from_the_image(strength: float, sign: int) -> float:
     return max(0.1, 1 + sign * 0.9 * strength)
 
 
@@ -112,10 +112,10 @@ RAND = (
     }
 )
 
-# A higher level always changes the picture more.
+# A higher level always changes the image more.
 RAND_INCREASING = (
     _EITHER_RAND
-    | _enhancements(_away_from_the_picture)
+    | _enhancements(_away_from_the_image)
     | {
         "Posterize": Leveled(image_ops.posterize, lambda strength, sign: 4 - int(4 * strength)),
         "Solarize": Leveled(
@@ -141,7 +141,7 @@ AUTO = (
 
 
 def rand_augment(
-    picture: Image.Image,
+    image: Image.Image,
     rng: np.random.Generator,
     *,
     n: int,
@@ -154,7 +154,7 @@ def rand_augment(
     It is timm's `rand-m{m}-n{n}-mstd{std}-inc{increasing}`; the papers apply each always.
 
     Args:
-      picture: grey or RGB.
+      image: grey or RGB.
       rng: where the random numbers come from.
       n: number of operations drawn.
       m: mean of the level, from 0 to 10.
@@ -162,14 +162,14 @@ def rand_augment(
       increasing: whether a higher level always means a stronger change; timm's `inc1`.
 
     Returns:
-      A picture of the same size and mode.
+      An image of the same size and mode.
     """
     choice = tuple((RAND_INCREASING if increasing else RAND).values())
     for place in rng.integers(len(choice), size=n):
         if rng.random() < 0.5:
             level = min(max(rng.normal(m, std), 0), _HIGHEST_LEVEL)
-            picture = choice[place](picture, level, rng)
-    return picture
+            image = choice[place](image, level, rng)
+    return image
 
 
 # (name, probability, level) of two operations, one after the other.
@@ -177,32 +177,32 @@ SubPolicy = tuple[tuple[str, float, int | None], tuple[str, float, int | None]]
 
 
 def auto_augment(
-    picture: Image.Image, rng: np.random.Generator, policy: Sequence[SubPolicy]
+    image: Image.Image, rng: np.random.Generator, policy: Sequence[SubPolicy]
 ) -> Image.Image:
     """Draws one sub-policy and applies each of the two with its own probability.
 
     Args:
-      picture: grey or RGB.
+      image: grey or RGB.
       rng: where the random numbers come from.
       policy: `AUTO_AUGMENT["auto-cifar10"]` or `AUTO_AUGMENT["auto-imagenet"]`.
 
     Returns:
-      A picture of the same size and mode.
+      An image of the same size and mode.
     """
     for name, probability, level in policy[rng.integers(len(policy))]:
         if rng.random() < probability:
-            picture = AUTO[name](picture, level or 0, rng)
-    return picture
+            image = AUTO[name](image, level or 0, rng)
+    return image
 
 
-def three_augment(picture: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Makes the picture grey, solarizes it at 128, or blurs it (sigma 0.1 to 2), equally likely."""
+def three_augment(image: Image.Image, rng: np.random.Generator) -> Image.Image:
+    """Makes the image grey, solarizes it at 128, or blurs it (sigma 0.1 to 2), equally likely."""
     choice = rng.integers(3)
     if choice == 0:
-        return image_ops.grayscale(picture)
+        return image_ops.grayscale(image)
     if choice == 1:
-        return image_ops.solarize(picture, 128)
-    return image_ops.gaussian_blur(picture, rng.uniform(0.1, 2))
+        return image_ops.solarize(image, 128)
+    return image_ops.gaussian_blur(image, rng.uniform(0.1, 2))
 
 
 # Tables 7 and 9 of AutoAugment: 25 sub-policies each. None stands where the level means nothing.

@@ -32,10 +32,10 @@ from vit_jax.models.attention.products import einsum_float32, mean_of_values
 
 IMPLEMENTATIONS = ("xla", "chunked", "cudnn", "pallas")
 
-# Above so many logits for one head of one picture `auto` cuts queries into blocks: at 1,024 tokens
+# Above so many logits for one head of one image `auto` cuts queries into blocks: at 1,024 tokens
 # they take 4 MB in float32, and the numbers of twelve heads fit no cache.
 MANY_LOGITS = 1024 * 1024
-# Logits in one block of `chunked`, for one head of one picture: a megabyte in float32.
+# Logits in one block of `chunked`, for one head of one image: a megabyte in float32.
 BLOCK_LOGITS = 256 * 1024
 # The fused kernels of JAX work on tiles of so many tokens.
 PALLAS_TILE = 128

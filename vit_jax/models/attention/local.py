@@ -46,7 +46,7 @@ def local_attention(
     Raises:
         ValueError: the grid has more patches than there are tokens.
 
-    Source: Beltagy et al. 2020, "Longformer", section 3.1; for pictures Zhang et al. 2021,
+    Source: Beltagy et al. 2020, "Longformer", section 3.1; for images Zhang et al. 2021,
     "Multi-Scale Vision Longformer" (ViL), section 3.2.
     """
     height, width = grid
@@ -54,7 +54,7 @@ def local_attention(
     if prefix < 0:
         raise ValueError(
             f"local attention: a grid of {height} x {width} patches has {height * width} tokens, "
-            f"got {q.shape[1]}; give the grid of the pictures."
+            f"got {q.shape[1]}; give the grid of the images."
         )
     if return_weights:
         bias = jnp.where(visible_tokens(grid, prefix, window), 0.0, -jnp.inf)[None, None]
@@ -87,10 +87,10 @@ def local_attention(
         rng_of_prefix, rng = jax.random.split(dropout_rng)
         rng_of_tiles = jax.random.split(rng, len(q))
 
-    def one_picture(q, k, v, rng):
+    def one_image(q, k, v, rng):
         return xla_attention(q, k, v, bias, dropout_rate, rng)[0]
 
-    out = jax.vmap(one_picture)(by_tile(q, margin=False), *map(with_prefix, (k, v)), rng_of_tiles)
+    out = jax.vmap(one_image)(by_tile(q, margin=False), *map(with_prefix, (k, v)), rng_of_tiles)
     batch, _, _, heads, head_dim = out.shape
     out = out.reshape(batch, rows.tiles, columns.tiles, rows.size, columns.size, heads, head_dim)
     out = out.swapaxes(2, 3).reshape(

@@ -4,7 +4,7 @@ What is notable here:
 - The map is padded first, at the bottom and on the right, and rolled then. The other way round, the
   padding stands between the two ends of the map, and a mask made for one geometry is used in
   another: far corners see each other.
-- Padding is masked as well as what the roll brings together: it is no part of the picture. All
+- Padding is masked as well as what the roll brings together: it is no part of the image. All
   comes from one number for each place, its region; tokens see each other if their regions are one.
 - Where nothing is padded or shifted there is no mask.
 - Height and width are apart everywhere: windows, shifts and maps may be oblong.
@@ -148,7 +148,7 @@ def query_map(
         query: (row, column) in the map.
 
     Returns:
-        For each picture and head a map that sums to 1.
+        For each image and head a map that sums to 1.
     """
     height, width = windows.grid
     places = windows.places()

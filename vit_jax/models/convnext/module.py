@@ -6,7 +6,7 @@ What is notable here:
   is one norm in a block and no norm over batches, so training and inference differ by dropping
   alone.
 - Pooling comes before the last norm. The tokens of `features` are before it.
-- Patches and the convolutions between stages do not overlap and do not pad. A picture that they do
+- Patches and the convolutions between stages do not overlap and do not pad. An image that they do
   not fill is an error here; torch leaves the last rows and columns out in silence.
 """
 
@@ -28,14 +28,14 @@ _normal02 = nn.initializers.normal(0.02)  # of every kernel, in the authors' rep
 class ConvNeXt(nn.Module):
     """A ConvNeXt of four stages; the defaults are ConvNeXt-T at 224 pixels with 1000 classes.
 
-    `model.apply({"params": params}, images)` takes float32 pictures `(batch, height, width,
+    `model.apply({"params": params}, images)` takes float32 images `(batch, height, width,
     channels)`, already normalised, whose sides are multiples of `patch_size` times 2 for each
     further stage (32), and gives float32 logits `(batch, classes)`; `method="features"` gives
     `Features` with the outputs of the stages. Training wants `train=True` and, where the rate is
     not 0, the rng `"dropout"`.
 
     Raises:
-        ValueError: at construction or call, a field or a picture that is not legal, with the
+        ValueError: at construction or call, a field or an image that is not legal, with the
             nearest legal sizes.
 
     Source: Liu et al. 2022, "A ConvNet for the 2020s", section 2; agrees with the authors'
@@ -62,7 +62,7 @@ class ConvNeXt(nn.Module):
         validation.check_hidden("ConvNeXt", "mlp_ratio", self.mlp_ratio, max(self.widths))
         if self.kernel_size % 2 == 0:
             raise ValueError(
-                f"ConvNeXt: kernel_size={self.kernel_size} must be odd, or the picture would "
+                f"ConvNeXt: kernel_size={self.kernel_size} must be odd, or the image would "
                 f"shift; take {self.kernel_size - 1} or {self.kernel_size + 1}."
             )
         if self.layer_scale is not None:
@@ -212,15 +212,15 @@ class Block(Checked):
 
 
 def check_fit(model: ConvNeXt, height: int, width: int) -> None:
-    """Raises ValueError for pictures that the patches of some stage do not fill."""
+    """Raises ValueError for images that the patches of some stage do not fill."""
     unit = model.patch_size * 2 ** (len(model.depths) - 1)
     if height % unit or width % unit:
         heights, widths = (validation.nearest_multiples(side, unit) for side in (height, width))
         raise ValueError(
-            f"ConvNeXt: pictures of {height} x {width} pixels (height x width) are no multiples of "
+            f"ConvNeXt: images of {height} x {width} pixels (height x width) are no multiples of "
             f"{unit}, which is patch_size={model.patch_size} times 2 for each stage after the "
             f"first; the nearest legal heights are {heights}, the nearest legal widths {widths}: "
-            "resize or pad the pictures."
+            "resize or pad the images."
         )
 
 

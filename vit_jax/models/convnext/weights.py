@@ -263,7 +263,7 @@ def torchvision_describe(
 def torchvision_tidy(tensors: Tensors) -> Tensors:
     """One numbering of stages: torchvision counts what lies between them too.
 
-    `features.1`, `.3`, ... are the stages, and `.2`, `.4`, ... what halves the picture before one.
+    `features.1`, `.3`, ... are the stages, and `.2`, `.4`, ... what halves the image before one.
     """
 
     def renamed(name: str) -> str:

@@ -1,8 +1,8 @@
-"""EfficientNet, a convolutional network whose depth, width and picture grow by one rule.
+"""EfficientNet, a convolutional network whose depth, width and image grow by one rule.
 
 What is notable here:
 - `compound` is that rule: from the table of B0 and two factors to the depths and widths of B1 to
-  B7. Each has its own size of picture, 224 to 600 pixels, and no size is illegal.
+  B7. Each has its own size of image, 224 to 600 pixels, and no size is illegal.
 - The model is told apart by two facts that its parameters do not show. `padding="torch"` pads
   alike on all sides, as torchvision and timm's `efficientnet_b0` do, with epsilon 1e-5 (B5 to B7 of
   torchvision 1e-3): that is what the names here stand for. The authors' TensorFlow code pads as
@@ -36,7 +36,7 @@ _LARGEST_SQUEEZE = 16  # and no published one is above 1
 class EfficientNet(nn.Module):
     """An EfficientNet; the defaults are EfficientNet-B0 at 224 pixels with 1000 classes.
 
-    `model.apply({"params": params, "batch_stats": statistics}, images)` takes float32 pictures
+    `model.apply({"params": params, "batch_stats": statistics}, images)` takes float32 images
     `(batch, height, width, channels)` of any size, already normalised, and gives float32 logits
     `(batch, classes)`; `method="features"` gives `Features`, whose `stages` are the outputs of the
     stages and whose tokens are the pixels after the last convolution. With `train=True` the batch's
@@ -44,14 +44,14 @@ class EfficientNet(nn.Module):
     a rate is not 0.
 
     Raises:
-        ValueError: at construction or call, a field or a picture that is not legal.
+        ValueError: at construction or call, a field or an image that is not legal.
 
     Source: Tan & Le 2019, "EfficientNet: Rethinking Model Scaling for Convolutional Neural
     Networks", table 1 and section 3.3; agrees with timm's `efficientnet_b0`.
     """
 
     num_classes: int = 1000  # 0: no head, the pooled features come out
-    image_size: int | tuple[int, int] = 224  # for costs and records; any picture is taken
+    image_size: int | tuple[int, int] = 224  # for costs and records; any image is taken
     in_channels: int = 3
     depths: tuple[int, ...] = (1, 2, 2, 3, 3, 4, 1)  # blocks of each stage
     widths: tuple[int, ...] = (16, 24, 40, 80, 112, 192, 320)  # channels each stage gives
@@ -59,7 +59,7 @@ class EfficientNet(nn.Module):
     strides: tuple[int, ...] = (1, 2, 2, 2, 1, 2, 1)  # of the first block of each stage
     expansions: tuple[int, ...] = (1, 6, 6, 6, 6, 6, 6)  # inside a block, as a multiple
     stem_width: int = 32
-    stem_stride: int = 2  # 1 for pictures of 16 to 64 pixels
+    stem_stride: int = 2  # 1 for images of 16 to 64 pixels
     head_width: int = 1280  # of the last convolution, which is pooled
     squeeze: float = 0.25  # of squeeze and excitation, as a part of the block's input channels
     dropout: float = 0.0  # before the head
@@ -289,7 +289,7 @@ def compound(
     return tuple(map(scaled, widths)), tuple(math.ceil(depth * blocks) for blocks in depths)
 
 
-# Factors of width and depth, and size of pictures: the authors' `efficientnet_builder.py`.
+# Factors of width and depth, and size of images: the authors' `efficientnet_builder.py`.
 for _name, _width, _depth, _size in (
     ("B0", 1.0, 1.0, 224),
     ("B1", 1.0, 1.1, 240),

@@ -158,5 +158,5 @@ class ResNetPatchEmbed(PatchEmbed):
 
 
 def stride_of(stem_units: tuple[int, ...]) -> int:
-    """Pixels of the picture for each place of the feature map, in both directions."""
+    """Pixels of the image for each place of the feature map, in both directions."""
     return 4 * 2 ** max(len(stem_units) - 1, 0)

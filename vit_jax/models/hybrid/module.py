@@ -3,9 +3,9 @@
 What is notable here:
 - Only the patch embedding differs: it sees the feature map of a ResNet (`bit_resnet`), in most
   sizes one place of it for each token.
-- `patch_size` counts pixels of the picture, as in every ViT, so it is the stride of ResNet and
+- `patch_size` counts pixels of the image, as in every ViT, so it is the stride of ResNet and
   patches together: 4 for the root, 2 for each stage after the first, times the patch. So position
-  tables, legal picture sizes and grids are those of `ViT`.
+  tables, legal image sizes and grids are those of `ViT`.
 - The published names give the stride of the ResNet, or what Google's code wrote: "R+ViT-Ti/16" has
   a ResNet without units, of stride 4, and patches of 8 x 8 places: 32 pixels.
 """

@@ -206,7 +206,7 @@ def _stem(units: tuple[int, ...], stem_width: int) -> dict[str, Any]:
 
 
 def _zeros(*shape: int) -> np.ndarray:
-    """A kernel of patches as large as those of the picture, to describe the ViT by its shape.
+    """A kernel of patches as large as those of the image, to describe the ViT by its shape.
 
     It takes no memory.
     """

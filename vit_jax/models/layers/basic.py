@@ -47,7 +47,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 class PatchEmbed(Checked):
-    """Cuts pictures into patches and projects each one linearly (ViT paper, section 3.1, eq. 1).
+    """Cuts images into patches and projects each one linearly (ViT paper, section 3.1, eq. 1).
 
     Parameters: `kernel (patch_height, patch_width, channels, width)` and `bias (width,)`.
 
@@ -89,7 +89,7 @@ class PatchEmbed(Checked):
 def patchify(
     images: Float[Array, "batch height width channels"], patch_size: tuple[int, int]
 ) -> Float[Array, "batch grid_height grid_width pixels"]:
-    """Cuts pictures into flat patches, pixels in the order (row, column, channel) of the kernel."""
+    """Cuts images into flat patches, pixels in the order (row, column, channel) of the kernel."""
     batch, height, width, channels = images.shape
     patch_height, patch_width = patch_size
     grid = (height // patch_height, width // patch_width)

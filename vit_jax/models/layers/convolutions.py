@@ -107,7 +107,7 @@ class BatchNorm(Checked):
             if count == 1:
                 raise ValueError(
                     f"BatchNorm at {'/'.join(self.path)}: training needs more than one value per "
-                    f"channel, got the shape {x.shape}; take a larger batch, or larger pictures."
+                    f"channel, got the shape {x.shape}; take a larger batch, or larger images."
                 )
             centred = centre(x, (0, 1, 2))
             variance = jnp.square(centred).mean(axis=(0, 1, 2))

@@ -1,8 +1,8 @@
 """MLP-Mixer: blocks of two MLPs, one across patches and one across channels; no attention.
 
 What is notable here:
-- The token MLP sees the patches as its input features, so that the picture size is part of the
-  parameters: pictures of another size are an error, and `adapt` cannot make them fit.
+- The token MLP sees the patches as its input features, so that the image size is part of the
+  parameters: images of another size are an error, and `adapt` cannot make them fit.
 - It is the same MLP for every channel: a batch of rows of patches, the channels.
 - Positions need no table, since the token MLP has a weight for each place.
 """
@@ -23,7 +23,7 @@ from vit_jax.models.registry import register
 class Mixer(nn.Module):
     """An MLP-Mixer (Tolstikhin et al. 2021); the defaults are Mixer-B/16 with 1000 classes.
 
-    `model.apply({"params": params}, images)` takes float32 pictures `(batch, height, width,
+    `model.apply({"params": params}, images)` takes float32 images `(batch, height, width,
     channels)` of exactly `image_size`, already normalised, and gives float32 logits `(batch,
     classes)`; `method="features"` gives `Features`. Training wants `train=True` and, where a rate
     is not 0, the rng `"dropout"`.
@@ -32,7 +32,7 @@ class Mixer(nn.Module):
     `fc2` in each MLP, `norm` and `head`.
 
     Raises:
-        ValueError: at construction if fields do not fit each other, at the call if the pictures are
+        ValueError: at construction if fields do not fit each other, at the call if the images are
             not of the model's size, channels or type.
     """
 
@@ -110,14 +110,14 @@ class Mixer(nn.Module):
     def embed(
         self, images: Float[Array, "batch height width channels"]
     ) -> tuple[Float[Array, "batch tokens width"], tuple[int, int]]:
-        """Pictures to the tokens that enter the first block, and the grid of their patches."""
+        """Images to the tokens that enter the first block, and the grid of their patches."""
         validation.check_images(self, images)
         height, width = validation.pair(self.image_size)
         if tuple(images.shape[1:3]) != (height, width):
             raise ValueError(
-                f"{type(self).__name__}: the token MLPs are made for pictures of {height} x "
+                f"{type(self).__name__}: the token MLPs are made for images of {height} x "
                 f"{width} pixels (height x width) and take no others, got {images.shape[1]} x "
-                f"{images.shape[2]}; resize the pictures to {height} x {width}, or train a model "
+                f"{images.shape[2]}; resize the images to {height} x {width}, or train a model "
                 "with another image_size."
             )
         x = self.patch_embed(images)
@@ -126,7 +126,7 @@ class Mixer(nn.Module):
 
     @property
     def built_grid(self) -> tuple[int, int]:
-        """`(height, width)` in patches of the pictures that the model takes."""
+        """`(height, width)` in patches of the images that the model takes."""
         (height, width), (rows, columns) = map(validation.pair, (self.image_size, self.patch_size))
         return height // rows, width // columns
 

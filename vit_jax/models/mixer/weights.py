@@ -5,7 +5,7 @@ What is notable here:
   Google itself with the one of tanh, and so each is read.
 - timm has gated relatives under the same names (gMixer), where the first layer of an MLP gives
   twice what the second one takes. They are refused.
-- The number of patches is a size of the token MLP, and says the picture size where it is a square.
+- The number of patches is a size of the token MLP, and says the image size where it is a square.
 
 Source of the names and facts: timm 1.0, `mlp_mixer.py`, by running it; google-research/
 vision_transformer, `models_mixer.py` and `input_pipeline.py`.
@@ -180,7 +180,7 @@ def timm_config(
     """The `config.json` with which timm makes the model: `timm.create_model("local-dir:FOLDER")`.
 
     Raises UserError where timm's arguments cannot say a field. Its names have fixed sizes of patch,
-    depth and width; the hidden widths of the MLPs and the picture size are arguments.
+    depth and width; the hidden widths of the MLPs and the image size are arguments.
     """
     needed = {"activation": "gelu", "norm_eps": 1e-6}
     need("timm's config.json", fields, needed, " of a Mixer")
@@ -230,19 +230,19 @@ def _outputs(tensors: Tensors, name: str, axis: int) -> int:
 def _image_size(
     tokens: int, patch: tuple[int, int], size: tuple[int, int] | None
 ) -> tuple[int, int]:
-    """(height, width) of the pictures: what the configuration or the person says, or a square."""
+    """(height, width) of the images: what the configuration or the person says, or a square."""
     if size is None:
         side = math.isqrt(tokens)
         if side * side != tokens:
             raise UserError(
                 f"the token MLP is made for {tokens} patches, which are no square; say which "
-                "picture size that is: --file-size=HEIGHTxWIDTH"
+                "image size that is: --file-size=HEIGHTxWIDTH"
             )
         return side * patch[0], side * patch[1]
     grid = [length // p for length, p in zip(size, patch, strict=True)]
     if grid[0] * grid[1] != tokens:
         raise UserError(
-            f"a picture of {size[0]} x {size[1]} pixels has {grid[0]} x {grid[1]} patches of "
+            f"an image of {size[0]} x {size[1]} pixels has {grid[0]} x {grid[1]} patches of "
             f"{patch[0]} x {patch[1]}, and the token MLP is made for {tokens}; give the size that "
             "the model was trained with"
         )

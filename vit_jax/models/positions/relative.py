@@ -6,7 +6,7 @@ What is notable here:
 - Tokens in front have no place, so no offset. Three rows before the others are for them: what they
   ask of patches, what patches ask of them, and what they ask of each other. With one class token
   these are BEiT's three, which stand at the end there; more tokens share them.
-- For another picture size the table is resized as a picture of `2h - 1` x `2w - 1` places, whose
+- For another image size the table is resized as an image of `2h - 1` x `2w - 1` places, whose
   middle, the offset 0, stays in the middle.
 """
 

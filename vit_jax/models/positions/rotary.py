@@ -4,7 +4,7 @@ What is notable here:
 - Only the angle between a query and a key is left in their product, so logits depend on offsets.
 - The frequencies are axial: the first half of the channels turns with the column, the second with
   the row, and neighbours `(2i, 2i + 1)` turn together as one complex number. They stay the same for
-  any picture size: a grid that is larger than any in training goes on counting.
+  any image size: a grid that is larger than any in training goes on counting.
 - Tokens without a place, those in front, are not turned.
 """
 

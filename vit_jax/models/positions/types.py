@@ -9,7 +9,7 @@
 | `sincos2d`, `sincos2d_big_vision` | sines and cosines of column and row | 0 | tokens |
 | `relative` | a number for every offset, head and block | (2h - 1) (2w - 1) heads depth | logits |
 | `rotary` | q and k turned by angles of column and row | 0 | q and k |
-| `none` | patches in any order are the same picture | 0 | |
+| `none` | patches in any order are the same image | 0 | |
 
 What is notable here:
 - A vector is added to a token, or put behind a narrower one ("concat"): then the patch embedding

@@ -9,7 +9,7 @@ What is notable here:
 - Two epsilons: the authors give 1e-6 to the norms of blocks and torch's own 1e-5 to those after a
   convolution. transformers has 1e-6 in all of them.
 - A strided convolution drops what does not fill its window. Nothing is dropped in silence here:
-  the sides of a picture must be multiples of what patches and reductions ask for, 32 pixels.
+  the sides of an image must be multiples of what patches and reductions ask for, 32 pixels.
 """
 
 import math
@@ -33,7 +33,7 @@ from vit_jax.models.registry import register
 class PVT(nn.Module):
     """A Pyramid Vision Transformer, version 1; the defaults are PVT-Small with 1000 classes.
 
-    `model.apply({"params": params}, images)` takes float32 pictures `(batch, height, width,
+    `model.apply({"params": params}, images)` takes float32 images `(batch, height, width,
     channels)`, already normalised, and gives float32 logits `(batch, classes)`; `method="features"`
     gives `Features`. Training wants `train=True` and, where a rate is not 0, the rng `"dropout"`.
 
@@ -42,7 +42,7 @@ class PVT(nn.Module):
     `sr` and `sr_norm` are there where a stage's reduction is more than 1.
 
     Raises:
-        ValueError: at construction if fields do not fit each other, at the call if the pictures do
+        ValueError: at construction if fields do not fit each other, at the call if the images do
             not fit the model; the sentence names the nearest legal sizes.
     """
 
@@ -52,7 +52,7 @@ class PVT(nn.Module):
     )
     in_channels: int = 3
     # One number for each stage; there may be more or fewer than four.
-    patch_sizes: tuple[int, ...] = (4, 2, 2, 2)  # cut out of the picture, then out of the last map
+    patch_sizes: tuple[int, ...] = (4, 2, 2, 2)  # cut out of the image, then out of the last map
     widths: tuple[int, ...] = (64, 128, 320, 512)  # of a token
     depths: tuple[int, ...] = (3, 4, 6, 3)  # blocks
     heads: tuple[int, ...] = (1, 2, 5, 8)  # head_dim is 64 in all published sizes
@@ -71,7 +71,7 @@ class PVT(nn.Module):
     norm_eps: float = 1e-6  # of the norms in blocks and the last: `norm_layer` in the authors' code
     embed_norm_eps: float = 1e-5  # of the norms after patches and reductions: torch's own
     init_scheme: str = "trunc02"
-    pos_resize: str = "torch-bilinear"  # how tables go to another picture size, as the authors do
+    pos_resize: str = "torch-bilinear"  # how tables go to another image size, as the authors do
     dtype: str = "float32"  # of the computation; parameters and logits are always float32
     attention_impl: str = "auto"  # or "xla", "chunked" (little memory), "cudnn", "pallas"
     remat: str = "none"  # the backward pass computes again "full" blocks, or all but "dots"
@@ -146,7 +146,7 @@ class PVT(nn.Module):
 
     @property
     def patch_size(self) -> int:
-        """What the sides of pictures are multiples of: all patches and reductions fill their maps.
+        """What the sides of images are multiples of: all patches and reductions fill their maps.
 
         With the published sizes that is the stride of the last map, 32 pixels.
         """

@@ -3,9 +3,9 @@
 What is notable here:
 - The epsilons differ. The authors leave torch's 1e-5 to norms after a convolution and give 1e-6 to
   the others; transformers has its `layer_norm_eps` in all. Each is read as it computes.
-- The authors' files say neither the heads nor the picture size. Heads are as wide as those of the
+- The authors' files say neither the heads nor the image size. Heads are as wide as those of the
   first stage, which `--heads` is for; published ones are 64 wide.
-- transformers cannot take pictures of another size than its tables are for (it reshapes a table to
+- transformers cannot take images of another size than its tables are for (it reshapes a table to
   the grid that is wanted); here they are resized as in the authors' repository.
 - Version 2 (timm, transformers) has overlapping patches and no positions, and is not read.
 
@@ -224,7 +224,7 @@ def hugging_face_config(
     need("transformers", fields, needed, " of a PVT")
     if not isinstance(fields["image_size"], int) or fields["patch_sizes"] != (4, 2, 2, 2):
         raise UserError(
-            "transformers has PVT for square pictures and patches of (4, 2, 2, 2) only, got "
+            "transformers has PVT for square images and patches of (4, 2, 2, 2) only, got "
             f"image_size = {fields['image_size']!r}, patch_sizes = {fields['patch_sizes']!r}; keep "
             "the run folder"
         )

@@ -4,8 +4,8 @@ What is notable here:
 - This is "v1.5", as torchvision, timm and NVIDIA have it: of a bottleneck the 3 x 3 convolution has
   the stride, where the paper has it in the 1 x 1 before. ResNet-50 takes 4.09 GMACs then; the
   paper's 3.86 belong to v1, and tables mix both.
-- Every size of picture is legal. Convolutions pad, so that a stride of 2 leaves ceil(n / 2) pixels.
-- With `small_stem` and few narrow stages it is the small network for small pictures that the paper
+- Every size of image is legal. Convolutions pad, so that a stride of 2 leaves ceil(n / 2) pixels.
+- With `small_stem` and few narrow stages it is the small network for small images that the paper
   has in section 4.2, whose first convolution is 3 x 3 and looks at every pixel.
 - In training `batch_stats` has to be mutable, which the trainer sees to; see `convolutions`.
 """
@@ -29,27 +29,27 @@ EXPANSIONS = {"bottleneck": 4, "basic": 1}
 class ResNet(nn.Module):
     """A residual network of four stages; the defaults are ResNet-50 at 224 pixels, 1000 classes.
 
-    `model.apply({"params": params, "batch_stats": statistics}, images)` takes float32 pictures
+    `model.apply({"params": params, "batch_stats": statistics}, images)` takes float32 images
     `(batch, height, width, channels)` of any size, already normalised, and gives float32 logits
     `(batch, classes)`; `method="features"` gives `Features`, whose `stages` are the outputs of the
     stages and whose tokens are the pixels of the last one. With `train=True` the batch's own
     statistics are used, and `batch_stats` must be mutable.
 
     Raises:
-        ValueError: at construction or call, a field or a picture that is not legal.
+        ValueError: at construction or call, a field or an image that is not legal.
 
     Source: He et al. 2016, "Deep Residual Learning for Image Recognition", table 1; agrees with
     torchvision's and timm's `resnet50`.
     """
 
     num_classes: int = 1000  # 0: no head, the pooled features come out
-    image_size: int | tuple[int, int] = 224  # for costs and records; any picture is taken
+    image_size: int | tuple[int, int] = 224  # for costs and records; any image is taken
     in_channels: int = 3
     depths: tuple[int, ...] = (3, 4, 6, 3)  # blocks of each stage
     widths: tuple[int, ...] = (64, 128, 256, 512)  # of the 3 x 3 convolutions of each stage
     block: str = "bottleneck"  # or "basic": two 3 x 3 convolutions, ResNet-18 and -34
     stem_width: int = 64
-    small_stem: bool = False  # 3 x 3 without stride or max pool, for pictures of 16 to 64 pixels
+    small_stem: bool = False  # 3 x 3 without stride or max pool, for images of 16 to 64 pixels
     zero_init: bool = True  # branches begin at zero: Goyal et al. 2017, section 5.1; in timm too
     norm_eps: float = 1e-5  # of every BatchNorm
     norm_momentum: float = 0.1  # of running statistics, as torch counts it

@@ -114,7 +114,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -
     if kernel not in (3, 7):
         raise UserError(
             f"conv1.weight has {kernel} x {kernel} pixels; a ResNet here has 7 x 7, or 3 x 3 where "
-            "it is for small pictures"
+            "it is for small images"
         )
     stages = range(1, 1 + convolutions.count_stages(tensors, "layer{i}.0.conv1.weight", first=1))
     block = "bottleneck" if "layer1.0.conv3.weight" in tensors else "basic"

@@ -37,7 +37,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What one picture costs.
+    """What one image costs.
 
     Attributes:
         parameters: trainable numbers.
@@ -58,7 +58,7 @@ class Cost:
 
 
 def cost(model: nn.Module, image_size: int | tuple[int, int] | None = None) -> Cost:
-    """The exact cost of a forward pass on one picture.
+    """The exact cost of a forward pass on one image.
 
     The blocks of a model with a field `depth` are alike: two are traced and the others added, since
     tracing the 48 of ViT-G takes longer than a person waits. `trace_cost` traces them all.
@@ -70,7 +70,7 @@ def cost(model: nn.Module, image_size: int | tuple[int, int] | None = None) -> C
             one number), so with a position table of that size; None takes the model's own.
 
     Raises:
-        ValueError: the model cannot take pictures of that size.
+        ValueError: the model cannot take images of that size.
     """
     depth = getattr(model, "depth", 0)
     if depth <= 2:
@@ -93,7 +93,7 @@ def cost(model: nn.Module, image_size: int | tuple[int, int] | None = None) -> C
 
 def trace_cost(model: nn.Module, image_size: int | tuple[int, int] | None = None) -> Cost:
     """What `cost` gives, with every block traced: the slow way, which knows nothing of blocks."""
-    model, images = _model_and_picture(model, image_size)
+    model, images = _model_and_image(model, image_size)
     variables = _abstract_variables(model, images)
     parameters, macs = Counter(), Counter()
     for path, leaf in flatten_dict(variables["params"]).items():
@@ -116,15 +116,15 @@ def trace_cost(model: nn.Module, image_size: int | tuple[int, int] | None = None
 def shape_walk(
     model: nn.Module, image_size: int | tuple[int, int] | None = None
 ) -> list[tuple[str, tuple[int, ...]]]:
-    """The shapes that one picture goes through, as rows `(stage, shape)` from image to logits.
+    """The shapes that one image goes through, as rows `(stage, shape)` from image to logits.
 
     Stages are the model's direct submodules by their names in the parameter tree, in the order in
     which they run, besides `image`, `tokens` (what enters the blocks), `pooled` and `logits`.
 
     Raises:
-        ValueError: the model cannot take pictures of that size.
+        ValueError: the model cannot take images of that size.
     """
-    model, images = _model_and_picture(model, image_size)
+    model, images = _model_and_image(model, image_size)
     _, calls = _forward(model, _abstract_variables(model, images), images)
     own_stages = {"embed": "tokens", "pool_tokens": "pooled", "__call__": "logits"}
     rows = [("image", images.shape)]
@@ -137,7 +137,7 @@ def shape_walk(
     return [row for row in rows if row[0] not in ("head", "head_dist")]  # they give the logits
 
 
-def _model_and_picture(model, image_size) -> tuple[nn.Module, jax.ShapeDtypeStruct]:
+def _model_and_image(model, image_size) -> tuple[nn.Module, jax.ShapeDtypeStruct]:
     if image_size is not None:
         model = model.clone(image_size=image_size)
     if str(getattr(model, "attention_impl", None)) in ("auto", *IMPLEMENTATIONS):

@@ -61,9 +61,9 @@ def memory(
 
     Args:
         model: any architecture with the fields `image_size` and `in_channels`.
-        batch: pictures at once.
+        batch: images at once.
         image_size: pixels (height, width) or one number; None: the model's own.
-        train: a step that learns from the cross-entropy of a label for each picture.
+        train: a step that learns from the cross-entropy of a label for each image.
     """
     if image_size is not None:
         model = model.clone(image_size=image_size)

@@ -1,6 +1,6 @@
 """What authors report of their models: top-1 accuracy on ImageNet-1k.
 
-Each number stands with what it was pre-trained on, the pictures it was measured at, and who says
+Each number stands with what it was pre-trained on, the images it was measured at, and who says
 so; without those three, accuracies of two models cannot be compared. All are trained or fine-tuned
 on ImageNet-1k at the end.
 """
@@ -12,8 +12,8 @@ class Reported(NamedTuple):
     """One reported accuracy.
 
     model: as it is called here; not every one is there yet. image_size: height and width of the
-    pictures in pixels. pretraining: the data before ImageNet-1k; "" where there were none.
-    top1: percent of the validation pictures. source: who reports it.
+    images in pixels. pretraining: the data before ImageNet-1k; "" where there were none.
+    top1: percent of the validation images. source: who reports it.
     """
 
     model: str

@@ -1,9 +1,9 @@
 """Swin: a pyramid of four stages whose blocks attend within shifted windows (Liu et al. 2021).
 
 What is notable here:
-- Attention costs as much for a token in a large picture as in a small one; windows that are shifted
+- Attention costs as much for a token in a large image as in a small one; windows that are shifted
   by half in every second block connect neighbours, and merged patches let them reach further.
-- Pictures of any size go in. Sides that patches do not fill are padded with zeros, as the authors
+- Images of any size go in. Sides that patches do not fill are padded with zeros, as the authors
   do for detection; maps that windows do not fill are padded too, and that padding is masked.
 - What depends on `image_size` is the size of the tables: a stage whose map is smaller than the
   window has a table for a window of that size.
@@ -32,7 +32,7 @@ from vit_jax.models.swin.block import PatchMerging, SwinBlock
 class Swin(nn.Module):
     """A Swin Transformer; the defaults are Swin-T at 224 pixels with 1000 classes.
 
-    `model.apply({"params": params}, images)` takes float32 pictures `(batch, height, width,
+    `model.apply({"params": params}, images)` takes float32 images `(batch, height, width,
     channels)`, already normalised, and gives float32 logits `(batch, classes)`; `method="features"`
     gives `Features`. Training wants `train=True` and, where a rate is not 0, the rng `"dropout"`.
 
@@ -40,7 +40,7 @@ class Swin(nn.Module):
     stage on, `stages_{i}/blocks_{j}/{norm1,attn,norm2,mlp}`, `norm` and `head`.
 
     Raises:
-        ValueError: at construction if fields do not fit each other, at the call if pictures have
+        ValueError: at construction if fields do not fit each other, at the call if images have
             other axes, channels or numbers.
     """
 
@@ -129,7 +129,7 @@ class Swin(nn.Module):
     def embed(
         self, images: Float[Array, "batch height width channels"]
     ) -> Float[Array, "batch grid_height grid_width width"]:
-        """Pictures to the map of tokens that enters the first stage."""
+        """Images to the map of tokens that enters the first stage."""
         if images.ndim == 4:
             missing = [
                 -side % p
@@ -141,14 +141,14 @@ class Swin(nn.Module):
         return self.pre_norm(self.patch_embed(images))
 
     def grids(self, image_size: int | tuple[int, int] | None = None) -> list[tuple[int, int]]:
-        """(height, width) in tokens of every stage's map, for pictures of a size in pixels."""
+        """(height, width) in tokens of every stage's map, for images of a size in pixels."""
         size = validation.pair(self.image_size if image_size is None else image_size)
         patch = validation.pair(self.patch_size)
         grid = tuple(-(-side // p) for side, p in zip(size, patch, strict=True))
         return [tuple(-(-side // 2**i) for side in grid) for i in range(len(self.depths))]
 
     def block_windows(self, image_size: int | tuple[int, int] | None = None) -> dict[str, Windows]:
-        """How every block cuts its map, by the block's path, for pictures of a size in pixels."""
+        """How every block cuts its map, by the block's path, for images of a size in pixels."""
         return {
             f"stages_{i}/blocks_{j}": fit_windows(grid, window, shifted=j % 2 == 1)
             for i, (grid, window) in enumerate(

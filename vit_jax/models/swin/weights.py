@@ -4,7 +4,7 @@ Three things to know:
 - timm 1.0 has the merging of patches at the beginning of a stage, as it is here; the authors and
   transformers at the end of the stage before. `normalize_names` makes one of them.
 - The number of heads stands in the tables of relative positions, and so does the window: a table of
-  a square window is a square of odd sides. Which picture size the tables are for stands nowhere in
+  a square window is a square of odd sides. Which image size the tables are for stands nowhere in
   most files; where nobody says it, it is the one whose last map is one window: 224 pixels for
   window 7, 384 for 12.
 - All of them pad maps that windows do not fill and let tokens attend to that padding; timm pads
@@ -395,7 +395,7 @@ def _rows_of(block: str) -> tuple[Row, ...]:
 
 
 def _size_of_mask(tensors: Tensors) -> tuple[int, int] | None:
-    """The picture size that the authors' mask of the first stage is made for: a square's."""
+    """The image size that the authors' mask of the first stage is made for: a square's."""
     mask = tensors.get("layers.0.blocks.1.attn_mask")
     if mask is None or mask.ndim != 3:
         return None
@@ -416,7 +416,7 @@ def _check_shifts(fields: Mapping[str, Any]) -> None:
         larger = any(side < w for side, w in zip(grid, pair(fields["window"]), strict=True))
         if larger or (any(covered) and not all(covered)):
             raise UserError(
-                f"with pictures of {fields['image_size']} pixels a stage has a map of {grid[0]} x "
+                f"with images of {fields['image_size']} pixels a stage has a map of {grid[0]} x "
                 f"{grid[1]} tokens; transformers' Swin computes something else with a window of "
                 f"{fields['window']!r} there"
             )

@@ -3,7 +3,7 @@
 What is notable here:
 - One module covers ViT, the DeiT, DINOv2, CLIP and SigLIP towers, and torch's post-norm encoder:
   what tells them apart is a field, with its reason beside it.
-- A picture of another size than the model was built for is fine if the patches fit: the learned
+- An image of another size than the model was built for is fine if the patches fit: the learned
   table is resized by grid, height and width apart. If they do not fit it is an error; nothing is
   cropped or padded in silence.
 - `features` gives all tokens and the pooled vector; `__call__` puts the classifier on top. A
@@ -39,20 +39,20 @@ from vit_jax.models.positions.types import (
 class ViT(nn.Module):
     """A Vision Transformer; the defaults are ViT-B/16 at 224 pixels with 1000 classes.
 
-    `model.apply({"params": params}, images)` takes float32 pictures `(batch, height, width,
+    `model.apply({"params": params}, images)` takes float32 images `(batch, height, width,
     channels)`, already normalised, and gives float32 logits `(batch, classes)`; `method="features"`
     gives `Features`. Training wants `train=True` and, where a rate is not 0, the rng `"dropout"`; a
     distilled model then gives `DistilledLogits`.
 
     Raises:
-        ValueError: at construction if fields do not fit each other, at the call if the pictures do
+        ValueError: at construction if fields do not fit each other, at the call if the images do
             not fit the model; the sentence names both numbers and the nearest legal ones.
     """
 
     num_classes: int = 1000  # 0: no head, the pooled features come out
     image_size: int | tuple[int, int] = 224  # the size the position table is built for; (h, w) too
     patch_size: int | tuple[int, int] = 16  # (h, w) for spectrograms and other oblong things
-    in_channels: int = 3  # 1 for grey pictures, more for satellites
+    in_channels: int = 3  # 1 for grey images, more for satellites
     width: int = 768  # of a token, all through the network
     depth: int = 12  # blocks
     heads: int = 12  # head_dim is 64 in nearly all published sizes
@@ -225,7 +225,7 @@ class ViT(nn.Module):
     def embed(
         self, images: Float[Array, "batch height width channels"], *, train: bool = False
     ) -> tuple[Float[Array, "batch tokens width"], tuple[int, int]]:
-        """Pictures to the tokens that enter the first block, and the grid of their patches."""
+        """Images to the tokens that enter the first block, and the grid of their patches."""
         validation.check_images(self, images)
         validation.check_image_size(self, tuple(images.shape[1:3]))
         x = self._embed_patches(images, train=train)
@@ -259,7 +259,7 @@ class ViT(nn.Module):
         train: bool = False,
         attention_weights: bool = False,
     ) -> Float[Array, "batch width"]:
-        """One vector per picture, by `pool`; prefix tokens take no part in "mean" and "map"."""
+        """One vector per image, by `pool`; prefix tokens take no part in "mean" and "map"."""
         if self.pool == "cls":
             return x[:, 0]
         if self.pool == "mean":
@@ -309,7 +309,7 @@ class ViT(nn.Module):
 
     @property
     def built_grid(self) -> tuple[int, int]:
-        """`(height, width)` in patches of the picture size the position table is made for."""
+        """`(height, width)` in patches of the image size the position table is made for."""
         (height, width), (rows, columns) = map(validation.pair, (self.image_size, self.patch_size))
         return height // rows, width // columns
 
@@ -372,7 +372,7 @@ class ViT(nn.Module):
         return DistilledLogits(self.head(both.head), self.head_dist(both.head_dist))
 
     def _make_patch_embed(self) -> nn.Module:
-        """What makes a grid of tokens of pictures; subclasses have others."""
+        """What makes a grid of tokens of images; subclasses have others."""
         return PatchEmbed(
             self.patch_channels,
             validation.pair(self.patch_size),

@@ -29,7 +29,7 @@ for _size, (_width, _depth, _heads, _mlp_width, _patches) in _VIT_SIZES.items():
         )
 
 # Models under the names of their authors' repositories: the same sizes, with what is their own.
-# `pos_resize` is how the repository itself takes its weights to another picture size.
+# `pos_resize` is how the repository itself takes its weights to another image size.
 _DEIT = {"init_scheme": "trunc02", "pos_resize": "torch-bicubic"}
 for _size in ("Ti", "S", "B"):
     for _distilled in (False, True):
@@ -85,7 +85,7 @@ for _ending, _registers, _resize in (
             pos_resize=_resize,
         )
 
-# Small models for 32-pixel pictures, dropout 0.1 on attention weights and twice in the MLP.
+# Small models for 32-pixel images, dropout 0.1 on attention weights and twice in the MLP.
 _CIFAR_SIZES = {"S": (192, 12, 3), "B": (384, 12, 6), "L": (512, 24, 8)}
 for _size, (_width, _depth, _heads) in _CIFAR_SIZES.items():
     register(

@@ -124,7 +124,7 @@ def measured_peak(device: jax.Device, precision: str) -> float:
 
 
 def training_flops(model: nn.Module) -> int:
-    """Floating point operations that training on one picture needs.
+    """Floating point operations that training on one image needs.
 
     A forward pass once, and its work twice more for the gradients of inputs and of weights: PaLM
     (arXiv 2204.02311, appendix B). What `remat` computes again does not count, since the model

@@ -188,12 +188,12 @@ class Reporter:
 
     Args:
         total_steps: of the whole run.
-        batch_size: pictures in one step.
+        batch_size: images in one step.
         quiet: shows nothing, where another process does.
 
     Attributes:
         devices: whose memory the training lines tell; none: not told.
-        flops_per_image, peak: what training on one picture takes and what the devices can do,
+        flops_per_image, peak: what training on one image takes and what the devices can do,
             which make the `flops_utilisation` of training lines; not told where not set.
     """
 

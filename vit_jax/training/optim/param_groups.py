@@ -4,7 +4,7 @@ Every parameter has exactly one factor, which multiplies its learning rate and s
 too. The factor is the product of two:
 
 - by layer (`optimizer.layer_decay`): with depth L and decay d, d ** (L + 1 - layer). The embedding
-  of pictures, tokens and positions are layer 0, block i is layer i + 1, and what comes after the
+  of images, tokens and positions are layer 0, block i is layer i + 1, and what comes after the
   blocks is layer L + 1, so its factor is 1 (Clark et al. 2020, "ELECTRA"; Bao et al. 2022, "BEiT").
   The blocks of a pyramid, `stages_{i}/blocks_{j}`, are counted through all stages. What else a
   stage has belongs to its first block where it comes before it (`downsample` and the like), and to

@@ -75,7 +75,7 @@ def size_of_images(hints: Hints, configured: tuple[int, int] | None, usual: Any 
 
 
 def timm_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
-    """(height, width) of pictures that timm's configuration names."""
+    """(height, width) of images that timm's configuration names."""
     return timm_arguments.input_size_of(timm_arguments.pretrained_of(config))
 
 

@@ -63,7 +63,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
     """The `config.json` with which transformers makes the model: `AutoModel.from_pretrained`.
 
     transformers resizes positions in a way of its own (`pos_resize` of its origins here), so that
-    the numbers are the same at the model's own picture size; and of a model without a head it says
+    the numbers are the same at the model's own image size; and of a model without a head it says
     that its pooler is new, which `last_hidden_state` does not go through.
 
     Raises UserError where transformers has no model for a field.

@@ -113,7 +113,7 @@ def read(
 def write(preprocessing: Preprocessing) -> dict[str, Any]:
     """The content of the file for a preprocessing.
 
-    Transformers have no way to cover an oblong size, and squeeze the picture into it: see
+    Transformers have no way to cover an oblong size, and squeeze the image into it: see
     `squeezes_instead`.
 
     Raises:

@@ -37,7 +37,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
     _check_arguments(fields)
     arguments = _arguments(fields)
     if preprocessing.size != tuple(np.broadcast_to(fields["image_size"], 2)):
-        arguments["dynamic_img_size"] = True  # the table is not for pictures of that size
+        arguments["dynamic_img_size"] = True  # the table is not for images of that size
     if fields["distilled"]:
         architecture = "deit_base_distilled_patch16_224"
     elif fields["mlp"] == "swiglu":
@@ -68,7 +68,7 @@ def pretrained_cfg(
     first: str,
     classifier: str | list[str],
 ) -> dict[str, Any]:
-    """What timm's `config.json` says of pictures and classes, for any architecture.
+    """What timm's `config.json` says of images and classes, for any architecture.
 
     Args:
         first, classifier: timm's names of the first convolution and of the head.

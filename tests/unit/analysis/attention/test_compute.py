@@ -322,7 +322,7 @@ def test_a_call_that_does_not_ask_is_the_program_of_a_model_that_keeps_nothing(m
         patch.setattr(nn.Module, "sow", lambda *_, **__: False)
         assert program() == plain
     kept = {"attention_weights": True, "mutable": ["intermediates"]}
-    weights = "tensor<2x3x7x7xf32>"  # pictures, heads, tokens, tokens
+    weights = "tensor<2x3x7x7xf32>"  # images, heads, tokens, tokens
 
     def results(text):
         return next(line for line in text.splitlines() if "@main" in line).rpartition("->")[2]
@@ -352,7 +352,7 @@ def test_rollout_of_identity_is_identity_and_of_uniform_is_a_mixture():
     np.testing.assert_allclose(rollout([uniform(4)] * 2)[0], expected, atol=1e-7)
 
 
-def test_a_map_of_a_picture_of_224_pixels_has_196_cells_in_raster_order():
+def test_a_map_of_a_image_of_224_pixels_has_196_cells_in_raster_order():
     weights = np.zeros((1, 1, 197, 197), np.float32)
     weights[0, 0, 0, 1:] = np.arange(196)
     seen = Attention((Layer(weights, (14, 14), prefix=1),), np.zeros((1, 4)))

@@ -1,4 +1,4 @@
-"""Attention drawn over pictures, by the command and from weights of other libraries."""
+"""Attention drawn over images, by the command and from weights of other libraries."""
 
 import re
 
@@ -30,7 +30,7 @@ SMALL = {
 
 
 @pytest.fixture
-def picture(tmp_path):
+def image(tmp_path):
     path = tmp_path / "digit.png"
     Image.fromarray(np.eye(8, dtype=np.uint8) * 255).save(path)
     return str(path)
@@ -38,7 +38,7 @@ def picture(tmp_path):
 
 @pytest.fixture
 def pyramid():
-    """Makes a classifier of random parameters with long class names, for colour pictures."""
+    """Makes a classifier of random parameters with long class names, for colour images."""
 
     def make(name, size=16, **fields):
         fields = {**SMALL[name], **fields}
@@ -62,34 +62,34 @@ def texts(figure):
 
 
 @pytest.mark.parametrize("head", ["mean", "all", "1", "rollout", "relevance"])
-def test_an_overlay_is_drawn(head, finished_run, picture, tmp_path):
+def test_an_overlay_is_drawn(head, finished_run, image, tmp_path):
     output = tmp_path / "out.png"
     options = [f"--head={head}", "-o", str(output)]
-    assert main(["attention", str(finished_run.path), picture, *options]) == 0
+    assert main(["attention", str(finished_run.path), image, *options]) == 0
     pixels = np.asarray(Image.open(output).convert("RGB"))
     columns = 4 if head == "all" else 3  # the tiny run has two heads
     assert pixels.shape[1] == int(3.2 * 120 * columns)
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 100
 
 
-def test_several_pictures_have_a_row_each_whatever_their_size(finished_run, picture, tmp_path):
+def test_several_images_have_a_row_each_whatever_their_size(finished_run, image, tmp_path):
     oblong = tmp_path / "oblong.png"
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (30, 77, 3), np.uint8)).save(oblong)
     classifier = vit_jax.load(finished_run.path)
-    both = draw_attention(classifier, [picture, str(oblong)], query=(1, 0))
+    both = draw_attention(classifier, [image, str(oblong)], query=(1, 0))
     alone = draw_attention(classifier, str(oblong), query=(1, 0))
     assert len(both.axes) == 2 * len(alone.axes) == 8
-    # The map of the second row is that of the picture alone: the model's patches of a crop.
+    # The map of the second row is that of the image alone: the model's patches of a crop.
     shown = [panel.images[0].get_array() for panel in both.axes if panel.images]
     expected = [panel.images[0].get_array() for panel in alone.axes if panel.images]
     np.testing.assert_allclose(shown[4], expected[1], atol=1e-5)
     assert expected[1].shape == (2, 2)
 
 
-def test_the_patch_that_asks_is_outlined_and_its_row_is_shown(finished_run, picture):
+def test_the_patch_that_asks_is_outlined_and_its_row_is_shown(finished_run, image):
     classifier = vit_jax.load(finished_run.path)
-    figure = draw_attention(classifier, picture, query=(1, 0))
-    seen_by_model = classifier.preprocessing(np.asarray(Image.open(picture))[..., None])
+    figure = draw_attention(classifier, image, query=(1, 0))
+    seen_by_model = classifier.preprocessing(np.asarray(Image.open(image))[..., None])
     images = classifier.preprocessing.normalize(seen_by_model[None])
     weights = compute_attention(classifier.model, classifier.variables, images).weights[0][0]
     prefix = classifier.model.prefix
@@ -101,22 +101,22 @@ def test_the_patch_that_asks_is_outlined_and_its_row_is_shown(finished_run, pict
     assert "patch 1,0 asks" in texts(figure)
 
 
-def test_a_pyramid_says_which_layers_and_keys_it_shows(pyramid, picture):
+def test_a_pyramid_says_which_layers_and_keys_it_shows(pyramid, image):
     swin, pvt = pyramid("Swin"), pyramid("PVT")
-    assert "rollout, layer 2 to layer 3" in texts(draw_attention(swin, picture, head="rollout"))
-    figure = draw_attention(swin, picture, layer=0, head="0", query=(0, 0))
+    assert "rollout, layer 2 to layer 3" in texts(draw_attention(swin, image, head="rollout"))
+    figure = draw_attention(swin, image, layer=0, head="0", query=(0, 0))
     cells = figure.axes[1].images[0].get_array()
     assert cells.shape == (8, 8) and (cells[:4, :4] > 0).all() and cells[4:].max() == 0
-    first = texts(draw_attention(pvt, picture, layer=0, query=(5, 6)))
+    first = texts(draw_attention(pvt, image, layer=0, query=(5, 6)))
     assert "layer 0, mean of 1 heads\npatch 5,6 asks; 4 x 4 keys" in first
-    assert "the class token asks" in texts(draw_attention(pvt, picture))
+    assert "the class token asks" in texts(draw_attention(pvt, image))
     assert "a class whose name is $ 0 and g… " in first  # cut, and not read as a formula
 
 
-def test_many_heads_go_on_below(pyramid, picture):
+def test_many_heads_go_on_below(pyramid, image):
     """Eight heads: six in a line, two below them, and nothing where there is no head."""
     classifier = pyramid("PVT", widths=(8, 8), heads=(8, 2))
-    figure = draw_attention(classifier, [picture] * 2, layer=0, head="all")
+    figure = draw_attention(classifier, [image] * 2, layer=0, head="all")
     titles = [panel.get_title().split("\n")[0] for panel in figure.axes if panel.get_visible()]
     assert [f"layer 0, head {n}" for n in range(8)] * 2 == [
         x for x in titles if x.startswith("layer")
@@ -126,9 +126,9 @@ def test_many_heads_go_on_below(pyramid, picture):
     assert [(spec.rowspan.start, spec.colspan.start) for spec in grid] == [(1, 3), (3, 3)]
 
 
-def test_a_map_that_goes_beyond_the_picture_is_cut_off(pyramid, picture):
+def test_a_map_that_goes_beyond_the_image_is_cut_off(pyramid, image):
     """18 x 10 pixels in patches of 4: 5 x 3 of them, 20 x 12 pixels."""
-    figure = draw_attention(pyramid("Swin", size=(18, 10)), picture, layer=-1)
+    figure = draw_attention(pyramid("Swin", size=(18, 10)), image, layer=-1)
     assert figure.axes[1].images[0].get_array().shape == (5, 3)
     assert figure.axes[2].images[1].get_array().shape == (18, 10)
 
@@ -167,13 +167,13 @@ def test_weights_of_other_libraries_are_looked_at(name, options, told, tmp_path)
         )
 
 
-def test_a_converted_folder_is_a_run_to_look_at(picture, tmp_path):
+def test_a_converted_folder_is_a_run_to_look_at(image, tmp_path):
     case = stored("timm_vit")
     write_files(tmp_path / "theirs", case.tensors, case.config, case.preprocessor)
     ours = str(tmp_path / "ours")
     assert main(["convert", str(tmp_path / "theirs"), ours]) == 0
     output = tmp_path / "out.png"
-    assert main(["attention", ours, picture, "--layer=0", "-o", str(output)]) == 0
+    assert main(["attention", ours, image, "--layer=0", "-o", str(output)]) == 0
     assert Image.open(output).size[0] == int(3.2 * 120 * 3)
 
 
@@ -195,20 +195,20 @@ def test_a_converted_folder_is_a_run_to_look_at(picture, tmp_path):
         ("--distances=x.mp3", "--distances=x.mp3 cannot be written"),
     ],
 )
-def test_what_is_not_there_is_one_sentence(option, told, finished_run, picture, capsys):
-    assert main(["attention", str(finished_run.path), picture, option]) == 2
+def test_what_is_not_there_is_one_sentence(option, told, finished_run, image, capsys):
+    assert main(["attention", str(finished_run.path), image, option]) == 2
     assert re.search(told, capsys.readouterr().err)
 
 
-def test_a_file_that_is_no_picture_is_named(finished_run, tmp_path, capsys):
-    (tmp_path / "letter.txt").write_text("no picture")
+def test_a_file_that_is_no_image_is_named(finished_run, tmp_path, capsys):
+    (tmp_path / "letter.txt").write_text("no image")
     assert main(["attention", str(finished_run.path), str(tmp_path / "letter.txt")]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: cannot read the picture") and "letter.txt" in error
+    assert error.startswith("error: cannot read the image") and "letter.txt" in error
     assert main(["attention", str(finished_run.path), str(tmp_path / "absent.png")]) == 2
     assert "absent.png" in capsys.readouterr().err
 
 
-def test_more_pictures_than_a_person_can_see_are_too_many(finished_run, picture, capsys):
-    assert main(["attention", str(finished_run.path), *[picture] * 17]) == 2
-    assert "17 pictures are too many for one overlay" in capsys.readouterr().err
+def test_more_images_than_a_person_can_see_are_too_many(finished_run, image, capsys):
+    assert main(["attention", str(finished_run.path), *[image] * 17]) == 2
+    assert "17 images are too many for one overlay" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""How far heads look, measured over pictures, and the figure of it."""
+"""How far heads look, measured over images, and the figure of it."""
 
 import numpy as np
 import pytest
@@ -11,21 +11,21 @@ from vit_jax.errors import UserError
 from vit_jax.models.attention.windows import fit_windows
 
 
-def look_at(distance, pictures):
+def look_at(distance, images):
     """One layer of 1 x 3 patches: the first two look so far to the right, the last at itself."""
-    weights = np.zeros((pictures, 1, 3, 3))
+    weights = np.zeros((images, 1, 3, 3))
     for query in range(3):
         weights[:, 0, query, min(query + distance, 2)] = 1
-    return Attention((Layer(weights, (1, 3), patch_size=(4, 4)),), np.zeros((pictures, 2)))
+    return Attention((Layer(weights, (1, 3), patch_size=(4, 4)),), np.zeros((images, 2)))
 
 
-def test_means_are_over_pictures_and_not_over_batches():
-    near, far = look_at(0, pictures=3), look_at(1, pictures=1)
+def test_means_are_over_images_and_not_over_batches():
+    near, far = look_at(0, images=3), look_at(1, images=1)
     assert measure_reach(near).distances[0] == pytest.approx([0])
     assert measure_reach(far).distances[0] == pytest.approx([4 * 2 / 3])
     reach = measure_reach(one for one in (near, far))
     assert reach.distances[0] == pytest.approx([4 * 2 / 3 / 4])
-    assert reach.pictures == 4
+    assert reach.images == 4
     # Even attention: distances 0, 1, 2 of the ends and 1, 0, 1 of the middle, in patches of 4.
     assert reach.even_distances == pytest.approx([4 * (3 + 2 + 3) / 9])
     assert reach.even_entropies == pytest.approx([np.log(3)])
@@ -45,19 +45,19 @@ def test_every_head_is_a_dot_and_stages_are_divided():
     assert "pixels" in left.get_ylabel() and "nats" in right.get_ylabel()
 
 
-def test_the_command_measures_several_pictures(finished_run, tmp_path, capsys):
-    pictures = []
+def test_the_command_measures_several_images(finished_run, tmp_path, capsys):
+    images = []
     for number in range(3):
-        pictures.append(str(tmp_path / f"{number}.png"))
-        Image.fromarray(np.eye(8 + number, dtype=np.uint8) * 255).save(pictures[-1])
+        images.append(str(tmp_path / f"{number}.png"))
+        Image.fromarray(np.eye(8 + number, dtype=np.uint8) * 255).save(images[-1])
     output = tmp_path / "distances.png"
     options = ["--distances", str(output)]
-    assert main(["attention", str(finished_run.path), *pictures, *options]) == 0
-    assert capsys.readouterr().out == f"The picture is {output}.\n"
+    assert main(["attention", str(finished_run.path), *images, *options]) == 0
+    assert capsys.readouterr().out == f"The image is {output}.\n"
     pixels = np.asarray(Image.open(output).convert("RGB"))
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50
 
 
-def test_no_pictures_are_said_to_be_none():
-    with pytest.raises(UserError, match="no pictures to measure attention on"):
+def test_no_images_are_said_to_be_none():
+    with pytest.raises(UserError, match="no images to measure attention on"):
         measure_reach([])

@@ -74,7 +74,7 @@ def test_the_temperature_makes_confidence_the_share_of_right_answers(share):
 
 
 def test_what_cannot_be_calibrated_is_one_sentence():
-    with pytest.raises(UserError, match="no picture"):
+    with pytest.raises(UserError, match="no image"):
         reliability(np.zeros(0, bool), np.zeros(0))
     with pytest.raises(UserError, match="0 bins are not legal"):
         reliability(np.ones(2, bool), np.ones(2), bins=0)
@@ -84,7 +84,7 @@ def test_what_cannot_be_calibrated_is_one_sentence():
         fit_temperature(np.eye(2), np.array([0, 1]))
 
 
-def test_the_curve_is_drawn_with_the_pictures_in_each_bin():
+def test_the_curve_is_drawn_with_the_images_in_each_bin():
     found = reliability(np.array([True, False, True]), np.array([0.3, 0.9, 0.9]), bins=5)
     curve, histogram = draw_reliability(found).axes
     assert "expected calibration error 50.00 %" in curve.get_title()

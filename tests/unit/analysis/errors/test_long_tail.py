@@ -1,4 +1,4 @@
-"""Recall beside the number of training pictures, against counts by hand and scikit-learn's."""
+"""Recall beside the number of training images, against counts by hand and scikit-learn's."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ LONG_TAIL = [
 ]
 
 
-def test_training_pictures_are_counted_by_class_and_by_label():
+def test_training_images_are_counted_by_class_and_by_label():
     assert training_images(np.array([2, 0, 2]), 4).tolist() == [1, 0, 2, 0]
     several = np.array([[1, 1, 0], [0, 1, 0]], np.uint8)
     assert training_images(several, 3).tolist() == [1, 2, 0]
@@ -56,7 +56,7 @@ def test_balanced_classes_are_drawn_class_by_class_hardest_first():
     [panel] = draw_long_tail(sizes).axes
     named = [label.get_text() for label in panel.get_yticklabels()]
     assert named == ["hard (150)", "middling (145)", "easy (140)"]
-    assert panel.get_title() == "Classes of 140 to 150 training pictures"
+    assert panel.get_title() == "Classes of 140 to 150 training images"
     assert panel.lines[0].get_xdata().tolist() == pytest.approx([20, 50, 90])
 
 
@@ -70,7 +70,7 @@ def test_classes_of_many_sizes_are_drawn_over_their_size():
     assert draw_long_tail(LONG_TAIL).axes[0].get_xscale() == "linear"  # 0 has no logarithm
 
 
-def test_a_thousand_classes_have_a_picture_without_names():
+def test_a_thousand_classes_have_a_image_without_names():
     balanced = [size(f"class {n}", 1300, n / 1000) for n in range(1000)]
     [panel] = draw_long_tail(balanced).axes
     assert not any("class 1" in label.get_text() for label in panel.get_yticklabels())

@@ -1,4 +1,4 @@
-"""Pictures of mistakes and of attention: which pictures they show, and under what names."""
+"""Images of mistakes and of attention: which images they show, and under what names."""
 
 import dataclasses
 
@@ -111,8 +111,8 @@ def test_several_labels_are_all_named(classifier):
     assert titles[0].startswith("no class\nsaid ") and titles[1].startswith("3, 7\nsaid ")
 
 
-def test_colour_pictures_and_long_names_and_no_attention(tmp_path):
-    """A Mixer on colour pictures: the mistake is explained, the samples are one sentence."""
+def test_colour_images_and_long_names_and_no_attention(tmp_path):
+    """A Mixer on colour images: the mistake is explained, the samples are one sentence."""
     import jax
 
     names = ("a very long name of a kind of bird", "$5_$ [b]")
@@ -124,8 +124,8 @@ def test_colour_pictures_and_long_names_and_no_attention(tmp_path):
             return 2
 
         def __getitem__(self, index):
-            picture = np.random.default_rng(index).integers(0, 256, (10, 12, 3), np.uint8)
-            return {"image": picture, "label": index}
+            image = np.random.default_rng(index).integers(0, 256, (10, 12, 3), np.uint8)
+            return {"image": image, "label": index}
 
     model = create_model("Mixer-S/16", patch_size=4, width=8, depth=1, num_classes=2, image_size=8)
     params = jax.jit(model.init)(jax.random.key(0), np.zeros((1, 8, 8, 3), np.float32))["params"]

@@ -1,4 +1,4 @@
-"""Gradients with respect to pictures, against hand arithmetic and what the papers prove."""
+"""Gradients with respect to images, against hand arithmetic and what the papers prove."""
 
 import jax
 import jax.numpy as jnp
@@ -121,7 +121,7 @@ def test_the_strength_of_a_pixel_is_that_of_its_strongest_channel():
 
 def test_wrong_arguments_are_one_sentence():
     model, variables, _ = linear()
-    with pytest.raises(UserError, match="1 classes for 2 pictures"):
+    with pytest.raises(UserError, match="1 classes for 2 images"):
         input_gradient(Margin(model, variables, [0]), IMAGES)
     with pytest.raises(UserError, match="0 steps are not legal"):
         integrated_gradients(Margin(model, variables, [0, 0]), IMAGES, steps=0)

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import TINY
 from vit_jax.analysis.attention.compute import compute_attention, entropy, mean_distance
 from vit_jax.analysis.monitoring.monitor import (
-    PICTURES,
+    IMAGES,
     Monitor,
     block_norms,
     collapse,
@@ -146,7 +146,7 @@ def test_entropy_and_distance_are_those_of_the_whole_weights(vit):
     """As `attention.py` computes them in float64, on the host, from all weights."""
     experiment, watcher, state, batch = vit
     numbers, _ = watcher(0, state, batch)
-    images = experiment.preprocessing.normalize(batch["image"][:PICTURES])
+    images = experiment.preprocessing.normalize(batch["image"][:IMAGES])
     seen = compute_attention(experiment.model, state.variables(), images)
     for layer, weights in enumerate(seen.weights):
         entropies = entropy(weights)
@@ -160,7 +160,7 @@ def test_entropy_and_distance_are_those_of_the_whole_weights(vit):
 
 def test_ranks_are_of_what_the_blocks_put_out(vit):
     experiment, watcher, state, batch = vit
-    images = experiment.preprocessing.normalize(batch["image"][:PICTURES])
+    images = experiment.preprocessing.normalize(batch["image"][:IMAGES])
     _, kept = jax.jit(lambda v, x: experiment.model.apply(v, x, mutable=["intermediates"]))(
         state.variables(), images
     )
@@ -271,7 +271,7 @@ def test_windows_and_reduced_keys_have_their_own_distances(overrides, family):
     """As `Layer` computes them in float64, on the host, from all weights."""
     experiment, watcher, state, batch = start(of_family(overrides, family))
     numbers, warnings = watcher(0, state, batch)
-    images = experiment.preprocessing.normalize(batch["image"][:PICTURES])
+    images = experiment.preprocessing.normalize(batch["image"][:IMAGES])
     blocks = ["stages_0/blocks_0", "stages_1/blocks_0"]
     assert sorted(of_layers(numbers, "entropy")) == sorted(of_layers(numbers, "rank")) == blocks
     for block, layer in zip(

@@ -158,7 +158,7 @@ MODELS = {
 
 @functools.cache
 def built(name):
-    """A model with parameters none of which is 0, so that no branch is shut; and two pictures."""
+    """A model with parameters none of which is 0, so that no branch is shut; and two images."""
     kind, size, fields = MODELS[name]
     model = create_model(kind, image_size=size, **fields)
     images = np.random.default_rng(0).normal(size=(2, *size, 1)).astype(np.float32)

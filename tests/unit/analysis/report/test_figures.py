@@ -30,7 +30,7 @@ PREDICTIONS = Predictions(
     predicted=np.array([0, 1, 1, 0, 0]),
     confidence=np.array([0.9, 0.6, 0.8, 0.7, 0.95]),
     rank=np.array([0, 1, 0, 1, 2]),
-    index=np.array([0, 1, 2, 3, 5]),  # picture 4 could not be read
+    index=np.array([0, 1, 2, 3, 5]),  # image 4 could not be read
 )
 
 
@@ -46,7 +46,7 @@ def test_a_class_that_never_occurs_keeps_its_row():
     assert isinstance(confusion(PREDICTIONS, ("cat", "dog", "cow", "bee")), Figure)
 
 
-def test_the_confusion_picture_names_classes_and_states_the_accuracy():
+def test_the_confusion_image_names_classes_and_states_the_accuracy():
     figure = confusion(PREDICTIONS, Source.class_names)
     [panel] = figure.axes
     assert panel.get_title() == "accuracy 40.00 %"
@@ -62,10 +62,10 @@ def test_mistakes_are_shown_surest_first():
         "dog, taken for\ncat (70 % sure)",
         "cat, taken for\ndog (60 % sure)",
     ]
-    assert figure.axes[0].images[0].get_array()[0, 0, 0] == 5  # the last picture
+    assert figure.axes[0].images[0].get_array()[0, 0, 0] == 5  # the last image
 
 
-def test_no_mistakes_make_an_empty_picture():
+def test_no_mistakes_make_an_empty_image():
     perfect = Predictions(np.array([0]), np.array([0]), np.array([1.0]), *np.zeros((2, 1), int))
     assert "0 errors in 1 image" in mistakes(Source(), perfect).get_suptitle()
 

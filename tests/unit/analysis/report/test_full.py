@@ -23,9 +23,9 @@ def run(finished_run, tmp_path):
 
 
 @pytest.fixture
-def no_model_pictures(monkeypatch):
+def no_model_images(monkeypatch):
     """Leaves out what has to be compiled, where a test is of something else."""
-    monkeypatch.setattr(full, "_pictures_of_model", lambda *_: [])
+    monkeypatch.setattr(full, "_images_of_model", lambda *_: [])
     monkeypatch.setattr(full, "fit_to_run", lambda *_: None)
 
 
@@ -65,7 +65,7 @@ def test_one_command_gives_the_whole_page(run, capsys):
         assert float(row["lower"]) <= float(row["recall"]) <= float(row["upper"])
 
 
-def test_without_kept_predictions_the_model_is_evaluated_anew(run, capsys, no_model_pictures):
+def test_without_kept_predictions_the_model_is_evaluated_anew(run, capsys, no_model_images):
     before = (run.figures / "predictions.csv").read_text()
     for path in run.figures.iterdir():
         path.unlink()
@@ -77,7 +77,7 @@ def test_without_kept_predictions_the_model_is_evaluated_anew(run, capsys, no_mo
         assert new == old
 
 
-def test_predictions_that_are_not_behind_the_result_are_made_anew(run, capsys, no_model_pictures):
+def test_predictions_that_are_not_behind_the_result_are_made_anew(run, capsys, no_model_images):
     path = run.figures / "predictions.csv"
     before = path.read_text()
     path.write_text("".join(before.splitlines(keepends=True)[:-100]))
@@ -137,9 +137,9 @@ def test_several_labels_have_a_page_too(tmp_path, capsys):
     lines = ["path,label,split"]
     for number in range(24):
         labels = [name for name, here in (("left", number % 2), ("right", number % 3)) if here]
-        picture = np.zeros((8, 8), np.uint8)
-        picture[:, :4], picture[:, 4:] = 255 * (number % 2), 255 * (number % 3 > 0)
-        Image.fromarray(picture).save(tmp_path / f"{number}.png")
+        image = np.zeros((8, 8), np.uint8)
+        image[:, :4], image[:, 4:] = 255 * (number % 2), 255 * (number % 3 > 0)
+        Image.fromarray(image).save(tmp_path / f"{number}.png")
         split = "test" if number >= 16 else "train"
         lines.append(f"{number}.png,{'|'.join(labels)},{split}")
     (tmp_path / "labels.csv").write_text("\n".join(lines))

@@ -78,7 +78,7 @@ def test_the_result_has_its_interval(run):
 
 
 def test_the_most_confident_errors_are_named_by_file(run):
-    lines = ["index,picture,true,predicted,confidence,rank", "0,a/1.png,1,1,0.99,0"]
+    lines = ["index,image,true,predicted,confidence,rank", "0,a/1.png,1,1,0.99,0"]
     lines += ["1,b/2.png,2,3,0.7,1", '2,"c/<3>.png",4,5,0.9,1', "3,d/4.png,2,,,10"]
     (run.figures / "predictions.csv").write_text("\n".join(lines))
     rows = Page(write_report(run)).rows
@@ -96,7 +96,7 @@ def test_only_settings_that_differ_from_the_defaults_are_told(run):
 
 
 def test_costs_are_those_of_the_model_and_the_run(run):
-    """By hand: grey 16 x 16 pictures in 8 x 8 patches, one block of width 8, an MLP of 16."""
+    """By hand: grey 16 x 16 images in 8 x 8 patches, one block of width 8, an MLP of 16."""
     page = Page(write_report(run))
     patch, positions, head = 64 * 8 + 8, 4 * 8, 8 * 10 + 10
     block = 2 * 16 + (8 * 24 + 24) + (8 * 8 + 8) + (8 * 16 + 16) + (16 * 8 + 8)
@@ -117,7 +117,7 @@ def test_the_page_needs_no_other_file(run):
     assert not re.search(r"<(script|link|iframe)", path.read_text())
 
 
-def test_every_picture_is_described_and_every_link_leads_to_a_section(run):
+def test_every_image_is_described_and_every_link_leads_to_a_section(run):
     page = Page(write_report(run))
     for tag, attributes in page.tags:
         assert tag != "img" or len(attributes["alt"]) > 20
@@ -129,7 +129,7 @@ def test_every_picture_is_described_and_every_link_leads_to_a_section(run):
 
 def test_calibration_is_that_of_the_kept_predictions(run):
     """By hand: two right of three at 0.9, one right of one at 0.55."""
-    lines = ["index,picture,true,predicted,confidence,rank", "0,a,1,1,0.9,0", "1,b,2,2,0.9,0"]
+    lines = ["index,image,true,predicted,confidence,rank", "0,a,1,1,0.9,0", "1,b,2,2,0.9,0"]
     lines += ["2,c,3,4,0.9,1", "3,d,5,5,0.55,0"]
     (run.figures / "predictions.csv").write_text("\n".join(lines))
     page = Page(write_report(run))
@@ -141,7 +141,7 @@ def test_calibration_is_that_of_the_kept_predictions(run):
 
 def test_a_gap_is_named_with_its_bin_and_only_where_enough_images_are_in_it(run):
     """By hand: 12 of 20 right at 0.9 in the bin from 13/15 to 14/15, one of one at 0.1."""
-    lines = ["index,picture,true,predicted,confidence,rank", "0,a,1,1,0.1,0"]
+    lines = ["index,image,true,predicted,confidence,rank", "0,a,1,1,0.1,0"]
     lines += [f"{n},a,1,{1 if n <= 12 else 2},0.9,0" for n in range(1, 21)]
     (run.figures / "predictions.csv").write_text("\n".join(lines))
     size, where = Page(write_report(run)).rows["largest gap of a bin"]
@@ -150,7 +150,7 @@ def test_a_gap_is_named_with_its_bin_and_only_where_enough_images_are_in_it(run)
 
 
 def test_images_without_an_answer_are_on_the_page(run):
-    lines = ["index,picture,true,predicted,confidence,rank", "0,a,1,1,0.5,0", "1,b,2,,,10"]
+    lines = ["index,image,true,predicted,confidence,rank", "0,a,1,1,0.5,0", "1,b,2,,,10"]
     (run.figures / "predictions.csv").write_text("\n".join(lines))
     page = Page(write_report(run))
     assert page.rows["accuracy"] == ["50.00\N{NO-BREAK SPACE}%", "of 2 images"]
@@ -177,7 +177,7 @@ def test_direction_marks_and_escapes_of_names_are_shown_and_not_followed(run):
     assert page.rows["cat\\u202e\\x1b[31m"] == ["50.00 %", "of 3"]
 
 
-def test_a_run_without_mistakes_says_so_and_shows_no_empty_picture(run):
+def test_a_run_without_mistakes_says_so_and_shows_no_empty_image(run):
     table = run.figures / "per_class.csv"
     table.write_text("name,examples,recall,precision,average_precision\ncat,3,1.0,1.0,\n")
     page = Page(write_report(run))
@@ -187,7 +187,7 @@ def test_a_run_without_mistakes_says_so_and_shows_no_empty_picture(run):
 
 
 def test_predictions_of_other_classes_are_one_sentence(run):
-    (run.figures / "predictions.csv").write_text("index,picture,true,predicted\n0,a,cat,cat\n")
+    (run.figures / "predictions.csv").write_text("index,image,true,predicted\n0,a,cat,cat\n")
     with pytest.raises(UserError, match="predictions.csv does not hold the predictions of this"):
         write_report(run)
 

@@ -177,7 +177,7 @@ def test_a_mixer_has_the_mean_of_its_patches(source):
         np.testing.assert_allclose(layers.features[f"blocks_{number}"], expected, atol=1e-5)
 
 
-def test_the_layer_before_the_first_is_the_picture(source):
+def test_the_layer_before_the_first_is_the_image(source):
     classifier = classifier_of("ViT", **VIT, pool="mean")
     images = images_of(source, classifier.preprocessing)
     layers = extract_layers(classifier, source)
@@ -197,7 +197,7 @@ def test_layers_that_are_not_there_are_named(source):
         extract_layers(classifier, several)
 
 
-def test_a_sample_is_of_different_pictures_and_the_same_every_time(data_dir):
+def test_a_sample_is_of_different_images_and_the_same_every_time(data_dir):
     whole = open_source("digits", "test", data_dir=data_dir)
     some, again = sample(whole, 50), sample(whole, 50)
     assert len(some) == 50 and sample(whole, 0) is whole and sample(whole, 360) is whole

@@ -26,20 +26,20 @@ from vit_jax.errors import UserError
 from vit_jax.inference import Classifier
 
 
-def clusters(pictures, classes=4, width=20, spread=0.3, seed=0):
+def clusters(images, classes=4, width=20, spread=0.3, seed=0):
     """Features around one centre for each class, and far apart."""
     centres = np.random.default_rng(1).normal(size=(classes, width))
     rng = np.random.default_rng(seed)
-    labels = np.arange(pictures) % classes
-    features = centres[labels] + spread * rng.normal(size=(pictures, width))
+    labels = np.arange(images) % classes
+    features = centres[labels] + spread * rng.normal(size=(images, width))
     return Pooled(features.astype(np.float32), labels)
 
 
-@pytest.mark.parametrize(("pictures", "width"), [(12, 30), (30, 12)])
+@pytest.mark.parametrize(("images", "width"), [(12, 30), (30, 12)])
 @pytest.mark.parametrize("l2", [0.1, 1000.0])
-def test_ridge_regression_is_that_of_scikit_learn(pictures, width, l2):
+def test_ridge_regression_is_that_of_scikit_learn(images, width, l2):
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(pictures, width)), rng.normal(size=(pictures, 3))
+    x, y = rng.normal(size=(images, width)), rng.normal(size=(images, 3))
     expected = Ridge(alpha=l2, fit_intercept=False).fit(x, y).coef_.T
     np.testing.assert_allclose(ridge(x, y, l2), expected, atol=1e-8)
 
@@ -68,13 +68,13 @@ def test_a_feature_that_never_changes_does_no_harm():
     assert linear_probe(train, test) == 1.0 and few_shot(train, test, shots=(5,))[0].accuracy > 0.9
 
 
-def test_a_class_with_too_few_pictures_leaves_out_the_larger_numbers():
+def test_a_class_with_too_few_images_leaves_out_the_larger_numbers():
     train = clusters(32)  # 8 of each class
     assert [result.shots for result in few_shot(train, train)] == [1, 5]
     assert few_shot(train, train, shots=(5,)) == few_shot(train, train, shots=(5,))
 
 
-def test_features_are_those_of_the_model_one_row_for_each_picture(data_dir):
+def test_features_are_those_of_the_model_one_row_for_each_image(data_dir):
     model = create_model("Digits-ViT-64/4", num_classes=10, depth=1)
     params = jax.jit(model.init)(jax.random.key(0), np.zeros((1, 16, 16, 1)))["params"]
     preprocessing = Preprocessing((16, 16), channels=1)
@@ -107,7 +107,7 @@ def test_few_shot_gives_the_interval_of_its_draws():
     assert (few.low, few.high) == pytest.approx((few.accuracy - half, few.accuracy + half))
 
 
-def test_neighbours_of_many_pictures_are_those_of_scikit_learn():
+def test_neighbours_of_many_images_are_those_of_scikit_learn():
     train, test = clusters(300, spread=1.5), clusters(4100, spread=1.5, seed=1)
     theirs = KNeighborsClassifier(1, metric="cosine").fit(*train).score(*test)
     assert knn(train, test, neighbours=1) == pytest.approx(theirs)
@@ -134,7 +134,7 @@ def test_a_layer_that_is_dead_knows_nothing_and_does_no_harm():
     labels = np.arange(40) % 4
     dead = Layers({"a": np.zeros((40, 3), np.float32)}, labels)
     [probe] = probe_layers(dead, dead)
-    # Every picture gets the same class, which is right in a quarter.
+    # Every image gets the same class, which is right in a quarter.
     for one in (probe.linear, probe.knn, *probe.few_shot):
         assert one.accuracy == 0.25
 
@@ -142,7 +142,7 @@ def test_a_layer_that_is_dead_knows_nothing_and_does_no_harm():
 def test_what_cannot_be_probed_is_told():
     one_class = clusters(40)._replace(labels=np.zeros(40, int))
     layers = Layers({"a": one_class.features}, one_class.labels)
-    with pytest.raises(UserError, match="40 training pictures are all of one"):
+    with pytest.raises(UserError, match="40 training images are all of one"):
         probe_layers(layers, layers)
     layers = Layers({"a": one_class.features}, np.arange(40) % 4)
     with pytest.raises(UserError, match="50 neighbours cannot be found among 40"):
@@ -164,7 +164,7 @@ def test_features_of_any_size_are_brought_to_deviation_1():
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_test_picture_whose_features_are_not_finite_is_wrong_for_every_probe(value):
+def test_a_test_image_whose_features_are_not_finite_is_wrong_for_every_probe(value):
     """All are of class 0, which the first of equals or of NaN would be."""
     train, test = clusters(200), clusters(80, seed=1)
     test = Pooled(test.features[test.labels == 0], np.zeros(20, int))

@@ -29,20 +29,20 @@ def folder_of(tmp_path):
         for name, count in counts.items():
             (tmp_path / "data" / name).mkdir(parents=True)
             for number in range(count):
-                picture = rng.integers(0, 256, (20, 24, 3), np.uint8)
-                Image.fromarray(picture).save(tmp_path / "data" / name / f"{number}.png")
+                sample = rng.integers(0, 256, (20, 24, 3), np.uint8)
+                Image.fromarray(sample).save(tmp_path / "data" / name / f"{number}.png")
         return f"folder:{tmp_path / 'data'}"
 
     return make
 
 
 def test_a_run_is_probed_layer_by_layer(finished_run, tmp_path, capsys):
-    picture, table = tmp_path / "probe.png", tmp_path / "probe.csv"
-    code = run_command(finished_run.path, "-o", picture, "--csv", table, "--json")
+    sample, table = tmp_path / "probe.png", tmp_path / "probe.csv"
+    code = run_command(finished_run.path, "-o", sample, "--csv", table, "--json")
     assert code == 0
     told = json.loads(capsys.readouterr().out)
     assert told["runs"] == [{"run": str(finished_run.path), "step": 24, "layers": LAYERS}]
-    assert told["test_pictures"] == 360
+    assert told["test_images"] == 360
     assert np.shape(told["cka"]) == (3, 3)
     np.testing.assert_allclose(np.diag(told["cka"]), 1)
     with open(table, newline="") as file:
@@ -52,7 +52,7 @@ def test_a_run_is_probed_layer_by_layer(finished_run, tmp_path, capsys):
     assert [row["probe"] for row in rows[:5]] == names
     for row in rows:
         assert float(row["low"]) <= float(row["accuracy"]) <= float(row["high"])
-    with Image.open(picture) as image:
+    with Image.open(sample) as image:
         assert image.width > image.height > 400
     # The number for one layer by the functions themselves.
     reopened = open_run(finished_run.path)
@@ -68,28 +68,28 @@ def test_the_layers_of_another_run_are_compared_and_other_data_may_have_any_clas
     finished_run, folder_of, tmp_path, capsys
 ):
     data = folder_of({"cats": 20, "dogs": 20})
-    options = ["--dataset", data, "--with", finished_run.path, "--pictures", 30]
+    options = ["--dataset", data, "--with", finished_run.path, "--images", 30]
     assert run_command(finished_run.path, *options, "-o", tmp_path / "probe.pdf") == 0
     printed = capsys.readouterr().out
-    assert "8 pictures of test" in printed and "30 of train" in printed
+    assert "8 images of test" in printed and "30 of train" in printed
     assert printed.count("blocks_0") == 2
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--split=train"], "train and train share pictures"),
+        (["--split=train"], "train and train share images"),
         (["--split=nope"], "has no split 'nope'"),
         (["--neighbours=2000"], "2000 neighbours cannot be found among 1,1"),
         (["--pool=cls"], "no class token"),
         (["--pool=meen"], "did you mean 'mean'"),
-        (["--pictures=3", "--neighbours=1"], "test has 3 pictures"),
+        (["--images=3", "--neighbours=1"], "test has 3 images"),
         (["--with=nowhere"], "nowhere"),
         (["--csv=."], "that is a folder"),
         (["-o", "."], "that is a folder"),
         (["-o", "probe.xyz"], "its ending must be one of"),
-        (["--pictures=20", "--csv=nowhere/probe.csv"], "there is no such folder"),
-        (["--pictures=20", "-o", "nowhere/probe.png"], "cannot be written"),
+        (["--images=20", "--csv=nowhere/probe.csv"], "there is no such folder"),
+        (["--images=20", "-o", "nowhere/probe.png"], "cannot be written"),
     ],
     ids=lambda value: value[-1].lstrip("-") if isinstance(value, list) else "",
 )
@@ -106,7 +106,7 @@ def test_data_of_one_class_cannot_be_probed(finished_run, folder_of, capsys):
     assert "are all of one" in capsys.readouterr().err
 
 
-def test_pictures_of_several_labels_cannot_be_probed(finished_run, folder_of, tmp_path, capsys):
+def test_images_of_several_labels_cannot_be_probed(finished_run, folder_of, tmp_path, capsys):
     folder_of({"cats": 20, "dogs": 20})
     lines = [f"data/cats/{i}.png,cats|dogs" for i in range(20)]
     table = tmp_path / "labels.csv"

@@ -40,7 +40,7 @@ def test_four_numbers_by_hand():
     assert hsic(signs, signs) == pytest.approx(8 / 3)
 
 
-def test_the_mean_over_all_smaller_sets_of_pictures_is_the_estimate():
+def test_the_mean_over_all_smaller_sets_of_images_is_the_estimate():
     """What an unbiased estimate is, and why batches may be averaged: exactly so over all sets."""
     one, other = RNG.normal(size=(7, 3)), RNG.normal(size=(7, 4))
     sets = [list(rows) for rows in itertools.combinations(range(7), 5)]
@@ -48,7 +48,7 @@ def test_the_mean_over_all_smaller_sets_of_pictures_is_the_estimate():
     assert mean == pytest.approx(hsic(one, other))
 
 
-def test_alignment_sees_no_rotation_scale_or_shift_and_the_order_of_pictures():
+def test_alignment_sees_no_rotation_scale_or_shift_and_the_order_of_images():
     one = RNG.normal(size=(40, 6))
     rotation = np.linalg.qr(RNG.normal(size=(6, 6)))[0]
     same, wider = 3 * one @ rotation + 7, np.hstack([one, np.zeros((40, 3))])
@@ -65,7 +65,7 @@ def test_unrelated_features_are_not_alike_however_wide():
     assert abs(cka_matrix([one], [other])[0, 0]) < 0.05
 
 
-def test_many_pictures_bring_the_plain_estimate_and_the_unbiased_one_together():
+def test_many_images_bring_the_plain_estimate_and_the_unbiased_one_together():
     one = RNG.normal(size=(3000, 4))
     other = np.tanh(one @ RNG.normal(size=(4, 5)))
     assert cka_matrix([one], [other], batch=3000)[0, 0] == pytest.approx(cka(one, other), abs=2e-3)
@@ -87,15 +87,15 @@ def test_a_layer_that_never_changes_is_like_no_other():
     assert matrix[0, 0] == pytest.approx(1) and np.isnan(matrix[0, 1])
 
 
-def test_other_pictures_and_too_few_of_them_are_told():
+def test_other_images_and_too_few_of_them_are_told():
     one = RNG.normal(size=(20, 3))
-    with pytest.raises(UserError, match="same pictures"):
+    with pytest.raises(UserError, match="same images"):
         cka_matrix([one], [one[:19]])
-    with pytest.raises(UserError, match="3 pictures are too few"):
+    with pytest.raises(UserError, match="3 images are too few"):
         cka_matrix([one[:3]])
 
 
-@pytest.mark.parametrize("pictures", [4, 7, 9, 17])
-def test_no_batch_is_too_small(pictures):
-    one = RNG.normal(size=(pictures, 3))
+@pytest.mark.parametrize("images", [4, 7, 9, 17])
+def test_no_batch_is_too_small(images):
+    one = RNG.normal(size=(images, 3))
     assert cka_matrix([one], batch=1)[0, 0] == pytest.approx(1)

@@ -32,13 +32,13 @@ WEIGHTS = np.array([[1.0, -2.0], [0.5, 0.0], [-1.0, 3.0], [2.0, 1.5]], np.float3
 
 @pytest.fixture
 def linear():
-    """A model of four pixels, and a picture in the middle of the range of pixels."""
+    """A model of four pixels, and an image in the middle of the range of pixels."""
     pixels = np.array([0.4, 0.5, 0.6, 0.5], np.float32).reshape(1, 2, 2, 1)
     return Linear(), {"params": {"head": {"kernel": WEIGHTS}}}, pixels
 
 
 def loss_of_margin(margin):
-    """The loss of a picture of class 0 whose logit is behind that of class 1 by `margin`."""
+    """The loss of an image of class 0 whose logit is behind that of class 1 by `margin`."""
     return np.log1p(np.exp(margin))
 
 
@@ -69,7 +69,7 @@ def test_pgd_finds_the_same_maximum_of_a_linear_model(norm, linear):
 
 @pytest.fixture(scope="module")
 def vit():
-    """A tiny ViT whose head is not zero, with pictures of noise and labels."""
+    """A tiny ViT whose head is not zero, with images of noise and labels."""
     model = create_model(
         "Digits-ViT-64/4", num_classes=5, patch_size=8, width=16, depth=1, heads=2, in_channels=3
     )
@@ -77,9 +77,9 @@ def vit():
     head = 0.5 * jax.random.normal(jax.random.key(1), (16, 5))
     variables = {"params": {**variables["params"], "head": {"kernel": head, "bias": np.zeros(5)}}}
     rng = np.random.default_rng(0)
-    pictures = rng.integers(0, 256, (12, 16, 16, 3)).astype(np.uint8)
+    images = rng.integers(0, 256, (12, 16, 16, 3)).astype(np.uint8)
     normalise = Preprocessing((16, 16)).normalize_unit
-    return model, variables, normalise, pictures / np.float32(255), np.arange(12) % 5
+    return model, variables, normalise, images / np.float32(255), np.arange(12) % 5
 
 
 def losses(vit, pixels):
@@ -119,7 +119,7 @@ def test_an_eps_of_zero_changes_nothing(attack, norm, vit):
     np.testing.assert_array_equal(attack(*vit, 0.0, norm), vit[3])
 
 
-def test_a_picture_is_attacked_the_same_in_any_company(vit):
+def test_a_image_is_attacked_the_same_in_any_company(vit):
     model, variables, normalise, pixels, labels = vit
     together = pgd(*vit, EPS, seed=3)
     alone = pgd(
@@ -180,7 +180,7 @@ class BlindInTheDark(nn.Module):
         return jnp.where(mean < 0.48, jnp.nan, mean)[:, None] * jnp.array([1.0, -1.0])
 
 
-def test_a_picture_without_finite_logits_is_what_an_attack_looks_for():
+def test_a_image_without_finite_logits_is_what_an_attack_looks_for():
     """Darker is less of class 0, and beyond the border there is no answer at all."""
     pixels = np.full((1, 2, 2, 1), 0.5, np.float32)
     changed = pgd(BlindInTheDark(), {}, as_it_is, pixels, np.array([0]), 0.1)

@@ -36,19 +36,19 @@ def seed(name, severity):
 
 @pytest.mark.parametrize("severity", SEVERITIES)
 @pytest.mark.parametrize("name", CORRUPTIONS)
-def test_pictures_equal_those_of_imagecorruptions(name, severity):
+def test_images_equal_those_of_imagecorruptions(name, severity):
     rng = np.random.default_rng(seed(name, severity))
-    ours = corrupt(GOLDEN["picture"], name, severity, rng, frost=FROST)
+    ours = corrupt(GOLDEN["image"], name, severity, rng, frost=FROST)
     difference = abs(ours.astype(int) - GOLDEN[f"{name}/{severity}"])
     assert difference.mean() <= LARGEST_MEAN.get(name, 0.01)
     if name != "jpeg_compression":
         assert difference.max() <= 1
 
 
-def test_the_golden_pictures_are_corrupted():
+def test_the_golden_images_are_corrupted():
     for name in CORRUPTIONS:
         for severity in SEVERITIES:
-            assert abs(GOLDEN[f"{name}/{severity}"].astype(int) - GOLDEN["picture"]).mean() > 1
+            assert abs(GOLDEN[f"{name}/{severity}"].astype(int) - GOLDEN["image"]).mean() > 1
 
 
 def test_groups_are_those_of_table_1_of_the_paper():
@@ -75,8 +75,8 @@ def test_any_size_and_one_or_three_channels_are_taken(name):
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
-def test_a_grey_picture_becomes_the_green_channel_of_the_corrupted_colour_picture(name):
-    grey = GOLDEN["picture"][..., :1]
+def test_a_grey_image_becomes_the_green_channel_of_the_corrupted_colour_image(name):
+    grey = GOLDEN["image"][..., :1]
     ours = corrupt(grey, name, 3, np.random.default_rng(2))
     colour = corrupt(np.repeat(grey, 3, axis=2), name, 3, np.random.default_rng(2))
     np.testing.assert_array_equal(ours[..., 0], colour[..., 1])
@@ -90,7 +90,7 @@ RANDOM = set(CORRUPTIONS) - {
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_the_generator_alone_decides_what_is_random(name):
     first, again, other = (
-        corrupt(GOLDEN["picture"], name, 4, np.random.default_rng(seed)) for seed in (5, 5, 6)
+        corrupt(GOLDEN["image"], name, 4, np.random.default_rng(seed)) for seed in (5, 5, 6)
     )
     np.testing.assert_array_equal(first, again)
     assert np.array_equal(first, other) == (name not in RANDOM)
@@ -127,13 +127,13 @@ def test_glass_copies_pixels_one_after_another():
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)
-def test_motion_does_not_darken_pictures_smaller_than_the_reference_takes(severity):
+def test_motion_does_not_darken_images_smaller_than_the_reference_takes(severity):
     even = np.full((8, 8, 1), 200, np.uint8)
     moved = corrupt(even, "motion_blur", severity, np.random.default_rng(0))
     assert abs(moved.astype(int) - 200).max() <= 1
 
 
-def test_motion_that_leaves_a_larger_picture_breaks_off_and_darkens_it():
+def test_motion_that_leaves_a_larger_image_breaks_off_and_darkens_it():
     moved = blur.moved(np.ones((32, 40)), radius=20, sigma=15, angle=90)  # upwards
     half_gaussian = np.exp(-(np.arange(41) ** 2) / (2 * 15**2))
     np.testing.assert_allclose(moved, half_gaussian[:32].sum() / half_gaussian.sum())
@@ -158,10 +158,8 @@ def test_a_disk_is_even_inside_and_of_sum_1():
 
 
 def test_brightness_raises_the_value_of_hsv():
-    corrupted = corrupt(GOLDEN["picture"], "brightness", 3, np.random.default_rng(0))
-    for before, after in zip(
-        GOLDEN["picture"].reshape(-1, 3), corrupted.reshape(-1, 3), strict=True
-    ):
+    corrupted = corrupt(GOLDEN["image"], "brightness", 3, np.random.default_rng(0))
+    for before, after in zip(GOLDEN["image"].reshape(-1, 3), corrupted.reshape(-1, 3), strict=True):
         hue, saturation, value = colorsys.rgb_to_hsv(*before / 255)
         expected = colorsys.hsv_to_rgb(hue, saturation, min(1, value + 0.3))
         np.testing.assert_allclose(after, 255 * np.array(expected), atol=1)
@@ -190,7 +188,7 @@ def test_black_stays_black_in_fog():
 def test_frost_is_a_blend_with_a_piece_of_a_texture():
     texture = np.full((20, 20, 3), (100, 110, 120), np.uint8)
     frosted = corrupt(GREY[:30, :50], "frost", 2, np.random.default_rng(0), frost=[texture])
-    # 0.8 of the picture and 0.6 of the frost
+    # 0.8 of the image and 0.6 of the frost
     np.testing.assert_array_equal(frosted[4, 7], [102 + 60, 102 + 66, 102 + 72])
     assert (frosted == frosted[0, 0]).all()
 
@@ -211,14 +209,14 @@ def test_an_unknown_corruption_is_answered_with_the_nearest():
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
-def test_constants_of_cifar_spare_small_pictures_and_take_any_size(name):
-    picture = np.ascontiguousarray(GOLDEN["picture"][:32, :32])
+def test_constants_of_cifar_spare_small_images_and_take_any_size(name):
+    sample = np.ascontiguousarray(GOLDEN["image"][:32, :32])
 
-    def change(constants, image=picture):
+    def change(constants, image=sample):
         return corrupt(image, name, 3, np.random.default_rng(0), constants=constants)
 
-    mild, harsh = (abs(change(c).astype(int) - picture).mean() for c in ("cifar", "imagenet"))
-    assert 0 < mild < harsh or name == "elastic_transform"  # which turns and moves the picture too
+    mild, harsh = (abs(change(c).astype(int) - sample).mean() for c in ("cifar", "imagenet"))
+    assert 0 < mild < harsh or name == "elastic_transform"  # which turns and moves the image too
     for shape in ((1, 1, 3), (3, 2, 1), (8, 40, 3)):
         assert change("cifar", np.full(shape, 90, np.uint8)).shape == shape
 
@@ -254,20 +252,20 @@ def test_a_severity_is_1_to_5(severity):
         ([[1]], r"list \(1, 1\)"),
     ],
 )
-def test_what_is_no_picture_is_refused(image, found):
+def test_what_is_no_image_is_refused(image, found):
     with pytest.raises(UserError, match=f"height, width, 1 or 3.*this is {found}"):
         corrupt(image, "fog", 1, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("frost", [[], [GREY[..., :1]]])
-def test_frost_needs_colour_pictures(frost):
-    with pytest.raises(UserError, match="picture.* of frost"):
+def test_frost_needs_colour_images(frost):
+    with pytest.raises(UserError, match="image.* of frost"):
         corrupt(GREY, "frost", 1, np.random.default_rng(0), frost=frost)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_the_sheet_has_a_row_a_corruption_and_a_column_a_severity(channels):
-    image = GOLDEN["picture"][:16, :, :channels]
+    image = GOLDEN["image"][:16, :, :channels]
     figure = draw_corruptions(image, np.random.default_rng(0))
     [panel] = figure.axes
     assert len(panel.images) == 15 * 6

@@ -41,7 +41,7 @@ def candidate(source, size=(16, 16), **changes):
 
 @pytest.fixture
 def quadrants():
-    """Pictures of 16 x 16 pixels with one white quadrant, whose number is the label."""
+    """Images of 16 x 16 pixels with one white quadrant, whose number is the label."""
     labels = np.arange(20) % 4
     images = np.zeros((20, 2, 8, 2, 8, 1), np.uint8)
     images[np.arange(20), labels // 2, :, labels % 2] = 255
@@ -70,11 +70,11 @@ def test_a_hidden_square_costs_nothing_where_it_hides_a_part_only(quadrants):
     assert (result.accuracies("occlusion_map") == 1).all()
 
 
-def test_the_loss_is_the_cross_entropy_on_the_pictures(quadrants):
+def test_the_loss_is_the_cross_entropy_on_the_images(quadrants):
     [result] = measure([candidate(quadrants)], only=["shift"], batch_size=8)
     # Inputs are 1 in one quadrant and -1 in the others, and so are the logits.
     expected = np.log(np.exp(1) + 3 * np.exp(-1)) - 1
-    assert result.clean.loss / result.clean.pictures == pytest.approx(expected, rel=1e-6)
+    assert result.clean.loss / result.clean.images == pytest.approx(expected, rel=1e-6)
 
 
 def test_results_do_not_depend_on_the_batch_nor_on_the_company(quadrants):
@@ -93,7 +93,7 @@ def test_results_do_not_depend_on_the_batch_nor_on_the_company(quadrants):
     assert counts(other_seed) != counts(alone)
 
 
-def test_changes_hang_on_seed_test_and_picture():
+def test_changes_hang_on_seed_test_and_image():
     image = np.full((16, 16, 3), 128, np.uint8)
     gaussian, shot = make_suite((16, 16), ["gaussian_noise", "shot_noise"])
     one = gaussian.apply(image, 3, 0, 5)
@@ -113,7 +113,7 @@ def test_an_attack_costs_more_with_every_eps(quadrants):
         losses = [result.clean.loss, *(score.loss for score in result.scores[name])]
         assert (np.diff(losses) > 0).all()
     # Linear: white pixels lose eps and the others win it, so the logits of the true class and of
-    # the others close in by 4 eps (inputs are 2 pixels - 1), until the picture is at its limits.
+    # the others close in by 4 eps (inputs are 2 pixels - 1), until the image is at its limits.
     eps = 16 / 255
     expected = np.log(1 + 3 * np.exp(-2 + 4 * eps))
     assert result.scores["fgsm_linf"][-1].loss / 20 == pytest.approx(expected, rel=1e-4)
@@ -131,7 +131,7 @@ def test_answers_may_be_chosen_among_the_classes_of_the_data(quadrants):
     assert (free.clean.right, among.clean.right) == (0, 4)
 
 
-def test_pictures_are_drawn_by_the_seed_and_have_labels(quadrants):
+def test_images_are_drawn_by_the_seed_and_have_labels(quadrants):
     labels = np.where(np.arange(20) < 8, -1, quadrants.labels)  # the first are kept secret
     source = source_of(quadrants.examples.images, labels)
     assert choose_images(source, 0, 0).tolist() == list(range(8, 20))
@@ -142,22 +142,22 @@ def test_pictures_are_drawn_by_the_seed_and_have_labels(quadrants):
     assert len(choose_images(source, 99, 0)) == 12
 
 
-def test_a_picture_that_cannot_be_read_is_left_out(tmp_path):
+def test_a_image_that_cannot_be_read_is_left_out(tmp_path):
     for number in range(4):
         folder = tmp_path / f"quadrant {number}"
         folder.mkdir()
         pixels = np.zeros((2, 2), np.uint8)
         pixels[number // 2, number % 2] = 255
         Image.fromarray(np.kron(pixels, np.ones((8, 8), np.uint8))).save(folder / "1.png")
-    (tmp_path / "quadrant 2" / "bad.png").write_text("no picture")
+    (tmp_path / "quadrant 2" / "bad.png").write_text("no image")
     source = open_source(f"folder:{tmp_path}", "train", holdout=0)
     bad = DecodeErrors(say=lambda sentence: None)
     [result] = measure([candidate(source)], only=["shift"], bad=bad)
-    assert (result.clean.right, result.clean.pictures) == (4, 4)
+    assert (result.clean.right, result.clean.images) == (4, 4)
     assert [name.endswith("bad.png") for name in bad.found] == [True]
 
 
-def test_grids_and_amounts_fit_the_size_of_the_pictures():
+def test_grids_and_amounts_fit_the_size_of_the_images():
     assert [usual_cells((side, side)) for side in (224, 384, 32, 16, 2)] == [14, 14, 8, 4, 1]
     for side in (1, 8, 28, 224):
         suite = make_suite((side, side))
@@ -169,7 +169,7 @@ def test_grids_and_amounts_fit_the_size_of_the_pictures():
 
 
 def result_of(errors, clean, name="run"):
-    """Errors of two corruptions at two severities, in 10 pictures."""
+    """Errors of two corruptions at two severities, in 10 images."""
     tests = [Perturbation(test, "corruptions", (1, 2), "severity") for test in errors]
     scores = {
         test: tuple(Score(10 - round(10 * e), 0.0, 10) for e in values)
@@ -217,13 +217,13 @@ def rows_of(folder):
         return list(csv.DictReader(file))
 
 
-def test_the_command_writes_tables_and_pictures(finished_run, tmp_path, capsys, monkeypatch):
+def test_the_command_writes_tables_and_images(finished_run, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(progress, "_SECONDS", 0.0)  # else only long work is told of
     options = ["--only=fog,zoom_blur,shift,occlusion_map,fgsm_linf", f"--output={tmp_path}"]
     assert main(["robustness", str(finished_run.path), *options]) == 0
     shown = capsys.readouterr()
-    assert "digits test: 360 pictures, 10 of the model's 10 classes" in shown.err
-    assert "tested: 360 of 360 pictures" in shown.err
+    assert "digits test: 360 images, 10 of the model's 10 classes" in shown.err
+    assert "tested: 360 of 360 images" in shown.err
     for words in (
         "fog",
         "16/255",
@@ -248,17 +248,17 @@ def test_the_command_writes_tables_and_pictures(finished_run, tmp_path, capsys, 
 def test_a_run_compared_with_its_copy_is_as_good(finished_run, tmp_path, capsys):
     copy = tmp_path / "copy"
     shutil.copytree(finished_run.path, copy)
-    options = ["--only=fog,contrast", "--pictures=40", f"--output={tmp_path / 'out'}", "--json"]
+    options = ["--only=fog,contrast", "--images=40", f"--output={tmp_path / 'out'}", "--json"]
     assert main(["robustness", str(finished_run.path), f"--compare={copy}", *options]) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert [run["run"] for run in runs] == ["tiny", "copy"]
-    assert runs[0]["tests"] == runs[1]["tests"] and runs[0]["pictures"] == 40
+    assert runs[0]["tests"] == runs[1]["tests"] and runs[0]["images"] == 40
     assert runs[1]["corruptions"]["mce"] == 1
 
 
 @pytest.fixture(scope="module")
 def some_digits(data_dir, tmp_path_factory):
-    """A folder with pictures of two digits."""
+    """A folder with images of two digits."""
     folder = tmp_path_factory.mktemp("some")
     source = open_source("digits", "test[:80]", data_dir=data_dir)
     for number in range(80):
@@ -306,16 +306,16 @@ def test_weights_that_were_not_trained_here_need_data_and_nothing_else(
 def test_shape_and_texture_by_the_command(finished_run, some_digits, tmp_path, capsys):
     cues, categories = tmp_path / "cues", {"three": ["3"], "seven": ["7"]}
     for shape, texture in (("three", "seven"), ("seven", "three"), ("three", "three")):
-        picture = min((some_digits / categories[shape][0]).iterdir())
+        image = min((some_digits / categories[shape][0]).iterdir())
         (cues / shape).mkdir(parents=True, exist_ok=True)
-        shutil.copy(picture, cues / shape / f"{shape}1-{texture}2.png")
+        shutil.copy(image, cues / shape / f"{shape}1-{texture}2.png")
     file = tmp_path / "categories.json"
     file.write_text(json.dumps(categories))
     options = [f"--cue-conflict={cues}", f"--categories={file}", f"--output={tmp_path / 'out'}"]
     assert main(["robustness", str(finished_run.path), *options]) == 0
     assert re.search(r"tiny +│ +2 │", capsys.readouterr().out)
     [shapes] = json.loads((tmp_path / "out" / "robustness.json").read_text())["cue_conflict"]
-    assert shapes["pictures"] == 2 and shapes["by_shape"] + shapes["by_texture"] == 2
+    assert shapes["images"] == 2 and shapes["by_shape"] + shapes["by_texture"] == 2
     assert (tmp_path / "out" / "cue_conflict.png").exists()
 
 
@@ -326,7 +326,7 @@ def test_shape_and_texture_by_the_command(finished_run, some_digits, tmp_path, c
         (["--among=all"], "--among=all is not legal; write model or data"),
         (["--fill=white"], "fill=white is not legal; write one of black, mean"),
         (["--constants=x"], "constants=x is not legal; write one of imagenet, cifar"),
-        (["--grid=17"], "17 x 17 patches does not fit pictures of 16 x 16 pixels"),
+        (["--grid=17"], "17 x 17 patches does not fit images of 16 x 16 pixels"),
         (["--split=val"], "has no split 'val'"),
         (["--categories=x.json"], "--categories is for --cue-conflict"),
         (["--cue-conflict=nowhere"], "nowhere is no folder; expected is"),
@@ -357,19 +357,19 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(finished_run, tm
     ):
         assert main(["robustness", str(finished_run.path), "--only=clean", *options]) == 2
         said = capsys.readouterr().err
-        assert told in said and "pictures" not in said
+        assert told in said and "images" not in said
     assert list(tmp_path.iterdir()) == [file]
 
 
 def test_names_of_tests_may_have_spaces_between_them(finished_run, tmp_path):
-    options = ["--only=fog, contrast", "--pictures=8", f"--output={tmp_path}"]
+    options = ["--only=fog, contrast", "--images=8", f"--output={tmp_path}"]
     assert main(["robustness", str(finished_run.path), *options]) == 0
     assert {row["test"] for row in rows_of(tmp_path)} == {"clean", "fog", "contrast"}
 
 
 def test_runs_with_different_data_are_not_compared(quadrants):
     other = source_of(quadrants.examples.images[:8], quadrants.labels[:8])
-    with pytest.raises(UserError, match="different data: 20 pictures.* and 8 of.*name the data"):
+    with pytest.raises(UserError, match="different data: 20 images.* and 8 of.*name the data"):
         measure([candidate(quadrants), candidate(other)])
 
 
@@ -382,7 +382,7 @@ def test_models_that_see_other_sizes_are_compared_too(quadrants):
 
 
 class Undecided(Brightest):
-    """Gives no finite logits to pictures whose first quadrant is the brightest."""
+    """Gives no finite logits to images whose first quadrant is the brightest."""
 
     @nn.compact
     def __call__(self, images, train=False):
@@ -391,7 +391,7 @@ class Undecided(Brightest):
 
 
 @pytest.mark.parametrize("among", [None, (0, 1)])
-def test_pictures_without_finite_logits_are_wrong_and_counted(quadrants, among):
+def test_images_without_finite_logits_are_wrong_and_counted(quadrants, among):
     one = candidate(quadrants, among=among)
     one.classifier.model = Undecided()
     [result] = measure([one], only=["shift"])

@@ -1,4 +1,4 @@
-"""Patches dropped, squares hidden, cells shuffled, pictures moved and turned: by hand."""
+"""Patches dropped, squares hidden, cells shuffled, images moved and turned: by hand."""
 
 from itertools import pairwise
 
@@ -17,7 +17,7 @@ from vit_jax.analysis.robustness.perturbations import (
 from vit_jax.errors import UserError
 
 
-def picture(height=12, width=12, channels=3):
+def make_image(height=12, width=12, channels=3):
     """Every pixel another number, none of them 0."""
     return (
         (1 + np.arange(height * width * channels) % 255)
@@ -33,17 +33,17 @@ def generator(seed=0):
 @pytest.mark.parametrize(("ratio", "dropped"), [(0, 0), (0.25, 4), (0.5, 8), (1, 16)])
 @pytest.mark.parametrize("order", ["random", "contrast", "plain"])
 def test_as_many_patches_are_dropped_as_the_ratio_says(ratio, dropped, order):
-    changed = drop_patches(picture(), ratio, 4, generator(), order)
+    changed = drop_patches(make_image(), ratio, 4, generator(), order)
     blocks = changed.reshape(4, 3, 4, 3, 3).swapaxes(1, 2).reshape(16, -1)
     assert (blocks == 0).all(axis=1).sum() == dropped
     kept = (blocks != 0).all(axis=1)
     assert kept.sum() == 16 - dropped
-    before = picture().reshape(4, 3, 4, 3, 3).swapaxes(1, 2).reshape(16, -1)
+    before = make_image().reshape(4, 3, 4, 3, 3).swapaxes(1, 2).reshape(16, -1)
     np.testing.assert_array_equal(blocks[kept], before[kept])
 
 
 def test_a_higher_ratio_drops_the_same_patches_and_more():
-    few, many = (drop_patches(picture(), ratio, 4, generator(3)) == 0 for ratio in (0.3, 0.6))
+    few, many = (drop_patches(make_image(), ratio, 4, generator(3)) == 0 for ratio in (0.3, 0.6))
     assert few.sum() < many.sum() and (many | ~few).all()
 
 
@@ -60,10 +60,10 @@ def test_a_side_that_does_not_divide_has_cells_that_differ_by_a_pixel():
     changed = drop_patches(np.full((7, 7, 1), 9, np.uint8), 1 / 9, 3, generator())
     rows, columns = np.nonzero(changed[..., 0] == 0)
     assert {np.ptp(rows) + 1, np.ptp(columns) + 1} <= {2, 3}  # 7 = 2 + 3 + 2
-    assert (drop_patches(picture(7, 7), 1.0, 3, generator()) == 0).all()
+    assert (drop_patches(make_image(7, 7), 1.0, 3, generator()) == 0).all()
 
 
-def test_the_mean_colour_is_that_of_the_picture():
+def test_the_mean_colour_is_that_of_the_image():
     image = np.zeros((4, 4, 3), np.uint8)
     image[:2] = (200, 100, 0)
     assert hide_square(image, 0, 0, 1, "mean")[0, 0].tolist() == [100, 50, 0]
@@ -71,9 +71,9 @@ def test_the_mean_colour_is_that_of_the_picture():
 
 
 @pytest.mark.parametrize("share", [0, 0.25, 0.5, 1])
-def test_the_square_has_its_size_and_lies_within_the_picture(share):
+def test_the_square_has_its_size_and_lies_within_the_image(share):
     for seed in range(20):
-        changed = occlude(picture(8, 12), share, generator(seed))
+        changed = occlude(make_image(8, 12), share, generator(seed))
         rows, columns, _ = np.nonzero(changed == 0)
         side = round(share * 8)
         assert len(rows) == side * side * 3
@@ -84,7 +84,7 @@ def test_the_square_has_its_size_and_lies_within_the_picture(share):
 def test_a_larger_square_covers_a_smaller_one():
     for seed in range(20):
         hidden = [
-            occlude(picture(9, 14), share, generator(seed)) == 0 for share in (0.2, 0.4, 0.7, 1)
+            occlude(make_image(9, 14), share, generator(seed)) == 0 for share in (0.2, 0.4, 0.7, 1)
         ]
         assert all((larger | ~smaller).all() for smaller, larger in pairwise(hidden))
 
@@ -96,7 +96,7 @@ def test_a_sliding_square_begins_and_ends_at_the_borders():
 
 @pytest.mark.parametrize("cells", [1, 2, 3, 5])
 def test_shuffling_moves_whole_pieces_and_loses_none(cells):
-    image, side = picture(), 12 // cells
+    image, side = make_image(), 12 // cells
     changed = shuffle_cells(image, cells, generator(1))  # draws 0, 1, 2, 3 for 2 x 2 at first
 
     def pieces(of):
@@ -123,12 +123,12 @@ def test_a_shift_moves_pixels_and_pads():
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("side", [6, 7])
 def test_quarter_turns_are_exact(channels, side):
-    image = picture(side, side, channels)
+    image = make_image(side, side, channels)
     for turns in range(4):
         np.testing.assert_array_equal(rotate(image, 90 * turns), np.rot90(image, turns))
 
 
-def test_corners_of_a_turned_picture_are_padded():
+def test_corners_of_a_turned_image_are_padded():
     image = np.full((20, 20, 3), 80, np.uint8)
     assert (rotate(image, 45) == 80).all()
     turned = rotate(image, 45, "zero")
@@ -146,10 +146,13 @@ def test_half_a_turn_of_a_dot_is_where_geometry_puts_it():
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda: drop_patches(picture(), 0.5, 13, generator()), "13 cells does not fit.*12 pixels"),
-        (lambda: drop_patches(picture(), 0.5, 4, generator(), "best"), "order=best.*random"),
-        (lambda: hide_square(picture(), 0, 0, 2, "white"), "fill=white.*black, mean"),
-        (lambda: shift(picture(), 0, 1, "mirror"), "padding=mirror.*edge, zero"),
+        (
+            lambda: drop_patches(make_image(), 0.5, 13, generator()),
+            "13 cells does not fit.*12 pixels",
+        ),
+        (lambda: drop_patches(make_image(), 0.5, 4, generator(), "best"), "order=best.*random"),
+        (lambda: hide_square(make_image(), 0, 0, 2, "white"), "fill=white.*black, mean"),
+        (lambda: shift(make_image(), 0, 1, "mirror"), "padding=mirror.*edge, zero"),
     ],
 )
 def test_what_is_not_legal_is_one_sentence(call, told):

@@ -21,7 +21,7 @@ LONG = "a_run_whose_$name$_is_" + "very_" * 12 + "long"
 
 
 def result(name, right, only=()):
-    """A model that has 10 of 10 clean pictures right, and `right` of them under every test."""
+    """A model that has 10 of 10 clean images right, and `right` of them under every test."""
     tests = make_suite((16, 16), only)
     scores = {test.name: (Score(right, 1.0, 10),) * len(test.levels) for test in tests}
     return Result(name, (16, 16), tests, Score(10, 1.0, 10), scores)
@@ -73,7 +73,7 @@ def test_a_map_has_the_accuracy_of_each_place_where_the_square_was():
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_picture_is_shown_under_every_test_that_knows_no_model(channels):
+def test_a_image_is_shown_under_every_test_that_knows_no_model(channels):
     image = np.random.default_rng(0).integers(0, 256, (16, 16, channels)).astype(np.uint8)
     suite = make_suite((16, 16), ["fog", "shuffle", "pgd"])
     figure = examples(image, suite, seed=0, number=3)

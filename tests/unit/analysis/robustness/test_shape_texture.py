@@ -13,11 +13,11 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.inference import Classifier
 
-# Which class the model below finds in a picture is written in the picture's colour.
+# Which class the model below finds in an image is written in the image's colour.
 CLASSES = ["tabby", "siamese", "wall clock", "truck"]
 CATEGORIES = {"cat": ["tabby", "siamese"], "clock": ["wall clock"], "truck": ["truck"]}
 # By path: the class that the model answers.
-PICTURES = {
+IMAGES = {
     "cat/cat1-clock2.png": 0,  # shape
     "cat/cat1-truck1.png": 3,  # texture
     "cat/cat2-truck3.png": 2,  # neither
@@ -54,11 +54,11 @@ def classifier():
 
 @pytest.fixture
 def folder(tmp_path):
-    for name, answer in PICTURES.items():
+    for name, answer in IMAGES.items():
         path = tmp_path / "cues" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (4, 4), (10 * answer, 0, 0)).save(path)
-    (tmp_path / "cues" / "README.txt").write_text("no picture")
+    (tmp_path / "cues" / "README.txt").write_text("no image")
     return tmp_path / "cues"
 
 
@@ -69,7 +69,7 @@ def test_shape_and_texture_are_read_from_the_published_names(folder):
     assert found[4] == ("clock1-truck1.png", "clock", "truck")
 
 
-def test_decisions_are_counted_and_pictures_without_conflict_left_out(folder, classifier, tmp_path):
+def test_decisions_are_counted_and_images_without_conflict_left_out(folder, classifier, tmp_path):
     file = tmp_path / "categories.json"
     file.write_text(json.dumps(CATEGORIES))
     categories = Categories.read(file, CLASSES)
@@ -107,7 +107,7 @@ def test_another_layout_is_told_with_the_form_that_is_expected(name, folder):
         list_images(folder)
 
 
-def test_a_folder_without_pictures_is_told_with_the_form_that_is_expected(tmp_path):
+def test_a_folder_without_images_is_told_with_the_form_that_is_expected(tmp_path):
     (tmp_path / "empty").mkdir()
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(UserError, match="expected is .*airplane1-bicycle2.png"):
@@ -135,7 +135,7 @@ def test_a_file_of_categories_that_does_not_fit_is_one_sentence(content, told, t
         Categories.read(file, CLASSES)
 
 
-def test_a_picture_without_finite_logits_is_decided_for_nothing(folder, classifier):
+def test_a_image_without_finite_logits_is_decided_for_nothing(folder, classifier):
     """The first category, which argmax takes of NaN, is that of a shape and of a texture."""
     classifier.class_names = ("cat", "car", "clock", "truck")
     classifier.model = Blind()

@@ -12,7 +12,7 @@ from PIL import Image
 from vit_jax.analysis.weights_view.figures import (
     PARTS,
     NotThere,
-    Pictures,
+    Samples,
     Subject,
     draw,
     parts_of,
@@ -63,13 +63,13 @@ def classifier(name, **fields):
 
 
 @pytest.fixture(scope="module")
-def pictures():
+def samples():
     images = np.random.default_rng(0).integers(0, 256, (30, 16, 16, 1)).astype(np.uint8)
-    return Pictures(images, np.arange(30) % 3, NAMES, 30)
+    return Samples(images, np.arange(30) % 3, NAMES, 30)
 
 
-def test_a_resnet_has_all_but_positions(pictures):
-    subject = Subject(classifier("ResNet", **RESNET), "resnet", pictures)
+def test_a_resnet_has_all_but_positions(samples):
+    subject = Subject(classifier("ResNet", **RESNET), "resnet", samples)
     assert parts_of(subject) == ["filters", "features", "neighbours", "receptive_fields"]
     with pytest.raises(NotThere, match="ResNet has no position tables"):
         draw("positions", subject)
@@ -95,17 +95,17 @@ def test_a_vit_without_a_table_says_why(positions, reason):
             draw(part, subject)
 
 
-def test_pictures_with_several_labels_have_receptive_fields_but_no_colours(pictures):
-    subject = Subject(classifier("ResNet", **RESNET), "resnet", pictures._replace(labels=None))
+def test_images_with_several_labels_have_receptive_fields_but_no_colours(samples):
+    subject = Subject(classifier("ResNet", **RESNET), "resnet", samples._replace(labels=None))
     assert parts_of(subject) == ["filters", "receptive_fields"]
     with pytest.raises(NotThere, match="several labels"):
         draw("features", subject)
 
 
-def test_features_do_not_hang_on_the_batch_and_are_what_the_model_gives(pictures):
+def test_features_do_not_hang_on_the_batch_and_are_what_the_model_gives(samples):
     resnet = classifier("ResNet", **RESNET)
-    one = pooled_features(resnet, pictures.images, batch_size=7)
-    images = resnet.preprocessing.normalize(pictures.images)
+    one = pooled_features(resnet, samples.images, batch_size=7)
+    images = resnet.preprocessing.normalize(samples.images)
     features = jax.jit(functools.partial(resnet.model.apply, method="features"))
     expected = features(resnet.variables, images).pooled
     np.testing.assert_allclose(one, expected, rtol=1e-5, atol=1e-6)
@@ -135,7 +135,7 @@ def test_a_sample_is_drawn_by_its_seed_and_leaves_out_what_cannot_be_read(data_d
         read_images(damaged, PREPROCESSING, 9).labels, source.labels[[0, 3]]
     )
     bad = {0, 1, 2, 3}
-    with pytest.raises(UserError, match="no picture of digits test can be read"):
+    with pytest.raises(UserError, match="no image of digits test can be read"):
         read_images(damaged, PREPROCESSING, 9)
 
 
@@ -153,8 +153,8 @@ def resnet_folder(tmp_path):
 
 
 def test_the_command_draws_every_part_of_a_run(finished_run, tmp_path, capsys):
-    folder = tmp_path / "pictures"
-    arguments = [str(finished_run.path), "--pictures=40", f"--output={folder}"]
+    folder = tmp_path / "images"
+    arguments = [str(finished_run.path), "--images=40", f"--output={folder}"]
     assert main(["inspect", *arguments]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == list(PARTS)
@@ -175,7 +175,7 @@ def test_weights_without_data_have_positions_and_filters_only(resnet_folder, cap
 
 def test_two_models_stand_beside_each_other(resnet_folder, finished_run, tmp_path, capsys):
     arguments = [str(finished_run.path), "--only=receptive_fields", f"--with={resnet_folder}"]
-    assert main(["inspect", *arguments, f"--output={tmp_path}", "--pictures=4"]) == 0
+    assert main(["inspect", *arguments, f"--output={tmp_path}", "--images=4"]) == 0
     assert "tiny has half" in (out := capsys.readouterr().out)
     assert "; resnet has half of its gradient within" in out
 

@@ -29,13 +29,13 @@ def drawn(figure):
     return figure
 
 
-def pictures_of(figure):
+def images_of(figure):
     return [np.asarray(image.get_array()) for panel in figure.axes for image in panel.images]
 
 
 def test_similarities_of_a_small_grid_are_all_there():
     table = Table(RNG.normal(size=(1, 1 + 6, 8)), (2, 3), prefix=1)
-    mosaic, spectrum = pictures_of(drawn(draw_positions(table, "positions")))[:2]
+    mosaic, spectrum = images_of(drawn(draw_positions(table, "positions")))[:2]
     similar = position_similarity(table.rows, (2, 3), 1)
     assert mosaic.shape == (2 * 3 - 1, 3 * 4 - 1)
     np.testing.assert_allclose(mosaic[3:5, 8:11], similar[1, 2])  # row 1, column 2
@@ -48,7 +48,7 @@ def test_of_a_large_grid_some_patches_are_shown_from_corner_to_corner():
     figure = draw_positions(table, "positions")
     ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert (ticks[0], ticks[-1], len(ticks)) == ("0", "19", 8)
-    assert pictures_of(figure)[0].shape == (8 * 15 - 1, 8 * 21 - 1)
+    assert images_of(figure)[0].shape == (8 * 15 - 1, 8 * 21 - 1)
     assert some_of(range(12), 6) == [0, 2, 4, 7, 9, 11]
     assert some_of("ab", 6) == ["a", "b"]
     assert some_of("abc", 1) == ["a"]
@@ -58,7 +58,7 @@ def test_a_bias_for_keys_on_the_right_is_drawn_on_the_right():
     rows = np.zeros((3 + 3 * 5, 2))
     rows[3 + 1 * 5 + 1, 0] = 1.0  # row 0 and column -1 of query - key: the key is one to the right
     figure = drawn(draw_biases({"blocks_0": Table(rows, (3, 5), prefix=3)}))
-    first, second = pictures_of(figure)[:2]
+    first, second = images_of(figure)[:2]
     assert np.argwhere(first).tolist() == [[1, 3]]
     assert not second.any()
 
@@ -70,7 +70,7 @@ def test_filters_are_shown_in_their_colours(channels):
     kernel[1, 0, :, 1] = -1.0
     kernel[1, 1, 0, 2] = 0.5
     figure = drawn(draw_filters(kernel, "stem"))
-    filters = pictures_of(figure)[0]
+    filters = images_of(figure)[0]
     assert filters.shape[:2] == (2, 3 * 3 - 1)
     assert filters.shape[2:] == ((3,) if channels == 3 else ())
     # The strongest first: 0 is grey, the largest value white, its negative black.

@@ -149,7 +149,7 @@ EFFICIENT = {**CONVOLUTIONAL, "kernels": (3,), "strides": (1,), "expansions": (1
     ],
     ids=lambda value: value if isinstance(value, str) and "/" not in value else "",
 )
-def test_the_first_kernel_is_what_sees_the_picture(name, fields, path, shape):
+def test_the_first_kernel_is_what_sees_the_image(name, fields, path, shape):
     _, variables = with_noise(name, **fields)
     kernel = first_kernel(variables["params"])
     expected = variables["params"]
@@ -198,7 +198,7 @@ def test_every_way_to_a_plane_keeps_groups_apart(monkeypatch):
         centres = [plane.points[labels == one].mean(axis=0) for one in (0, 1)]
         nearer = [np.linalg.norm(plane.points - centre, axis=1) for centre in centres]
         np.testing.assert_array_equal(np.argmin(nearer, axis=0), labels)
-    with pytest.raises(UserError, match="at least 4 pictures, got 3"):
+    with pytest.raises(UserError, match="at least 4 images, got 3"):
         tsne(features[:3])
 
 

@@ -1,4 +1,4 @@
-"""Any picture becomes RGB: the cases that users of image models report, file by file."""
+"""Any image becomes RGB: the cases that users of image models report, file by file."""
 
 import io
 import subprocess
@@ -54,21 +54,21 @@ def test_transparent_grey_is_white():
 
 def test_half_transparent_red_is_pink():
     pixels = np.full((2, 2, 4), (255, 0, 0, 128), np.uint8)
-    for picture in (pixels, Image.fromarray(pixels), encoded(Image.fromarray(pixels), "PNG")):
-        assert np.all(decode(picture) == (255, 127, 127))
+    for image in (pixels, Image.fromarray(pixels), encoded(Image.fromarray(pixels), "PNG")):
+        assert np.all(decode(image) == (255, 127, 127))
 
 
 @pytest.mark.parametrize("mode, colour", [("1", 0), ("L", 9), ("RGB", (10, 200, 30))])
 def test_key_colours_are_transparent(mode, colour):
-    picture = encoded(Image.new(mode, (4, 4), colour), "PNG", transparency=colour)
-    assert np.all(decode(picture) == 255)
+    image = encoded(Image.new(mode, (4, 4), colour), "PNG", transparency=colour)
+    assert np.all(decode(image) == 255)
 
 
 def test_16_bit_key_colour_is_transparent_and_its_neighbour_is_not():
     pixels = np.full((2, 2), 20000, np.uint16)
     pixels[0] = 20001
-    picture = encoded(Image.fromarray(pixels), "PNG", transparency=20001)
-    assert decode(picture)[:, 0, 0].tolist() == [255, 78]  # 20,000 / 257 = 77.8
+    image = encoded(Image.fromarray(pixels), "PNG", transparency=20001)
+    assert decode(image)[:, 0, 0].tolist() == [255, 78]  # 20,000 / 257 = 77.8
 
 
 def test_16_bit_ramp_is_scaled_and_not_clipped():
@@ -79,10 +79,10 @@ def test_16_bit_ramp_is_scaled_and_not_clipped():
 
 
 @pytest.mark.parametrize("top", [1.0, 255.0, 65535.0])
-def test_float_pictures_are_read_on_the_scale_that_holds_them(top):
+def test_float_images_are_read_on_the_scale_that_holds_them(top):
     ramp = np.linspace(0, top, 256, dtype=np.float32).reshape(16, 16)
-    for picture in (ramp, encoded(Image.fromarray(ramp), "TIFF")):
-        grey = decode(picture)[:, :, 0].reshape(-1)
+    for image in (ramp, encoded(Image.fromarray(ramp), "TIFF")):
+        grey = decode(image)[:, :, 0].reshape(-1)
         assert np.abs(grey.astype(int) - np.arange(256)).max() <= 1
 
 
@@ -110,9 +110,9 @@ def test_exif_orientation_is_applied_once():
 
 @pytest.mark.parametrize("exif", [b"garbage", b"II*\0\x08\0\0\0\xff\xff"])
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")
-def test_damaged_exif_does_not_cost_the_picture(exif):
-    picture = encoded(Image.new("RGB", (4, 4), "white"), "JPEG", exif=b"Exif\0\0" + exif)
-    assert np.all(decode(picture) == 255)
+def test_damaged_exif_does_not_cost_the_image(exif):
+    image = encoded(Image.new("RGB", (4, 4), "white"), "JPEG", exif=b"Exif\0\0" + exif)
+    assert np.all(decode(image) == 255)
 
 
 def test_animation_gives_its_first_frame():
@@ -134,10 +134,10 @@ def test_sides_of_one_pixel_stay_sides(name, shape):
     assert decode(IMAGES / name).shape == shape
 
 
-def test_path_bytes_image_and_array_of_one_picture_agree():
+def test_path_bytes_image_and_array_of_one_image_agree():
     path = IMAGES / "ref_quad_rgb.png"
-    for picture in (path, str(path), path.read_bytes(), Image.open(path), REFERENCE):
-        np.testing.assert_array_equal(decode(picture), REFERENCE)
+    for image in (path, str(path), path.read_bytes(), Image.open(path), REFERENCE):
+        np.testing.assert_array_equal(decode(image), REFERENCE)
 
 
 @pytest.mark.parametrize("shape", [(4, 5), (4, 5, 1)])
@@ -159,7 +159,7 @@ def test_the_result_is_the_callers_own():
         ("truncated.jpg", "truncated"),
         ("truncated.png", "truncated"),
         ("zero_bytes.jpg", "empty"),
-        ("text_inside.jpg", "not a picture"),
+        ("text_inside.jpg", "not an image"),
         ("missing.jpg", "no such file"),
         (".", "directory"),
     ],
@@ -171,12 +171,12 @@ def test_unreadable_files_are_named_with_their_cause(name, cause):
 
 
 def test_bytes_are_named_as_the_caller_says():
-    with pytest.raises(UserError, match="cannot read the picture upload 7: there are no bytes"):
+    with pytest.raises(UserError, match="cannot read the image upload 7: there are no bytes"):
         decode(b"", name="upload 7")
 
 
 @pytest.mark.parametrize(
-    "picture, cause",
+    "image, cause",
     [
         (np.zeros((4, 4, 2), np.uint8), "shape is .4, 4, 2."),
         (np.zeros((0, 4, 3), np.uint8), "shape is .0, 4, 3."),
@@ -186,9 +186,9 @@ def test_bytes_are_named_as_the_caller_says():
         (None, "not NoneType"),
     ],
 )
-def test_pixels_without_a_known_scale_or_shape_are_refused(picture, cause):
+def test_pixels_without_a_known_scale_or_shape_are_refused(image, cause):
     with pytest.raises(UserError, match=cause):
-        decode(picture)
+        decode(image)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -208,7 +208,7 @@ def test_damaged_files_raise_nothing_but_user_errors():
             assert image.dtype == np.uint8 and image.shape[2] == 3
 
 
-def test_a_picture_of_196_million_pixels_is_refused_within_300_mb():
+def test_a_image_of_196_million_pixels_is_refused_within_300_mb():
     path = IMAGES / "huge_14000x14000_1bit.png"
     code = (
         "import resource\n"
@@ -229,16 +229,16 @@ def test_a_picture_of_196_million_pixels_is_refused_within_300_mb():
 # Fast decoding: with OpenCV installed these look at it, without it at Pillow in its place.
 
 
-def outcome(picture, fast):
+def outcome(image, fast):
     """The pixels, or the name and cause of the error."""
     try:
-        return decode(picture, fast=fast)
+        return decode(image, fast=fast)
     except DecodeError as error:
         return error.name, error.cause
 
 
-def assert_same_outcome(picture, levels=0.0):
-    plain, fast = outcome(picture, False), outcome(picture, True)
+def assert_same_outcome(image, levels=0.0):
+    plain, fast = outcome(image, False), outcome(image, True)
     if isinstance(plain, tuple):
         assert fast == plain
     else:
@@ -253,7 +253,7 @@ def photo():
 
 @pytest.fixture
 def fake_opencv(monkeypatch):
-    """An OpenCV that sees every picture as flat grey of level 7, or as `result` says."""
+    """An OpenCV that sees every image as flat grey of level 7, or as `result` says."""
     fake = SimpleNamespace(IMREAD_COLOR_RGB=0, IMREAD_IGNORE_ORIENTATION=0, error=ZeroDivisionError)
     fake.result = lambda: np.full((20, 30, 3), 7, np.uint8)
     fake.imdecode = lambda content, flags: fake.result()
@@ -268,15 +268,15 @@ def plain_jpeg(**options):
 def test_plain_jpegs_alone_go_to_opencv_and_only_when_asked(fake_opencv, tmp_path):
     path = tmp_path / "plain.jpg"
     path.write_bytes(plain_jpeg())
-    for picture in (path, str(path), plain_jpeg(), plain_jpeg(progressive=True)):
-        assert np.all(decode(picture, fast=True) == 7)
-        assert np.all(decode(picture)[:, :, 0] > 190)
+    for image in (path, str(path), plain_jpeg(), plain_jpeg(progressive=True)):
+        assert np.all(decode(image, fast=True) == 7)
+        assert np.all(decode(image)[:, :, 0] > 190)
     grey = encoded(Image.new("L", (30, 20), 200), "JPEG")
     assert np.all(decode(grey, fast=True) == 7)
 
     turned = Image.Exif()
     turned[ExifTags.Base.Orientation] = 6
-    for picture in (
+    for image in (
         plain_jpeg(exif=turned),
         plain_jpeg()[:-2],  # without its end
         plain_jpeg() + b"more",
@@ -285,8 +285,8 @@ def test_plain_jpegs_alone_go_to_opencv_and_only_when_asked(fake_opencv, tmp_pat
         Image.new("RGB", (30, 20)),
         np.zeros((20, 30, 3), np.uint8),
     ):
-        plain = outcome(picture, False)
-        np.testing.assert_array_equal(outcome(picture, True), plain)
+        plain = outcome(image, False)
+        np.testing.assert_array_equal(outcome(image, True), plain)
         assert isinstance(plain, tuple) or not np.all(plain == 7)
 
 
@@ -323,8 +323,8 @@ def test_fast_reads_what_is_no_plain_jpeg_as_ever():
 
 def test_without_opencv_fast_is_pillows_own(monkeypatch, photo):
     monkeypatch.setattr(sys.modules["vit_jax.data.images.decoding"], "opencv", lambda: None)
-    for picture in (*sorted(IMAGES.iterdir()), encoded(photo, "JPEG")):
-        assert_same_outcome(picture)
+    for image in (*sorted(IMAGES.iterdir()), encoded(photo, "JPEG")):
+        assert_same_outcome(image)
 
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 3}])
@@ -338,7 +338,7 @@ def test_a_jpeg_cut_off_anywhere_is_as_bad_when_read_fast(photo, options):
     assert refused > 0.9 * len(lengths)
 
 
-def test_a_thumbnail_does_not_pass_for_the_picture(photo):
+def test_a_thumbnail_does_not_pass_for_the_image(photo):
     """Its end looks like the end of the file to those who look at nothing else."""
     thumbnail = encoded(photo.resize((16, 11)), "JPEG")
     exif = b"Exif\0\0II*\0\x08\0\0\0\0\0\0\0\0\0" + thumbnail

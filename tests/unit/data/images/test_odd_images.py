@@ -1,4 +1,4 @@
-"""Hundreds of odd files: each becomes a picture of the right shape, or an error with its path.
+"""Hundreds of odd files: each becomes an image of the right shape, or an error with its path.
 
 Files are written by Pillow in every format and mode it can write, sides of one pixel included, and
 then cut off, damaged byte by byte, lengthened or renamed.
@@ -66,7 +66,7 @@ def watchdog():
 
 
 def drawn(mode, size, seed):
-    """A picture of noise in that mode."""
+    """An image of noise in that mode."""
     rng = np.random.default_rng(seed)
     width, height = size
     if mode == "F":
@@ -85,7 +85,7 @@ def drawn(mode, size, seed):
 
 @st.composite
 def written(draw, formats=tuple(WRITABLE)):
-    """A format, the picture, and the bytes of a file of it."""
+    """A format, the image, and the bytes of a file of it."""
     kind = draw(st.sampled_from(formats))
     mode = draw(st.sampled_from(WRITABLE[kind]))
     size = (draw(SIDES), draw(SIDES))
@@ -142,7 +142,7 @@ def damaged(draw):
     return bytes(content), draw(st.sampled_from(endings))
 
 
-def is_picture(pixels):
+def is_image(pixels):
     assert pixels.dtype == np.uint8 and pixels.ndim == 3 and pixels.shape[2] == 3
     assert min(pixels.shape) >= 1
     assert pixels.flags.c_contiguous and pixels.flags.writeable and pixels.flags.owndata
@@ -151,10 +151,10 @@ def is_picture(pixels):
 
 @settings(MANY, max_examples=600)
 @given(written())
-def test_every_format_and_mode_gives_a_picture_of_its_size(file):
+def test_every_format_and_mode_gives_a_image_of_its_size(file):
     kind, image, content, options = file
     pixels = decode(content, name="it")
-    assert is_picture(pixels)
+    assert is_image(pixels)
     if kind != "ICO":  # which has sizes of its own
         assert pixels.shape[1::-1] == image.size
     if image.mode in ("1", "L", "RGB") and kind not in LOSSY and "transparency" not in options:
@@ -168,28 +168,28 @@ def test_every_format_and_mode_gives_a_picture_of_its_size(file):
 
 @settings(MANY, max_examples=1000)
 @given(damaged())
-def test_a_damaged_file_is_a_picture_or_an_error_with_its_path(file):
+def test_a_damaged_file_is_a_image_or_an_error_with_its_path(file):
     content, ending = file
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"odd{ending}"
         path.write_bytes(content)
         try:
-            assert is_picture(decode(path))
+            assert is_image(decode(path))
         except DecodeError as error:
             assert str(path) in str(error) and error.cause
     try:
-        assert is_picture(decode(content, name="upload 7"))
+        assert is_image(decode(content, name="upload 7"))
     except DecodeError as error:
         assert "upload 7" in str(error) and error.cause
 
 
-# Of a cut-off PCX the palette may be all that is missing, which makes it a lawful grey picture, and
-# JPEG 2000 is made to be cut off: what is there is the whole picture, less sharp.
+# Of a cut-off PCX the palette may be all that is missing, which makes it a lawful grey image, and
+# JPEG 2000 is made to be cut off: what is there is the whole image, less sharp.
 @settings(MANY, max_examples=600)
 @given(
     written(tuple(kind for kind in WRITABLE if kind not in ("PCX", "JPEG2000"))), st.floats(0, 1)
 )
-def test_a_file_cut_off_anywhere_gives_its_whole_picture_or_none(file, share):
+def test_a_file_cut_off_anywhere_gives_its_whole_image_or_none(file, share):
     _, _, content, _ = file
     try:
         pixels = decode(content[: int(share * len(content))], name="it")
@@ -204,7 +204,7 @@ def test_a_tiff_whose_palette_is_cut_off_is_refused(compression):
     buffer = io.BytesIO()
     image.save(buffer, "TIFF", compression=compression)
     content = buffer.getvalue()  # deflated, the palette comes last
-    assert is_picture(decode(content, name="it"))
+    assert is_image(decode(content, name="it"))
     if compression == "raw":
         content = content.replace(struct.pack("<H", 320), struct.pack("<H", 65_000), 1)
     else:
@@ -239,14 +239,14 @@ def test_every_orientation_is_turned_upright(kind, orientation, mode, tmp_path):
     file = tmp_path / "turned"
     Image.fromarray(large).convert(mode).save(file, kind, exif=exif, **options)
     expected = np.kron(UPRIGHT[orientation], np.ones((16, 16), int))[:, :, None]
-    for picture in (file, file.read_bytes(), Image.open(io.BytesIO(file.read_bytes()))):
-        pixels = decode(picture)
-        assert is_picture(pixels) and pixels.shape == (*expected.shape[:2], 3)
+    for image in (file, file.read_bytes(), Image.open(io.BytesIO(file.read_bytes()))):
+        pixels = decode(image)
+        assert is_image(pixels) and pixels.shape == (*expected.shape[:2], 3)
         assert np.abs(pixels.astype(int) - expected).max() <= 2
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "LA", "I;16", "F"])
-def test_large_pictures_are_converted_in_strips_with_one_scale(mode, monkeypatch):
+def test_large_images_are_converted_in_strips_with_one_scale(mode, monkeypatch):
     image = drawn(mode, (7, 23), seed=3)
     whole = decode(image)
     monkeypatch.setattr(sys.modules[decode.__module__], "STRIP_PIXELS", 14)  # two rows
@@ -265,7 +265,7 @@ def test_rare_modes_have_their_colours():
     assert np.abs(decode(lab).astype(int) - (255, 0, 0)).max() <= 6
 
 
-def test_a_picture_whose_data_do_not_cover_it_is_refused():
+def test_a_image_whose_data_do_not_cover_it_is_refused():
     file = io.BytesIO()
     Image.new("RGB", (4, 2), "red").save(file, "TIFF", tiffinfo={278: 1})  # a strip for each row
     content, height = file.getvalue(), struct.Struct("<HHII")  # tag 257: one 32-bit number
@@ -349,7 +349,7 @@ for path in sys.argv[1:]:
     told = {}
     for line in done.stdout.splitlines():
         name, megabytes, told[name] = line.split("|")
-        # Most are refused. The wide one is a picture of 33 million pixels, for all one can say.
+        # Most are refused. The wide one is an image of 33 million pixels, for all one can say.
         assert int(megabytes) < (1000 if name == "wide.webp" else 300), line
     assert told.keys() == bombs().keys()
     for name in (
@@ -432,13 +432,13 @@ def test_odd_names_are_read_and_told(name, tmp_path):
     path = os.path.join(tmp_path, os.fsdecode(name))
     Image.new("RGB", (2, 3), "red").save(path, "PNG")
     assert np.all(decode(path) == (255, 0, 0)) and np.all(decode(Path(path)) == (255, 0, 0))
-    Path(path).write_bytes(b"no picture")
+    Path(path).write_bytes(b"no image")
     with pytest.raises(DecodeError) as raised:
         decode(path)
     assert path in str(raised.value)
 
 
-def test_exif_data_that_break_the_reader_do_not_cost_the_picture(monkeypatch):
+def test_exif_data_that_break_the_reader_do_not_cost_the_image(monkeypatch):
     def broken(self):
         raise struct.error("unpack requires a buffer of 4 bytes")
 
@@ -446,7 +446,7 @@ def test_exif_data_that_break_the_reader_do_not_cost_the_picture(monkeypatch):
     assert np.all(decode(encoded_jpeg()) == 255)
 
 
-def test_a_reader_that_runs_out_of_memory_names_the_picture(monkeypatch):
+def test_a_reader_that_runs_out_of_memory_names_the_image(monkeypatch):
     def greedy(*arguments, **options):
         raise MemoryError
 

@@ -1,4 +1,4 @@
-"""Size, channels and statistics of pictures, against Pillow and arithmetic by hand."""
+"""Size, channels and statistics of images, against Pillow and arithmetic by hand."""
 
 import json
 
@@ -18,7 +18,7 @@ def noise(*shape):
     return np.random.default_rng(0).integers(0, 256, shape, np.uint8)
 
 
-def test_a_picture_of_the_right_size_and_channels_is_not_touched():
+def test_a_image_of_the_right_size_and_channels_is_not_touched():
     image = noise(20, 30, 3)
     assert Preprocessing((20, 30))(image) is image
 
@@ -40,7 +40,7 @@ def test_the_shorter_side_is_resized_and_the_centre_cut_out(shape, size, crop, i
 
 
 @pytest.mark.parametrize("size, crop", [((32, 32), 1.0), ((24, 48), 0.8)])
-def test_a_squeezed_picture_is_resized_whole_to_the_size_and_then_cropped(size, crop):
+def test_a_squeezed_image_is_resized_whole_to_the_size_and_then_cropped(size, crop):
     image = noise(90, 50, 3)
     height, width = (int(side / crop) for side in size)
     top, left = round((height - size[0]) / 2), round((width - size[1]) / 2)

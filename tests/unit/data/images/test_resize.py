@@ -1,4 +1,4 @@
-"""The resizing of training pictures: any box to any size, near to Pillow's."""
+"""The resizing of training images: any box to any size, near to Pillow's."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def test_any_box_takes_the_size_asked_for(either, photo, box, interpolation, cha
 
 
 @pytest.mark.parametrize("box", [(0, 0, 50, 50), (0, 0, 600, 400), (10, 10, 300, 30)])
-def test_a_flat_picture_stays_flat(either, box):
+def test_a_flat_image_stays_flat(either, box):
     flat = np.broadcast_to(np.array([9, 100, 250], np.uint8), (427, 640, 3))
     assert np.all(fast_resize(flat, box, (64, 64), "bicubic") == (9, 100, 250))
 
@@ -56,9 +56,9 @@ def test_a_photograph_is_near_to_pillows(either, photo, side):
     result = fast_resize(photo, box, (side, side), "bicubic")
     pillow = Image.fromarray(photo)
 
-    def distance(picture):
+    def distance(image):
         theirs = pillow.resize((side, side), Image.Resampling.BICUBIC, box=box)
-        return np.abs(np.asarray(picture, int) - np.asarray(theirs, int)).mean()
+        return np.abs(np.asarray(image, int) - np.asarray(theirs, int)).mean()
 
     # Sampling without regard to what lies between the samples is the mistake to make here.
     nearest = pillow.resize((side, side), Image.Resampling.NEAREST, box=box)

@@ -1,4 +1,4 @@
-"""Sheets show the right pictures in the right places, whatever the pictures and names are."""
+"""Sheets show the right images in the right places, whatever the images and names are."""
 
 import dataclasses
 import warnings
@@ -14,7 +14,7 @@ STEP = CELL + 4  # from one cell to the next
 
 
 class Painted:
-    """Examples of plain colours; None is a picture that cannot be read."""
+    """Examples of plain colours; None is an image that cannot be read."""
 
     def __init__(self, colours, labels, shape=(6, 9)):
         self.colours, self.labels, self.shape = colours, np.array(labels), shape
@@ -30,7 +30,7 @@ class Painted:
 
 
 class PaintedSource(Source):
-    """A source that knows its labels without a look at the pictures."""
+    """A source that knows its labels without a look at the images."""
 
     @property
     def labels(self):
@@ -72,13 +72,13 @@ def test_no_more_rows_and_columns_than_asked_for():
     assert contact_sheet(source, rows=3).tobytes() == contact_sheet(source, rows=3).tobytes()
 
 
-def test_pictures_that_cannot_be_read_are_passed():
+def test_images_that_cannot_be_read_are_passed():
     source = painted([None, RED, None, None], [0, 0, 0, 1], ["some", "none"])
     assert cells(contact_sheet(source), 2, 1) == [[RED], [(255, 255, 255)]]
     assert contact_sheet(painted([None], [0], ["none"])).width > 0
 
 
-def test_a_picture_with_several_labels_stands_in_each_row():
+def test_a_image_with_several_labels_stands_in_each_row():
     source = painted([RED, BLUE], [[1, 1], [0, 1]], ["first", "second"])
     rows = cells(contact_sheet(source), 2, 2)
     assert rows[0][0] == RED and set(rows[1]) == {RED, BLUE}
@@ -106,7 +106,7 @@ def test_names_in_any_script_are_drawn_without_a_word():
 def test_what_is_drawn_is_what_training_sees(train):
     """The batches of a run with that seed hold the very same pixels."""
     preprocess, augment = Preprocessing((8, 8), 1), Augment(rotate=20, shift=0.2, flip=0.5)
-    seed, size = 7, 479  # three batches make an epoch of the 1,437 pictures
+    seed, size = 7, 479  # three batches make an epoch of the 1,437 images
     batches = list(
         train_batches(
             train, preprocess, augment, batch_size=size, seed=seed, start_step=0, total_steps=6
@@ -139,7 +139,7 @@ def test_random_crops_replace_the_central_one():
     assert crops == [(6, 9, 3)] and image.shape == (5, 4, 3)
 
 
-def test_a_row_is_the_picture_and_its_epochs():
+def test_a_row_is_the_image_and_its_epochs():
     source = painted([RED, GREEN, BLUE], [0, 1, 2], ["red", "green", "blue"])
     half_black = Augment(shift=1.0)
     sheet = augmented_sheet(source, Preprocessing((6, 9)), half_black, epochs=3)
@@ -150,12 +150,12 @@ def test_a_row_is_the_picture_and_its_epochs():
     assert sheet.tobytes() != still.tobytes()
 
 
-def test_of_few_classes_several_pictures_are_augmented():
+def test_of_few_classes_several_images_are_augmented():
     source = painted([RED] * 9, [0] * 5 + [1] * 4, ["a", "b"])
-    few = augmented_sheet(source, Preprocessing((4, 4)), Augment(), pictures=4, epochs=1)
-    more = augmented_sheet(source, Preprocessing((4, 4)), Augment(), pictures=8, epochs=1)
+    few = augmented_sheet(source, Preprocessing((4, 4)), Augment(), images=4, epochs=1)
+    more = augmented_sheet(source, Preprocessing((4, 4)), Augment(), images=8, epochs=1)
     assert more.height - few.height == 4 * STEP
     noted = augmented_sheet(
-        source, Preprocessing((4, 4)), Augment(), pictures=4, epochs=1, note="MixUp comes later"
+        source, Preprocessing((4, 4)), Augment(), images=4, epochs=1, note="MixUp comes later"
     )
     assert noted.height > few.height

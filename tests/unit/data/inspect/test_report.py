@@ -13,7 +13,7 @@ from vit_jax.data.inspect.report import inspect_dataset
 
 @dataclass(eq=False)
 class Files:
-    """Picture files and their labels, as a source holds them."""
+    """Image files and their labels, as a source holds them."""
 
     paths: list
     labels: np.ndarray
@@ -27,7 +27,7 @@ class Files:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FileSource(Source):
-    """A source that knows where its pictures are."""
+    """A source that knows where its images are."""
 
     def where(self, index):
         return str(self.examples.paths[index])
@@ -39,19 +39,19 @@ class FileSource(Source):
 
 @dataclass
 class Dataset:
-    """Writes pictures and makes sources of them."""
+    """Writes images and makes sources of them."""
 
     folder: object
     paths: dict = field(default_factory=dict)
     labels: dict = field(default_factory=dict)
 
-    def add(self, split, label, picture, name=None, kind="PNG"):
+    def add(self, split, label, image, name=None, kind="PNG"):
         path = self.folder / split / (name or f"{len(self.paths.get(split, []))}.{kind.lower()}")
         path.parent.mkdir(exist_ok=True)
-        if isinstance(picture, bytes):
-            path.write_bytes(picture)
+        if isinstance(image, bytes):
+            path.write_bytes(image)
         else:
-            Image.fromarray(picture).save(path, kind)
+            Image.fromarray(image).save(path, kind)
         self.paths.setdefault(split, []).append(path)
         self.labels.setdefault(split, []).append(label)
         return str(path)
@@ -97,7 +97,7 @@ def test_counts_are_per_class_and_split(pets):
     assert report.splits["test"].class_counts == (0, 1)
     assert report.splits["train"].imbalance == 2.5
     [finding] = report.findings
-    assert "1 of 2 classes without a picture to test: 'cat'" in finding
+    assert "1 of 2 classes without an image to test: 'cat'" in finding
 
 
 def test_digits_have_the_counts_of_their_paper(train, test):
@@ -125,7 +125,7 @@ def test_sizes_formats_and_colours(pets):
     assert train.grey == 1
 
 
-def test_sizes_are_those_of_the_upright_picture(pets):
+def test_sizes_are_those_of_the_upright_image(pets):
     exif = Image.Exif()
     exif[274] = 6
     path = pets.add("train", 0, noise(1, 10, 20))
@@ -144,14 +144,14 @@ def test_mean_and_deviation_are_those_of_the_pixels(pets):
     np.testing.assert_allclose(train.std, pixels.std((0, 1, 2)), atol=6e-5)
 
 
-def test_a_large_picture_counts_no_more_than_a_small_one_in_the_mean(pets):
+def test_a_large_image_counts_no_more_than_a_small_one_in_the_mean(pets):
     pets.add("train", 0, np.zeros((100, 100, 3), np.uint8))
     pets.add("train", 0, np.full((1, 1, 3), 255, np.uint8))
     train = inspect_dataset(pets.sources()).splits["train"]
     assert train.mean == (0.5, 0.5, 0.5) and train.std == (0.5, 0.5, 0.5)
 
 
-def test_unreadable_pictures_are_named_with_their_cause(pets):
+def test_unreadable_images_are_named_with_their_cause(pets):
     pets.add("train", 0, noise(1))
     pets.add("train", 1, noise(3))
     empty = pets.add("train", 0, b"", name="empty.jpg")
@@ -161,20 +161,20 @@ def test_unreadable_pictures_are_named_with_their_cause(pets):
     assert train.examples == train.examined == 4
     assert train.bad == {
         empty: "the file is empty (0 bytes)",
-        text: "its content is not a picture in a format that Pillow knows",
+        text: "its content is not an image in a format that Pillow knows",
     }
     [finding] = report.findings
-    assert "2 pictures of train cannot be read" in finding and "data.on_decode_error" in finding
+    assert "2 images of train cannot be read" in finding and "data.on_decode_error" in finding
 
 
-def test_data_without_a_single_readable_picture_are_reported_too(pets):
+def test_data_without_a_single_readable_image_are_reported_too(pets):
     pets.add("train", 0, b"hello", name="text.jpg")
     train = inspect_dataset(pets.sources()).splits["train"]
     assert train.height is train.width is train.aspect is train.mean is train.std is None
     assert len(train.bad) == 1
 
 
-def test_pictures_of_training_among_the_test_are_found_however_they_were_saved(pets):
+def test_images_of_training_among_the_test_are_found_however_they_were_saved(pets):
     first = pets.add("train", 0, noise(1))
     pets.add("train", 1, noise(2))
     copy = pets.add("test", 0, noise(1), kind="BMP")
@@ -182,16 +182,16 @@ def test_pictures_of_training_among_the_test_are_found_however_they_were_saved(p
     report = inspect_dataset(pets.sources())
     [leak] = report.leaks
     assert (leak.where, leak.count, leak.named) == ("train and test", 1, ((first, copy),))
-    assert any("train and test share 1 picture" in finding for finding in report.findings)
+    assert any("train and test share 1 image" in finding for finding in report.findings)
 
 
-def test_equal_bytes_in_another_shape_are_another_picture(pets):
+def test_equal_bytes_in_another_shape_are_another_image(pets):
     pets.add("train", 0, noise(1, 4, 6))
     pets.add("test", 0, noise(1, 4, 6).reshape(6, 4, 3))
     assert inspect_dataset(pets.sources()).leaks == ()
 
 
-def test_repeated_and_contradictory_pictures_are_counted(pets):
+def test_repeated_and_contradictory_images_are_counted(pets):
     first = pets.add("train", 0, noise(1))
     pets.add("train", 0, noise(1))
     other = pets.add("train", 1, noise(1))
@@ -199,7 +199,7 @@ def test_repeated_and_contradictory_pictures_are_counted(pets):
     report = inspect_dataset(pets.sources())
     assert report.splits["train"].repeated == 2
     assert report.contradictions.named == ((first, other),)
-    assert any("1 picture with another label" in finding for finding in report.findings)
+    assert any("1 image with another label" in finding for finding in report.findings)
 
 
 def test_a_large_split_is_judged_by_a_sample_and_says_so(pets):
@@ -209,7 +209,7 @@ def test_a_large_split_is_judged_by_a_sample_and_says_so(pets):
     report = inspect_dataset(pets.sources(), limit=10, progress=lambda *call: calls.append(call))
     train = report.splits["train"]
     assert (train.examples, train.examined, train.class_counts) == (30, 10, (15, 15))
-    assert any("of the 30 pictures of train, 10" in finding for finding in report.findings)
+    assert any("of the 30 images of train, 10" in finding for finding in report.findings)
     assert calls == [("train", done, 10) for done in range(1, 11)]
     assert inspect_dataset(pets.sources(), limit=None).splits["train"].examined == 30
 
@@ -246,7 +246,7 @@ def test_secret_labels_are_no_class(pets):
     assert report.splits["test"].unlabelled == 2
     assert report.splits["test"].class_counts == (0, 0)
     assert report.contradictions is None
-    assert any("2 pictures of test without a label" in finding for finding in report.findings)
+    assert any("2 images of test without a label" in finding for finding in report.findings)
 
 
 def test_the_report_is_plain_json(pets):
@@ -269,4 +269,4 @@ def test_images_that_are_transparent_everywhere_are_named(pets):
     report = inspect_dataset(pets.sources())
     assert report.splits["train"].invisible == (named,)
     (finding,) = [text for text in report.findings if "transparent" in text]
-    assert "1 picture of train" in finding and repr(named) in finding
+    assert "1 image of train" in finding and repr(named) in finding

@@ -1,4 +1,4 @@
-"""The embedded digits: which pictures, which split, and how they get to the disk."""
+"""The embedded digits: which images, which split, and how they get to the disk."""
 
 import errno
 import re
@@ -24,7 +24,7 @@ def pixels_and_labels(source):
     )
 
 
-def test_every_picture_of_scikit_learn_is_in_exactly_one_split(train, test):
+def test_every_image_of_scikit_learn_is_in_exactly_one_split(train, test):
     expected = load_digits().images * 255 / 16
     found = np.concatenate([pixels_and_labels(train)[0], pixels_and_labels(test)[0]])[..., 0]
     in_order = [
@@ -33,7 +33,7 @@ def test_every_picture_of_scikit_learn_is_in_exactly_one_split(train, test):
     assert in_order[0] == in_order[1]
 
 
-def test_labels_belong_to_their_pictures(train):
+def test_labels_belong_to_their_images(train):
     digits_of_sklearn = load_digits()
     label_of = {
         np.round(image * 255 / 16).astype(np.uint8).tobytes(): label

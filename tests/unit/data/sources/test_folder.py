@@ -1,4 +1,4 @@
-"""A folder of pictures: which files belong to which class and split, and what is left out."""
+"""A folder of images: which files belong to which class and split, and what is left out."""
 
 import json
 import os
@@ -23,7 +23,7 @@ IMAGES = INPUTS / "images"
 
 @pytest.fixture
 def make(tmp_path):
-    """Writes pictures of 2x3 pixels; the folder is `pets` in a folder of its own."""
+    """Writes images of 2x3 pixels; the folder is `pets` in a folder of its own."""
 
     def write(*paths):
         for path in paths:
@@ -43,7 +43,7 @@ def contents(folder, split, **options):
     return dict(sorted(zip(source.files, classes, strict=True))), source
 
 
-def test_hidden_and_system_entries_are_neither_classes_nor_pictures():
+def test_hidden_and_system_entries_are_neither_classes_nor_images():
     train, source = contents(CASES / "hidden_files", "train")
     assert source.class_names == ("cat", "dog")
     assert train == {
@@ -74,7 +74,7 @@ def test_an_empty_class_keeps_its_number_in_every_split_and_is_named():
         assert any("'bee'" in note for note in source.notes) == (split == "train")
 
 
-def test_no_pictures_is_an_error_that_names_the_folder_and_the_endings():
+def test_no_images_is_an_error_that_names_the_folder_and_the_endings():
     with pytest.raises(UserError, match=r"no_images/train \('a'\).*\.jpeg, .*\.png, .*\.webp"):
         open_source(f"folder:{CASES / 'no_images'}", "train")
 
@@ -86,9 +86,9 @@ def test_classes_are_in_code_point_order_and_other_splits_use_those_of_train():
     assert files == {"val/10/x.png": "10", "val/2/x.png": "2"}
 
 
-def test_without_pictures_to_hold_out_the_error_names_the_folders_expected():
+def test_without_images_to_hold_out_the_error_names_the_folders_expected():
     assert len(open_source(f"folder:{CASES / 'no_val'}", "train")) == 2
-    with pytest.raises(UserError, match=r"folder test/ in .*no_val.*folder val/.*add pictures"):
+    with pytest.raises(UserError, match=r"folder test/ in .*no_val.*folder val/.*add images"):
         open_source(f"folder:{CASES / 'no_val'}", "test")
     with pytest.raises(UserError, match=r"folder val/ in .*no_val.*train\[:90%\]"):
         open_source(f"folder:{CASES / 'no_val'}", "validation")
@@ -132,7 +132,7 @@ def test_names_that_are_no_text_at_all_can_be_read_stored_and_printed(make):
     assert open_source(f"folder:{root}", "train", saved=saved).files == source.files
 
 
-def test_the_first_level_names_the_class_however_deep_a_picture_lies():
+def test_the_first_level_names_the_class_however_deep_a_image_lies():
     train, source = contents(CASES / "nested", "train")
     val, _ = contents(CASES / "nested", "val")
     assert source.class_names == ("animal", "vehicle")
@@ -149,7 +149,7 @@ def test_a_single_class_is_a_dataset():
     assert source.class_names == ("only",) and files == {"train/only/x.png": "only"}
 
 
-def test_pictures_are_what_pillow_reads_by_any_case_of_the_ending(tmp_path):
+def test_images_are_what_pillow_reads_by_any_case_of_the_ending(tmp_path):
     names = ["UPPER.JPEG", "lossless.webp", "animated.gif", "bilevel.png"]
     (tmp_path / "a").mkdir()
     for name in names:
@@ -202,8 +202,8 @@ def test_folders_beside_the_splits_are_left_out_and_told(make):
 @pytest.mark.parametrize(
     "files, split, sentence",
     [
-        (["1.png", "2.png"], "train", "pets holds pictures directly.*pets/cat/1.jpg, or train/"),
-        (["train/1.png", "val/1.png"], "train", "pets/train holds pictures directly.*cat/1.jpg"),
+        (["1.png", "2.png"], "train", "pets holds images directly.*pets/cat/1.jpg, or train/"),
+        (["train/1.png", "val/1.png"], "train", "pets/train holds images directly.*cat/1.jpg"),
         (["val/a/1.png", "test/a/1.png"], "val", "'test/', 'val/' but no train/"),
         (["train/a/1.png", "val/a/1.png", "valid/a/1.png"], "val", "both val/ and valid/"),
         (["train/a/1.png", "val/a/1.png", "val/b/1.png"], "val", "training split lacks, 'b'"),
@@ -238,7 +238,7 @@ def test_links_are_followed_and_loops_end(make):
     shutil.copy(root / "cat/1.png", store / "2.png")
     (root / "cat/more").symlink_to(store)
     (root / "cat/1b.png").symlink_to(root / "cat/1.png")
-    (root / "dog/shared.png").symlink_to(root / "cat/1.png")  # one picture in two classes
+    (root / "dog/shared.png").symlink_to(root / "cat/1.png")  # one image in two classes
     (root / "cat/loop").symlink_to(root / "cat")
     (root / "cat/up").symlink_to(root)  # would make dogs cats
     (root / "cat/above").symlink_to(root.parent)
@@ -318,7 +318,7 @@ def test_the_order_of_the_system_does_not_matter(make, monkeypatch):
     assert [source.fingerprint for source in before] == [source.fingerprint for source in after]
 
 
-def test_the_fingerprint_is_that_of_the_pictures_not_of_the_place(make, tmp_path):
+def test_the_fingerprint_is_that_of_the_images_not_of_the_place(make, tmp_path):
     root = make("a/1.png", "a/2.png", "b/1.png")
     fingerprint = open_source(f"folder:{root}", "train").fingerprint
     shutil.copytree(root, tmp_path / "copy")
@@ -332,7 +332,7 @@ def test_the_fingerprint_is_that_of_the_pictures_not_of_the_place(make, tmp_path
     assert fingerprint.startswith("folder:train:2:")
 
 
-def test_an_unreadable_picture_is_an_error_with_its_path(tmp_path):
+def test_an_unreadable_image_is_an_error_with_its_path(tmp_path):
     (tmp_path / "a").mkdir()
     for name in ("truncated.jpg", "zero_bytes.jpg", "text_inside.jpg"):
         shutil.copy(IMAGES / name, tmp_path / "a")

@@ -1,4 +1,4 @@
-"""Files of labels: which pictures and labels a CSV or JSON Lines file means, line by line."""
+"""Files of labels: which images and labels a CSV or JSON Lines file means, line by line."""
 
 import json
 import random
@@ -15,7 +15,7 @@ from vit_jax.errors import DecodeError, UserError
 
 @pytest.fixture
 def table(tmp_path):
-    """Writes a file beside ten pictures `0.png`, ..., `9.png`, and returns the dataset's name."""
+    """Writes a file beside ten images `0.png`, ..., `9.png`, and returns the dataset's name."""
     for i in range(10):
         Image.new("RGB", (3, 2), (i, 0, 0)).save(tmp_path / f"{i}.png")
 
@@ -91,7 +91,7 @@ def test_several_labels_are_ones_in_a_row_of_zeros(table, name, content):
     np.testing.assert_array_equal(source[0]["label"], source.labels[0])
 
 
-def test_pictures_with_several_labels_are_held_out_by_seed(table):
+def test_images_with_several_labels_are_held_out_by_seed(table):
     name = table("labels.csv", "".join(f"{i}.png,{'a|b' if i % 2 else 'b'}\n" for i in range(10)))
     train, test = (open_source(name, split, holdout=0.3) for split in ("train", "test"))
     assert (len(train), len(test)) == (7, 3)
@@ -153,7 +153,7 @@ def test_paths_start_from_the_folder_of_the_file_or_from_the_root(table, tmp_pat
     assert sorted(source[i]["image"][0, 0, 0] for i in range(2)) == [0, 77]
 
 
-def test_pictures_that_are_not_there_are_told_and_fail_when_read(table, tmp_path):
+def test_images_that_are_not_there_are_told_and_fail_when_read(table, tmp_path):
     source = open_source(table("labels.csv", "0.png,a\nnope.png,b\n"), "train")
     assert any("not there" in note and "1 of 2, 'nope.png'" in note for note in source.notes)
     with pytest.raises(DecodeError, match="nope.png: there is no such file"):

@@ -16,7 +16,7 @@ from vit_jax.errors import UserError
 
 @pytest.fixture
 def animals(tmp_path):
-    """A folder with a picture of each class: grey of level 0, 40, 80."""
+    """A folder with an image of each class: grey of level 0, 40, 80."""
 
     def write(*names):
         for number, name in enumerate(names):
@@ -65,7 +65,7 @@ def test_digits_are_a_tfds_dataset_like_any_other(train, data_dir):
     )
 
 
-def test_labels_are_there_without_a_picture(train, animals, monkeypatch):
+def test_labels_are_there_without_a_image(train, animals, monkeypatch):
     assert train.labels.tolist() == [train[i]["label"] for i in range(len(train))]
     files = open_source(animals("a", "b", "c"), "train")
     monkeypatch.setattr("vit_jax.data.sources.examples.decode_as", None)  # would raise
@@ -100,7 +100,7 @@ def test_a_models_classes_number_the_labels_of_any_dataset(animals, data_dir):
     name = animals("cat", "dog", "fox")
     source = open_source(name, "train", class_names=("yak", "fox", "cat", "dog"))
     assert source.class_names == ("yak", "fox", "cat", "dog")
-    # The pictures of cat, dog and fox have shades 0, 40 and 80.
+    # The images of cat, dog and fox have shades 0, 40 and 80.
     assert {source[i]["image"][0, 0, 0]: source[i]["label"] for i in range(3)} == {
         0: 2,
         40: 3,

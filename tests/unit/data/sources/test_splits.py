@@ -26,7 +26,7 @@ def per_class(source):
     return collections.Counter(name.partition("/")[0] for name in source.files)
 
 
-def test_of_every_class_its_share_is_held_out_and_one_picture_at_least_trains(pets):
+def test_of_every_class_its_share_is_held_out_and_one_image_at_least_trains(pets):
     train, test = (open_source(pets, split, holdout=0.2) for split in ("train", "test"))
     # A fifth of 10, 7 and 2 is 2, 1.4 and 0.4: rounded, and one at least; the only dog trains.
     assert per_class(test) == {"ant": 2, "bee": 1, "cow": 1}
@@ -47,7 +47,7 @@ def test_half_and_nearly_all_are_held_out_as_asked(pets):
 def test_a_class_that_cannot_be_tested_is_named(pets):
     for split in ("train", "test"):
         notes = open_source(pets, split).notes
-        assert sum("single picture" in note and "'dog'" in note for note in notes) == 1
+        assert sum("single image" in note and "'dog'" in note for note in notes) == 1
 
 
 def test_the_same_files_and_seed_give_the_same_split_and_another_seed_another(pets):
@@ -83,7 +83,7 @@ def test_a_new_file_leaves_the_others_in_their_order(tmp_path):
 
 def test_without_a_share_to_hold_out_everything_trains(pets):
     assert len(open_source(pets, "train", holdout=0)) == 20
-    with pytest.raises(UserError, match="no pictures to test.*data.holdout is 0"):
+    with pytest.raises(UserError, match="no images to test.*data.holdout is 0"):
         open_source(pets, "test", holdout=0)
 
 

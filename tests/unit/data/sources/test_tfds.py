@@ -55,7 +55,7 @@ class TinyCaptions(tfds.core.GeneratorBasedBuilder):
 
 
 class TinyScenes(tfds.core.GeneratorBasedBuilder):
-    """Several labels for each picture, and other names for both; two configurations."""
+    """Several labels for each image, and other names for both; two configurations."""
 
     VERSION = tfds.core.Version("1.0.0")
     BUILDER_CONFIGS = tuple(tfds.core.BuilderConfig(name=name) for name in ("small", "big"))
@@ -84,7 +84,7 @@ class TinyScenes(tfds.core.GeneratorBasedBuilder):
 
 
 class TinyFailure(tfds.core.GeneratorBasedBuilder):
-    """A builder whose preparation fails after some pictures, as `cause` says."""
+    """A builder whose preparation fails after some images, as `cause` says."""
 
     VERSION = tfds.core.Version("1.0.0")
     cause: Exception
@@ -105,7 +105,7 @@ class TinyFailure(tfds.core.GeneratorBasedBuilder):
         raise self.cause
 
 
-def test_pictures_read_from_disk_are_those_in_memory(train, data_dir, monkeypatch):
+def test_images_read_from_disk_are_those_in_memory(train, data_dir, monkeypatch):
     monkeypatch.setattr(registry, "IN_MEMORY_BYTES", 0)
     on_disk = open_source("digits", "train", data_dir=data_dir)
     assert not on_disk.in_memory
@@ -118,11 +118,11 @@ def test_pictures_read_from_disk_are_those_in_memory(train, data_dir, monkeypatc
 def test_a_users_own_builder_is_prepared_and_read_with_its_sizes_and_names(tmp_path):
     source = open_source("tfds:tiny_photos", "train", data_dir=tmp_path)
     assert source.class_names == ("chat", "été 犬")
-    assert not source.in_memory  # of pictures of unknown size nobody knows whether they fit
+    assert not source.in_memory  # of images of unknown size nobody knows whether they fit
     assert sorted(source[i]["image"].shape for i in range(6)) == [(20, w, 3) for w in range(10, 16)]
     for index in range(6):
         example = source[index]
-        # Picture i has red 40 * i (within JPEG's rounding) and label i % 2.
+        # Image i has red 40 * i (within JPEG's rounding) and label i % 2.
         assert example["label"] == round(example["image"][..., 0].mean() / 40) % 2
     assert "2.1.0" in source.fingerprint
 

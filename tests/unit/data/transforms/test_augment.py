@@ -1,4 +1,4 @@
-"""Random changes of pictures, with the randomness taken out: fixed draws have known results."""
+"""Random changes of images, with the randomness taken out: fixed draws have known results."""
 
 import dataclasses
 import io
@@ -47,7 +47,7 @@ def test_what_is_switched_on_has_names():
     assert "random_resized_crop" in ALL_ON.active
 
 
-def test_nothing_switched_on_is_the_picture_itself_and_draws_nothing():
+def test_nothing_switched_on_is_the_image_itself_and_draws_nothing():
     rng = np.random.default_rng(0)
     before = rng.bit_generator.state
     image = noise(8, 8, 1)
@@ -58,7 +58,7 @@ def test_nothing_switched_on_is_the_picture_itself_and_draws_nothing():
 
 
 @pytest.mark.parametrize("shape", [(16, 16, 1), (9, 20, 3), (1, 30, 3), (40, 1, 1), (1, 1, 3)])
-def test_shape_and_dtype_stay_and_the_picture_is_not_written_to(shape):
+def test_shape_and_dtype_stay_and_the_image_is_not_written_to(shape):
     image = noise(*shape)
     kept = image.copy()
     for seed in range(50):
@@ -69,7 +69,7 @@ def test_shape_and_dtype_stay_and_the_picture_is_not_written_to(shape):
 
 @pytest.mark.parametrize("policy", ["rand", "auto-cifar10", "auto-imagenet", "three"])
 @pytest.mark.parametrize("name", ["wide_300x1.png", "tall_1x200.png"])
-def test_pictures_of_one_pixel_go_through_training(name, policy):
+def test_images_of_one_pixel_go_through_training(name, policy):
     augment = dataclasses.replace(ALL_ON, policy=policy)
     preprocess = Preprocessing((32, 32))
     image = decode(IMAGES / name)
@@ -81,7 +81,7 @@ def test_pictures_of_one_pixel_go_through_training(name, policy):
             assert changed.shape == (32, 32, 3) and changed.dtype == np.uint8
 
 
-def test_the_same_generator_gives_the_same_picture_and_another_gives_another():
+def test_the_same_generator_gives_the_same_image_and_another_gives_another():
     image = noise(16, 16, 1)
     first, again, other = (ALL_ON(image, np.random.default_rng(seed)) for seed in (3, 3, 4))
     np.testing.assert_array_equal(first, again)
@@ -144,7 +144,7 @@ def test_rotation_and_shear_together_keep_areas():
     assert changed.sum() == pytest.approx(image.sum(), rel=0.02)
 
 
-def test_pad_crop_is_a_window_of_the_padded_picture_and_takes_every_place():
+def test_pad_crop_is_a_window_of_the_padded_image_and_takes_every_place():
     image = noise(6, 6, 1)
     padded = np.pad(image, ((2, 2), (2, 2), (0, 0)))
     windows = {
@@ -225,7 +225,7 @@ def test_a_random_crop_that_never_fits_is_the_central_one_of_a_legal_ratio():
 
 
 def crops_of_coordinates(augment, count, size=(32, 32), shape=(200, 200)):
-    """(width, height) of random parts, read off a picture whose pixels are their coordinates."""
+    """(width, height) of random parts, read off an image whose pixels are their coordinates."""
     y, x = np.mgrid[: shape[0], : shape[1]]
     image = np.stack([x, y, 0 * x], axis=2).astype(np.uint8)
     rng = np.random.default_rng(0)
@@ -267,7 +267,7 @@ def test_random_crops_have_the_ratio_of_a_rectangular_model():
 
 @pytest.mark.parametrize("size", [(1, 1), (32, 32), (8, 128), (128, 8)])
 @pytest.mark.parametrize("shape", [(1, 1), (1, 2), (300, 1), (1, 200), (2, 3), (40, 7)])
-def test_a_random_crop_of_any_picture_has_the_models_size_and_channels(shape, size):
+def test_a_random_crop_of_any_image_has_the_models_size_and_channels(shape, size):
     for seed in range(50):
         for given in (1, 3):
             for wanted in (1, 3):
@@ -296,7 +296,7 @@ def test_colour_jitter_draws_brightness_contrast_and_saturation_uniformly():
         assert 0.55 < min(found) < 0.65 and 1.35 < max(found) < 1.45
         assert np.mean(found) == pytest.approx(1, abs=0.04)
         assert np.std(found) == pytest.approx(0.8 / np.sqrt(12), abs=0.02)
-    # On a picture of one colour contrast does what saturation does, so two factors are multiplied.
+    # On an image of one colour contrast does what saturation does, so two factors are multiplied.
     variance = 0.8**2 / 12
     assert np.mean(colours) == pytest.approx(1, abs=0.05)
     assert np.std(colours) == pytest.approx(np.sqrt((1 + variance) ** 2 - 1), abs=0.03)
@@ -304,7 +304,7 @@ def test_colour_jitter_draws_brightness_contrast_and_saturation_uniformly():
 
 
 def erased(image, seed, augment):
-    """The picture after erasing, and the rectangle that differs: top, bottom, left, right."""
+    """The image after erasing, and the rectangle that differs: top, bottom, left, right."""
     changed = augment(image, np.random.default_rng(seed))
     rows, columns = np.nonzero(np.any(changed != image, axis=2))
     if not len(rows):
@@ -337,7 +337,7 @@ def test_erasing_happens_as_often_as_it_says():
     assert found[False] / 2000 == pytest.approx(0.25, abs=0.04)
 
 
-def test_a_policy_is_applied_to_the_picture():
+def test_a_policy_is_applied_to_the_image():
     image = noise(16, 16, 3)
     grey = 0
     for seed in range(60):
@@ -360,7 +360,7 @@ def test_randaugments_options_reach_it():
         np.array_equal(Augment(policy="rand", rand_n=1, rand_m=0, rand_std=0)(image, rng), image)
         for _ in range(1000)
     )
-    # Half are not applied; of the applied, auto-contrast (this picture spans 0..255 already),
+    # Half are not applied; of the applied, auto-contrast (this image spans 0..255 already),
     # rotate, four enhancements, solarize, solarize-add, two shears and two shifts change nothing.
     assert unchanged / 1000 == pytest.approx(1 / 2 + 12 / 15 / 2, abs=0.04)
 
@@ -383,7 +383,7 @@ def test_options_come_from_a_dictionary():
         ({"pad_crop": 4.0}, "augment.pad_crop is 4.0; it must be a whole number of pixels"),
         (
             {"random_resized_crop": 1.1},
-            "random_resized_crop is 1.1; .* share of the picture's area",
+            "random_resized_crop is 1.1; .* share of the image's area",
         ),
         ({"rand_n": 0}, "augment.rand_n is 0; .* whole number of operations from 1 to 15"),
         ({"rand_n": 2.5}, "augment.rand_n is 2.5"),

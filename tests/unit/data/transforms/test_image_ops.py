@@ -1,4 +1,4 @@
-"""The single operations against timm's, on the pictures and results of golden/make_golden.py."""
+"""The single operations against timm's, on the images and results of golden/make_golden.py."""
 
 import json
 
@@ -15,10 +15,10 @@ CASES = json.loads(str(GOLDEN["cases"]))
 RESAMPLINGS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
 
-def applied(name, picture, argument, resampling):
+def applied(name, image, argument, resampling):
     arguments = [] if argument is None else [argument]
     arguments += [] if resampling is None else [RESAMPLINGS[resampling]]
-    return getattr(image_ops, name)(picture, *arguments)
+    return getattr(image_ops, name)(image, *arguments)
 
 
 # Both hand the work to the same Pillow, so they must agree exactly.
@@ -47,7 +47,7 @@ def test_no_bits_are_black(mode):
 
 
 @pytest.mark.parametrize("name", ["color", "grayscale"])
-def test_colour_means_nothing_to_a_grey_picture(name):
+def test_colour_means_nothing_to_a_grey_image(name):
     grey = Image.fromarray(GOLDEN["grey"])
     changed = image_ops.color(grey, 0.1) if name == "color" else image_ops.grayscale(grey)
     np.testing.assert_array_equal(np.asarray(changed), GOLDEN["grey"])
@@ -57,7 +57,7 @@ def test_colour_means_nothing_to_a_grey_picture(name):
 def test_any_size_keeps_size_and_mode(size):
     rng = np.random.default_rng(0)
     for channels in ((), (3,)):
-        picture = Image.fromarray(rng.integers(0, 256, (*size, *channels), np.uint8))
+        image = Image.fromarray(rng.integers(0, 256, (*size, *channels), np.uint8))
         for _, operation, argument, resampling in CASES:
-            changed = applied(operation, picture, argument, resampling)
-            assert (changed.size, changed.mode) == (picture.size, picture.mode)
+            changed = applied(operation, image, argument, resampling)
+            assert (changed.size, changed.mode) == (image.size, image.mode)

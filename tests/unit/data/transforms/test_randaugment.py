@@ -23,11 +23,11 @@ from vit_jax.data.transforms.randaugment import (
 
 GOLDEN = json.loads((GOLDENS / "data" / "policies.json").read_text())
 TABLES = {"RAND": RAND, "RAND_INCREASING": RAND_INCREASING, "AUTO": AUTO}
-PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (9, 12, 3), np.uint8))
+IMAGE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (9, 12, 3), np.uint8))
 
 
-def rand(picture, rng, n=2, m=9.0, std=0.5, increasing=True):
-    return rand_augment(picture, rng, n=n, m=m, std=std, increasing=increasing)
+def rand(image, rng, n=2, m=9.0, std=0.5, increasing=True):
+    return rand_augment(image, rng, n=n, m=m, std=std, increasing=increasing)
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -90,7 +90,7 @@ def recorder(log, name):
         log.append((name, strength, sign))
         return strength
 
-    return Leveled(lambda picture, strength: picture, argument)
+    return Leveled(lambda image, strength: image, argument)
 
 
 @pytest.mark.parametrize("increasing", [True, False])
@@ -102,7 +102,7 @@ def test_randaugment_applies_half_of_n_operations_evenly(monkeypatch, increasing
     counts = Counter()
     for _ in range(4000):
         before = len(log)
-        assert rand(PICTURE, rng, n=3, increasing=increasing) is PICTURE
+        assert rand(IMAGE, rng, n=3, increasing=increasing) is IMAGE
         counts[len(log) - before] += 1
     # Each of three operations is applied with probability 1/2: 1/8, 3/8, 3/8, 1/8.
     for applied, share in enumerate((1 / 8, 3 / 8, 3 / 8, 1 / 8)):
@@ -118,18 +118,18 @@ def test_randaugments_strength_is_normal_and_clipped_to_the_levels(monkeypatch):
     monkeypatch.setattr(randaugment, "RAND_INCREASING", {"a": recorder(log, "a")})
     rng = np.random.default_rng(0)
     for _ in range(4000):
-        rand(PICTURE, rng, m=5, std=0.5)
+        rand(IMAGE, rng, m=5, std=0.5)
     levels = np.array([10 * strength for _, strength, _ in log])
     assert levels.mean() == pytest.approx(5, abs=0.04)
     assert levels.std() == pytest.approx(0.5, abs=0.03)
     log.clear()
     for _ in range(500):
-        rand(PICTURE, rng, m=9, std=4)
-        rand(PICTURE, rng, m=1, std=4)
+        rand(IMAGE, rng, m=9, std=4)
+        rand(IMAGE, rng, m=1, std=4)
     strengths = [strength for _, strength, _ in log]
     assert min(strengths) == 0 and max(strengths) == 1
     log.clear()
-    rand(PICTURE, rng, n=15, m=7, std=0)
+    rand(IMAGE, rng, n=15, m=7, std=0)
     assert {strength for _, strength, _ in log} == {0.7}
 
 
@@ -139,7 +139,7 @@ def test_autoaugment_draws_sub_policies_evenly_and_keeps_their_order(monkeypatch
     policy = ((("a", 1.0, 3), ("b", 1.0, 7)), (("c", 0.25, 9), ("d", 0.0, None)))
     rng = np.random.default_rng(0)
     for _ in range(4000):
-        auto_augment(PICTURE, rng, policy)
+        auto_augment(IMAGE, rng, policy)
     counts = Counter(name for name, _, _ in log)
     assert counts["a"] == counts["b"] and counts["d"] == 0
     assert counts["a"] / 4000 == pytest.approx(1 / 2, abs=0.032)
@@ -150,12 +150,12 @@ def test_autoaugment_draws_sub_policies_evenly_and_keeps_their_order(monkeypatch
 
 
 def test_three_augment_is_grey_solarized_or_blurred_equally_often():
-    colours = np.asarray(PICTURE)
+    colours = np.asarray(IMAGE)
     solarized = np.where(colours < 128, colours, 255 - colours)
     rng = np.random.default_rng(0)
     found = Counter()
     for _ in range(3000):
-        changed = np.asarray(three_augment(PICTURE, rng)).astype(int)
+        changed = np.asarray(three_augment(IMAGE, rng)).astype(int)
         if np.array_equal(changed, solarized):
             found["solarized"] += 1
         elif np.all(changed == changed[:, :, :1]):
@@ -185,28 +185,28 @@ def test_three_augment_blurs_by_more_and_less():
 
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 @pytest.mark.parametrize("size", [(1, 1), (300, 1), (1, 200), (32, 24)])
-def test_pictures_of_any_size_keep_size_and_mode(size, mode):
-    picture = PICTURE.convert(mode).resize(size)
+def test_images_of_any_size_keep_size_and_mode(size, mode):
+    image = IMAGE.convert(mode).resize(size)
     for seed in range(60):
         rng = np.random.default_rng(seed)
         for changed in (
-            rand(picture, rng, n=4, m=10, std=0),  # the highest level keeps 0 bits
-            rand(picture, rng, n=4, m=0, std=0, increasing=False),
-            auto_augment(picture, rng, AUTO_AUGMENT["auto-cifar10"]),
-            auto_augment(picture, rng, AUTO_AUGMENT["auto-imagenet"]),
-            three_augment(picture, rng),
+            rand(image, rng, n=4, m=10, std=0),  # the highest level keeps 0 bits
+            rand(image, rng, n=4, m=0, std=0, increasing=False),
+            auto_augment(image, rng, AUTO_AUGMENT["auto-cifar10"]),
+            auto_augment(image, rng, AUTO_AUGMENT["auto-imagenet"]),
+            three_augment(image, rng),
         ):
             assert (changed.size, changed.mode) == (size, mode)
 
 
-def test_the_same_generator_gives_the_same_picture():
+def test_the_same_generator_gives_the_same_image():
     for change in (
         rand,
         three_augment,
-        lambda picture, rng: auto_augment(picture, rng, AUTO_AUGMENT["auto-cifar10"]),
+        lambda image, rng: auto_augment(image, rng, AUTO_AUGMENT["auto-cifar10"]),
     ):
-        found = [np.asarray(change(PICTURE, np.random.default_rng(s))).tobytes() for s in range(40)]
-        again = [np.asarray(change(PICTURE, np.random.default_rng(s))).tobytes() for s in range(40)]
+        found = [np.asarray(change(IMAGE, np.random.default_rng(s))).tobytes() for s in range(40)]
+        again = [np.asarray(change(IMAGE, np.random.default_rng(s))).tobytes() for s in range(40)]
         assert found == again and len(set(found)) > 3
 
 

@@ -96,7 +96,7 @@ def test_a_far_patch_is_seen_only_through_the_prefix():
     assert visible_tokens((1, 9), 1, 3).sum(axis=1).tolist() == [10, 3, 4, 4, 4, 4, 4, 4, 4, 3]
 
 
-def test_dropout_draws_for_every_picture_and_keeps_the_mean():
+def test_dropout_draws_for_every_image_and_keeps_the_mean():
     """All values 1: what comes out is 1 / (1 - rate) times the share of weights that stay."""
     q, k, v = (x.astype(np.float32) for x in random_qkv(37, batch=16))
     q[:], k[:], v[:] = q[:1], k[:1], 1.0

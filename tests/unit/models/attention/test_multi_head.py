@@ -18,13 +18,13 @@ def written_out(q, k, v):
     """softmax(q k^T / sqrt(head_dim)) v in float64, head by head, and its weights."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     out, weights = np.zeros(q.shape), np.zeros((len(q), q.shape[2], q.shape[1], k.shape[1]))
-    for picture in range(len(q)):
+    for image in range(len(q)):
         for head in range(q.shape[2]):
-            logits = q[picture, :, head] @ k[picture, :, head].T / np.sqrt(q.shape[-1])
+            logits = q[image, :, head] @ k[image, :, head].T / np.sqrt(q.shape[-1])
             rows = np.exp(logits - logits.max(axis=1, keepdims=True))
             rows /= rows.sum(axis=1, keepdims=True)
-            weights[picture, head] = rows
-            out[picture, :, head] = rows @ v[picture, :, head]
+            weights[image, head] = rows
+            out[image, :, head] = rows @ v[image, :, head]
     return out, weights
 
 
@@ -166,12 +166,12 @@ def test_a_bias_is_added_to_the_logits_and_broadcasts():
         np.random.default_rng(1).normal(size=(3, 5, 7)).astype(np.float32)
     )  # heads, queries, keys
     by_hand = np.zeros(q.shape)
-    for picture in range(2):
+    for image in range(2):
         for head in range(3):
-            logits = np.asarray(q)[picture, :, head] @ np.asarray(k)[picture, :, head].T / 8**0.5
+            logits = np.asarray(q)[image, :, head] @ np.asarray(k)[image, :, head].T / 8**0.5
             rows = np.exp(logits + bias[head])
             rows /= rows.sum(axis=1, keepdims=True)
-            by_hand[picture, :, head] = rows @ np.asarray(v)[picture, :, head]
+            by_hand[image, :, head] = rows @ np.asarray(v)[image, :, head]
     np.testing.assert_allclose(attention(q, k, v, bias=bias), by_hand, atol=2e-6)
 
 

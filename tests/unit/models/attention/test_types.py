@@ -35,7 +35,7 @@ SUM_TO_1 = ("softmax", "performer", "linear", "local")
 
 
 def tiny(**fields):
-    """A small model, parameters that are all away from 0 and 1, and pictures."""
+    """A small model, parameters that are all away from 0 and 1, and images."""
     model, rng = ViT(**{**TINY, **fields}), np.random.default_rng(0)
     images = rng.normal(size=(2, *validation.pair(model.image_size), 3)).astype(np.float32)
     shapes = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
@@ -232,7 +232,7 @@ def test_the_order_of_patches_matters_only_where_it_must(kind):
 
 
 @pytest.mark.parametrize("kind", ["local", "performer", "linear", "talking_heads"])
-def test_other_picture_sizes_work(kind):
+def test_other_image_sizes_work(kind):
     model, params, _ = tiny(attention_type=kind)
     images = np.random.default_rng(1).normal(size=(1, 36, 12, 3)).astype(np.float32)
     features = jax.jit(lambda p: model.apply({"params": p}, images, method="features"))(params)
@@ -288,7 +288,7 @@ HEADS, HEAD_DIM, FEATURES, RANK, WINDOW = 3, 64, 256, 64, 7
 
 
 def counted(kind, tokens):
-    """MACs of one picture in the traced program of the function on q, k and v."""
+    """MACs of one image in the traced program of the function on q, k and v."""
     shape = jax.ShapeDtypeStruct((1, tokens, HEADS, HEAD_DIM), jnp.float32)
     chosen = AttentionType(kind, FEATURES, 0, RANK, WINDOW)
 

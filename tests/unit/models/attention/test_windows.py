@@ -42,7 +42,7 @@ def random_params(block, x):
 
 
 def influence(grid, window, shifted):
-    """Which places move which of one block: each in turn is another in a picture of its own."""
+    """Which places move which of one block: each in turn is another in an image of its own."""
     block = SwinBlock(heads=1, mlp_width=4, window=window, shifted=shifted)
     rng = np.random.RandomState(0)
     places = grid[0] * grid[1]
@@ -131,10 +131,10 @@ def test_windows_put_back_are_the_map(grid, window):
     assert cut.shape == (2 * np.prod(windows.counts), window[0] * window[1], 3)
     np.testing.assert_array_equal(windows.put_back(cut), x)
     places = np.tile(windows.places(), (2, 1))  # and the tokens stand where `places` says
-    for of_window, tokens, picture in zip(
+    for of_window, tokens, image in zip(
         places, cut, np.repeat(x, len(places) // 2, axis=0), strict=True
     ):
-        expected = np.append(picture.reshape(-1, 3), np.zeros((1, 3), np.float32), axis=0)
+        expected = np.append(image.reshape(-1, 3), np.zeros((1, 3), np.float32), axis=0)
         np.testing.assert_array_equal(tokens, expected[of_window])
 
 

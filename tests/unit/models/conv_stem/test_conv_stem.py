@@ -89,7 +89,7 @@ def draw(shapes, seed=0):
 
 @pytest.fixture(scope="module")
 def tiny():
-    """A model, variables and pictures."""
+    """A model, variables and images."""
     model = ConvStemViT(**TINY)
     images = np.random.default_rng(1).normal(size=(4, 16, 16, 3)).astype(np.float32)
     return model, draw(variable_shapes(model)), images
@@ -166,7 +166,7 @@ def test_an_answer_does_not_depend_on_the_rest_of_the_batch_but_in_training(tiny
     assert np.abs(in_training - logits).max() > 1e-2
 
 
-def test_features_of_an_oblong_picture(tiny):
+def test_features_of_an_oblong_image(tiny):
     model, variables, _ = tiny
     images = jnp.ones((2, 24, 12, 3))
     features = jax.eval_shape(lambda v, x: model.apply(v, x, method="features"), variables, images)
@@ -253,7 +253,7 @@ def test_memory_counts_running_statistics(tiny):
     assert memory(model, 4, train=True).temporaries > memory(model, 4).temporaries
 
 
-def test_weights_are_adapted_to_grey_pictures_of_another_size(tiny):
+def test_weights_are_adapted_to_grey_images_of_another_size(tiny):
     model, variables, _ = tiny
     other = model.clone(in_channels=1, image_size=24)
     adapted = adapt(variables["params"], model, other)
@@ -283,7 +283,7 @@ def test_fields_that_do_not_fit_are_refused(fields, said):
         ConvStemViT(**{**TINY, **fields})
 
 
-def test_a_picture_that_the_strides_do_not_divide_is_refused(tiny):
+def test_a_image_that_the_strides_do_not_divide_is_refused(tiny):
     model, variables, _ = tiny
     with pytest.raises(ValueError, match=r"18 x 16 pixels.*nearest legal heights are 16 and 20"):
         model.apply(variables, jnp.ones((1, 18, 16, 3)))

@@ -25,7 +25,7 @@ def read(tmp_path_factory):
 
 
 def run(record, variables, **changes):
-    """Logits, outputs of stem and blocks for the golden pictures."""
+    """Logits, outputs of stem and blocks for the golden images."""
     model = create_model(record.name, **{**record.fields, **changes})
     if changes.get("scan_layers"):
         variables = {**variables, "params": stack_blocks(variables["params"])}
@@ -60,7 +60,7 @@ def test_training_takes_the_statistics_of_the_batch_and_keeps_a_tenth_of_them(re
     )
     logits, new = forward(variables, CASE.answers["images"])
     assert largest_error(logits, CASE.others["logits"]) <= 2e-5
-    numbers = {0: 3 * 8 * 8, 1: 3 * 8 * 8, 2: 3 * 4 * 4}  # pictures x places
+    numbers = {0: 3 * 8 * 8, 1: 3 * 8 * 8, 2: 3 * 4 * 4}  # images x places
     for i, n in numbers.items():
         old, found = (tree["batch_stats"]["patch_embed"][f"norm_{i}"] for tree in (variables, new))
         theirs = f"conv_proj.conv_bn_relu_{i}.1.running"

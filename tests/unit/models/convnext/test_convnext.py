@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.pyramids import gradients, pictures, seen, variables_of
+from tests.support.pyramids import gradients, make_images, seen, variables_of
 from vit_jax.models import create_model
 from vit_jax.models.convnext.module import Block, ConvNeXt
 from vit_jax.models.summary.cost import cost
@@ -49,8 +49,8 @@ def test_parameters_and_multiplications_are_the_published_ones(name):
 
 
 @pytest.mark.parametrize("size", [(16, 16), (12, 20)])
-def test_stages_halve_the_picture(size, variables):
-    logits, features, _ = seen(TINY, variables, pictures(TINY, size))
+def test_stages_halve_the_image(size, variables):
+    logits, features, _ = seen(TINY, variables, make_images(TINY, size))
     assert logits.shape == (2, 3)
     height, width = size
     assert [stage.shape for stage in features.stages] == [
@@ -86,7 +86,7 @@ def test_a_fresh_block_has_deviations_of_002_and_a_scale_of_a_millionth():
 
 
 def test_blocks_are_sown_where_they_stand(variables):
-    _, features, kept = seen(TINY, variables, pictures(TINY))
+    _, features, kept = seen(TINY, variables, make_images(TINY))
     [out] = kept["stages_1"]["blocks_1"]["out"]
     np.testing.assert_array_equal(out, features.stages[1])
 
@@ -94,7 +94,7 @@ def test_blocks_are_sown_where_they_stand(variables):
 def test_branches_are_dropped_in_training_only_and_more_of_them_the_deeper(variables):
     """Rates go from 0 to the last block's; at 1 that block is its input, whatever is drawn."""
     model = TINY.clone(drop_path=1.0)
-    images, rngs = pictures(TINY), {"dropout": jax.random.key(1)}
+    images, rngs = make_images(TINY), {"dropout": jax.random.key(1)}
 
     def blocks(**kinds):
         _, kept = model.apply(variables, images, mutable=["intermediates"], **kinds)
@@ -111,7 +111,7 @@ def test_branches_are_dropped_in_training_only_and_more_of_them_the_deeper(varia
 
 
 def test_bfloat16_is_near_float32_and_its_logits_are_float32(variables):
-    images = pictures(TINY)
+    images = make_images(TINY)
     low, *_ = seen(TINY.clone(dtype="bfloat16"), variables, images)
     assert low.dtype == jnp.float32
     np.testing.assert_allclose(low, seen(TINY, variables, images)[0], atol=0.02)
@@ -119,23 +119,23 @@ def test_bfloat16_is_near_float32_and_its_logits_are_float32(variables):
 
 def test_gradients_are_finite_and_reach_every_parameter(variables):
     for path, leaf in jax.tree_util.tree_leaves_with_path(
-        gradients(TINY, variables, pictures(TINY))
+        gradients(TINY, variables, make_images(TINY))
     ):
         assert np.isfinite(leaf).all() and np.abs(leaf).max() > 0, path
 
 
 def test_without_classes_the_features_come_out(variables):
     params = {k: v for k, v in variables["params"].items() if k != "head"}
-    out = TINY.clone(num_classes=0).apply({"params": params}, pictures(TINY))
+    out = TINY.clone(num_classes=0).apply({"params": params}, make_images(TINY))
     assert out.shape == (2, 8)
 
 
-def test_a_picture_that_patches_do_not_fill_is_refused_with_the_nearest_sizes(variables):
+def test_a_image_that_patches_do_not_fill_is_refused_with_the_nearest_sizes(variables):
     said = (
         "14 x 16 pixels .* no multiples of 4.* heights are 12 and 16, the nearest legal widths 16"
     )
     with pytest.raises(ValueError, match=said):
-        TINY.apply(variables, pictures(TINY, (14, 16)))
+        TINY.apply(variables, make_images(TINY, (14, 16)))
     with pytest.raises(ValueError, match="230 x 230 .* multiples of 32.*224 and 256"):
         create_model("ConvNeXt-T", image_size=230)
 

@@ -75,7 +75,7 @@ def test_what_lies_beside_the_tensors_is_read(loaded):
 @pytest.mark.parametrize(
     ("edge", "share", "crop", "resize"), [(224, 0.875, 0.875, "cover"), (384, None, 1.0, "squash")]
 )
-def test_transformers_own_processor_crops_small_pictures_and_squeezes_large_ones(
+def test_transformers_own_processor_crops_small_images_and_squeezes_large_ones(
     edge, share, crop, resize
 ):
     """As ConvNextImageProcessor of transformers 5 does, by its description."""

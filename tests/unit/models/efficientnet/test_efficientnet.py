@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.pyramids import gradients, pictures, seen, variables_of
+from tests.support.pyramids import gradients, make_images, seen, variables_of
 from vit_jax.models import create_model
 from vit_jax.models.efficientnet.module import (
     Block,
@@ -79,7 +79,7 @@ def test_widths_keep_nine_tenths_and_depths_are_rounded_up():
 
 @pytest.mark.parametrize("size", [(16, 16), (9, 22)])
 def test_every_size_is_legal_and_a_stride_leaves_the_larger_half(size, variables):
-    logits, features, _ = seen(TINY, variables, pictures(TINY, size))
+    logits, features, _ = seen(TINY, variables, make_images(TINY, size))
     assert logits.shape == (2, 3)
     height, width = size
     halves = (-(-height // 2), width // 2)
@@ -126,13 +126,13 @@ def test_depthwise_kernels_are_drawn_for_one_output_each():
 
 
 def test_blocks_are_sown_where_they_stand(variables):
-    _, features, kept = seen(TINY, variables, pictures(TINY))
+    _, features, kept = seen(TINY, variables, make_images(TINY))
     [out] = kept["stages_1"]["blocks_1"]["out"]
     np.testing.assert_array_equal(out, features.stages[1])
 
 
 def test_dropout_and_drop_path_are_of_training_only(variables):
-    images = pictures(TINY)
+    images = make_images(TINY)
     plain = TINY.apply(variables, images)
     for fields in ({"dropout": 0.5}, {"drop_path": 0.9}):
         model = TINY.clone(**fields)
@@ -159,14 +159,14 @@ def test_rates_of_drop_path_grow_by_one_part_for_each_block():
 
 
 def test_bfloat16_is_near_float32_and_its_logits_are_float32(variables):
-    images = pictures(TINY)
+    images = make_images(TINY)
     low, *_ = seen(TINY.clone(dtype="bfloat16"), variables, images)
     assert low.dtype == jnp.float32
     np.testing.assert_allclose(low, seen(TINY, variables, images)[0], atol=0.05)
 
 
 def test_gradients_are_finite(variables):
-    for leaf in jax.tree.leaves(gradients(TINY, variables, pictures(TINY, batch=3))):
+    for leaf in jax.tree.leaves(gradients(TINY, variables, make_images(TINY, batch=3))):
         assert np.isfinite(leaf).all()
 
 

@@ -88,7 +88,7 @@ def draw(shapes, seed=0):
 
 @pytest.fixture(scope="module")
 def tiny():
-    """A model, variables and pictures."""
+    """A model, variables and images."""
     model = HybridViT(**TINY)
     images = np.random.default_rng(1).normal(size=(3, 16, 16, 3)).astype(np.float32)
     return model, draw(variable_shapes(model)), images
@@ -158,7 +158,7 @@ def test_a_unit_whose_branch_is_zero_passes_on_what_is_positive():
     np.testing.assert_array_equal(out, np.maximum(x, 0))
 
 
-def test_features_of_an_oblong_picture(tiny):
+def test_features_of_an_oblong_image(tiny):
     model, variables, _ = tiny
     images = jnp.ones((2, 24, 40, 3))
     features = jax.eval_shape(lambda v, x: model.apply(v, x, method="features"), variables, images)
@@ -249,7 +249,7 @@ def test_memory_of_a_training_step(tiny):
     assert found.parameters == found.gradients == 4 * numbers
 
 
-def test_weights_are_adapted_to_another_picture_size_and_other_classes(tiny):
+def test_weights_are_adapted_to_another_image_size_and_other_classes(tiny):
     model, variables, _ = tiny
     other = model.clone(image_size=(24, 32), num_classes=3, scan_layers=True)
     adapted = adapt(variables["params"], model, other)
@@ -278,7 +278,7 @@ def test_fields_that_do_not_fit_are_refused(fields, said):
         HybridViT(**{**TINY, **fields})
 
 
-def test_a_picture_that_the_stride_does_not_divide_is_refused(tiny):
+def test_a_image_that_the_stride_does_not_divide_is_refused(tiny):
     model, variables, _ = tiny
     with pytest.raises(ValueError, match=r"20 x 16 pixels.*nearest legal heights are 16 and 24"):
         model.apply(variables, jnp.ones((1, 20, 16, 3)))

@@ -68,7 +68,7 @@ def test_every_unit_every_block_and_the_logits_are_the_librarys(case):
         assert largest_error(found, golden.answers, output) <= 2e-5, output
 
 
-def test_so_they_are_for_an_oblong_picture_whose_positions_the_library_has_resized(case):
+def test_so_they_are_for_an_oblong_image_whose_positions_the_library_has_resized(case):
     _, golden, record, variables = case
     found = run(record, variables, golden.others["images"])
     for output in ("block_0", "block_1", "logits"):

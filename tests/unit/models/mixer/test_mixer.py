@@ -1,4 +1,4 @@
-"""MLP-Mixer: counts, the residual path, pictures of its size only, and what only training does.
+"""MLP-Mixer: counts, the residual path, images of its size only, and what only training does.
 
 That it computes what timm and Google compute stands in `tests/unit/models/mixer/test_weights.py`.
 """
@@ -170,13 +170,13 @@ def test_what_drops_does_so_in_training_alone(field):
 @pytest.mark.parametrize(
     ("images", "sentence"),
     [
-        ((1, 32, 24, 3), "made for pictures of 16 x 24 pixels .* got 32 x 24; resize .* 16 x 24"),
-        ((1, 24, 16, 3), "made for pictures of 16 x 24 pixels .* got 24 x 16"),
+        ((1, 32, 24, 3), "made for images of 16 x 24 pixels .* got 32 x 24; resize .* 16 x 24"),
+        ((1, 24, 16, 3), "made for images of 16 x 24 pixels .* got 24 x 16"),
         ((1, 16, 24, 1), "takes 3 channels in the last axis"),
         ((16, 24, 3), r"images are \(batch, height, width, channels\)"),
     ],
 )
-def test_other_pictures_are_refused_while_tracing(images, sentence):
+def test_other_images_are_refused_while_tracing(images, sentence):
     model, params = tiny()
     with pytest.raises(ValueError, match=sentence):
         jax.eval_shape(
@@ -200,12 +200,12 @@ def test_fields_that_do_not_fit_are_refused_at_construction(fields, sentence):
         Mixer(**{**TINY, **fields})
 
 
-def test_a_large_picture_is_refused_with_the_only_legal_size():
+def test_a_large_image_is_refused_with_the_only_legal_size():
     """And not with the nearest sizes that patches fill, as of a model that takes several."""
     model = create_model("Mixer-B/16")
-    pictures = jax.ShapeDtypeStruct((1, 230, 230, 3), jnp.float32)
+    images = jax.ShapeDtypeStruct((1, 230, 230, 3), jnp.float32)
     with pytest.raises(ValueError, match="224 x 224 pixels .* got 230 x 230") as caught:
-        jax.eval_shape(model.init, jax.random.key(0), pictures)
+        jax.eval_shape(model.init, jax.random.key(0), images)
     assert "240" not in str(caught.value)
 
 

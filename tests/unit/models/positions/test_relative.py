@@ -94,7 +94,7 @@ def test_grids_are_compared_and_not_counts_of_offsets():
     assert np.abs(bias - unchanged).max() > 0.1
 
 
-def test_offsets_are_resized_as_the_stored_picture_of_7_by_7():
+def test_offsets_are_resized_as_the_stored_image_of_7_by_7():
     """Case V34: 4 x 4 patches have 7 x 7 offsets, 3 x 5 have 5 x 9."""
     table = np.asarray(STORED["7x7_to_5x9"]["src"], np.float32).reshape(49, -1)
     expected = np.asarray(STORED["7x7_to_5x9"]["cubic_keys_half_pixel_antialias"], np.float32)

@@ -35,7 +35,7 @@ VECTORS = tuple(kind for kind in KINDS if POSITION_KINDS[kind].vectors)
 
 @functools.cache
 def tiny(**fields):
-    """A model, parameters that are all away from 0 and 1, and pictures of the model's size."""
+    """A model, parameters that are all away from 0 and 1, and images of the model's size."""
     model = ViT(**{**TINY, **fields})
     images = np.random.default_rng(1).normal(size=(2, *model.image_size, 3)).astype(np.float32)
     rng = np.random.default_rng(0)

@@ -188,8 +188,8 @@ def test_every_table_is_named_with_its_grid():
     assert tiny(pool="mean")[0].position_tables["stages_1/pos_embed"].prefix == 0
 
 
-def test_another_size_of_pictures_resizes_the_table_of_every_stage():
-    """On the way a picture of the other size gives what the resized tables give."""
+def test_another_size_of_images_resizes_the_table_of_every_stage():
+    """On the way an image of the other size gives what the resized tables give."""
     model, params = tiny()
     height, width = model.image_size
     other = model.clone(image_size=(2 * height, width))
@@ -268,7 +268,7 @@ def test_lists_as_json_has_them_are_fields_too():
         ((32, 48, 3), r"images are \(batch, height, width, channels\)"),
     ],
 )
-def test_other_pictures_are_refused_while_tracing(images, sentence):
+def test_other_images_are_refused_while_tracing(images, sentence):
     model, params = tiny()
     with pytest.raises(ValueError, match=f"PVT: .*{sentence}"):
         jax.eval_shape(

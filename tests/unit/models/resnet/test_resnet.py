@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.pyramids import count, gradients, pictures, seen, variables_of
+from tests.support.pyramids import count, gradients, make_images, seen, variables_of
 from vit_jax.models import create_model
 from vit_jax.models.resnet.module import Block, ResNet
 from vit_jax.models.summary.cost import cost
@@ -72,7 +72,7 @@ def test_the_small_network_costs_what_a_hand_counts():
 
 @pytest.mark.parametrize(("size", "grids"), [((16, 16), (16, 8, 4)), ((13, 22), (13, 7, 4))])
 def test_every_size_is_legal_and_a_stride_leaves_the_larger_half(size, grids, variables):
-    logits, features, _ = seen(TINY, variables, pictures(TINY, size))
+    logits, features, _ = seen(TINY, variables, make_images(TINY, size))
     assert logits.shape == (2, 3)
     assert [stage.shape[1] for stage in features.stages] == list(grids)
     assert [stage.shape[-1] for stage in features.stages] == [4, 4, 8]
@@ -102,20 +102,20 @@ def test_a_fresh_block_is_its_shortcut(kind):
 
 
 def test_blocks_are_sown_where_they_stand(variables):
-    _, features, kept = seen(TINY, variables, pictures(TINY))
+    _, features, kept = seen(TINY, variables, make_images(TINY))
     [out] = kept["stages_2"]["blocks_0"]["out"]
     np.testing.assert_array_equal(out, features.stages[2])
 
 
 def test_bfloat16_is_near_float32_and_its_logits_are_float32(variables):
-    images = pictures(TINY)
+    images = make_images(TINY)
     low, *_ = seen(TINY.clone(dtype="bfloat16"), variables, images)
     assert low.dtype == jnp.float32
     np.testing.assert_allclose(low, seen(TINY, variables, images)[0], atol=0.05)
 
 
 def test_gradients_are_finite_and_the_statistics_move_in_training_only(variables):
-    images = pictures(TINY, batch=3)
+    images = make_images(TINY, batch=3)
     for leaf in jax.tree.leaves(gradients(TINY, variables, images)):
         assert np.isfinite(leaf).all()
     _, moved = TINY.apply(variables, images, train=True, mutable=["batch_stats"])
@@ -125,9 +125,9 @@ def test_gradients_are_finite_and_the_statistics_move_in_training_only(variables
     np.testing.assert_array_equal(mean(kept), mean(variables))
 
 
-def test_a_picture_is_answered_alike_in_any_batch(variables):
+def test_a_image_is_answered_alike_in_any_batch(variables):
     """Outside training no statistic of the batch is used."""
-    images = pictures(TINY, batch=4)
+    images = make_images(TINY, batch=4)
     alone = TINY.apply(variables, images[:1])
     np.testing.assert_allclose(TINY.apply(variables, images)[:1], alone, atol=1e-6)
     in_training = TINY.apply(variables, images, train=True, mutable=["batch_stats"])[0]
@@ -137,7 +137,7 @@ def test_a_picture_is_answered_alike_in_any_batch(variables):
 def test_without_classes_the_features_come_out(variables):
     model = TINY.clone(num_classes=0)
     params = {k: v for k, v in variables["params"].items() if k != "head"}
-    out = model.apply({**variables, "params": params}, pictures(TINY))
+    out = model.apply({**variables, "params": params}, make_images(TINY))
     assert out.shape == (2, 8)
 
 
@@ -165,6 +165,6 @@ def test_a_field_that_is_not_legal_is_one_sentence(fields, said):
         (np.zeros((1, 16, 16, 3), np.uint8), "already normalised, got uint8"),
     ],
 )
-def test_a_picture_that_is_not_legal_is_one_sentence(images, said, variables):
+def test_a_image_that_is_not_legal_is_one_sentence(images, said, variables):
     with pytest.raises(ValueError, match=said):
         TINY.apply(variables, images)

@@ -427,7 +427,7 @@ def test_shape_walk_of_two_heads_ends_in_one_row_of_logits():
     assert ("tokens", (1, 198, 192)) in rows
 
 
-def test_shape_walk_follows_the_picture_size():
+def test_shape_walk_follows_the_image_size():
     rows = dict(shape_walk(create_model("CIFAR-ViT-S/4", depth=1), image_size=(16, 64)))
     assert rows["image"] == (1, 16, 64, 3)
     assert rows["patch_embed"] == (1, 4, 16, 192)

@@ -73,7 +73,7 @@ def test_rematerialisation_holds_less():
     assert full.attention <= plain.attention / 5
 
 
-def test_parameters_moments_and_pictures_are_counted_by_hand():
+def test_parameters_moments_and_images_are_counted_by_hand():
     """ViT-B/16: 86,567,656 numbers of 4 bytes, two moments for each."""
     parts = memory(create_model("ViT-B/16"), 2, train=True)
     assert parts.parameters == 4 * 86_567_656 == parts.gradients

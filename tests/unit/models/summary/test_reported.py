@@ -19,7 +19,7 @@ def test_each_is_there_once_with_its_source():
     assert all(one.source and 60 < one.top1 < 90 for one in REPORTED)
 
 
-def test_models_take_pictures_of_the_size_that_they_were_measured_at():
+def test_models_take_images_of_the_size_that_they_were_measured_at():
     for one in REPORTED:
         if one.model in list_models():
             create_model(one.model, image_size=one.image_size)

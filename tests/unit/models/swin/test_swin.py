@@ -40,14 +40,14 @@ def apply(model, variables, images, **asked):
     return jax.jit(lambda v, x: model.apply(v, x, **asked, **rngs))(variables, images)
 
 
-def pictures(*sides, batch=2):
+def make_images(*sides, batch=2):
     return np.random.RandomState(0).normal(size=(batch, *sides, 3)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
 def variables():
     """Random everywhere: the tables too."""
-    shapes = jax.eval_shape(swin().init, jax.random.key(0), pictures(16, 16))["params"]
+    shapes = jax.eval_shape(swin().init, jax.random.key(0), make_images(16, 16))["params"]
     noise = np.random.RandomState(1)
     draw = lambda leaf: (0.3 * noise.normal(size=leaf.shape)).astype(np.float32)  # noqa: E731
     return {"params": jax.tree.map(draw, shapes)}
@@ -55,10 +55,10 @@ def variables():
 
 @pytest.fixture(scope="module")
 def answers(variables):
-    """Features and logits of pictures of 16 x 16 pixels."""
+    """Features and logits of images of 16 x 16 pixels."""
     model = swin()
     both = lambda v, x: (model.apply(v, x, method="features"), model.apply(v, x))  # noqa: E731
-    return jax.jit(both)(variables, pictures(16, 16))
+    return jax.jit(both)(variables, make_images(16, 16))
 
 
 # ------------------------------------------------------------------------------------------ counts
@@ -101,9 +101,9 @@ def test_the_count_of_a_small_model_by_hand():
         ((2, 3), [(1, 2), (1, 1)]),
     ],
 )
-def test_pictures_of_any_size_go_in(variables, sides, grids):
+def test_images_of_any_size_go_in(variables, sides, grids):
     model = swin()
-    ask = lambda v: model.apply(v, pictures(*sides), method="features")  # noqa: E731
+    ask = lambda v: model.apply(v, make_images(*sides), method="features")  # noqa: E731
     features = jax.eval_shape(ask, variables)
     shapes = [(2, *grid, 8 * 2**i) for i, grid in enumerate(grids)]
     assert [stage.shape for stage in features.stages] == shapes
@@ -127,16 +127,16 @@ def test_the_names_of_parameters_are_those_of_other_models(variables):
     assert blocks == {path for path in paths if "relative" in path}
 
 
-def test_a_model_built_for_small_pictures_has_small_tables():
+def test_a_model_built_for_small_images_has_small_tables():
     model = swin(image_size=(4, 8), window=(4, 3))  # maps of 2 x 4 and 1 x 2 tokens
     assert model.built_windows == [(2, 3), (1, 2)]
-    params = jax.eval_shape(model.init, jax.random.key(0), pictures(4, 8))["params"]
+    params = jax.eval_shape(model.init, jax.random.key(0), make_images(4, 8))["params"]
     shapes = [params[f"stages_{i}"]["blocks_0"]["attn"]["relative_bias"].shape for i in range(2)]
     assert shapes == [(3 * 5, 1), (1 * 3, 2)]
 
 
-def test_padding_is_as_if_the_picture_were_padded(variables):
-    images = pictures(15, 21)
+def test_padding_is_as_if_the_image_were_padded(variables):
+    images = make_images(15, 21)
     padded = np.pad(images, ((0, 0), (0, 1), (0, 1), (0, 0)))
     embedded = [apply(swin(), variables, x, method="embed") for x in (images, padded)]
     np.testing.assert_array_equal(*embedded)
@@ -146,7 +146,7 @@ def test_padding_is_as_if_the_picture_were_padded(variables):
 def test_block_windows_are_those_that_the_blocks_have(variables):
     model, sides = swin(), (18, 32)
     asked = {"attention_weights": True, "mutable": ["intermediates"]}
-    _, kept = apply(model, variables, pictures(*sides), **asked)
+    _, kept = apply(model, variables, make_images(*sides), **asked)
     windows = model.block_windows(sides)
     assert [w.shift for w in windows.values()] == [(0, 0), (2, 2), (0, 0), (2, 2)]
     assert model.block_windows()["stages_1/blocks_1"].shift == (0, 0)  # one window covers 4 x 4
@@ -157,14 +157,14 @@ def test_block_windows_are_those_that_the_blocks_have(variables):
         np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
         assert flat[f"{path}/out"][0].shape[1:3] == of_block.grid
     _, kept = jax.eval_shape(
-        lambda v: model.apply(v, pictures(*sides), mutable=["intermediates"]), variables
+        lambda v: model.apply(v, make_images(*sides), mutable=["intermediates"]), variables
     )
     assert not any("weights" in path for path in flatten_dict(kept["intermediates"], sep="/"))
 
 
 def test_merging_takes_neighbours_column_by_column_and_pads_odd_sides():
     merging = PatchMerging()
-    x = pictures(3, 5, batch=1)
+    x = make_images(3, 5, batch=1)
     params = merging.init(jax.random.key(0), x)["params"]
     padded = np.pad(x, ((0, 0), (0, 1), (0, 1), (0, 0)))
     got = merging.apply({"params": params}, x)[0]
@@ -191,14 +191,14 @@ def test_without_its_branches_a_stage_is_what_came_in(variables):
         for path, leaf in flat.items()
     }
     zeroed = {"params": unflatten_dict(flat, sep="/")}
-    features = apply(swin(), zeroed, pictures(18, 10), method="features")
-    came_in = apply(swin(), zeroed, pictures(18, 10), method="embed")
+    features = apply(swin(), zeroed, make_images(18, 10), method="features")
+    came_in = apply(swin(), zeroed, make_images(18, 10), method="embed")
     np.testing.assert_array_equal(features.stages[0], came_in)
 
 
 def test_bfloat16_is_near_float32(variables, answers):
     _, exact = answers
-    near = apply(swin(dtype="bfloat16"), variables, pictures(16, 16))
+    near = apply(swin(dtype="bfloat16"), variables, make_images(16, 16))
     assert near.dtype == jnp.float32 and np.isfinite(near).all()
     assert np.abs(near - exact).max() < 0.05 * np.abs(exact).max()
     assert not np.array_equal(near, exact)
@@ -207,7 +207,7 @@ def test_bfloat16_is_near_float32(variables, answers):
 def test_gradients_are_finite_and_reach_every_leaf_with_padding_too(variables):
     @jax.jit
     def gradients(params):
-        return jax.grad(lambda p: (swin().apply({"params": p}, pictures(18, 10)) ** 2).sum())(
+        return jax.grad(lambda p: (swin().apply({"params": p}, make_images(18, 10)) ** 2).sum())(
             params
         )
 
@@ -216,7 +216,7 @@ def test_gradients_are_finite_and_reach_every_leaf_with_padding_too(variables):
 
 
 def test_rematerialisation_changes_no_number(variables):
-    images = pictures(16, 16)
+    images = make_images(16, 16)
 
     def loss(model):
         return jax.jit(
@@ -238,7 +238,7 @@ def test_nothing_is_dropped_but_in_training(variables):
     one_stage = {"depths": (2,), "heads": (1,), "num_classes": 0, "image_size": 8}
     params = {k: v for k, v in variables["params"].items() if k not in ("head", "stages_1")}
     params["norm"] = params["pre_norm"]
-    images = pictures(8, 8)
+    images = make_images(8, 8)
 
     def answer(**asked):
         train = asked.pop("train", False)
@@ -260,7 +260,7 @@ def test_drop_path_rises_linearly_over_all_blocks():
 
 def test_without_a_head_the_pooled_features_come_out(variables, answers):
     params = {name: tree for name, tree in variables["params"].items() if name != "head"}
-    pooled = apply(swin(num_classes=0), {"params": params}, pictures(16, 16))
+    pooled = apply(swin(num_classes=0), {"params": params}, make_images(16, 16))
     np.testing.assert_allclose(pooled, answers[0].pooled, atol=1e-6)
 
 
@@ -296,6 +296,6 @@ def test_a_mistake_is_one_sentence(fields, sentence):
         (np.zeros((1, 16, 16, 3), np.uint8), "float32 and already normalised"),
     ],
 )
-def test_pictures_that_are_none_get_a_sentence(variables, images, sentence):
+def test_images_that_are_none_get_a_sentence(variables, images, sentence):
     with pytest.raises(ValueError, match=sentence):
         swin().apply(variables, images)

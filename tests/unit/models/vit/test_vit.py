@@ -211,7 +211,7 @@ def test_a_distilled_model_without_classes_gives_what_would_enter_its_heads():
 
 
 def test_the_positions_of_both_front_tokens_survive_another_size():
-    """Moving the position of one of them is moving the token itself, at any picture size."""
+    """Moving the position of one of them is moving the token itself, at any image size."""
     model, params, _ = tiny(distilled=True)
     images = random_images(1, 24, 8, 3)
     logits = model.apply({"params": params}, images)
@@ -368,7 +368,7 @@ def test_all_dropouts_are_off_in_evaluation():
     np.testing.assert_array_equal(without.apply({"params": params}, images), logits)
 
 
-def test_a_picture_does_not_depend_on_its_batch():
+def test_a_image_does_not_depend_on_its_batch():
     model, params, images = tiny()
     alone = model.apply({"params": params}, images[:1])
     np.testing.assert_allclose(model.apply({"params": params}, images)[:1], alone, atol=1e-5)

@@ -192,7 +192,7 @@ def test_pauses_and_the_first_step_are_not_timed(clock):
 
 
 def test_the_utilisation_is_the_share_of_the_peak_that_the_model_needs(clock):
-    """8 pictures in 2 seconds at 3 FLOP each are 12 FLOP/s: a tenth of 120."""
+    """8 images in 2 seconds at 3 FLOP each are 12 FLOP/s: a tenth of 120."""
     report = Reporter(total_steps=10, batch_size=8)
     report.flops_per_image, report.peak = 3, Peak(120.0, "measured")
     report.start(0, "training")

@@ -130,7 +130,7 @@ def test_a_processor_that_says_something_else_is_written_anew():
         (32, 32), mean=(0.5,) * 3, std=(0.5,) * 3, resize="squash", interpolation="bilinear"
     )
     assert carried.processor({"new": 1}, kept, squeezed) == told
-    larger = squeezed.for_pictures((64, 64), 3)
+    larger = squeezed.for_images((64, 64), 3)
     assert carried.processor({"new": 1}, kept, larger) == {"new": 1}
 
 

@@ -31,7 +31,7 @@ DEIT = {
 }
 
 
-def test_a_squeezed_picture_is_seen_whole():
+def test_a_squeezed_image_is_seen_whole():
     assert processors.read(VIT, PATCH) == {
         "mean": (0.5, 0.5, 0.5),
         "std": (0.5, 0.5, 0.5),
@@ -205,7 +205,7 @@ def test_an_oblong_size_is_written_with_both_sides():
     assert not processors.squeezes_instead(Preprocessing((224, 224)))
 
 
-def test_a_squeezed_picture_is_written_with_both_sides():
+def test_a_squeezed_image_is_written_with_both_sides():
     half = (0.5,) * 3
     ours = Preprocessing((224, 224), 3, half, half, 0.875, resize="squash", crop_rounding="down")
     written = processors.write(ours)

@@ -3,11 +3,11 @@
 Hendrycks and Dietterich (2019), "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations", https://arxiv.org/abs/1903.12261. The reference is `imagecorruptions` 1.1.2 of
 Michaelis et al. (2019), https://arxiv.org/abs/1907.07484, which does without ImageMagick and takes
-pictures of any shape: given the same random numbers and pictures of frost, results differ by one
+images of any shape: given the same random numbers and images of frost, results differ by one
 grey level at most, and mostly not at all (tests/goldens/analysis/make_corruptions.py).
 
-The published pictures of ImageNet-C differ from both: motion blur and snow are ImageMagick's,
-elastic transform also warps the picture, enlargements of zoom blur are cut from their middle, frost
+The published images of ImageNet-C differ from both: motion blur and snow are ImageMagick's,
+elastic transform also warps the image, enlargements of zoom blur are cut from their middle, frost
 is not enlarged, and all are kept as JPEG files of quality 85. Error rates on one are no error rates
 on the other.
 """

@@ -3,16 +3,16 @@
 import numpy as np
 from jaxtyping import Float, Int
 
-from vit_jax.analysis.robustness.corruptions.noise import Corrupted, Picture
+from vit_jax.analysis.robustness.corruptions.noise import Corrupted, ImageArray
 
-# `imagecorruptions` refuses smaller pictures, so nothing is to be agreed with below this side.
+# `imagecorruptions` refuses smaller images, so nothing is to be agreed with below this side.
 SMALLEST_OF_REFERENCE = 32
 
 
 def defocus_blur(
-    image: Picture, rng: np.random.Generator, *, radius: float, alias_blur: float
+    image: ImageArray, rng: np.random.Generator, *, radius: float, alias_blur: float
 ) -> Corrupted:
-    """Spreads each point over a disk of `radius` pixels; pictures are mirrored at their borders."""
+    """Spreads each point over a disk of `radius` pixels; images are mirrored at their borders."""
     from scipy import ndimage
 
     kernel = disk(radius, alias_blur)[..., None]
@@ -38,13 +38,13 @@ def disk(radius: float, alias_blur: float) -> Float[np.ndarray, "side side"]:
 
 
 def glass_blur(
-    image: Picture, rng: np.random.Generator, *, sigma: float, reach: int, rounds: int
+    image: ImageArray, rng: np.random.Generator, *, sigma: float, reach: int, rounds: int
 ) -> Corrupted:
     """Blurs, displaces each pixel by up to `reach`, `rounds` times, and blurs again.
 
     Pixels are visited from the lower right. The reference means to swap each with a random
     neighbour, but the two numpy views alias, and its pixel is a copy of the neighbour, which stays:
-    the pictures of ImageNet-C are made so, and these too.
+    the images of ImageNet-C are made so, and these too.
     """
     from scipy import ndimage
 
@@ -85,23 +85,23 @@ def _copied_from(
 
 
 def motion_blur(
-    image: Picture, rng: np.random.Generator, *, radius: int, sigma: float
+    image: ImageArray, rng: np.random.Generator, *, radius: int, sigma: float
 ) -> Corrupted:
-    """Moves the picture along a line of a random angle, up to 45 degrees from the horizontal."""
+    """Moves the image along a line of a random angle, up to 45 degrees from the horizontal."""
     return np.clip(moved(image, radius, sigma, rng.uniform(-45, 45)), 0, 255)
 
 
 def moved(
-    image: Float[np.ndarray, "height width *channels"] | Picture,
+    image: Float[np.ndarray, "height width *channels"] | ImageArray,
     radius: int,
     sigma: float,
     angle: float,
 ) -> Float[np.ndarray, "height width *channels"]:
-    """A picture blurred by motion to one side, which fades like half a Gaussian of `sigma` pixels.
+    """An image blurred by motion to one side, which fades like half a Gaussian of `sigma` pixels.
 
-    Pictures go on beyond their borders as their outermost pixels. As in the reference, a motion
-    that would leave the picture breaks off there, and the picture is the darker for it. Smaller
-    pictures than the reference takes are spared that: whole motions would leave them.
+    Images go on beyond their borders as their outermost pixels. As in the reference, a motion
+    that would leave the image breaks off there, and the image is the darker for it. Smaller
+    images than the reference takes are spared that: whole motions would leave them.
     """
     steps = np.arange(2 * radius + 1)
     weights = np.exp(-(steps**2) / (2 * sigma**2)) / (np.sqrt(2 * np.pi) * sigma)
@@ -122,19 +122,21 @@ def moved(
     return blurred
 
 
-def zoom_blur(image: Picture, rng: np.random.Generator, *, most: float, step: float) -> Corrupted:
-    """The mean of the picture and its enlargements by 1, 1 + `step` and so on, below `most`."""
+def zoom_blur(
+    image: ImageArray, rng: np.random.Generator, *, most: float, step: float
+) -> Corrupted:
+    """The mean of the image and its enlargements by 1, 1 + `step` and so on, below `most`."""
     factors = np.arange(1, most, step)
-    picture = (image / 255).astype(np.float32)
+    scaled = (image / 255).astype(np.float32)
     height, width = image.shape[:2]
-    enlarged = sum(zoomed(picture, factor)[:height, :width] for factor in factors)
-    return np.clip((picture + enlarged) / (len(factors) + 1), 0, 1) * 255
+    enlarged = sum(zoomed(scaled, factor)[:height, :width] for factor in factors)
+    return np.clip((scaled + enlarged) / (len(factors) + 1), 0, 1) * 255
 
 
 def zoomed(
     image: Float[np.ndarray, "height width *channels"], factor: float
 ) -> Float[np.ndarray, "zoomed_height zoomed_width *channels"]:
-    """The middle of a picture, enlarged by `factor` to the picture's size or a pixel more.
+    """The middle of an image, enlarged by `factor` to the image's size or a pixel more.
 
     It is what `scipy.ndimage.zoom` does with `order=1`, which takes several times as long.
     """

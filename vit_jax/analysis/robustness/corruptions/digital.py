@@ -5,18 +5,18 @@ import io
 import numpy as np
 from PIL import Image
 
-from vit_jax.analysis.robustness.corruptions.noise import Corrupted, Picture
+from vit_jax.analysis.robustness.corruptions.noise import Corrupted, ImageArray
 
 
-def contrast(image: Picture, rng: np.random.Generator, *, factor: float) -> Corrupted:
-    """Draws each channel towards its mean over the picture."""
-    picture = image / 255
-    means = picture.mean(axis=(0, 1), keepdims=True)
-    return np.clip((picture - means) * factor + means, 0, 1) * 255
+def contrast(image: ImageArray, rng: np.random.Generator, *, factor: float) -> Corrupted:
+    """Draws each channel towards its mean over the image."""
+    scaled = image / 255
+    means = scaled.mean(axis=(0, 1), keepdims=True)
+    return np.clip((scaled - means) * factor + means, 0, 1) * 255
 
 
 def elastic_transform(
-    image: Picture,
+    image: ImageArray,
     rng: np.random.Generator,
     *,
     alpha: float,
@@ -27,7 +27,7 @@ def elastic_transform(
 
     `alpha` scales the displacement. With a `sigma` in pixels noise is uniform up to 1; without, up
     to 0.5 % of the height, and its Gaussian is 1 % of the side. Before, three points about the
-    middle move by up to `corners` pixels, and the picture with them.
+    middle move by up to `corners` pixels, and the image with them.
     """
     from scipy import ndimage
 
@@ -40,18 +40,18 @@ def elastic_transform(
         smooth = ndimage.gaussian_filter(noise, spread, mode="reflect", truncate=3)
         return (smooth * alpha).astype(np.float32)
 
-    picture = np.moveaxis(image.astype(np.float32) / 255, -1, 0)
+    scaled = np.moveaxis(image.astype(np.float32) / 255, -1, 0)
     if corners:
         matrix, offset = _affine(height, width, corners, rng)
-        picture = [
+        scaled = [
             ndimage.affine_transform(channel, matrix, offset, order=1, mode="mirror")
-            for channel in picture
+            for channel in scaled
         ]
     right, down = displacement(), displacement()
     rows, columns = np.indices((height, width))
     at = (rows + down, columns + right)
     displaced = [
-        ndimage.map_coordinates(channel, at, order=1, mode="reflect") for channel in picture
+        ndimage.map_coordinates(channel, at, order=1, mode="reflect") for channel in scaled
     ]
     return np.clip(np.stack(displaced, -1), 0, 1) * 255
 
@@ -59,7 +59,7 @@ def elastic_transform(
 def _affine(
     height: int, width: int, most: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Matrix and offset from places of the new picture to those of the old, as rows and columns."""
+    """Matrix and offset from places of the new image to those of the old, as rows and columns."""
     row, column, side = height // 2, width // 2, min(height, width) // 3
     if not side:
         return np.eye(2), np.zeros(2)
@@ -71,7 +71,7 @@ def _affine(
 
 
 def pixelate(
-    image: Picture,
+    image: ImageArray,
     rng: np.random.Generator,
     *,
     share: float,
@@ -80,11 +80,11 @@ def pixelate(
     """Shrinks the sides to `share` of their length and enlarges them again."""
     height, width = image.shape[:2]
     coarse = (max(1, int(width * share)), max(1, int(height * share)))
-    picture = Image.fromarray(image).resize(coarse, Image.Resampling.BOX)
-    return np.asarray(picture.resize((width, height), enlarged_by))
+    scaled = Image.fromarray(image).resize(coarse, Image.Resampling.BOX)
+    return np.asarray(scaled.resize((width, height), enlarged_by))
 
 
-def jpeg_compression(image: Picture, rng: np.random.Generator, *, quality: int) -> Corrupted:
+def jpeg_compression(image: ImageArray, rng: np.random.Generator, *, quality: int) -> Corrupted:
     """Compresses by JPEG of a `quality` from 1 to 95, and decompresses."""
     file = io.BytesIO()
     Image.fromarray(image).save(file, "JPEG", quality=quality)

@@ -1,6 +1,6 @@
-"""Pictures of frost, drawn: ferns of ice on cold glass.
+"""Images of frost, drawn: ferns of ice on cold glass.
 
-ImageNet-C lays photographs of frost over its pictures. Theirs are of unknown origin, so these are
+ImageNet-C lays photographs of frost over its images. Theirs are of unknown origin, so these are
 drawn instead, about as bright and as rich in contrast; whoever has the photographs hands them to
 `corrupt`.
 """
@@ -18,7 +18,7 @@ _FINER = 2  # drawn at twice the size and shrunk, which smooths the lines
 
 @dataclasses.dataclass(frozen=True)
 class _Look:
-    """What a picture of frost is like: its glass, and the ferns on it.
+    """What an image of frost is like: its glass, and the ferns on it.
 
     glass, ice: RGB colours from 0 to 255. ferns: how many. length: of a stem, in pixels. mist: how
     much of the glass is misty.
@@ -44,7 +44,7 @@ _LOOKS = (
 
 @functools.cache
 def frost_textures() -> tuple[UInt8[np.ndarray, "320 480 3"], ...]:
-    """Five pictures of frost, always the same."""
+    """Five images of frost, always the same."""
     return tuple(_texture(look, np.random.default_rng(i)) for i, look in enumerate(_LOOKS))
 
 
@@ -52,8 +52,8 @@ def _texture(look: _Look, rng: np.random.Generator) -> UInt8[np.ndarray, "320 48
     """Ice in front of glass, as much as mist and ferns together have."""
     ice = np.maximum(look.mist * _mist(rng), _ferns(look, rng))
     ice = np.clip(ice + rng.normal(0, 0.03, ice.shape), 0, 1)[..., None]
-    picture = ice * np.array(look.ice) + (1 - ice) * np.array(look.glass)
-    return np.clip(picture, 0, 255).astype(np.uint8)
+    scaled = ice * np.array(look.ice) + (1 - ice) * np.array(look.glass)
+    return np.clip(scaled, 0, 255).astype(np.uint8)
 
 
 def _mist(rng: np.random.Generator) -> Float[np.ndarray, "320 480"]:

@@ -1,4 +1,4 @@
-"""Which corruptions there are, and a picture under one of them."""
+"""Which corruptions there are, and an image under one of them."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -50,22 +50,22 @@ def corrupt(
     frost: Sequence[UInt8[np.ndarray, "_ _ 3"]] | None = None,
     constants: str = "imagenet",
 ) -> UInt8[np.ndarray, "height width channels"]:
-    """A picture under one of the `CORRUPTIONS`, at a severity from 1 to 5.
+    """An image under one of the `CORRUPTIONS`, at a severity from 1 to 5.
 
-    A picture of one channel is corrupted as a colour picture of three equal channels, of which the
+    An image of one channel is corrupted as a colour image of three equal channels, of which the
     green one is returned: a mean of the three would weaken noise that is independent in each.
-    Severities are in pixels of pictures of 224 x 224 and do not shrink with the picture, so that
-    blurs of large severities leave little of a picture of 32 pixels or less; for those there are
+    Severities are in pixels of images of 224 x 224 and do not shrink with the image, so that
+    blurs of large severities leave little of an image of 32 pixels or less; for those there are
     the constants of CIFAR-10-C.
 
     Args:
         image: of any size, with 1 or 3 channels.
         rng: the same state gives the same result. Kinds of noise, frost and so on draw from it.
-        frost: pictures for `frost` to lay over; by default five drawn ones, see `frost.py`.
+        frost: images for `frost` to lay over; by default five drawn ones, see `frost.py`.
         constants: "imagenet", those of ImageNet-C, or "cifar", those of CIFAR-10-C.
 
     Raises:
-        UserError: for an unknown name, a severity other than 1 to 5, or what is not a picture.
+        UserError: for an unknown name, a severity other than 1 to 5, or what is not an image.
     """
     if name not in CORRUPTIONS:
         raise UserError(
@@ -74,17 +74,17 @@ def corrupt(
         )
     if severity not in SEVERITIES:
         raise UserError(f"severity {severity!r} is not one of 1 (slight) to 5 (severe)")
-    _check_picture(image, "a picture to corrupt", channels=(1, 3))
+    _check_image(image, "an image to corrupt", channels=(1, 3))
     if constants not in CONSTANTS:
         raise UserError(f"constants={constants} is not legal; write one of {', '.join(CONSTANTS)}")
     function = _function(name, int(severity), constants)
     if name == "frost" and frost is not None:
         if not len(frost):
             raise UserError(
-                "no pictures of frost are given; give one or more, or None for drawn ones"
+                "no images of frost are given; give one or more, or None for drawn ones"
             )
         for texture in frost:
-            _check_picture(texture, "a picture of frost", channels=(3,))
+            _check_image(texture, "an image of frost", channels=(3,))
         function = functools.partial(function, textures=frost)
     corrupted = function(np.ascontiguousarray(np.broadcast_to(image, (*image.shape[:2], 3))), rng)
     corrupted = corrupted.astype(np.uint8)  # as the reference: cut off, not rounded
@@ -98,7 +98,7 @@ def _function(name: str, severity: int, constants: str) -> Callable:
     return functools.partial(function, **values)
 
 
-def _check_picture(image: np.ndarray, what: str, channels: Sequence[int]) -> None:
+def _check_image(image: np.ndarray, what: str, channels: Sequence[int]) -> None:
     """Refuses what is not uint8 (height, width, channels) with at least one pixel."""
     fits = (
         isinstance(image, np.ndarray)

@@ -1,4 +1,4 @@
-"""One picture under every corruption and severity, as a figure."""
+"""One image under every corruption and severity, as a figure."""
 
 import numpy as np
 from jaxtyping import UInt8
@@ -7,21 +7,21 @@ from matplotlib.patches import Rectangle
 
 from vit_jax.analysis.robustness.corruptions import CORRUPTIONS, GROUPS, SEVERITIES, corrupt
 
-# Lengths are in widths of a picture, which is so many inches wide.
+# Lengths are in widths of an image, which is so many inches wide.
 _INCHES = 1.3
 _GAP = 0.06
 _GROUP_GAP = 0.2
 _NAMES, _KINDS, _TITLES = 1.25, 0.3, 0.25  # margins, left, right and above
-_COARSE = 64  # pixels of smaller pictures are shown as squares
+_COARSE = 64  # pixels of smaller images are shown as squares
 
 
 def draw_corruptions(
     image: UInt8[np.ndarray, "height width channels"], rng: np.random.Generator
 ) -> Figure:
-    """A row for each of the fifteen corruptions: the picture, then severities 1 to 5.
+    """A row for each of the fifteen corruptions: the image, then severities 1 to 5.
 
     Raises:
-        UserError: for what is not a picture; see `corrupt`.
+        UserError: for what is not an image; see `corrupt`.
     """
     rows = {
         name: [image, *(corrupt(image, name, severity, rng) for severity in SEVERITIES)]
@@ -44,7 +44,7 @@ def draw_corruptions(
     panel.set(xlim=(0, wide), ylim=(high, 0))  # which `imshow` had changed
     panel.set_yticks(middles, [name.replace("_", " ") for name in rows])
     lefts = np.arange(1 + len(SEVERITIES)) * (1 + _GAP)
-    panel.set_xticks(lefts + 0.5, ["picture", *(f"severity {number}" for number in SEVERITIES)])
+    panel.set_xticks(lefts + 0.5, ["image", *(f"severity {number}" for number in SEVERITIES)])
     panel.tick_params(length=0, top=True, labeltop=True, labelbottom=False)
     return figure
 
@@ -59,15 +59,15 @@ def _panel(wide: float, high: float):
     return figure, panel
 
 
-def _draw_row(panel, pictures, top, aspect):
-    for column, picture in enumerate(pictures):
-        height, width = picture.shape[:2]
+def _draw_row(panel, images, top, aspect):
+    for column, scaled in enumerate(images):
+        height, width = scaled.shape[:2]
         left = column * (1 + _GAP)
         panel.imshow(
-            np.broadcast_to(picture, (height, width, 3)),
+            np.broadcast_to(scaled, (height, width, 3)),
             extent=(left, left + 1, top + aspect, top),
             interpolation="nearest" if min(height, width) < _COARSE else "antialiased",
             aspect="auto",
         )
         frame = Rectangle((left, top), 1, aspect, fill=False, edgecolor="0.7", clip_on=False)
-        panel.add_patch(frame)  # white and black pictures end somewhere, too
+        panel.add_patch(frame)  # white and black images end somewhere, too

@@ -8,13 +8,13 @@ from PIL import Image
 
 from vit_jax.analysis.robustness.corruptions.blur import moved, zoomed
 from vit_jax.analysis.robustness.corruptions.frost import frost_textures
-from vit_jax.analysis.robustness.corruptions.noise import Corrupted, Picture
+from vit_jax.analysis.robustness.corruptions.noise import Corrupted, ImageArray
 
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # of red, green and blue (ITU-R BT.601)
 
 
 def snow(
-    image: Picture,
+    image: ImageArray,
     rng: np.random.Generator,
     *,
     mean: float,
@@ -25,20 +25,20 @@ def snow(
     sigma: float,
     kept: float,
 ) -> Corrupted:
-    """Flakes, enlarged normal noise above a threshold, fall slantwise over a whitened picture."""
+    """Flakes, enlarged normal noise above a threshold, fall slantwise over a whitened image."""
     height, width = image.shape[:2]
     flakes = zoomed(rng.normal(mean, scale, (height, width)), zoom)
     flakes = np.clip(np.where(flakes < threshold, 0, flakes), 0, 1)
     flakes = moved(flakes, radius, sigma, rng.uniform(-135, -45))
     flakes = (np.round(flakes * 255) / 255)[:height, :width, None]
-    picture = image.astype(np.float32) / 255  # as the reference, whose last bit shows
-    whitened = np.maximum(picture, (picture @ _LUMA)[..., None] * 1.5 + 0.5)
-    picture = kept * picture + (1 - kept) * whitened
-    return np.clip(picture + flakes + flakes[::-1, ::-1], 0, 1) * 255
+    scaled = image.astype(np.float32) / 255  # as the reference, whose last bit shows
+    whitened = np.maximum(scaled, (scaled @ _LUMA)[..., None] * 1.5 + 0.5)
+    scaled = kept * scaled + (1 - kept) * whitened
+    return np.clip(scaled + flakes + flakes[::-1, ::-1], 0, 1) * 255
 
 
 def frost(
-    image: Picture,
+    image: ImageArray,
     rng: np.random.Generator,
     *,
     kept: float,
@@ -46,10 +46,10 @@ def frost(
     shrunk: float = 1,
     textures: Sequence[UInt8[np.ndarray, "_ _ 3"]] | None = None,
 ) -> Corrupted:
-    """Lays a random piece of one of the `textures`, pictures of frost, over the picture.
+    """Lays a random piece of one of the `textures`, images of frost, over the image.
 
     Without textures, those of `frost.py` are taken. The texture is enlarged by 1.1 and, where it is
-    smaller than the picture, to the picture's size before. It is `shrunk` first, smoothly.
+    smaller than the image, to the image's size before. It is `shrunk` first, smoothly.
     """
     textures = frost_textures() if textures is None else textures
     texture = textures[rng.integers(len(textures))]
@@ -73,7 +73,7 @@ def _piece_of_resized(
     start: int,
     count: int,
 ) -> Float[np.ndarray, "_ _ 3"]:
-    """`count` rows or columns from `start` of a picture resized to `new`, by cubic convolution.
+    """`count` rows or columns from `start` of an image resized to `new`, by cubic convolution.
 
     The kernel is that of Keys (1981), equation 4, with a = -3/4, as in OpenCV and torch.
     """
@@ -91,14 +91,14 @@ def _piece_of_resized(
     return piece
 
 
-def fog(image: Picture, rng: np.random.Generator, *, amount: float, decay: float) -> Corrupted:
-    """Adds a cloud, and scales so that the brightest value of the picture stays what it is."""
+def fog(image: ImageArray, rng: np.random.Generator, *, amount: float, decay: float) -> Corrupted:
+    """Adds a cloud, and scales so that the brightest value of the image stays what it is."""
     height, width = image.shape[:2]
     side = 2 ** (max(height, width, 3) - 1).bit_length()
-    picture = image / 255
-    brightest = picture.max()
-    picture = picture + amount * plasma(side, decay, rng)[:height, :width, None]
-    return np.clip(picture * brightest / (brightest + amount), 0, 1) * 255
+    scaled = image / 255
+    brightest = scaled.max()
+    scaled = scaled + amount * plasma(side, decay, rng)[:height, :width, None]
+    return np.clip(scaled * brightest / (brightest + amount), 0, 1) * 255
 
 
 def plasma(side: int, decay: float, rng: np.random.Generator) -> Float[np.ndarray, "side side"]:
@@ -132,9 +132,9 @@ def plasma(side: int, decay: float, rng: np.random.Generator) -> Float[np.ndarra
     return cloud / cloud.max()
 
 
-def brightness(image: Picture, rng: np.random.Generator, *, added: float) -> Corrupted:
+def brightness(image: ImageArray, rng: np.random.Generator, *, added: float) -> Corrupted:
     """Raises the brightest channel of each pixel (V of HSV) by `added`, hue and saturation kept."""
-    picture = image / 255
-    value = picture.max(axis=-1, keepdims=True)
-    below = (value - picture) / np.where(value > 0, value, 1)
+    scaled = image / 255
+    value = scaled.max(axis=-1, keepdims=True)
+    below = (value - scaled) / np.where(value > 0, value, 1)
     return np.clip(value + added, 0, 1) * (1 - below) * 255

@@ -233,7 +233,7 @@ def _first_block(tensors: Tensors) -> tuple[str, int]:
 def _positions(
     tensors: Tensors, has_class: bool, patch: tuple[int, int], hints: Hints
 ) -> tuple[str, int, tuple[int, int]]:
-    """The kind of positions, how many rows are for the class token, and the picture size."""
+    """The kind of positions, how many rows are for the class token, and the image size."""
     names = [name for row in ROWS if row.ours == "pos_embed" for name in row.names("pos_embed")]
     table = next((name for name in names if name in tensors), None)
     if table is not None:
@@ -242,7 +242,7 @@ def _positions(
     if hints.image_size is None:
         raise UserError(
             "the file has no position table, so its positions are big_vision's fixed ones, which "
-            "do not tell the picture size; say it: --file-size=HEIGHTxWIDTH, 224x224 for the "
+            "do not tell the image size; say it: --file-size=HEIGHTxWIDTH, 224x224 for the "
             "published ViT-S/16"
         )
     return "sincos2d_big_vision", 0, hints.image_size

@@ -181,12 +181,12 @@ def test_bfloat16_comes_out_of_two_bytes(read):
 # ------------------------------------------------------------------------- what has to be asked
 
 
-def test_fixed_positions_do_not_tell_the_picture_size():
+def test_fixed_positions_do_not_tell_the_image_size():
     with pytest.raises(UserError, match="no position table.*--file-size=HEIGHTxWIDTH"):
         describe(tensors_of("sincos"))
 
 
-def test_a_table_that_is_no_square_needs_the_picture_size():
+def test_a_table_that_is_no_square_needs_the_image_size():
     tensors = tensors_of("gap")
     table = "Transformer/posembed_input/pos_embedding"
     tensors[table] = np.concatenate([tensors[table], tensors[table][:, :2]], axis=1)  # 18 rows

@@ -41,7 +41,7 @@ def test_facts_are_those_of_torchvision():
     assert (preprocessing["crop"], preprocessing["interpolation"]) == (0.875, "bilinear")
 
 
-def test_swag_sees_the_whole_picture():
+def test_swag_sees_the_whole_image():
     preprocessing = described(hints=Hints("swag", 2)).preprocessing
     assert (preprocessing["crop"], preprocessing["interpolation"]) == (1.0, "bicubic")
 
