@@ -15,7 +15,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from benchmarks.families import ROOT, accuracy, train_recipe
+from benchmarks.families import ROOT, accuracy, train_config
 from vit_jax.models.summary.cost import Cost, cost
 from vit_jax.runs import RunDir
 
@@ -34,7 +34,7 @@ def images(share: int, seed: int) -> str:
 
 def train(kind: str, share: int, seed: int, workdir: Path, steps: int) -> float:
     """Test accuracy in percent of one run, trained if it is not there."""
-    train_recipe(
+    train_config(
         f"configs/data_efficiency.py:{kind}",
         workdir,
         f"--config.seed={seed}",

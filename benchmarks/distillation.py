@@ -38,10 +38,10 @@ KINDS = {
 }
 
 
-def train(recipe: str, workdir: Path, **overrides) -> float:
-    """Test accuracy in percent after training a recipe, or of what has been trained already."""
+def train(config_file: str, workdir: Path, **overrides) -> float:
+    """Test accuracy in percent after training a config, or of what has been trained already."""
     pairs = [(name.replace("__", "."), str(value)) for name, value in overrides.items()]
-    outcome = fit(load_config(str(ROOT / "configs" / recipe), pairs), workdir)
+    outcome = fit(load_config(str(ROOT / "configs" / config_file), pairs), workdir)
     if outcome.result is None:
         raise SystemExit(f"{workdir} was stopped; the same command goes on")
     return 100 * outcome.result["accuracy"]

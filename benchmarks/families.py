@@ -4,7 +4,7 @@
     python -m benchmarks.families --only swin pvt
     python -m benchmarks.families --table            of the runs that are there; nothing is trained
 
-Each is trained by its own recipe, `configs/family/NAME.py`, through the front door, on an otherwise
+Each is trained by its own config, `configs/family/NAME.py`, through the front door, on an otherwise
 idle machine, since images a second are part of the table. The table of `docs/results/families.md`
 is what this prints.
 """
@@ -25,10 +25,10 @@ FAMILY = ROOT / "configs" / "family"
 
 
 class Variant(NamedTuple):
-    """One row: a recipe by its path from the root, and what is different from it."""
+    """One row: a config by its path from the root, and what is different from it."""
 
     title: str
-    recipe: str
+    config_file: str
     changes: tuple[tuple[str, str], ...] = ()
 
 
@@ -59,7 +59,7 @@ VARIANTS = {
         (("model.attention_type", "linear"), ("duration", "45 epochs")),
     ),
     "positions_rotary": _family("ViT, positions `rotary`", "positions"),
-    # The command of the recipe's docstring.
+    # The command of the config's docstring.
     "positions_relative": Variant(
         "ViT, positions `relative`",
         "configs/family/positions.py",
@@ -77,17 +77,23 @@ VARIANTS = {
 def train(name: str, workdir: Path, *options: str) -> None:
     """Trains a variant as a user would; a run that is finished already stays as it is."""
     variant = VARIANTS[name]
-    train_recipe(
-        variant.recipe,
+    train_config(
+        variant.config_file,
         workdir,
         *(f"--config.{key}={value}" for key, value in variant.changes),
         *options,
     )
 
 
-def train_recipe(recipe: str, workdir: Path, *options: str) -> None:
-    """Trains a recipe through the front door. Raises RuntimeError with what it said if it fails."""
-    command = [sys.executable, "train.py", f"--config={recipe}", f"--workdir={workdir}", *options]
+def train_config(config_file: str, workdir: Path, *options: str) -> None:
+    """Trains a config through the front door. Raises RuntimeError with what it said if it fails."""
+    command = [
+        sys.executable,
+        "train.py",
+        f"--config={config_file}",
+        f"--workdir={workdir}",
+        *options,
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
@@ -107,7 +113,7 @@ def row(name: str, workdir: Path) -> str:
     )
     cells = (
         variant.title,
-        f"`{Path(variant.recipe).name}`",
+        f"`{Path(variant.config_file).name}`",
         f"{100 * accuracy(workdir):.2f}",
         f"{counts.parameters:,}",
         f"{counts.macs / 1e6:.2f}",
@@ -135,7 +141,7 @@ def main() -> None:
             print(f"{name}: {100 * accuracy(workdir):.2f} %, {seconds:.0f} s", flush=True)
         if (workdir / "metrics.jsonl").exists():
             rows.append(row(name, workdir))
-    print("\n| model | recipe | accuracy, % | parameters | MMACs | images/s |")
+    print("\n| model | config | accuracy, % | parameters | MMACs | images/s |")
     print("|---|---|---:|---:|---:|---:|")
     print("\n".join(rows))
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from vit_jax.errors import UserError
 
 # Names under which the code of a script, a notebook or a config runs: no other process has them.
-NOT_IMPORTABLE = ("__main__", "vit_jax_recipe")
+NOT_IMPORTABLE = ("__main__", "vit_jax_config")
 
 
 def module_names(text: str) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def test_train_ends_with_where_everything_is_and_what_to_type_next(overrides, tm
     assert "is finished; nothing was trained" in capsys.readouterr().out
 
 
-def test_without_a_workdir_a_run_is_named_after_its_recipe(overrides, tmp_path, monkeypatch):
+def test_without_a_workdir_a_run_is_named_after_its_config(overrides, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["train", DIGITS, *flags(overrides({"duration": "2 steps"}))]) == 0
     assert RunDir(tmp_path / "runs" / "digits").result()["step"] == 2

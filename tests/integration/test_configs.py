@@ -1,4 +1,4 @@
-"""Recipes in configs/ take two real updates: all of them if there is time, else a few cut short."""
+"""Configs in configs/ take two real updates: all of them if there is time, else a few cut short."""
 
 import contextlib
 import math
@@ -18,7 +18,7 @@ from vit_jax.models.summary.cost import cost
 from vit_jax.training.setup import build
 
 # What begins with trained weights has its test in training/test_start.py.
-RECIPES = sorted(set((ROOT / "configs").glob("*.py")) - {ROOT / "configs" / "finetune.py"})
+CONFIGS = sorted(set((ROOT / "configs").glob("*.py")) - {ROOT / "configs" / "finetune.py"})
 
 # What wants a teacher takes its updates in training/test_distillation.py.
 TAUGHT = ROOT / "configs" / "deit.py"
@@ -41,11 +41,11 @@ SHORT = {
 }
 
 
-# Where there is time every recipe is whole; the default one is in any case. Otherwise a block and
-# small images stand for the model, in one recipe of small images and in one of large ones.
-LARGE = [path for path in RECIPES if "imagenet" in path.stem or path == TAUGHT]
-WHOLE = [path for path in RECIPES if path.stem == "digits"]
-OTHERS = [path for path in RECIPES if path not in (*WHOLE, TAUGHT, ROOT / "configs" / "images.py")]
+# Where there is time every config is whole; the default one is in any case. Otherwise a block and
+# small images stand for the model, in one config of small images and in one of large ones.
+LARGE = [path for path in CONFIGS if "imagenet" in path.stem or path == TAUGHT]
+WHOLE = [path for path in CONFIGS if path.stem == "digits"]
+OTHERS = [path for path in CONFIGS if path not in (*WHOLE, TAUGHT, ROOT / "configs" / "images.py")]
 CUT = {
     ROOT / "configs" / "cifar10.py": {"model.depth": "1"},
     ROOT / "configs" / "images.py": {"model.depth": "1", "dataset": "digits"},
@@ -58,9 +58,9 @@ UPDATES = [
 ]
 
 
-@pytest.mark.parametrize(("recipe", "changes"), UPDATES)
-def test_two_updates_change_every_leaf(recipe, changes, data_dir, monkeypatch):
-    config = load_config(str(recipe), SAID.get(recipe.stem, {}) | SHORT | changes)
+@pytest.mark.parametrize(("config_file", "changes"), UPDATES)
+def test_two_updates_change_every_leaf(config_file, changes, data_dir, monkeypatch):
+    config = load_config(str(config_file), SAID.get(config_file.stem, {}) | SHORT | changes)
     if config.optimizer.name == "sgd":
         config.optimizer.learning_rate = 3.0  # or what comes through a head of zeros is rounded off
     with contextlib.ExitStack() as stack:
@@ -82,15 +82,15 @@ def test_two_updates_change_every_leaf(recipe, changes, data_dir, monkeypatch):
     assert int(state.step) == 2
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_opens_with_its_command_and_what_it_reaches(recipe):
-    text = recipe.read_text()
+@pytest.mark.parametrize("config_file", CONFIGS, ids=lambda path: path.stem)
+def test_a_config_opens_with_its_command_and_what_it_reaches(config_file):
+    text = config_file.read_text()
     docstring = text.split('"""')[1]
-    assert f"python train.py --config=configs/{recipe.name}" in docstring
+    assert f"python train.py --config=configs/{config_file.name}" in docstring
     assert "reached" in docstring.lower() and "Cost:" in docstring
-    config = load_config(recipe, SAID.get(recipe.stem, {}))
+    config = load_config(config_file, SAID.get(config_file.stem, {}))
     assert config.model.name in list_models()
-    fields = {"num_classes": 1000 if recipe in LARGE else 10, **config.model.to_dict()}
+    fields = {"num_classes": 1000 if config_file in LARGE else 10, **config.model.to_dict()}
     model = create_model(fields.pop("name"), **fields)
     assert f"{cost(model).parameters:,} parameters" in docstring
 
@@ -124,7 +124,7 @@ def test_fine_tuning_is_neither_a_few_steps_nor_thousands_of_epochs(path, exampl
 
 @pytest.mark.parametrize("examples", [20, 240, 1_281_167])
 def test_every_config_runs_on_few_images_and_on_many(examples):
-    paths = sorted({*RECIPES, *(ROOT / "configs" / "family").glob("*.py")})
+    paths = sorted({*CONFIGS, *(ROOT / "configs" / "family").glob("*.py")})
     for path in paths:
         said = SAID.get(path.stem, {}) if path.parent.name == "configs" else {}
         clock, warmup, intervals = lengths(path, examples, **said)
@@ -152,5 +152,5 @@ def test_papers_lengths_on_their_data_are_as_they_were(monkeypatch):
 @pytest.mark.parametrize("path", FINE_TUNING)
 def test_fine_tuning_without_weights_is_asked_for_them(path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    with pytest.raises(UserError, match=r"leaves init_from to you; write --config.init_from="):
+    with pytest.raises(UserError, match=r"leaves init_from to you; use --config.init_from="):
         load_config(path)

@@ -1,4 +1,4 @@
-"""Every architecture learns the digits by its own recipe, through the front door."""
+"""Every architecture learns the digits by its own config, through the front door."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from vit_jax.config import load_config
 from vit_jax.models import create_model, list_models
 from vit_jax.models.summary.cost import cost
 
-RECIPES = sorted(FAMILY.glob("*.py"))
+CONFIGS = sorted(FAMILY.glob("*.py"))
 
 
 @pytest.mark.slow
@@ -22,18 +22,18 @@ def test_every_family_reaches_95_percent_on_the_digits(name, data_dir, tmp_path,
     assert accuracy(tmp_path) >= 0.95
 
 
-def test_every_recipe_is_trained():
-    assert {Path(variant.recipe).name for variant in VARIANTS.values()} >= {
-        recipe.name for recipe in RECIPES
+def test_every_config_is_trained():
+    assert {Path(variant.config_file).name for variant in VARIANTS.values()} >= {
+        config_file.name for config_file in CONFIGS
     }
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_opens_with_its_command_and_what_it_reaches(recipe):
-    docstring = recipe.read_text().split('"""')[1]
-    assert f"python train.py --config=configs/family/{recipe.name}" in docstring
+@pytest.mark.parametrize("config_file", CONFIGS, ids=lambda path: path.stem)
+def test_a_config_opens_with_its_command_and_what_it_reaches(config_file):
+    docstring = config_file.read_text().split('"""')[1]
+    assert f"python train.py --config=configs/family/{config_file.name}" in docstring
     assert re.search(r"Reached by us: \d+\.\d+ %", docstring), docstring
-    config = load_config(str(recipe))
+    config = load_config(str(config_file))
     assert config.model.name in list_models()
     fields = {"num_classes": 10, **config.model.to_dict()}
     fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}

@@ -84,7 +84,7 @@ def test_the_module_that_registers_a_class_of_another_one_is_recorded_too(module
         ),
         ("fails_2", "x = (", r"'fails_2' failed.*SyntaxError"),
         ("__main__", None, r"a script, a notebook or a config.*write the module's name"),
-        ("vit_jax_recipe", None, r"a script, a notebook or a config"),
+        ("vit_jax_config", None, r"a script, a notebook or a config"),
     ],
 )
 def test_a_module_that_cannot_be_imported_is_one_sentence(module, plugin, code, sentence):
@@ -114,14 +114,14 @@ def test_what_comes_from_elsewhere_imports_nothing(module, tmp_path, monkeypatch
 def test_names_stand_in_the_key_with_commas_between():
     from vit_jax.config import load_config
 
-    recipe = str(ROOT / "configs" / "digits.py")
+    config_file = str(ROOT / "configs" / "digits.py")
     for text in ("my_net, other.nets", "('my_net', 'other.nets')"):
-        config = load_config(recipe, [("plugins", text)])
+        config = load_config(config_file, [("plugins", text)])
         assert module_names(config.plugins) == ("my_net", "other.nets")
-    assert module_names(load_config(recipe).plugins) == ()
+    assert module_names(load_config(config_file).plugins) == ()
     for wrong in ("my-net", "nets/my_net.py", "3"):
         with pytest.raises(UserError, match="plugins = .*names of Python modules"):
-            load_config(recipe, [("plugins", wrong)])
+            load_config(config_file, [("plugins", wrong)])
 
 
 # ------------------------------------------------------------------------------ what a class needs
@@ -221,15 +221,15 @@ def test_the_example_of_the_page_is_trained_and_used_by_other_processes(tmp_path
         )
 
     flags = ["plugins=tiny_conv", "duration=2 steps", f"data.dir={data_dir}"]
-    recipe = tmp_path / "recipe.py"
-    recipe.write_text(
+    config_file = tmp_path / "config.py"
+    config_file.write_text(
         "from vit_jax.config import default_config\n"
         "def get_config():\n    config = default_config()\n    config.model.name = 'TinyConv'\n"
         "    config.schedule.warmup = '0'\n    return config\n"
     )
     trained = command(
         "train.py",
-        f"--config={recipe}",
+        f"--config={config_file}",
         f"--workdir={run}",
         *(f"--config.{flag}" for flag in flags),
     )

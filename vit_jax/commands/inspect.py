@@ -204,7 +204,7 @@ def _parse_query(text: str) -> int | tuple[int, int]:
     numbers = text.split(",")
     if text and (len(numbers) != 2 or not all(number.strip().isdecimal() for number in numbers)):
         raise UserError(
-            f"--query={text} is not legal; write ROW,COLUMN of a patch, each from 0, such as 0,2"
+            f"--query={text} is invalid; use ROW,COLUMN of a patch, each from 0, such as 0,2"
         )
     return (int(numbers[0]), int(numbers[1])) if text else 0
 

@@ -101,7 +101,7 @@ def _model(name: str, arguments: list[str]) -> "nn.Module":
     for argument in arguments:
         field, equals, text = argument.removeprefix("--").partition("=")
         if not argument.startswith("--") or not equals:
-            raise UserError(f"summary has no argument {argument}; write fields as --FIELD=VALUE")
+            raise UserError(f"summary has no argument {argument}; use fields as --FIELD=VALUE")
         fields[field.replace("-", "_")] = literal(text)
     try:
         return create_model(name, **fields)

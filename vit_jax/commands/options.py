@@ -28,7 +28,7 @@ def parse_checkpoint(text: str) -> int | str:
         return text
     if text.isdecimal():
         return int(text)
-    raise UserError(f"--checkpoint={text} is not legal; write last, best or a step")
+    raise UserError(f"--checkpoint={text} is invalid; use last, best or a step")
 
 
 def parse_layer(text: str) -> int:
@@ -37,7 +37,7 @@ def parse_layer(text: str) -> int:
         return -1
     if text.removeprefix("-").isdecimal():
         return int(text)
-    raise UserError(f"--layer={text} is not legal; write last or the number of a layer, from 0")
+    raise UserError(f"--layer={text} is invalid; use last or the number of a layer, from 0")
 
 
 def parse_sides(option: str, text: str) -> tuple[int, int] | None:
@@ -46,7 +46,7 @@ def parse_sides(option: str, text: str) -> tuple[int, int] | None:
         return None
     sides = text.lower().split("x")
     if len(sides) > 2 or not all(side.isdecimal() and int(side) for side in sides):
-        raise UserError(f"--{option}={text} is not legal; write HEIGHTxWIDTH in pixels, or SIDE")
+        raise UserError(f"--{option}={text} is invalid; use HEIGHTxWIDTH in pixels, or SIDE")
     return int(sides[0]), int(sides[-1])
 
 

@@ -75,7 +75,7 @@ def robustness(
 ) -> None:
     """Test models under corruptions, occlusion, moves and attacks, and compare them."""
     if among not in ("model", "data"):
-        raise UserError(f"--among={among} is not legal; write model or data")
+        raise UserError(f"--among={among} is invalid; use model or data")
     if categories and not cue_conflict:
         raise UserError("--categories is for --cue-conflict=FOLDER; name the folder")
 

@@ -54,7 +54,7 @@ def train(
     overrides = _overrides(context.args)
     if not config:
         names = ", ".join(list_configs())
-        raise UserError(f"--config is missing; write --config=NAME or a path; names: {names}")
+        raise UserError(f"--config is missing; use --config=NAME or a path; names: {names}")
     settings = load_config(config, overrides)
     folder = Path(workdir or Path("runs") / find_config(config)[0].stem)
 

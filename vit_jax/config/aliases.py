@@ -134,7 +134,7 @@ def suggest_key(path: str) -> str:
         span = isinstance(getattr(KEYS.get(key), "legal", None), Span)
         return f"; did you mean {key!r}?{_WITH_UNIT if span else ''}{section}"
     if last in _OF_WORKDIR.split():
-        return "; write --workdir=FOLDER, which is an option beside the keys"
+        return "; use --workdir=FOLDER, which is an option beside the keys"
     if inside:
         return f"; it is a section with the keys {', '.join(inside)}"
     same_end = [key for key in KEYS if key.rsplit(".", 1)[-1] == last]

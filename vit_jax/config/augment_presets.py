@@ -3,7 +3,7 @@
 `light`, `medium` and `strong` are this project's own steps on the way that Steiner et al. (2021),
 "How to train your ViT?", go: random resized crops and flips, then RandAugment and MixUp, together
 more and more. Their levels of RandAugment are another implementation's; ours end where DeiT stands.
-`deit` and `deit3` are two papers' recipes for ImageNet-1k, of which some parts are no augmentation:
+`deit` and `deit3` are two papers' configs for ImageNet-1k, of which some parts are no augmentation:
 `docs/augmentation.md` names them.
 
 Everything is relative to the image's size, so that 32 and 384 pixels go through the same change.
@@ -70,7 +70,7 @@ PRESETS: Mapping[str, Mapping[str, Value]] = {
         "augment.mix_probability": 1.0,
         "augment.cutmix_probability": 0.5,
     },
-    # Touvron et al. (2022), "DeiT III: Revenge of the ViT", the recipe for ImageNet-1k.
+    # Touvron et al. (2022), "DeiT III: Revenge of the ViT", the config for ImageNet-1k.
     "deit3": _OFF
     | {
         "augment.random_resized_crop": 0.08,

@@ -42,17 +42,17 @@ class Duration:
 def parse_duration(text: str | int) -> Duration:
     """Reads a duration in one of `FORMS`, with bounds or without; ValueError for anything else."""
     if isinstance(text, bool):
-        raise ValueError(f"{text!r} is not a duration; write {FORMS}")
+        raise ValueError(f"{text!r} is not a duration; use {FORMS}")
     try:
         first, *rest = str(text).split(",")
     except ValueError:  # a whole number too long to be written
-        raise ValueError(f"{shown(text)} is longer than any run; write {FORMS}") from None
+        raise ValueError(f"{shown(text)} is longer than any run; use {FORMS}") from None
     duration = _parse_one(first, text)
     bounds: dict[str, Duration] = {}
     for part in rest:
         match = _BOUND.fullmatch(part)
         if not match or match[1] in bounds:
-            raise ValueError(f"{shown(text)} is not a duration; write {FORMS}, or {BOUNDS}")
+            raise ValueError(f"{shown(text)} is not a duration; use {FORMS}, or {BOUNDS}")
         bounds[match[1]] = _parse_one(match[2], text)
     return Duration(duration.amount, duration.unit, bounds.get("least"), bounds.get("most"))
 
@@ -61,13 +61,13 @@ def _parse_one(part: str, text: str | int) -> Duration:
     """A duration without bounds; `text` is what the sentence of an error names."""
     match = _PATTERN.fullmatch(part.strip())
     if not match:
-        raise ValueError(f"{shown(text)} is not a duration; write {FORMS}")
+        raise ValueError(f"{shown(text)} is not a duration; use {FORMS}")
     amount = float(match["number"].replace("_", "")) * _MAGNITUDES[match["magnitude"]]
     if amount > _LONGEST:
-        raise ValueError(f"{shown(text)} is longer than any run; write {FORMS}")
+        raise ValueError(f"{shown(text)} is longer than any run; use {FORMS}")
     unit = {"%": "percent", None: "steps"}.get(match["unit"]) or match["unit"].rstrip("s") + "s"
     if unit == "percent" and amount > 100:
-        raise ValueError(f"{shown(text)} is more than the whole run; write at most 100%")
+        raise ValueError(f"{shown(text)} is more than the whole run; use at most 100%")
     return Duration(amount, unit)
 
 
@@ -105,7 +105,7 @@ class Clock:
     def _steps(self, duration: Duration, text: str | int) -> int:
         """Steps of a duration without its bounds."""
         if duration.unit == "percent" and self.total_steps is None:
-            raise ValueError(f"{text!r} cannot be a percentage of itself; write {FORMS}")
+            raise ValueError(f"{text!r} cannot be a percentage of itself; use {FORMS}")
         exact = {
             "steps": lambda amount: amount,
             "epochs": lambda amount: amount * self.examples / self.batch_size,

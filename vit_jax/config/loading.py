@@ -1,9 +1,9 @@
-"""The configuration: read from a recipe and the command line, checked key by key, compared.
+"""The configuration: read from a config and the command line, checked key by key, compared.
 
-A recipe (found by `config/files.py`) is a Python file with a `get_config()` that starts from
+A config (found by `config/files.py`) is a Python file with a `get_config()` that starts from
 `default_config()` and changes what it needs. On the command line
-`--config.optimizer.learning_rate=3e-4` overrides a key of the recipe. The order of precedence is
-command line, then recipe, then the defaults. Every key stands in the table of `config/schema.py`.
+`--config.optimizer.learning_rate=3e-4` overrides a key of the config. The order of precedence is
+command line, then config, then the defaults. Every key stands in the table of `config/schema.py`.
 """
 
 import ast
@@ -29,7 +29,7 @@ _LONGEST_LITERAL = 10_000  # characters; a longer text stays one
 
 
 def default_config() -> ConfigDict:
-    """A fresh configuration with the default of every key, to be changed by a recipe.
+    """A fresh configuration with the default of every key, to be changed by a config.
 
     Setting a key that does not exist fails at once; `model` alone takes new keys, the fields of the
     model named there.
@@ -50,13 +50,13 @@ def default_config() -> ConfigDict:
 
 
 def load_config(
-    recipe: str | os.PathLike, overrides: Sequence[tuple[str, Any]] | Mapping[str, Any] = ()
+    config_file: str | os.PathLike, overrides: Sequence[tuple[str, Any]] | Mapping[str, Any] = ()
 ) -> ConfigDict:
     """The configuration of a file, the command line's overrides on top, checked key by key.
 
     Args:
-        recipe: path of a Python file with a `get_config()`, or the name of one that comes with the
-            package (`"digits"`); `file.py:argument` calls `get_config("argument")`. A function with
+        config_file: path of a Python file with a `get_config()`, or the name of one that comes
+            with the package (`"digits"`); `file.py:argument` calls `get_config("argument")`. A function with
             the keyword `init_from` is given that key of the overrides, so that one file can train
             from scratch and fine-tune.
         overrides: dotted keys and their values, as pairs or a dictionary. A text is read as on the
@@ -67,14 +67,14 @@ def load_config(
         UserError: for a file that cannot be read or run, a key that does not exist, a value of the
             wrong type or out of range, or a key that the file leaves to whoever runs it.
     """
-    recipe = os.fspath(recipe)
+    config_file = os.fspath(config_file)
     config = default_config()
     overrides = list(_pairs(overrides))
-    for path, value in _run_recipe(recipe, dict(overrides).get("init_from", "")):
-        _set(config, path, value, source=recipe)
+    for path, value in _run_config_file(config_file, dict(overrides).get("init_from", "")):
+        _set(config, path, value, source=config_file)
     for path, value in overrides:
         _set(config, path, _from_text(path, value), source="the command line")
-    _check_required(config, recipe)
+    _check_required(config, config_file)
     return _with_preset(config)
 
 
@@ -126,7 +126,7 @@ def _pairs(overrides: Any) -> Iterator[tuple[str, Any]]:
             yield path, value
 
 
-def _check_required(config: ConfigDict, recipe: str) -> None:
+def _check_required(config: ConfigDict, config_file: str) -> None:
     """Raises UserError where a file leaves a key to whoever runs it, and nobody has set it."""
     for path, key in KEYS.items():
         section, _, name = path.rpartition(".")
@@ -134,7 +134,7 @@ def _check_required(config: ConfigDict, recipe: str) -> None:
             REQUIRED
         ):
             raise UserError(
-                f"{recipe} leaves {path} to you; write --config.{path}=...: "
+                f"{config_file} leaves {path} to you; use --config.{path}=...: "
                 + key.meaning.removesuffix("; empty: none")
             )
 
@@ -148,15 +148,15 @@ def _with_preset(config: ConfigDict) -> ConfigDict:
     return config
 
 
-def _run_recipe(recipe: str, init_from: Any) -> list[tuple[str, Any]]:
+def _run_config_file(config_file: str, init_from: Any) -> list[tuple[str, Any]]:
     """Runs the `get_config` of a file, and returns pairs of dotted key and value.
 
     `init_from` is that of the overrides, given to a function that takes it as a keyword.
     """
-    file, argument = find_config(recipe)
+    file, argument = find_config(config_file)
     path = str(file)
     try:
-        loader = SourceFileLoader("vit_jax_recipe", path)
+        loader = SourceFileLoader("vit_jax_config", path)
         module = module_from_spec(spec_from_loader(loader.name, loader))
         sys.modules[loader.name] = module  # dataclasses look their module up there
         loader.exec_module(module)
@@ -206,7 +206,7 @@ def _set(config: ConfigDict, path: str, value: Any, source: str) -> None:
         except ValueError as error:
             reason = f" ({error})" if str(error) else ""
             raise UserError(
-                f"{source}: {path} = {shown(value)} is not legal{reason}; write {legal.describe()}"
+                f"{source}: {path} = {shown(value)} is invalid{reason}; use {legal.describe()}"
             ) from error
     elif sections != ["model"]:  # whether the model has such a field, the model will say
         raise UserError(f"{source}: there is no key {shown(path)}{suggest_key(path)}")

@@ -1,6 +1,6 @@
 """Kinds of legal values of a configuration's keys: each describes itself and converts what it gets.
 
-`convert` gives the value as plain Python and raises ValueError for what is not legal, whatever that
+`convert` gives the value as plain Python and raises ValueError for what is invalid, whatever that
 is: texts of the command line, scalars of numpy, values of a person's own program.
 """
 

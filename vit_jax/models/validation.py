@@ -81,7 +81,7 @@ def pair(size: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def check_fields(model: "ViT") -> None:
-    """Raises ValueError for fields of a ViT that are not legal or do not fit each other."""
+    """Raises ValueError for fields of a ViT that are invalid or do not fit each other."""
     name = type(model).__name__
     check_types_and_choices(model)
     for field in _COUNTS:
@@ -215,7 +215,7 @@ def check_attention_type(model: "ViT") -> None:
     if kind in KINDS_WITHOUT_WEIGHTS and model.attention_dropout:
         raise ValueError(
             f"{name}: attention_dropout={model.attention_dropout} drops weights, and "
-            f"attention_type={kind!r} never has them; write attention_dropout=0.0, or use "
+            f"attention_type={kind!r} never has them; use attention_dropout=0.0, or use "
             "projection_dropout."
         )
     if kind == "performer":

@@ -165,7 +165,7 @@ def fit_precision(config: ConfigDict, name: str, fields: dict[str, Any]) -> dict
     if config.precision != "float32":
         raise UserError(
             f"precision = {config.precision!r} sets the field 'dtype' of a model, which {name} "
-            "does not have; write --config.precision=float32, or give the class a field "
+            "does not have; use --config.precision=float32, or give the class a field "
             "dtype: str = 'float32' and compute in that type"
         )
     return {field: value for field, value in fields.items() if field != "dtype"}
@@ -183,18 +183,18 @@ def _check_objective(config: ConfigDict, source: Source) -> None:
         if len(source.class_names) == 1 and config.objective.loss == "sigmoid":
             raise UserError(
                 f"every image of {config.dataset!r} is of its only class, so there is no 'no' "
-                "for objective.loss = 'sigmoid' to learn; write --config.objective.loss=softmax, "
+                "for objective.loss = 'sigmoid' to learn; use --config.objective.loss=softmax, "
                 "or take data with another class"
             )
         return
     if config.objective.loss == "softmax":
         raise UserError(
             f"the images of {config.dataset!r} may have several labels, and objective.loss = "
-            "'softmax' is for exactly one; write --config.objective.loss=sigmoid"
+            "'softmax' is for exactly one; use --config.objective.loss=sigmoid"
         )
     if config.objective.class_weights != "none":
         raise UserError(
             f"objective.class_weights = {config.objective.class_weights!r} is for images with "
-            f"one label, and those of {config.dataset!r} may have several; write "
+            f"one label, and those of {config.dataset!r} may have several; use "
             "--config.objective.class_weights=none"
         )

@@ -140,12 +140,12 @@ def check_distillation(config: ConfigDict, supervised: Supervised, augment: Augm
     if keys.kind == "hard" and keys.temperature != 1.0:
         raise UserError(
             f"distillation.temperature = {keys.temperature:g} changes nothing of a teacher's hard "
-            "answers; write --config.distillation.kind=soft, or leave it at 1"
+            "answers; use --config.distillation.kind=soft, or leave it at 1"
         )
     if keys.kind == "soft" and supervised.kind == "sigmoid":
         raise UserError(
             "distillation.kind = 'soft' compares probabilities that add up to 1, and those of "
-            "objective.loss = 'sigmoid' do not; write --config.distillation.kind=hard, or "
+            "objective.loss = 'sigmoid' do not; use --config.distillation.kind=hard, or "
             "--config.objective.loss=softmax"
         )
     changing = list(augment.active)
@@ -155,7 +155,7 @@ def check_distillation(config: ConfigDict, supervised: Supervised, augment: Augm
         named = ", ".join(f"augment.{name} = {config.augment[name]}" for name in changing)
         raise UserError(
             f"distillation.cache = True keeps one answer for each image, and {named} shows the "
-            "teacher another image each time; write --config.distillation.cache=false, or "
+            "teacher another image each time; use --config.distillation.cache=false, or "
             "switch augmentation off"
         )
 
@@ -169,7 +169,7 @@ def make_distillation(config: ConfigDict, supervised: Supervised, teacher: Teach
     if keys.kind == "soft" and teacher.activation != "softmax":
         raise UserError(
             f"distillation.kind = 'soft' and the teacher {teacher.source!r} was trained with a "
-            f"{teacher.activation}, so its probabilities do not add up to 1; write "
+            f"{teacher.activation}, so its probabilities do not add up to 1; use "
             "--config.distillation.kind=hard"
         )
     return Distillation(

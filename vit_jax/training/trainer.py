@@ -74,7 +74,7 @@ def fit(
         with processes.together():
             if config.log.diagnostics and watch is None:
                 raise UserError(
-                    f"log.diagnostics = {config.log.diagnostics!r} needs somebody who looks; write "
+                    f"log.diagnostics = {config.log.diagnostics!r} needs somebody who looks; use "
                     "fit(..., watch=vit_jax.analysis.monitoring.monitor.Monitor), or leave "
                     "log.diagnostics empty"
                 )

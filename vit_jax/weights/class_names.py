@@ -26,7 +26,7 @@ def read_class_names(path: str | os.PathLike) -> tuple[str, ...]:
     names = tuple(map(normal_label, lines))
     if "" in names:
         raise UserError(
-            f"line {names.index('') + 1} of {path} is empty; write one class name on every line"
+            f"line {names.index('') + 1} of {path} is empty; use one class name on every line"
         )
     return names
 

@@ -204,15 +204,13 @@ def write_pretrained(
     writable = [one for one in FORMATS if one.config is not None]
     names = list(dict.fromkeys(one.name for one in writable))
     if to not in names:
-        raise UserError(
-            f"--to={to} is not legal{nearest(to, names)}; write run, {' or '.join(names)}"
-        )
+        raise UserError(f"--to={to} is invalid{nearest(to, names)}; use run, {' or '.join(names)}")
     by_name = {one.name: one for one in writable if is_of(one, model)}
     if to not in by_name:
         others = " or ".join(["run", *by_name])
         raise UserError(
             f"--to={to} is not for a model such as {record.name}, which it has not, or nobody has "
-            f"written down its names here; write {others}"
+            f"written down its names here; use {others}"
         )
     ecosystem = by_name[to]
     fields = {name: getattr(model, name) for name in model_fields(record.name)}

@@ -134,8 +134,8 @@ _AUGREG = (
     ("B/16", "B_16", "aug_medium1-wd_0.1", "0.03", 85.49, 102_595_923, 86_859_496),
     ("L/16", "L_16", "aug_strong1-wd_0.1", "0.01", 85.59, 325_690_707, 304_715_752),
 )
-for _name, _file, _recipe, _rate, _top1, _before, _after in _AUGREG:
-    _file = f"{_GOOGLE}/augreg/{_file}-i21k-300ep-lr_0.001-{_recipe}-do_0.0-sd_0.0"
+for _name, _file, _config, _rate, _top1, _before, _after in _AUGREG:
+    _file = f"{_GOOGLE}/augreg/{_file}-i21k-300ep-lr_0.001-{_config}-do_0.0-sd_0.0"
     _add(
         "augreg-in21k",
         f"ViT-{_name}",

@@ -306,9 +306,9 @@ def test_libtpu_without_a_pod_is_no_mistake(monkeypatch):
         (("localhost", 2, 0), "is not HOST:PORT"),
         (("localhost:http", 2, 0), "is not HOST:PORT"),
         (("localhost:70000", 2, 0), "is not HOST:PORT"),
-        (("localhost:12345", 0, 0), "--processes=0 is not legal"),
-        (("localhost:12345", 2, 2), "--process=2 is not legal: 2 processes .* numbered 0 to 1"),
-        (("localhost:12345", 2, -1), "--process=-1 is not legal"),
+        (("localhost:12345", 0, 0), "--processes=0 is invalid"),
+        (("localhost:12345", 2, 2), "--process=2 is invalid: 2 processes .* numbered 0 to 1"),
+        (("localhost:12345", 2, -1), "--process=-1 is invalid"),
     ],
 )
 def test_flags_that_cannot_be_are_told_in_a_sentence(joined, flags, message):

@@ -81,7 +81,7 @@ def test_deit_is_table_9_of_touvron_2021():
     assert PRESETS["deit"] == expected
 
 
-def test_deit3_is_the_recipe_of_touvron_2022():
+def test_deit3_is_the_config_of_touvron_2022():
     """3-Augment, colour jitter 0.3, MixUp 0.8, CutMix 1.0, repeated augmentation, no erasing."""
     preset = PRESETS["deit3"]
     assert preset["augment.policy"] == "three" and preset["augment.color_jitter"] == 0.3

@@ -16,7 +16,7 @@ from vit_jax.config.schema import FREE_KEYS, KEYS
 from vit_jax.config.values import Choice, Flag, Integer, Number, Numbers, Rates, Span
 from vit_jax.errors import UserError
 
-RECIPE = """
+CONFIG = """
 from vit_jax.config import default_config
 
 def get_config(argument=None):
@@ -29,9 +29,9 @@ def get_config(argument=None):
 
 
 @pytest.fixture
-def recipe(tmp_path):
-    path = tmp_path / "recipe.py"
-    path.write_text(RECIPE)
+def config_file(tmp_path):
+    path = tmp_path / "config.py"
+    path.write_text(CONFIG)
     return str(path)
 
 
@@ -58,11 +58,11 @@ def another_value(key):
 
 
 @pytest.mark.parametrize("path", KEYS)
-def test_every_key_can_be_overridden_and_the_resolved_configuration_shows_it(path, recipe):
+def test_every_key_can_be_overridden_and_the_resolved_configuration_shows_it(path, config_file):
     text, value = another_value(KEYS[path])
-    resolved = dict(flatten(load_config(recipe, [(path, text)])))
+    resolved = dict(flatten(load_config(config_file, [(path, text)])))
     assert resolved[path] == value
-    unchanged = dict(flatten(load_config(recipe)))
+    unchanged = dict(flatten(load_config(config_file)))
     changed = {k for k in resolved if resolved[k] != unchanged[k]}
     assert changed <= ({path} if path != "augment.preset" else {path, *PRESET_KEYS})
 
@@ -93,13 +93,13 @@ def test_a_key_that_somebody_sets_beats_its_preset(tmp_path):
     text = "from vit_jax.config import default_config\n\ndef get_config():\n"
     text += "    config = default_config()\n    config.augment.preset = 'deit'\n"
     text += "    config.augment.erase = 0.0\n    return config\n"
-    (tmp_path / "recipe.py").write_text(text)
-    config = load_config(str(tmp_path / "recipe.py"), [("augment.mixup", "0.3")])
+    (tmp_path / "config.py").write_text(text)
+    config = load_config(str(tmp_path / "config.py"), [("augment.mixup", "0.3")])
     # Touvron et al. (2021), table 9: repeats 3, erasing 0.25, MixUp 0.8, CutMix 1.
     assert (config.augment.repeats, config.augment.cutmix) == (3, 1.0)
     assert (config.augment.erase, config.augment.mixup) == (0.0, 0.3)
-    # What a recipe's preset decides, another preset on the command line decides anew.
-    other = load_config(str(tmp_path / "recipe.py"), [("augment.preset", "none")])
+    # What a config's preset decides, another preset on the command line decides anew.
+    other = load_config(str(tmp_path / "config.py"), [("augment.preset", "none")])
     assert (other.augment.repeats, other.augment.cutmix) == (1, 0.0)
 
 
@@ -110,18 +110,18 @@ def test_a_record_without_the_keys_of_a_preset_has_them_off():
     assert dict(flatten(restore_config(record)))["augment.flip"] == 0.0
 
 
-def test_command_line_beats_recipe_beats_default(recipe):
+def test_command_line_beats_config_beats_default(config_file):
     assert default_config().batch_size == 64
-    assert load_config(recipe).batch_size == 7
-    assert load_config(recipe, [("batch_size", "9")]).batch_size == 9
+    assert load_config(config_file).batch_size == 7
+    assert load_config(config_file, [("batch_size", "9")]).batch_size == 9
 
 
-def test_a_recipe_takes_an_argument_after_a_colon(recipe):
-    assert load_config(f"{recipe}:11").batch_size == 11
+def test_a_config_takes_an_argument_after_a_colon(config_file):
+    assert load_config(f"{config_file}:11").batch_size == 11
 
 
-def test_model_fields_are_free_and_read_as_literals(recipe):
-    config = load_config(recipe, [("model.pool", "mean"), ("model.image_size", "(16, 32)")])
+def test_model_fields_are_free_and_read_as_literals(config_file):
+    config = load_config(config_file, [("model.pool", "mean"), ("model.image_size", "(16, 32)")])
     assert (config.model.pool, config.model.image_size, config.model.depth) == ("mean", (16, 32), 3)
 
 
@@ -131,7 +131,7 @@ def test_model_fields_are_free_and_read_as_literals(recipe):
         (
             "batch_size",
             "many",
-            r"batch_size = 'many' is not legal; write a whole number of at least 1",
+            r"batch_size = 'many' is invalid; use a whole number of at least 1",
         ),
         ("batch_size", "0", "at least 1"),
         ("batch_size", "1.5", "whole number"),
@@ -156,9 +156,9 @@ def test_model_fields_are_free_and_read_as_literals(recipe):
         ),
     ],
 )
-def test_a_mistake_is_one_sentence_with_the_remedy(recipe, path, text, sentence):
+def test_a_mistake_is_one_sentence_with_the_remedy(config_file, path, text, sentence):
     with pytest.raises(UserError, match=sentence):
-        load_config(recipe, [(path, text)])
+        load_config(config_file, [(path, text)])
 
 
 @pytest.mark.parametrize(
@@ -168,43 +168,45 @@ def test_a_mistake_is_one_sentence_with_the_remedy(recipe, path, text, sentence)
         ("import vit_jxa", "line 1: ModuleNotFoundError: No module named"),
         ("x = 1", r"no function get_config\(\)"),
         ("def get_config():\n    return 3", "returned int"),
-        (RECIPE.replace("batch_size", "batchsize"), "line 6: AttributeError.*batchsize"),
-        (RECIPE.replace('"ViT-S/16"', "3"), "model.name = 3 is not legal"),
+        (CONFIG.replace("batch_size", "batchsize"), "line 6: AttributeError.*batchsize"),
+        (CONFIG.replace('"ViT-S/16"', "3"), "model.name = 3 is invalid"),
     ],
 )
-def test_a_broken_recipe_is_named_with_its_line(tmp_path, text, sentence):
+def test_a_broken_config_is_named_with_its_line(tmp_path, text, sentence):
     path = tmp_path / "broken.py"
     path.write_text(text)
     with pytest.raises(UserError, match=sentence):
         load_config(str(path))
 
 
-def test_a_missing_recipe_names_the_ones_there_are(recipe, tmp_path):
-    with pytest.raises(UserError, match=r"did you mean .*recipe.py"):
+def test_a_missing_config_names_the_ones_there_are(config_file, tmp_path):
+    with pytest.raises(UserError, match=r"did you mean .*config.py"):
         load_config(str(tmp_path / "recpie.py"))
 
 
-def test_differences_leave_out_what_may_change(recipe):
-    old = load_config(recipe).to_dict()
+def test_differences_leave_out_what_may_change(config_file):
+    old = load_config(config_file).to_dict()
     changes = [("seed", "5"), ("log.every", "3"), ("mesh.data", "1"), ("resume", "must")]
-    new = load_config(recipe, changes).to_dict()
+    new = load_config(config_file, changes).to_dict()
     assert differences(old, new) == ["seed: 0 -> 5"]
     assert {"log", "mesh", "checkpoint", "data.workers"} <= set(FREE_KEYS)
 
 
-def test_a_configuration_survives_json(recipe):
+def test_a_configuration_survives_json(config_file):
     import json
 
-    config = load_config(recipe, [("data.mean", "(0.1, 0.2, 0.3)"), ("model.image_size", "(8, 8)")])
+    config = load_config(
+        config_file, [("data.mean", "(0.1, 0.2, 0.3)"), ("model.image_size", "(8, 8)")]
+    )
     restored = restore_config(json.loads(json.dumps(config.to_dict())))
     assert differences(config.to_dict(), restored.to_dict()) == []
     assert restored.data.mean == (0.1, 0.2, 0.3)
 
 
-def test_rates_may_be_a_single_pair_and_survive_json(recipe):
+def test_rates_may_be_a_single_pair_and_survive_json(config_file):
     import json
 
-    config = load_config(recipe, [("optimizer.lr_multipliers", '("head/.*", 10)')])
+    config = load_config(config_file, [("optimizer.lr_multipliers", '("head/.*", 10)')])
     assert config.optimizer.lr_multipliers == (("head/.*", 10.0),)
     restored = restore_config(json.loads(json.dumps(config.to_dict())))
     assert restored.optimizer.lr_multipliers == (("head/.*", 10.0),)
@@ -226,9 +228,9 @@ def test_literals(text, value):
     assert literal(text) == value
 
 
-def test_values_of_a_program_are_taken_as_they_are_and_texts_as_on_the_command_line(recipe):
+def test_values_of_a_program_are_taken_as_they_are_and_texts_as_on_the_command_line(config_file):
     config = load_config(
-        recipe,
+        config_file,
         [
             ("optimizer.learning_rate", 1e-3),
             ("seed", np.int64(3)),
@@ -245,24 +247,24 @@ def test_values_of_a_program_are_taken_as_they_are_and_texts_as_on_the_command_l
     assert config.model.image_size == (16, 32)
 
 
-def test_overrides_may_be_a_dictionary_with_sections(recipe):
-    config = load_config(recipe, {"optimizer": {"learning_rate": 0.5}, "seed": 4})
+def test_overrides_may_be_a_dictionary_with_sections(config_file):
+    config = load_config(config_file, {"optimizer": {"learning_rate": 0.5}, "seed": 4})
     assert (config.optimizer.learning_rate, config.seed, config.batch_size) == (0.5, 4, 7)
 
 
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        ([("seed", None)], "seed = None is not legal; write a whole number"),
-        ([("seed", 16**5000)], "seed = a whole number of 20,001 bits is not legal"),
+        ([("seed", None)], "seed = None is invalid; use a whole number"),
+        ([("seed", 16**5000)], "seed = a whole number of 20,001 bits is invalid"),
         ([("optimizer.learning_rate", 10**400)], "learning_rate = a whole number of .* is not"),
-        ([("optimizer.learning_rate", "1e400")], "learning_rate = inf is not legal.*3.4e38"),
-        ([("data.mean", -math.inf)], "data.mean = -inf is not legal"),
-        ([("data.mean", ())], r"data.mean = \(\) is not legal"),
+        ([("optimizer.learning_rate", "1e400")], "learning_rate = inf is invalid.*3.4e38"),
+        ([("data.mean", -math.inf)], "data.mean = -inf is invalid"),
+        ([("data.mean", ())], r"data.mean = \(\) is invalid"),
         ([("data.dir", "a\0b")], "no NUL"),
         ([("data.dir", "a" * 10_000)], "at most 4,096 characters"),
         ([("optimizer.lr_multipliers", "(('a{99999999999}', 1),)")], "no regular expression"),
-        ([("precision", ["float32"])], "precision = .'float32'. is not legal; write one of"),
+        ([("precision", ["float32"])], "precision = .'float32'. is invalid; use one of"),
         ([("data.workers", 10**9)], "at most 1,024"),
         ([("model.", 1)], "a model has no field ''"),
         ([("model.__class__", 1)], "a model has no field '__class__'"),
@@ -273,9 +275,9 @@ def test_overrides_may_be_a_dictionary_with_sections(recipe):
         (["seed=1"], "it is a pair of a key and its value"),
     ],
 )
-def test_a_mistake_in_a_program_is_one_short_sentence_too(recipe, overrides, sentence):
+def test_a_mistake_in_a_program_is_one_short_sentence_too(config_file, overrides, sentence):
     with pytest.raises(UserError, match=sentence) as caught:
-        load_config(recipe, overrides)
+        load_config(config_file, overrides)
     assert len(str(caught.value)) < 600 and "\n" not in str(caught.value)
 
 
@@ -293,7 +295,7 @@ def test_a_key_that_a_config_leaves_open_is_asked_for(tmp_path):
     text += "def get_config():\n    config = default_config()\n    config.init_from = REQUIRED\n"
     path = tmp_path / "open.py"
     path.write_text(text + "    return config\n")
-    with pytest.raises(UserError, match=r"open.py leaves init_from to you; write --config.init_fr"):
+    with pytest.raises(UserError, match=r"open.py leaves init_from to you; use --config.init_fr"):
         load_config(path)
     assert load_config(path, [("init_from", "runs/mine")]).init_from == "runs/mine"
 
@@ -307,6 +309,6 @@ def test_a_file_may_ask_whether_there_are_weights_to_begin_with():
 
 
 @pytest.mark.parametrize(("before", "after"), [(4, 2.5), ("mean", 3), ((1, 2), 5), (1.5, 10**400)])
-def test_a_field_of_a_model_may_be_given_a_value_of_another_type(recipe, before, after):
-    config = load_config(recipe, [("model.some", before), ("model.some", after)])
+def test_a_field_of_a_model_may_be_given_a_value_of_another_type(config_file, before, after):
+    config = load_config(config_file, [("model.some", before), ("model.some", after)])
     assert config.model.some == after

@@ -220,9 +220,9 @@ REFUSED = {
 
 def test_a_library_that_is_not_written_for_is_named_with_the_legal_ones(tmp_path):
     record, variables = read("timm_vit", tmp_path / "theirs")
-    with pytest.raises(UserError, match="--to=timn is not legal.*did you mean.*timm"):
+    with pytest.raises(UserError, match="--to=timn is invalid.*did you mean.*timm"):
         write_pretrained(tmp_path / "ours", "timn", record, variables)
-    with pytest.raises(UserError, match="torchvision is not legal"):
+    with pytest.raises(UserError, match="torchvision is invalid"):
         write_pretrained(tmp_path / "ours", "torchvision", record, variables)
 
 

@@ -155,7 +155,7 @@ def _maps(
     if head == "rollout":
         if layer == POOL:
             raise UserError(
-                "head 'rollout' goes through layers, and layer 'pool' is none; write a number"
+                "head 'rollout' goes through layers, and layer 'pool' is none; use a number"
             )
         through = seen.stage(layer)
         one = at.to_grid(rollout([one.matrix() for one in through]), query)
@@ -173,7 +173,7 @@ def _maps(
         titles = {f"{at.name}, head {head}": int(head)}
     else:
         raise UserError(
-            f"head {head!r} is invalid{nearest(head, HEADS)}; write {', '.join(HEADS)} or the "
+            f"head {head!r} is invalid{nearest(head, HEADS)}; use {', '.join(HEADS)} or the "
             f"number of a head, 0 to {at.heads - 1}"
         )
     by_title = {title: at.keys * at.map(query, number) for title, number in titles.items()}
@@ -184,7 +184,7 @@ def _pooling(seen: Attention) -> Layer:
     if seen.pooling is None:
         raise UserError(
             "layer 'pool' is of a model that pools by attention (pool='map'), which this one does "
-            "not; write the number of a layer (--layer=last: the last one)"
+            "not; use the number of a layer (--layer=last: the last one)"
         )
     return seen.pooling
 

@@ -129,7 +129,7 @@ def reliability(
     if not len(confidence):
         raise UserError("there is no image to measure calibration on")
     if bins < 1:
-        raise UserError(f"{bins} bins are not legal; take 1 or more, such as {BINS}")
+        raise UserError(f"{bins} bins are invalid; take 1 or more, such as {BINS}")
     if not np.all((confidence >= 0) & (confidence <= 1 + _ROUNDING)):
         raise UserError("a confidence is not between 0 and 1; has the model diverged?")
     confidence = np.minimum(confidence, 1)

@@ -120,7 +120,7 @@ def integrated_gradients(
         steps: pieces of the line; each takes a forward and a backward pass.
     """
     if steps < 1:
-        raise UserError(f"{steps} steps are not legal; take 1 or more, such as 64")
+        raise UserError(f"{steps} steps are invalid; take 1 or more, such as 64")
     check_normalised(images)  # before a step turns whole numbers into floats
     images = jnp.asarray(images, jnp.float32)
     start = jnp.broadcast_to(jnp.asarray(baseline, jnp.float32), images.shape)
@@ -143,7 +143,7 @@ def smooth_grad(
         seed: of the noise.
     """
     if samples < 1:
-        raise UserError(f"{samples} samples are not legal; take 1 or more, such as 32")
+        raise UserError(f"{samples} samples are invalid; take 1 or more, such as 32")
     check_normalised(images)
     images = np.asarray(images, np.float32)
     scale = noise * (

@@ -91,7 +91,7 @@ def extract_layers(
         UserError: images with several labels, none that can be read, or no class token to take.
     """
     if pool not in POOLS:
-        raise UserError(f"pool={pool!r} is not legal; write {', '.join(POOLS)}")
+        raise UserError(f"pool={pool!r} is invalid; use {', '.join(POOLS)}")
     variables = classifier.variables
     if _is_stacked(classifier.model):
         variables = unstack_blocks(variables)

@@ -160,7 +160,7 @@ def probe_run(
     """
     if pool not in POOLS:
         raise UserError(
-            f"pool {pool!r} is invalid{nearest(pool, POOLS)}; write one of {', '.join(POOLS)}"
+            f"pool {pool!r} is invalid{nearest(pool, POOLS)}; use one of {', '.join(POOLS)}"
         )
     train, test = _sources(run, dataset, train_split, split)
     train, test = sample(train, images), sample(test, images)

@@ -198,6 +198,6 @@ def _length(change: Pixels) -> Float[Array, "batch 1 1 1"]:
 
 def _check(length: float, norm: str, steps: int) -> None:
     if norm not in NORMS:
-        raise UserError(f"norm={norm} is not legal; write one of {', '.join(NORMS)}")
+        raise UserError(f"norm={norm} is invalid; use one of {', '.join(NORMS)}")
     if length < 0 or steps < 1:
         raise UserError("an attack needs at least one step, and lengths of 0 or more")

@@ -180,4 +180,4 @@ def _colour(image: ImageArray, fill: str) -> UInt8[np.ndarray, " channels"]:
 
 def _check(name: str, value: str, legal: tuple[str, ...]) -> None:
     if value not in legal:
-        raise UserError(f"{name}={value} is not legal; write one of {', '.join(legal)}")
+        raise UserError(f"{name}={value} is invalid; use one of {', '.join(legal)}")

@@ -95,7 +95,7 @@ class Options:
         ):
             if getattr(self, name) not in legal:
                 raise UserError(
-                    f"{name}={getattr(self, name)} is not legal; write one of {', '.join(legal)}"
+                    f"{name}={getattr(self, name)} is invalid; use one of {', '.join(legal)}"
                 )
 
 

@@ -153,7 +153,7 @@ def read_parts(text: str) -> list[str]:
     parts = [part.strip() for part in text.split(",")] if text else list(PARTS)
     for part in parts:
         if part not in PARTS:
-            hint = nearest(part, PARTS) or f"; write some of {', '.join(PARTS)}"
+            hint = nearest(part, PARTS) or f"; use some of {', '.join(PARTS)}"
             raise UserError(f"there is no part {part!r}{hint}")
     return parts
 

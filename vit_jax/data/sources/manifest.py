@@ -322,7 +322,7 @@ def _classes_of_file(root: str) -> dict[str, None] | None:
         return None
     names = list(filter(None, map(normal_label, read_text(path).splitlines())))
     if not names:
-        raise UserError(f"{as_text(path)} names no class; write one name a line, or remove it")
+        raise UserError(f"{as_text(path)} names no class; use one name a line, or remove it")
     if twice := [name for name, count in collections.Counter(names).items() if count > 1]:
         raise UserError(f"{as_text(path)} names {some_of(twice)} more than once")
     return dict.fromkeys(names)

@@ -221,7 +221,7 @@ def _listing(
     if kind not in ("folder", *TABLE_KINDS):
         return None
     if not path:
-        raise UserError(f"{dataset!r} names no path; write {kind}:PATH")
+        raise UserError(f"{dataset!r} names no path; use {kind}:PATH")
     ending = os.path.splitext(path)[1].removeprefix(".")
     if kind == "folder" and ending in TABLE_KINDS and not os.path.isdir(os.path.expanduser(path)):
         kind = ending

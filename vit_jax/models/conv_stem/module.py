@@ -116,7 +116,7 @@ class ConvStemViT(ViT):
         if isinstance(patch, int) and patch != math.prod(strides):
             raise ValueError(
                 f"{name}: patch_size={patch} is the stride of the whole stem, and the strides "
-                f"{strides} multiply to {math.prod(strides)}; write patch_size="
+                f"{strides} multiply to {math.prod(strides)}; use patch_size="
                 f"{math.prod(strides)}, or other stem_channels or stem_strides."
             )
         if not isinstance(patch, int):

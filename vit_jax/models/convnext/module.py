@@ -35,7 +35,7 @@ class ConvNeXt(nn.Module):
     not 0, the rng `"dropout"`.
 
     Raises:
-        ValueError: at construction or call, a field or an image that is not legal, with the
+        ValueError: at construction or call, a field or an image that is invalid, with the
             nearest legal sizes.
 
     Source: Liu et al. 2022, "A ConvNet for the 2020s", section 2; agrees with the authors'

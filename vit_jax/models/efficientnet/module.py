@@ -7,7 +7,7 @@ What is notable here:
   alike on all sides, as torchvision and timm's `efficientnet_b0` do, with epsilon 1e-5 (B5 to B7 of
   torchvision 1e-3): that is what the names here stand for. The authors' TensorFlow code pads as
   "SAME" does, with epsilon 1e-3: `padding="same", norm_eps=1e-3`, timm's `tf_efficientnet_b0`.
-- Rates of dropout and stochastic depth are 0 unless a recipe says otherwise. The authors' are
+- Rates of dropout and stochastic depth are 0 unless a config says otherwise. The authors' are
   `drop_path=0.2`, and `dropout` from 0.2 (B0, B1) by 0.1 for each two models to 0.5 (B6, B7).
 - In training `batch_stats` has to be mutable, which the trainer sees to; see `convolutions`.
 """
@@ -44,7 +44,7 @@ class EfficientNet(nn.Module):
     a rate is not 0.
 
     Raises:
-        ValueError: at construction or call, a field or an image that is not legal.
+        ValueError: at construction or call, a field or an image that is invalid.
 
     Source: Tan & Le 2019, "EfficientNet: Rethinking Model Scaling for Convolutional Neural
     Networks", table 1 and section 3.3; agrees with timm's `efficientnet_b0`.

@@ -184,7 +184,7 @@ class ConvNorm(Checked):
 
 
 def check_fields(model: Any, *lists: str) -> None:
-    """Raises ValueError for a field that all convolutional networks have and that is not legal.
+    """Raises ValueError for a field that all convolutional networks have and that is invalid.
 
     Args:
         lists: names of fields that are one whole number for each stage, depths first.

@@ -364,7 +364,7 @@ _OF_ALL_BLOCKS = (
 
 
 def _check_fields(model: PVT) -> None:
-    """Raises ValueError for fields that are not legal or do not fit each other."""
+    """Raises ValueError for fields that are invalid or do not fit each other."""
     name = type(model).__name__
     validation.check_types_and_choices(model)
     validation.check_choice(name, "pool", model.pool, ("cls", "mean"))

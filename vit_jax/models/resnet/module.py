@@ -36,7 +36,7 @@ class ResNet(nn.Module):
     statistics are used, and `batch_stats` must be mutable.
 
     Raises:
-        ValueError: at construction or call, a field or an image that is not legal.
+        ValueError: at construction or call, a field or an image that is invalid.
 
     Source: He et al. 2016, "Deep Residual Learning for Image Recognition", table 1; agrees with
     torchvision's and timm's `resnet50`.

@@ -235,7 +235,7 @@ _MOST_PAIRS = 2**27  # of tokens in all windows of a map: masks have a place for
 
 
 def _check_fields(model: Swin) -> None:
-    """Raises ValueError for fields that are not legal or do not fit each other."""
+    """Raises ValueError for fields that are invalid or do not fit each other."""
     name = type(model).__name__
     validation.check_types_and_choices(model)
     for field in ("in_channels", "width"):

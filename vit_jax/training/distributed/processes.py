@@ -69,11 +69,11 @@ def initialize(
             life counts as dead and ends the rest.
 
     Raises:
-        UserError: only some of the three are given, one is not legal, the port is taken, or the
+        UserError: only some of the three are given, one is invalid, the port is taken, or the
             others do not come.
     """
     if timeout < 1:
-        raise UserError(f"--timeout={timeout} is not legal: it counts seconds, from 1 on")
+        raise UserError(f"--timeout={timeout} is invalid: it counts seconds, from 1 on")
     if processes == 1 and not coordinator and process in (None, 0):
         return
     flags = {"--coordinator": coordinator or None, "--processes": processes, "--process": process}
@@ -140,11 +140,11 @@ def _check(coordinator: str, processes: int, process: int) -> None:
             "localhost:12345"
         )
     if processes < 1:
-        raise UserError(f"--processes={processes} is not legal: it counts processes, from 1 on")
+        raise UserError(f"--processes={processes} is invalid: it counts processes, from 1 on")
     if not 0 <= process < processes:
         legal = f"0 to {processes - 1}" if processes > 1 else "0"
         raise UserError(
-            f"--process={process} is not legal: {processes} process{'es' * (processes > 1)} "
+            f"--process={process} is invalid: {processes} process{'es' * (processes > 1)} "
             f"(--processes) are numbered {legal}"
         )
     if process == 0:

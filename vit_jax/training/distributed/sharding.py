@@ -71,7 +71,7 @@ def make_mesh(devices: list[jax.Device], data: int = -1, fsdp: int = 1, tensor: 
     if len(rest) > 1:
         raise UserError(
             f"only one axis of the mesh can take the rest, and {written} gives it to "
-            f"{len(rest)}; write --config.mesh.{rest[0]}=1"
+            f"{len(rest)}; use --config.mesh.{rest[0]}=1"
         )
     fixed = math.prod(size for size in sizes.values() if size != -1)
     if fixed > count:

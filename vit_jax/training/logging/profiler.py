@@ -23,7 +23,7 @@ def steps_to_profile(text: str, total_steps: int) -> range:
     start, steps = map(int, match.groups()) if match else (0, 0)
     if not start or not steps:
         raise UserError(
-            f"profile = {text!r} is not START:STEPS, two whole numbers of at least 1; write for "
+            f"profile = {text!r} is not START:STEPS, two whole numbers of at least 1; use for "
             "example --config.profile=100:5 to trace five steps from step 100 on"
         )
     if start > total_steps:

@@ -245,7 +245,7 @@ def _check_matrices(params: Params) -> None:
         raise UserError(
             "optimizer.name = 'muon' is for the matrices of blocks, and this model has none: no "
             "kernel lies under a name such as blocks_0 (parameters begin with "
-            f"{', '.join(dict.fromkeys(map(str, params)))}); write --config.optimizer.name=adamw, "
+            f"{', '.join(dict.fromkeys(map(str, params)))}); use --config.optimizer.name=adamw, "
             "or name the blocks of the model blocks_0, blocks_1, ..."
         )
 

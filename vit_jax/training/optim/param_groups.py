@@ -247,7 +247,7 @@ def _layer(name: str, depths: list[int]) -> int:
         return depth + 1
     raise UserError(
         "optimizer.layer_decay is for models whose blocks follow each other, and in this one the "
-        f"layer of {name!r} is not known; write --config.optimizer.layer_decay=1 and give factors "
+        f"layer of {name!r} is not known; use --config.optimizer.layer_decay=1 and give factors "
         "by path with --config.optimizer.lr_multipliers"
     )
 

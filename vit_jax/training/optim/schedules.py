@@ -62,7 +62,7 @@ def make_schedule(config: ConfigDict, clock: Clock) -> optax.Schedule:
     if end > before:
         raise UserError(
             f"schedule.end = {settings.end} is above the learning rate with which the cooldown "
-            f"begins, {before / peak:.3g} of the peak; write a smaller --config.schedule.end"
+            f"begins, {before / peak:.3g} of the peak; use a smaller --config.schedule.end"
         )
     fall = optax.linear_schedule(before, end, cooldown)
     return optax.join_schedules([rise, way, fall], [warmup, total - cooldown])

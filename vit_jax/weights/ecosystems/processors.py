@@ -121,7 +121,7 @@ def write(preprocessing: Preprocessing) -> dict[str, Any]:
     """
     if preprocessing.resize == "pad":
         raise UserError(
-            f"{_FILE} has no way to fit a whole image in and pad it (data.resize = 'pad'); write "
+            f"{_FILE} has no way to fit a whole image in and pad it (data.resize = 'pad'); use "
             "timm's form, or train with data.resize=cover or squash"
         )
     height, width = preprocessing.size

@@ -123,7 +123,7 @@ def test_wrong_arguments_are_one_sentence():
     model, variables, _ = linear()
     with pytest.raises(UserError, match="1 classes for 2 images"):
         input_gradient(Margin(model, variables, [0]), IMAGES)
-    with pytest.raises(UserError, match="0 steps are not legal"):
+    with pytest.raises(UserError, match="0 steps are invalid"):
         integrated_gradients(Margin(model, variables, [0, 0]), IMAGES, steps=0)
-    with pytest.raises(UserError, match="0 samples are not legal"):
+    with pytest.raises(UserError, match="0 samples are invalid"):
         smooth_grad(Margin(model, variables, [0, 0]), IMAGES, samples=0)

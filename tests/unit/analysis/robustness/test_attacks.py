@@ -159,7 +159,7 @@ def test_floats_are_normalised_as_bytes_are():
 
 @pytest.mark.parametrize(
     ("options", "told"),
-    [({"norm": "l1"}, "norm=l1 is not legal; write one of linf, l2"), ({"steps": 0}, "one step")],
+    [({"norm": "l1"}, "norm=l1 is invalid; use one of linf, l2"), ({"steps": 0}, "one step")],
 )
 def test_what_is_no_attack_is_one_sentence(options, told, vit):
     with pytest.raises(UserError, match=told):

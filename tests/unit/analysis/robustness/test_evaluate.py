@@ -323,14 +323,14 @@ def test_shape_and_texture_by_the_command(finished_run, some_digits, tmp_path, c
     ("options", "told"),
     [
         (["--only=fogs"], "no robustness test 'fogs'"),
-        (["--among=all"], "--among=all is not legal; write model or data"),
-        (["--fill=white"], "fill=white is not legal; write one of black, mean"),
-        (["--constants=x"], "constants=x is not legal; write one of imagenet, cifar"),
+        (["--among=all"], "--among=all is invalid; use model or data"),
+        (["--fill=white"], "fill=white is invalid; use one of black, mean"),
+        (["--constants=x"], "constants=x is invalid; use one of imagenet, cifar"),
         (["--grid=17"], "17 x 17 patches does not fit images of 16 x 16 pixels"),
         (["--split=val"], "has no split 'val'"),
         (["--categories=x.json"], "--categories is for --cue-conflict"),
         (["--cue-conflict=nowhere"], "nowhere is no folder; expected is"),
-        (["digits", "--checkpoint=late"], "--checkpoint=late is not legal"),
+        (["digits", "--checkpoint=late"], "--checkpoint=late is invalid"),
     ],
 )
 def test_a_mistake_is_one_sentence(options, told, finished_run, tmp_path, capsys):

@@ -352,7 +352,7 @@ MISTAKES = {
     ),
     "linear drops": (
         {"attention_type": "linear", "attention_dropout": 0.1},
-        "'linear' never has them; write attention_dropout=0.0",
+        "'linear' never has them; use attention_dropout=0.0",
     ),
     "even window": (
         {"attention_type": "local", "local_window": 8},

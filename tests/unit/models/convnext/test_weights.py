@@ -130,7 +130,7 @@ def test_what_a_configuration_cannot_say_is_refused(loaded, tmp_path):
     other = record.changed({**record.fields, "norm_eps": 1e-5})
     with pytest.raises(UserError, match="cannot say norm_eps = 1e-05"):
         write_pretrained(tmp_path, "huggingface", other, variables)
-    with pytest.raises(UserError, match="torchvision is not legal"):
+    with pytest.raises(UserError, match="torchvision is invalid"):
         write_pretrained(tmp_path, "torchvision", record, variables)
 
 

@@ -76,7 +76,7 @@ def corrupt(
         raise UserError(f"severity {severity!r} is not one of 1 (slight) to 5 (severe)")
     _check_image(image, "an image to corrupt", channels=(1, 3))
     if constants not in CONSTANTS:
-        raise UserError(f"constants={constants} is not legal; write one of {', '.join(CONSTANTS)}")
+        raise UserError(f"constants={constants} is invalid; use one of {', '.join(CONSTANTS)}")
     function = _function(name, int(severity), constants)
     if name == "frost" and frost is not None:
         if not len(frost):
