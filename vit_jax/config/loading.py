@@ -56,9 +56,9 @@ def load_config(
 
     Args:
         config_file: path of a Python file with a `get_config()`, or the name of one that comes
-            with the package (`"digits"`); `file.py:argument` calls `get_config("argument")`. A function with
-            the keyword `init_from` is given that key of the overrides, so that one file can train
-            from scratch and fine-tune.
+            with the package (`"digits"`); `file.py:argument` calls `get_config("argument")`. A
+            function with the keyword `init_from` is given that key of the overrides, so that one
+            file can train from scratch and fine-tune.
         overrides: dotted keys and their values, as pairs or a dictionary. A text is read as on the
             command line, `"3e-4"`; anything else is the value itself, `3e-4`, and a dictionary
             holds a whole section.

@@ -64,8 +64,8 @@ def test_precision_sets_the_type_of_the_computation(tiny_config):
     ("examples", "accumulate_steps", "taken"),
     [(24, 1, 16), (24, 5, 20), (3, 4, 4), (1437, 1, 32), (32, 4, 32)],
 )
-def test_a_batch_is_at_most_all_images(tiny_config, examples, accumulate, taken):
-    config = tiny_config({"accumulate_steps": accumulate})
+def test_a_batch_is_at_most_all_images(tiny_config, examples, accumulate_steps, taken):
+    config = tiny_config({"accumulate_steps": accumulate_steps})
     fitted, told = checks.fit_batch(config, examples)
     assert fitted.batch_size == taken
     assert ["batch_size = 32 is more than the" in line for line in told] == [True] * (taken != 32)

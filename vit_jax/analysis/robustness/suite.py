@@ -18,10 +18,10 @@ from vit_jax.analysis.robustness import perturbations
 from vit_jax.analysis.robustness.attacks import NORMS
 from vit_jax.analysis.robustness.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from vit_jax.analysis.robustness.corruptions.constants import CONSTANTS
-from vit_jax.analysis.robustness.perturbations import ImageLike
+from vit_jax.analysis.robustness.perturbations import ImageArray
 from vit_jax.errors import UserError, nearest
 
-Change = Callable[[ImageLike, float, np.random.Generator], ImageLike]
+Change = Callable[[ImageArray, float, np.random.Generator], ImageArray]
 
 CLEAN = "clean"  # images as they are
 RATIOS = tuple(round(0.1 * tenths, 1) for tenths in range(1, 10))
@@ -61,7 +61,7 @@ class Perturbation:
     attack: Attack | None = None
     places: tuple[int, int] | None = None
 
-    def apply(self, image: ImageLike, level: float, seed: int, number: int) -> ImageLike:
+    def apply(self, image: ImageArray, level: float, seed: int, number: int) -> ImageArray:
         """The changed image; random numbers hang on `seed`, the test and the image's number.
 
         They do not hang on the level: a curve over levels is that of the same draws.
@@ -166,10 +166,10 @@ def _occlusion(size: tuple[int, int], options: Options) -> list[Perturbation]:
     side = max(1, min(size) // 4)
     places = perturbations.square_places(size, side, PLACES)
 
-    def grow(image: ImageLike, level: float, rng: np.random.Generator) -> ImageLike:
+    def grow(image: ImageArray, level: float, rng: np.random.Generator) -> ImageArray:
         return perturbations.occlude(image, level, rng, options.fill)
 
-    def slide(image: ImageLike, level: float, rng: np.random.Generator) -> ImageLike:
+    def slide(image: ImageArray, level: float, rng: np.random.Generator) -> ImageArray:
         return perturbations.hide_square(image, *places[int(level)], side, options.fill)
 
     numbers = tuple(range(len(places)))
@@ -187,7 +187,7 @@ def _occlusion(size: tuple[int, int], options: Options) -> list[Perturbation]:
 
 
 def _shuffle(size: tuple[int, int], options: Options) -> list[Perturbation]:
-    def change(image: ImageLike, level: float, rng: np.random.Generator) -> ImageLike:
+    def change(image: ImageArray, level: float, rng: np.random.Generator) -> ImageArray:
         return perturbations.shuffle_cells(image, int(level), rng)
 
     levels = tuple(pieces for pieces in PIECES if min(size) // pieces >= 2)
@@ -195,7 +195,7 @@ def _shuffle(size: tuple[int, int], options: Options) -> list[Perturbation]:
 
 
 def _shift(size: tuple[int, int], options: Options) -> list[Perturbation]:
-    def change(image: ImageLike, level: float, rng: np.random.Generator) -> ImageLike:
+    def change(image: ImageArray, level: float, rng: np.random.Generator) -> ImageArray:
         down, right = ((1, 0), (-1, 0), (0, 1), (0, -1))[rng.integers(4)]
         pixels = int(level)
         return perturbations.shift(image, pixels * down, pixels * right, options.padding)
@@ -205,7 +205,7 @@ def _shift(size: tuple[int, int], options: Options) -> list[Perturbation]:
 
 
 def _rotation(size: tuple[int, int], options: Options) -> list[Perturbation]:
-    def change(image: ImageLike, level: float, rng: np.random.Generator) -> ImageLike:
+    def change(image: ImageArray, level: float, rng: np.random.Generator) -> ImageArray:
         return perturbations.rotate(image, level * rng.choice((-1, 1)), options.padding)
 
     return [Perturbation("rotation", "rotation", DEGREES, "degrees, either way", change)]

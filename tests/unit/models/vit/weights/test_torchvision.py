@@ -57,7 +57,7 @@ def test_the_large_model_is_evaluated_at_242_pixels():
     assert described({**TENSORS, **zeros}, hints).preprocessing["crop"] == 224 / 242
 
 
-@pytest.mark.parametrize("asked", [Hints(), Hints(heads=2)])
+@pytest.mark.parametrize("hints", [Hints(), Hints(heads=2)])
 def test_whose_weights_they_are_is_asked_for(hints):
     with pytest.raises(UserError, match="--origin=torchvision or --origin=swag"):
         described(hints=hints)
