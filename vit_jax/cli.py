@@ -25,7 +25,7 @@ _TYPER_INTERRUPTED = 130  # its exit code for KeyboardInterrupt
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command and returns its exit code."""
+    """Run a command and return its exit code."""
     _quiet_libraries()
     for stream in (sys.stdout, sys.stderr):  # a class name must not end a run that cannot print it
         if isinstance(stream, io.TextIOWrapper):
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _quiet_libraries() -> None:
-    """Keeps to itself what libraries print besides raising it.
+    """Silence what libraries print in addition to the error that they raise.
 
     `training/checkpointing/checkpoints.py` says in one sentence that a checkpoint cannot be written
     or read; Orbax logs it as well, drops tasks, and its threads stumble over their closed loop.

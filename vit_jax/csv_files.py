@@ -12,7 +12,7 @@ _TEXT = {"encoding": "utf-8", "errors": "surrogateescape", "newline": ""}
 def write_csv(
     path: str | os.PathLike, columns: Sequence[str], rows: Iterable[Sequence[Any]]
 ) -> None:
-    """Writes the names of the columns and the rows; None is left empty."""
+    """Write the names of the columns and the rows; None is left empty."""
     with Path(path).open("w", **_TEXT) as file:
         csv.writer(file).writerows([columns, *rows])
 

@@ -1,4 +1,4 @@
-"""What a person can get wrong, as one exception, and the exit codes of the command line.
+"""User errors, as one exception class, and the exit codes of the command line.
 
 A `UserError` carries one clear sentence: what is wrong, where, which values are legal and what to
 do. The command line prints that sentence without a traceback. Everything else is an internal fault
@@ -70,7 +70,7 @@ def explained(error: Exception) -> int:
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or one behind it, is a full disk or quota; C++ writers only say so."""
+    """Return whether an error or its cause is a full disk or quota, by number or by text."""
     while error is not None:
         full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
         if full or "No space left" in str(error) or "Disk quota exceeded" in str(error):
@@ -92,7 +92,7 @@ def shown(value: object, length: int = 120) -> str:
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike) -> Iterator[None]:
-    """Within its `with` block, errors of the system name the file that is being written.
+    """Context in which system errors name the file that is being written.
 
     A write to an open file, such as one that finds the disk full, does not name it by itself.
     """

@@ -20,7 +20,7 @@ _SECONDS = 10.0  # between two lines
 
 @contextmanager
 def progress_bars(unit: str = "images") -> Iterator[Show]:
-    """Shows progress on the standard error; each kind of work has a bar of its own.
+    """Show progress on the standard error; each kind of work has a bar of its own.
 
     Args:
         unit: what is counted.

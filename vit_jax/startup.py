@@ -1,4 +1,4 @@
-"""What signals do while there is nothing to save yet: one sentence, and exit code 75.
+"""Signal handling before there is anything to save: one sentence, and exit code 75.
 
 A program starts for seconds before it trains, and a scheduler or a person may stop it then too.
 `train.py` and `python -m vit_jax` call `leave_on_signals` before they import anything large, so
@@ -28,7 +28,7 @@ def stopping_signals() -> list[signal.Signals]:
 
 
 def leave_on_signals() -> None:
-    """From here on a signal ends the process at once, without unwinding.
+    """Let a signal end the process at once from now on, without unwinding.
 
     An exception in the middle of an import could be taken for a missing module.
     """
@@ -37,12 +37,12 @@ def leave_on_signals() -> None:
 
 
 def unwind_on_signals() -> None:
-    """From here on a signal raises KeyboardInterrupt, so that open work is cleared away."""
+    """Let a signal raise KeyboardInterrupt from now on, so that open work is cleaned up."""
     _handle_with(signal.default_int_handler)
 
 
 def ignore_signals() -> None:
-    """From here on a signal is too late: all is saved, and the process ends by itself."""
+    """Ignore signals from now on: everything is saved, and the process ends by itself."""
     _handle_with(signal.SIG_IGN)
 
 

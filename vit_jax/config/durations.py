@@ -40,7 +40,7 @@ class Duration:
 
 
 def parse_duration(text: str | int) -> Duration:
-    """Reads a duration in one of `FORMS`, with bounds or without; ValueError for anything else."""
+    """Read a duration in one of `FORMS`, with bounds or without; ValueError for anything else."""
     if isinstance(text, bool):
         raise ValueError(f"{text!r} is not a duration; use {FORMS}")
     try:
@@ -119,5 +119,5 @@ class Clock:
         return max(1, math.floor(exact + 0.5)) if exact > 0 else 0
 
     def epochs(self, step: int) -> float:
-        """How many times the training data has been seen after `step` steps."""
+        """Number of passes over the training data after `step` steps."""
         return step * self.batch_size / self.examples

@@ -127,7 +127,7 @@ def _pairs(overrides: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _check_required(config: ConfigDict, config_file: str) -> None:
-    """Raises UserError where a file leaves a key to whoever runs it, and nobody has set it."""
+    """Raise UserError where a file leaves a key to whoever runs it, and nobody has set it."""
     for path, key in KEYS.items():
         section, _, name = path.rpartition(".")
         if isinstance(key.legal, Text) and (config[section] if section else config)[name] == (
@@ -149,7 +149,7 @@ def _with_preset(config: ConfigDict) -> ConfigDict:
 
 
 def _run_config_file(config_file: str, init_from: Any) -> list[tuple[str, Any]]:
-    """Runs the `get_config` of a file, and returns pairs of dotted key and value.
+    """Run the `get_config` of a file, and return pairs of dotted key and value.
 
     `init_from` is that of the overrides, given to a function that takes it as a keyword.
     """
@@ -197,7 +197,7 @@ def _takes_argument(parameters: Iterable[inspect.Parameter]) -> bool:
 
 
 def _set(config: ConfigDict, path: str, value: Any, source: str) -> None:
-    """Sets one checked value."""
+    """Set one checked value."""
     *sections, name = path.split(".")
     if path in KEYS:
         legal = KEYS[path].legal

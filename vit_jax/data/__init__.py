@@ -1,4 +1,4 @@
-"""Where images come from, and how they become batches."""
+"""Image datasets, preprocessing, augmentation and batches."""
 
 from typing import TYPE_CHECKING
 

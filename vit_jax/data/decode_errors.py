@@ -1,4 +1,4 @@
-"""What happened to images that cannot be read: each is named once, all are counted."""
+"""Record of the images that cannot be read: each is reported once, all are counted."""
 
 from collections.abc import Callable, Iterable
 
@@ -30,7 +30,7 @@ class DecodeErrors:
         self.say = say
 
     def add(self, images: Iterable[DecodeError]) -> None:
-        """Takes note of images and names those that are new."""
+        """Take note of images and name those that are new."""
         for image in images:
             if image.name not in self.found:
                 self.found[image.name] = image.cause

@@ -42,12 +42,12 @@ def image_extensions() -> frozenset[str]:
 
 
 def is_image_name(name: str) -> bool:
-    """Whether a file of that name is taken for an image; in any case of letters."""
+    """Return whether a file name has an image's extension, in any case of letters."""
     return os.path.splitext(name)[1].lower() in image_extensions()
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a name is hidden or the system's own, and therefore nobody's data."""
+    """Return whether a file name is hidden or reserved by the system, and thus no data."""
     return name.startswith(".") or name.lower() in _SYSTEM_NAMES
 
 

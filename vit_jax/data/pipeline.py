@@ -1,4 +1,4 @@
-"""From a source to batches: the same ones on any machine, from any step on.
+"""Input pipeline from a source to batches: the same ones on any machine, from any step on.
 
 Step s of training takes the positions from `s * B` to `(s + 1) * B` of an order (see `order`),
 across the border of epochs, so nothing is dropped. Therefore
@@ -70,7 +70,7 @@ def train_batches(
     bad: DecodeErrors | None = None,
     rows: Mapping[str, np.ndarray] | None = None,
 ) -> Iterator[Batch]:
-    """This host's batches of the steps `start_step`, ..., `total_steps - 1`.
+    """Yield this host's batches of the steps `start_step`, ..., `total_steps - 1`.
 
     Args:
       source: the training examples.
@@ -133,7 +133,7 @@ def eval_batches(
     bad: DecodeErrors | None = None,
     fast: bool = False,
 ) -> Iterator[Batch]:
-    """This host's batches of one pass over the source: every example once, in the source's order.
+    """Yield this host's batches of one pass over the source: every example once, in order.
 
     Args:
       source: the examples.
@@ -209,7 +209,7 @@ def _noting(made: Iterator[_Made], bad: DecodeErrors) -> Iterator[Batch]:
 
 @dataclasses.dataclass(frozen=True)
 class _Blocks:
-    """How the global batches of a stream divide into one contiguous block per host."""
+    """Division of the global batches of a stream into one contiguous block per host."""
 
     batch_size: int
     process_index: int

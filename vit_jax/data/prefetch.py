@@ -111,7 +111,7 @@ def _from_workers(dataset: grain.IterDataset, workers: int) -> Iterator[Item]:
 
 
 def _has_ended(iterator: process_prefetch.ProcessPrefetchDatasetIterator) -> bool:
-    """Whether Grain's worker has left nothing to wait for.
+    """Return whether Grain's worker has ended without leaving a batch to wait for.
 
     Grain itself waits for ever for a worker that ended with exit code 0, as one does whose main
     script has no guard and comes to its end a second time.
@@ -146,7 +146,7 @@ def _block_stopping_signals() -> None:
 
 
 def _begin(worker: int, workers: int) -> None:
-    """What a worker process does first.
+    """Initialise a worker process.
 
     It ignores the signals that it was started with blocked, or they would wait for it. And it ends
     when its parent is gone; else it would wait for ever.

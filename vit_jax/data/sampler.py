@@ -1,4 +1,4 @@
-"""Which example stands where in the endless stream of training.
+"""Samplers: the order of the examples in the endless stream of training.
 
 An order is arithmetic, not state: `order[position]` costs the same at any position and hangs on
 nothing but the seed. Every order names, for each position of the stream,
@@ -23,7 +23,7 @@ FOR_ORDER, FOR_AUGMENTATION, FOR_SUBSTITUTES, FOR_CLASSES = 0, 1, 2, 3
 
 
 class Position(NamedTuple):
-    """What stands at a position of the stream; all three are counted from 0."""
+    """Position in the stream and its example; all three fields count from 0."""
 
     epoch: int
     example: int

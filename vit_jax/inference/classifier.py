@@ -97,7 +97,7 @@ class Classifier:
 
     @property
     def variables(self) -> dict[str, Any]:
-        """What `model.apply` takes first."""
+        """Variables, the first argument of `model.apply`."""
         return {"params": self.params, **self.model_state}
 
     def logits(self, images: UInt8[np.ndarray, "batch h w c"]) -> Float[Array, "batch classes"]:

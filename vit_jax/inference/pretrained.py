@@ -66,7 +66,7 @@ def convert(
     class_names: str | os.PathLike | None = None,
     background_first: bool = False,
 ) -> ModelRecord:
-    """Turns weights of any kind into a run folder, or into the files of another library.
+    """Turn weights of any kind into a run folder, or into the files of another library.
 
     Low-rank additions are merged into the kernels they belong to.
 

@@ -32,7 +32,7 @@ _folder: Path | None = None
 
 
 def keep_programs() -> None:
-    """From here on, keep compiled programs on disk and use those that are there.
+    """Enable the compilation cache: keep compiled programs on disk and reuse those found there.
 
     It is for commands: whoever imports the package may not want files in his home folder. A folder
     that cannot be written is not used; the results are the same, and the start is slower.

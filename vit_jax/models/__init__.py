@@ -1,4 +1,4 @@
-"""What the networks are: their parts, the architectures, their names and what they cost."""
+"""Models: layers, architectures, the registry of their names, and their cost."""
 
 # Importing registers the names; those of ViTs come first in their list.
 from vit_jax.models import vit  # noqa: F401

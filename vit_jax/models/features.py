@@ -1,4 +1,4 @@
-"""What networks give: their features, and the two answers of a distilled one."""
+"""Outputs of networks: features, and the two logits of a distilled model."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 @struct.dataclass
 class Features:
-    """What a network saw in a batch of images, before any classifier.
+    """Features of a batch of images, before any classifier.
 
     Attributes:
         tokens: `(batch, prefix + height * width, width)`, prefix tokens, then patches in raster
@@ -40,7 +40,7 @@ def features_of_map(
 
 
 class DistilledLogits(NamedTuple):
-    """What the two heads of a distilled model give in training (DeiT, Touvron et al. 2021).
+    """Logits of the two heads of a distilled model in training (DeiT, Touvron et al. 2021).
 
     Attributes:
         head: float32 `(batch, classes)`, of the class token, which learns from labels.

@@ -48,7 +48,7 @@ class Checked(nn.Module):
 
 
 def check_types(module: Any, choices: Mapping[str, tuple[Any, ...]] | None = None) -> None:
-    """Makes the fields of a dataclass plain Python, and raises ValueError where one does not fit.
+    """Make the fields of a dataclass plain Python, and raise ValueError where one does not fit.
 
     Fields whose annotation is anything but numbers, flags, texts and tuples of them are left alone.
 
@@ -85,14 +85,14 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def check_choice(where: str, field: str, value: Any, legal: tuple[Any, ...]) -> None:
-    """Raises ValueError for a value that is none of the legal ones; 1 is not True."""
+    """Raise ValueError for a value that is none of the legal ones; 1 is not True."""
     if not any(type(value) is type(one) and value == one for one in legal):
         choices = ", ".join(map(repr, legal))
         raise ValueError(f"{where}: unknown {field}={shown(value)}; it is one of {choices}.")
 
 
 def check_rate(where: str, field: str, value: float) -> None:
-    """Raises ValueError for a probability outside 0 to 1."""
+    """Raise ValueError for a probability outside 0 to 1."""
     if not is_number(value) or not 0.0 <= value <= 1.0:
         raise ValueError(
             f"{where}: {field}={shown(value)} is no rate; it lies between 0 (off) and 1."

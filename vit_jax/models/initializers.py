@@ -46,7 +46,7 @@ class InitScheme:
 
 
 def per_matrix(initializer: Initializer, count: int) -> Initializer:
-    """Draws `count` matrices of the asked shape, stacked in front, each from its own key."""
+    """Draw `count` matrices of the asked shape, stacked in front, each from its own key."""
 
     def draw(
         key: Array, shape: Sequence[int], dtype: Any = jnp.float32

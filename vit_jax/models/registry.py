@@ -22,7 +22,7 @@ from vit_jax.models.foreign_names import own_field, own_name, stated_size
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-    """What a model name stands for.
+    """Registry entry of a model name.
 
     Attributes:
         architecture: the module class.
@@ -42,7 +42,7 @@ MODELS: dict[str, Preset] = {}
 
 
 def create_model(name: str, **fields: Any) -> nn.Module:
-    """Builds a model by its name; keyword arguments override the module's fields.
+    """Build a model by its name; keyword arguments override the module's fields.
 
     >>> create_model("ViT-B/16", num_classes=10, image_size=384)
 
@@ -149,7 +149,7 @@ _REQUIRED = ("num_classes", "image_size", "in_channels")
 
 
 def _check_architecture(name: str, architecture: Any, fields: dict[str, Any]) -> None:
-    """Raises ValueError, with all that is missing, for a class that cannot be trained by name."""
+    """Raise ValueError, with all that is missing, for a class that cannot be trained by name."""
     if not (isinstance(architecture, type) and issubclass(architecture, nn.Module)):
         given = getattr(
             architecture, "__name__", f"an object of type {type(architecture).__name__}"

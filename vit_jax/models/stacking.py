@@ -49,7 +49,7 @@ def match_layout(tree: Any, like: Any) -> Any:
 
 
 def is_stacked(tree: Any) -> bool | None:
-    """Whether the blocks of a tree are stacked; None where it has no blocks."""
+    """Return whether the blocks of a tree are stacked; None if it has no blocks."""
     found: list[bool] = []
 
     def look(node: dict[str, Any]) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def is_stacked(tree: Any) -> bool | None:
 
 
 def read_blocks(intermediates: Mapping[str, Any], name: str) -> list[Float[Array, "..."]]:
-    """What every block has sown under a name, first block first, in either layout.
+    """Return the values that every block has sown under a name, in order, in either layout.
 
     >>> _, kept = model.apply(variables, images, mutable=["intermediates"])
     >>> read_blocks(kept["intermediates"], "out")  # depth arrays (batch, tokens, width)
@@ -85,7 +85,7 @@ def read_blocks(intermediates: Mapping[str, Any], name: str) -> list[Float[Array
 
 
 def read_outputs(intermediates: Mapping[str, Any]) -> dict[str, Float[Array, "..."]]:
-    """What the blocks of any architecture put out, by their paths, in either layout.
+    """Return the outputs of the blocks of any architecture by path, in either layout.
 
     >>> list(read_outputs(kept["intermediates"]))  # as in the tree of parameters
     ['stages_0/blocks_0', 'stages_1/blocks_0']
@@ -101,7 +101,7 @@ def read_outputs(intermediates: Mapping[str, Any]) -> dict[str, Float[Array, "..
 
 
 def _convert(tree: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """Changes every dictionary in a tree, the inner ones first; whatever else stays as it is."""
+    """Change every dictionary in a tree, the inner ones first; leave other values as they are."""
 
     def visit(node: Any) -> Any:
         if not isinstance(node, Mapping):

@@ -1,4 +1,4 @@
-"""What does not fit, said in one sentence: which value, where, which are legal, what to do.
+"""Validation of model fields: each error names the value, the place, legal values and a remedy.
 
 Everything here runs on static numbers, at construction of a model or while it is traced.
 """
@@ -81,7 +81,7 @@ def pair(size: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def check_fields(model: "ViT") -> None:
-    """Raises ValueError for fields of a ViT that are invalid or do not fit each other."""
+    """Raise ValueError for fields of a ViT that are invalid or do not fit each other."""
     name = type(model).__name__
     check_types_and_choices(model)
     for field in _COUNTS:
@@ -127,7 +127,7 @@ def check_fields(model: "ViT") -> None:
 
 
 def check_types_and_choices(model: Any) -> None:
-    """Raises ValueError for fields of another type than annotated, and for words without meaning.
+    """Raise ValueError for fields of another type than annotated, and for words without meaning.
 
     Words mean in all models what they mean in a ViT. What is as it should be becomes plain Python.
     """
@@ -138,7 +138,7 @@ def check_types_and_choices(model: Any) -> None:
 
 
 def check_positions(model: "ViT") -> None:
-    """Raises ValueError for widths and grids that a kind of positions cannot have."""
+    """Raise ValueError for widths and grids that a kind of positions cannot have."""
     name, kind = type(model).__name__, POSITION_KINDS[model.positions]
     field, width = "width", model.width
     height, columns = model.built_grid
@@ -187,7 +187,7 @@ def check_positions(model: "ViT") -> None:
 
 
 def check_distilled(model: "ViT") -> None:
-    """Raises ValueError for a model whose two heads would not each read a normed token."""
+    """Raise ValueError for a model whose two heads would not each read a normed token."""
     needed = {"pool": "cls", "pool_norm": "before", "representation_size": None}
     for field, value in needed.items():
         if getattr(model, field) != value:
@@ -199,7 +199,7 @@ def check_distilled(model: "ViT") -> None:
 
 
 def check_attention_type(model: "ViT") -> None:
-    """Raises ValueError for fields that a kind of attention other than softmax cannot use."""
+    """Raise ValueError for fields that a kind of attention other than softmax cannot use."""
     name, kind = type(model).__name__, model.attention_type
     kinds = _KINDS_FOR_POSITIONS.get(model.positions, ATTENTION_KINDS)
     if kind not in kinds:
@@ -243,7 +243,7 @@ def check_attention_type(model: "ViT") -> None:
 
 
 def check_images(model: Any, images: Float[Array, "batch height width channels"]) -> None:
-    """Raises ValueError for images that a model cannot take, whatever their size."""
+    """Raise ValueError for images that a model cannot take, whatever their size."""
     name = type(model).__name__
     if images.ndim != 4:
         raise ValueError(
@@ -264,7 +264,7 @@ def check_images(model: Any, images: Float[Array, "batch height width channels"]
 
 
 def check_image_size(model: "ViT", given: tuple[int, int]) -> None:
-    """Raises ValueError for images of a size (height, width) that a ViT cannot take."""
+    """Raise ValueError for images of a size (height, width) that a ViT cannot take."""
     name, built = type(model).__name__, pair(model.image_size)
     check_patches_fit(name, given, pair(model.patch_size))
     if model.attention_type == "linformer" and given != built:
@@ -277,7 +277,7 @@ def check_image_size(model: "ViT", given: tuple[int, int]) -> None:
 
 
 def check_positive(where: str, field: str, value: float) -> None:
-    """Raises ValueError for anything but a number above 0 that float32 can hold."""
+    """Raise ValueError for anything but a number above 0 that float32 can hold."""
     if not is_number(value) or not value >= _SMALLEST_NUMBER:
         raise ValueError(
             f"{where}: {field}={shown(value)} must be a number above 0, and in the range of "
@@ -288,7 +288,7 @@ def check_positive(where: str, field: str, value: float) -> None:
 def check_count(
     where: str, field: str, value: int, least: int = 1, most: int = LARGEST_COUNT
 ) -> None:
-    """Raises ValueError for anything but a whole number of at least `least` and at most `most`."""
+    """Raise ValueError for anything but a whole number of at least `least` and at most `most`."""
     if not is_whole(value) or not least <= value <= most:
         raise ValueError(
             f"{where}: {field}={shown(value)} must be a whole number of at least {least} and at "
@@ -297,7 +297,7 @@ def check_count(
 
 
 def check_blocks(where: str, field: str, depth: int | tuple[int, ...]) -> None:
-    """Raises ValueError for a depth, or depths of stages, that no model has."""
+    """Raise ValueError for a depth, or depths of stages, that no model has."""
     depths = depth if isinstance(depth, tuple) else (depth,)
     if not 1 <= len(depths) <= MOST_STAGES:
         raise ValueError(
@@ -315,13 +315,13 @@ def check_blocks(where: str, field: str, depth: int | tuple[int, ...]) -> None:
 
 
 def check_classes(model: Any) -> None:
-    """Raises ValueError for a number of classes that is no whole number of at least 0."""
+    """Raise ValueError for a number of classes that is no whole number of at least 0."""
     name = type(model).__name__
     check_count(name, "num_classes", model.num_classes, least=0, most=LARGEST_WHOLE)
 
 
 def check_hidden(where: str, field: str, ratio: float, width: int) -> None:
-    """Raises ValueError for a ratio that makes no hidden layer of a width, or one beyond use."""
+    """Raise ValueError for a ratio that makes no hidden layer of a width, or one beyond use."""
     check_positive(where, field, ratio)
     if not 1 <= ratio * width < WIDEST_HIDDEN + 1:
         raise ValueError(
@@ -331,7 +331,7 @@ def check_hidden(where: str, field: str, ratio: float, width: int) -> None:
 
 
 def check_size(where: str, field: str, value: int | tuple[int, int]) -> None:
-    """Raises ValueError for a size in pixels that is neither one whole number nor two."""
+    """Raise ValueError for a size in pixels that is neither one whole number nor two."""
     sides = pair(value) if isinstance(value, int | tuple | list) else ()
     whole = all(is_whole(side) and 1 <= side <= LARGEST_COUNT for side in sides)
     if len(sides) != 2 or not whole:
@@ -342,7 +342,7 @@ def check_size(where: str, field: str, value: int | tuple[int, int]) -> None:
 
 
 def check_tokens(where: str, grid: tuple[int, int]) -> None:
-    """Raises ValueError for a grid of more tokens than any computer attends to."""
+    """Raise ValueError for a grid of more tokens than any computer attends to."""
     if grid[0] * grid[1] > MOST_TOKENS:
         raise ValueError(
             f"{where}: a grid of {grid[0]:,} x {grid[1]:,} patches has more than {MOST_TOKENS:,} "
@@ -351,7 +351,7 @@ def check_tokens(where: str, grid: tuple[int, int]) -> None:
 
 
 def check_multiple(where: str, field: str, value: int, unit_name: str, unit: int) -> None:
-    """Raises ValueError, with the nearest legal values, for one that is no multiple of a unit."""
+    """Raise ValueError, with the nearest legal values, for one that is no multiple of a unit."""
     if value % unit:
         raise ValueError(
             f"{where}: {field}={value} is not a multiple of {unit_name}, {unit}; "
@@ -360,7 +360,7 @@ def check_multiple(where: str, field: str, value: int, unit_name: str, unit: int
 
 
 def check_patches_fit(where: str, image_size: tuple[int, int], patch: tuple[int, int]) -> None:
-    """Raises ValueError, with the nearest legal sizes, for images that patches do not fill."""
+    """Raise ValueError, with the nearest legal sizes, for images that patches do not fill."""
     if image_size[0] % patch[0] or image_size[1] % patch[1]:
         heights, widths = map(nearest_multiples, image_size, patch)
         raise ValueError(

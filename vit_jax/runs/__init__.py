@@ -1,4 +1,4 @@
-"""What a run folder is: its files, its record, and parameters out of its checkpoints."""
+"""Run folders: their files, their record, and parameters from their checkpoints."""
 
 from typing import TYPE_CHECKING
 

@@ -14,7 +14,7 @@ from vit_jax.runs.checksums import sealed
 
 
 class ChecksumHandler(ocp.AsyncCheckpointHandler):
-    """Writes the checksums of a state in the background, beside Orbax's own writing of it."""
+    """Write the checksums of a state in the background, beside Orbax's own writing of it."""
 
     async def async_save(self, directory, args: "ChecksumSave"):
         """Copy the state to the host, where Orbax needs it too, and leave the rest to a thread."""

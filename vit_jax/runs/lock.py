@@ -27,7 +27,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.
 
 @contextlib.contextmanager
 def run_lock(run: RunDir, warn: Callable[[str], None]) -> Iterator[None]:
-    """Within its `with` block no other training writes to the run folder, which is made if missing.
+    """Context in which no other training writes to the run folder, which is created if missing.
 
     Of a training in many processes the first one holds the lock.
 

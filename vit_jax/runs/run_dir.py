@@ -1,4 +1,4 @@
-"""What a run folder is: its files, its record, and parameters out of its checkpoints.
+"""Run folders: their files, their record, and parameters from their checkpoints.
 
     workdir/
       config.json      the resolved configuration
@@ -44,7 +44,7 @@ DIAGNOSTICS = "diagnostics"
 
 @dataclass(frozen=True)
 class ModelRecord:
-    """What `load` and `predict` need to know of a model besides its parameters.
+    """Record of a model: everything that `load` and `predict` need besides its parameters.
 
     name, fields: the model, as `create_model(name, **fields)`.
     preprocessing: how an image becomes the model's input.
@@ -89,7 +89,7 @@ class ModelRecord:
         )
 
     def has_names(self) -> bool:
-        """Whether the classes have names, and not numbers in their place."""
+        """Return whether the classes have names instead of numbers."""
         return self.class_names != unnamed_classes(len(self.class_names))
 
     def changed(self, fields: dict[str, Any]) -> "ModelRecord":
@@ -165,7 +165,7 @@ class RunDir:
         return self._read_json(self.config_file)
 
     def write_config(self, config: dict[str, Any]) -> None:
-        """Keeps the resolved configuration."""
+        """Store the resolved configuration."""
         self._write_json(self.config_file, config)
 
     def read_model(self) -> ModelRecord:
@@ -184,7 +184,7 @@ class RunDir:
             ) from error
 
     def write_model(self, record: ModelRecord) -> None:
-        """Keeps the record of the run's model."""
+        """Store the record of the run's model."""
         self._write_json(self.model_file, record.to_json())
 
     def read_split(self) -> dict[str, list[str]] | None:
@@ -192,7 +192,7 @@ class RunDir:
         return self._read_json(self.split_file) if self.split_file.exists() else None
 
     def write_split(self, split: dict[str, list[str]]) -> None:
-        """Keeps which files are in which split."""
+        """Store which files are in which split."""
         self._write_json(self.split_file, split)
 
     def read_training_images(self) -> list[dict[str, Any]]:
@@ -205,7 +205,7 @@ class RunDir:
         return records
 
     def write_training_images(self, records: list[dict[str, Any]]) -> None:
-        """Keeps which images the model is trained on."""
+        """Store which images the model is trained on."""
         self._write_json(self.training_images_file, {"trained_on": records})
 
     def read_hardware(self) -> dict[str, Any] | None:
@@ -213,7 +213,7 @@ class RunDir:
         return self._read_json(self.hardware_file) if self.hardware_file.exists() else None
 
     def write_hardware(self, hardware: dict[str, Any]) -> None:
-        """Keeps on what devices the run trains."""
+        """Store on what devices the run trains."""
         self._write_json(self.hardware_file, hardware)
 
     def read_metrics(self) -> list[dict[str, Any]]:
@@ -275,7 +275,7 @@ class RunDir:
         )
 
     def is_run(self) -> bool:
-        """Whether a trained model lies here, or is on its way."""
+        """Return whether the folder holds a trained model or one in training."""
         return self.model_file.is_file()
 
     def result(self) -> dict[str, Any] | None:
@@ -283,7 +283,7 @@ class RunDir:
         return result(self.read_metrics())
 
     def mark_undrawn(self) -> None:
-        """Notes that the figures are about to be drawn, in case the process ends before they are.
+        """Record that the figures are about to be drawn, in case the process ends before they are.
 
         Where that cannot be written, nothing is: a note is not worth a result.
         """
@@ -292,7 +292,7 @@ class RunDir:
             self.undrawn_file.touch()
 
     def mark_drawn(self) -> None:
-        """Notes that all figures are drawn."""
+        """Record that all figures are drawn."""
         self.undrawn_file.unlink(missing_ok=True)
 
     def lacks_figures(self) -> bool:
@@ -324,7 +324,7 @@ class RunDir:
         return self._held_by not in ("", held_by)
 
     def check_held(self) -> None:
-        """Raises UserError where the folder was deleted, renamed or replaced during training."""
+        """Raise UserError where the folder was deleted, renamed or replaced during training."""
         if self.is_held():
             return
         what = "was deleted or renamed"
@@ -414,7 +414,7 @@ class RunDir:
         )
 
     def write_variables(self, variables: dict[str, Any], record: ModelRecord | None = None) -> None:
-        """Keeps variables that no training of this folder has made, as its checkpoint 0.
+        """Store variables that no training of this folder has made, as its checkpoint 0.
 
         record: of their model, which later readings are compared with.
         """
@@ -475,7 +475,7 @@ class RunDir:
             raise UserError(f"{path} cannot be read ({error}); restore it from a copy") from error
 
     def _write_json(self, path: Path, content: dict[str, Any]) -> None:
-        """Writes all or nothing, so that a crash leaves the old file whole."""
+        """Write all or nothing, so that a crash leaves the old file whole."""
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(path.name + ".tmp")
         with writing(path), draft.open("w", encoding="utf-8") as file:

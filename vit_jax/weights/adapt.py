@@ -43,7 +43,7 @@ class Adapted:
     model_state: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """What is not as it was, in words."""
+        """Changes to the parameters, in words."""
         parts = {
             "new": self.fresh,
             "resampled, summed or repeated": self.resized,
@@ -54,7 +54,7 @@ class Adapted:
 
 
 def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) -> Adapted:
-    """Arranges the parameters of one model for another, blocks stacked or apart as that has.
+    """Arrange the parameters of one model for another, blocks stacked or apart as that has.
 
     Args:
         params: of the trained model.
@@ -185,7 +185,7 @@ def _fresh_low_rank(path: str, shape: tuple[int, ...]) -> np.ndarray:
 def _tables_to_resize(
     path: str, trained: Any, model: Any
 ) -> tuple[PositionTable, PositionTable] | None:
-    """What the models say of the table of this path; None where it cannot be resized."""
+    """Return both models' position tables at a path; None if it cannot be resized."""
     tables = _table_of(path, trained), _table_of(path, model)
     if None in tables or tables[0].prefix != tables[1].prefix:
         return None
@@ -210,7 +210,7 @@ def _resized_table(table: Array, source: PositionTable, target: PositionTable) -
 
 
 def _is_of_other_channels(one, other, trained: Any, model: Any) -> bool:
-    """Whether kernels are those of the first convolution, and differ by the channels it sees."""
+    """Return whether kernels of the first convolution differ in input channels only."""
     if len(one) != 4 or len(other) != 4 or (*one[:2], one[3]) != (*other[:2], other[3]):
         return False
     return one[2] != other[2] and (one[2], other[2]) == (trained.in_channels, model.in_channels)

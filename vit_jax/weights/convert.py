@@ -1,4 +1,4 @@
-"""From a file of weights to a model with parameters, and back to files of others.
+"""Conversion of a weights file to a model with parameters, and back to other formats.
 
     record, variables = read_pretrained("model.safetensors", Hints(origin="deit", heads=6))
 
@@ -190,7 +190,7 @@ def model_name(fields: Mapping[str, Any], architecture: str = "ViT") -> str:
 def write_pretrained(
     folder: str | os.PathLike, to: str, record: ModelRecord, variables: Mapping[str, Any]
 ) -> Path:
-    """Writes a model as `model.safetensors` with the JSON beside it that an ecosystem opens.
+    """Write a model as `model.safetensors` with the JSON beside it that an ecosystem opens.
 
     Args:
         folder: where; made if missing.
@@ -238,7 +238,7 @@ def write_pretrained(
 
 
 def is_of(ecosystem: CheckpointFormat, model: Any) -> bool:
-    """Whether an ecosystem is for models of this class."""
+    """Return whether an ecosystem is for models of this class."""
     return type(model) is MODELS[ecosystem.architecture].architecture
 
 

@@ -1,4 +1,4 @@
-"""What an ecosystem of weights is: names, shapes, and the facts that a file does not say itself.
+"""Checkpoint formats: names, shapes, and the facts that a file does not contain itself.
 
 A file is recognised by the names of its tensors and by the `config.json` beside it, never by its
 own name. What neither tells is asked of the person: torch keeps the heads of attention in one
@@ -27,7 +27,7 @@ MOST_PIXELS = 8192  # of a side; windows and their masks are laid out for all of
 
 @dataclass(frozen=True)
 class Hints:
-    """What the person said about a file, where it does not say it itself; None: nothing.
+    """User's hints about a file for facts that it does not contain; None: no hint.
 
     origin: whose weights, such as "deit". heads: of attention. image_size: (height, width) in
     pixels that the position table was made for.
@@ -54,7 +54,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What a file holds, as far as a model can be made of it.
+    """Description of a model that can be built from a file.
 
     fields: of the model. preprocessing: as of an `Origin`, and the size of the images where it is
     not the one that the model is built for. class_names: None where nobody says.
@@ -106,11 +106,11 @@ class CheckpointFormat:
     others: str = ""
 
     def recognises(self, tensors: Tensors) -> bool:
-        """Whether the names are those of this ecosystem."""
+        """Return whether the names are those of this format."""
         return all(any(re.fullmatch(mark, name) for name in tensors) for mark in self.signature)
 
     def is_ignored(self, name: str) -> bool:
-        """Whether a tensor is known to be no part of the model."""
+        """Return whether a tensor is known to be no part of the model."""
         return any(re.fullmatch(pattern, name) for pattern in self.ignored)
 
 
@@ -331,7 +331,7 @@ def side_or_pair(sides: tuple[int, int]) -> int | tuple[int, int]:
 
 
 def all_zero(array: np.ndarray) -> bool:
-    """Whether an array holds nothing but zeros, as the heads of some published files do."""
+    """Return whether an array holds only zeros, as the heads of some published files do."""
     return not np.any(array)
 
 
@@ -339,7 +339,7 @@ def all_zero(array: np.ndarray) -> bool:
 
 
 def need(library: str, fields: Mapping[str, Any], needed: Mapping[str, Any], of: str = "") -> None:
-    """Raises UserError for a field in which a library's models are all alike, and ours is not.
+    """Raise UserError for a field in which a library's models are all alike, and ours is not.
 
     of: of what it is a field, such as " of a Swin".
     """

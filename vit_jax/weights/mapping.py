@@ -34,7 +34,7 @@ SHOWN = 5  # names in a sentence; of more it gives the number
 
 @dataclass(frozen=True)
 class Layout:
-    """How their arrays and ours hold the same numbers.
+    """Correspondence between their arrays and ours.
 
     read: their arrays and the shape of ours, to ours.
     write: our array to theirs, by methods that arrays of NumPy and JAX share: JAX works out which
@@ -59,14 +59,14 @@ class Row:
 
     @functools.cached_property
     def pattern(self) -> re.Pattern:
-        """Matches the paths that the row is for."""
+        """Regular expression of the paths of this row."""
         pattern = re.escape(self.ours)
         for letter in "ij":
             pattern = pattern.replace(rf"\{{{letter}\}}", rf"(?P<{letter}>\d+)")
         return re.compile(pattern)
 
     def names(self, path: str) -> list[str] | None:
-        """Their names for a path of ours; None where the row is for others."""
+        """Return their names for a path of ours; None if the row does not match it."""
         match = self.pattern.fullmatch(path)
         if match is None:
             return None
@@ -79,7 +79,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Reading:
-    """What `read_params` made of a file.
+    """Result of `read_params`.
 
     params: the arrays found, as nested dictionaries of float32.
     missing: paths of ours that no tensor is there for.
@@ -92,7 +92,7 @@ class Reading:
 
 
 def read_params(rows: Sequence[Row], tensors: Tensors, shapes: Any) -> Reading:
-    """Arranges the tensors of a file as parameters of a model.
+    """Arrange the tensors of a file as parameters of a model.
 
     Args:
         rows: the table of the library that wrote the file.
@@ -127,7 +127,7 @@ def read_params(rows: Sequence[Row], tensors: Tensors, shapes: Any) -> Reading:
 
 
 def write_tensors(rows: Sequence[Row], params: Any) -> dict[str, np.ndarray]:
-    """Arranges parameters as the tensors that another library reads; contiguous.
+    """Arrange parameters as the tensors that another library reads; contiguous.
 
     Args:
         rows: the table of that library.

@@ -170,7 +170,7 @@ _NEAREST = {
 
 
 def _check_config(config: Mapping[str, Any]) -> None:
-    """Raises UserError where the configuration names a model that is not read here."""
+    """Raise UserError where the configuration names a model that is not read here."""
     kind = config.get("model_type")
     if kind is None or kind in _MODEL_TYPES or kind == _WRAPPER:
         return
@@ -182,7 +182,7 @@ def _check_config(config: Mapping[str, Any]) -> None:
 
 
 def _check_architecture(ecosystem: CheckpointFormat, config: Mapping[str, Any]) -> None:
-    """Raises UserError for an architecture of timm that has the names of another one."""
+    """Raise UserError for an architecture of timm that has the names of another one."""
     name = str(config.get("architecture", ""))
     if ecosystem.others and re.fullmatch(ecosystem.others, name):
         raise UserError(

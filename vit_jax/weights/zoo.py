@@ -48,7 +48,7 @@ class Published:
 
     @property
     def hints(self) -> Hints:
-        """What the file does not say itself: nobody has to be asked for it."""
+        """Hints for the facts that the file does not contain itself."""
         heads = model_fields(self.model)["heads"]
         return Hints(self.origin, heads, (self.image_size, self.image_size))
 

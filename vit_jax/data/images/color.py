@@ -35,7 +35,7 @@ def to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
 
 @functools.lru_cache(maxsize=64)
 def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """From a profile to sRGB, perceptual; None where it is damaged or for another kind of image."""
+    """Return the perceptual transform to sRGB; None if the profile is damaged or misfits."""
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
         return ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")

@@ -1,4 +1,4 @@
-"""From any image to RGB: the one decoder of training, evaluation, prediction and notebooks.
+"""Decoding of any image to RGB: the one decoder of training, evaluation and prediction.
 
 What `decode` settles, once for everybody:
 
@@ -264,7 +264,7 @@ def _opened(image: str | os.PathLike | bytes) -> BinaryIO:
 
 
 def _cause(error: Exception) -> str:
-    """What the error means to someone who does not know Pillow."""
+    """Return the cause of a decoding error without Pillow's internals."""
     match error:
         case FileNotFoundError():
             return "there is no such file"
@@ -326,7 +326,7 @@ def _decode_image(image: Image.Image, how: Decoding) -> UInt8[np.ndarray, "h w c
 
 
 def _check_tiles(image: ImageFile.ImageFile) -> None:
-    """Raises ValueError where the data that a file announces would leave a part of it black."""
+    """Raise ValueError where the data that a file announces would leave a part of it black."""
     if image.format == "GIF":  # its frames may be smaller than its screen
         return
     tiles = [tile[1] for tile in image.tile]

@@ -105,7 +105,7 @@ def read_npy(file: BinaryIO, size: int) -> np.ndarray:
 
 
 def check_size(height: int, width: int, channels: int = 1) -> None:
-    """Refuses images of more pixels than Pillow's limit allows, before they take memory.
+    """Reject images of more pixels than Pillow's limit allows, before they take memory.
 
     Raises:
       PIL.Image.DecompressionBombError: there are too many.

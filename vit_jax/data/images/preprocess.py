@@ -1,4 +1,4 @@
-"""From a decoded image to what a model sees: size, channels and pixel statistics.
+"""Preprocessing of a decoded image for a model: size, channels and pixel statistics.
 
 `Preprocessing` is part of a trained model's record. Training, evaluation, prediction and export
 share one instance, in two halves:
@@ -41,7 +41,7 @@ _MOST_PIXELS = 64  # that are resized for one of the crop; of longer strips only
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
-    """What happens to an image between decoder and model.
+    """Preprocessing between the decoder and the model.
 
     Attributes:
       size: (height, width) that the model sees, in pixels.

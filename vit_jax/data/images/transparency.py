@@ -145,7 +145,7 @@ def _of_psd(file: BinaryIO) -> Alpha:
 
 
 def _correct_key(image: ImageFile.ImageFile) -> np.ndarray | None:
-    """Scales the key colour of a PNG like its pixels; if it cannot be, says what it leaves."""
+    """Scale the key colour of a PNG like its pixels; if it cannot be, says what it leaves."""
     key = image.info.get("transparency")
     # Of a palette the key is an entry, of 1 bit Pillow scales it, and 16 bits of grey stay.
     if key is None or image.mode not in ("L", "RGB"):

@@ -191,7 +191,7 @@ def _mounted(pixels: UInt8[np.ndarray, "h w c"]) -> Image.Image:
 
 
 def _write(sheet: Image.Image, place: tuple[float, float], text: str) -> None:
-    """Writes one line, its left middle at a place."""
+    """Write one line, its left middle at a place."""
     ImageDraw.Draw(sheet).text(place, text, _INK, _font(), anchor="lm")
 
 

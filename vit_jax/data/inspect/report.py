@@ -1,4 +1,4 @@
-"""What a dataset is like, before anyone trains on it: counts, sizes, colours, duplicates, damage.
+"""Inspection of a dataset before training: counts, sizes, colours, duplicates, damage.
 
     report = examine({"train": open_source("digits", "train"), "test": ...})
     report.findings  # sentences on what will hurt a run, and what to do about each
@@ -46,7 +46,7 @@ class Spread:
 
 @dataclasses.dataclass(frozen=True)
 class SplitReport:
-    """What one split is like; all but the first three fields speak of the examined images.
+    """Findings on one split; all but the first three fields are about the examined images.
 
     Attributes:
       examples: how many there are.
@@ -110,7 +110,7 @@ class Equal:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What a dataset is like.
+    """Findings on a dataset.
 
     Attributes:
       class_names: in the order of the labels.
@@ -142,7 +142,7 @@ def inspect_dataset(
     limit: int | None = LIMIT,
     progress: Callable[[str, int, int], None] = lambda split, done, total: None,
 ) -> Report:
-    """Looks at every image of some splits of one dataset, or at a sample of each.
+    """Look at every image of some splits of one dataset, or at a sample of each.
 
     Args:
       sources: the splits, by name; the class names are those of the first.
@@ -169,7 +169,7 @@ def inspect_dataset(
 
 @dataclasses.dataclass(frozen=True)
 class _Look:
-    """What is remembered of one image; only the first two where it cannot be read."""
+    """Findings on one image; only the first two fields if it cannot be read."""
 
     index: int
     bad: tuple[str, str] | None = None
@@ -236,7 +236,7 @@ def _moments(image: UInt8[np.ndarray, "h w c"]) -> tuple[tuple[float, ...], tupl
 
 
 def _file_format(path: str) -> str | None:
-    """What an image file is by its first bytes, such as JPEG; None where there is no file."""
+    """Return the format of an image file by its first bytes, such as JPEG; None without a file."""
     if not os.path.isfile(path):
         return None
     try:
@@ -298,7 +298,7 @@ def _spread(numbers: Sequence[float]) -> Spread | None:
 
 
 def _count(source: Source) -> tuple[Int64[np.ndarray, " classes"], int]:
-    """How many images each class has, and how many have no label."""
+    """Return the number of images of each class, and of images without a label."""
     labels, classes = source.labels, len(source.class_names)
     if labels.ndim == 2:
         return labels.sum(axis=0, dtype=np.int64), int(np.sum(~labels.any(axis=1)))

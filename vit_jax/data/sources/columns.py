@@ -177,7 +177,7 @@ def _label_columns(
 
 
 def _of_one_meaning(candidates: list[str], records: Sequence[dict[str, Any]]) -> list[str]:
-    """Of columns that say the same, the one with words; all where they do not."""
+    """Reduce columns that match one to one to the one with words; return all otherwise."""
     values = {name: [str(row.get(name)) for row in records] for name in candidates}
     first = values[candidates[0]]
     for other in values.values():

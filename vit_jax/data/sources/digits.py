@@ -91,7 +91,7 @@ def split_indices(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def prepare(data_dir: str | os.PathLike | None = None) -> Path:
-    """Writes the digits as ArrayRecord where they are not there yet, and returns their directory.
+    """Write the digits as ArrayRecord where they are not there yet, and return their directory.
 
     Args:
       data_dir: root of the prepared TFDS datasets; `None` is TFDS's own (`~/tensorflow_datasets`,
@@ -121,7 +121,7 @@ def prepare(data_dir: str | os.PathLike | None = None) -> Path:
 
 
 def _is_whole(directory: Path) -> bool:
-    """Whether both splits can be read to their last example."""
+    """Return whether both splits can be read to their last example."""
     undecoded = {"image": tfds.decode.SkipDecoding()}
     try:
         builder = tfds.builder_from_directory(str(directory))

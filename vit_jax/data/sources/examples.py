@@ -1,4 +1,4 @@
-"""What holds or reads the examples of a source: pixels in memory, or image files."""
+"""Storage of the examples of a source: pixels in memory, or image files."""
 
 import abc
 import dataclasses
@@ -40,7 +40,7 @@ class EncodedExamples(abc.ABC):
 
     @abc.abstractmethod
     def where(self, index: int) -> str:
-        """What messages call an example."""
+        """Return the name of an example for messages."""
 
     def __getitem__(self, index: int) -> Example:
         return self.read(index)
@@ -79,7 +79,7 @@ class MemoryExamples:
 
     @classmethod
     def read(cls, examples: Sequence[Example]) -> "MemoryExamples":
-        """Reads all the examples, which must be of one shape."""
+        """Read all the examples, which must be of one shape."""
         images, labels = [], []
         if isinstance(examples, EncodedExamples):
             every = examples.read_all()

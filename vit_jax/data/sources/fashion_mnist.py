@@ -71,7 +71,7 @@ def prepare(
     manual_dir: str | os.PathLike | None = None,
     say=lambda sentence: print(sentence, file=sys.stderr),
 ) -> Path:
-    """Writes the dataset as ArrayRecord where it is not there yet, and returns its directory.
+    """Write the dataset as ArrayRecord where it is not there yet, and return its directory.
 
     Args:
       data_dir: root of the prepared TFDS datasets; `None` is TFDS's own (`~/tensorflow_datasets`,
@@ -118,7 +118,7 @@ def prepare(
 
 
 def restore(package_files: str | os.PathLike, originals: str | os.PathLike) -> None:
-    """Writes the four original files from those of the Debian package.
+    """Write the four original files from those of the Debian package.
 
     Args:
       package_files: directory with Debian's four `.gz` files.

@@ -54,7 +54,7 @@ def facts_of(status: os.stat_result) -> FileFacts:
 
 
 class FileFinder:
-    """Finds files from a folder; folders are listed once each.
+    """Find files from a folder; folders are listed once each.
 
     root: the folder of the table, which the paths of files are given from.
     start: the folder that relative names start from; by default the root.

@@ -265,7 +265,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 @dataclasses.dataclass
 class _LeftOut:
-    """Looks at directory entries and keeps account of those that are no data."""
+    """Look at directory entries and keep account of those that are no data."""
 
     root: str
     hidden: list[str] = dataclasses.field(default_factory=list)
@@ -287,7 +287,7 @@ class _LeftOut:
             self.unreadable.append(f"{as_text(folder) or '.'} ({error.strerror})")
 
     def is_folder(self, entry: os.DirEntry, path: str) -> bool:
-        """Whether it is a visible folder or a link to one."""
+        """Return whether an entry is a visible folder or a link to one."""
         try:
             folder = entry.is_dir()
         except OSError:  # a link to itself, for one
@@ -298,7 +298,7 @@ class _LeftOut:
         return folder
 
     def is_image(self, entry: os.DirEntry, path: str) -> bool:
-        """Whether it is a visible file, or a link to one, with an image's name."""
+        """Return whether an entry is a visible file or link with an image's extension."""
         if is_hidden(entry.name):
             return False
         try:
@@ -315,7 +315,7 @@ class _LeftOut:
         return False
 
     def tell(self, notes: list[str]) -> None:
-        """Adds a sentence for every kind of thing that was left out."""
+        """Add a sentence for every kind of thing that was left out."""
         where = f"in {as_text(self.root)}"
         told = []
         if self.hidden:

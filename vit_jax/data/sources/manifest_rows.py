@@ -65,7 +65,7 @@ class Mistakes:
 
 
 def read_table(file: str, kind: str, asked: Sequence[str], is_file: Callable[[str], bool]) -> Table:
-    """Reads a file of labels.
+    """Read a file of labels.
 
     Args:
       file: its path.
@@ -165,7 +165,7 @@ def _checked_names(fields: list[str], file: str, line: int) -> list[str]:
 def _check_first_line(
     fields: list[str], file: str, line: int, is_file: Callable[[str], bool]
 ) -> None:
-    """Raises UserError where the first line neither names columns nor begins with a file."""
+    """Raise UserError where the first line neither names columns nor begins with a file."""
     if len(fields) not in (2, 3):
         fault = (
             f"there {'is' if len(fields) == 1 else 'are'} {len(fields)}"

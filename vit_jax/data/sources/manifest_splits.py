@@ -40,7 +40,7 @@ class SortedRows:
     paths: dict[tuple[int, int], str] = dataclasses.field(default_factory=dict)
 
     def add(self, table: Table, rows: list[Row], split_of_file: str | None) -> None:
-        """Sorts the rows of a file in; its mistakes are those found while reading it."""
+        """Sort the rows of a file in; its mistakes are those found while reading it."""
         repeated: list[str] = []
         for row in rows:
             split = split_of_file or SPLIT_NAMES.get((row.split or "train").lower(), "")
@@ -65,7 +65,7 @@ class SortedRows:
             )
 
     def tell_missing(self, dataset: str, finder: FileFinder) -> None:
-        """Adds a sentence on files that are not there; raises UserError if none is."""
+        """Add a sentence on files that are not there; raise UserError if none is."""
         missing = [as_text(path) for path, facts in self.facts.items() if facts.size < 0]
         if missing and len(missing) == len(self.facts):
             raise UserError(

@@ -1,4 +1,4 @@
-"""Where images come from: a dataset's name -> a random-access source of decoded examples.
+"""Dataset registry: from a dataset's name to a random-access source of decoded examples.
 
     train = open_source("folder:pets", "train")
     train[0]  # {"image": uint8 (375, 500, 3), "label": 3}
@@ -84,7 +84,7 @@ class Source:
         return self.examples[index]
 
     def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
-        """Like `source[index]`, with image files decoded in some way."""
+        """Return `source[index]`, with image files decoded by the given settings."""
         if isinstance(self.examples, EncodedExamples):
             return self.examples.read(index, how)
         if how.crop is not None:
@@ -102,13 +102,13 @@ class Source:
         return np.array([self[index]["label"] for index in range(len(self))])
 
     def where(self, index: int) -> str:
-        """What messages call an example: its path where it has one."""
+        """Return the name of an example for messages: its path if it has one."""
         if isinstance(self.examples, EncodedExamples):
             return self.examples.where(index)
         return f"example {index} of {self.name} {self.split}"
 
     def overlaps(self, other: "Source") -> bool:
-        """Whether some example stands in both; for two sources of one dataset."""
+        """Return whether two sources of one dataset share an example."""
         if self.files and other.files:
             return bool(self.shared_files(other))
         return any(
@@ -152,7 +152,7 @@ def open_source(
     saved: Mapping[str, Sequence[str]] | None = None,
     table: TableOptions | None = None,
 ) -> Source:
-    """Opens a split of a dataset, preparing the dataset first where that is needed and possible.
+    """Open a split of a dataset, preparing the dataset first where that is needed and possible.
 
     Args:
       dataset: `folder:PATH` with one sub-folder per class; `csv:PATH` or `jsonl:PATH` with paths

@@ -33,7 +33,7 @@ _READ_TOGETHER = 256  # one record at a time costs three times as much
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-    """Where a dataset keeps the image and the class, or the classes, of an example."""
+    """Names of the features that hold the image and the class, or the classes, of an example."""
 
     image_key: str
     label_key: str

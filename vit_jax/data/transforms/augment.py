@@ -30,7 +30,7 @@ from vit_jax.errors import UserError, nearest
 
 @dataclasses.dataclass(frozen=True)
 class Augment:
-    """Which random changes a training image goes through, in the order of the options.
+    """Random augmentation of training images, applied in the order of the options.
 
     Attributes:
       random_resized_crop: smallest share of the image's area that a random crop keeps, 0.08 as a
@@ -123,7 +123,7 @@ class Augment:
         return numbers if self.policy == "none" else (*numbers, "policy")
 
     def check_channels(self, channels: int) -> None:
-        """Refuses changes of colour where channels are no colours.
+        """Reject changes of colour where channels are no colours.
 
         Raises:
           UserError: the policy or the jitter of colours is on, and images are neither RGB nor grey.

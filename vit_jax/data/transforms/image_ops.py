@@ -15,27 +15,27 @@ OUTSIDE = "#808080"  # 128 in every channel
 
 
 def shear_x(image: Image.Image, slope: float, resample: Image.Resampling) -> Image.Image:
-    """Moves every row left by `slope` pixels per pixel of its distance from the top edge."""
+    """Move every row left by `slope` pixels per pixel of its distance from the top edge."""
     return _affine(image, (1, slope, 0, 0, 1, 0), resample)
 
 
 def shear_y(image: Image.Image, slope: float, resample: Image.Resampling) -> Image.Image:
-    """Moves every column up by `slope` pixels per pixel of its distance from the left edge."""
+    """Move every column up by `slope` pixels per pixel of its distance from the left edge."""
     return _affine(image, (1, 0, 0, slope, 1, 0), resample)
 
 
 def translate_x(image: Image.Image, share: float, resample: Image.Resampling) -> Image.Image:
-    """Moves the image left by a share of its width."""
+    """Move the image left by a share of its width."""
     return _affine(image, (1, 0, share * image.width, 0, 1, 0), resample)
 
 
 def translate_y(image: Image.Image, share: float, resample: Image.Resampling) -> Image.Image:
-    """Moves the image up by a share of its height."""
+    """Move the image up by a share of its height."""
     return _affine(image, (1, 0, 0, 0, 1, share * image.height), resample)
 
 
 def rotate(image: Image.Image, degrees: float, resample: Image.Resampling) -> Image.Image:
-    """Turns the image counter-clockwise about its centre."""
+    """Turn the image counter-clockwise about its centre."""
     return image.rotate(degrees, resample, fillcolor=OUTSIDE)
 
 
@@ -50,12 +50,12 @@ def _affine(
 
 
 def auto_contrast(image: Image.Image) -> Image.Image:
-    """Stretches every channel so that its darkest pixel is 0 and its brightest 255."""
+    """Stretch every channel so that its darkest pixel is 0 and its brightest 255."""
     return ImageOps.autocontrast(image)
 
 
 def equalize(image: Image.Image) -> Image.Image:
-    """Makes the histogram of every channel as flat as it can be."""
+    """Make the histogram of every channel as flat as it can be."""
     return ImageOps.equalize(image)
 
 
@@ -65,7 +65,7 @@ def invert(image: Image.Image) -> Image.Image:
 
 
 def posterize(image: Image.Image, bits: int) -> Image.Image:
-    """Keeps the `bits` highest bits of every value; with 0 bits the image is black."""
+    """Keep the `bits` highest bits of every value; with 0 bits the image is black."""
     # Not Pillow's function, which since version 13 refuses 0 bits.
     kept = 256 - 2 ** (8 - bits)
     return image.point([value & kept for value in range(256)] * len(image.getbands()))
@@ -77,7 +77,7 @@ def solarize(image: Image.Image, threshold: float) -> Image.Image:
 
 
 def solarize_add(image: Image.Image, amount: int) -> Image.Image:
-    """Adds `amount` to every value below 128, up to 255.
+    """Add `amount` to every value below 128, up to 255.
 
     From the code that came with Cubuk et al. (2019), "RandAugment"; not in the paper's table.
     """

@@ -149,7 +149,7 @@ def rand_augment(
     std: float,
     increasing: bool,
 ) -> Image.Image:
-    """Draws n of the 15 operations, with replacement, and applies each with probability 1/2.
+    """Draw n of the 15 operations, with replacement, and apply each with probability 1/2.
 
     It is timm's `rand-m{m}-n{n}-mstd{std}-inc{increasing}`; the papers apply each always.
 
@@ -179,7 +179,7 @@ SubPolicy = tuple[tuple[str, float, int | None], tuple[str, float, int | None]]
 def auto_augment(
     image: Image.Image, rng: np.random.Generator, policy: Sequence[SubPolicy]
 ) -> Image.Image:
-    """Draws one sub-policy and applies each of the two with its own probability.
+    """Draw one sub-policy and apply each of the two with its own probability.
 
     Args:
       image: grey or RGB.
@@ -196,7 +196,7 @@ def auto_augment(
 
 
 def three_augment(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Makes the image grey, solarizes it at 128, or blurs it (sigma 0.1 to 2), equally likely."""
+    """Make the image grey, solarize it at 128, or blur it (sigma 0.1 to 2), equally likely."""
     choice = rng.integers(3)
     if choice == 0:
         return image_ops.grayscale(image)

@@ -43,7 +43,7 @@ PALLAS_TILE = 128
 
 @dataclasses.dataclass(frozen=True)
 class AttentionCall:
-    """What decides which implementations can serve one call of `attention`.
+    """Properties of one call of `attention` that decide which implementations can serve it.
 
     queries, keys, head_dim, dtype: of q and k.
     backend: "cpu", "gpu" or "tpu".
@@ -75,7 +75,7 @@ def choose_implementation(call: AttentionCall) -> tuple[str, str]:
 
 
 def find_obstacle(implementation: str, call: AttentionCall) -> str | None:
-    """Why an implementation cannot serve a call, in a few words; None where it can."""
+    """Return the reason why an implementation cannot serve a call; None if it can."""
     if implementation == "xla":
         return None
     if call.weights:

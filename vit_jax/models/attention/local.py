@@ -106,14 +106,14 @@ def local_attention(
 def visible_tokens(
     grid: tuple[int, int], prefix: int, window: int
 ) -> Bool[np.ndarray, "tokens tokens"]:
-    """Which keys (columns) a query (row) sees; made for a look at weights, as large as they are."""
+    """Mask of the keys (columns) that a query (row) sees, as large as the attention weights."""
     row, column = (axis.ravel() for axis in np.indices(grid))
     near = [np.abs(at[:, None] - at) <= window // 2 for at in (row, column)]
     return np.pad(near[0] & near[1], ((prefix, 0), (prefix, 0)), constant_values=True)
 
 
 class _Cut(NamedTuple):
-    """How one side of the grid is cut: `tiles` of `size` patches, with a margin on both sides."""
+    """Division of one side of the grid: `tiles` of `size` patches, with a margin on both sides."""
 
     length: int
     tiles: int
@@ -134,7 +134,7 @@ def _cut(length: int, window: int) -> _Cut:
 
 
 def _with_margin(x: Array, axis: int, margin: int) -> Array:
-    """Adds the nearest entries of both neighbouring tiles; `axis` counts tiles, the next entries.
+    """Add the nearest entries of both neighbouring tiles; `axis` counts tiles, the next entries.
 
     Beyond the first and the last tile are zeros.
     """
@@ -155,7 +155,7 @@ def _with_margin(x: Array, axis: int, margin: int) -> Array:
 
 
 def _visible_in_tiles(rows: _Cut, columns: _Cut) -> Bool[Array, "tiles queries keys"]:
-    """Which keys of a tile and its margin each query of the tile sees."""
+    """Mask of the keys of a tile and its margin that each query of the tile sees."""
 
     def along(cut: _Cut) -> np.ndarray:
         first = cut.size * np.arange(cut.tiles)[:, None, None]

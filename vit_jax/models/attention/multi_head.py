@@ -205,7 +205,7 @@ class Attention(Checked):
 
 
 class QueryKeyValue(Checked):
-    """Projects tokens to queries, keys and values with one kernel.
+    """Project tokens to queries, keys and values with one kernel.
 
     Keys and values come from the `context` where there is one, else from the tokens themselves.
     Returns three arrays `(batch, tokens or keys, heads, head_dim)`.

@@ -22,7 +22,7 @@ Sides = tuple[int, int]
 
 @dataclass(frozen=True)
 class Windows:
-    """How a map of tokens is cut; every pair is (height, width) in tokens.
+    """Partition of a map of tokens into windows; every pair is (height, width) in tokens.
 
     Attributes:
         grid: of the map.
@@ -37,7 +37,7 @@ class Windows:
 
     @property
     def counts(self) -> Sides:
-        """How many windows stand below each other, and side by side."""
+        """Number of windows along the height and the width."""
         return tuple(
             -(-side // window) for side, window in zip(self.grid, self.window, strict=True)
         )
@@ -73,7 +73,7 @@ class Windows:
         return x[:, : self.grid[0], : self.grid[1]]
 
     def places(self) -> Int[np.ndarray, "windows tokens"]:
-        """For every token of every window its number in the map, by raster; -1: padding."""
+        """Raster index in the map of every token of every window; -1: padding."""
         numbers = np.arange(self.grid[0] * self.grid[1]).reshape(self.grid)
         return self._cut(np.pad(numbers, self._padding(), constant_values=-1))
 
@@ -121,7 +121,7 @@ def fit_windows(grid: Sides, window: Sides, *, shifted: bool) -> Windows:
 
 @functools.cache
 def relative_index(window: Sides, table: Sides | None = None) -> Int[np.ndarray, "tokens tokens"]:
-    """For every query and key of a window the row of the table that is for their offset.
+    """Row of the bias table for the offset of every query and key of a window.
 
     The rows are in raster order of the offset (query - key), from -(h - 1) and -(w - 1) on, for a
     window of h x w.
@@ -140,7 +140,7 @@ def relative_index(window: Sides, table: Sides | None = None) -> Int[np.ndarray,
 def query_map(
     weights: Float[Array, "batch_windows heads tokens tokens"], windows: Windows, query: Sides
 ) -> Float[np.ndarray, "batch heads height width"]:
-    """What one query attends to, on the map: its row of weights, and 0 outside of its window.
+    """Attention weights of one query on the map; 0 outside its window.
 
     Args:
         weights: of all windows, as a block with windows sows them.

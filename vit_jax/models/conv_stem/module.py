@@ -158,7 +158,7 @@ class ConvStemViT(ViT):
 
 
 def _check_numbers(where: str, field: str, values: tuple[int, ...] | None) -> None:
-    """Raises ValueError for numbers of a stem that are none of convolutions."""
+    """Raise ValueError for numbers of a stem that are none of convolutions."""
     if values is None:
         return
     if not 1 <= len(values) <= _MOST_CONVOLUTIONS:

@@ -41,7 +41,7 @@ IGNORED = {r".*\.num_batches_tracked": "how many batches BatchNorm has seen"}
 
 
 def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
-    """What a file with torchvision's names and a stem of convolutions holds."""
+    """Return the spec of a file with torchvision's names and a convolutional stem."""
     origin, _ = choose_origin(hints, {"torchvision": torchvision.ORIGINS["torchvision"]})
     layers = count_blocks(tensors, r"conv_proj\.conv_bn_relu_(\d+)\.0\.weight")
     shapes = [

@@ -212,7 +212,7 @@ class Block(Checked):
 
 
 def check_fit(model: ConvNeXt, height: int, width: int) -> None:
-    """Raises ValueError for images that the patches of some stage do not fill."""
+    """Raise ValueError for images that the patches of some stage do not fill."""
     unit = model.patch_size * 2 ** (len(model.depths) - 1)
     if height % unit or width % unit:
         heights, widths = (validation.nearest_multiples(side, unit) for side in (height, width))

@@ -169,7 +169,7 @@ _NEEDED = {
 
 
 def timm_describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
-    """What a file with timm's names holds."""
+    """Return the spec of a file with timm's names."""
     config = config or {}
     told = configured_section(config, "model_args")
     if told.get("act_layer", "gelu") != "gelu":
@@ -240,7 +240,7 @@ _RESIZED = {(9, 96): 236, (27, 96): 230, (27, 128): 232, (27, 192): 232}
 def original_describe(
     tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
 ) -> ModelSpec:
-    """What a file of the authors' repository holds."""
+    """Return the spec of a file of the authors' repository."""
     origin_name, origin = choose_origin(hints, ORIGINAL_ORIGINS)
     fields = _fields(tensors, _ORIGINAL, convolutions.size_of_images(hints, None))
     preprocessing = dict(origin.preprocessing)
@@ -252,7 +252,7 @@ def original_describe(
 def torchvision_describe(
     tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
 ) -> ModelSpec:
-    """What a file with torchvision's names holds."""
+    """Return the spec of a file with torchvision's names."""
     origin_name, origin = choose_origin(hints, TORCHVISION_ORIGINS)
     fields = _fields(tensors, _TORCHVISION, convolutions.size_of_images(hints, None))
     resized = _RESIZED.get((max(fields["depths"]), fields["widths"][0]), 256)
@@ -301,7 +301,7 @@ TRANSFORMERS_ORIGINS = {
 def transformers_describe(
     tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
 ) -> ModelSpec:
-    """What a file with transformers' names holds."""
+    """Return the spec of a file with the names of transformers."""
     config = config or {}
     if config.get("hidden_act", "gelu") != "gelu":
         raise UserError(

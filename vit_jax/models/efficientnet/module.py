@@ -243,7 +243,7 @@ class Block(Checked):
 
 
 class SqueezeExcitation(Checked):
-    """Weighs every channel by what all channels are on average (Hu et al. 2018); shape kept.
+    """Weigh every channel by what all channels are on average (Hu et al. 2018); shape kept.
 
     Parameters of two dense layers, `reduce` and `expand`.
     """

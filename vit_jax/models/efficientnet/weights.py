@@ -147,7 +147,7 @@ _B1_V2_SIZES = (240, 255)
 
 
 def timm_describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
-    """What a file with timm's names holds."""
+    """Return the spec of a file with timm's names."""
     config = config or {}
     origin_name, origin = choose_origin(hints, TIMM_ORIGINS, _configured_origin(config))
     needed = {"output_stride": (32,), "act_layer": ("silu", "swish")}
@@ -207,7 +207,7 @@ def timm_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_n
 def torchvision_describe(
     tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
 ) -> ModelSpec:
-    """What a file with torchvision's names holds."""
+    """Return the spec of a file with torchvision's names."""
     depths = _depths(tensors, "features.{i}.{j}.block.0.0.weight", first=1)
     blocks = [f"features.{stage + 1}.0.block" for stage in range(STAGES)]
     fields = _fields(
@@ -297,7 +297,7 @@ def _fields(
 
 
 def _registered(fields: Mapping[str, Any]) -> str | None:
-    """Which of B0 to B7 has these sizes."""
+    """Return the variant, B0 to B7, that has these sizes."""
     sizes = ("depths", "widths", "kernels", "strides", "expansions", "stem_width", "head_width")
     for name in MODELS:
         if name.startswith("EfficientNet-") and all(

@@ -67,7 +67,7 @@ _ARCHITECTURES = {
 
 
 def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
-    """What a file of timm's hybrids holds."""
+    """Return the spec of a file of one of timm's hybrids."""
     origin, _ = choose_origin(hints, {"timm": timm.ORIGINS["timm"]})
     root = next((name for name in _ROOTS if f"{name}.conv.weight" in tensors), _ROOTS[0])
     stem_width, in_channels = axes_of(tensors, f"{root}.conv.weight", "out, in, height, width")[:2]
@@ -85,7 +85,7 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hin
 
 
 def finish_timm(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """What timm's model of these fields keeps under another name."""
+    """Return the tensors that timm's model of these fields keeps under another name."""
     tensors = timm_writing.finish(tensors, fields)
     if fields["stem_units"]:
         return tensors
@@ -157,7 +157,7 @@ GOOGLE_ROWS = (
 
 
 def describe_google(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
-    """What a hybrid of Google's holds; the tensors are tidy."""
+    """Return the spec of a Google hybrid; expects normalized names."""
     in_channels, stem_width = axes_of(tensors, "conv_root/kernel", "height, width, in, out")[2:]
     units = _units(tensors, "block", "/unit", "/conv1/kernel")
     *patch, _, width = axes_of(tensors, "embedding/kernel", "height, width, in, out")
@@ -196,7 +196,7 @@ FORMATS = (TIMM, GOOGLE)
 
 
 def _units(tensors: Tensors, stage: str, unit: str, rest: str) -> tuple[int, ...]:
-    """How many units each stage has, from regular expressions around the two numbers."""
+    """Number of units of each stage, from regular expressions around the two numbers."""
     stages = count_blocks(tensors, rf"{stage}(\d+){unit}0{rest}")
     return tuple(count_blocks(tensors, rf"{stage}{i}{unit}(\d+){rest}") for i in range(stages))
 

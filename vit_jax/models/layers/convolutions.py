@@ -72,7 +72,7 @@ def conv(
 
 
 class BatchNorm(Checked):
-    """Normalises every channel over the batch and all pixels (Ioffe & Szegedy 2015).
+    """Normalise every channel over the batch and all pixels (Ioffe & Szegedy 2015).
 
     Parameters `scale` and `bias`; collection `batch_stats` with `mean` and `var`, which move by
     `momentum` towards each batch's in training and are what is divided by otherwise. Momentum and
@@ -120,7 +120,7 @@ class BatchNorm(Checked):
 
 
 class GroupNorm(Checked):
-    """Normalises every image over all pixels and the channels of a group (Wu & He 2018).
+    """Normalise every image over all pixels and the channels of a group (Wu & He 2018).
 
     Parameters `scale` and `bias` of each channel. Statistics are float32, the result is in `dtype`.
 
@@ -184,7 +184,7 @@ class ConvNorm(Checked):
 
 
 def check_fields(model: Any, *lists: str) -> None:
-    """Raises ValueError for a field that all convolutional networks have and that is invalid.
+    """Raise ValueError for a field that all convolutional networks have and that is invalid.
 
     Args:
         lists: names of fields that are one whole number for each stage, depths first.

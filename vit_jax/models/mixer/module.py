@@ -188,7 +188,7 @@ class MixerBlock(Checked):
 
 
 def _check_fields(model: Mixer) -> None:
-    """Raises ValueError for fields that are invalid or do not fit each other."""
+    """Raise ValueError for fields that are invalid or do not fit each other."""
     name = type(model).__name__
     validation.check_types_and_choices(model)
     for field in ("in_channels", "width"):

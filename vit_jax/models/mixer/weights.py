@@ -95,7 +95,7 @@ _READ = ("patch_size", "num_blocks", "embed_dim", "mlp_ratio", "nlhb")
 
 
 def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
-    """What a file with timm's names holds."""
+    """Return the spec of a file with timm's names."""
     config = config or {}
     pretrained = timm_arguments.pretrained_of(config)
     arguments = configured_section(config, "model_args")
@@ -140,7 +140,7 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hin
 
 
 def describe_google(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
-    """What a file of Google's holds; the tensors are tidy."""
+    """Return the spec of a Google file; expects normalized names."""
     origin_name, origin = choose_origin(hints, GOOGLE_ORIGINS)
     *patch, in_channels, width = axes_of(tensors, "stem/kernel", "height, width, in, out")
     block = "MixerBlock_0"

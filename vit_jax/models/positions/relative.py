@@ -24,7 +24,7 @@ _FROM_TOKEN, _TO_TOKEN, _BETWEEN_TOKENS = range(IN_FRONT)
 
 
 def offset_sides(grid: tuple[int, int]) -> tuple[int, int]:
-    """How many offsets there are along each side of a grid."""
+    """Number of offsets along each side of a grid."""
     return 2 * grid[0] - 1, 2 * grid[1] - 1
 
 
@@ -36,7 +36,7 @@ def offset_rows(grid: tuple[int, int], in_front: int = 0) -> int:
 
 @functools.cache
 def token_index(grid: tuple[int, int], prefix: int) -> Int[np.ndarray, "tokens tokens"]:
-    """For every query and key the row of the table, `prefix` tokens before the patches included."""
+    """Row of the table for every query and key, `prefix` tokens before the patches included."""
     index = np.empty((prefix + grid[0] * grid[1],) * 2, np.int32)
     index[prefix:, prefix:] = relative_index(grid) + (IN_FRONT if prefix else 0)
     index[:prefix, prefix:] = _FROM_TOKEN
@@ -54,7 +54,7 @@ def relative_bias(
     on_prefix: bool = True,
     kernel: str = "cubic",
 ) -> Float[Array, "heads tokens tokens"]:
-    """What is added to the logits of every query and key.
+    """Bias added to the attention logits of every query and key.
 
     Args:
         table: `offset_rows` rows; `IN_FRONT` of them are in front where there are tokens in front

@@ -1,4 +1,4 @@
-"""Where a token is: learned tables, fixed sine-cosine tables, and resizing tables to another grid.
+"""Position embeddings: learned and sine-cosine tables, and resizing to another grid.
 
 What is notable here:
 - Every function takes grids `(height, width)` explicitly. Nothing is inferred from the square root
@@ -132,7 +132,7 @@ def resize_positions(
     prefix: int = 0,
     kernel: str = "cubic",
 ) -> Float[Array, "1 target_rows width"]:
-    """Resamples a position table from one grid of patches to another.
+    """Resample a position table from one grid of patches to another.
 
     Args:
         table: `(1, prefix + height * width, width)` for `source_grid = (height, width)`.

@@ -177,7 +177,7 @@ def combine(
 
 @dataclasses.dataclass(frozen=True)
 class AttentionPositions:
-    """What attention has to know of positions; of a kind that is no part of it, nothing.
+    """Position settings used inside attention (relative bias or rotary); inert for other types.
 
     kind: "relative" and "rotary" are part of attention.
     built_grid: (height, width) that tables are made for.
@@ -204,7 +204,7 @@ class AttentionPositions:
 
     @property
     def table(self) -> PositionTable:
-        """What can be resized, of "relative"."""
+        """Paths of the tables of "relative" that can be resized."""
         return PositionTable(offset_sides(self.built_grid), self.in_front, self.kernel)
 
     def enter(

@@ -146,7 +146,7 @@ class PVT(nn.Module):
 
     @property
     def patch_size(self) -> int:
-        """What the sides of images are multiples of: all patches and reductions fill their maps.
+        """Unit of the sides of images: in its multiples, patches and reductions fill their maps.
 
         With the published sizes that is the stride of the last map, 32 pixels.
         """
@@ -364,7 +364,7 @@ _OF_ALL_BLOCKS = (
 
 
 def _check_fields(model: PVT) -> None:
-    """Raises ValueError for fields that are invalid or do not fit each other."""
+    """Raise ValueError for fields that are invalid or do not fit each other."""
     name = type(model).__name__
     validation.check_types_and_choices(model)
     validation.check_choice(name, "pool", model.pool, ("cls", "mean"))

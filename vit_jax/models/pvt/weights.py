@@ -125,7 +125,7 @@ ORIGINAL_ORIGINS = {
 def describe_hugging_face(
     tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
 ) -> ModelSpec:
-    """What a file with the names of transformers holds; the tensors are tidy."""
+    """Return the spec of a file with the names of transformers; expects normalized names."""
     config = config or {}
     if config.get("model_type", "pvt") != "pvt":
         raise UserError(f"config.json: model_type = {config['model_type']!r} is not PVT")
@@ -170,7 +170,7 @@ def describe_hugging_face(
 def describe_original(
     tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
 ) -> ModelSpec:
-    """What a file of the authors holds; the tensors are tidy."""
+    """Return the spec of a file of the authors; expects normalized names."""
     origin_name, origin = choose_origin(hints, ORIGINAL_ORIGINS)
     fields = _fields(
         tensors,

@@ -104,7 +104,7 @@ _NEEDED = {
 
 
 def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
-    """What a file with torchvision's names holds."""
+    """Return the spec of a file with torchvision's names."""
     config = config or {}
     _check_architecture(config)
     origin_name, origin = choose_origin(
@@ -144,7 +144,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -
 
 
 def _check_widths(tensors: Tensors) -> None:
-    """Raises UserError for convolutions in groups, or wider ones, which have the same names."""
+    """Raise UserError for convolutions in groups, or wider ones, which have the same names."""
     middle = "layer1.0.conv2.weight"
     width, of_each, *_ = axes_of(tensors, middle, CONV_AXES)
     outputs = axes_of(tensors, "layer1.0.conv3.weight", CONV_AXES)[0]
@@ -163,7 +163,7 @@ def _check_widths(tensors: Tensors) -> None:
 
 
 def _check_architecture(config: Mapping[str, Any]) -> None:
-    """Raises UserError where the names are those of a ResNet, and what they compute is another."""
+    """Raise UserError where the names are those of a ResNet, and what they compute is another."""
     name = str(config.get("architecture", "resnet50"))
     if not re.fullmatch(r"(tv_)?resnet\d+(\..*)?", name):
         raise UserError(
@@ -227,7 +227,7 @@ TRANSFORMERS_ORIGINS = {
 def transformers_describe(
     tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
 ) -> ModelSpec:
-    """What a file with transformers' names holds."""
+    """Return the spec of a file with the names of transformers."""
     config = config or {}
     for name in ("downsample_in_bottleneck", "downsample_in_first_stage"):
         if config.get(name, False):

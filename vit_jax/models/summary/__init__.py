@@ -1,1 +1,1 @@
-"""What a model costs: parameters, MACs, memory, and the accuracies that authors report."""
+"""Summary of a model: parameters, MACs, memory, and the accuracies that authors report."""

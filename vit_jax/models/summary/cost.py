@@ -1,4 +1,4 @@
-"""What a model costs, exactly and without running it: parameters, MACs, tokens, shapes.
+"""Exact cost of a model without running it: parameters, MACs, tokens, shapes.
 
 What is notable here:
 - Multiply-accumulates (MACs) are counted in the traced program, its jaxpr: every matrix product and
@@ -37,7 +37,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What one image costs.
+    """Cost of one image.
 
     Attributes:
         parameters: trainable numbers.
@@ -92,7 +92,7 @@ def cost(model: nn.Module, image_size: int | tuple[int, int] | None = None) -> C
 
 
 def trace_cost(model: nn.Module, image_size: int | tuple[int, int] | None = None) -> Cost:
-    """What `cost` gives, with every block traced: the slow way, which knows nothing of blocks."""
+    """Compute `cost` with every block traced: slow, without knowledge of repeated blocks."""
     model, images = _model_and_image(model, image_size)
     variables = _abstract_variables(model, images)
     parameters, macs = Counter(), Counter()
@@ -210,7 +210,7 @@ def _module_path(model: nn.Module, scope: str) -> tuple[str, ...]:
 
 
 def _walk(jaxpr, scope: str = "", times: int = 1) -> Iterator[tuple[str, int]]:
-    """Yields `(name stack, MACs)` of every matrix product and convolution, as often as it runs."""
+    """Yield `(name stack, MACs)` of every matrix product and convolution, as often as it runs."""
     for equation in jaxpr.eqns:
         here = f"{scope}/{equation.source_info.name_stack}".strip("/")
         kind = equation.primitive.name

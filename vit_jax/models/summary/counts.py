@@ -18,7 +18,7 @@ TABLE = Path(__file__).with_name("counts.csv")
 
 
 class Counts(NamedTuple):
-    """What `cost` gives in all, for one image."""
+    """Totals of `cost` for one image."""
 
     tokens: int
     parameters: int

@@ -1,4 +1,4 @@
-"""What memory a model takes to train or to run, without compiling it.
+"""Estimate of the memory to train or run a model, without compiling it.
 
 What is notable here:
 - The estimate walks the traced program, its jaxpr, and asks at every step which arrays are still
@@ -46,7 +46,7 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """What has to fit."""
+        """Total number of bytes that must fit."""
         return self.parameters + self.optimizer + self.images + self.temporaries
 
 
@@ -239,7 +239,7 @@ class _Program:
         return {shape for shape in shapes if len(shape) >= 4}
 
     def _is_held(self, value: int, writer, readers) -> bool:
-        """Whether a value is an array in memory, and not worked out where it is read."""
+        """Return whether a value is an array in memory, and not recomputed where it is read."""
         kind = self.operations[writer[value]].kind
         if kind in _HEAVY or kind in _REDUCTIONS:
             return True
@@ -248,7 +248,7 @@ class _Program:
         return kind not in _CHEAP and len(set(readers[value])) > 1
 
     def _last_use(self, held, readers, results) -> dict[int, int]:
-        """When each value is read last, by what is held: fused work reads when its reader runs."""
+        """Return the last read of each held value; fused work reads when its reader runs."""
         end = len(self.operations)
         last: dict[int, int] = {}
         for value in reversed(range(len(self.values))):

@@ -1,4 +1,4 @@
-"""What authors report of their models: top-1 accuracy on ImageNet-1k.
+"""Accuracies that authors report: top-1 on ImageNet-1k.
 
 Each number stands with what it was pre-trained on, the images it was measured at, and who says
 so; without those three, accuracies of two models cannot be compared. All are trained or fine-tuned

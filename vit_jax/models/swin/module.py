@@ -148,7 +148,7 @@ class Swin(nn.Module):
         return [tuple(-(-side // 2**i) for side in grid) for i in range(len(self.depths))]
 
     def block_windows(self, image_size: int | tuple[int, int] | None = None) -> dict[str, Windows]:
-        """How every block cuts its map, by the block's path, for images of a size in pixels."""
+        """Return the window partition of every block, by path, for images of a size in pixels."""
         return {
             f"stages_{i}/blocks_{j}": fit_windows(grid, window, shifted=j % 2 == 1)
             for i, (grid, window) in enumerate(
@@ -235,7 +235,7 @@ _MOST_PAIRS = 2**27  # of tokens in all windows of a map: masks have a place for
 
 
 def _check_fields(model: Swin) -> None:
-    """Raises ValueError for fields that are invalid or do not fit each other."""
+    """Raise ValueError for fields that are invalid or do not fit each other."""
     name = type(model).__name__
     validation.check_types_and_choices(model)
     for field in ("in_channels", "width"):

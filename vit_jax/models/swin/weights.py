@@ -148,7 +148,7 @@ _READ = (
 
 
 def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
-    """What a file with the names of timm or of the authors holds; the tensors are tidy."""
+    """Return the spec of a file with timm's or the authors' names; expects normalized names."""
     config = config or {}
     arguments = configured_section(config, "model_args")
     pretrained = timm_arguments.pretrained_of(config)
@@ -187,7 +187,7 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hin
 def describe_hugging_face(
     tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
 ) -> ModelSpec:
-    """What a file with the names of transformers holds; the tensors are tidy."""
+    """Return the spec of a file with the names of transformers; expects normalized names."""
     config = config or {}
     if config.get("model_type", "swin") != "swin":
         raise UserError(f"config.json: model_type = {config['model_type']!r} is not Swin")
@@ -405,7 +405,7 @@ def _size_of_mask(tensors: Tensors) -> tuple[int, int] | None:
 
 
 def _check_shifts(fields: Mapping[str, Any]) -> None:
-    """Raises UserError where transformers would shift windows otherwise.
+    """Raise UserError where transformers would shift windows otherwise.
 
     It has tables of the whole window in every stage, and where one axis of a map is no longer than
     the window, it shifts neither.

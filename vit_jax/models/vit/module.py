@@ -338,7 +338,7 @@ class ViT(nn.Module):
 
     @property
     def attention_positions(self) -> AttentionPositions:
-        """What attention has to know of positions."""
+        """Position settings of the attention layers."""
         return AttentionPositions(
             self.positions,
             self.built_grid,
@@ -372,7 +372,7 @@ class ViT(nn.Module):
         return DistilledLogits(self.head(both.head), self.head_dist(both.head_dist))
 
     def _make_patch_embed(self) -> nn.Module:
-        """What makes a grid of tokens of images; subclasses have others."""
+        """Module that turns images into a grid of tokens; subclasses override it."""
         return PatchEmbed(
             self.patch_channels,
             validation.pair(self.patch_size),

@@ -1,1 +1,1 @@
-"""What files of one origin look like: configuration, preprocessing and quirks."""
+"""Ecosystems of weights files: configuration, preprocessing and quirks of each origin."""

@@ -1,4 +1,4 @@
-"""What the weights of convolutional networks have in common, whatever library wrote them."""
+"""Helpers shared by the weights formats of all convolutional networks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -48,7 +48,7 @@ def with_counters(
 
 
 def count_stages(tensors: Tensors, name: str, first: int = 0) -> int:
-    """How many stages there are: `name` has `{i}` in place of a stage's number."""
+    """Number of stages: `name` has `{i}` in place of a stage's number."""
     stages = 0
     while name.replace("{i}", str(first + stages)) in tensors:
         stages += 1
@@ -61,7 +61,7 @@ def count_stages(tensors: Tensors, name: str, first: int = 0) -> int:
 
 
 def rows_of(tensors: Tensors, name: str) -> int:
-    """How many numbers a linear layer gives; 0 where there is no such layer."""
+    """Return the output width of a linear layer; 0 if there is no such layer."""
     return axes_of(tensors, name, "out, in")[0] if name in tensors else 0
 
 
@@ -125,7 +125,7 @@ def transformers_preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
 def transformers_config(
     kind: str, classes: tuple[str, str], fields: Mapping[str, Any], class_names
 ) -> dict[str, Any]:
-    """What every `config.json` of transformers says.
+    """Entries common to every `config.json` of transformers.
 
     Args:
         kind: transformers' model_type. classes: its class without a head, and with one.

@@ -1,4 +1,4 @@
-"""What Hugging Face's transformers reads: the `config.json` of a model, and its tensors' names.
+"""Writing for Hugging Face's transformers: `config.json` of a model, and tensor names.
 
 ViT, DeiT with one head or two, DINOv2 and DINOv2 with registers are written. DINOv2's class is also
 for what others call ViT with layer scale or registers, such as DeiT III: its classifier gets zeros
@@ -29,7 +29,7 @@ ACTIVATIONS = {
 
 
 def finish(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """What transformers' class of model keeps under another name, and what it has besides."""
+    """Return the tensors that transformers keeps under other names or in addition."""
     kind = _kind_to_write(fields)
     width = fields["width"]
     if not fields["pos_on_cls"]:  # a class token with a position of zeros
@@ -169,7 +169,7 @@ def _kind_to_write(fields: Mapping[str, Any]) -> str:
 
 
 def _mlp_ratio(fields: Mapping[str, Any]) -> int:
-    """What transformers computes a DINOv2's hidden width from; it takes whole numbers only."""
+    """Return the whole number from which transformers computes DINOv2's hidden width."""
     width, hidden = fields["width"], fields["mlp_width"]
     for ratio in range(1, 65):
         wide = width * ratio

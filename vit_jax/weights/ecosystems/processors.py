@@ -160,7 +160,7 @@ SQUEEZED = (
 
 
 def _largest_pixel(processor: Mapping[str, Any]) -> float:
-    """What 255 has become where mean and std come in; 1 with the usual factor."""
+    """Value of the pixel 255 before mean and std are applied; 1 with the usual factor."""
     if not processor.get("do_rescale", True):
         return 255.0
     factor = processor.get("rescale_factor", 1 / 255)
@@ -202,7 +202,7 @@ def _sizes(
 
 
 def _keeps_ratio(size: Any, kind: str | None) -> bool:
-    """Whether only the shorter side is named."""
+    """Return whether only the shorter side is specified."""
     if isinstance(size, Mapping):
         return size.get("shortest_edge") is not None
     return size is None or (kind in _NOT_SQUARE and not isinstance(size, list))

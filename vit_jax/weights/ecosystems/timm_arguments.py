@@ -113,7 +113,7 @@ def label_names(config: Mapping[str, Any], num_classes: int) -> tuple[str, ...] 
 
 
 def pooling(tensors: Tensors, config: Mapping[str, Any]) -> str:
-    """Our name of the pooling that the configuration says or timm's defaults make of the rest.
+    """Return our name of the pooling in the configuration, or of timm's default.
 
     Raises UserError for one that ViT has not here, or that needs tensors which are not there.
     """
@@ -142,7 +142,7 @@ def pooling(tensors: Tensors, config: Mapping[str, Any]) -> str:
 
 
 def activation(config: Mapping[str, Any], *, gated: bool, usual: str) -> str:
-    """Our name of the activation; `usual` where the configuration does not say it.
+    """Return our name of the activation; `usual` if the configuration has none.
 
     Raises UserError for one that is not here.
     """
@@ -190,7 +190,7 @@ def heads(config: Mapping[str, Any], width: int) -> int | None:
 
 
 def check_arguments(config: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    """Raises UserError where arguments change what ViT computes here, or deny the tensors.
+    """Raise UserError where arguments change what ViT computes here, or deny the tensors.
 
     found: by timm's names of arguments, what the tensors have.
     """
@@ -224,7 +224,7 @@ _OF_EVERY_MODEL = (
 def check_plain(
     config: Mapping[str, Any], free: Collection[str], needed: Mapping[str, tuple[Any, ...]]
 ) -> None:
-    """Raises UserError for `model_args` with which timm computes something else than is here.
+    """Raise UserError for `model_args` with which timm computes something else than is here.
 
     timm 1.0.31 writes arguments at their defaults too.
 
@@ -313,7 +313,7 @@ def _resize(pretrained: Mapping[str, Any]) -> str | None:
 
 
 def _defaults(arguments: Mapping[str, Any], pretrained: Mapping[str, Any]) -> dict[str, Any]:
-    """Of timm's `PretrainedCfg`; mean and deviation are those of three channels."""
+    """Preprocessing of timm's `PretrainedCfg`; mean and deviation are those of three channels."""
     size = pretrained.get("input_size")
     channels = arguments.get("in_chans", size[0] if isinstance(size, list) and size else 3)
     return {

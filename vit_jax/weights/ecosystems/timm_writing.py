@@ -1,4 +1,4 @@
-"""What timm reads: the `config.json` of a model, and what it keeps under other names."""
+"""Writing for timm: the `config.json` of a model, and tensors under timm's other names."""
 
 import math
 import re
@@ -15,7 +15,7 @@ POOLS = {"cls": "token", "mean": "avg", "map": "map", "none": ""}
 
 
 def finish(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """What timm's model of these fields keeps elsewhere or under another name."""
+    """Return the tensors that timm's model of these fields keeps elsewhere or renamed."""
     if fields["pool_norm"] == "after":
         tensors = {re.sub(r"^norm\.", "fc_norm.", name): x for name, x in tensors.items()}
     if fields["registers"] and fields["pos_on_cls"] and "cls_token" in tensors:
@@ -68,7 +68,7 @@ def pretrained_cfg(
     first: str,
     classifier: str | list[str],
 ) -> dict[str, Any]:
-    """What timm's `config.json` says of images and classes, for any architecture.
+    """Entries of timm's `config.json` about images and classes, for any architecture.
 
     Args:
         first, classifier: timm's names of the first convolution and of the head.
@@ -88,7 +88,7 @@ def pretrained_cfg(
 
 
 def mlp_ratio(hidden: int, width: int) -> float:
-    """What timm computes the hidden width of an MLP from, by cutting off digits."""
+    """Return the ratio from which timm computes an MLP's hidden width by truncation."""
     ratio = hidden / width
     return ratio if int(width * ratio) == hidden else math.nextafter(ratio, math.inf)
 
@@ -97,7 +97,7 @@ def mlp_ratio(hidden: int, width: int) -> float:
 
 
 def _check_arguments(fields: Mapping[str, Any]) -> None:
-    """Raises UserError for a model that timm's arguments cannot say."""
+    """Raise UserError for a model that timm's arguments cannot say."""
     plain = not fields["distilled"] and fields["mlp"] == "plain"
     needed = {
         "norm_eps": 1e-5 if plain and fields["norm_eps"] == 1e-5 else 1e-6,
@@ -152,5 +152,5 @@ def _arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mlp_ratio(fields: Mapping[str, Any]) -> float:
-    """That of a ViT; of a gated MLP that of both halves."""
+    """Return the MLP ratio of a ViT for timm; of a gated MLP, that of both halves."""
     return mlp_ratio(fields["mlp_width"] * (2 if fields["mlp"] == "swiglu" else 1), fields["width"])

@@ -43,7 +43,7 @@ class Archive:
         self._file.close()
 
     def is_compressed(self, name: str) -> bool:
-        """Whether a member takes other space in the file than in memory."""
+        """Return whether a member's size in the file differs from that in memory."""
         return self._members[name].compress_type != zipfile.ZIP_STORED
 
     def read(self, name: str) -> bytes:

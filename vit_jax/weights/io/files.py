@@ -1,4 +1,4 @@
-"""Reads weights files of every kind: `.npz`, `.safetensors`, torch's, whole or in shards.
+"""Read weights files of every kind: `.npz`, `.safetensors`, torch's, whole or in shards.
 
     read_tensors("ViT-B_16.npz")                       # arrays by the names in the file
     read_tensors("checkpoint.pth", part="model_ema")   # one of several sets of weights
@@ -107,7 +107,7 @@ def weights_file(path: str | os.PathLike) -> Path:
 
 
 def choose_weights(names: list[str]) -> list[str]:
-    """Of the files of one folder, those that may be weights; of shards their index alone."""
+    """Return the files of one folder that may be weights; of shards, only their index."""
     weights = sorted(
         name
         for name in names
@@ -120,7 +120,7 @@ def choose_weights(names: list[str]) -> list[str]:
 
 
 def _read(path: Path, choose) -> dict[str, np.ndarray]:
-    """Reads one file of any kind; `choose` picks the wanted tensors in what it holds."""
+    """Read one file of any kind; `choose` picks the wanted tensors in what it holds."""
     with path.open("rb") as file:
         head = file.read(512)
     if not head:

@@ -1,4 +1,4 @@
-"""Reads numpy's `.npz`, the format of Google's checkpoints, never unpickling anything.
+"""Read numpy's `.npz`, the format of Google's checkpoints, never unpickling anything.
 
 A `.npz` is a zip archive of `.npy` files. The header of each says dtype and shape; it is compared
 with the size of the member before anything is allotted, and zip's checksums are checked.

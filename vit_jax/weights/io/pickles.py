@@ -1,4 +1,4 @@
-"""Reads the pickles inside torch files without running anything in them.
+"""Read the pickles inside torch files without running anything in them.
 
 A pickle is a program for a small stack machine, and Python's own machine does as the program says:
 it imports and calls what is named, and allots what is declared. This machine knows only the
@@ -31,7 +31,7 @@ _MARK = object()
 
 @dataclass(frozen=True)
 class Builder:
-    """What a callable in a file stands for: a function of ours that gets the arguments.
+    """Safe replacement of a callable in a file: a function of ours that gets the arguments.
 
     The function raises ValueError for arguments that it does not expect.
     """

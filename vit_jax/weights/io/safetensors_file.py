@@ -1,4 +1,4 @@
-"""Reads and writes `.safetensors`: a JSON header with names and shapes, and then the numbers.
+"""Read and writes `.safetensors`: a JSON header with names and shapes, and then the numbers.
 
 The format has no checksum. Whatever its header could get wrong is checked here, so that a message
 can name the tensor; reading and writing is done by the format's own library.
@@ -62,7 +62,7 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
 def write_safetensors(
     path: str | os.PathLike, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]
 ) -> None:
-    """Writes tensors all or nothing: a crash leaves what was there before.
+    """Write tensors all or nothing: a crash leaves what was there before.
 
     Args:
       path: of the file; one that exists is replaced.
@@ -128,7 +128,7 @@ def _read_header(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _check_entry(path: Path, name: str, entry: Any) -> int:
-    """Where the tensor ends, counted from the end of the header."""
+    """End of the tensor in bytes, counted from the end of the header."""
     match entry:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(stop)]}:
             pass

@@ -1,4 +1,4 @@
-"""What a weights file may ask for, and the one sentence that refuses it.
+"""Safety limits of weights files, and the error for a file that exceeds them.
 
 A file from elsewhere declares sizes before it shows data. Nothing here is allotted on its word: a
 size is compared with what the file holds, and what all of it would become in memory with the size
@@ -63,7 +63,7 @@ _DAMAGE = (
 
 @contextlib.contextmanager
 def refuse_damage(path: Path) -> Iterator[None]:
-    """Turns what parsers raise over a damaged file into a UserError with its path."""
+    """Turn what parsers raise over a damaged file into a UserError with its path."""
     try:
         yield
     except UserError:
@@ -94,7 +94,7 @@ def byte_count(path: Path, name: str, shape: tuple[int, ...], item_size: int) ->
 
 
 def check_total(path: Path, total: int) -> None:
-    """Refuses a file whose tensors would take far more memory than the file has bytes."""
+    """Reject a file whose tensors would take far more memory than the file has bytes."""
     size = path.stat().st_size
     if total > FREE_BYTES + MAX_GROWTH * size:
         raise UserError(
@@ -105,7 +105,7 @@ def check_total(path: Path, total: int) -> None:
 
 
 def check_names(path: Path, names: Collection[str]) -> None:
-    """Refuses more tensors, or longer names, than any model has: both are walked many times."""
+    """Reject more tensors, or longer names, than any model has: both are walked many times."""
     if len(names) > MAX_TENSORS:
         raise UserError(
             f"{path} holds {len(names)} tensors; at most {MAX_TENSORS} are read, more than any "
@@ -120,7 +120,7 @@ def check_names(path: Path, names: Collection[str]) -> None:
 
 
 def refuse_duplicates(path: Path, names: list[str]) -> None:
-    """Refuses a list of names where one comes twice: which of the two is meant is not known."""
+    """Reject a list of names where one comes twice: which of the two is meant is not known."""
     seen = set()
     for name in names:
         if name in seen:

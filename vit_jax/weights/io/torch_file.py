@@ -1,4 +1,4 @@
-"""Reads what `torch.save` wrote, without torch, and without running anything in the file.
+"""Read what `torch.save` wrote, without torch, and without running anything in the file.
 
 Two formats are in use. Since torch 1.6 (2020) a file is a zip archive without compression:
 `NAME/data.pkl` describes the tensors, `NAME/data/KEY` are the bytes of their storages. Before, it
@@ -54,7 +54,7 @@ class TorchTensor:
 
     @property
     def ndim(self) -> int:
-        """How many axes there are."""
+        """Number of axes."""
         return len(self.shape)
 
 
@@ -156,7 +156,7 @@ def _is_big_endian(archive: Archive, name: str) -> bool:
 def _find_storages(
     path: Path, file: BinaryIO, keys: Any, storages: dict[str, Storage]
 ) -> dict[str, tuple[int, int]]:
-    """Where the bytes of each storage begin, and how many there are.
+    """Return the offset and the number of bytes of each storage.
 
     Each storage is its number of elements, 8 bytes, and then the elements.
     """
@@ -291,7 +291,7 @@ def _tensor(*arguments: Any) -> TorchTensor:
 
 
 def _tensor_v3(*arguments: Any) -> TorchTensor:
-    """Of a dtype that has no storage class of its own; the storage counts bytes."""
+    """Rebuild a tensor of a dtype without a storage class of its own; the storage counts bytes."""
     match arguments:
         case (Storage() as storage, int(offset), tuple(shape), tuple(strides), _, _, dtype, *_):
             if isinstance(dtype, np.dtype):

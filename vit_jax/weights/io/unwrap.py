@@ -1,4 +1,4 @@
-"""Which part of a checkpoint are the weights: out of their wrappers, without wrappers' prefixes.
+"""Unwrapping of checkpoints: the weights without wrapper dictionaries and prefixes.
 
 A training script saves more than weights: `{"model": ..., "optimizer": ..., "epoch": ...}`, often
 two sets of weights (the raw and the averaged ones, a student and its teacher). One set is taken as
@@ -126,7 +126,7 @@ def _at(tree: Any, part: str) -> Any:
 
 
 def _below(tensors: dict[str, Any], beginning: str) -> dict[str, Any]:
-    """Those whose names begin so, up to a "." or "/", without the beginning."""
+    """Return the tensors with a name prefix, up to a "." or "/", without the prefix."""
     beginning = beginning.rstrip("./")
     return {
         name[len(beginning) + 1 :]: value

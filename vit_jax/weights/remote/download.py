@@ -70,7 +70,7 @@ class Download:
 
     @property
     def draft(self) -> Path:
-        """What has come so far."""
+        """Number of bytes received so far."""
         return self.target.with_name(self.target.name + ".part")
 
     @property
@@ -177,7 +177,7 @@ def _fetch_rest(file: Download, has_checksum: bool) -> str | None:
 
 
 def _explain_status(file: Download, code: int, reason: str) -> str:
-    """Why it may be worth another try; UserError where it is not."""
+    """Return the reason for another try; raise UserError if a retry is pointless."""
     if code == 416:  # the draft is longer than the file, so it is of another version
         file.draft.unlink()
         return "the server has another version of the file now"
@@ -190,7 +190,7 @@ def _explain_status(file: Download, code: int, reason: str) -> str:
 
 
 def _version(response: http.client.HTTPResponse) -> str:
-    """What If-Range may carry: a strong ETag, or else the date."""
+    """Return the value of If-Range: a strong ETag, or else the date."""
     tag = response.headers.get("ETag", "")
     return tag if tag.startswith('"') else response.headers.get("Last-Modified", "")
 
@@ -202,7 +202,7 @@ def _copy(
     had: int,
     total: int | None,
 ) -> int:
-    """Copies until the response ends; returns the size of the draft."""
+    """Copy until the response ends; return the size of the draft."""
     console = rich.console.Console(stderr=True)
     if not console.is_terminal:
         console.print(f"fetching {file.url}", soft_wrap=True, highlight=False, markup=False)

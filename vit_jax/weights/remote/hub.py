@@ -1,4 +1,4 @@
-"""Where weights come from: a local path, `https://...`, or `hf://owner/name`.
+"""Locations of weights: a local path, `https://...`, or `hf://owner/name`.
 
     fetch("downloads/vit.npz")                                  # as it is
     fetch("hf://google/vit-base-patch16-224")                   # its weights
@@ -62,7 +62,7 @@ def fetch(name: str | os.PathLike) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept: `VIT_JAX_CACHE`, or a folder in the platform's place for caches."""
+    """Return the download cache: `VIT_JAX_CACHE`, or a folder in the platform's cache folder."""
     if folder := os.environ.get("VIT_JAX_CACHE"):
         return Path(folder).expanduser()
     if sys.platform == "win32":
@@ -85,7 +85,7 @@ class HubName:
 
     @classmethod
     def parse(cls, text: str) -> "HubName":
-        """Raises UserError where the text has another form."""
+        """Raise UserError where the text has another form."""
         word = r"[A-Za-z0-9][\w.-]*"
         match = re.fullmatch(rf"hf://({word})/({word})(?:@([\w.-]+))?(?:/(.+))?", text, re.ASCII)
         parts = (match[4] or "").split("/") if match else []
@@ -148,7 +148,7 @@ def _fetch_from_hub(name: HubName) -> Path:
 
 
 def _choose_files(name: HubName, there: list[str]) -> list[str]:
-    """Of the files of a repository those of one set of weights: the file to open comes first."""
+    """Select the files of one set of weights in a repository; the file to open comes first."""
     folder, _, chosen = name.file.rpartition("/")
     beside = [file for file in there if file.rpartition("/")[0] == folder]
     if not name.file:

@@ -135,7 +135,7 @@ _MOST_STACKED = 100  # tensors of a block; with more, taking them apart would ta
 
 
 def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
-    """What a file of Google's holds; the tensors are tidy."""
+    """Return the spec of a Google file; expects normalized names."""
     name, origin = choose_origin(hints, *_candidates(tensors))
     *patch, in_channels, width = axes_of(tensors, "embedding/kernel", "height, width, in, out")
     depth = count_blocks(tensors, r"Transformer/encoderblock_(\d+)/LayerNorm_0/scale")

@@ -155,7 +155,7 @@ _REGISTERS = {"pos_resize": "torch-bicubic-antialias"}
 
 
 def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
-    """What a file with the names of transformers holds; the tensors are tidy."""
+    """Return the spec of a file with the names of transformers; expects normalized names."""
     config = config or {}
     kind, is_certain = _kind_of_file(tensors, config)
     candidates = {name: ORIGINS[name] for name in _ORIGINS_OF[kind]}
@@ -276,7 +276,7 @@ def _num_classes(tensors: Tensors, width: int) -> int:
 
 
 def _check_config(config: Mapping[str, Any], **found: int) -> None:
-    """Raises UserError where the configuration has another number than the tensors."""
+    """Raise UserError where the configuration has another number than the tensors."""
     for name, number in found.items():
         configured = configured_number(config, name)
         if configured not in (None, number):
@@ -287,7 +287,7 @@ def _check_config(config: Mapping[str, Any], **found: int) -> None:
 
 
 def activation_of(config: Mapping[str, Any]) -> str:
-    """Our name of the activation in a configuration; UserError for one that is not here."""
+    """Return our name of the activation in a configuration; UserError for an unsupported one."""
     named = configured_text(config, "hidden_act") or "gelu"
     if named not in ACTIVATIONS:
         raise UserError(

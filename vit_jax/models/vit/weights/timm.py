@@ -120,7 +120,7 @@ ORIGINS = {
 
 
 def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
-    """What a file with timm's names holds."""
+    """Return the spec of a file with timm's names."""
     config = config or {}
     pretrained = timm_arguments.pretrained_of(config)
     arguments = configured_section(config, "model_args")
@@ -222,7 +222,7 @@ def _choose_origin(tensors: Tensors, config: Mapping[str, Any], hints: Hints) ->
 
 
 def _check_positions(tensors: Tensors) -> None:
-    """Raises UserError where there is no position table, which every ViT here has."""
+    """Raise UserError where there is no position table, which every ViT here has."""
     if "pos_embed" not in tensors:
         raise UserError(
             "the file holds no pos_embed: it is not whole, or of a model with other positions, "
@@ -262,7 +262,7 @@ def _mlp(tensors: Tensors) -> tuple[int, bool]:
 
 
 def _rows(tensors: Tensors, name: str) -> int:
-    """How many numbers a linear layer gives; 0 where there is no such layer."""
+    """Return the output width of a linear layer; 0 if there is no such layer."""
     return axes_of(tensors, name, "out, in")[0] if name in tensors else 0
 
 

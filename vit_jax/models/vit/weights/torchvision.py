@@ -77,7 +77,7 @@ _L16_CROP = crop_of(
 
 
 def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
-    """What a file with torchvision's names holds."""
+    """Return the spec of a file with torchvision's names."""
     origin_name, origin = choose_origin(hints, ORIGINS)
     width, in_channels, *patch = axes_of(tensors, "conv_proj.weight", "out, in, height, width")
     rows = axes_of(tensors, "encoder.pos_embedding", "1, rows, width")[1]
