@@ -6,7 +6,10 @@ setup(
     packages=[
         *find_packages(include=["vit_jax*"]),
         "vit_jax.configs",
-        *(f"vit_jax.configs.{name}" for name in find_namespace_packages("configs")),
+        *(
+            f"vit_jax.configs.{name}"
+            for name in find_namespace_packages("configs", exclude=["*__pycache__"])
+        ),
     ],
     package_dir={"vit_jax.configs": "configs"},
 )

@@ -7,7 +7,7 @@ fine-tunes these weights at their own size, the best choice for a few hundred ph
 it trains ViT_C of Xiao et al. (2021) at 96 pixels: a stem of convolutions learns from few images,
 where large patches do not. `--config.model.image_size=224` is for a GPU and larger data.
 
-The run is as long as the data want within bounds: 100 epochs and at least 1,000 steps from scratch,
+The duration depends on the number of images: 100 epochs and at least 1,000 steps from scratch,
 20 epochs and at least 300 steps of fine-tuning.
 
 Known to reach: nothing is known of your images.
@@ -32,11 +32,9 @@ def get_config(*, init_from=""):
         config.schedule.warmup = "10%"
         config.duration = "20 epochs, at least 300 steps, at most 20_000 steps"
     else:
-        config.model.name = "ViTC-1GF"
-        config.model.image_size = 96
+        config.model.update(name="ViTC-1GF", image_size=96)
         config.optimizer.learning_rate = 1e-3
         config.schedule.warmup = "5%"
         config.duration = "100 epochs, at least 1_000 steps, at most 50_000 steps"
-
     config.log.every = "10 steps"
     return config

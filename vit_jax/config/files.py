@@ -23,12 +23,17 @@ def config_folder() -> Path:
 def list_configs() -> dict[str, Path]:
     """Return the files of the configs that come with the package, by name, in alphabetical order.
 
-    Those of the folder itself come before those of folders in it (`family/swin`).
+    Those of the folder itself come before those of folders in it (`family/swin`); the bases in
+    `common` are none.
     """
     folder = config_folder()
     files = [*sorted(folder.glob("*.py")), *sorted(folder.glob("*/*.py"))]
     named = ((file.relative_to(folder).with_suffix("").as_posix(), file) for file in files)
-    return {name: file for name, file in named if not file.name.startswith("_")}
+    return {
+        name: file
+        for name, file in named
+        if not file.name.startswith("_") and not name.startswith("common/")
+    }
 
 
 def find_config(text: str | os.PathLike) -> tuple[Path, str | None]:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -71,9 +72,41 @@ def test_a_file_that_exists_as_written_comes_first(elsewhere):
 
 def test_every_file_of_the_folder_has_a_name_and_a_line_that_says_what_it_is():
     files = {path.relative_to(ROOT / "configs") for path in (ROOT / "configs").rglob("*.py")}
+    files = {path for path in files if path.parts[0] != "common"}
     assert {path.relative_to(config_folder()) for path in list_configs().values()} == files
     assert list_configs()["family/swin"] == ROOT / "configs" / "family" / "swin.py"
     assert all(len(summary(path)) > 20 for path in list_configs().values())
+
+
+def test_a_base_is_no_config(elsewhere):
+    assert (ROOT / "configs" / "common" / "digits.py").exists()
+    with pytest.raises(UserError, match="no config file 'common/digits'; did you mean 'digits'"):
+        find_config("common/digits")
+    with pytest.raises(UserError, match=r"common/digits.py has no function get_config\(\)"):
+        load_config(ROOT / "configs" / "common" / "digits.py")
+
+
+@pytest.mark.parametrize("name", ["family/swin", "imagenet_augreg_b16"])
+def test_a_copied_config_finds_its_base(name, elsewhere):
+    shutil.copy(ROOT / "configs" / f"{name}.py", "mine.py")
+    assert load_config("mine.py") == load_config(name)
+    assert load_config(name).model.name in ("Swin", "ViT-B/16")
+
+
+def test_a_config_may_start_from_one_of_the_package(elsewhere):
+    (elsewhere / "mine.py").write_text(
+        "from vit_jax.configs import digits\n\n\ndef get_config():\n"
+        "    config = digits.get_config()\n    config.seed = 7\n    return config\n"
+    )
+    mine, theirs = load_config("mine.py"), load_config("digits")
+    assert (mine.seed, theirs.seed) == (7, 0)
+    mine.seed = 0
+    assert mine == theirs
+
+
+def test_a_preset_that_is_not_there_is_answered_with_the_nearest():
+    with pytest.raises(UserError, match=r"no preset 'cnnn'; did you mean 'cnn'\?.*'vit'"):
+        load_config("data_efficiency:cnnn")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +199,8 @@ def test_an_installed_wheel_has_the_command_and_the_configs(tmp_path):
     assert [line.split()[0] for line in run(command, "configs").stdout.splitlines()] == list(
         list_configs()
     )
-    for name in ("digits", "digits.py", "configs/digits.py", "family/swin"):
+    shutil.copy(ROOT / "configs" / "imagenet_augreg_b16.py", tmp_path / "copied.py")
+    for name in ("digits", "digits.py", "configs/digits.py", "family/swin", "copied.py"):
         done = run(command, "train", f"--config={name}", "--config.schedule.warmup=200%")
         assert done.returncode == 2 and "schedule.warmup" in done.stderr, done.stderr
     where = "from vit_jax.config.files import find_config; print(find_config('digits')[0])"
