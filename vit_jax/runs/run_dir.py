@@ -170,18 +170,27 @@ class RunDir:
 
     def read_model(self) -> ModelRecord:
         """The record of the run's model."""
-        record = self._read_json(self.model_file)
-        if record.get("format") != FORMAT:
-            raise UserError(
-                f"{self.model_file} has format {record.get('format')}, this vit_jax reads format "
-                f"{FORMAT}; use the vit_jax that wrote it: {record.get('versions')}"
-            )
+        record = self._read_formatted()
         try:
             return ModelRecord.from_json(record)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise UserError(
                 f"{self.model_file} is no model record ({error}); restore it from a copy"
             ) from error
+
+    def check_format(self) -> None:
+        """Raise UserError where the folder was written by a vit_jax of another format."""
+        if self.model_file.exists():
+            self._read_formatted()
+
+    def _read_formatted(self) -> dict[str, Any]:
+        record = self._read_json(self.model_file)
+        if record.get("format") != FORMAT:
+            raise UserError(
+                f"{self.model_file} has format {record.get('format')} and this vit_jax reads "
+                f"format {FORMAT}; use the vit_jax that wrote the folder, or train again in another"
+            )
+        return record
 
     def write_model(self, record: ModelRecord) -> None:
         """Store the record of the run's model."""

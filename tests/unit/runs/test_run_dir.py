@@ -6,10 +6,13 @@ import jax
 import numpy as np
 import pytest
 
+from vit_jax.analysis.report.run_report import check_reportable
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.runs import ModelRecord, RunDir, checkpoint_files
 from vit_jax.runs.checksums import sealed
+from vit_jax.training.checkpointing.claim import claimed
+from vit_jax.training.logging.reporter import Reporter
 
 RECORD = ModelRecord(
     name="ViT-Ti/16",
@@ -32,8 +35,20 @@ def test_a_record_of_another_format_is_refused(tmp_path):
     run.write_model(RECORD)
     content = json.loads(run.model_file.read_text())
     run.model_file.write_text(json.dumps({**content, "format": 99}))
-    with pytest.raises(UserError, match="format 99"):
-        run.read_model()
+    run.write_config({})
+    for refused in (run.read_model, run.check_format, lambda: check_reportable(run)):
+        with pytest.raises(UserError, match="has format 99 and this vit_jax reads format 2"):
+            refused()
+
+
+def test_a_run_of_another_format_is_refused_before_its_keys_are_read(tmp_path, tiny_config):
+    run = RunDir(tmp_path)
+    run.config_file.write_text('{"accumulate": 1}')
+    run.model_file.write_text('{"format": 1}')
+    quiet = Reporter(1, 1, quiet=True)
+    with pytest.raises(UserError, match="has format 1"), claimed(run, tiny_config(), quiet):
+        pass
+    assert run.config_file.read_text() == '{"accumulate": 1}'
 
 
 def test_a_damaged_record_is_named(tmp_path):

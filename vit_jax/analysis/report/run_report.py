@@ -102,6 +102,7 @@ def check_reportable(
             f"and --config.init_from={run.path} trains them further"
         )
     run.read_config()
+    run.check_format()
     lines = run.read_metrics() if lines is None else lines
     if not lines:
         raise UserError(f"{run.path} has nothing to report yet: {run.metrics_file} has no line")

@@ -66,6 +66,7 @@ def archive(path: Path) -> Path:
 def _keep_config(run: RunDir, config: ConfigDict, report: Reporter) -> None:
     """Makes sure that the folder is this configuration's, and keeps the configuration in it."""
     if run.config_file.exists():
+        run.check_format()  # before its keys, some of which had other names
         _check_config(run, config, report)
     try:
         # The next call of the same command goes on, so "never" is not what is kept.
