@@ -7,6 +7,7 @@
 # trains anything else, and ACCELERATOR=cuda or tpu picks that build of JAX.
 #
 #   make docs                   builds the documentation into build/docs; a dead link is an error
+#   make notebooks              executes the notebooks and stores them with their outputs
 #   make data-fashion-mnist     fetches and prepares Fashion-MNIST, and looks at it
 
 PYTHON ?= python3
@@ -28,7 +29,7 @@ TESTING := $(VENV)/.installed-test
 PARITY := $(VENV)/.installed-parity
 DOCS := $(VENV)/.installed-docs
 
-.PHONY: train test test-slow test-parity lint docs clean data-fashion-mnist
+.PHONY: train test test-slow test-parity lint docs notebooks clean data-fashion-mnist
 
 train: $(PACKAGE)
 	$(RUN) train.py --config="$(CONFIG)" --workdir="$(WORKDIR)" $(ARGS)
@@ -48,6 +49,10 @@ lint: $(PACKAGE) $(TESTING)
 
 docs: $(PACKAGE) $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
+
+notebooks: $(PACKAGE) $(TESTING)
+	$(RUN) train.py --config=configs/digits.py --workdir=runs/digits
+	$(RUN) notebooks/execute.py
 
 data-fashion-mnist: $(PACKAGE)
 	$(RUN) -m vit_jax data tfds:fashion_mnist
