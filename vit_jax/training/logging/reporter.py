@@ -29,7 +29,13 @@ from vit_jax.training.logging.wandb import WandbWriter
 # Fields of log lines that a clock or the machine decides: two equal runs differ in these alone.
 TIMINGS = (
     *("images_per_second", "step_seconds", "data_seconds", "device_seconds", "host_seconds"),
-    *("flops_utilisation", "memory_gib", "peak_memory_gib", "elapsed_seconds", "inside_seconds"),
+    *(
+        "flops_utilisation",
+        "memory_gib",
+        "peak_memory_gib",
+        "elapsed_seconds",
+        "diagnostics_seconds",
+    ),
 )
 
 
