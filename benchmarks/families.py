@@ -39,8 +39,8 @@ def _family(title: str, name: str, **fields: str) -> Variant:
 
 VARIANTS = {
     "vit": Variant("ViT", "configs/digits.py"),
-    "deit": _family("DeiT with two heads, by labels alone", "deit"),
-    "conv_stem": _family("ViT, stem of convolutions", "conv_stem"),
+    "deit": _family("DeiT with two heads, labels only", "deit"),
+    "conv_stem": _family("ViT, convolutional stem", "conv_stem"),
     "hybrid": _family("hybrid of ResNet and ViT", "hybrid"),
     "swin": _family("Swin", "swin"),
     "pvt": _family("PVT", "pvt"),
