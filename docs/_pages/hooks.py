@@ -1,8 +1,8 @@
-"""Hooks of MkDocs: pages that are made while the site is built, notebooks, links to the repository.
+"""Hooks of MkDocs: generated pages, notebooks, links to the repository.
 
-The committed pages are written to be read in the repository too, so a link to a notebook or to
-CONTRIBUTING.md leaves the folder `docs`. In the site both are pages of their own; a notebook is
-shown as it is stored, with its outputs, and never run.
+The committed pages can be read in the repository too, so a link to a notebook or to CONTRIBUTING.md
+leaves the folder `docs`. In the site both are separate pages; a notebook is shown as it is stored,
+with its outputs, and never executed.
 """
 
 import re
@@ -19,14 +19,14 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 from made_pages import MADE  # noqa: E402
 
-# Links that leave the folder `docs`, and those of notebooks that lead into it.
+# Links from `docs` to the rest of the repository, and links of notebooks into `docs`.
 _OUTSIDE = re.compile(r"\]\((?:\.\./)+(notebooks/[^)#]+\.ipynb|CONTRIBUTING\.md|CHANGELOG\.md)")
 _TO_DOCS = re.compile(r"\]\(\.\./docs/")
 _IN_SITE = {"CONTRIBUTING.md": "contributing/index.md", "CHANGELOG.md": "changelog.md"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made, and the notebooks."""
+    """Add the generated pages and the notebooks."""
     for path, make in MADE.items():
         files.append(File.generated(config, path, content=make()))
     for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
@@ -36,7 +36,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point links between `docs` and the rest of the repository to where that is in the site."""
+    """Rewrite links between `docs` and the rest of the repository for the site."""
     up = "../" * page.file.src_uri.count("/")
 
     def inside(link: re.Match) -> str:
@@ -47,7 +47,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _notebook(path: Path) -> dict[str, str | bytes]:
-    """Return the page of a notebook and its images, by their paths in the site."""
+    """Return the page of a notebook and its images, keyed by their paths in the site."""
     names = {"output_files_dir": f"{path.stem}_files", "unique_key": path.stem}
     page, resources = MarkdownExporter().from_filename(str(path), resources=names)
     images = {f"notebooks/{name}": image for name, image in resources["outputs"].items()}

@@ -1,6 +1,6 @@
-"""Reference pages of the Python API: what packages export and guides import, and architectures.
+"""Reference pages of the Python API: exported names, names imported in the guides, architectures.
 
-mkdocstrings reads docstrings and signatures; this file decides which names have a place.
+mkdocstrings reads docstrings and signatures; this file selects the names.
 """
 
 import ast
@@ -14,24 +14,28 @@ from vit_jax.models.registry import MODELS
 
 DOCS = Path(__file__).parents[1]
 
-# Page: its title, the packages or modules on it, and one line on what they are.
+# Page: its title, its packages or modules, and one line about them.
 _TOPICS = {
-    "vit_jax": ("vit_jax", ("vit_jax",), "What most programs need, at the top of the package."),
-    "models": ("Models", ("vit_jax.models",), "Networks, their parts and what they cost."),
+    "vit_jax": (
+        "vit_jax",
+        ("vit_jax",),
+        "Names for most programs, at the top level of the package.",
+    ),
+    "models": ("Models", ("vit_jax.models",), "Networks, their parts and costs."),
     "data": ("Data", ("vit_jax.data",), "From files to batches."),
     "training": (
         "Configuration and training",
         ("vit_jax.config", "vit_jax.training", "vit_jax.runs"),
-        "Configurations, runs, and the folders that they leave.",
+        "Configurations, training and run folders.",
     ),
     "weights": (
-        "Weights and use",
+        "Weights and inference",
         ("vit_jax.inference", "vit_jax.weights"),
-        "Trained and published models in use.",
+        "Using trained and published models.",
     ),
-    "analysis": ("Analysis", ("vit_jax.analysis",), "Looking inside, and testing robustness."),
+    "analysis": ("Analysis", ("vit_jax.analysis",), "Attention, features, errors and robustness."),
 }
-# What these modules are for is not all exported, nor imported in a guide.
+# Names of these modules that are neither exported nor imported in a guide.
 _ALSO = {
     "vit_jax.config": ("default_config", "load_config"),
     "vit_jax.models.summary.cost": ("Cost", "cost", "shape_walk"),
@@ -39,7 +43,7 @@ _ALSO = {
 
 
 def _imported_in_guides() -> dict[str, set[str]]:
-    """Return the names that the Python blocks of the guides import, by module."""
+    """Return the names that Python blocks of the guides import, by module."""
     found: dict[str, set[str]] = {}
     for page in sorted(DOCS.rglob("*.md")):
         for block in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
@@ -51,7 +55,7 @@ def _imported_in_guides() -> dict[str, set[str]]:
 
 
 def _members() -> dict[str, list[str]]:
-    """Return the names that have a place in the reference, by the module they are taken from."""
+    """Return the names of the reference by module."""
     found = _imported_in_guides()
     for name, names in _ALSO.items():
         found.setdefault(name, set()).update(names)
@@ -71,7 +75,7 @@ def _members() -> dict[str, list[str]]:
 
 
 def _is_module(name: str) -> bool:
-    """Return whether a dotted name is a module, and nothing of the same name hides it."""
+    """Return whether a dotted name is a module that no exported name hides."""
     package, _, last = name.rpartition(".")
     path = DOCS.parent.joinpath(*name.split("."))
     exported = getattr(importlib.import_module(package), "__all__", ())

@@ -1,4 +1,4 @@
-"""Pages of all model names and of the published checkpoints, from the tables of the package."""
+"""Pages of model names and published checkpoints, from the tables of the package."""
 
 from collections.abc import Sequence
 
@@ -15,15 +15,15 @@ _LIBRARIES = {"huggingface": "Hugging Face", "google": "Google"}
 
 
 def names() -> str:
-    """Return the page of all names, a table for each architecture."""
+    """Return the page of all model names, with a table for each architecture."""
     parts = [
         "# Names\n",
         "`vit_jax.create_model(NAME)` builds any of them at any number of classes and image size, "
-        "and `vit_jax models --compare NAME ...` prints costs side by side. Numbers are those of "
-        "the name as it stands: its own image size, and its own number of classes. MACs are the "
+        "and `vit_jax models --compare NAME ...` compares costs. Numbers are for the default image "
+        "size and number of classes of the name. MACs are the "
         "multiply-adds of a forward pass on one image; FLOPs are twice as many.\n",
-        "**Top-1** is what the authors report on ImageNet-1k, with the image size and the data of "
-        "pre-training; [Checkpoints](checkpoints.md) gives what is measured for each file. **Files "
+        "**Top-1** is the accuracy that the authors report on ImageNet-1k, with the image size and "
+        "pre-training data; [Checkpoints](checkpoints.md) gives the accuracy of each file. **Files "
         "read** are the libraries whose weights of this architecture are read; see "
         "[Published weights](../weights.md).\n",
     ]
@@ -51,7 +51,7 @@ def names() -> str:
         numbers = ("image", "classes", "tokens", "parameters", "MACs", "checkpoints")
         headings = ("name", *numbers[:-1], "top-1, %", "checkpoints")
         parts.append(table(headings, rows, numbers))
-        parts.append("Where the sizes come from:\n")
+        parts.append("Sources of the sizes:\n")
         parts.append(_sources(own))
     return "\n".join(parts)
 
@@ -77,9 +77,9 @@ def checkpoints() -> str:
         "# Checkpoints\n\nWeights that authors have published, by the name that "
         "`vit_jax.load_pretrained(NAME)`, `vit_jax convert NAME FOLDER` and "
         "`--config.init_from=NAME` take; `vit_jax models --pretrained` prints the same table. "
-        "The accuracy is on the validation images of ImageNet-1k, as the source reports it; where "
-        "there is none, nobody reports one for this file. Any other file of these libraries opens "
-        "by its path or address: see [Published weights](../weights.md).\n\n"
+        "The accuracy is on the validation images of ImageNet-1k, as reported by the source; a "
+        "missing value means that none is reported for this file. Other files of these libraries "
+        "open by their path or address: see [Published weights](../weights.md).\n\n"
         + table(headings, rows, numbers)
     )
 
@@ -99,16 +99,16 @@ def _by_architecture() -> dict[str, list[str]]:
 
 
 def _libraries(architecture: str) -> Sequence[str]:
-    """Return the libraries that have weights of an architecture that are read here."""
+    """Return the libraries whose weights of an architecture can be read."""
     names = (one.name for one in FORMATS if one.architecture == architecture)
-    authors = architecture.lower()  # an architecture's own authors are called by its name
+    authors = architecture.lower()  # the files of its authors are named after the architecture
     return list(
         dict.fromkeys("the authors" if n == authors else _LIBRARIES.get(n, n) for n in names)
     )
 
 
 def _sources(names: Sequence[str]) -> str:
-    """Return a list of sources with the names that are from each."""
+    """Return a list of sources with the names from each."""
     by_source: dict[str, list[str]] = {}
     for name in names:
         by_source.setdefault(MODELS[name].source, []).append(name)
@@ -118,7 +118,7 @@ def _sources(names: Sequence[str]) -> str:
 
 
 def _reported(name: str) -> str:
-    """Return what was reported of a model: `81.2 (224), 85.2 (224, ImageNet-22k)`."""
+    """Return the reported accuracies of a model: `81.2 (224), 85.2 (224, ImageNet-22k)`."""
     return ", ".join(
         f"{one.top1:g} ({', '.join(filter(None, (str(one.image_size), one.pretraining)))})"
         for one in REPORTED

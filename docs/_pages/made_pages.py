@@ -1,6 +1,6 @@
-"""The pages of the site that are made from the code: which there are, and what makes each.
+"""Pages of the site that are generated from the code, and the functions that generate them.
 
-None is committed; `mkdocs.yml` has them in its navigation, and hooks.py adds them to the site.
+None is committed; `mkdocs.yml` lists them in its navigation, and hooks.py adds them to the site.
 """
 
 import re
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def _contributing() -> str:
-    """Return CONTRIBUTING.md with the links that it needs in a folder of the site."""
+    """Return CONTRIBUTING.md with its links rewritten for the site."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     text = text.replace("](docs/contributing/", "](").replace("](docs/", "](../")
     return re.sub(r"\[([^]]+)\]\(LICENSE\)", r"\1", text)

@@ -1,4 +1,4 @@
-"""Reference pages of the configuration and of the commands, from the tables that the code reads."""
+"""Reference pages of configuration keys, configs and commands, from the tables of the code."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -17,9 +17,9 @@ from vit_jax.config.schema import FREE_KEYS, KEYS
 def table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = ()
 ) -> str:
-    """Return a Markdown table; line breaks and bars in cells are escaped.
+    """Return a Markdown table with line breaks and bars in cells escaped.
 
-    numbers: headings of columns that are aligned to the right.
+    numbers: headings of right-aligned columns.
     """
     below = ["---:" if heading in numbers else "---" for heading in headings]
     cells = (
@@ -42,15 +42,15 @@ def config_keys() -> str:
     parts = [
         "# Configuration keys\n",
         "Each is set in a config (`config.optimizer.learning_rate = 3e-4`) or on the command line "
-        "(`--config.optimizer.learning_rate=3e-4`), which comes before the config. "
+        "(`--config.optimizer.learning_rate=3e-4`), which takes precedence. "
         "`vit_jax train --keys WORD` searches the same table. Fields of the model are "
         "`model.FIELD`: see [Models](../models.md).\n",
-        "**Elsewhere** lists names that other trainers have for a key. Here they are an error that "
-        "names ours.\n",
+        "**Elsewhere** lists names of a key in other trainers; using one is an error that gives "
+        "the right name.\n",
         "Keys whose default is `None` take their value from `augment.preset`, from the weights in "
-        "`init_from`, or from the model. A run that is resumed may change "
+        "`init_from`, or from the model. A resumed run may change "
         + ", ".join(code(key) for key in FREE_KEYS)
-        + "; any other difference is another run.\n",
+        + "; any other difference is an error.\n",
     ]
     names = short_names()
 
@@ -83,22 +83,22 @@ def config_keys() -> str:
 
 
 def _linked(meaning: str) -> str:
-    """Return the meaning of a key with links to the guides that it names."""
+    """Return the meaning of a key with links to the guides that it mentions."""
     return re.sub(r"docs/(\w+)\.md", r"[\1](../\1.md)", meaning)
 
 
 def _order(section: str) -> int:
-    """Return the place of a section: those of the table in its order, the root's first."""
+    """Return the index of a section in the order of the table, the root section first."""
     return list(dict.fromkeys(path.rpartition(".")[0] for path in KEYS)).index(section)
 
 
 def configs() -> str:
-    """Return the page of the configs that come with the package."""
+    """Return the page of the configs in the package."""
     rows = [(code(name), summary(path)) for name, path in list_configs().items()]
     return (
         "# Configs\n\nThey come with the package: `vit_jax train --config=NAME` works from any "
         "folder, and `vit_jax configs` prints this table. The docstring of each gives its command, "
-        "the accuracy it has reached and what it costs.\n\n" + table(("name", "what it is"), rows)
+        "its accuracy and its cost.\n\n" + table(("name", "description"), rows)
     )
 
 
@@ -112,8 +112,8 @@ def commands() -> str:
         "# Commands\n",
         "`vit_jax COMMAND` after `pip install .`, or `python -m vit_jax COMMAND` in a checkout; "
         "`python train.py` is `vit_jax train`. Every command has `--help`. Exit codes: 0 done, 1 "
-        "internal fault (with its traceback), 2 a mistake in the command, the configuration or the "
-        "data (one sentence), 3 training diverged, 75 stopped by a signal after saving.\n",
+        "internal error (with its traceback), 2 an error in the command, the configuration or the "
+        "data (one sentence), 3 training diverged, 75 interrupted by a signal after saving.\n",
         table(
             ("command", ""),
             [(f"[`{name}`](#{name})", one.help or "") for name, one in group.commands.items()],

@@ -1,10 +1,10 @@
-"""The image at the top of the README: where a trained ViT attends, on digits of the test split.
+"""Figure of the README: attention of a trained ViT on digits of the test split.
 
     vit_jax train --config=digits --config.model.image_size=32 --workdir=runs/digits32
     python docs/images/attention_digits.py runs/digits32
 
-The digits are scans of handwriting (8 x 8 pixels, from scikit-learn), which no training has seen.
-The model has 8 x 8 patches: twice the image size of the config alone, which has 4 x 4.
+The digits are scans of handwriting (8 x 8 pixels, from scikit-learn) from the test split. The model
+has 8 x 8 patches, because the image size is twice that of the config, which has 4 x 4.
 """
 
 import sys
@@ -29,13 +29,13 @@ def draw(run: str, file: Path) -> None:
     pixels = np.stack([classifier.preprocessing(image) for image in originals])
     images = np.asarray(classifier.preprocessing.normalize(pixels))
 
-    seen = compute_attention(classifier.model, classifier.variables, images)
-    last = seen.layers[-1]
-    through = relevance(classifier.model, classifier.variables, images)
-    own_class = last.to_grid(through - np.eye(through.shape[-1], dtype=np.float32))
+    attention = compute_attention(classifier.model, classifier.variables, images)
+    last = attention.layers[-1]
+    token_relevance = relevance(classifier.model, classifier.variables, images)
+    own_class = last.to_grid(token_relevance - np.eye(token_relevance.shape[-1], dtype=np.float32))
     maps = {
-        "first layer": seen.class_map(0),
-        "last layer": seen.class_map(-1),
+        "first layer": attention.class_map(0),
+        "last layer": attention.class_map(-1),
         "relevance\nfor the class": own_class,
     }
 
@@ -44,11 +44,11 @@ def draw(run: str, file: Path) -> None:
     for panel in rows.ravel():
         panel.set(xticks=[], yticks=[], frame_on=False)
     rows[0, 0].set_ylabel("image", fontsize=14)
-    for panel, image, [answer] in zip(
+    for panel, image, [prediction] in zip(
         rows[0], pixels, classifier.predict(originals, top=1), strict=True
     ):
         panel.imshow(image[..., 0], cmap="gray")
-        panel.set_title(f"{answer.label}  {100 * answer.probability:.0f} %", fontsize=14)
+        panel.set_title(f"{prediction.label}  {100 * prediction.probability:.0f} %", fontsize=14)
     for line, (title, values) in zip(rows[1:], maps.items(), strict=True):
         line[0].set_ylabel(title, fontsize=14)
         for panel, image, one in zip(
