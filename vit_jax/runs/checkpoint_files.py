@@ -151,7 +151,7 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 # Fields of a model that may change without changing what its parameters mean.
-_HOW_IT_RUNS = ("dtype", "attention", "remat", "scan_layers")
+_HOW_IT_RUNS = ("dtype", "attention_impl", "remat", "scan_layers")
 
 
 def model_changes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -257,7 +257,7 @@ def test_overrides_may_be_a_dictionary_with_sections(config_file):
     [
         ([("seed", None)], "seed = None is invalid; use a whole number"),
         ([("seed", 16**5000)], "seed = a whole number of 20,001 bits is invalid"),
-        ([("optimizer.learning_rate", 10**400)], "learning_rate = a whole number of .* is not"),
+        ([("optimizer.learning_rate", 10**400)], "learning_rate = a whole number of .* is invalid"),
         ([("optimizer.learning_rate", "1e400")], "learning_rate = inf is invalid.*3.4e38"),
         ([("data.mean", -math.inf)], "data.mean = -inf is invalid"),
         ([("data.mean", ())], r"data.mean = \(\) is invalid"),

@@ -359,7 +359,7 @@ _OF_ALL_BLOCKS = (
     "embed_norm_eps",
     "init_scheme",
     "dtype",
-    "attention",
+    "attention_impl",
 )
 
 
