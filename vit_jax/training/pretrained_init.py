@@ -14,7 +14,7 @@ from vit_jax.weights.adapt import Adapted, adapt
 from vit_jax.weights.resolve import open_weights
 
 # What is no property of the weights: it is the new run's to say.
-_OF_THE_RUN = ("num_classes", "dtype", "attention", "remat", "scan_layers")
+_OF_THE_RUN = ("num_classes", "dtype", "attention_impl", "remat", "scan_layers")
 
 # The size of a model, as its name says it.
 _SIZES = ("width", "depth", "heads", "mlp_width", "patch_size")
