@@ -1,0 +1,186 @@
+"""A small model of every architecture, and one compiled program that answers for it."""
+
+import functools
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from flax.traverse_util import flatten_dict
+
+from tests.support.shapes import CLASSES, VIT, random_images, random_variables
+from vit_jax.models import ViT
+from vit_jax.models.conv_stem.module import ConvStemViT
+from vit_jax.models.convnext.module import ConvNeXt
+from vit_jax.models.efficientnet.module import EfficientNet
+from vit_jax.models.features import Features
+from vit_jax.models.hybrid.module import HybridViT
+from vit_jax.models.mixer.module import Mixer
+from vit_jax.models.pvt.module import PVT
+from vit_jax.models.resnet.module import ResNet
+from vit_jax.models.stacking import read_outputs, unstack_blocks
+from vit_jax.models.swin.module import Swin
+from vit_jax.models.validation import pair
+
+_HOUSE = {"num_classes": CLASSES, "image_size": 16}
+_PYRAMID = {**_HOUSE, "depths": (1, 1), "widths": (4, 8)}
+TINY: dict[str, nn.Module] = {
+    model.__class__.__name__: model
+    for model in (
+        ViT(**VIT),
+        ConvStemViT(**VIT, stem_channels=(6, 8), mlp_width=24),
+        HybridViT(
+            **{**VIT, "patch_size": 8, "mlp_width": 24},
+            stem_units=(1, 1),
+            stem_width=4,
+            stem_groups=2,
+        ),
+        Swin(**_HOUSE, patch_size=2, width=8, depths=(2, 1), heads=(1, 2), window=4, mlp_ratio=2.0),
+        PVT(
+            **{**_PYRAMID, "image_size": (16, 32), "widths": (8, 16)},
+            patch_sizes=(4, 2),
+            heads=(1, 2),
+            mlp_ratios=(3, 2),
+            reductions=(2, 2),
+        ),
+        Mixer(**_HOUSE, patch_size=4, width=16, depth=2, token_mlp_width=12, channel_mlp_width=32),
+        ResNet(**_PYRAMID, block="basic", stem_width=4, small_stem=True),
+        ConvNeXt(**_PYRAMID, patch_size=2, kernel_size=5, layer_scale=0.5),
+        EfficientNet(
+            **{**_PYRAMID, "depths": (1, 2)},
+            kernels=(3, 5),
+            strides=(1, 2),
+            expansions=(1, 2),
+            stem_width=4,
+            stem_stride=1,
+            head_width=8,
+        ),
+    )
+}
+
+
+def images_of(model: nn.Module, batch: int = 2) -> np.ndarray:
+    """Return images of the size that a model is built for."""
+    return random_images(batch, *pair(model.image_size), model.in_channels)
+
+
+def has_attention(model: nn.Module) -> bool:
+    """Return whether a model gives attention weights on request."""
+    return "attention_weights" in inspect.signature(type(model).__call__).parameters
+
+
+def rates_of(model: nn.Module) -> list[str]:
+    """Return the fields that are rates of something dropped in training."""
+    names = type(model).__dataclass_fields__
+    return [name for name in names if name.endswith(("dropout", "drop_path"))]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the program of a model gives for a batch.
+
+    Attributes:
+        logits, features, without_head, rough: in evaluation; of the model as it is, of the same
+            without classes, and of one in bfloat16.
+        outputs, weights: of every block by its path, in evaluation; weights (batch, heads, queries,
+            keys), none where an architecture has none.
+        silent: paths of what is sown where no weights are asked for.
+        kept, moved: state besides parameters after evaluation and after training.
+        trained: logits in training.
+        gradients: of a sum of these, each logit with a factor of its own.
+    """
+
+    logits: jax.Array
+    features: Features
+    without_head: jax.Array
+    rough: jax.Array
+    rough_features: Features
+    outputs: dict[str, jax.Array]
+    weights: dict[str, jax.Array]
+    silent: tuple[str, ...]
+    kept: dict[str, Any]
+    moved: dict[str, Any]
+    trained: jax.Array
+    gradients: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A small model, its random variables, a batch, its program, and what that answered."""
+
+    model: nn.Module
+    variables: dict[str, Any]
+    images: np.ndarray
+    program: Any
+    answers: Answers
+
+
+@functools.cache
+def traced(name: str) -> Traced:
+    """Return the answers of an architecture's small model; compiled once for all tests."""
+    model = TINY[name]
+    images = images_of(model)
+    variables = random_variables(model, images)
+    program = functools.partial(_program, model)
+    return Traced(model, variables, images, program, _answers(program(variables, images)))
+
+
+def gradient_of(
+    model: nn.Module, variables: dict[str, Any], images: np.ndarray
+) -> tuple[dict[str, Any], jax.Array, dict[str, Any]]:
+    """Return gradients, logits in training and new state; to be traced."""
+    state = {name: tree for name, tree in variables.items() if name != "params"}
+
+    def loss(params):
+        variables = {"params": params, **state}
+        logits, new = model.apply(variables, images, train=True, mutable=list(state))
+        factors = jnp.sin(jnp.arange(logits.size)).reshape(logits.shape)
+        return (factors * logits).sum(), (logits, new)
+
+    gradients, (logits, new) = jax.grad(loss, has_aux=True)(variables["params"])
+    return gradients, logits, new
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _program(model: nn.Module, variables: dict[str, Any], images: jax.Array) -> dict[str, Any]:
+    state = [name for name in variables if name != "params"]
+    asked = {"attention_weights": True} if has_attention(model) else {}
+    mutable = ["intermediates", *state]
+    logits, sown = model.apply(variables, images, mutable=mutable, **asked)
+    _, silent = model.apply(variables, images, mutable=["intermediates"])
+    params = {name: tree for name, tree in variables["params"].items() if name != "head"}
+    rough = model.clone(dtype="bfloat16")
+    gradients, trained, moved = gradient_of(model, variables, images)
+    return {
+        "logits": logits,
+        "features": model.apply(variables, images, method="features"),
+        "without_head": model.clone(num_classes=0).apply({**variables, "params": params}, images),
+        "rough": rough.apply(variables, images),
+        "rough_features": rough.apply(variables, images, method="features"),
+        "sown": sown["intermediates"],
+        "silent": silent["intermediates"],
+        "kept": {name: sown[name] for name in state},
+        "moved": moved,
+        "trained": trained,
+        "gradients": gradients,
+    }
+
+
+def _answers(found: dict[str, Any]) -> Answers:
+    found = {name: jax.tree.map(np.asarray, value) for name, value in found.items()}
+    sown, silent = found.pop("sown"), found.pop("silent")
+    flat = flatten_dict(unstack_blocks(sown), sep="/")
+    weights = {
+        path.removesuffix("/attn/weights"): values[0]
+        for path, values in flat.items()
+        if path.endswith("attn/weights")
+    }
+    return Answers(
+        **found,
+        outputs=read_outputs(sown),
+        weights=weights,
+        silent=tuple(flatten_dict(silent, sep="/")),
+    )
