@@ -1,10 +1,10 @@
-"""Execute notebooks and store them with their outputs, free of paths and small enough to commit.
+"""Execute notebooks and store them with their outputs, without local paths.
 
-    python notebooks/execute.py                  # all of them, one after the other
+    python notebooks/execute.py                  # all notebooks, one after the other
     python notebooks/execute.py 04_positions     # this one
 
-`make notebooks` trains `runs/digits` first, which two of them open. A notebook runs where Jupyter
-would run it, in the folder `notebooks`, and sees the package of this checkout.
+`make notebooks` trains `runs/digits` first, which two of them open. A notebook runs in the folder
+`notebooks`, as in Jupyter, and imports the package of this checkout.
 """
 
 import base64
@@ -24,7 +24,6 @@ from PIL import Image
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 SECONDS = 1800  # for one cell
-COLORS = 128  # of a stored image; figures have few, so nothing is lost that an eye would notice
 
 
 def execute(path: Path) -> NotebookNode:
@@ -73,10 +72,12 @@ def _cleaned(output: NotebookNode, folder: str) -> NotebookNode:
 
 
 def _small(png: str) -> str:
-    """Return a base64 PNG as one with a palette, about a third of the size."""
+    """Return a base64 PNG without alpha channel, compressed without loss."""
     image = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
+    if image.getcolors(256):  # a palette is exact
+        image = image.quantize(256, dither=Image.Dither.NONE)
     small = io.BytesIO()
-    image.quantize(COLORS, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+    image.save(small, "PNG", optimize=True)
     return base64.b64encode(small.getvalue()).decode()
 
 

@@ -108,7 +108,7 @@ def _draw_image(
 ) -> None:
     """One image: itself, the map in numbers, and the maps of all titles over it."""
     layer = maps.layer
-    _show(panels[0], image, "what the model sees")
+    _show(panels[0], image, "model input")
     panels[0].set_xlabel(guesses, fontsize=9, parse_math=False)
     mean = np.mean(list(by_title.values()), axis=0)
     signed = min(one.min() for one in by_title.values()) < 0  # as those of Linformer may be
@@ -192,16 +192,16 @@ def _pooling(seen: Attention) -> Layer:
 def _asked(model: nn.Module, layer: Layer, query: Query) -> str:
     """Who asks, and whom, where that is not the patches themselves."""
     if isinstance(query, tuple):
-        who = f"patch {query[0]},{query[1]} asks"
+        who = f"query: patch {query[0]},{query[1]}"
     elif not layer.prefix:
         who = "mean over all patches"
     elif layer.grid == (0, 0):
-        who = "the probe asks"
+        who = "query: probe token"
     else:
         in_front = ["class token"] if getattr(model, "has_class_token", True) else []
         in_front += ["distillation token"] if getattr(model, "distilled", False) else []
         registers = [f"register {n}" for n in range(layer.prefix - len(in_front))]
-        who = f"the {[*in_front, *registers][query]} asks"
+        who = f"query: {[*in_front, *registers][query]}"
     if layer.grid not in (layer.keys_grid, (0, 0)):
         rows, columns = layer.keys_grid
         who += f"; {rows} x {columns} keys"

@@ -91,9 +91,9 @@ def draw_distances(seen: Attention | Iterable[Attention]) -> Figure:
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_dots(left, reach.distances, reach.even_distances, reach.stages)
-    left.set(ylabel="mean attention distance (pixels)", title="how far heads look")
+    left.set(ylabel="mean attention distance (pixels)", title="attention distance of each head")
     _draw_dots(right, reach.entropies, reach.even_entropies, reach.stages)
-    right.set(ylabel="mean entropy (nats)", title="how widely they spread their attention")
+    right.set(ylabel="mean entropy (nats)", title="attention entropy of each head")
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     plural = "image" if reach.images == 1 else "images"
     figure.suptitle(f"every head of every layer, mean over {reach.images:,} {plural}")
@@ -116,12 +116,8 @@ def _draw_dots(
         )
     where = range(len(by_layer))
     left, right = [x - 0.4 for x in where], [x + 0.4 for x in where]
-    panel.hlines(
-        even, left, right, colors="grey", linestyles="dashed", label="if all that is seen got alike"
-    )
-    panel.scatter(
-        [], [], color="tab:green", s=24, label="a head (in their order, from dark to light)"
-    )
+    panel.hlines(even, left, right, colors="grey", linestyles="dashed", label="uniform attention")
+    panel.scatter([], [], color="tab:green", s=24, label="a head (dark to light by its number)")
     for number in where[1:]:
         if stages[number] != stages[number - 1]:
             panel.axvline(number - 0.5, color="lightgrey", linewidth=1)

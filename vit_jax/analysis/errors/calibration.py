@@ -268,7 +268,7 @@ def draw_reliability(found: Reliability) -> Figure:
     filled = found.counts > 0
     confidence, accuracy = found.confidence[filled], found.accuracy[filled]
     whiskers = np.abs(found.intervals()[filled].T - accuracy)
-    curve.plot([0, 1], [0, 1], color="gray", linestyle="--", label="as often right as it says")
+    curve.plot([0, 1], [0, 1], color="gray", linestyle="--", label="perfect calibration")
     curve.vlines(confidence, confidence, accuracy, color="tab:red", alpha=0.35, linewidth=5)
     curve.errorbar(
         *(confidence, accuracy, whiskers),
@@ -277,7 +277,7 @@ def draw_reliability(found: Reliability) -> Figure:
     curve.set(
         xlim=(0, 1),
         ylim=(-0.02, 1.02),
-        ylabel="share of right answers",
+        ylabel="accuracy",
         title=f"expected calibration error {100 * found.expected_error:.2f} %",
     )
     curve.legend(loc="lower right")
@@ -288,7 +288,7 @@ def draw_reliability(found: Reliability) -> Figure:
     wide = np.diff(found.edges) > 0.04  # or the numbers run into each other
     labels = [f"{n:,}" if n and fits else "" for n, fits in zip(found.counts, wide, strict=True)]
     histogram.bar_label(bars, labels, fontsize=7)
-    histogram.set(xlabel="probability that the model gives its answer", ylabel="images")
+    histogram.set(xlabel="confidence (probability of the predicted class)", ylabel="images")
     histogram.margins(y=0.2)
     for panel in (curve, histogram):
         panel.grid(alpha=0.3)

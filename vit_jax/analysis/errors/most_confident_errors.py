@@ -71,7 +71,7 @@ def explain_errors(
     except UserError:  # a model without
         attended = None
 
-    titles = ["what the model sees", "gradient", "for (red), against (blue)"]
+    titles = ["model input", "gradient", "for (red), against (blue)"]
     titles += [] if attended is None else ["attention"]
     figure = Figure(figsize=(2.2 * len(titles), 0.4 + 2.45 * len(rows)), layout="constrained")
     panels = figure.subplots(len(rows), len(titles), squeeze=False)

@@ -21,7 +21,7 @@ _MOST_NAMES = 14  # in the legend; of more blocks it names some
 _PANELS = (
     ("entropy", "attention entropy (uniform: 1)\nmean and range of the heads", False),
     ("distance", "attention distance (pixels)\nmean and range of the heads", False),
-    ("rank", "effective rank of the tokens\nthat a block puts out", False),
+    ("rank", "effective rank of the\noutput tokens of a block", False),
     ("gradient_norm", "gradient norm", True),
     ("update_norm", "update norm", True),
     ("update_ratio", "update norm / parameter norm", True),

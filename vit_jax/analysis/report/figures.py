@@ -158,7 +158,7 @@ def confusion(predictions: Predictions, names: Sequence[str]) -> Figure:
     shown, rest = np.arange(classes), "no answer"
     if classes > _MOST_DRAWN_CLASSES:
         shown, rest = most_confused(predictions, classes), "another"
-        title = f"the {len(shown)} of {classes:,} classes with the most mistakes\n{title} (of all)"
+        title = f"the {len(shown)} of {classes:,} classes with the most errors\n{title} (of all)"
     matrix = _confused(predictions, shown, classes)
     shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
     labels = [short_name(names[number]) for number in shown]

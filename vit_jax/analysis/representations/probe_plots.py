@@ -78,7 +78,7 @@ def show_similarity(
     panel.set_yticks(up, [row_names[i] for i in up])
     panel.set_xlabel(_short(column_model), parse_math=False)
     panel.set_ylabel(_short(row_model), parse_math=False)
-    panel.set_title("how alike the layers are (linear CKA)")
+    panel.set_title("similarity of layers (linear CKA)")
     panel.figure.colorbar(shown, ax=panel, shrink=0.8)
     if similarity.size <= 225:  # as many numbers as can be read
         for (row, column), value in np.ndenumerate(similarity):

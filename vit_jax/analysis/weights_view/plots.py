@@ -149,7 +149,7 @@ def draw_filters(
     share = 100 * found.explained
     numbers = np.arange(1, len(share) + 1)
     right.bar(numbers[:count], share[:count], color="tab:blue", label="each")
-    right.plot(numbers[:count], share.cumsum()[:count], "k.-", label="all so far")
+    right.plot(numbers[:count], share.cumsum()[:count], "k.-", label="cumulative")
     right.set(xlabel="principal component", ylabel="variance of the filters (%)", ylim=(0, 103))
     right.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     right.grid(alpha=0.3)
@@ -183,7 +183,7 @@ def draw_features(
             panel.scatter(*plane.points[labels == number].T, s=10, color=color, alpha=0.8)
         panel.set_title(way)
         if plane.explained is None:
-            panel.set(xticks=[], yticks=[], xlabel="distances far apart mean nothing")
+            panel.set(xticks=[], yticks=[], xlabel="large distances have no meaning")
         else:
             first, second = (f"{100 * share:.0f} % of the variance" for share in _two(plane))
             panel.set(xlabel=first, ylabel=second)

@@ -15,7 +15,7 @@ TOLERANCE = 2e-6
 def read(name, folder):
     case = stored(name)
     write_files(folder, case.tensors, case.config, case.preprocessor)
-    record, variables = read_pretrained(folder, case.asked)
+    record, variables = read_pretrained(folder, case.hints)
     return record.create_model(), variables, case.answers["images"]
 
 

@@ -98,7 +98,7 @@ def test_the_patch_that_asks_is_outlined_and_its_row_is_shown(finished_run, imag
     for panel in (figure.axes[0], figure.axes[2]):  # patches of 8 pixels
         [square] = panel.patches
         assert (square.get_xy(), square.get_width()) == ((-0.5, 7.5), 8)
-    assert "patch 1,0 asks" in texts(figure)
+    assert "query: patch 1,0" in texts(figure)
 
 
 def test_a_pyramid_says_which_layers_and_keys_it_shows(pyramid, image):
@@ -108,8 +108,8 @@ def test_a_pyramid_says_which_layers_and_keys_it_shows(pyramid, image):
     cells = figure.axes[1].images[0].get_array()
     assert cells.shape == (8, 8) and (cells[:4, :4] > 0).all() and cells[4:].max() == 0
     first = texts(draw_attention(pvt, image, layer=0, query=(5, 6)))
-    assert "layer 0, mean of 1 heads\npatch 5,6 asks; 4 x 4 keys" in first
-    assert "the class token asks" in texts(draw_attention(pvt, image))
+    assert "layer 0, mean of 1 heads\nquery: patch 5,6; 4 x 4 keys" in first
+    assert "query: class token" in texts(draw_attention(pvt, image))
     assert "a class whose name is $ 0 and g… " in first  # cut, and not read as a formula
 
 
@@ -139,13 +139,13 @@ def test_a_map_that_goes_beyond_the_image_is_cut_off(pyramid, image):
 @pytest.mark.parametrize(
     ("name", "options", "told"),
     [
-        ("timm_vit", {}, "the class token asks"),
-        ("timm_map", {"layer": "pool"}, "the probe asks"),
+        ("timm_vit", {}, "query: class token"),
+        ("timm_map", {"layer": "pool"}, "query: probe token"),
         ("timm_map", {}, "mean over all patches"),
         ("dino", {"head": "all"}, "layer 1, head 1"),
-        ("hf_dinov2_registers", {"query": 1}, "the register 0 asks"),
-        ("deit_distilled", {"query": 1}, "the distillation token asks"),
-        ("swin_oblong", {"layer": 1, "query": (7, 3)}, "patch 7,3 asks"),
+        ("hf_dinov2_registers", {"query": 1}, "query: register 0"),
+        ("deit_distilled", {"query": 1}, "query: distillation token"),
+        ("swin_oblong", {"layer": 1, "query": (7, 3)}, "query: patch 7,3"),
         ("pvt_original", {"layer": 1}, "mean over all patches; 2 x 2 keys"),
         ("hybrid_timm_root", {"head": "rollout"}, "rollout"),
     ],
@@ -153,7 +153,7 @@ def test_a_map_that_goes_beyond_the_image_is_cut_off(pyramid, image):
 def test_weights_of_other_libraries_are_looked_at(name, options, told, tmp_path):
     case = stored(name)
     write_files(tmp_path, case.tensors, case.config, case.preprocessor)
-    asked = {key: value for key, value in vars(case.asked).items() if value is not None}
+    asked = {key: value for key, value in vars(case.hints).items() if value is not None}
     classifier = vit_jax.load_pretrained(tmp_path, **asked)
     image = np.random.default_rng(0).integers(0, 255, (40, 30, 3), np.uint8)
     assert told in texts(draw_attention(classifier, image, **options))

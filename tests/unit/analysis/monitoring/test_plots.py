@@ -10,7 +10,7 @@ def looks(depth=2, attention=True, warned=()):
     """Lines of a log with three looks at a network of some blocks."""
     lines = [{"kind": "train", "step": 5, "epoch": 0.1, "loss": 1.0}]
     for step in (0, 10, 20):
-        line = {"kind": "inside", "step": step, "epoch": step / 40, "warned": list(warned)}
+        line = {"kind": "diagnostics", "step": step, "epoch": step / 40, "warned": list(warned)}
         for i in range(depth):
             line |= {f"rank/blocks_{i}": 5.0 + i, f"update_norm/blocks_{i}": 0.01 * step}
             if attention:
@@ -63,6 +63,6 @@ def test_of_many_blocks_the_legend_names_the_first_the_last_and_some_in_their_or
 def test_a_run_that_nobody_looked_into_has_no_figure():
     training = looks()[:1]
     names = [[name for name, _ in _figures(lines, None, None)] for lines in (training, looks())]
-    assert names == [["curves"], ["curves", "inside"]]
+    assert names == [["curves"], ["curves", "diagnostics"]]
     with pytest.raises(UserError, match="log.diagnostics=5%"):
         draw_diagnostics(training)

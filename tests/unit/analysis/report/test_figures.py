@@ -113,7 +113,7 @@ def test_of_many_classes_those_with_most_mistakes_are_shown():
     given = wrong(labels, predicted)
     assert most_confused(given, 200, 4).tolist() == [7, 8, 9, 150]
     [panel] = confusion(given, [f"c{number}" for number in range(200)]).axes
-    assert panel.get_title().startswith("the 30 of 200 classes with the most mistakes")
+    assert panel.get_title().startswith("the 30 of 200 classes with the most errors")
     assert f"accuracy {100 * 200 / 203:.2f} %" in panel.get_title()
     names = [label.get_text() for label in panel.get_yticklabels()]
     assert len(names) == 30 and {"c7", "c8", "c9", "c150"} <= set(names)
