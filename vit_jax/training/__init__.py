@@ -1,4 +1,4 @@
-"""How parameters are learned. Read `trainer.py`, then `loop.py`."""
+"""Training: the trainer, the loop, optimizers and checkpoints. Start with `trainer.py`."""
 
 from vit_jax.training.trainer import TrainResult, fit
 

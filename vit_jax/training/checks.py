@@ -1,7 +1,7 @@
-"""What keys of a configuration mean together, checked before anything is compiled.
+"""Checks of configuration keys against each other and the data, before compilation.
 
-Each function either returns what it has worked out or raises `UserError` with both numbers, the
-legal values and what to do.
+Each function returns the resolved value or raises `UserError` with both numbers, the legal values
+and the remedy.
 """
 
 import itertools
@@ -20,7 +20,7 @@ _FEWEST_EPOCHS, _MOST_EPOCHS = 1, 1000  # beyond which a length is more likely a
 
 
 def resolve_steps(config: ConfigDict, key: str, clock: Clock) -> int:
-    """Steps that the duration at `key` stands for."""
+    """Return the number of steps of the duration at `key`."""
     section, _, name = key.rpartition(".")
     value = (config[section] if section else config)[name]
     try:
@@ -30,29 +30,29 @@ def resolve_steps(config: ConfigDict, key: str, clock: Clock) -> int:
 
 
 def fit_batch(config: ConfigDict, examples: int) -> tuple[ConfigDict, list[str]]:
-    """The configuration with a batch no larger than the training data, and what that changed.
+    """Return the configuration with a batch no larger than the training data, and the changes.
 
-    A batch of more images than there are would show some of them twice in a step. It becomes the
-    largest power of two that they fill, times `accumulate_steps`: such sizes divide over most
-    numbers of     devices, and do not depend on them, so that a run may resume on others.
+    A larger batch would contain some images twice. It is reduced to the largest power of two that
+    the images fill, times `accumulate_steps`: such sizes divide over most numbers of devices and do
+    not depend on them, so that a run may resume on others.
     """
     if config.batch_size <= examples:
         return config, []
     fitting = config.accumulate_steps
     while 2 * fitting <= examples:
         fitting *= 2
-    if fitting >= config.batch_size:  # more parts than images: `check_batch` has a word on those
+    if fitting >= config.batch_size:  # more parts than images: `check_batch` reports that
         return config, []
     fitted = config.copy_and_resolve_references()
     fitted.batch_size = fitting
     return fitted, [
-        f"batch_size = {config.batch_size:,} is more than the {examples:,} training images: a step "
-        f"takes {fitting:,}"
+        f"batch_size = {config.batch_size:,} is more than the {examples:,} training images; "
+        f"{fitting:,} is used instead"
     ]
 
 
 def describe_length(clock: Clock, duration: str) -> list[str]:
-    """A sentence for a run that sees its images less than once, or more than anybody wants."""
+    """Return a sentence for a run that sees its images less than once, or too often."""
     epochs = clock.epochs(clock.total_steps)
     if _FEWEST_EPOCHS <= epochs <= _MOST_EPOCHS:
         return []
@@ -66,26 +66,26 @@ def describe_length(clock: Clock, duration: str) -> list[str]:
 def describe_preprocessing(
     config: ConfigDict, theirs: Preprocessing, ours: Preprocessing
 ) -> list[str]:
-    """Sentences on what images are like here and were not for the weights of `init_from`."""
+    """Return sentences on preprocessing that differs from that of the weights of `init_from`."""
     told = []
     for name in ("mean", "std", "crop", "interpolation", "resize"):
         before, now = getattr(theirs, name), getattr(ours, name)
         if _alike(before, now):
             continue
         told.append(
-            f"data.{name} = {_plainly(now)}, and the weights of init_from = {config.init_from!r} "
-            f"were trained with {_plainly(before)}; leave data.{name} out to take theirs"
+            f"data.{name} = {_plainly(now)}, but the weights of init_from = {config.init_from!r} "
+            f"were trained with {_plainly(before)}; omit data.{name} to use theirs"
         )
     if theirs.channels != ours.channels:
         told.append(
-            f"images have {ours.channels} channels, and those that the weights of init_from were "
-            f"trained on {theirs.channels}: the first layer is summed or repeated over channels"
+            f"images have {ours.channels} channels, but the weights of init_from were trained "
+            f"with {theirs.channels}: the first layer is summed or repeated over channels"
         )
     return told
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Return whether two values of preprocessing are equal; one number is for all channels."""
+    """Return whether two preprocessing values are equal; one number applies to all channels."""
     if isinstance(one, tuple) and isinstance(other, tuple) and 1 in (len(one), len(other)):
         return set(one) == set(other)
     return one == other
@@ -96,7 +96,7 @@ def _plainly(value: Any) -> str:
 
 
 def check_batch(config: ConfigDict, mesh: Mesh) -> None:
-    """Every device takes an equal share of each batch, and of each part of it."""
+    """Raise UserError unless each batch and each part of it divides over the devices."""
     devices, parts, batch = batch_shards(mesh), config.accumulate_steps, config.batch_size
     if batch % (devices * parts):
         unit = devices * parts
@@ -112,21 +112,21 @@ def check_batch(config: ConfigDict, mesh: Mesh) -> None:
 
 
 def check_splits(config: ConfigDict, sources: dict[str, Source]) -> None:
-    """No image may be learned from and chosen by, or chosen by and reported on."""
+    """Raise UserError if two of the training, validation and test data share images."""
     for one, other in itertools.combinations(sources, 2):
         if sources[one].overlaps(sources[other]):
             links = [f"{a} = {b}" for a, b in sources[one].shared_files(sources[other]) if a != b]
-            named = f" ({len(links):,} by links, such as {links[0]})" if links else ""
+            named = f" ({len(links):,} as links, such as {links[0]})" if links else ""
             raise UserError(
                 f"data.{one} = {config.data[one]!r} and data.{other} = {config.data[other]!r} "
-                f"share images{named}; take parts that share none, such as "
+                f"share images{named}; use disjoint parts, such as "
                 "--config.data.train='train[:90%]' "
                 "--config.data.validation='train[90%:]' --config.data.test=test"
             )
 
 
 def model_fields(config: ConfigDict, source: Source) -> dict[str, Any]:
-    """Fields to create the model with: the configured ones, the classes, the compute type."""
+    """Return the fields of the model: the configured ones, the classes, the compute type."""
     _check_objective(config, source)
     fields = {name: value for name, value in config.model.items() if name != "name"}
     fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
@@ -135,66 +135,66 @@ def model_fields(config: ConfigDict, source: Source) -> dict[str, Any]:
     if outputs == 1 < of_data and config.objective.loss == "softmax":
         raise UserError(
             "model.num_classes = 1 and objective.loss = 'softmax': the softmax of one output is "
-            f"always 1, so nothing can be learned of the {of_data} classes of {config.dataset!r}; "
-            "leave model.num_classes out (one output can tell two classes apart, no more, with "
+            f"always 1, so the {of_data} classes of {config.dataset!r} cannot be learned; "
+            "omit model.num_classes (one output can separate only two classes, with "
             "--config.objective.loss=sigmoid)"
         )
     if outputs != of_data and not (outputs == 1 and of_data == 2 and not source.multi_label):
         raise UserError(
-            f"model.num_classes = {shown(outputs)}, and the data set {config.dataset!r} has "
-            f"{of_data} classes; leave model.num_classes out to take it from the data"
+            f"model.num_classes = {shown(outputs)}, but the data set {config.dataset!r} has "
+            f"{of_data} classes; omit model.num_classes to take it from the data"
         )
     if "dtype" in fields:
         raise UserError(
-            f"model.dtype = {shown(fields['dtype'])}: the type of the computation is set by one "
-            "key, --config.precision=float32 or bfloat16"
+            f"model.dtype = {shown(fields['dtype'])}: the compute type is set by "
+            "--config.precision=float32 or bfloat16 only; omit model.dtype"
         )
     channels = config.data.channels
     if channels is not None and fields.setdefault("in_channels", channels) != channels:
         raise UserError(
-            f"data.channels = {channels} and model.in_channels = {fields['in_channels']}: the "
-            "model sees the channels of the images; set one of the two, and the other follows"
+            f"data.channels = {channels} but model.in_channels = {fields['in_channels']}: the "
+            "model takes the channels of the images; set only one of the two"
         )
     return {**fields, "dtype": config.precision}
 
 
 def fit_precision(config: ConfigDict, name: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a model without `dtype` where it has no such field, and computes in float32."""
+    """Return the fields without `dtype` for a model that has no such field and uses float32."""
     if "dtype" in registry.model_fields(name):
         return fields
     if config.precision != "float32":
         raise UserError(
             f"precision = {config.precision!r} sets the field 'dtype' of a model, which {name} "
-            "does not have; use --config.precision=float32, or give the class a field "
-            "dtype: str = 'float32' and compute in that type"
+            "does not have; use --config.precision=float32, or add a field "
+            "dtype: str = 'float32' to the class and compute in that type"
         )
     return {field: value for field, value in fields.items() if field != "dtype"}
 
 
 def _check_objective(config: ConfigDict, source: Source) -> None:
-    """The loss must suit the labels."""
+    """Raise UserError if the loss does not fit the labels."""
     if config.data.sampling == "balanced" and config.objective.class_weights == "balanced":
         raise UserError(
             "data.sampling = 'balanced' shows every class equally often, and "
-            "objective.class_weights = 'balanced' would weigh rare classes more on top of that; "
+            "objective.class_weights = 'balanced' would weight rare classes a second time; "
             "set one of the two back (to natural, or to none)"
         )
     if not source.multi_label:
         if len(source.class_names) == 1 and config.objective.loss == "sigmoid":
             raise UserError(
-                f"every image of {config.dataset!r} is of its only class, so there is no 'no' "
-                "for objective.loss = 'sigmoid' to learn; use --config.objective.loss=softmax, "
-                "or take data with another class"
+                f"every image of {config.dataset!r} has its only class, so objective.loss = "
+                "'sigmoid' has no negative examples; use --config.objective.loss=softmax, "
+                "or data with another class"
             )
         return
     if config.objective.loss == "softmax":
         raise UserError(
-            f"the images of {config.dataset!r} may have several labels, and objective.loss = "
-            "'softmax' is for exactly one; use --config.objective.loss=sigmoid"
+            f"the images of {config.dataset!r} may have several labels, but objective.loss = "
+            "'softmax' needs exactly one; use --config.objective.loss=sigmoid"
         )
     if config.objective.class_weights != "none":
         raise UserError(
-            f"objective.class_weights = {config.objective.class_weights!r} is for images with "
-            f"one label, and those of {config.dataset!r} may have several; use "
+            f"objective.class_weights = {config.objective.class_weights!r} needs images with "
+            f"one label, but those of {config.dataset!r} may have several; use "
             "--config.objective.class_weights=none"
         )

@@ -1,4 +1,4 @@
-"""Compiled programs are kept on disk, so that a run that goes on does not compile them again."""
+"""Persistent compilation cache, so that a resumed run does not compile its programs again."""
 
 import os
 import sys
@@ -11,14 +11,14 @@ from jax.sharding import Mesh
 
 
 def use_compile_cache(where: str, workdir: Path) -> None:
-    """Makes JAX keep what takes it more than a second to compile.
+    """Make JAX cache every program that takes it more than a second to compile.
 
-    A folder that the person has given to JAX itself (`JAX_COMPILATION_CACHE_DIR`) stays. One that
-    cannot be written is warned of and not used: the run is the same, its start slower.
+    A folder set for JAX itself (`JAX_COMPILATION_CACHE_DIR`) takes precedence. A folder that cannot
+    be written is not used, with a warning: the run is the same, only its start is slower.
 
     Args:
-        where: "auto" is `.jax_cache` beside the run folder, for all runs there; "none" is none;
-            else a folder.
+        where: "auto" is `.jax_cache` beside the run folder, shared by all runs there; "none"
+            disables the cache; anything else is a folder.
         workdir: the run folder.
     """
     if where == "none" or jax.config.jax_compilation_cache_dir:
@@ -31,8 +31,8 @@ def use_compile_cache(where: str, workdir: Path) -> None:
             pass
     except OSError as error:
         print(
-            f"warning: compiled programs are not kept, since {folder} cannot be written "
-            f"({error.strerror}); name another folder with --config.compile_cache",
+            f"warning: compiled programs are not cached, since {folder} cannot be written "
+            f"({error.strerror}); set another folder with --config.compile_cache",
             file=sys.stderr,
         )
         return
@@ -40,12 +40,12 @@ def use_compile_cache(where: str, workdir: Path) -> None:
 
 
 def compile_anew_where_unsafe(mesh: Mesh) -> None:
-    """Makes JAX neither keep programs nor read kept ones, if the mesh has several CPU devices.
+    """Disable the compilation cache if the mesh has several CPU devices.
 
-    A program for the CPU that is read from the disk has lost the order of its collectives: the
-    devices enter them in different order and wait for each other until XLA ends the process (JAX
-    0.10 to 0.12). Whoever gave JAX the folder, it is not used in this process any more.
+    A CPU program that is read from the cache has lost the order of its collectives: the devices
+    enter them in different order and wait for each other until XLA aborts the process (JAX 0.10 to
+    0.12). The cache is not used in this process any more, even if its folder was set for JAX.
     """
     if mesh.size > 1 and mesh.devices.flat[0].platform == "cpu":
         jax.config.update("jax_enable_compilation_cache", False)
-        compilation_cache.reset_cache()  # JAX asks for the setting once, at the first program
+        compilation_cache.reset_cache()  # JAX reads the setting only once, at the first program

@@ -1,4 +1,4 @@
-"""Learning from a teacher beside the labels (Hinton, Vinyals, Dean 2015; Touvron et al. 2021).
+"""Distillation from a teacher (Hinton, Vinyals, Dean 2015; Touvron et al. 2021).
 
 With z the student's logits, t the teacher's, y the label and a the weight `alpha`, an image's loss
 is
@@ -9,11 +9,11 @@ is
 What is notable here:
 - In a model with two heads z is the head of the class token and z' that of the distillation token
   (DeiT, section 4); in a model with one head they are the same.
-- The label is smoothed and mixed as the run says; the teacher answers for the mixed image itself,
-  and its hard answer is never smoothed (DeiT, section 4: "true" labels).
-- The divergence is a sum over the classes and a mean over the images, as Hinton et al. write it.
-  DeiT's code divides by the number of classes too: its soft loss is that many times smaller.
-- The teacher's arrays are `constants`: an argument of the compiled step, and in no checkpoint.
+- Labels are smoothed and mixed as configured; the teacher sees the mixed image itself,
+  and its hard predictions are never smoothed (DeiT, section 4: "true" labels).
+- The divergence is a sum over classes and a mean over images, as Hinton et al. write it.
+  DeiT's code also divides by the number of classes: its soft loss is that many times smaller.
+- The teacher's arrays are `constants`: an argument of the compiled step, not saved in checkpoints.
 """
 
 import dataclasses
@@ -31,23 +31,23 @@ from vit_jax.models import DistilledLogits
 from vit_jax.tasks.classification import Supervised, apply_model, finite_rows
 from vit_jax.training.teacher import Teacher
 
-ANSWERS = "teacher_logits"  # what they are called in a batch, where they are computed beforehand
+ANSWERS = "teacher_logits"  # name of the teacher's logits in a batch, if they are precomputed
 
 
 @dataclass(frozen=True)
 class Distillation:
-    """Cross-entropy against the labels, and a part that draws the student to its teacher.
+    """Loss with a cross-entropy against the labels and a term for the teacher.
 
-    The batch is that of `Supervised`; where it has `teacher_logits`, `(batch, classes)`, the
-    teacher is not asked again.
+    The batch is that of `Supervised`; if it has `teacher_logits`, `(batch, classes)`, the
+    teacher is not applied again.
 
-    supervised: the part of the labels. Its class weights are those of the images, and multiply
-        both parts; evaluation is its own.
-    teacher: who is asked.
+    supervised: the term of the labels. Its class weights are weights of the images, and multiply
+        both terms; it also does the evaluation.
+    teacher: the trained model.
     kind: "hard" or "soft", see the top of the file.
-    alpha: weight of the teacher's part, from 0 to 1.
-    temperature: of the soft kind, above 0; more makes both distributions flatter.
-    cached: whether every batch brings the answers with it.
+    alpha: weight of the teacher's term, from 0 to 1.
+    temperature: of the soft kind, above 0; higher values flatten both distributions.
+    cached: whether every batch contains the teacher's logits.
     """
 
     supervised: Supervised
@@ -59,24 +59,24 @@ class Distillation:
 
     @property
     def criterion(self) -> str:
-        """That of the part of the labels."""
+        """Criterion of the supervised term."""
         return self.supervised.criterion
 
     @property
     def constants(self) -> dict[str, Any] | None:
-        """The teacher's parameters and other collections; None where it is not asked."""
+        """The teacher's parameters and other collections; None if its logits are cached."""
         return None if self.cached else self.teacher.variables
 
     def holding(self, constants: dict[str, Any]) -> "Distillation":
-        """The same with these in place of the teacher's variables."""
+        """Return a copy with these in place of the teacher's variables."""
         teacher = dataclasses.replace(self.teacher, variables=constants)
         return dataclasses.replace(self, teacher=teacher)
 
     def loss(self, params, model_state, batch, rng, train):
-        """Sums over the batch of the loss and of right answers, as `Supervised.loss`.
+        """Return the sums over the batch of the loss and the metrics, as `Supervised.loss`.
 
-        Beside its metrics there is `teacher_agreement`: how often the student's answer, of the mean
-        of its heads, is the teacher's.
+        The metric `teacher_agreement` is added: the share of images for which the student's
+        prediction, from the mean of its heads, equals the teacher's.
         """
         supervised = self.supervised
         images, own_share = supervised.mixed(batch["image"], rng, train)
@@ -101,16 +101,16 @@ class Distillation:
         return jnp.sum(losses * mask), jnp.sum(mask), metrics, model_state
 
     def evaluate(self, params, model_state, batch):
-        """Of the labels alone: see `Supervised.evaluate`."""
+        """Evaluate on the labels alone, see `Supervised.evaluate`."""
         return self.supervised.evaluate(params, model_state, batch)
 
     def teacher_losses(
         self, logits: Float[Array, "batch classes"], taught: Float[Array, "batch classes"]
     ) -> Float[Array, " batch"]:
-        """The teacher's part for each image, before `alpha`, in nats."""
+        """Return the teacher's term of the loss for each image, before `alpha`, in nats."""
         if self.kind == "hard":
             answer = jax.nn.one_hot(taught.argmax(-1), taught.shape[-1])
-            # Nothing can be learned of an answer that is none; the step is skipped and reported.
+            # Logits that are not finite teach nothing; the step is skipped and reported.
             answer = jnp.where(finite_rows(taught)[:, None], answer, jnp.nan)
             return self.supervised.losses(logits, answer, train=False)
         ours, its = (jax.nn.log_softmax(x / self.temperature) for x in (logits, taught))
@@ -118,33 +118,33 @@ class Distillation:
 
 
 def check_distillation(config: ConfigDict, supervised: Supervised, augment: Augment) -> None:
-    """What the keys of `distillation` mean together, before any teacher is opened.
+    """Check the keys of `distillation` against each other, before a teacher is opened.
 
     Raises:
-        UserError: a key without a teacher, or that the data, the loss or other keys rule out.
+        UserError: a key without a teacher, or one that the data, the loss or other keys exclude.
     """
     keys = config.distillation
     if not keys.teacher:
         for name, off in (("cache", False), ("temperature", 1.0)):
             if keys[name] != off:
                 raise UserError(
-                    f"distillation.{name} = {keys[name]} and there is no teacher; say which with "
+                    f"distillation.{name} = {keys[name]} but there is no teacher; name one with "
                     "--config.distillation.teacher"
                 )
         return
     if supervised.multi_label:
         raise UserError(
-            f"the images of {config.dataset!r} may have several labels, and distillation is for "
-            "exactly one; leave distillation.teacher out"
+            f"the images of {config.dataset!r} may have several labels, but distillation needs "
+            "exactly one; omit distillation.teacher"
         )
     if keys.kind == "hard" and keys.temperature != 1.0:
         raise UserError(
-            f"distillation.temperature = {keys.temperature:g} changes nothing of a teacher's hard "
-            "answers; use --config.distillation.kind=soft, or leave it at 1"
+            f"distillation.temperature = {keys.temperature:g} has no effect with hard predictions "
+            "of the teacher; use --config.distillation.kind=soft, or leave it at 1"
         )
     if keys.kind == "soft" and supervised.kind == "sigmoid":
         raise UserError(
-            "distillation.kind = 'soft' compares probabilities that add up to 1, and those of "
+            "distillation.kind = 'soft' compares probabilities that sum to 1, but those of "
             "objective.loss = 'sigmoid' do not; use --config.distillation.kind=hard, or "
             "--config.objective.loss=softmax"
         )
@@ -154,22 +154,22 @@ def check_distillation(config: ConfigDict, supervised: Supervised, augment: Augm
     if keys.cache and changing:
         named = ", ".join(f"augment.{name} = {config.augment[name]}" for name in changing)
         raise UserError(
-            f"distillation.cache = True keeps one answer for each image, and {named} shows the "
+            f"distillation.cache = True keeps one prediction per image, but {named} shows the "
             "teacher another image each time; use --config.distillation.cache=false, or "
             "switch augmentation off"
         )
 
 
 def make_distillation(config: ConfigDict, supervised: Supervised, teacher: Teacher) -> Distillation:
-    """The objective that a configuration with a teacher describes.
+    """Return the objective of a configuration with a teacher.
 
-    Raises UserError where the teacher's answers are not of the kind that is asked for.
+    Raises UserError if the teacher's activation does not fit the kind of distillation.
     """
     keys = config.distillation
     if keys.kind == "soft" and teacher.activation != "softmax":
         raise UserError(
-            f"distillation.kind = 'soft' and the teacher {teacher.source!r} was trained with a "
-            f"{teacher.activation}, so its probabilities do not add up to 1; use "
+            f"distillation.kind = 'soft', but the teacher {teacher.source!r} was trained with a "
+            f"{teacher.activation}, so its probabilities do not sum to 1; use "
             "--config.distillation.kind=hard"
         )
     return Distillation(

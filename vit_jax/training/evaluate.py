@@ -1,7 +1,7 @@
-"""Exact evaluation: every example counts once, on any batch size and any number of devices.
+"""Exact evaluation: every example counts once, for any batch size and number of devices.
 
 The last batch is padded and the padding masked; sums are added up over all batches and divided once
-at the end, so no mean of means can creep in.
+at the end, so no mean of means occurs.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,11 +18,11 @@ from vit_jax.training.distributed.sharding import batch_shards, to_devices
 
 
 class Interrupted(Exception):
-    """An evaluation that was asked to stop halfway, and has no result."""
+    """Raised by an evaluation that was asked to stop before it had a result."""
 
 
 class Evaluation(NamedTuple):
-    """metrics: means over all examples, and the number of `examples`. predictions: of each."""
+    """Means over all examples with their number, `examples`, and the predictions of each."""
 
     metrics: dict[str, float]
     predictions: Predictions | MultiLabelPredictions
@@ -36,17 +36,17 @@ def evaluate(
     classes: int,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Evaluation:
-    """Metrics and predictions of all examples.
+    """Return metrics and predictions of all examples.
 
     Args:
         eval_step: of `make_eval_step`.
         variables: {"params": ..., and any other collections}.
         batches: of `padded_batches`.
         classes: number of classes.
-        should_stop: asked before every batch; `Interrupted` is raised when it says so.
+        should_stop: called before every batch; `Interrupted` is raised if it returns True.
 
     Raises:
-        UserError: where no example can be read.
+        UserError: no example can be read.
     """
     totals, rows, computing = None, [], None
     for batch in batches:
@@ -54,14 +54,14 @@ def evaluate(
             raise Interrupted
         sums, outputs = eval_step(variables, to_devices(batch, mesh))
         totals = sums if totals is None else jax.tree.map(lambda a, b: a + b, totals, sums)
-        if computing is not None:  # fetched while the devices work on the next batch
+        if computing is not None:  # fetched while the devices compute the next batch
             rows.append(jax.device_get(computing))
         computing = outputs
     rows.append(jax.device_get(computing))
     totals = {name: float(total) for name, total in jax.device_get(totals).items()}
     examples = totals.pop("weight")
     if not examples:
-        raise UserError("there is nothing to evaluate on: not one image of the split can be read")
+        raise UserError("there is nothing to evaluate: no image of the split can be read")
     predictions = _predictions(rows)
     metrics = {name: total / examples for name, total in totals.items()}
     return Evaluation(
@@ -70,7 +70,7 @@ def evaluate(
 
 
 def _predictions(rows: list[dict[str, np.ndarray]]) -> Predictions | MultiLabelPredictions:
-    """Predictions made of the outputs of all batches, without padding and unreadable images."""
+    """Join the outputs of all batches, without padding and unreadable images."""
     real = np.concatenate([row["mask"] for row in rows]) > 0
     columns = {name: np.concatenate([row[name] for row in rows])[real] for name in rows[0]}
     if "probabilities" in columns:
@@ -92,10 +92,10 @@ def padded_batches(
     *,
     fast: bool = False,
 ):
-    """Batches of a whole source whose size divides over the devices, whatever `batch_size` is.
+    """Yield batches of a whole source; their size is `batch_size` rounded to the devices.
 
-    bad: takes note of images that cannot be read, which are masked.
-    fast: whether they are decoded as training decodes them.
+    bad: records images that cannot be read, which are masked.
+    fast: whether they are decoded as in training.
     """
     shards = batch_shards(mesh)
     return eval_batches(

@@ -1,4 +1,4 @@
-"""Test images that a model has been trained on before: told in a sentence, with the remedy."""
+"""Leakage check: evaluation images that the model was trained on, reported with the remedy."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,18 +12,18 @@ from vit_jax.runs import RunDir
 
 
 def records_of(source: str) -> list[dict[str, Any]]:
-    """Return what the model of a run folder was trained on; nothing for other weights."""
+    """Return the training images of the model of a run folder; nothing for other weights."""
     folder = RunDir(source) if source and Path(source).expanduser().is_dir() else None
     return folder.read_training_images() if folder else []
 
 
 def records_of_run(config: ConfigDict, train: Source) -> list[dict[str, Any]]:
-    """Return what a run is trained on: its own images, and those of the weights it begins with."""
+    """Return the training images of a run and those of the weights it starts from."""
     return [training_record(train), *records_of(config.init_from)]
 
 
 def leaks(config: ConfigDict, sources: Mapping[str, Source]) -> list[str]:
-    """Sentences on images to evaluate on that `init_from` or a teacher was trained on."""
+    """Return sentences on evaluation images that `init_from` or a teacher was trained on."""
     told = []
     for key, model in (
         ("init_from", config.init_from),
@@ -35,13 +35,13 @@ def leaks(config: ConfigDict, sources: Mapping[str, Source]) -> list[str]:
                 told.append(
                     f"{key} = {model!r} was trained on {found}, so this run's accuracy on them"
                     f" will be too good; give both runs the same data.split_seed"
-                    f" ({config.data.split_seed} here), or name other images with data.{split}"
+                    f" ({config.data.split_seed} here), or choose other images with data.{split}"
                 )
     return told
 
 
 def leak(source: Source, records: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many images of a source are among those of records, in words; empty for none."""
+    """Return the number of images of a source that are in the records, in words; "" for none."""
     seen = seen_images(source, records)
     if not seen:
         return ""

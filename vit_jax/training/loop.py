@@ -1,8 +1,8 @@
-"""The training loop. Read `Loop.train`: it is the table of contents of this room.
+"""The training loop. `Loop.train` is the entry point; the other methods are its steps.
 
-One number rules: `step`, the batches taken so far. It names checkpoints and log lines, and whatever
-follows from it (data order, augmentation, dropout, learning rate) is the same in a run that was
-stopped and went on as in one that never stopped.
+Everything follows from one number, `step`: the batches taken so far. It names checkpoints and log
+lines, and determines data order, augmentation, dropout and learning rate. A run that was
+interrupted and resumed is therefore identical to one that never stopped.
 """
 
 import contextlib
@@ -46,27 +46,27 @@ DrawFigures = Callable[
 
 
 class Observation(NamedTuple):
-    """What a look inside the model has found.
+    """Measurements that a callback made inside the model.
 
-    numbers: finite ones, by name. warnings: sentences, by the layer that they are about.
+    numbers: finite ones, by name. warnings: sentences, by the layer they refer to.
     """
 
     numbers: dict[str, float]
     warnings: dict[str, str]
 
 
-# Looks at a state and the batch that it is about to learn from, and changes neither. All processes
-# call it alike.
+# Called with a state and the batch it is about to learn from; changes neither. All processes call
+# it at the same steps.
 Observer = Callable[[int, TrainState, Batch], Observation]
 Callback = Callable[[Experiment], Observer]
 
-# Steps between two checks of the bad ones, besides those of the log. A check waits for the one
-# before, so that the batches of twenty steps at most are on the devices.
+# Steps between two checks for nonfinite steps, besides those of the log. A check waits for the
+# previous one, so at most the batches of twenty steps are on the devices.
 _CHECK_EVERY = 10
 
 
 class Loop:
-    """The moving parts of one call of `fit`: a step number, a state, and what is due when."""
+    """Training loop of one call of `fit`: step number, state, and periodic actions."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Loop:
         self.state = state
         self.watcher = watcher
         self.total = experiment.total_steps
-        # A run so short that it cannot have that many has diverged when half of it is lost.
+        # A run with fewer steps than the limit has diverged when half of its steps are lost.
         self.max_nonfinite_steps = min(experiment.config.max_nonfinite_steps, -(-self.total // 2))
         self.every = {
             kind: experiment.interval(f"{kind}.every") for kind in ("log", "evaluate", "checkpoint")
@@ -103,14 +103,14 @@ class Loop:
         self._bad_steps: NonfiniteSteps | None = None  # at the last check between two log lines
 
     def train(self) -> bool:
-        """Takes the steps that are left; False if a signal stopped it, after saving."""
+        """Run the remaining steps; return False if a signal stopped it, after saving."""
         self._introduce()
         if self.stop():
-            return False  # before it compiles for minutes; there is nothing new to save
+            return False  # before minutes of compilation; there is nothing new to save
         train_step = self.profile.around(self.experiment.train_step(), self.step)
-        self.experiment.schedule(0)  # compiles what it is made of, before the clock runs
+        self.experiment.schedule(0)  # compiles its parts before the timer starts
         try:
-            self._evaluate()  # if a signal cut it short where this run goes on
+            self._evaluate()  # a signal interrupted it where this run resumes
             with contextlib.closing(self.experiment.train_batches(self.step)) as batches:
                 for batch in self.report.timed(self._watched(batches)):
                     self.state = train_step(self.state, batch)
@@ -131,14 +131,14 @@ class Loop:
         return True
 
     def finish(self, draw: DrawFigures | None) -> dict[str, Any] | None:
-        """Reports the result on the test data; None if a signal stopped it."""
-        self.checkpoints.wait()  # no result without the parameters behind it
+        """Return the result on the test data; None if a signal stopped the evaluation."""
+        self.checkpoints.wait()  # no result without its saved parameters
         source = self.experiment.test_source
         try:
             metrics, predictions = self._evaluated(source)
         except Interrupted:
             return None
-        self.run.check_held()  # figures would make it anew
+        self.run.check_held()  # writing figures would recreate the folder
         result = self._line(RESULT, split="test", **metrics)
         self._warn_of_nonfinite(metrics, "test")
         for found in processes.gather(self.experiment.decode_errors.found):
@@ -148,13 +148,13 @@ class Loop:
             result["unreadable"] = len(self.experiment.decode_errors.found)
         if draw is not None:
             self.run.mark_undrawn()
-        self._write(result)  # with this line the run counts as finished, whatever figures take
+        self._write(result)  # from this line on the run is finished, even if the figures fail
         self.log.sync()
         self._draw(draw, source, predictions)
         return result
 
     def draw_missing(self, draw: DrawFigures | None) -> None:
-        """Draws the figures of a finished run whose process ended before it had drawn them."""
+        """Draw the figures of a finished run whose process ended before drawing them."""
         missing = draw is not None and self.run.lacks_figures()
         if not any(processes.gather(missing)):
             return
@@ -175,26 +175,26 @@ class Loop:
             return
         try:
             draw(self.run, self.log.lines, source, predictions)
-        except Exception as error:  # a figure is not worth a result
+        except Exception as error:  # a failed figure must not cost the result
             self.report.say(
-                f"warning: the figures could not be drawn: {error}; the result is kept, and the "
-                "same command draws them again"
+                f"warning: the figures could not be drawn: {error}; the result is kept; run the "
+                "same command again to draw them"
             )
         else:
             self.run.mark_drawn()
 
-    # ------------------------------------------------------------------------ what happens when due
+    # ------------------------------------------------------------------------ periodic actions
 
     def _due(self, kind: str) -> bool:
         return self.step % self.every[kind] == 0 or self.step == self.total
 
     def _log(self) -> None:
-        """Writes the means of the training metrics since the last line, and empties their sums."""
+        """Write the means of the training metrics since the last line, and reset their sums."""
         if not self._due("log"):
             return
         self._check_bad_steps()
         totals, updates = jax.device_get((self.state.totals, self.state.updates))
-        timings = self.report.timings(self.step)  # at once: the device has just become idle
+        timings = self.report.timings(self.step)  # immediately: the device has just become idle
         line = self._line(
             TRAIN,
             **_means(totals),
@@ -208,7 +208,7 @@ class Loop:
         self.state = self.state.replace(totals=self.experiment.zero_totals())
 
     def _watched(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """The same batches; where a look inside is due, it comes before the step that takes one."""
+        """Yield the same batches, calling the observer before the steps where it is due."""
         while True:
             looks = self.watcher is not None and self.step % self.look_every == 0
             with self.report.paused(self.state) if looks else contextlib.nullcontext():
@@ -220,10 +220,10 @@ class Loop:
             yield batch
 
     def _look_inside(self, batch: Batch) -> None:
-        """Writes what the watcher sees, and says what has gone wrong since it looked last."""
+        """Write the observer's measurements and report its new warnings."""
         before = [line for line in self.log.lines if line["kind"] == DIAGNOSTICS]
         if before and before[-1]["step"] == self.step:
-            return  # seen already, before the run was stopped here
+            return  # already measured, before the run was stopped here
         begun = time.perf_counter()
         numbers, warnings = self.watcher(self.step, self.state, batch)
         seconds = time.perf_counter() - begun
@@ -233,8 +233,8 @@ class Loop:
                 self.report.say(f"warning: {warning}")
         if not before:
             self.report.say(
-                f"looked inside in {seconds:.1f} s, compilation included; the next looks, every "
-                f"{self.look_every} steps, write how long they take (diagnostics_seconds)"
+                f"diagnostics took {seconds:.1f} s, including compilation; the next ones, every "
+                f"{self.look_every} steps, log their duration as diagnostics_seconds"
             )
         line = self._line(
             DIAGNOSTICS, **numbers, warned=sorted(warnings), diagnostics_seconds=seconds
@@ -242,22 +242,22 @@ class Loop:
         self.log.write(line)
 
     def _skipped(self) -> dict[str, Any]:
-        """What the log says of bad steps since its last line: nothing where there were none."""
+        """Log fields on nonfinite steps since the last line; empty if there were none."""
         bad = jax.device_get(self.state.nonfinite_steps)
         count = int(bad.total) - sum(line.get("skipped", 0) for line in self.log.lines)
         if not count:
             return {}
         cause = bad.CAUSES[bad.cause]
         self.report.say(
-            f"warning: {counted(count, 'step')} changed nothing, the last one step "
-            f"{bad.last}, where {cause} was not finite"
+            f"warning: {counted(count, 'step')} skipped, the last one step "
+            f"{bad.last}, because {cause} was not finite"
         )
         return {"skipped": count, "skipped_last": int(bad.last), "skipped_cause": cause}
 
     def _check_bad_steps_before(self) -> None:
-        """Checks the bad steps as they were at the last such call, whose numbers have arrived.
+        """Check the counts of nonfinite steps from the last call, which have arrived by now.
 
-        Those of now would have to be waited for, and the device would run out of work meanwhile.
+        The current counts would have to be waited for, and the device would idle meanwhile.
         """
         before, self._bad_steps = (
             self._bad_steps,
@@ -267,7 +267,7 @@ class Loop:
             self._check(before)
 
     def _check_bad_steps(self) -> None:
-        """Ends a run that has diverged, before a checkpoint of it pushes out the good ones."""
+        """Stop a run that has diverged, before its checkpoint replaces the good ones."""
         self._check(self.state.nonfinite_steps)
 
     def _check(self, nonfinite_steps: NonfiniteSteps) -> None:
@@ -280,13 +280,13 @@ class Loop:
         )
         raise Diverged(
             f"training has diverged: {bad.longest} steps in a row, up to step {bad.last}, were "
-            f"left out because {bad.CAUSES[bad.cause]} was not finite; {kept}. Lower "
-            "optimizer.learning_rate, lengthen schedule.warmup, or clip the gradient harder with "
-            "optimizer.clip, in another run folder (--workdir)"
+            f"skipped because {bad.CAUSES[bad.cause]} was not finite; {kept}. Lower "
+            "optimizer.learning_rate, lengthen schedule.warmup, or reduce optimizer.clip, and "
+            "train in another run folder (--workdir)"
         )
 
     def _evaluate(self) -> None:
-        """Evaluates, on the validation data if there are any, and keeps the state if it is best."""
+        """Evaluate on the validation data, if any, and save the state if it is the best."""
         if self.step == 0 or not self._due("evaluate"):
             return
         if any(line["kind"] == EVALUATE and line["step"] == self.step for line in self.log.lines):
@@ -312,9 +312,10 @@ class Loop:
             self.report.say(f"warning: {warning}")
 
     def _is_best(self, metrics: dict[str, float]) -> bool:
-        """Return whether the validation metric beats all before.
+        """Return whether the validation metric exceeds all earlier ones.
 
-        A model that gives no answer to some image, or a metric that is not finite, never does.
+        False for a metric that is not finite, and for a model without a finite output for some
+        image.
         """
         criterion = self.experiment.objective.criterion
         if metrics.get("nonfinite") or not math.isfinite(metrics[criterion]):
@@ -323,10 +324,10 @@ class Loop:
         return metrics[criterion] > max(before, default=float("-inf"))
 
     def _save(self) -> None:
-        """Starts writing a checkpoint of this step."""
+        """Start writing a checkpoint of this step."""
         self._check_bad_steps()
         with self.report.paused(wait_for=self.state):
-            self.log.sync()  # no checkpoint is there before the lines that it follows
+            self.log.sync()  # no checkpoint may exist before the log lines up to its step
             record = {
                 "data": self.experiment.fingerprint,
                 "versions": self.experiment.record.versions,
@@ -339,7 +340,7 @@ class Loop:
     # ------------------------------------------------------------------------------------ reporting
 
     def _introduce(self) -> None:
-        """Says what starts, with the configuration as it was resolved."""
+        """Report the resolved configuration and the setup of the run."""
         experiment = self.experiment
         for section, values in _by_section(experiment.config):
             self.report.say(f"{section:>10}  {values}")
@@ -370,19 +371,19 @@ class Loop:
         if set(experiment.record.plugins) & set(NOT_IMPORTABLE):
             self.report.say(
                 "warning: the model's class is defined or registered in a script, a notebook or a "
-                "config, so other processes cannot load this run; docs/extending.md says how"
+                "config, so other processes cannot load this run; see docs/extending.md"
             )
         if self.step == 0:
             for note in experiment.notes:
                 self.report.say(f"warning: {note}")
         if classes == 1:
-            self.report.say("warning: the data have a single class, so there is nothing to learn")
+            self.report.say("warning: the data have only one class, so there is nothing to learn")
         self._measure_limits()
-        going_on = f", going on from step {self.step}" if self.step else ""
+        going_on = f", resuming from step {self.step}" if self.step else ""
         self.report.start(self.step, f"training {self.total} steps{going_on}")
 
     def _measure_limits(self) -> None:
-        """Finds what the devices can do at best, which the training lines are compared with."""
+        """Measure the peak of the devices, which the training lines are compared with."""
         devices = list(self.experiment.mesh.devices.flat)
         peak = find_peak(devices, self.experiment.config.precision)
         self.report.devices, self.report.peak = devices, peak
@@ -393,12 +394,12 @@ class Loop:
         if jax.process_index() == 0:
             self.run.write_hardware(hardware)
         self.report.say(
-            f"the devices' peak is {peak.flops / 1e9:,.0f} GFLOP/s ({peak.source}); training takes "
-            f"{self.report.flops_per_image / 1e9:,.3f} GFLOP an image"
+            f"peak of the devices: {peak.flops / 1e9:,.0f} GFLOP/s ({peak.source}); training needs "
+            f"{self.report.flops_per_image / 1e9:,.3f} GFLOP per image"
         )
 
     def _line(self, kind: str, **values) -> dict[str, Any]:
-        """One line of the metrics log."""
+        """Return one line of the metrics log."""
         epoch = round(self.experiment.clock.epochs(self.step), 6)
         return {
             "kind": kind,
@@ -413,9 +414,9 @@ class Loop:
         self.report.show(line)
 
     def _evaluated(self, source: Source) -> Evaluation:
-        """Metrics and predictions; of the averaged parameters where the run keeps them.
+        """Metrics and predictions; of the averaged parameters if the run keeps them.
 
-        Then the metrics of the parameters as they are stand beside, with `raw_` before their names.
+        The metrics of the raw parameters are then added under names that begin with `raw_`.
         """
 
         def evaluated(raw: bool) -> Evaluation:
@@ -431,7 +432,7 @@ class Loop:
 
 
 def _means(totals: dict[str, np.ndarray]) -> dict[str, float]:
-    """Means of the summed metrics; none where not one step was good."""
+    """Means of the summed metrics; empty if every step was skipped."""
     totals = {name: float(total) for name, total in totals.items()}
     steps, weight, grad_norm = (totals.pop(name) for name in ("steps", "weight", "grad_norm"))
     if not steps:
@@ -443,7 +444,7 @@ def _means(totals: dict[str, np.ndarray]) -> dict[str, float]:
 
 
 def _by_section(config: ConfigDict):
-    """Pairs of a section's name and its keys and values on one line, as they were resolved."""
+    """Pairs of a section's name and its resolved keys and values on one line."""
     sections: dict[str, list[str]] = {}
     for path, value in flatten(config):
         section, _, name = path.rpartition(".")

@@ -1,4 +1,4 @@
-"""A run opened again: its experiment as this machine can run it, and data to run it on.
+"""Opening of a finished run: its experiment on this machine, and its data.
 
 reopened = open_run("runs/digits")
 reopened.source("test")
@@ -22,10 +22,10 @@ from vit_jax.training.setup import Experiment, build, table_options
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """What a run folder stands for.
+    """Run that was opened again.
 
-    run: the folder. experiment: as `build` makes it. other: what was asked for of other data than
-    the run's own; None: its own are.
+    run: the folder. experiment: as built by `build`. other: a source requested in place of the
+    run's own data; None for its own.
     """
 
     run: RunDir
@@ -33,9 +33,9 @@ class OpenedRun:
     other: Source | None = None
 
     def source(self, split: str) -> Source:
-        """A split of the data, or the other data; labels are numbered as the model has them.
+        """Return a split of the data, or the other data, with the model's label numbering.
 
-        Raises UserError for a split that is not there.
+        Raises UserError for an unknown split.
         """
         if self.other is not None:
             return self.other
@@ -48,15 +48,15 @@ class OpenedRun:
 
 
 def open_run(path: str | os.PathLike, dataset: str = "", split: str = "test") -> OpenedRun:
-    """Opens a run folder again, on whatever devices there are.
+    """Open a run folder again, on the devices of this machine.
 
     Args:
-        path: a run folder, of a run or of weights that were converted.
-        dataset: other data than the run's own; weights that were converted have none.
-        split: of `dataset`, that is wanted.
+        path: a run folder, of a run or of converted weights.
+        dataset: data to use in place of the run's own; converted weights have none.
+        split: split of `dataset`.
 
     Raises:
-        UserError: no such run, no data, or classes that cannot be matched.
+        UserError: missing run, no data, or classes that cannot be matched.
     """
     folder = RunDir(path)
     record = folder.read_model()
@@ -64,17 +64,16 @@ def open_run(path: str | os.PathLike, dataset: str = "", split: str = "test") ->
     if folder.config_file.exists():
         config, only = restore_config(folder.read_config()), None
         _compare_config(folder, config)
-    elif dataset:  # weights that were converted
+    elif dataset:  # converted weights
         config, only = restore_config(default_config()), other
         config.dataset = dataset
-        config.schedule.warmup = "0"  # which a few images would be too few for
+        config.schedule.warmup = "0"  # a small data set may have fewer steps than the warm-up
     else:
         raise UserError(
-            f"{path} was not trained here, so it has no data; name some as dataset "
-            "(--dataset=DATASET)"
+            f"{path} was not trained here, so it has no data; name a data set (--dataset=DATASET)"
         )
-    # Any machine will do, not only the one it ran on.
-    config.distillation = default_config().distillation  # nor is a teacher wanted any more
+    # The run may be opened on a different machine.
+    config.distillation = default_config().distillation  # the teacher is no longer needed
     config.device, config.mesh = "auto", {"data": -1, "fsdp": 1, "tensor": 1}
     class_names = record.class_names if record.has_names() else None
     experiment = build(
@@ -85,25 +84,25 @@ def open_run(path: str | os.PathLike, dataset: str = "", split: str = "test") ->
 
 
 def _compare_config(folder: RunDir, config: ConfigDict) -> None:
-    """Says where `config.json` is not the configuration that the run was trained with."""
+    """Warn if `config.json` differs from the configuration that the run was trained with."""
     saved = folder.read_last_record().get("config")
     if saved is None:
         return
     if changed := differences(restore_config(saved).to_dict(), config.to_dict()):
         tell(
-            f"warning: {folder.config_file} is not what the last checkpoint was saved with "
-            f"({', '.join(changed)}); if nobody has changed it on purpose it is damaged",
+            f"warning: {folder.config_file} differs from the configuration of the last checkpoint "
+            f"({', '.join(changed)}); unless it was edited on purpose, it is damaged",
             error=True,
         )
 
 
 def open_other(path: str | os.PathLike, dataset: str, split: str) -> Source:
-    """A split of data that a model was not trained on, its labels numbered as the model has them.
+    """Open a split of data that a model was not trained on, with the model's label numbering.
 
-    Needs nothing of the run but its record: neither its data nor its configuration.
+    It needs only the record of the run: neither its data nor its configuration.
 
     Raises:
-        UserError: no such run or data, or classes that cannot be matched.
+        UserError: missing run or data, or classes that cannot be matched.
     """
     folder = RunDir(path)
     return _open_other(folder, folder.read_model(), dataset, split)
@@ -118,10 +117,10 @@ def _open_other(folder: RunDir, record: ModelRecord, dataset: str, split: str) -
 
 
 def _warn_of_leak(folder: RunDir, source: Source) -> None:
-    """Says on stderr how many images of a source the model was trained on."""
+    """Warn on stderr about images of a source that the model was trained on."""
     if found := leak(source, folder.read_training_images()):
         tell(
-            f"warning: {folder.path} was trained on {found}, so its accuracy on them is too good",
+            f"warning: {folder.path} was trained on {found}, so its accuracy on them is too high",
             error=True,
         )
 
@@ -129,18 +128,18 @@ def _warn_of_leak(folder: RunDir, source: Source) -> None:
 def _check_classes(
     folder: RunDir, record: ModelRecord, dataset: str, found: tuple[str, ...]
 ) -> None:
-    """Raises UserError where the classes of a model without names are not as many as the data's."""
+    """Raise UserError if a model without class names has another number of classes."""
     classes = len(record.class_names)
     if len(found) != classes:
         raise UserError(
-            f"{folder.path} tells {classes:,} classes apart, whose names nobody has said, "
-            f"and {dataset} has {len(found):,}: they cannot be matched. Write the names "
-            "into class_names of model.json, in the order of the outputs"
+            f"{folder.path} has {classes:,} unnamed classes, but {dataset} has "
+            f"{len(found):,}, so they cannot be matched; add the names, in the order of the "
+            "outputs, to class_names in model.json"
         )
 
 
 def _table_options(folder: RunDir, dataset: str) -> TableOptions | None:
-    """The columns that the run's own table has, for another table in its place."""
+    """Return the column options of the run's own table, for a table used in its place."""
     if not folder.config_file.exists():
         return None
     config = restore_config(folder.read_config())
@@ -151,9 +150,9 @@ def _table_options(folder: RunDir, dataset: str) -> TableOptions | None:
 def _other_source(
     dataset: str, split: str, class_names: tuple[str, ...] | None, table: TableOptions | None
 ) -> Source:
-    """A split of data that a model was not trained on; the only one where there is no choice."""
+    """Open a split of data that a model was not trained on; the only split if there is one."""
     splits = list_splits(dataset, holdout=0, class_names=class_names, table=table)
     if split not in splits and len(splits) == 1:
-        tell(f"{dataset} has no split {split!r}: all its images are taken", error=True)
+        tell(f"{dataset} has no split {split!r}: all its images are used", error=True)
         [split] = splits
     return open_source(dataset, split, holdout=0, class_names=class_names, table=table)

@@ -1,7 +1,7 @@
-"""Out of memory, told so that a person knows what to change.
+"""Out-of-memory errors, explained with the remedies that apply.
 
-XLA names a number of bytes and an operation; what helps is known by the configuration. The remedies
-stand in the order of what they cost: the first ones are free, the last need other machines.
+XLA reports a number of bytes and an operation; the remedies depend on the configuration. They are
+ordered by cost: the first ones are free, the last need other machines.
 """
 
 import contextlib
@@ -13,21 +13,21 @@ from vit_jax.config import flatten
 from vit_jax.errors import Diverged, UserError
 from vit_jax.training.setup import Experiment
 
-START = "the parameters and the optimizer's state were made"
+START = "initialising the parameters and the optimizer state"
 TRAINING = "training"
 EVALUATION = "evaluating"
 
-# How XLA, CUDA and its libraries say it; "RESOURCE_EXHAUSTED" alone is also said of other things.
+# Wording of XLA, CUDA and its libraries; "RESOURCE_EXHAUSTED" alone has other causes too.
 _SAID = re.compile(r"RESOURCE_EXHAUSTED|out of memory|CUDA_ERROR_OUT_OF_MEMORY|_ALLOC_FAILED", re.I)
 _OTHER = re.compile(r"vmem|smem|shared memory|open files|larger than max|quota", re.I)
 
 
 @contextlib.contextmanager
 def explained(experiment: Experiment, doing: str) -> Iterator[None]:
-    """Turns running out of memory inside into a `UserError` that says what to do.
+    """Convert an out-of-memory error in the block into a `UserError` with the remedies.
 
     Args:
-        doing: what is done inside: START, TRAINING or EVALUATION.
+        doing: the work in the block: START, TRAINING or EVALUATION.
     """
     try:
         yield
@@ -41,7 +41,7 @@ def explained(experiment: Experiment, doing: str) -> Iterator[None]:
 
 
 def find_out_of_memory(error: BaseException | None) -> BaseException | None:
-    """The error, or the one behind it, that says that memory has run out; None where none does."""
+    """Return the out-of-memory error among an error and its causes; None if there is none."""
     while error is not None:
         text = str(error)
         if isinstance(error, MemoryError):
@@ -53,7 +53,7 @@ def find_out_of_memory(error: BaseException | None) -> BaseException | None:
 
 
 def explain_out_of_memory(error: BaseException, experiment: Experiment, doing: str) -> str:
-    """One sentence: what did not fit, and the remedies that are left, in order."""
+    """Return a sentence on what did not fit, and the remaining remedies in order."""
     config, devices = dict(flatten(experiment.config)), experiment.mesh.size
     kind = experiment.mesh.devices.flat[0].platform
     where = "of this machine" if isinstance(error, MemoryError) or kind == "cpu" else f"of a {kind}"
@@ -67,10 +67,10 @@ def explain_out_of_memory(error: BaseException, experiment: Experiment, doing: s
     remedies = _remedies(experiment, config, error, doing, at_once, parts)
     numbered = "; ".join(f"({n}) {remedy}" for n, remedy in enumerate(remedies, start=1))
     return (
-        f"the memory {where} was not enough while {doing}{amount}: {experiment.record.name}, "
-        f"images of {height} x {width}, {at_once} of them on each of {devices} "
-        f"device{'s' if devices > 1 else ''} at a time. What helps, in this order: {numbered}. "
-        "What was saved before is whole"
+        f"out of memory while {doing}: the memory {where} was not enough{amount}; "
+        f"{experiment.record.name}, images of {height} x {width}, {at_once} of them on each of "
+        f"{devices} device{'s' if devices > 1 else ''} at a time. Remedies, in this order: "
+        f"{numbered}. Everything saved before is intact"
     )
 
 
@@ -82,30 +82,30 @@ def _remedies(
     at_once: int,
     parts: int,
 ) -> Iterator[str]:
-    """What has not been done yet, from the cheapest on."""
+    """Yield the remedies that are not yet in use, the cheapest first."""
     devices = experiment.mesh.size
     if doing == EVALUATION and at_once > 1:
-        yield f"fewer images at a time, --config.evaluate.batch_size={devices * (at_once // 2)}"
+        yield f"a smaller evaluation batch, --config.evaluate.batch_size={devices * (at_once // 2)}"
     if doing == TRAINING and config.get("log.diagnostics"):
-        yield "no looks inside the model, --config.log.diagnostics="
+        yield "no diagnostics, --config.log.diagnostics="
     if doing == TRAINING and at_once > 1:
         yield f"a smaller batch, --config.batch_size={devices * parts * (at_once // 2)}"
         of_each = at_once * parts
         more = next(n for n in range(parts + 1, of_each + 1) if of_each % n == 0)
         yield f"the same batch in {more} parts, --config.accumulate_steps={more}"
     if doing == TRAINING and getattr(experiment.model, "remat", "full") != "full":
-        yield "activations computed twice instead of kept, --config.model.remat=full"
+        yield "recomputed activations, --config.model.remat=full"
     if doing != START and config["precision"] != "bfloat16":
-        yield "half the bytes for activations, --config.precision=bfloat16"
+        yield "activations in half the bytes, --config.precision=bfloat16"
     if config.get("mesh.fsdp", 1) == 1:
         many = devices if devices > 1 else "N"
         more = "" if devices > 1 else " on N devices"
-        yield f"parameters and optimizer state in pieces{more}, --config.mesh.fsdp={many}"
+        yield f"sharded parameters and optimizer state{more}, --config.mesh.fsdp={many}"
     yield "a smaller model or image_size"
     if isinstance(error, MemoryError):
-        yield "fewer --config.data.workers, and nothing else that fills this machine's memory"
+        yield "fewer --config.data.workers, and no other programs that use this machine's memory"
     else:
         yield (
-            "on a GPU that other programs use too, XLA_PYTHON_CLIENT_PREALLOCATE=false, or "
-            "XLA_PYTHON_CLIENT_MEM_FRACTION=.95 for more than JAX's usual three quarters of it"
+            "if other programs use the GPU, XLA_PYTHON_CLIENT_PREALLOCATE=false; otherwise "
+            "XLA_PYTHON_CLIENT_MEM_FRACTION=.95, for more than JAX's default of three quarters"
         )

@@ -1,4 +1,4 @@
-"""Where parameters begin: at random, or as somebody has trained them (`init_from`)."""
+"""Initialisation from pretrained weights (`init_from`)."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from vit_jax.runs import ModelRecord
 from vit_jax.weights.adapt import Adapted, adapt
 from vit_jax.weights.resolve import open_weights
 
-# What is no property of the weights: it is the new run's to say.
+# Fields that are not properties of the weights but of the new run.
 _OF_THE_RUN = ("num_classes", "dtype", "attention_impl", "remat", "scan_layers")
 
-# The size of a model, as its name says it.
+# Fields that a model's name determines.
 _SIZES = ("width", "depth", "heads", "mlp_width", "patch_size")
 
 
 @dataclass(frozen=True)
 class PretrainedInit:
-    """Trained weights that a run begins with.
+    """Pretrained weights that a run starts from.
 
-    source: where they come from. record: of the trained model. variables: its parameters, and any
+    source: their origin. record: of the trained model. variables: its parameters, and any
     other collections.
     """
 
@@ -33,9 +33,9 @@ class PretrainedInit:
     variables: dict[str, Any]
 
     def fit(self, model: Any, class_names: tuple[str, ...]) -> Adapted:
-        """The parameters as the run's model wants them.
+        """Adapt the parameters to the run's model.
 
-        Heads are kept where the classes are the same by name, and begin at zero elsewhere.
+        Heads are kept if the class names are the same, and start at zero otherwise.
         """
         mine, theirs = (
             list(map(same_form, names)) for names in (class_names, self.record.class_names)
@@ -51,10 +51,10 @@ class PretrainedInit:
 
 
 def load_pretrained_init(source: str) -> PretrainedInit:
-    """The weights of `init_from`, by any name that `open_weights` takes.
+    """Load the weights of `init_from`, by any name that `open_weights` takes.
 
     Raises:
-        UserError: it cannot be read, or does not say enough about itself.
+        UserError: the weights cannot be read, or their model cannot be determined.
     """
     try:
         record, variables = open_weights(source)
@@ -63,19 +63,19 @@ def load_pretrained_init(source: str) -> PretrainedInit:
         if "--" in str(error):
             hint = (
                 "; convert it once (python -m vit_jax convert SOURCE FOLDER, with that option) "
-                "and begin from the folder"
+                "and use the folder"
             )
         raise UserError(f"init_from = {source!r}: {error}{hint}") from error
     return PretrainedInit(source, record, variables)
 
 
 def inherited_fields(config: ConfigDict, record: ModelRecord) -> dict[str, Any]:
-    """Fields of the model that come with trained weights.
+    """Return the model fields that are inherited from pretrained weights.
 
     Raises:
-        UserError: `model.name` is set, and is a model of another size.
+        UserError: `model.name` is a model of another size.
     """
-    trained = record.create_model()  # imports the module of an architecture of the user's own
+    trained = record.create_model()  # imports the module of a user-defined architecture
     own = {**model_fields(record.name), **record.fields}
     name = config.model.name
     if name is not None and name != record.name:
@@ -89,11 +89,11 @@ def inherited_fields(config: ConfigDict, record: ModelRecord) -> dict[str, Any]:
             one = ", ".join(f"{size} {wanted.get(size)}" for size in differ)
             other = ", ".join(f"{size} {own.get(size)}" for size in differ)
             raise UserError(
-                f"model.name = {name!r} has {one}, and the weights of init_from have {other} "
-                f"({record.name}); leave model.name out to take the model of the weights"
+                f"model.name = {name!r} has {one}, but the weights of init_from have {other} "
+                f"({record.name}); omit model.name to use the model of the weights"
             )
     inherited = {key: value for key, value in record.fields.items() if key not in _OF_THE_RUN}
     if not isinstance(trained, ViT):
         return inherited
-    # Another pool would do without a class token that is there, or want one that is not.
+    # Otherwise another pool would drop an existing class token, or need a missing one.
     return {**inherited, "class_token": trained.has_class_token}

@@ -1,6 +1,6 @@
-"""Everything that a configuration stands for: data, model, objective, optimizer, devices.
+"""The experiment that a configuration describes: data, model, objective, optimizer, devices.
 
-Building it runs every check there is and compiles nothing, so a mistake shows within seconds.
+Building it runs all checks and compiles nothing, so mistakes are reported within seconds.
 """
 
 import dataclasses
@@ -56,7 +56,7 @@ DEFAULT_MODEL = "ViT-Ti/16"
 
 @dataclass(frozen=True)
 class Experiment:
-    """What `build` made of a configuration, and the few things that can be done with it."""
+    """Experiment built from a configuration by `build`, with its steps and batches."""
 
     config: ConfigDict
     sources: dict[str, Source]
@@ -73,45 +73,45 @@ class Experiment:
     mesh: Mesh
     decode_errors: DecodeErrors
     teacher: Teacher | None
-    notes: tuple[str, ...] = ()  # sentences on what is as nobody may have meant it, to be said once
+    notes: tuple[str, ...] = ()  # sentences on settings that may be unintended, reported once
 
     @property
     def train_source(self) -> Source:
-        """The images to learn from."""
+        """The training data."""
         return self.sources["train"]
 
     @property
     def validation_source(self) -> Source | None:
-        """The images that choose the best checkpoint, where the configuration names some."""
+        """The data that select the best checkpoint; None if the configuration names none."""
         return self.sources.get("validation")
 
     @property
     def test_source(self) -> Source:
-        """The images to report on."""
+        """The data of the reported result."""
         return self.sources["test"]
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """How an image becomes the model's input."""
+        """Preprocessing from a decoded image to the model's input."""
         return self.record.preprocessing
 
     @property
     def total_steps(self) -> int:
-        """Steps of the whole run."""
+        """Number of steps of the whole run."""
         return self.clock.total_steps
 
     @property
     def fingerprint(self) -> dict[str, str]:
-        """Which data the run sees, and which teacher; kept with every checkpoint."""
+        """Fingerprints of the data and the teacher, saved with every checkpoint."""
         prints = {name: source.fingerprint for name, source in self.sources.items()}
         return prints if self.teacher is None else {**prints, "teacher": self.teacher.fingerprint}
 
     def interval(self, key: str) -> int:
-        """Steps between two of what happens every `key`."""
+        """Number of steps in the interval at `key`."""
         return checks.resolve_steps(self.config, key, self.clock)
 
     def abstract_state(self) -> TrainState:
-        """Shapes, types and places of the train state, without computing anything."""
+        """Shapes, types and shardings of the train state, without computing anything."""
         shapes = jax.eval_shape(self._make_state, jax.random.key(0))
         return jax.tree.map(
             lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
@@ -120,9 +120,9 @@ class Experiment:
         )
 
     def initial_state(self) -> TrainState:
-        """The train state before the first step, made on the devices where it stays."""
-        # The program runs once, and optimizing its many draws is most of what it takes: on a CPU a
-        # lower level, which gives the same bits, saves a third of that.
+        """The train state before the first step, initialised on the devices that hold it."""
+        # The program runs once, and optimizing its many random draws takes most of the time: on a
+        # CPU a lower optimization level, which gives the same bits, saves a third of it.
         level, cpu = "xla_backend_optimization_level", self.mesh.devices.flat[0].platform == "cpu"
         options = {level: 1} if cpu and level not in os.environ.get("XLA_FLAGS", "") else None
         make = jax.jit(self._make_state, out_shardings=self.shardings, compiler_options=options)
@@ -135,11 +135,11 @@ class Experiment:
 
     @functools.cached_property
     def shardings(self) -> TrainState:
-        """Where each array of the train state lies."""
+        """Sharding of each array of the train state."""
         return jax.tree.map(lambda x: x.sharding, self.abstract_state())
 
     def zero_totals(self) -> dict[str, jax.Array]:
-        """Sums of the training metrics, emptied."""
+        """Zeros for the sums of the training metrics."""
         return self._zero_totals()
 
     def train_step(self):
@@ -157,7 +157,7 @@ class Experiment:
         )
 
     def gradient(self):
-        """What the training step begins with, a function that is not compiled."""
+        """The gradient part of the training step, a function that is not compiled."""
         return make_gradient(
             self.objective,
             self.preprocessing,
@@ -168,11 +168,11 @@ class Experiment:
 
     @functools.cached_property
     def constants(self) -> Any:
-        """Arrays of the objective that every step reads, on the devices; None: there are none."""
+        """Arrays of the objective that every step reads, on the devices; None if there are none."""
         constants = getattr(self.objective, "constants", None)
         if constants is None:
             return None
-        return jax.device_put(constants, shard_state(constants, self.mesh))  # cut as the state is
+        return jax.device_put(constants, shard_state(constants, self.mesh))
 
     def eval_step(self):
         """The compiled evaluation step."""
@@ -202,7 +202,7 @@ class Experiment:
         """Padded, masked batches of a whole source, on the host; `fast`: decoded as in training."""
         size = self.config.evaluate.batch_size or self.config.batch_size
         longest = max(map(len, (source, *self.sources.values())))
-        size = min(size, longest)  # the rest would be padding
+        size = min(size, longest)  # a larger batch would only add padding
         return padded_batches(
             source, self.preprocessing, size, self.mesh, self.decode_errors, fast=fast
         )
@@ -210,14 +210,14 @@ class Experiment:
     def evaluate(
         self, eval_step, variables: dict[str, Any], source: Source, should_stop=lambda: False
     ) -> Evaluation:
-        """Metrics over every example of a source, and the predictions behind them."""
+        """Return metrics over every example of a source, and the predictions."""
         classes = len(self.record.class_names)
         batches = self.eval_batches(source)
         return evaluate(eval_step, variables, batches, self.mesh, classes, should_stop)
 
     @functools.cached_property
     def _kept_answers(self) -> dict[str, np.ndarray]:
-        """What the teacher says of every training image, where that is computed only once."""
+        """Return the teacher's logits of every training image, if they are computed only once."""
         if self.teacher is None or not self.config.distillation.cache:
             return {}
         batches = self.eval_batches(self.train_source, fast=True)
@@ -225,8 +225,8 @@ class Experiment:
 
     @functools.cached_property
     def _zero_totals(self):
-        # On the mesh like the rest of the state, or the step would be compiled again for them. What
-        # `device_put` makes of them cannot be read where processes have a single device each.
+        # On the mesh like the rest of the state, or the step would be compiled again for them.
+        # `device_put` of them cannot be read where processes have a single device each.
         make = functools.partial(zero_totals, self.metric_names)
         return jax.jit(make, out_shardings=replicated(self.mesh))
 
@@ -250,14 +250,14 @@ def build(
     record: ModelRecord | None = None,
     only: Source | None = None,
 ) -> Experiment:
-    """Builds and checks what a configuration stands for; raises UserError for any mistake in it.
+    """Build and check the experiment of a configuration; raise UserError for invalid values.
 
     Args:
         config: of `vit_jax.config`.
-        class_names: of a model that is trained already; by default those of the data.
-        split: which files its run has in which split (`RunDir.read_split`).
-        record: of a model that is trained already, in place of the one in `init_from`.
-        only: stands for all splits, where nothing is going to be trained.
+        class_names: of an already trained model; by default those of the data.
+        split: files of each split of the run (`RunDir.read_split`).
+        record: of an already trained model, in place of the one in `init_from`.
+        only: source used for all splits; nothing can be trained then.
     """
     plugins = module_names(config.plugins)
     import_plugins(plugins, "--config.plugins")
@@ -267,7 +267,7 @@ def build(
     sources = {"train": only, "test": only} if only else _open_sources(config, class_names, split)
     train_source = sources["train"]
     notes: list[str] = []
-    if only is None:  # else nothing is going to be trained
+    if only is None:  # otherwise nothing will be trained
         config, notes = checks.fit_batch(config, len(train_source))
 
     start = load_pretrained_init(config.init_from) if config.init_from and record is None else None
@@ -318,7 +318,7 @@ def build(
             activation=config.objective.loss,
             origin=f"trained on {config.dataset} ({config.data.train})"
             + (f", from {config.init_from}" if config.init_from else "")
-            + (f", taught by {teacher.source} ({teacher.fingerprint})" if teacher else ""),
+            + (f", distilled from {teacher.source} ({teacher.fingerprint})" if teacher else ""),
             versions=library_versions(),
             plugins=tuple(dict.fromkeys((*plugins, *outside_modules(name)))),
         ),
@@ -342,7 +342,7 @@ def _open_sources(
     class_names: Sequence[str] | None,
     split: Mapping[str, Sequence[str]] | None,
 ) -> dict[str, Source]:
-    """The splits that a configuration names, which share no images."""
+    """Open the splits that a configuration names; they must share no images."""
     sources = {
         name: open_source(
             config.dataset,
@@ -363,7 +363,7 @@ def _open_sources(
 
 
 def table_options(config: ConfigDict) -> TableOptions:
-    """Return what a configuration says of a file of labels."""
+    """Return the options of a configuration for a file of labels."""
     data = config.data
     return TableOptions(data.path_column, data.label_column, data.image_dir)
 
@@ -371,7 +371,7 @@ def table_options(config: ConfigDict) -> TableOptions:
 def _preprocessing(
     config: ConfigDict, model: nn.Module, trained: ModelRecord | None
 ) -> Preprocessing:
-    """What the configuration says; where it says nothing what the weights were trained on."""
+    """Preprocessing of the configuration; its defaults are those of the initial weights."""
     size, channels = pair(model.image_size), model.in_channels
     if trained is None:
         base = Preprocessing(size, channels)
@@ -379,26 +379,26 @@ def _preprocessing(
         base = trained.preprocessing.for_images(size, channels)
     named = {name: config.data[name] for name in PREPROCESSING_KEYS}
     named = {name: value for name, value in named.items() if value is not None}
-    if named.get("resize") == "pad":  # of the whole image nothing is cut off
+    if named.get("resize") == "pad":  # padding shows the whole image, so there is no crop
         named.setdefault("crop", 1.0)
     return dataclasses.replace(base, **named)
 
 
-# What a configuration may say of preprocessing, besides what the model does.
+# Keys of preprocessing in a configuration, besides those fixed by the model.
 PREPROCESSING_KEYS = ("mean", "std", "crop", "interpolation", "resize", "color_management")
 
 
 def library_versions() -> dict[str, str]:
-    """Versions of the libraries that decide what a run computes."""
+    """Return the versions of the libraries that affect results."""
     from importlib.metadata import version
 
     names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "pillow")
-    decoder = {"opencv": opencv().__version__} if opencv() else {}  # training images hang on it
+    decoder = {"opencv": opencv().__version__} if opencv() else {}  # training images depend on it
     return {**{name: version(name) for name in names}, **decoder}
 
 
 def _trace(objective, model, preprocessing, source) -> tuple[tuple[str, ...], Any]:
-    """Names of the metrics an objective gives and shapes of the parameters; nothing is computed."""
+    """Return an objective's metric names and the shapes of the parameters, computing nothing."""
     shape = (1, *preprocessing.size, preprocessing.channels)
     label = jnp.zeros((1, len(source.class_names)) if source.multi_label else 1, jnp.int32)
     constants = getattr(objective, "constants", None)

@@ -1,7 +1,7 @@
-"""The train state: everything that changes from step to step, in one place.
+"""The train state: everything that changes from step to step.
 
-Checkpoints hold it whole, so a run that goes on has the same state as one that never stopped.
-Random numbers are not in it: they follow from the seed and the step.
+Checkpoints contain all of it, so a resumed run has the same state as one that never stopped. Random
+numbers are not part of it: they are derived from the seed and the step.
 """
 
 from collections.abc import Callable
@@ -19,9 +19,9 @@ from jaxtyping import Array, Float, Int
 class NonfiniteSteps:
     """Steps whose loss or gradient was not finite, and which therefore changed nothing.
 
-    total: of the whole run. in_row: that came without a good one between, up to now.
-    longest: most that came in a row. last: the last one's number, counted from 1; 0: there is none.
-    cause: what was not finite in it, an index of `CAUSES`.
+    total: in the whole run. in_row: consecutive ones up to now.
+    longest: most consecutive ones. last: number of the last one, counted from 1; 0: there is none.
+    cause: the nonfinite value of the last one, an index of `CAUSES`.
     """
 
     total: Int[Array, ""]
@@ -34,11 +34,11 @@ class NonfiniteSteps:
 
     @classmethod
     def none(cls) -> "NonfiniteSteps":
-        """Of a run that begins."""
+        """Return the counts at the start of a run."""
         return cls(*(jnp.zeros((), jnp.int32) for _ in range(5)))
 
     def after(self, step: Array, loss: Array, grad_norm: Array) -> "NonfiniteSteps":
-        """With the step of this number, counted from 1, that had this loss and gradient norm."""
+        """Return the counts after a step with this number (from 1), loss and gradient norm."""
         cause = jnp.where(jnp.isfinite(loss), jnp.where(jnp.isfinite(grad_norm), 0, 2), 1)
         bad = cause > 0
         in_row = jnp.where(bad, self.in_row + 1, 0)
@@ -57,13 +57,12 @@ class TrainState:
 
     step: batches taken.
     params: parameters of the model, float32.
-    ema_params: their exponential moving average; None where the run keeps none.
+    ema_params: their exponential moving average; None if the run keeps none.
     opt_state: of the optimizer.
     model_state: other collections of the model, such as running statistics.
-    nonfinite_steps: steps that changed nothing of all this.
-    totals: sums of the training metrics since they were last written to the log. They live here, on
-        the device, so that no step waits for the host, and a run that goes on logs the same
-        numbers.
+    nonfinite_steps: skipped steps, which changed none of these.
+    totals: sums of the training metrics since the last log line. They are kept here, on the device,
+        so that no step waits for the host, and a resumed run logs the same numbers.
     """
 
     step: Int[Array, ""]
@@ -76,20 +75,20 @@ class TrainState:
 
     @property
     def updates(self) -> Int[Array, ""]:
-        """Steps that changed the parameters."""
+        """Number of steps that changed the parameters."""
         return self.step - self.nonfinite_steps.total
 
     def variables(self, *, raw: bool = False) -> dict[str, Any]:
-        """What `model.apply` takes first: the averaged parameters where the run keeps them.
+        """Return the variables for `model.apply`, with averaged parameters if the run keeps them.
 
-        raw: the parameters as they are.
+        raw: use the parameters without averaging.
         """
         params = self.params if raw or self.ema_params is None else self.ema_params
         return {"params": params, **self.model_state}
 
 
 def random_keys(seed: int) -> tuple[Array, Array]:
-    """Keys for initialisation and for the steps (fold the step number into the latter)."""
+    """Return the keys for initialisation and for the steps (fold the step number into those)."""
     initial, stepwise = jax.random.split(jax.random.key(seed))
     return initial, stepwise
 
@@ -102,9 +101,9 @@ def state_maker(
     *,
     average: bool = False,
 ) -> Callable[..., TrainState]:
-    """A function from a random key to the train state before the first step.
+    """Return a function from a random key to the train state before the first step.
 
-    The function takes variables that are trained already as a second argument, if there are any.
+    The function takes pretrained variables as an optional second argument.
 
     average: whether to keep an average of the parameters.
     """
@@ -128,6 +127,6 @@ def state_maker(
 
 
 def zero_totals(metric_names: tuple[str, ...]) -> dict[str, Float[Array, ""]]:
-    """Empty sums: of steps, loss, weight and gradient norm, and of each metric."""
+    """Return zeros for the sums of steps, loss, weight, gradient norm and each metric."""
     names = ("steps", "loss", "weight", "grad_norm", *metric_names)
     return {name: jnp.zeros((), jnp.float32) for name in names}

@@ -1,7 +1,7 @@
-"""One training step and one evaluation step, each a single compiled function.
+"""Training step and evaluation step, each a single compiled function.
 
-Images come as uint8 and are normalised here, on the device. The training step donates the old
-state, so that parameters and optimizer moments are held once.
+Images arrive as uint8 and are normalised here, on the device. The training step donates the old
+state, so that parameters and optimizer moments are stored only once.
 """
 
 import functools
@@ -32,20 +32,20 @@ def make_train_step(
     trainable: Any = None,
     constants: Any = None,
 ) -> Callable[[TrainState, Batch], TrainState]:
-    """A function from a state and a batch to the next state; the old state is used up.
+    """Return a function from a state and a batch to the next state; it donates the old state.
 
     Args:
         shardings: of each array of the state.
         seed: of dropout and mixing.
-        accumulate_steps: parts of the batch that are computed one after the other; memory is that
-            of one.
-        ema_decay: decay of the average of the parameters; see `ema_decay_at`. 0: none is kept.
-        trainable: of `groups.trainable_mask`. The gradient of what is frozen counts as zero: it is
-            not in the norm, makes no step a bad one, and the compiler leaves it out. None: nothing
-            is frozen.
-        constants: arrays on the devices that the objective holds in every step, such as a teacher's
-            parameters. They are an argument of the program: closed over, they would be a part of
-            it, and be compiled and kept with it. None: it holds none.
+        accumulate_steps: parts of the batch that are computed one after the other; only one
+            part needs memory at a time.
+        ema_decay: decay of the parameter average; see `ema_decay_at`. 0 disables it.
+        trainable: of `groups.trainable_mask`. The gradient of frozen parameters counts as zero: it
+            is not part of the norm, cannot make a step nonfinite, and is not computed. None: no
+            parameter is frozen.
+        constants: arrays on the devices that the objective uses in every step, such as a teacher's
+            parameters. They are an argument of the program: closed over, they would be compiled
+            and cached with it. None if there are none.
     """
 
     gradient_of = make_gradient(
@@ -85,7 +85,7 @@ def make_train_step(
 
 
 def if_good(good: Bool[Array, ""], update: Callable[[Any], Any], kept: Any, *, branch: bool) -> Any:
-    """Return `update(kept)` where the step is good, and `kept` as it is where it is bad.
+    """Return `update(kept)` for a good step, and `kept` unchanged for a skipped one.
 
     Args:
         branch: compute one of the two, rather than both and select every element. On a CPU that
@@ -106,10 +106,10 @@ def make_gradient(
     accumulate_steps: int = 1,
     trainable: Any = None,
 ) -> Callable[..., tuple[Any, dict[str, Float[Array, ""]], dict[str, Any]]]:
-    """The first half of the training step, not compiled: what `accumulated_gradient` gives.
+    """Return the gradient part of the training step, not compiled: see `accumulated_gradient`.
 
     The function takes a state, a batch and the objective's constants; its random numbers are those
-    of the step that the state is before. For the arguments see `make_train_step`.
+    of the step that follows the state. For the arguments see `make_train_step`.
     """
 
     def gradient_of(state: TrainState, batch: Batch, constants: Any = None):
@@ -133,11 +133,11 @@ def accumulated_gradient(
     rng: Array,
     parts: int,
 ) -> tuple[Any, dict[str, Float[Array, ""]], dict[str, Any]]:
-    """Gradient of a batch's mean loss, sums of its metrics, and the model state after it.
+    """Compute the gradient of a batch's mean loss, sums of its metrics, and the new model state.
 
-    The batch is cut into `parts`, and the gradients of their summed losses are added up and divided
-    once, by the weight of the whole batch: the mean over all its images, whatever they weigh and
-    however they are cut. Batch statistics and MixUp partners are those of a part.
+    The batch is divided into `parts`; the gradients of their summed losses are added and divided
+    once by the weight of the whole batch. The result is the mean over all its images, for any image
+    weights and any division. Batch statistics and MixUp partners are those of a part.
     """
 
     def summed_loss(params, model_state, part, rng):
@@ -157,7 +157,7 @@ def accumulated_gradient(
             state.params, state.model_state, batch, rng
         )
     else:
-        # Every `parts`-th image, so that each device has its share of every part already.
+        # Every `parts`-th image, so that each device already holds its share of every part.
         cut = jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), batch)
         keys = jax.random.split(rng, parts)
         nothing = jax.tree.map(jnp.zeros_like, (state.params, _sums_of(state)))
@@ -168,10 +168,10 @@ def accumulated_gradient(
 
 
 def ema_decay_at(decay: float, updates: Array) -> Float[Array, ""]:
-    """Decay of the average at the update of this number, counted from 1.
+    """Return the decay of the parameter average at an update, counted from 1.
 
-    `decay`, after a warm-up of `(1 + updates) / (10 + updates)`, by which the average forgets where
-    it began (as in TensorFlow's ExponentialMovingAverage). A decay of 1 never moves at all.
+    It is `decay`, limited by a warm-up of `(1 + updates) / (10 + updates)`, with which the average
+    forgets its start (as in TensorFlow's ExponentialMovingAverage). A decay of 1 never changes.
     """
     if decay == 1.0:
         return jnp.ones(())
@@ -181,9 +181,9 @@ def ema_decay_at(decay: float, updates: Array) -> Float[Array, ""]:
 def make_eval_step(
     objective: Objective, preprocessing: Preprocessing, mesh: Mesh
 ) -> Callable[[dict, Batch], tuple[dict[str, jax.Array], dict[str, jax.Array]]]:
-    """A function from model variables and a batch to the objective's sums and outputs.
+    """Return a function from model variables and a batch to the objective's sums and outputs.
 
-    Both are on every device and host, so that each has the outputs of the whole global batch.
+    Both are replicated on all devices, so that each host has the outputs of the global batch.
     """
 
     def eval_step(variables: dict, batch: Batch):
@@ -199,5 +199,5 @@ def _add(one: Any, other: Any) -> Any:
 
 
 def _sums_of(state: TrainState) -> dict[str, Array]:
-    """Zeros for the sums that an objective gives: those of the state but for the step's own."""
+    """Return zeros for the sums of an objective: those of the state without the step's own."""
     return {name: x for name, x in state.totals.items() if name not in ("steps", "grad_norm")}

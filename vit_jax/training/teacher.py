@@ -1,10 +1,10 @@
-"""A teacher: a trained model that says what it sees in the images a student learns from.
+"""Teacher: a trained model whose predictions a student learns from.
 
 What is notable here:
-- It sees the image that the student sees, augmented, mixed and cut out already; only pixel
-  statistics and size become what it was trained on. Its own central crop is not taken a second
-  time, or it would see less than the student has to say something about.
-- It is never trained: no dropout, running statistics as they are, no gradient.
+- It sees the student's image after augmentation, mixing and erasing; only normalisation and
+  size are changed to those it was trained with. Its own central crop is not applied, or it would
+  see less of the image than the student.
+- It is never trained: no dropout, fixed running statistics, no gradient.
 """
 
 import dataclasses
@@ -26,18 +26,18 @@ from vit_jax.runs import ModelRecord
 from vit_jax.training.distributed.sharding import replicated, shard_state, to_devices
 from vit_jax.weights.resolve import open_weights
 
-# What `jax.image.resize` calls the ways of resizing; anti-aliased, all three are Pillow's.
+# Names of the resize methods in `jax.image.resize`; with anti-aliasing all match Pillow's.
 _METHODS = {"bilinear": "linear", "bicubic": "cubic", "lanczos": "lanczos3"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Teacher:
-    """A trained model, and how a student's images become its own.
+    """Trained model, and the conversion of a student's images to its own input.
 
-    source: what it was opened by. model, variables: it, and its parameters and other collections.
-    preprocessing: its own. of_student: how the images that it is given are normalised.
-    activation: "softmax" or "sigmoid", by which it was trained.
-    fingerprint: of its parameters; others have another.
+    source: the name it was opened by. model, variables: with its parameters and other collections.
+    preprocessing: its own. of_student: the student's, which normalised the given images.
+    activation: "softmax" or "sigmoid", as in its training.
+    fingerprint: hash of its parameters.
     """
 
     source: str
@@ -49,37 +49,37 @@ class Teacher:
     fingerprint: str
 
     def __call__(self, images: Float[Array, "batch h w c"]) -> Float[Array, "batch classes"]:
-        """Logits of images that are normalised for the student."""
+        """Return the logits of images that are normalised for the student."""
         return self.model.apply(self.variables, self.as_its_own(images), train=False)
 
     def as_its_own(self, images: Float[Array, "batch h w c"]) -> Float[Array, "batch H W c"]:
-        """The student's images at the teacher's size and statistics."""
+        """Convert the student's images to the teacher's size and normalisation."""
         mine, theirs = self.preprocessing, self.of_student
         resized = images.shape[1:3] != mine.size
         if not resized and (mine.mean, mine.std) == (theirs.mean, theirs.std):
             return images
-        pixels = images * jnp.array(theirs.std) + jnp.array(theirs.mean)  # on the scale 0 to 1
+        pixels = images * jnp.array(theirs.std) + jnp.array(theirs.mean)  # in the range 0 to 1
         if resized:
             shape = (len(images), *mine.size, images.shape[-1])
             pixels = jax.image.resize(pixels, shape, _METHODS[mine.interpolation], antialias=True)
-            pixels = jnp.clip(pixels, 0, 1)  # cubic and Lanczos overshoot, and images end there
+            pixels = jnp.clip(pixels, 0, 1)  # cubic and Lanczos overshoot the range of images
         return (pixels - jnp.array(mine.mean)) / jnp.array(mine.std)
 
 
 def open_teacher(
     source: str, of_student: Preprocessing, class_names: tuple[str, ...], *, dtype: str = "float32"
 ) -> Teacher:
-    """A teacher by any name that `open_weights` takes, for students of these images and classes.
+    """Open a teacher by any name that `open_weights` takes, for a student's images and classes.
 
     Args:
         source: a published name, a file, a run folder, hf://... or https://...
         of_student: the student's preprocessing.
-        class_names: of the student's data. Classes of a teacher that have no names are taken to be
-            these, in this order.
-        dtype: of the teacher's computation.
+        class_names: of the student's data. A teacher's unnamed classes are assumed to be these, in
+            this order.
+        dtype: compute type of the teacher.
 
     Raises:
-        UserError: it cannot be read, or its classes, outputs or channels are others.
+        UserError: it cannot be read, or its classes, outputs or channels differ.
     """
     try:
         record, variables = open_weights(source)
@@ -104,13 +104,13 @@ def open_teacher(
 def answers(
     teacher: Teacher, preprocessing: Preprocessing, batches: Iterable[dict], mesh: Mesh
 ) -> Float[np.ndarray, "examples classes"]:
-    """The teacher's logits of every example of a source, in its order.
+    """Return the teacher's logits of every example of a source, in its order.
 
     Args:
-        teacher: who is asked.
+        teacher: the trained model.
         preprocessing: of the student, which made the batches.
-        batches: of `padded_batches`: padding stands at the end only. What an image that cannot be
-            read gets is never used, for another one takes its place.
+        batches: of `padded_batches`: padding only at the end. The logits of an unreadable image
+            are never used, since another image replaces it.
         mesh: the devices to compute on.
     """
     variables = jax.device_put(teacher.variables, shard_state(teacher.variables, mesh))
@@ -133,11 +133,11 @@ def _check(
     of_student: Preprocessing,
     class_names: tuple[str, ...],
 ) -> None:
-    """Whether the teacher speaks of the student's classes and sees the student's channels."""
+    """Raise UserError if the teacher's classes or channels are not the student's."""
     if record.preprocessing.channels != of_student.channels:
         raise UserError(
-            f"it sees images of {record.preprocessing.channels} channels and the student of "
-            f"{of_student.channels}; take another teacher, or give the student as many with "
+            f"it takes images of {record.preprocessing.channels} channels but the student "
+            f"{of_student.channels}; use another teacher, or set the channels of the student with "
             f"--config.model.in_channels={record.preprocessing.channels}"
         )
     images = jnp.zeros((1, *record.preprocessing.size, of_student.channels))
@@ -149,8 +149,8 @@ def _check(
     if not model.num_classes or logits.shape != (1, classes):
         outputs = "no classifier" if not model.num_classes else f"{logits.shape[-1]:,} outputs"
         raise UserError(
-            f"it has {outputs} and the student's data have {classes:,} classes; a teacher needs "
-            "one output for each of them: train it, or fine-tune it, on the same classes"
+            f"it has {outputs} but the student's data have {classes:,} classes; the teacher needs "
+            "one output per class: train or fine-tune it on the same classes"
         )
     if not record.has_names():
         return
@@ -158,18 +158,18 @@ def _check(
     if its == ours:
         return
     if sorted(its) == sorted(ours):
-        said = "its classes are those of the student's data in another order"
+        said = "its classes are those of the student's data in a different order"
     else:
         said = "its classes are not those of the student's data"
     raise UserError(
         f"{said}: {some_of(its)} and {some_of(ours)}; train it on the same classes, or, if only "
-        "the names are others, write the student's into its class_names (python -m vit_jax convert "
+        "the names differ, set its class_names to the student's (python -m vit_jax convert "
         "SOURCE FOLDER --class-names FILE)"
     )
 
 
 def _fingerprint(variables: dict[str, Any]) -> str:
-    """A short text that says which parameters these are."""
+    """Return a short hash of the parameters."""
     digest = hashlib.blake2b(digest_size=8)
     leaves = jax.tree_util.tree_leaves_with_path(variables)
     for path, leaf in leaves:

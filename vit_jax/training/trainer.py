@@ -1,7 +1,7 @@
-"""Training, from a configuration to a result: what comes before the loop, and around it.
+"""The trainer: training from a configuration to a result.
 
-Read `fit`. The run folder is claimed for this training alone, the experiment built and checked, the
-last checkpoint restored; then `loop.py` takes the steps that are left.
+Start with `fit`. It claims the run folder, builds and checks the experiment, and restores the last
+checkpoint; then `loop.py` runs the remaining steps.
 """
 
 import contextlib
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """How a call of `fit` ended.
+    """Result of a call of `fit`.
 
-    run: the run folder. step, total_steps: where it stands.
+    run: the run folder. step, total_steps: its progress.
     result: the last line of the log, with the test accuracy; None for a run that was stopped.
-    trained: whether this call took any step.
+    trained: whether this call ran any step.
     """
 
     run: RunDir
@@ -55,26 +55,26 @@ def fit(
     draw: DrawFigures | None = None,
     watch: Callback | None = None,
 ) -> TrainResult:
-    """Trains what `config` describes in `workdir`, or goes on with what stands there.
+    """Train the model of `config` in `workdir`, or resume the run in it.
 
     Args:
         config: of `vit_jax.config.load_config`.
-        workdir: the run folder; made if missing.
+        workdir: the run folder; created if missing.
         draw: called at the end with the run folder, the lines of its log, the test data and the
             model's predictions on them.
-        watch: makes what looks inside the model while it trains, where `log.diagnostics` says how
-            often, such as `vit_jax.analysis.monitoring.monitor.Monitor`.
+        watch: factory of the observer that measures inside the model during training, every
+            `log.diagnostics`, such as `vit_jax.analysis.monitoring.monitor.Monitor`.
 
     Raises:
-        UserError: for a mistake in the configuration or a run folder that cannot be used.
-        Diverged: when the loss or its gradient is no longer finite.
+        UserError: invalid configuration, or a run folder that cannot be used.
+        Diverged: the loss or its gradient is no longer finite.
     """
     run = RunDir(workdir)
     with contextlib.ExitStack() as held:
         with processes.together():
             if config.log.diagnostics and watch is None:
                 raise UserError(
-                    f"log.diagnostics = {config.log.diagnostics!r} needs somebody who looks; use "
+                    f"log.diagnostics = {config.log.diagnostics!r} needs an observer; use "
                     "fit(..., watch=vit_jax.analysis.monitoring.monitor.Monitor), or leave "
                     "log.diagnostics empty"
                 )
@@ -82,7 +82,7 @@ def fit(
             experiment = build(
                 config,
                 split=_split_of(run) if goes_on else None,
-                # A run that has begun needs the weights it began with no more.
+                # A started run no longer needs its initial weights.
                 record=_model_of(run) if goes_on and run.steps() and config.init_from else None,
             )
             check_batch(experiment.config, experiment.mesh)
@@ -111,7 +111,7 @@ def fit(
             report.say(f"warning: {sentence}")
         outcome = _train_or_go_on(experiment, run, report, profiled_steps, draw, watcher)
         for sentence in leaked if outcome.result else ():
-            report.say(f"warning: {sentence}")  # beside the accuracy that it is about
+            report.say(f"warning: {sentence}")  # next to the accuracy it refers to
         return outcome
 
 
@@ -123,7 +123,7 @@ def _train_or_go_on(
     draw: DrawFigures | None,
     watcher: Observer | None,
 ) -> TrainResult:
-    """The part of `fit` that needs the run folder to itself."""
+    """Train or resume while the run folder is claimed."""
     from vit_jax.training.checkpointing.checkpoints import (
         Checkpoints,  # Orbax takes a second to import
     )
@@ -135,15 +135,15 @@ def _train_or_go_on(
     ):
         with out_of_memory.explained(experiment, out_of_memory.START):
             step, state, saved_log = _restore_or_begin(experiment, run, checkpoints)
-        processes.check_same({"the step to go on from": step})
+        processes.check_same({"the step to resume from": step})
         if step == 0 and experiment.start:
-            report.say(f"begins with the weights of {config.init_from}; {experiment.start}")
+            report.say(f"initial weights: {config.init_from}; {experiment.start}")
         if primary:
             _keep_model(experiment, run, report)
         if step and saved_log is None and primary and not run.metrics_file.exists():
             report.say(
-                f"warning: {run.metrics_file} is gone, and with it the curves up to step {step} "
-                "and which step was best; both begin anew"
+                f"warning: {run.metrics_file} is missing, and with it the curves up to step {step} "
+                "and the best step; both start again"
             )
         project = config.log.wandb if primary else ""
         wandb = WandbWriter(project, run, config.to_dict()) if project else None
@@ -168,11 +168,11 @@ def _train_or_go_on(
 
 
 def _check_agreement(experiment: Experiment, run: RunDir) -> None:
-    """Makes sure that all processes train the same in the same folder."""
+    """Check that all processes train the same experiment in the same folder."""
     with processes.together():
         if not run.config_file.exists():
             raise UserError(
-                f"{run.config_file}, which process 0 has written, is not there; --workdir must lie "
+                f"{run.config_file}, written by process 0, is missing here; --workdir must be "
                 "on a disk that all machines share"
             )
     of_a_machine = ("data.dir", "data.manual_dir", "data.workers")
@@ -184,10 +184,10 @@ def _check_agreement(experiment: Experiment, run: RunDir) -> None:
 
 
 def _split_of(run: RunDir) -> dict[str, list[str]] | None:
-    """The split of a run; None where it has none, or where its checkpoints can do without.
+    """Return the split of a run; None if it has none, or if it can be made again.
 
-    The data are divided again if the file is damaged: whether they are divided as before shows
-    when a checkpoint is restored, which knows what it was trained on.
+    A damaged file is replaced by a new division of the data. Whether it equals the old one is
+    checked when a checkpoint is restored, which has the fingerprint of its data.
     """
     try:
         return run.read_split()
@@ -199,7 +199,7 @@ def _split_of(run: RunDir) -> dict[str, list[str]] | None:
 
 
 def _model_of(run: RunDir) -> ModelRecord:
-    """The record of a run's model, from its last checkpoint where its own file is damaged."""
+    """Return the record of a run's model, from its last checkpoint if its file is damaged."""
     try:
         return run.read_model()
     except UserError:
@@ -210,7 +210,7 @@ def _model_of(run: RunDir) -> ModelRecord:
 
 
 def _keep_model(experiment: Experiment, run: RunDir, report: Reporter) -> None:
-    """Writes the record of the model, unless a finished run has a good one."""
+    """Write the record of the model, unless a finished run has a valid one."""
     if run.result() is not None and run.model_file.exists():
         try:
             run.read_model()
@@ -218,32 +218,32 @@ def _keep_model(experiment: Experiment, run: RunDir, report: Reporter) -> None:
             report.say(f"warning: {error}; it is written again")
         else:
             return
-    run.write_model(experiment.record)  # even a young run can be loaded
+    run.write_model(experiment.record)  # a run can be loaded before its first checkpoint
 
 
 def _restore_or_begin(
     experiment: Experiment, run: RunDir, checkpoints: "Checkpoints"
 ) -> tuple[int, TrainState, dict[str, Any] | None]:
-    """Step and state of the last usable checkpoint and its word on the log; or a fresh start."""
+    """Return step, state and log summary of the last usable checkpoint, or of a new run."""
     restored = checkpoints.restore(experiment.abstract_state())
     if restored is None:
         if run.result() is not None:
             raise UserError(
-                f"the run in {run.path} is finished, and its checkpoints are gone; bring them "
-                "back, or train anew with --config.resume=never (its files are kept beside)"
+                f"the run in {run.path} is finished, but its checkpoints are missing; restore "
+                "them, or train again with --config.resume=never (the old files are kept)"
             )
         return 0, experiment.initial_state(), None
     step, state, record = restored
     before, now = record["data"], experiment.fingerprint
     if before.get("teacher") != now.get("teacher"):
         raise UserError(
-            f"the teacher {experiment.config.distillation.teacher} has other parameters than when "
-            f"{run.path} was begun (fingerprint {before.get('teacher')}, now {now.get('teacher')});"
-            " bring the old ones back or choose another --workdir"
+            f"the parameters of the teacher {experiment.config.distillation.teacher} have changed "
+            f"since {run.path} started (fingerprint {before.get('teacher')}, now "
+            f"{now.get('teacher')}); restore the old ones or choose another --workdir"
         )
     if before != now:
         raise UserError(
-            f"the data have changed since {run.path} was begun: they were {before} and are "
-            f"now {now}; bring the old data back or choose another --workdir"
+            f"the data have changed since {run.path} started: they were {before} and are "
+            f"now {now}; restore the old data or choose another --workdir"
         )
     return step, state, record.get("log")

@@ -407,7 +407,9 @@ def test_going_on_with_other_parameters_of_the_teacher_is_refused(student, tmp_p
     teacher = RunDir(config.distillation.teacher)
     shutil.move(teacher.checkpoints / "24", tmp_path / "24")  # the one before it is another
     try:
-        with pytest.raises(UserError, match="has other parameters than when .*another --workdir"):
+        with pytest.raises(
+            UserError, match="parameters of the teacher .* have changed .*another --workdir"
+        ):
             fit(config, tmp_path / "student")
     finally:
         shutil.move(tmp_path / "24", teacher.checkpoints / "24")
@@ -419,21 +421,21 @@ MISTAKES = [
         {"distillation.teacher": "nowhere/at/all"},
         "distillation.teacher = 'nowhere/at/all': .*at/all",
     ),
-    ({"distillation.temperature": "2"}, "temperature = 2 changes nothing .*hard"),
+    ({"distillation.temperature": "2"}, "temperature = 2 has no effect .*hard"),
     ({"distillation.teacher": "", "distillation.cache": "true"}, "cache = True .* no teacher"),
     (
         {"distillation.teacher": "", "distillation.temperature": "2"},
-        "temperature = 2.0 and there is no teacher",
+        "temperature = 2.0 but there is no teacher",
     ),
     (
         {"distillation.cache": "true", "augment.rotate": "5", "augment.cutmix": "1"},
-        "cache = True keeps one answer .*augment.rotate = 5.0, augment.cutmix = 1.0",
+        "cache = True keeps one prediction .*augment.rotate = 5.0, augment.cutmix = 1.0",
     ),
     (
         {"distillation.kind": "soft", "objective.loss": "sigmoid"},
         "'soft' compares probabilities .*kind=hard",
     ),
-    ({"model.in_channels": "3"}, "sees images of 1 channels and the student of 3.*in_channels=1"),
+    ({"model.in_channels": "3"}, "takes images of 1 channels but the student 3.*in_channels=1"),
 ]
 
 
@@ -461,7 +463,7 @@ def test_images_with_several_labels_are_refused(overrides, finished_run, tmp_pat
     changes = {"dataset": f"jsonl:{table}", "objective.loss": "sigmoid"}
     changes["distillation.teacher"] = finished_run.path
     config = load_config(str(ROOT / "configs" / "digits.py"), overrides(changes))
-    with pytest.raises(UserError, match="several labels, and distillation is for exactly one"):
+    with pytest.raises(UserError, match="several labels, but distillation needs exactly one"):
         build(config)
 
 

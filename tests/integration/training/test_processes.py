@@ -167,7 +167,7 @@ def test_processes_that_were_started_differently_do_not_train(run_two, tmp_path)
     codes, outputs = run_two(tmp_path / "run", {}, second={"seed": "1"})
     assert codes == [2, 2], outputs
     for _, errors in outputs:
-        assert "process 1 has seed = 1 and process 0 has 0" in errors
+        assert "process 1 has seed = 1 but process 0 has 0" in errors
     assert RunDir(tmp_path / "run").steps() == []
 
 
@@ -176,7 +176,7 @@ def test_a_process_whose_peers_do_not_come_says_so(start, tmp_path):
     process = start(tmp_path / "run", {}, [*flags, "--timeout=2"])
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2, errors
-    assert "did not find each other within 2 seconds" in errors
+    assert "did not connect within 2 seconds" in errors
     assert "Traceback" not in errors
 
 

@@ -186,9 +186,9 @@ def test_rules_name_axes_of_the_mesh():
 @pytest.mark.parametrize(
     ("sizes", "said"),
     [
-        ({"data": 3}, "asks for 3 devices and there are 1"),
+        ({"data": 3}, "needs 3 devices, but there are 1"),
         ({"data": -1, "fsdp": -1}, "only one axis"),
-        ({"data": -1, "fsdp": 2}, "asks for 2 devices and there are 1"),
+        ({"data": -1, "fsdp": 2}, "needs 2 devices, but there are 1"),
     ],
 )
 def test_sizes_that_do_not_fit_are_one_sentence(sizes, said):

@@ -135,7 +135,7 @@ def test_resume_never_follows_a_link_again_and_again(tiny_config, tmp_path):
 
 
 def test_resume_must_needs_a_checkpoint(tiny_config, tmp_path):
-    with pytest.raises(UserError, match="holds no checkpoint"):
+    with pytest.raises(UserError, match="has no checkpoint"):
         fit(tiny_config({"resume": "must"}), tmp_path / "run")
     fit(tiny_config(), tmp_path / "run")
     assert not fit(tiny_config({"resume": "must"}), tmp_path / "run").trained
@@ -171,7 +171,7 @@ def test_a_finished_run_without_checkpoints_is_not_overwritten(tiny_config, tmp_
     run = fit(tiny_config(), tmp_path / "run").run
     metrics = run.metrics_file.read_bytes()
     shutil.rmtree(run.checkpoints)
-    with pytest.raises(UserError, match="finished, and its checkpoints are gone"):
+    with pytest.raises(UserError, match="finished, but its checkpoints are missing"):
         fit(tiny_config(), run.path)
     assert run.metrics_file.read_bytes() == metrics
 
@@ -218,7 +218,7 @@ def test_a_full_disk_is_one_sentence_and_the_last_checkpoint_stays(overrides, tm
     command += [f"--config.{key}={value}" for key, value in overrides({"evaluate.every": "100%"})]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert process.returncode == 2, process.stderr
-    assert "could not be written" in process.stderr and "checkpoint 3 is whole" in process.stderr
+    assert "could not be written" in process.stderr and "checkpoint 3 is intact" in process.stderr
     assert "Traceback" not in process.stderr
     assert RunDir(tmp_path / "run").steps() == [3]
 
@@ -275,7 +275,7 @@ def test_one_bad_batch_is_left_out_and_named_and_the_run_goes_on(
     rates = [line["learning_rate"] for line in clean.run.read_metrics() if line["kind"] == "train"]
     assert [line["learning_rate"] for line in lines] == [rates[1], rates[2], rates[4]]
     said = capsys.readouterr().err
-    assert "1 step changed nothing, the last one step 3, where the loss was not finite" in said
+    assert "1 step skipped, the last one step 3, because the loss was not finite" in said
 
 
 def test_with_an_average_both_are_evaluated_kept_and_loaded(tiny_config, tmp_path):
@@ -354,7 +354,7 @@ def test_a_finished_run_gets_its_records_back(tiny_config, tmp_path, capsys):
         assert f"{name} cannot be read" in capsys.readouterr().err
     run.config_file.write_bytes(whole["config.json"].replace(b'"seed": 0', b'"seed": 2'))
     open_run(run.path)
-    assert "config.json is not what the last checkpoint was saved with (seed: 0 -> 2)" in (
+    assert "config.json differs from the configuration of the last checkpoint (seed: 0 -> 2)" in (
         capsys.readouterr().err
     )
     assert not fit(tiny_config(), run.path).trained
@@ -369,7 +369,7 @@ def test_lost_lines_of_the_log_are_told_and_the_best_step_is_known(finished_run,
     best = finished_run.best_step()
     assert copy.best_step() == best
     outcome = fit(restore_config(copy.read_config()), copy.path)
-    assert f"of its {len(lines) - 1} lines are gone" in capsys.readouterr().err
+    assert f"of its {len(lines) - 1} lines are missing" in capsys.readouterr().err
     assert copy.best_step() == best and copy.steps() == finished_run.steps()
     assert outcome.result["accuracy"] == finished_run.result()["accuracy"]  # evaluated again
 

@@ -12,11 +12,11 @@ from vit_jax.training.setup import build
 
 MISTAKES = [
     ({"schedule.warmup": "10 steps"}, r"warmup = '10 steps' is 10 steps.* is 6 steps.*shorter"),
-    ({"schedule.warmup": "100%"}, "is 6 steps, and the whole run"),
+    ({"schedule.warmup": "100%"}, "is 6 steps, but the whole run"),
     ({"duration": "50%"}, "duration: '50%' cannot be a percentage of itself"),
     ({"model.image_size": "18"}, r"model: .*18.*16 and 24"),
     ({"model.num_classes": "1"}, "softmax of one output .* 10 classes .*objective.loss=sigmoid"),
-    ({"model.num_classes": "7"}, "num_classes = 7, and the data set 'digits' has 10 classes"),
+    ({"model.num_classes": "7"}, "num_classes = 7, but the data set 'digits' has 10 classes"),
     ({"model.name": "ViT-XL/16"}, "ViT-L/16"),
     ({"model.witdh": "12"}, r"witdh.*width"),
     ({"model.heads": "3"}, "model: .*8.*3"),
@@ -29,10 +29,10 @@ MISTAKES = [
     ({"data.train": "train+test"}, "data.train = 'train.test' and data.test = 'test' share"),
     ({"data.test": "exam"}, r"exam.*test"),
     ({"data.mean": "(0.1, 0.2)"}, "mean"),
-    ({"mesh.data": "1000"}, "asks for 1000 devices and there are"),
+    ({"mesh.data": "1000"}, "needs 1000 devices, but there are"),
     (
         {"data.sampling": "balanced", "objective.class_weights": "balanced"},
-        "rare classes more on top of that; set one of the two back",
+        "rare classes a second time; set one of the two back",
     ),
     ({"device": "tpu"}, "no tpu device.*ACCELERATOR=tpu.*device=cpu"),
 ]
@@ -75,7 +75,7 @@ def test_a_batch_is_at_most_all_images(tiny_config, examples, accumulate_steps, 
 def test_a_run_counts_its_steps_with_the_batch_it_takes(tiny_config):
     experiment = build(tiny_config({"data.train": "train[:24]", "duration": "4 epochs"}))
     assert (experiment.config.batch_size, experiment.total_steps) == (16, 6)  # 96 / 16
-    assert any("a step takes 16" in note for note in experiment.notes)
+    assert any("16 is used instead" in note for note in experiment.notes)
 
 
 def test_a_run_of_one_step_needs_no_other_warm_up(tiny_config):
@@ -107,8 +107,8 @@ def test_images_that_are_not_what_the_weights_know_are_told_with_both_values(tin
         tiny_config({"init_from": "runs/mine"}), theirs, ours
     )
     assert mean == (
-        "data.mean = 0.1307, and the weights of init_from = 'runs/mine' were trained with (0.485, "
-        "0.456, 0.406); leave data.mean out to take theirs"
+        "data.mean = 0.1307, but the weights of init_from = 'runs/mine' were trained with (0.485, "
+        "0.456, 0.406); omit data.mean to use theirs"
     )
     for told, values in ((crop, "1.0 0.875"), (interpolation, "'bilinear' 'bicubic'")):
         assert all(value in told for value in values.split())
@@ -119,6 +119,6 @@ def test_images_that_are_not_what_the_weights_know_are_told_with_both_values(tin
 
 def test_a_run_tells_what_is_not_as_its_weights_know_it(tiny_config, finished_run):
     told = build(tiny_config({"init_from": finished_run.path, "data.mean": "0.1307"})).notes
-    assert any("data.mean = 0.1307, and the weights" in note and "0.5" in note for note in told)
+    assert any("data.mean = 0.1307, but the weights" in note and "0.5" in note for note in told)
     alike = build(tiny_config({"init_from": finished_run.path, "data.mean": "0.5"})).notes
     assert not any("data.mean" in note for note in alike)

@@ -152,12 +152,14 @@ def changed_run(run, folder, **changes):
 def test_classes_have_to_be_the_students_in_its_order(finished_run, tmp_path):
     student = finished_run.read_model().preprocessing
     turned = changed_run(finished_run, tmp_path / "turned", class_names=DIGITS[::-1])
-    with pytest.raises(UserError, match="in another order: '9', '8', '7' .*convert SOURCE FOLDER"):
+    with pytest.raises(
+        UserError, match="in a different order: '9', '8', '7' .*convert SOURCE FOLDER"
+    ):
         open_teacher(turned, student, DIGITS)
     letters = changed_run(finished_run, tmp_path / "letters", class_names=tuple("abcdefghij"))
     with pytest.raises(UserError, match="not those of the student's data: 'a', 'b', 'c'.* '0'"):
         open_teacher(letters, student, DIGITS)
-    with pytest.raises(UserError, match="it has 10 outputs and the student's data have 3 classes"):
+    with pytest.raises(UserError, match="it has 10 outputs but the student's data have 3 classes"):
         open_teacher(str(finished_run.path), student, ("0", "1", "2"))
     unnamed = changed_run(finished_run, tmp_path / "unnamed", class_names=unnamed_classes(10))
     assert open_teacher(unnamed, student, DIGITS).source == unnamed
@@ -167,7 +169,7 @@ def test_a_teacher_without_a_classifier_is_refused(finished_run, tmp_path):
     record = finished_run.read_model()
     fields = {**record.fields, "num_classes": 0}
     headless = changed_run(finished_run, tmp_path / "run", fields=fields, class_names=())
-    with pytest.raises(UserError, match="no classifier and the student's data have 10 classes"):
+    with pytest.raises(UserError, match="no classifier but the student's data have 10 classes"):
         open_teacher(headless, record.preprocessing, DIGITS)
 
 

@@ -1,1 +1,1 @@
-"""Checkpoints, preemption, and the claim on a run folder."""
+"""Checkpoints, preemption, and exclusive use of a run folder."""

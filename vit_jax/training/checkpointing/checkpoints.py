@@ -1,8 +1,8 @@
 """Checkpoints of the train state, written by Orbax in the background.
 
 A checkpoint named N holds the state after N steps and a small JSON record beside it. The last few
-are kept, and the best on the validation data. An interrupted write never looks like a checkpoint; a
-damaged one is passed over, loudly, for the one before it, and put aside rather than deleted.
+are kept, and the best on the validation data. An interrupted write never looks like a checkpoint. A
+damaged checkpoint is moved aside with a warning, not deleted, and the one before it is used.
 """
 
 import contextlib
@@ -21,11 +21,11 @@ from orbax.checkpoint.checkpoint_managers import (
 from vit_jax.errors import UserError, is_disk_full, room_left
 from vit_jax.runs import RunDir, checkpoint_files
 from vit_jax.runs.checkpoint_files import Damaged, Leaf
-from vit_jax.runs.checkpoint_handler import ChecksumSave  # noqa: F401  known to Orbax from here on
+from vit_jax.runs.checkpoint_handler import ChecksumSave  # noqa: F401  registered with Orbax
 from vit_jax.training.distributed import processes
 from vit_jax.training.state import TrainState
 
-# Of the errors of the system, those that damage explains; the others may be gone a moment later.
+# System errors that damage explains; other errors may be temporary.
 _OF_DAMAGE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
@@ -33,8 +33,8 @@ class Checkpoints:
     """The checkpoints of one run folder.
 
     keep: how many of the last checkpoints to keep.
-    best: step of one that is kept besides; whoever finds a better one sets it.
-    warn: where sentences about damaged checkpoints go.
+    best: step of the best checkpoint, kept in addition; set by the caller.
+    warn: receives warnings about damaged checkpoints.
     """
 
     def __init__(self, run: RunDir, keep: int, warn: Callable[[str], None] = print):
@@ -42,8 +42,8 @@ class Checkpoints:
         self._run = run
         self._warn = warn
         self._keep = keep
-        self._begun = 0  # step of the last checkpoint that was begun
-        self._size = 0  # bytes of a state
+        self._begun = 0  # step of the last checkpoint that was started
+        self._size = 0  # bytes of the state
         self._options = ocp.CheckpointManagerOptions(
             preservation_policy=AnyPreservationPolicy([LatestN(keep), _KeepBest(self)]),
             cleanup_tmp_directories=True,
@@ -54,7 +54,7 @@ class Checkpoints:
         folder = self._run.checkpoints
         if folder.exists() and not folder.is_dir():
             raise UserError(
-                f"{folder} is a file, and checkpoints need a folder; move the file away"
+                f"{folder} is a file, but checkpoints need a folder there; move the file away"
             )
         return ocp.CheckpointManager(folder.resolve(), options=self._options)
 
@@ -66,18 +66,18 @@ class Checkpoints:
             if kind is None:
                 self.wait()
         finally:
-            # A failed write is told once; closing would tell it again.
+            # A failed write is reported once; closing would report it again.
             with contextlib.suppress(Exception):
                 self._manager.close()
             self._clear_stub()
 
     def save(self, step: int, state: TrainState, record: dict[str, Any]) -> None:
-        """Starts saving the state after `step` steps, unless that is done already.
+        """Start saving the state after `step` steps, unless it is already saved.
 
-        Raises UserError when this write, or the one before it, failed for want of space or rights,
-        or the run folder is no longer there.
+        Raises UserError if this write, or the one before it, failed for lack of space or
+        permission, or if the run folder no longer exists.
         """
-        self.wait()  # a failed write shows here, one interval late at most
+        self.wait()  # a failed write is reported here, at most one interval late
         if step in self._manager.all_steps():
             return
         self._size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
@@ -86,14 +86,14 @@ class Checkpoints:
             self._manager.save(step, args=checkpoint_files.save_args(state, record), force=True)
 
     def wait(self) -> None:
-        """Returns when everything is on disk; raises UserError if it could not be written."""
+        """Wait until everything is on disk; raise UserError if it could not be written."""
         with self._one_sentence("a checkpoint"):
             self._manager.wait_until_finished()
 
     def clean(self) -> None:
-        """Delete checkpoints beyond those to keep, which a process that was killed left behind.
+        """Delete checkpoints beyond those to keep, left behind by a killed process.
 
-        To be called once `best` is known.
+        Call it once `best` is known.
         """
         steps = self._manager.all_steps()
         kept = {*sorted(steps)[-self._keep :], self.best}
@@ -102,14 +102,13 @@ class Checkpoints:
                 self._manager.delete(step)
 
     def restore(self, abstract: TrainState) -> tuple[int, TrainState, dict[str, Any]] | None:
-        """Step, state and record of the last usable checkpoint; None when there never was one.
+        """Return step, state and record of the last usable checkpoint; None if there never was one.
 
         Args:
-            abstract: shapes, types and shardings to restore to; any mesh will do.
+            abstract: shapes, types and shardings to restore to; any mesh is possible.
 
         Raises:
-            UserError: when there are checkpoints and none can be read, or when they belong to
-                another model.
+            UserError: there are checkpoints but none can be read, or they belong to another model.
         """
         damaged: dict[int, str] = {}
         named = {int(p.name) for p in self._run.checkpoints.iterdir() if p.name.isdigit()}
@@ -123,12 +122,12 @@ class Checkpoints:
             reasons = "; ".join(f"{step}: {reason}" for step, reason in damaged.items())
             raise UserError(
                 f"no checkpoint in {self._run.checkpoints} can be read ({reasons}); restore one "
-                "from a copy, or start again with --config.resume=never (the run is kept beside)"
+                "from a copy, or start again with --config.resume=never (the old run is kept)"
             )
         return None
 
     def _read(self, step: int, abstract: TrainState) -> tuple[TrainState, dict[str, Any]] | str:
-        """State and record of a checkpoint, or what is damaged in it: on all processes alike."""
+        """Return state and record of a checkpoint, or its damage: the same on all processes."""
         state = record = saved = None
         mine: dict[str, int] = {}
         with processes.together():
@@ -146,10 +145,10 @@ class Checkpoints:
                 damage = ""
             except UserError:
                 raise
-            # Orbax raises nearly anything for a damaged file, plain Exception included.
+            # Orbax raises almost any class for a damaged file, plain Exception included.
             except Exception as error:
                 if isinstance(error, OSError) and not isinstance(error, _OF_DAMAGE):
-                    raise  # a fault of the moment: too many open files, a disk that is away
+                    raise  # temporary: too many open files, an unmounted disk
                 if not saved:
                     self._check_error(step, error)
                 damage = str(error).strip().split("\n")[0][:200] or type(error).__name__
@@ -165,18 +164,18 @@ class Checkpoints:
         return state, record
 
     def _check_model(self, step: int, abstract: TrainState, saved: dict[str, Leaf] | None) -> None:
-        """Raises UserError where a checkpoint holds other arrays than are asked for."""
+        """Raise UserError if the arrays of a checkpoint differ from the expected ones."""
         if saved is None:
             return
         there = {path: leaf.shape for path, leaf in saved.items()}
         wanted = {path: leaf.shape for path, leaf in checkpoint_files.leaves(abstract).items()}
         for path in sorted(there.keys() | wanted.keys()):
-            one, other = there.get(path, "missing"), wanted.get(path, "not wanted")
+            one, other = there.get(path, "missing"), wanted.get(path, "unknown")
             if one != other:
                 self._refuse(step, f"its {path} is {one}, this model's {other}")
 
     def _check_error(self, step: int, error: Exception) -> None:
-        """The same of a checkpoint without checksums, by what Orbax says."""
+        """Check a checkpoint without checksums, by Orbax's error message."""
         if "tree structures do not match" in str(error) or "stored shape" in str(error):
             self._refuse(step, str(error).strip().split("\n")[0][:200])
 
@@ -187,7 +186,7 @@ class Checkpoints:
         )
 
     def _put_aside(self, damaged: dict[int, str]) -> None:
-        """Moves damaged checkpoints away, so that their steps can be saved again."""
+        """Move damaged checkpoints away, so that their steps can be saved again."""
         if not damaged:
             return
         self._manager.close()
@@ -208,25 +207,27 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _one_sentence(self, what: str) -> Iterator[None]:
-        """Turns a failed write into a sentence that says what is left and what to do."""
+        """Turn a failed write into a UserError with the last valid checkpoint and the remedy."""
         self._run.check_held()
         try:
             yield
         except (OSError, ValueError, RuntimeError) as error:
-            self._run.check_held()  # a folder that is gone is no matter of room
+            self._run.check_held()  # a missing folder is not a lack of space
             reason = str(error).strip().split("\n")[0][:300]
             room = f"; {room_left(self._run.path, self._size)}" if is_disk_full(error) else ""
             steps = self._run.steps()
-            kept = f"checkpoint {steps[-1]} is whole" if steps else "there is no earlier checkpoint"
+            kept = (
+                f"checkpoint {steps[-1]} is intact" if steps else "there is no earlier checkpoint"
+            )
             raise UserError(
                 f"{what} could not be written to {self._run.checkpoints} ({reason}{room}); {kept}. "
-                "Make room or fix the permissions, then run the same command again to resume"
+                "Free some space or fix the permissions, then run the same command again to resume"
             ) from error
 
     def _clear_stub(self) -> None:
-        """Remove what a write has made anew where the run folder was: alone it would be in the way.
+        """Remove what a write has recreated in place of a missing run folder.
 
-        Nothing else is touched: neither a run that stands there nor checkpoints of others.
+        Nothing else is touched: neither an existing run nor checkpoints of others.
         """
         folder = self._run.checkpoints
         if (
@@ -242,7 +243,7 @@ class Checkpoints:
 
 
 def _sums_as_saved(state: TrainState, saved: dict[str, Leaf]) -> dict[str, int]:
-    """This process's share of the checksums, of what still has the type that it was saved in."""
+    """Checksums of this process's shards, for arrays that keep the type they were saved in."""
     found = checkpoint_files.leaves(state)
     return checkpoint_files.local_checksums(
         {path: leaf for path, leaf in found.items() if str(leaf.dtype) == saved[path].dtype}
@@ -250,7 +251,7 @@ def _sums_as_saved(state: TrainState, saved: dict[str, Leaf]) -> dict[str, int]:
 
 
 class _KeepBest(PreservationPolicy):
-    """Keeps the checkpoint of the best step so far."""
+    """Preservation policy that keeps the checkpoint of the best step so far."""
 
     def __init__(self, checkpoints: Checkpoints):
         self._checkpoints = checkpoints

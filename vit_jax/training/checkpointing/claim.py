@@ -1,4 +1,4 @@
-"""A run folder that is claimed: made or moved aside, locked, and this configuration's alone."""
+"""Exclusive use of a run folder: created or archived, locked, with one configuration."""
 
 import contextlib
 import os
@@ -16,21 +16,21 @@ from vit_jax.training.logging.reporter import Reporter
 
 @contextlib.contextmanager
 def claimed(run: RunDir, config: ConfigDict, report: Reporter) -> Iterator[None]:
-    """Within its `with` block the folder is this configuration's and this training's alone.
+    """Hold the run folder for this configuration and this process within a `with` block.
 
-    Raises UserError where it belongs to others or cannot be used.
+    Raises UserError if it belongs to another run or process, or cannot be used.
     """
     if config.resume == "must" and not run.steps():
-        raise UserError(f"--config.resume=must, and {run.path} holds no checkpoint to go on from")
+        raise UserError(f"--config.resume=must, but {run.path} has no checkpoint to resume from")
     if config.resume == "never" and (run.config_file.exists() or run.leftover_files()):
         with run_lock(run, report.say) if run.lock_file.exists() else contextlib.nullcontext():
             aside = archive(run.path)
-        report.say(f"--config.resume=never: the run that stood here is now {aside}")
+        report.say(f"--config.resume=never: the earlier run was moved to {aside}")
     if not run.config_file.exists() and run.leftover_files():
         raise UserError(
-            f"{run.path} holds {', '.join(run.leftover_files())} and no {run.config_file.name}, "
-            "so it is not known whose they are; choose another --workdir, or start afresh with "
-            "--config.resume=never (what is there is kept beside the new run)"
+            f"{run.path} holds {', '.join(run.leftover_files())} but no {run.config_file.name}, "
+            "so their run is unknown; choose another --workdir, or start again with "
+            "--config.resume=never (the old files are kept beside the new run)"
         )
     with run_lock(run, report.say):
         _keep_config(run, config, report)
@@ -38,17 +38,17 @@ def claimed(run: RunDir, config: ConfigDict, report: Reporter) -> Iterator[None]
 
 
 def archive(path: Path) -> Path:
-    """Rename a folder to a free name beside it, which is returned; an empty one replaces it.
+    """Rename a folder to a free name beside it and return that name; an empty folder replaces it.
 
-    Of a link the folder behind it is renamed, and the link leads to the new one.
+    For a link the target is renamed, and the link then points to the new folder.
 
-    Raises UserError where it cannot be renamed.
+    Raises UserError if it cannot be renamed.
     """
     path, number = path.resolve(), 1
     if Path.cwd().is_relative_to(path):
         raise UserError(
-            f"{path} cannot be kept beside a new run while it is the current folder, or one around "
-            "it; change to another folder, or choose another --workdir"
+            f"{path} cannot be archived while it is or contains the current folder; change to "
+            "another folder, or choose another --workdir"
         )
     while os.path.lexists(aside := path.with_name(f"{path.name}.{number}")):
         number += 1
@@ -64,21 +64,21 @@ def archive(path: Path) -> Path:
 
 
 def _keep_config(run: RunDir, config: ConfigDict, report: Reporter) -> None:
-    """Makes sure that the folder is this configuration's, and keeps the configuration in it."""
+    """Check that the folder belongs to this configuration, and save the configuration in it."""
     if run.config_file.exists():
         run.check_format()  # before its keys, some of which had other names
         _check_config(run, config, report)
     try:
-        # The next call of the same command goes on, so "never" is not what is kept.
+        # The next call of the same command resumes, so "never" is not saved.
         run.write_config({**config.to_dict(), "resume": "auto"})
     except OSError as error:
         raise UserError(f"the run folder {run.path} cannot be written: {error}") from error
 
 
 def _check_config(run: RunDir, config: ConfigDict, report: Reporter) -> None:
-    """Raises UserError where the run has another configuration.
+    """Raise UserError if the run has another configuration.
 
-    The last checkpoint knows it too, where its file is damaged.
+    If its file is damaged, the copy in the last checkpoint is used.
     """
 
     def changes(own) -> list[str]:
@@ -92,13 +92,13 @@ def _check_config(run: RunDir, config: ConfigDict, report: Reporter) -> None:
     saved = run.read_last_record().get("config") if error or changed else None
     if saved is not None and not changes(saved):
         reason = error or f"{run.config_file} has been changed ({', '.join(changed)})"
-        report.say(f"warning: {reason}; it is written again as the last checkpoint knows it")
+        report.say(f"warning: {reason}; it is restored from the last checkpoint")
     elif error is not None:
         raise error
     elif changed:
         raise UserError(
             f"{run.path} belongs to a run with another configuration (its own -> this one):\n  "
             + "\n  ".join(changed)
-            + "\nchoose another --workdir, take the changes back, or start afresh with "
+            + "\nchoose another --workdir, undo the changes, or start again with "
             "--config.resume=never (the old run is kept beside the new one)"
         )

@@ -1,4 +1,4 @@
-"""Stopping on a signal: finish the step, save, leave."""
+"""Preemption: on a signal, finish the step, save a checkpoint and stop."""
 
 import signal
 import threading
@@ -8,10 +8,10 @@ from vit_jax.startup import stopping_signals
 
 
 class StopSignal:
-    """Within its `with` block, Ctrl-C, SIGTERM and a closed terminal only raise a flag.
+    """Flag that Ctrl-C, SIGTERM and a closed terminal set within its `with` block.
 
-    The loop reads it, once for each decision: it can rise between two reads. Outside the main
-    thread, where Python delivers no signals, it never rises.
+    The loop reads it once for each decision, since it can change between two reads. Outside the
+    main thread Python delivers no signals, so the flag is never set there.
     """
 
     def __init__(self, on_signal=lambda name: None):
@@ -30,7 +30,7 @@ class StopSignal:
             signal.signal(number, handler)
 
     def __call__(self) -> bool:
-        """Whether a signal has asked the run to stop."""
+        """Return whether a signal has asked the run to stop."""
         return self._event.is_set()
 
     def _raise(self, number: int, frame: FrameType | None) -> None:

@@ -1,1 +1,1 @@
-"""Several devices and processes: the mesh, sharding, and processes that train together."""
+"""Distributed training: the mesh, sharding, and several processes."""

@@ -1,4 +1,4 @@
-"""Batches that are on the devices before the step asks for them."""
+"""Prefetch of batches onto the devices."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,16 +14,16 @@ from vit_jax.training.distributed.sharding import to_devices
 def on_devices(
     batches: Iterator[dict[str, np.ndarray]], mesh: Mesh
 ) -> Iterator[dict[str, jax.Array]]:
-    """Yield the same batches on the devices, in their order; a thread puts the next one there.
+    """Yield the same batches on the devices, in order; a thread transfers the next one.
 
-    One batch is ahead of what the caller has, no more, so nothing of a run that resumes changes: it
-    counts the batches that it has taken. An error comes in the place of the batch that it is about.
+    Only one batch is ahead of the caller, so resuming is not affected: a run counts the batches
+    that it has taken. An error is raised in place of the batch that caused it.
 
     Args:
         batches: this process's part of each; it has a `close()`.
 
     Returns:
-        An iterator whose `close()` waits for the batch that is on its way and closes `batches`.
+        An iterator whose `close()` waits for the pending transfer and closes `batches`.
     """
 
     def put_next() -> dict[str, jax.Array] | None:

@@ -1,15 +1,15 @@
-"""Several processes that train one model: how they find each other, agree, and end together.
+"""Multi-process training: connecting processes, agreeing on values, and stopping together.
 
-All run the same command, each on its own devices and its own block of every batch. What they do in
-common has to come in the same order on all of them, or each waits for ever for what another never
-does. Hence here:
+All processes run the same command, each on its own devices and its own block of every batch.
+Collective operations have to run in the same order on all of them, or each waits forever for an
+operation that another never starts. This module therefore provides:
 
-- `initialize` joins them, told by flags or found by JAX from what Slurm, Open MPI, Kubernetes or a
-  TPU pod say; a mistake in it ends in a sentence;
-- `gather` gives everyone's value to everyone, and `together` and `check_same` are made of it: an
-  error of one process is the error of all, with its sentence;
-- `SharedFlag` makes a signal that reached one process stop all of them after the same step;
-- `leave` ends a process that failed without waiting for the others, which then notice.
+- `initialize`: connects the processes, given by flags or detected by JAX from Slurm, Open MPI,
+  Kubernetes or a TPU pod; failures are reported in a sentence;
+- `gather`: collects the values of all processes on all of them. `together` and `check_same` use
+  it: an error of one process is raised on all, with its message;
+- `SharedFlag`: a signal that reached one process stops all of them after the same step;
+- `leave`: ends a failed process without waiting for the others, which then notice.
 """
 
 import contextlib
@@ -34,8 +34,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from vit_jax.errors import UserError
 
-# Seconds that processes wait for each other: to come, and to give a sign of life. JAX's own default
-# for the latter.
+# Seconds that processes wait for each other: to connect, and for a heartbeat (JAX's default for the
+# latter).
 TIMEOUT = 100
 
 _OPEN_MPI, _SLURM, _KUBERNETES, _TPU = "Open MPI", "Slurm", "Kubernetes", "a TPU pod"
@@ -45,7 +45,7 @@ _SLURM_VARIABLES = {
     *("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"),
 }
 
-# JAX aborts the process where it has waited in vain, so it is told to wait longer than we do.
+# JAX aborts the process after its own timeout, so that one is longer than ours.
 _LONGER = 60
 
 
@@ -56,24 +56,24 @@ def initialize(
     *,
     timeout: int = TIMEOUT,
 ) -> None:
-    """Joins this process with the others; does nothing where it is alone.
+    """Connect this process with the others; do nothing if there is only one.
 
-    To be called before anything asks JAX for devices. Without arguments, JAX finds the others where
-    a launcher has started several processes. `processes=1` alone keeps it from looking.
+    Call it before anything asks JAX for devices. Without arguments, JAX detects the others if a
+    launcher has started several processes. `processes=1` alone disables the detection.
 
     Args:
         coordinator: address of process 0, as HOST:PORT with a free port.
-        processes: how many there are.
-        process: which of them this is, from 0.
-        timeout: seconds to wait for the others to come, and after which one that gives no sign of
-            life counts as dead and ends the rest.
+        processes: number of processes.
+        process: index of this process, from 0.
+        timeout: seconds to wait for the others to connect; also the seconds without a heartbeat
+            after which a process counts as dead and the others end.
 
     Raises:
-        UserError: only some of the three are given, one is invalid, the port is taken, or the
-            others do not come.
+        UserError: only some of the three are given, one is invalid, the port is in use, or the
+            others do not connect.
     """
     if timeout < 1:
-        raise UserError(f"--timeout={timeout} is invalid: it counts seconds, from 1 on")
+        raise UserError(f"--timeout={timeout} is invalid: use a number of seconds, at least 1")
     if processes == 1 and not coordinator and process in (None, 0):
         return
     flags = {"--coordinator": coordinator or None, "--processes": processes, "--process": process}
@@ -81,15 +81,15 @@ def initialize(
     if len(missing) == len(flags):
         launcher = _launcher(os.environ)
         if launcher is not None and _join({}, timeout, launcher) and _owns_what_it_sees(os.environ):
-            # JAX gives each task of Slurm and Open MPI one GPU, by its place on the machine.
+            # JAX gives each task of Slurm and Open MPI one GPU, by its index on the machine.
             jax.config.update("jax_cuda_visible_devices", "all")
             jax.config.update("jax_rocm_visible_devices", "all")
         return
     if missing:
         raise UserError(
             f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing: several "
-            "processes need --coordinator=HOST:PORT (of process 0), --processes=N and --process=I, "
-            "all three; leave out all of them where a launcher such as Slurm gives them"
+            "processes need --coordinator=HOST:PORT (of process 0), --processes=N and --process=I; "
+            "omit all three if a launcher such as Slurm sets them"
         )
     _check(coordinator, processes, process)
     _join(
@@ -97,16 +97,16 @@ def initialize(
             "coordinator_address": coordinator,
             "num_processes": processes,
             "process_id": process,
-            "cluster_detection_method": "deactivate",  # flags are the whole truth
+            "cluster_detection_method": "deactivate",  # only the flags count
         },
         timeout,
     )
 
 
 def _launcher(environ: Mapping[str, str]) -> str | None:
-    """What may have started this process as one of several, and JAX knows; None: nothing.
+    """Return the launcher that may have started this process as one of several; None if none has.
 
-    JAX itself would also take a lone task for a cluster, and a pod that belongs to no job.
+    JAX itself would also take a single task for a cluster, and a pod that belongs to no job.
     """
     if "OMPI_COMM_WORLD_SIZE" in environ:
         return _OPEN_MPI if int(environ["OMPI_COMM_WORLD_SIZE"]) > 1 else None
@@ -117,12 +117,12 @@ def _launcher(environ: Mapping[str, str]) -> str | None:
         return _KUBERNETES
     wanted = environ.get("JAX_PLATFORMS") or "tpu"
     if "tpu" in wanted and importlib.util.find_spec("libtpu") is not None:
-        return _TPU  # how many hosts share them is for JAX to find out
+        return _TPU  # JAX finds out how many hosts share them
     return None
 
 
 def _owns_what_it_sees(environ: Mapping[str, str]) -> bool:
-    """Whether a process has every GPU that it sees to itself."""
+    """Return whether a process owns every GPU that it sees."""
     if "," not in environ.get("CUDA_VISIBLE_DEVICES", ","):
         return True
     if "OMPI_COMM_WORLD_LOCAL_SIZE" in environ:
@@ -132,7 +132,7 @@ def _owns_what_it_sees(environ: Mapping[str, str]) -> bool:
 
 
 def _check(coordinator: str, processes: int, process: int) -> None:
-    """The flags must be legal, and process 0 must be able to listen at its address."""
+    """Raise UserError for invalid flags, or if process 0 cannot listen at its address."""
     host, _, port = coordinator.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise UserError(
@@ -140,7 +140,9 @@ def _check(coordinator: str, processes: int, process: int) -> None:
             "localhost:12345"
         )
     if processes < 1:
-        raise UserError(f"--processes={processes} is invalid: it counts processes, from 1 on")
+        raise UserError(
+            f"--processes={processes} is invalid: use a number of processes, at least 1"
+        )
     if not 0 <= process < processes:
         legal = f"0 to {processes - 1}" if processes > 1 else "0"
         raise UserError(
@@ -149,7 +151,7 @@ def _check(coordinator: str, processes: int, process: int) -> None:
         )
     if process == 0:
         try:
-            socket.create_server(("", int(port))).close()  # JAX would crash on it
+            socket.create_server(("", int(port))).close()  # JAX would crash if this fails
         except OSError as error:
             raise UserError(
                 f"process 0 cannot listen on port {port} of --coordinator={coordinator} "
@@ -158,9 +160,9 @@ def _check(coordinator: str, processes: int, process: int) -> None:
 
 
 def _join(options: dict[str, Any], timeout: int, launcher: str | None = None) -> bool:
-    """Calls `jax.distributed.initialize`; False where the launcher turns out to be none."""
+    """Call `jax.distributed.initialize`; return False if there turns out to be no launcher."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    # It would catch SIGTERM, and only that; `SharedFlag` is for all the signals that stop a run.
+    # It would catch only SIGTERM; `SharedFlag` handles all signals that stop a run.
     jax.config.update("jax_enable_preemption_service", False)
     ended: queue.Queue[Exception | None] = queue.Queue()
 
@@ -176,13 +178,14 @@ def _join(options: dict[str, Any], timeout: int, launcher: str | None = None) ->
         else:
             ended.put(None)
 
-    threading.Thread(target=join, daemon=True).start()  # in which nothing could interrupt it
+    # In the main thread nothing could interrupt it.
+    threading.Thread(target=join, daemon=True).start()
     try:
         error = ended.get(timeout=timeout)
     except queue.Empty:
         raise UserError(
-            f"the processes of this run did not find each other within {timeout} seconds; start "
-            "one for every number from 0 to N - 1 with the same --coordinator, which is an address "
+            f"the processes of this run did not connect within {timeout} seconds; start "
+            "one for every index from 0 to N - 1 with the same --coordinator, an address "
             "of process 0 that the others can reach, or wait longer with --timeout=SECONDS"
         ) from None
     if error is None:
@@ -192,25 +195,25 @@ def _join(options: dict[str, Any], timeout: int, launcher: str | None = None) ->
     cause = f"{launcher} has started several processes, and they" if launcher else "The processes"
     raise UserError(
         f"{cause} cannot be joined ({_first_line(error)}); name them with --coordinator=HOST:PORT, "
-        "--processes=N and --process=I, or write --processes=1 for a process that trains alone"
+        "--processes=N and --process=I, or use --processes=1 for a process that trains alone"
     ) from error
 
 
 def is_joined() -> bool:
-    """Whether this process waits for others and they for it."""
+    """Return whether this process is one of several that wait for each other."""
     return jax.distributed.is_initialized()
 
 
 def is_primary() -> bool:
-    """Whether this is the process that writes and speaks for all."""
+    """Return whether this is the process that writes files and prints messages."""
     return jax.process_index() == 0
 
 
 def gather(value: Any) -> list[Any]:
-    """The values of all processes, in their order. All have to call it.
+    """Return the values of all processes, in their order. All processes have to call it.
 
     Args:
-        value: made of what JSON knows.
+        value: anything that JSON can represent.
     """
     if jax.process_count() == 1:
         return [value]
@@ -224,9 +227,9 @@ def gather(value: Any) -> list[Any]:
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """Work that every process does by itself, and that succeeds on all of them or on none.
+    """Run a block on every process that succeeds on all of them or on none.
 
-    Raises UserError, with the sentence of the first process that failed, on those that did not.
+    If it fails on some, the others raise UserError with the message of the first that failed.
     """
     try:
         yield
@@ -240,23 +243,23 @@ def together() -> Iterator[None]:
 
 
 def check_same(values: Mapping[str, Any]) -> None:
-    """Raises UserError where a process has another value of something than process 0."""
+    """Raise UserError if a process has a different value than process 0."""
     first, *others = gather(dict(values))
     for index, other in enumerate(others, start=1):
         for name in first.keys() | other.keys():
             if first.get(name) != other.get(name):
                 raise UserError(
-                    f"process {index} has {name} = {other.get(name)!r} and process 0 has "
-                    f"{first.get(name)!r}; start all processes with the same command, on the same "
-                    "data and versions, with --workdir on a disk that all of them share"
+                    f"process {index} has {name} = {other.get(name)!r} but process 0 has "
+                    f"{first.get(name)!r}; start all processes with the same command, data "
+                    "and versions, with --workdir on a disk that all of them share"
                 )
 
 
 def check_mesh(mesh: Mesh) -> None:
-    """Every process must have a block of each batch to itself, in their order.
+    """Raise UserError unless every process has its own block of each batch, in their order.
 
-    Raises UserError where devices of the mesh that share a part of the batch belong to different
-    processes, or a process has none.
+    It fails if devices of the mesh that share a part of the batch belong to different processes,
+    or if a process has no part.
     """
     count = jax.process_count()
     owners = np.vectorize(lambda device: device.process_index)(mesh.devices)
@@ -266,16 +269,16 @@ def check_mesh(mesh: Mesh) -> None:
         raise UserError(
             f"a mesh of {' x '.join(f'{axis}={size}' for axis, size in mesh.shape.items())} does "
             f"not give each of the {count} processes, with {jax.local_device_count()} devices each,"
-            " a part of the batch to itself; use all devices, and let mesh.tensor divide the "
-            "number that a process has"
+            " its own part of the batch; use all devices, and let mesh.tensor divide the "
+            "number of devices of a process"
         )
 
 
 def connect(mesh: Mesh) -> None:
-    """Opens the connections between the devices of a mesh, for sums over each set of its axes.
+    """Open the connections between the devices of a mesh, for sums over each set of its axes.
 
-    A processor's end of a connection waits 30 seconds for the other one, and compiling the first
-    step may take one process that much longer than another. Here all are at the same place.
+    A CPU's end of a connection waits 30 seconds for the other one, and compiling the first step may
+    take one process that much longer than another. Here all are at the same point.
     """
     if jax.process_count() == 1:
         return
@@ -294,13 +297,13 @@ def connect(mesh: Mesh) -> None:
 
 
 class SharedFlag:
-    """A flag that is up on all processes, from the same call on, when it went up on one.
+    """Flag that is set on all processes, from the same call on, once it was set on one.
 
-    All have to call it equally often. The answer is one call old, so that no call waits for the
-    step that the devices are at: each adds up the flags there and reads the sum of the call before.
+    All have to call it equally often. The result is one call old, so that no call waits for the
+    step in progress: each call sums the flags on the devices and reads the sum of the call before.
 
     Args:
-        flag: this process's own.
+        flag: flag of this process.
         mesh: of all devices.
     """
 
@@ -325,7 +328,7 @@ class SharedFlag:
 
 
 def leave(code: int) -> NoReturn:
-    """Ends this process at once; the usual way out waits for the others, and they for this one."""
+    """End this process immediately; a normal exit would wait for the others, and they for it."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

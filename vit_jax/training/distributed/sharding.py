@@ -1,15 +1,14 @@
-"""Devices, the mesh over them, and how batches and the train state lie on it.
+"""Device mesh, and sharding of batches and the train state.
 
-One mesh with three axes; `jax.jit` puts the sums and exchanges between devices where they belong,
-and the same code runs on one device and on many hosts:
-
+One mesh with three axes; `jax.jit` inserts the sums and exchanges between devices, and the same
+code runs on one device and on many hosts:
     data     each device has its own part of a batch and a whole copy of the state
-    fsdp     the same, but the state is cut too, and parameters travel when they are needed
+    fsdp     the same, but the state is sharded too, and parameters are gathered when needed
              (fully sharded data parallel: Rajbhandari et al. 2020, "ZeRO", stage 3)
-    tensor   matrices are cut along heads and hidden units, so that devices share one product
+    tensor   matrices are sharded along heads and hidden units, so that devices share one product
              (Shoeybi et al. 2019, "Megatron-LM", section 3)
 
-Random numbers, losses and parameters are those of a single device, to rounding.
+Random numbers, losses and parameters equal those of a single device, up to rounding.
 """
 
 import math
@@ -24,10 +23,10 @@ from vit_jax.errors import UserError
 
 AXES = ("data", "fsdp", "tensor")
 
-# Where the axes of an array lie on the mesh, by the end of its path; the first match counts. Axes
-# are counted from the last: blocks stacked by `scan_layers` have one more in front, which stays
-# whole. Moments of the optimizer and averages of parameters end in the parameter's own path, so one
-# table serves the whole train state.
+# Mesh axes of the axes of an array, by the end of its path; the first match counts. Axes are
+# counted from the last: blocks stacked by `scan_layers` have an additional leading axis, which is
+# not sharded. Moments of the optimizer and averages of parameters end in the parameter's own path,
+# so one table serves the whole train state.
 RULES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"qkv/kernel", ("fsdp", None, "tensor", None)),  # width, q k v, heads, head_dim
     (r"qkv/bias", (None, "tensor", None)),
@@ -42,13 +41,13 @@ RULES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
 
 
 def find_devices(kind: str) -> list[jax.Device]:
-    """Devices of a kind ("auto", "cpu", "gpu", "tpu"), "auto" being the best that JAX finds.
+    """Return the devices of a kind ("auto", "cpu", "gpu", "tpu"); "auto" is the best JAX finds.
 
-    Raises UserError where there is none of that kind.
+    Raises UserError if there is none of that kind.
     """
     try:
         return jax.devices() if kind == "auto" else jax.devices(kind)
-    # JAX asserts instead where JAX_PLATFORMS names one that it cannot start.
+    # JAX fails an assertion if JAX_PLATFORMS names one that it cannot start.
     except (RuntimeError, AssertionError) as error:
         wanted = jax.config.jax_platforms if kind == "auto" else kind
         build = {"gpu": "cuda", "cuda": "cuda", "tpu": "tpu"}.get(wanted, "cuda|tpu")
@@ -59,9 +58,9 @@ def find_devices(kind: str) -> list[jax.Device]:
 
 
 def make_mesh(devices: list[jax.Device], data: int = -1, fsdp: int = 1, tensor: int = 1) -> Mesh:
-    """A mesh with the axes `data`, `fsdp` and `tensor` of these sizes; -1 takes what is left.
+    """Return a mesh with axes `data`, `fsdp` and `tensor` of these sizes; -1 uses the rest.
 
-    Where no size is -1, the first devices are used and the rest left alone.
+    Without a -1, only the first devices are used.
 
     Raises UserError for sizes that the devices cannot be arranged in.
     """
@@ -70,47 +69,47 @@ def make_mesh(devices: list[jax.Device], data: int = -1, fsdp: int = 1, tensor: 
     rest = [axis for axis, size in sizes.items() if size == -1]
     if len(rest) > 1:
         raise UserError(
-            f"only one axis of the mesh can take the rest, and {written} gives it to "
+            f"only one axis of the mesh can be -1, but {written} has "
             f"{len(rest)}; use --config.mesh.{rest[0]}=1"
         )
     fixed = math.prod(size for size in sizes.values() if size != -1)
     if fixed > count:
         raise UserError(
-            f"{written} asks for {fixed} devices and there are {count}; make an axis smaller, or "
-            "write -1 for one axis to take what is left"
+            f"{written} needs {fixed} devices, but there are {count}; make an axis smaller, or "
+            "use -1 for one axis to take the rest"
         )
     if rest and count % fixed:
         raise UserError(
-            f"{written}: {count} devices do not divide by {fixed}; the sizes given have to "
-            f"multiply to one of {', '.join(str(n) for n in range(1, count + 1) if not count % n)}"
+            f"{written}: {count} devices do not divide by {fixed}; the product of the given sizes "
+            f"must be one of {', '.join(str(n) for n in range(1, count + 1) if not count % n)}"
         )
     if rest:
         sizes[rest[0]] = count // fixed
-    # Axes of type Auto let the compiler place what linen modules leave open. The order is that of
-    # the devices, which is that of their hosts: each has a block of every batch (`jax.make_mesh`
-    # would put those of a TPU pod in another).
+    # Axes of type Auto let the compiler choose what linen modules do not specify. The order is that
+    # of the devices, which is that of their hosts: each host has one block of every batch
+    # (`jax.make_mesh` would order those of a TPU pod differently).
     shape = tuple(sizes[axis] for axis in AXES)
     used = np.array(devices[: math.prod(shape)]).reshape(shape)
     return Mesh(used, AXES, axis_types=(AxisType.Auto,) * 3)
 
 
 def batch_shards(mesh: Mesh) -> int:
-    """How many parts a batch is cut into: the sizes of `data` and `fsdp` multiplied."""
+    """Return the number of shards of a batch: the product of `data` and `fsdp`."""
     return mesh.shape["data"] * mesh.shape["fsdp"]
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """A whole copy on every device."""
+    """Sharding with a whole copy on every device."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def split_batch(mesh: Mesh) -> NamedSharding:
-    """The leading axis cut along `data` and `fsdp`."""
+    """Sharding of the leading axis along `data` and `fsdp`."""
     return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
 
 
 def shard_state(state: Any, mesh: Mesh) -> Any:
-    """The sharding of each array of a train state, in a tree of the same structure.
+    """Return the sharding of each array of a train state, as a tree of the same structure.
 
     Args:
         state: anything whose leaves have a `shape`.
@@ -121,15 +120,15 @@ def shard_state(state: Any, mesh: Mesh) -> Any:
 
 
 def partition(path: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
-    """How one array is cut: by the table of rules, else its longest axis along `fsdp`.
+    """Return the sharding of one array: by the table of rules, else its longest axis along `fsdp`.
 
-    An axis that does not divide stays whole, and vectors without a rule do: they are small.
+    An axis that does not divide is not sharded, nor are vectors without a rule: they are small.
     """
     for end, axes in RULES:
         if re.search(f"(^|/){end}$", path) and len(shape) >= len(axes):
             whole = (None,) * (len(shape) - len(axes))
             return _divisible((*whole, *axes), shape, mesh)
-    stacked = "blocks" in path.split("/")  # their first axis stays whole, as with a rule
+    stacked = "blocks" in path.split("/")  # their first axis is not sharded, as with a rule
     if len(shape) - stacked < 2:
         return PartitionSpec()
     longest = max(range(int(stacked), len(shape)), key=lambda axis: shape[axis])
@@ -138,14 +137,14 @@ def partition(path: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
 
 
 def bytes_on_a_device(state: Any) -> int:
-    """Bytes that one device holds of a state of arrays, or of shapes with shardings."""
+    """Return the bytes per device of a state of arrays, or of shapes with shardings."""
     leaves = jax.tree.leaves(state)
     shards = [math.prod(leaf.sharding.shard_shape(leaf.shape)) for leaf in leaves]
     return sum(n * leaf.dtype.itemsize for n, leaf in zip(shards, leaves, strict=True))
 
 
 def to_devices(batch: dict[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
-    """This host's block of a global batch, as the global arrays that the step takes."""
+    """Turn this host's block of a global batch into the global arrays of the step."""
     sharding = split_batch(mesh)
     return {
         name: jax.make_array_from_process_local_data(sharding, array)
@@ -159,5 +158,5 @@ def _divisible(axes: tuple[str | None, ...], shape: tuple[int, ...], mesh: Mesh)
 
 
 def _path(keys: tuple) -> str:
-    """A path in a tree as text: `params/blocks_0/attn/qkv/kernel`."""
+    """Return a path in a tree as text: `params/blocks_0/attn/qkv/kernel`."""
     return jax.tree_util.keystr(keys, simple=True, separator="/")

@@ -1,1 +1,1 @@
-"""Records of a run: metrics, TensorBoard, Weights & Biases, timing, hardware, profiles."""
+"""Logging of a run: metrics, TensorBoard, Weights & Biases, timing, hardware and profiles."""

@@ -1,7 +1,7 @@
-"""What the devices can do at best, and how much memory is in use: the limits that a run is held to.
+"""Hardware limits: the peak FLOP/s of the devices, and the memory in use.
 
 What is notable here:
-- Peaks are those of dense matrix products, from the vendors' own pages. Data sheets of NVIDIA print
+- Peaks are those of dense matrix products, from the vendors' own pages. NVIDIA's data sheets print
   twice as much "with sparsity", which no dense network reaches.
 - "float32" means what JAX's default precision makes of a float32 product: TensorFloat-32 on NVIDIA
   from Ampere on, bfloat16 inputs on a TPU, plain float32 elsewhere (`jax.lax.Precision.DEFAULT`).
@@ -23,8 +23,8 @@ import jax.numpy as jnp
 
 from vit_jax.models.summary.cost import cost
 
-# Matched against the whole of `device.kind`, which is why a card's near relatives (a laptop's
-# 4090, an L40, a slice of an A100) match nothing and are measured.
+# Matched against the whole of `device.kind`. Related cards (a laptop's 4090, an L40, a slice of an
+# A100) therefore match nothing and are measured.
 # TFLOP/s of one JAX device: (pattern, float32, bfloat16).
 PEAKS = (
     # NVIDIA data sheets V100 (01/2020) and T4 (03/2019). Neither multiplies bfloat16; XLA computes
@@ -55,13 +55,13 @@ PEAKS = (
     (r"TPU v6 lite|TPU v6e", 918.0, 918.0),
 )
 
-# Long enough for the clock frequency to rise, short enough for nobody to notice.
+# Long enough for the clock frequency to rise, short enough not to delay a run.
 _MEASURING_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The limit that a run's speed is compared with.
+    """Peak that a run's speed is compared with.
 
     flops: floating point operations per second, of all its devices together.
     source: "data sheet" or "measured".
@@ -73,16 +73,16 @@ class Peak:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes `in_use` now, and the `peak` of them so far."""
+    """Memory `in_use` now, and its `peak` so far, in bytes."""
 
     in_use: int
     peak: int
 
 
 def find_peak(devices: Sequence[jax.Device], precision: str) -> Peak:
-    """The peak of matrix products on some devices.
+    """Return the peak of matrix products on some devices.
 
-    A device that the table does not know is measured, which takes a third of a second once. CPU
+    A device that is not in the table is measured once, which takes a third of a second. CPU
     devices of one process share its cores, so they count as one.
 
     Args:
@@ -101,7 +101,7 @@ def find_peak(devices: Sequence[jax.Device], precision: str) -> Peak:
 
 
 def known_peak(device_kind: str, precision: str) -> float | None:
-    """FLOP/s of one device as its vendor states them; None for a kind not in the table."""
+    """Return the vendor's FLOP/s of one device; None for a kind not in the table."""
     for pattern, float32, bfloat16 in PEAKS:
         if re.fullmatch(pattern, device_kind):
             return 1e12 * {"float32": float32, "bfloat16": bfloat16}[precision]
@@ -110,7 +110,7 @@ def known_peak(device_kind: str, precision: str) -> float | None:
 
 @functools.cache
 def measured_peak(device: jax.Device, precision: str) -> float:
-    """FLOP/s of the fastest of several square matrix products on one device."""
+    """Measure the FLOP/s of the fastest of several square matrix products on one device."""
     size = 1024 if device.platform == "cpu" else 4096
     matrix = jax.device_put(jnp.ones((size, size), precision), device)
     product = jax.jit(jnp.matmul)
@@ -124,19 +124,19 @@ def measured_peak(device: jax.Device, precision: str) -> float:
 
 
 def training_flops(model: nn.Module) -> int:
-    """Floating point operations that training on one image needs.
+    """Return the floating point operations of training on one image.
 
-    A forward pass once, and its work twice more for the gradients of inputs and of weights: PaLM
-    (arXiv 2204.02311, appendix B). What `remat` computes again does not count, since the model
-    does not need it, and elementwise work counts neither.
+    They are three times those of a forward pass: once for it, and twice for the gradients of inputs
+    and weights (PaLM, arXiv 2204.02311, appendix B). Recomputation by `remat` is not counted, since
+    the model does not need it, nor are elementwise operations.
     """
     return 3 * cost(model).flops
 
 
 def memory(devices: Sequence[jax.Device]) -> Memory:
-    """Memory of the fullest of this process's devices, or of the process where it has none itself.
+    """Return the memory of this process's fullest device, or of the process if devices report none.
 
-    A CPU's device keeps no account, so there it is the resident memory of this process, without
+    CPU devices do not report memory, so there it is the resident memory of this process, without
     its data workers.
     """
     stats = [d.memory_stats() for d in devices if d.process_index == jax.process_index()]
@@ -154,7 +154,7 @@ def memory(devices: Sequence[jax.Device]) -> Memory:
 
 
 def _resident_bytes(default: int) -> int:
-    """What this process holds in memory now, where the system tells."""
+    """Return the resident memory of this process, or the default if the system reports none."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:

@@ -1,7 +1,7 @@
-"""Loss spikes: a training loss that jumps out of the noise of the lines before it.
+"""Loss spikes: a training loss far above the noise of the preceding log lines.
 
-A spike is worth a look even where training recovers: bad data, a learning rate at its limit, or an
-instability that ends in divergence later (arXiv 2302.05442 tells of them in ViT-22B).
+A spike is worth attention even if training recovers: it may come from bad data, a learning rate at
+its limit, or an instability that ends in divergence later (arXiv 2302.05442 reports it in ViT-22B).
 """
 
 import itertools
@@ -14,23 +14,23 @@ from typing import Any
 from vit_jax.runs import TRAIN
 
 DEVIATIONS = 6.0
-_LINES = 30  # that the noise is estimated from
-_FEWEST = 8  # with fewer, nothing is known of the noise
+_LINES = 30  # lines that the noise is estimated from
+_FEWEST = 8  # with fewer lines the noise is unknown
 _LEVEL = 5  # lines whose median is the level: few, so that it follows a falling curve
-# A loss that hardly moves has next to no noise, and a change of an eighth is no spike for that.
+# A loss that hardly changes has almost no noise; even then an increase by 1/8 is no spike.
 _LEAST_DEVIATION = 0.02
 _MAD_TO_DEVIATION = 1.4826  # of a normal distribution
 
 
 class SpikeDetector:
-    """Watches the training lines of the log.
+    """Detector of loss spikes in the training lines of the log.
 
     The level is the median of the last five losses. The noise is the median absolute deviation of
     the differences from line to line, which a steady fall of the loss leaves alone; it is divided
     by the root of two, since a difference has the noise of two lines.
 
     Args:
-        lines: of the log so far, where a run goes on.
+        lines: earlier lines of the log, if a run is resumed.
     """
 
     def __init__(self, lines: Iterable[dict[str, Any]] = ()):
@@ -40,7 +40,7 @@ class SpikeDetector:
             self.look(line)
 
     def look(self, line: dict[str, Any]) -> str | None:
-        """A warning where this training line begins a spike; None for any other line."""
+        """Return a warning if this training line begins a spike, else None."""
         if line["kind"] != TRAIN or not math.isfinite(line.get("loss", math.nan)):
             return None
         loss, limit = line["loss"], self._limit()
@@ -51,13 +51,13 @@ class SpikeDetector:
             return None
         usual = median(list(self._losses)[-1 - _LEVEL : -1])
         return (
-            f"the loss jumped to {loss:.4f} by step {line['step']}, from about {usual:.4f}: more "
-            f"than {DEVIATIONS:g} deviations of the lines before; if that happens again, lower "
-            "optimizer.learning_rate, lengthen schedule.warmup or clip harder with optimizer.clip"
+            f"the loss rose to {loss:.4f} by step {line['step']}, from about {usual:.4f}: more "
+            f"than {DEVIATIONS:g} standard deviations of the lines before; if it happens again, "
+            "lower optimizer.learning_rate or optimizer.clip, or lengthen schedule.warmup"
         )
 
     def _limit(self) -> float | None:
-        """The loss above which a line is a spike; None as long as the noise is not known."""
+        """Return the loss above which a line is a spike; None while the noise is unknown."""
         if len(self._losses) < _FEWEST:
             return None
         losses = list(self._losses)

@@ -1,4 +1,4 @@
-"""A trace of some training steps, for looking at what the device does when."""
+"""Profiling: a trace of some training steps on the device."""
 
 import re
 from collections.abc import Callable
@@ -12,10 +12,10 @@ from vit_jax.training.logging.reporter import Reporter
 
 
 def steps_to_profile(text: str, total_steps: int) -> range:
-    """The numbers of the steps that `START:STEPS` stands for, cut at the run's end; "" is none.
+    """Return the numbers of the steps of `START:STEPS`, at most to the run's end; "" is none.
 
-    Steps count from 1, as in the log: the first is step 1. Raises UserError for any other form and
-    for a start after the end.
+    Steps count from 1, as in the log. Raises UserError for any other form and for a start after
+    the end.
     """
     if not text:
         return range(0)
@@ -24,23 +24,23 @@ def steps_to_profile(text: str, total_steps: int) -> range:
     if not start or not steps:
         raise UserError(
             f"profile = {text!r} is not START:STEPS, two whole numbers of at least 1; use for "
-            "example --config.profile=100:5 to trace five steps from step 100 on"
+            "example --config.profile=100:5 to trace five steps from step 100"
         )
     if start > total_steps:
         raise UserError(
-            f"profile = {text!r} starts after the run's end: it has {total_steps} steps, so START "
-            f"must be at most {total_steps}"
+            f"profile = {text!r} starts after the end of the run, which has {total_steps} steps; "
+            f"use a START of at most {total_steps}"
         )
     return range(start, min(start + steps, total_steps + 1))
 
 
 class Profile:
-    """Traces some steps with JAX's profiler; a context that ends a trace that is not finished.
+    """Profiler of some steps, by JAX; as a context manager it ends an unfinished trace.
 
     Args:
         steps: of `steps_to_profile`.
         folder: where the trace is written.
-        report: says where the trace is; its clock stands still while that is written.
+        report: reports where the trace is; its timer is paused while the trace is written.
     """
 
     def __init__(self, steps: range, folder: Path, report: Reporter):
@@ -50,11 +50,13 @@ class Profile:
         self._tracing = False
 
     def around(self, train_step: Callable, step: int) -> Callable:
-        """`train_step`, tracing where its turn has come; `step`: those already taken."""
+        """Return `train_step`, traced if it is due; `step`: number of steps already taken."""
         if not self._steps:
             return train_step
         if step >= self._steps[-1]:
-            self._report.say(f"profile: the steps to trace are past, the run goes on from {step}")
+            self._report.say(
+                f"profile: no trace, the run resumes from step {step}, after those steps"
+            )
             return train_step
 
         def traced(*arguments):
@@ -81,7 +83,7 @@ class Profile:
             self._finish(None)
 
     def _finish(self, outputs: Any) -> None:
-        """Ends the trace once the steps in it have ended."""
+        """End the trace once its steps have ended."""
         self._tracing = False
         with self._report.paused(wait_for=outputs):
             jax.profiler.stop_trace()

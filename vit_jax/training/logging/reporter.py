@@ -1,8 +1,8 @@
-"""What a person sees of a run: a progress bar or plain lines, `metrics.jsonl`, TensorBoard files.
+"""Output of a run: a progress bar or plain lines, `metrics.jsonl`, TensorBoard, Weights & Biases.
 
-`metrics.jsonl` is the source; TensorBoard's files are written anew from it when a run goes on, and
-lines of steps that a crash took back are cut off, so each step stands there once. Weights & Biases
-gets the same numbers where it is asked for.
+`metrics.jsonl` is the source. When a run resumes, lines of steps after the checkpoint are removed,
+so each step occurs once, and TensorBoard's files are rewritten from it. Weights & Biases gets the
+same numbers if enabled.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from vit_jax.training.logging.tensorboard import TensorBoardFile
 from vit_jax.training.logging.timer import StepTimer
 from vit_jax.training.logging.wandb import WandbWriter
 
-# Fields of log lines that a clock or the machine decides: two equal runs differ in these alone.
+# Fields of log lines that depend on time or machine: equal runs differ only in these.
 TIMINGS = (
     *("images_per_second", "step_seconds", "data_seconds", "device_seconds", "host_seconds"),
     *(
@@ -40,14 +40,14 @@ TIMINGS = (
 
 
 class MetricsLog:
-    """`metrics.jsonl` and its copies for TensorBoard and, where given, Weights & Biases.
+    """`metrics.jsonl` and its copies for TensorBoard and, if enabled, Weights & Biases.
 
     Args:
-        step: where the run goes on; later lines are taken back.
-        wandb: the writer that gets every line too.
-        writes: False keeps the lines in memory, where another process writes them.
-        saved: the `summary` that was saved with the checkpoint of `step`; None: it is not known.
-        warn: told of lines that were lost.
+        step: step from which the run resumes; later lines are removed.
+        wandb: writer that gets every line too.
+        writes: False keeps the lines in memory, for processes other than the one that writes.
+        saved: the `summary` that was saved with the checkpoint of `step`; None if unknown.
+        warn: called with warnings about lost lines.
     """
 
     def __init__(
@@ -80,13 +80,13 @@ class MetricsLog:
 
     @property
     def elapsed_seconds(self) -> float:
-        """Wall time spent on the run, over all its processes, without what a crash took back."""
+        """Wall time of the run over all its processes, without steps lost in a crash."""
         return round(self._earlier + time.perf_counter() - self._opened, 3)
 
     def write(self, line: dict[str, Any]) -> None:
-        """Adds one line, which a reader sees when this returns.
+        """Add one line, visible to readers when this returns.
 
-        Raises UserError where the run folder is no longer there.
+        Raises UserError if the run folder no longer exists.
         """
         self.lines.append(line)
         if not self._writes:
@@ -97,28 +97,30 @@ class MetricsLog:
                 self._file.write(_json_line(line))
                 self._file.flush()
         else:
-            self._warn(f"warning: {self._run.metrics_file} was gone; it is written again, whole")
+            self._warn(
+                f"warning: {self._run.metrics_file} was missing; it is written again completely"
+            )
             self._file.close()
             self._file = self._write_all()
         self._copy(line)
 
     def sync(self) -> None:
-        """Return when all lines will outlast a failure of power."""
+        """Flush all lines to disk."""
         if self._writes:
             with writing(self._run.metrics_file):
                 os.fsync(self._file.fileno())
 
     def summary(self) -> dict[str, Any]:
-        """Return what is saved with a checkpoint, to notice lost lines: see `_compare`."""
+        """Return the summary saved with a checkpoint, to detect lost lines: see `_compare`."""
         return {"lines": len(self.lines), "crc32": _crc32(self.lines), "best": self._best()}
 
     def best_step(self) -> int | None:
-        """The step that was best on the validation data; None where nothing was compared."""
+        """Return the step that was best on the validation data; None without any."""
         best = self._best()
         return None if best is None else best["step"]
 
     def result(self) -> dict[str, Any] | None:
-        """The result of a finished run; None for any other."""
+        """Return the result of a finished run; None for any other."""
         return result(self.lines)
 
     def __enter__(self) -> "MetricsLog":
@@ -133,35 +135,35 @@ class MetricsLog:
             self._wandb.close(failed=kind is not None)
 
     def _best(self) -> dict[str, Any] | None:
-        """The line of the best step so far."""
+        """Return the line of the best step so far."""
         return next((line for line in reversed(self.lines) if line.get("best")), None)
 
     def _compare(self, saved: dict[str, Any]) -> None:
-        """Warns of lines that are not as they were when the checkpoint was saved.
+        """Warn of lines that differ from those when the checkpoint was saved.
 
-        The line of the best step, which later ones are compared with, comes back from there.
+        The line of the best step, which later ones are compared with, is restored from there.
         """
         count, best = saved["lines"], saved["best"]
         if _crc32(self.lines[:count]) == saved["crc32"]:
             return
         lost = max(count - len(self.lines), 0)
-        what = f"{lost} of its {count} lines are gone" if lost else "some lines have changed"
+        what = f"{lost} of its {count} lines are missing" if lost else "some lines have changed"
         if lost and not self.lines:
-            what = f"its {count} lines are gone"
+            what = f"its {count} lines are missing"
         kept = ""
         if best is not None and best not in self.lines:
             self.lines = [line for line in self.lines if _place(line) != _place(best)]
             after = [i for i, line in enumerate(self.lines) if line["step"] > best["step"]]
             self.lines.insert(min(after, default=len(self.lines)), best)
-            kept = f", but that of the best step, {best['step']}, which the checkpoint knows"
+            kept = f"; the line of the best step, {best['step']}, was restored from the checkpoint"
         if self._writes:
             self._warn(
-                f"warning: {self._run.metrics_file} is not what it was when the checkpoint was "
-                f"saved: {what}, and with them what curves and reports would show{kept}"
+                f"warning: {self._run.metrics_file} differs from when the checkpoint was "
+                f"saved: {what}, so curves and reports are incomplete{kept}"
             )
 
     def _write_all(self) -> TextIO:
-        """Writes the file anew, all or nothing, and opens it for more."""
+        """Rewrite the file atomically, and open it for appending."""
         draft = self._run.metrics_file.with_suffix(".tmp")
         with writing(self._run.metrics_file):
             with draft.open("w", encoding="utf-8") as file:
@@ -172,7 +174,7 @@ class MetricsLog:
         return self._run.metrics_file.open("a", encoding="utf-8")
 
     def _is_there(self) -> bool:
-        """Return whether the open file is still the one of this name."""
+        """Return whether the open file is still the one under this name."""
         try:
             there = self._run.metrics_file.stat()
         except FileNotFoundError:
@@ -190,21 +192,21 @@ class MetricsLog:
 
 
 class Reporter:
-    """Shows a run to a person: a live bar on a terminal, plain lines in a file.
+    """Terminal output of a run: a progress bar on a terminal, plain lines in a file.
 
     Args:
         total_steps: of the whole run.
         batch_size: images in one step.
-        quiet: shows nothing, where another process does.
+        quiet: prints nothing, since another process does.
 
     Attributes:
-        devices: whose memory the training lines tell; none: not told.
-        flops_per_image, peak: what training on one image takes and what the devices can do,
-            which make the `flops_utilisation` of training lines; not told where not set.
+        devices: their memory is reported in training lines; empty: not reported.
+        flops_per_image, peak: FLOPs of training on one image and peak of the devices, which give
+            the `flops_utilisation` of training lines; not reported if not set.
     """
 
     def __init__(self, total_steps: int, batch_size: int, quiet: bool = False):
-        # Standard error, so that standard output stays clean for what is asked for.
+        # Standard error, so that standard output contains only requested results.
         self.console = rich.console.Console(stderr=True, highlight=False, quiet=quiet)
         self._total = total_steps
         self._batch_size = batch_size
@@ -226,12 +228,12 @@ class Reporter:
             self._bar = None
 
     def say(self, text: str) -> None:
-        """One line for the person watching, if anybody still is."""
-        with contextlib.suppress(OSError):  # the terminal was closed, or the pipe
+        """Print one line."""
+        with contextlib.suppress(OSError):  # the terminal or the pipe was closed
             self.console.print(printable(text, lines=True), markup=False, soft_wrap=True)
 
     def start(self, step: int, what: str) -> None:
-        """Begins to show progress from `step`."""
+        """Start to show progress from `step`."""
         self._begun = time.perf_counter()
         if self.console.quiet or not self.console.is_terminal:
             return self.say(what)
@@ -249,25 +251,25 @@ class Reporter:
         self._bar.start()
 
     def timed(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The same batches, with a clock on how long each is waited for."""
+        """Yield the same batches and measure how long each is waited for."""
         return self._clock.batches(batches)
 
     def progress(self, step: int, wait_for: Any) -> None:
-        """Moves the bar; the first step of a process compiles, so it is waited for, not timed."""
+        """Update the bar; the first step of a process includes compilation and is not timed."""
         self._clock.stepped(wait_for)
         if not self._clock.started:
             jax.block_until_ready(wait_for)
             self._clock.start(step)
             now = time.perf_counter()
             self._first = (step, now)
-            self.say(f"compiled and took the first step in {now - self._begun:.1f} s")
+            self.say(f"compiled and ran the first step in {now - self._begun:.1f} s")
         if self._bar is not None:
             self._bar.update(self._task, completed=step)
 
     def timings(self, step: int) -> dict[str, float]:
-        """Speed since the last call, pauses left out, and memory: the fields of `TIMINGS`.
+        """Return speed since the last call, without pauses, and memory: the fields of `TIMINGS`.
 
-        Without the speed where there is nothing to measure: right after the first step. Call it
+        The speed is missing right after the first step, where there is nothing to measure. Call it
         as soon as the results of `step` are there.
         """
         times = self._clock.lap(step)
@@ -291,9 +293,9 @@ class Reporter:
 
     @contextlib.contextmanager
     def paused(self, wait_for: Any) -> Iterator[None]:
-        """Stops the clock while something else than training steps runs.
+        """Pause the timer while something other than training steps runs.
 
-        Steps run behind the host's back, so those already asked for are waited for first.
+        Steps run asynchronously, so those already dispatched are waited for first.
         """
         jax.block_until_ready(wait_for)
         self._clock.pause()
@@ -301,7 +303,7 @@ class Reporter:
         self._clock.go_on()
 
     def show(self, line: dict[str, Any]) -> None:
-        """Shows one line of the metrics log."""
+        """Print one line of the metrics log."""
         text = f"{_where(line, self._total)}  {_numbers(line)}"
         if line["kind"] == TRAIN and self._bar is None and (left := self._seconds_left(line)):
             text += f"  {timedelta(seconds=round(left))} left"
@@ -311,7 +313,7 @@ class Reporter:
             self._bar.update(self._task, numbers=_numbers(short))
 
     def _seconds_left(self, line: dict[str, Any]) -> float | None:
-        """Until the run's end, at the pace of this process so far, evaluations included."""
+        """Estimate the seconds left, at the pace of this process so far, with evaluations."""
         first, then = self._first
         if not self._clock.started or line["step"] <= first:
             return None
@@ -331,18 +333,18 @@ def _crc32(lines: Sequence[dict[str, Any]]) -> int:
 
 
 def _place(line: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what no two lines have in common."""
+    """Return the key that identifies a line."""
     return line["kind"], line["step"], line.get("split")
 
 
 def _where(line: dict[str, Any], total: int) -> str:
-    """The step, the epoch and, for an evaluation, the split."""
+    """Return the step, the epoch and, for an evaluation, the split."""
     width = len(str(total))
     place = f"step {line['step']:{width}d}/{total}  epoch {line['epoch']:6.2f}"
     return place if line["kind"] == TRAIN else f"{place}  {line['split']}"
 
 
-# How people read a number; what is not named here is told with four digits.
+# Formats of metrics for reading; a metric not listed is printed with four digits.
 _IN_WORDS = {
     **dict.fromkeys(
         (*SHARES, *(f"raw_{name}" for name in SHARES)),
@@ -364,7 +366,7 @@ _PARTS_OF_STEP = ("data_seconds", "device_seconds", "host_seconds")
 
 
 def _numbers(line: dict[str, Any]) -> str:
-    """The metrics of a line, for people."""
+    """Format the metrics of a line for reading."""
     parts = []
     for name, value in line.items():
         words = name.replace("_", " ")
@@ -384,7 +386,7 @@ def _numbers(line: dict[str, Any]) -> str:
 
 
 def _parts_of_step(line: dict[str, Any]) -> str:
-    """Where the time of a step went, such as ` (data 0.1, device 9.8, host 0.2)`."""
+    """Format the parts of a step's time, such as ` (data 0.1, device 9.8, host 0.2)`."""
     there = [name for name in _PARTS_OF_STEP if name in line]
     if not there:
         return ""

@@ -1,7 +1,7 @@
 """Scalars in an event file for TensorBoard.
 
-The file format is tensorboardX's. Its `SummaryWriter` is not used, since that writes in a thread:
-an error there, such as a full disk, reaches nobody, and the run then waits for the dead thread.
+The file format is tensorboardX's. Its `SummaryWriter` is not used, since it writes in a thread: an
+error there, such as a full disk, is never reported, and the run then waits for the dead thread.
 """
 
 import time
@@ -15,7 +15,7 @@ FLUSH_SECONDS = 10.0  # how late TensorBoard may see a value; each flush waits f
 
 
 class TensorBoardFile:
-    """A new event file in a folder, which is made if missing. Raises OSError as files do."""
+    """New event file in a folder, which is created if missing. Raises OSError like files."""
 
     def __init__(self, folder: Path):
         folder.mkdir(parents=True, exist_ok=True)
@@ -23,7 +23,7 @@ class TensorBoardFile:
         self._flushed = time.monotonic()
 
     def add_scalar(self, name: str, value: float, step: int) -> None:
-        """Adds one value of a curve."""
+        """Add one value of a curve."""
         self._writer.write_event(
             Event(step=step, wall_time=time.time(), summary=scalar(name, value))
         )
@@ -32,5 +32,5 @@ class TensorBoardFile:
             self._flushed = time.monotonic()
 
     def close(self) -> None:
-        """Writes what is not yet on disk."""
+        """Write buffered values to disk and close the file."""
         self._writer.close()

@@ -1,13 +1,13 @@
-"""Where the time of a training step goes: waiting for data, the device, the host.
+"""Timing of training steps: waiting for data, the device, the host.
 
-Steps run behind the host's back: the host asks for one, goes on at once to fetch the next batch,
-and waits for results at log lines only. So the clock watches the device without stopping it. Each
-time a batch arrives it asks whether the last step has ended. If not, the device was busy all the
-while, and whatever the host did cost nothing. If so, the device had run out of work, and the time
-it idled is charged to the wait for the batch first and to the host second.
+Steps run asynchronously: the host dispatches one, continues immediately with the next batch, and
+waits for results only at log lines. The timer therefore observes the device without stopping it.
+Each time a batch arrives it asks whether the last step has ended. If not, the device was busy all
+the time, and the work of the host cost nothing. If so, the device had run out of work, and its idle
+time is charged first to waiting for the batch and then to the host.
 
-Nobody saw when exactly the device ran out of work. That is worked out from how long a step takes,
-which is seen wherever the host waits for a step that had the device to itself.
+When exactly the device ran out of work is not observed. It is derived from the duration of a step,
+which is measured whenever the host waits for a step that had the device to itself.
 """
 
 import time
@@ -20,12 +20,12 @@ import jax
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Means over the steps of a lap, in seconds a step; the last three sum to the first.
+    """Means over the steps of a lap, in seconds per step; the last three sum to the first.
 
-    step: wall time, pauses left out.
-    data: the device had nothing to do, and the host waited for a batch.
+    step: wall time without pauses.
+    data: the device was idle and the host waited for a batch.
     device: the device had a step to work on, from the call of the step to its end.
-    host: the device had nothing to do for any other reason, such as a log line being written.
+    host: the device was idle for any other reason, such as the writing of a log line.
     """
 
     step: float
@@ -35,11 +35,11 @@ class StepTimes:
 
 
 class _Call(NamedTuple):
-    """One call of the step, in seconds since the lap began.
+    """Record of one call of the step, in seconds since the lap began.
 
-    at: when it came. waited: how long its batch was waited for just before.
-    idle: whether the device had ended every step before. idle_since: since when, where that is
-        known because the host has waited for it.
+    at: time of the call. waited: how long its batch was waited for just before.
+    idle: whether the device had ended every step before. idle_since: since when, if that is
+        known because the host waited for it.
     """
 
     at: float
@@ -49,30 +49,30 @@ class _Call(NamedTuple):
 
 
 class StepTimer:
-    """Measures laps of training steps, from one log line to the next, with pauses.
+    """Timer of laps of training steps, from one log line to the next, with pauses.
 
-    Iterate over `batches(...)`, call `stepped` after each step was asked for, and wait for the
+    Iterate over `batches(...)`, call `stepped` after dispatching each step, and wait for the
     device before `start`, `pause` and `lap`.
     """
 
     def __init__(self):
         self.started = False
         self._first = 0  # the step after which the lap began
-        self._seconds = 0.0  # of the lap, without the stretch that is running
-        self._since: float | None = None  # when that stretch began; None in a pause
+        self._seconds = 0.0  # of the lap, without the current stretch
+        self._since: float | None = None  # when the current stretch began; None in a pause
         self._calls: list[_Call] = []
-        self._output: Any = None  # of the last step; None where that is known to have ended
-        self._idle_since = 0.0  # what `_Call.idle_since` is as long as there is no output
+        self._output: Any = None  # of the last step; None if that is known to have ended
+        self._idle_since = 0.0  # value of `_Call.idle_since` while there is no output
         self._step_takes = 0.0  # seconds of a step that had the device to itself
 
     def start(self, step: int) -> None:
-        """Begins a lap after `step`."""
+        """Start a lap after `step`."""
         self.started = True
         self._first, self._seconds, self._calls, self._idle_since = step, 0.0, [], 0.0
         self.go_on()
 
     def batches(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The same batches; the step must be called as soon as one arrives."""
+        """Yield the same batches; the step must be called as soon as one arrives."""
         iterator = iter(batches)
         while True:
             asked = time.perf_counter()
@@ -87,11 +87,11 @@ class StepTimer:
             yield batch
 
     def stepped(self, outputs: Any) -> None:
-        """Notes what the step just asked for will give, a tree of arrays."""
+        """Record the future outputs of the step just dispatched, a tree of arrays."""
         self._output = jax.tree.leaves(outputs)[0]
 
     def pause(self) -> None:
-        """Stops the clock."""
+        """Stop the timer."""
         if self._since is None:
             return
         self._seconds, self._since = self._now(), None
@@ -101,19 +101,19 @@ class StepTimer:
         self._output = None
 
     def go_on(self) -> None:
-        """Starts the clock again."""
+        """Restart the timer."""
         if self.started:
             self._since, self._output = time.perf_counter(), None
 
     def lap(self, step: int) -> StepTimes | None:
-        """Ends the lap after `step` and begins the next; None for a lap without a step."""
+        """End the lap after `step` and start the next; return None for a lap without a step."""
         self.pause()
         steps, seconds, calls = step - self._first, self._seconds, self._calls
         self.start(step)
         if not steps:
             return None
         data = host = 0.0
-        busy_until = 0.0  # the device, by the steps that it was given
+        busy_until = 0.0  # the device, from the dispatched steps
         for call in calls:
             if call.idle_since is not None:
                 busy_until = call.idle_since
@@ -127,6 +127,6 @@ class StepTimer:
         return StepTimes(seconds / steps, data / steps, device / steps, host / steps)
 
     def _now(self) -> float:
-        """Seconds since the lap began."""
+        """Return the seconds since the lap began."""
         running = 0.0 if self._since is None else time.perf_counter() - self._since
         return self._seconds + running

@@ -1,4 +1,4 @@
-"""Weights & Biases as one more reader of the log, for those who installed it."""
+"""Optional logging to Weights & Biases."""
 
 import secrets
 from collections.abc import Mapping
@@ -9,19 +9,19 @@ from vit_jax.runs import RunDir
 
 
 class WandbWriter:
-    """Sends the numbers of log lines to one Weights & Biases run, each step once.
+    """Writer that sends the numbers of log lines to one Weights & Biases run, each step once.
 
-    The run's id is kept in the run folder, so a training run that goes on goes on there too. What
-    was sent cannot be taken back: the steps that a crash took back and that are trained again are
-    not sent a second time, and they are the same numbers.
+    The run's id is saved in the run folder, so a resumed training run continues the same W&B run.
+    Sent values cannot be removed: steps that are trained again after a crash are not sent a second
+    time; their numbers are the same.
 
     Args:
-        project: name of the project there.
+        project: name of the W&B project.
         run: the run folder.
         config: the resolved configuration.
 
     Raises:
-        UserError: where the package is missing or cannot start.
+        UserError: the package is missing or cannot start.
     """
 
     def __init__(self, project: str, run: RunDir, config: Mapping[str, Any]):
@@ -29,8 +29,8 @@ class WandbWriter:
             import wandb
         except ImportError as error:
             raise UserError(
-                f"log.wandb = {project!r} needs the package wandb: pip install '.[wandb]', or "
-                "leave log.wandb empty"
+                f"log.wandb = {project!r} needs the package wandb; install it with "
+                "pip install '.[wandb]', or leave log.wandb empty"
             ) from error
         if run.wandb_file.exists():
             identity = run.wandb_file.read_text(encoding="utf-8").strip()
@@ -51,13 +51,13 @@ class WandbWriter:
                 f"log.wandb = {project!r}: Weights & Biases cannot start ({error}); log in with "
                 "wandb login, set WANDB_MODE=offline to send later, or leave log.wandb empty"
             ) from error
-        self._sent = self._run.step  # steps before this one are there from an earlier process
+        self._sent = self._run.step  # earlier steps were sent by an earlier process
 
     def write(self, scalars: Mapping[str, float], step: int) -> None:
-        """Sends the numbers of one line, named `group/metric`."""
+        """Send the numbers of one line, named `group/metric`."""
         if step >= self._sent:
             self._run.log(dict(scalars), step=step)
 
     def close(self, failed: bool) -> None:
-        """Waits until everything is sent; `failed` marks the run there as crashed."""
+        """Wait until everything is sent; `failed` marks the W&B run as crashed."""
         self._run.finish(exit_code=1 if failed else 0)

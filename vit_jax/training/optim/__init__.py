@@ -1,1 +1,1 @@
-"""Optimizers, learning rate schedules and groups of parameters."""
+"""Optimizers, learning rate schedules and parameter groups."""

@@ -1,16 +1,16 @@
-"""The optimizer: six rules by which gradients become updates, all from optax.
+"""Optimizers: six update rules, all from optax.
 
 What is notable here:
 - The order is the same for all of them: clip the gradient by its global norm, apply the rule, add
   the decoupled weight decay, multiply by the learning rate. LAMB alone scales the decay with the
-  rest of the update: that is what it is.
+  rest of the update, by definition.
 - Weight decay shrinks matrices and convolution kernels only, never biases, norms, tokens, position
   tables or scales.
-- Frozen parameters have no moments, take no part in the norm that is clipped, and keep their bits.
-- Where blocks are stacked along a leading axis, what a rule computes for a tensor (a norm, a
-  product) it computes for each block, so the stack learns as the blocks would apart.
-- Two rules treat some parameters by Adam: Muon all but the matrices of blocks, LAMB all but what is
-  decayed. How many parameters each branch has can be asked for, and no branch is empty in silence.
+- Frozen parameters have no moments, do not count in the clipped norm, and stay bit-identical.
+- For blocks stacked along a leading axis, a rule's computations for a tensor (a norm, a product)
+  are done for each block, so a stack is trained exactly like separate blocks.
+- Two rules use Adam for some parameters: Muon for all but the matrices of blocks, LAMB for all that
+  are not decayed. The size of each branch is reported, and an empty branch is noted.
 """
 
 import math
@@ -35,7 +35,7 @@ from vit_jax.training.optim.param_groups import (
     parameter_groups,
 )
 
-# Which of the keys below each rule reads; the others are read by all.
+# Keys read by some rules only; the other keys are read by all.
 _READS = {
     "adamw": ("b1", "b2", "eps"),
     "lion": ("b1", "b2"),
@@ -49,15 +49,15 @@ _READS = {
 def make_optimizer(
     config: ConfigDict, schedule: optax.Schedule, params_shapes: Params
 ) -> optax.GradientTransformation:
-    """The optimizer of a configuration, for parameters of these shapes.
+    """Return the optimizer of a configuration, for parameters of these shapes.
 
     Args:
-        schedule: learning rate by the number of updates already done.
+        schedule: learning rate by the number of completed updates.
         params_shapes: the tree of parameters, or of their `jax.ShapeDtypeStruct`.
 
     Raises:
         UserError: a key is set that this optimizer does not read, a pattern of
-            `optimizer.lr_multipliers` does not fit the parameters, or Muon finds no matrix in them.
+            `optimizer.lr_multipliers` does not fit the parameters, or there is no matrix for Muon.
     """
     settings = config.optimizer
     _check_read(settings)
@@ -72,7 +72,7 @@ def make_optimizer(
     if "frozen" in jax.tree.leaves(labels):
         optimizer = optax.partition({"trained": optimizer, "frozen": optax.set_to_zero()}, labels)
     if any(0 < np.count_nonzero(factor) < np.size(factor) for factor in jax.tree.leaves(factors)):
-        # Frozen blocks within a stack: their gradients must not count in the norm either.
+        # Frozen blocks within a stack: their gradients must not count in the norm.
         optimizer = optax.chain(_multiply(jax.tree.map(np.sign, factors)), optimizer)
     if any(np.any(factor != 1) for factor in jax.tree.leaves(factors)):
         optimizer = optax.chain(optimizer, _multiply(factors))
@@ -80,9 +80,9 @@ def make_optimizer(
 
 
 def count_branches(config: ConfigDict, params: Params) -> dict[str, int]:
-    """Return how many parameters each rule of the optimizer trains, by its name.
+    """Return the number of parameters that each rule of the optimizer trains, by its name.
 
-    `{"muon": 5308416, "adam": 409000, "frozen": 0}`; one rule alone where there are no two.
+    `{"muon": 5308416, "adam": 409000, "frozen": 0}`; a single rule unless the optimizer has two.
 
     Args:
         params: arrays or their shapes.
@@ -102,14 +102,14 @@ def count_branches(config: ConfigDict, params: Params) -> dict[str, int]:
 
 
 def format_branches(branches: dict[str, int]) -> str:
-    """Return what `count_branches` gives in words: `muon 5,308,416 parameters, adam 409,000`."""
+    """Format the result of `count_branches`: `muon 5,308,416 parameters, adam 409,000`."""
     (name, count), *others = branches.items()
     said = [f"{other} {number:,}" for other, number in others if number or other != "frozen"]
     return ", ".join([f"{name} {count:,} parameters", *said])
 
 
 def optimizer_notes(config: ConfigDict, params: Params) -> list[str]:
-    """Return sentences on settings of the optimizer that have no effect on these parameters.
+    """Return notes on optimizer settings that have no effect on these parameters.
 
     Args:
         params: arrays or their shapes.
@@ -118,24 +118,24 @@ def optimizer_notes(config: ConfigDict, params: Params) -> list[str]:
     groups = [group for group in parameter_groups(config, params) if group.factor]
     if settings.name in _WITH_ADAM and not count_branches(config, params)[settings.name]:
         notes.append(
-            f"optimizer.name = {settings.name!r} has no effect: all parameters that it treats are "
-            "frozen or missing, and the others get Adam"
+            f"optimizer.name = {settings.name!r} has no effect: all of its parameters are frozen "
+            "or missing, and the others use Adam"
         )
     if settings.weight_decay and not any(group.decayed for group in groups):
         notes.append(
             f"optimizer.weight_decay = {settings.weight_decay:g} has no effect: none of the "
-            "trained parameters is named 'kernel', as those of dense layers and convolutions are"
+            "trained parameters is a 'kernel' of a dense layer or convolution"
         )
     if settings.layer_decay != 1 and len({group.layer for group in groups}) == 1:
         notes.append(
             f"optimizer.layer_decay = {settings.layer_decay:g} has no effect between layers: all "
-            "trained parameters are of one layer"
+            "trained parameters belong to one layer"
         )
     return notes
 
 
 def _rule(settings: ConfigDict) -> list[optax.GradientTransformation]:
-    """From gradients to the direction of the update, weight decay included."""
+    """Transform gradients to the direction of the update, including weight decay."""
     moment = jnp.dtype(settings.moment_dtype)
     decay = optax.add_decayed_weights(settings.weight_decay, decay_mask)
     if settings.name == "adamw":  # Loshchilov & Hutter 2019
@@ -144,8 +144,8 @@ def _rule(settings: ConfigDict) -> list[optax.GradientTransformation]:
     if settings.name == "lion":  # Chen et al. 2023
         return [optax.scale_by_lion(settings.b1, settings.b2, mu_dtype=moment), decay]
     if settings.name == "lamb":  # You et al. 2020
-        # The ratio of norms is for what is decayed, as in the authors' code: a bias near 0 would
-        # hardly move by it.
+        # The trust ratio applies only to decayed parameters, as in the authors' code: a bias near 0
+        # would hardly change with it.
         adam = optax.scale_by_adam(settings.b1, settings.b2, settings.eps, mu_dtype=moment)
         trust = optax.masked(_for_each_block(optax.scale_by_trust_ratio()), decay_mask)
         return [adam, decay, trust]
@@ -165,8 +165,8 @@ def _adafactor(b1: float, b2: float, moment_dtype: Any) -> optax.GradientTransfo
     1 - t**-0.8 but at most `b2`; there is a first moment, and the learning rate is not relative to
     the parameters.
     """
-    # A tensor of more axes is factored along the two longest if both have 64 or more: of q, k and v
-    # each head by itself. No model has 64 blocks, so those of a stack are never averaged.
+    # A tensor with more axes is factored along the two longest if both have at least 64: for q, k
+    # and v each head separately. No model has 64 blocks, so those of a stack are never averaged.
     second = optax.scale_by_factored_rms(
         min_dim_size_to_factor=64,
         decay_rate_fn=lambda step, exponent: jnp.minimum(b2, 1 - (step + 1.0) ** -exponent),
@@ -178,21 +178,21 @@ def _adafactor(b1: float, b2: float, moment_dtype: Any) -> optax.GradientTransfo
 def _muon(settings: ConfigDict, moment_dtype: Any) -> optax.GradientTransformation:
     """Muon (Jordan et al. 2024) for the matrices of the blocks, Adam for everything else.
 
-    A convolution kernel is the matrix of what its window holds and what comes out, (height * width
-    * in, out), as in Jordan's code. A depthwise one is no matrix: each channel has a filter alone.
+    A convolution kernel is treated as the matrix (height * width * in, out), as in Jordan's code. A
+    depthwise kernel is not a matrix: each channel has its own filter.
 
     Updates of matrices are scaled to the size of Adam's, 0.2 in each entry, so that learning rate
-    and weight decay of AdamW go on to hold (Liu et al. 2025, "Muon is Scalable for LLM Training").
+    and weight decay of AdamW remain valid (Liu et al. 2025, "Muon is Scalable for LLM Training").
     """
     matrices = optax.contrib.muon(
-        learning_rate=-1.0,  # the sign is turned with the learning rate, after the weight decay
+        learning_rate=-1.0,  # the sign changes with the learning rate, after the weight decay
         beta=settings.momentum,
         eps=settings.eps,
         mu_dtype=moment_dtype,
         muon_weight_dimension_numbers=_muon_matrices,
         consistent_rms=0.2,
     )
-    # optax's Muon has an Adam for the rest, but with Nesterov's change.
+    # optax's Muon has an Adam for the rest, but with Nesterov momentum.
     others = optax.scale_by_adam(settings.b1, settings.b2, settings.eps, mu_dtype=moment_dtype)
 
     def labels(params: Params) -> Any:
@@ -202,13 +202,13 @@ def _muon(settings: ConfigDict, moment_dtype: Any) -> optax.GradientTransformati
 
 
 def _muon_matrices(params: Params) -> Any:
-    """For each parameter the axes of its matrix, or None where it is none of the blocks'."""
+    """Return the axes of each parameter's matrix; None outside of blocks."""
 
     def axes(path: Path, leaf: Any) -> MuonDimensionNumbers | None:
         if path[-1].key != "kernel" or not is_in_block(path):
             return None
         layer, rank = path[-2].key, len(leaf.shape) - is_stacked(path)
-        # Counted from the end, so that the axis of a stack is a batch of matrices; so are q, k, v.
+        # Counted from the end, so that a stack is a batch of matrices; so are q, k and v.
         if (layer, rank) == ("qkv", 4):  # (width, 3, heads, head_dim)
             return MuonDimensionNumbers(reduction_axis=-4, output_axis=(-2, -1))
         if layer in _ONE_PROJECTION and rank == 3:  # (width, heads, head_dim)
@@ -222,12 +222,12 @@ def _muon_matrices(params: Params) -> Any:
     return jax.tree_util.tree_map_with_path(axes, params)
 
 
-# Of attention layers that keep queries, keys and values apart, as linen's own does.
+# Of attention layers with separate queries, keys and values, such as linen's.
 _ONE_PROJECTION = ("query", "key", "value", "q", "k", "v")
 
 
 def _is_matrix(params: Params) -> Any:
-    """A tree like the parameters', True for the matrices that Muon takes."""
+    """Return a tree like the parameters', True for the matrices trained by Muon."""
     return jax.tree.map(
         lambda axes: axes is not None,
         _muon_matrices(params),
@@ -235,28 +235,28 @@ def _is_matrix(params: Params) -> Any:
     )
 
 
-# The rules that leave some parameters to Adam, and which are their own.
+# The rules that use Adam for some parameters, and the masks of their own parameters.
 _WITH_ADAM = {"muon": _is_matrix, "lamb": decay_mask}
 
 
 def _check_matrices(params: Params) -> None:
-    """Muon must have a matrix to work on."""
+    """Raise UserError if there is no matrix for Muon."""
     if not any(jax.tree.leaves(_is_matrix(params))):
         raise UserError(
-            "optimizer.name = 'muon' is for the matrices of blocks, and this model has none: no "
-            "kernel lies under a name such as blocks_0 (parameters begin with "
+            "optimizer.name = 'muon' is for the matrices of blocks, but this model has none: no "
+            "kernel is under a name such as blocks_0 (parameters begin with "
             f"{', '.join(dict.fromkeys(map(str, params)))}); use --config.optimizer.name=adamw, "
             "or name the blocks of the model blocks_0, blocks_1, ..."
         )
 
 
 def _multiply(factors: Params) -> optax.GradientTransformation:
-    """Multiplies each update by its factor."""
+    """Multiply each update by its factor."""
     return optax.stateless(lambda updates, _: jax.tree.map(jnp.multiply, updates, factors))
 
 
 def _for_each_block(stateless: optax.GradientTransformation) -> optax.GradientTransformation:
-    """The same transformation, which sees a stack of blocks as one tensor for each."""
+    """Apply a transformation to each block of a stack separately."""
 
     def update(updates: Params, params: Params | None) -> Params:
         def one(path: Path, update: Any, param: Any) -> Any:
@@ -271,13 +271,13 @@ def _for_each_block(stateless: optax.GradientTransformation) -> optax.GradientTr
 
 
 def _check_read(settings: ConfigDict) -> None:
-    """A key that somebody sets must be one that the optimizer reads."""
+    """Raise UserError for a key that is set but not read by the optimizer."""
     for key in dict.fromkeys(key for keys in _READS.values() for key in keys):
         default = KEYS[f"optimizer.{key}"].default
         if settings[key] != default and key not in _READS[settings.name]:
             readers = " and ".join(name for name, keys in _READS.items() if key in keys)
             raise UserError(
-                f"optimizer.{key} = {settings[key]!r} is read by {readers}, and optimizer.name = "
-                f"{settings.name!r}; leave it out (its default is {default!r}), or choose one of "
-                "those with --config.optimizer.name"
+                f"optimizer.{key} = {settings[key]!r} is read only by {readers}, but "
+                f"optimizer.name = {settings.name!r}; omit it (its default is {default!r}), or "
+                "choose one of those with --config.optimizer.name"
             )

@@ -1,20 +1,20 @@
-"""Which parameters learn how fast: layer-wise decay, patterns over paths, freezing, weight decay.
+"""Parameter groups: layer-wise learning rate decay, multipliers by path, freezing, weight decay.
 
-Every parameter has exactly one factor, which multiplies its learning rate and so its weight decay
-too. The factor is the product of two:
+Every parameter has exactly one factor, which multiplies its learning rate and therefore also its
+weight decay. The factor is the product of two:
 
-- by layer (`optimizer.layer_decay`): with depth L and decay d, d ** (L + 1 - layer). The embedding
-  of images, tokens and positions are layer 0, block i is layer i + 1, and what comes after the
+- by layer (`optimizer.layer_decay`): with depth L and decay d, d ** (L + 1 - layer). The embeddings
+  of images, tokens and positions are layer 0, block i is layer i + 1, and everything after the
   blocks is layer L + 1, so its factor is 1 (Clark et al. 2020, "ELECTRA"; Bao et al. 2022, "BEiT").
-  The blocks of a pyramid, `stages_{i}/blocks_{j}`, are counted through all stages. What else a
-  stage has belongs to its first block where it comes before it (`downsample` and the like), and to
-  its last block where it comes after (`norm`); in the first stage the former is layer 0.
+  The blocks of a pyramid, `stages_{i}/blocks_{j}`, are counted through all stages. Other layers of
+  a stage belong to its first block if they precede it (`downsample` and the like), and to its last
+  block if they follow it (`norm`); in the first stage the former are layer 0.
 - by path (`optimizer.lr_multipliers`): that of the first pattern that matches the whole path; 0
   freezes.
 
 A path is written `blocks_0/attn/qkv/kernel`. Blocks that are stacked along a leading axis, as
-`blocks/attn/qkv/kernel`, are treated as if they stood apart: they have the same paths and layers,
-and their factor is an array along that axis. Blocks and stacks may lie at any depth of the tree.
+`blocks/attn/qkv/kernel`, are treated like separate blocks: they have the same paths and layers, and
+their factor is an array along that axis. Blocks and stacks may occur at any depth of the tree.
 """
 
 import itertools
@@ -33,26 +33,26 @@ from vit_jax.errors import UserError, nearest
 Params = Any
 Path = tuple[DictKey, ...]
 
-STACK = "blocks"  # the name of blocks that are stacked
+STACK = "blocks"  # the name of stacked blocks
 
 # A part of the path that is a residual block: of any architecture, of a hybrid's ResNet ("units").
 _BLOCK_PART = re.compile(rf"{STACK}(_\d+)?|units_\d+")
 _BLOCK = re.compile(r"(?:stages_(\d+)/)?blocks_(\d+)(?=/|$)")
 _STAGE = re.compile(r"stages_(\d+)/(\w+)")
-# The parameters outside the blocks, by their first name, or the first one within a stage.
+# Parameters outside of blocks, by their first name, or by the first one within a stage.
 _BEFORE_BLOCKS = re.compile(r"patch_embed|pos_embed|pre_norm|\w+_tokens?|stem|stem_\w+|downsample")
 _AFTER_BLOCKS = re.compile(r"last|norm|fc_norm|map_head|pre_logits|head|heads|head_\w+|\w+_head")
 
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters that are treated alike: a row of the table that a run begins with.
+    """Parameters that are treated alike: a row of the table printed at the start of a run.
 
-    pattern: of `optimizer.lr_multipliers`; None for what no pattern matches.
-    layer: for `optimizer.layer_decay`; None where that is off.
+    pattern: of `optimizer.lr_multipliers`; None if no pattern matches.
+    layer: for `optimizer.layer_decay`; None if that is off.
     factor: of the learning rate; 0 for frozen parameters.
     decayed: whether weight decay shrinks them.
-    tensors, parameters: how many there are.
+    tensors, parameters: their numbers.
     """
 
     pattern: str | None
@@ -67,16 +67,16 @@ class ParameterGroup:
 
 
 def lr_multipliers(config: ConfigDict, params: Params) -> Params:
-    """A tree like the parameters', of the factor of each one's learning rate.
+    """Return a tree like the parameters' with the factor of each one's learning rate.
 
-    A factor is a number, or, where the blocks of a stack differ, an array that broadcasts along the
+    A factor is a number, or, if the blocks of a stack differ, an array that broadcasts along the
     leading axis.
 
     Args:
         params: arrays or their shapes.
 
     Raises:
-        UserError: a pattern matches nothing, all is frozen, or the layers are not known.
+        UserError: a pattern matches nothing, everything is frozen, or the layers are unknown.
     """
     group_of = _grouping(config, params)
 
@@ -91,23 +91,23 @@ def lr_multipliers(config: ConfigDict, params: Params) -> Params:
         raise UserError(
             f"optimizer.lr_multipliers = {config.optimizer.lr_multipliers} freezes every "
             "parameter, so nothing would "
-            "be learned; leave some of them out"
+            "be trained; remove some of the patterns"
         )
     return factors
 
 
 def trainable_mask(config: ConfigDict, params: Params) -> Params:
-    """A tree like the parameters', False for what is frozen.
+    """Return a tree like the parameters', False for frozen parameters.
 
-    Where only some blocks of a stack are, an array that broadcasts along its leading axis.
+    If only some blocks of a stack are frozen, it holds an array that broadcasts along their axis.
     """
     return jax.tree.map(lambda factor: np.asarray(factor) != 0, lr_multipliers(config, params))
 
 
 def decay_mask(params: Params) -> Params:
-    """True for each leaf that weight decay shrinks: the kernels of dense layers and convolutions.
+    """Return True for each decayed leaf: the kernels of dense layers and convolutions.
 
-    By name, not by rank: biases of the attention projections have several axes, and tokens and
+    It goes by name, not by rank: biases of attention projections have several axes, and tokens and
     position tables look like matrices.
     """
     return jax.tree_util.tree_map_with_path(lambda path, _: _is_decayed(path), params)
@@ -127,7 +127,7 @@ def is_in_block(path: Path) -> bool:
 
 
 def parameter_groups(config: ConfigDict, params: Params) -> list[ParameterGroup]:
-    """The groups of parameters, by pattern, layer and weight decay; together they are all.
+    """Group all parameters by pattern, layer and weight decay.
 
     Raises UserError as `lr_multipliers` does.
     """
@@ -148,7 +148,7 @@ def parameter_groups(config: ConfigDict, params: Params) -> list[ParameterGroup]
 
 
 def format_groups(groups: list[ParameterGroup]) -> str:
-    """The table of groups as aligned text, one line a group under a line of titles."""
+    """Format the groups as aligned text, with a header and one line per group."""
     rows = [("parameters of", "learning rate", "decayed", "tensors", "parameters")]
     for group in groups:
         of = group.pattern or ("the rest" if group.layer is None else "")
@@ -176,7 +176,7 @@ def format_groups(groups: list[ParameterGroup]) -> str:
 def _grouping(
     config: ConfigDict, params: Params
 ) -> Callable[[str], tuple[str | None, int | None, float]]:
-    """A function from a parameter's path to its pattern, its layer and its factor."""
+    """Return a function from a parameter's path to its pattern, layer and factor."""
     settings = config.optimizer
     _check_stacks(params)
     names = list(_all_names(params))
@@ -197,7 +197,7 @@ def _grouping(
 
 
 def _first_matches(rates: tuple[tuple[str, float], ...], names: list[str]) -> dict[str, str | None]:
-    """The first pattern that matches each path; raises UserError for a pattern that has none."""
+    """Return the first pattern that matches each path; raise UserError for an unused pattern."""
     found: dict[str, str | None] = dict.fromkeys(names)
     for pattern, _ in rates:
         matched = [name for name in names if re.fullmatch(pattern, name)]
@@ -205,23 +205,23 @@ def _first_matches(rates: tuple[tuple[str, float], ...], names: list[str]) -> di
             firsts = dict.fromkeys(name.split("/")[0] for name in names)
             near = nearest(pattern, names) or f"; paths begin with {', '.join(firsts)}"
             raise UserError(
-                f"optimizer.lr_multipliers: the pattern {pattern!r} matches no parameter; it is a "
+                f"optimizer.lr_multipliers: the pattern {pattern!r} matches no parameter; use a "
                 "regular "
-                f"expression for the whole of a path such as {names[0]!r}{near}"
+                f"expression that matches a whole path such as {names[0]!r}{near}"
             )
         free = [name for name in matched if found[name] is None]
         if not free:
             raise UserError(
-                f"optimizer.lr_multipliers: all that the pattern {pattern!r} matches, such as "
-                f"{matched[0]!r}, is taken by {found[matched[0]]!r} before it (the first match "
-                "counts); put the narrower pattern first or leave one out"
+                f"optimizer.lr_multipliers: everything that the pattern {pattern!r} matches, such "
+                f"as {matched[0]!r}, is already matched by {found[matched[0]]!r} (the first match "
+                "counts); put the narrower pattern first or remove one of them"
             )
         found |= dict.fromkeys(free, pattern)
     return found
 
 
 def _depths(names: Iterable[str]) -> list[int]:
-    """How many blocks each stage has; what has no stages is one."""
+    """Return the number of blocks of each stage; a model without stages counts as one."""
     depths: dict[int, int] = {}
     for match in filter(None, map(_BLOCK.match, names)):
         stage, block = int(match[1] or 0), int(match[2])
@@ -230,7 +230,7 @@ def _depths(names: Iterable[str]) -> list[int]:
 
 
 def _layer(name: str, depths: list[int]) -> int:
-    """The layer of a parameter, from 0 to the number of blocks + 1."""
+    """Return the layer of a parameter, from 0 to the number of blocks + 1."""
     depth = sum(depths)
     if block := _BLOCK.match(name):
         return sum(depths[: int(block[1] or 0)]) + int(block[2]) + 1
@@ -246,8 +246,8 @@ def _layer(name: str, depths: list[int]) -> int:
     if depth and _AFTER_BLOCKS.fullmatch(first):
         return depth + 1
     raise UserError(
-        "optimizer.layer_decay is for models whose blocks follow each other, and in this one the "
-        f"layer of {name!r} is not known; use --config.optimizer.layer_decay=1 and give factors "
+        "optimizer.layer_decay needs blocks that follow each other, but the layer of "
+        f"{name!r} is unknown; use --config.optimizer.layer_decay=1 and set factors "
         "by path with --config.optimizer.lr_multipliers"
     )
 
@@ -262,7 +262,7 @@ def _all_names(params: Params) -> Iterator[str]:
 
 
 def _names(path: Path, leaf: Any) -> list[str]:
-    """The path of a leaf as text; for a stack of blocks the paths that they would have apart."""
+    """Return the path of a leaf as text; for a stack the paths of its separate blocks."""
     parts = [key.key for key in path]
     if not is_stacked(path):
         return ["/".join(parts)]
@@ -272,7 +272,7 @@ def _names(path: Path, leaf: Any) -> list[str]:
 
 
 def _check_stacks(params: Params) -> None:
-    """Check that what is named as a stack is one: every leaf with the same leading axis."""
+    """Raise UserError if leaves under the name of a stack have different leading axes."""
     lengths: dict[tuple, set] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         names = tuple(key.key for key in path)
@@ -285,7 +285,7 @@ def _check_stacks(params: Params) -> None:
     for stack, found in lengths.items():
         if len(found) > 1 or None in found:
             raise UserError(
-                f"the parameters under {'/'.join(stack)!r} are no stack of blocks, one for each "
-                f"place of a common leading axis, which the name {STACK!r} is kept for; give the "
-                f"submodule another name, or name its parts {STACK}_0, {STACK}_1, ..."
+                f"the parameters under {'/'.join(stack)!r} are not a stack of blocks with a "
+                f"common leading axis, for which the name {STACK!r} is reserved; rename the "
+                f"submodule, or name its parts {STACK}_0, {STACK}_1, ..."
             )

@@ -1,4 +1,4 @@
-"""The learning rate over time: a linear warm-up, then one of four ways down, all from optax.
+"""Learning rate schedules: a linear warm-up, then one of four decays, all from optax.
 
 | name | after the warm-up | source |
 |---|---|---|
@@ -7,8 +7,8 @@
 | rsqrt | `peak / sqrt(1 + t / timescale)`, then the cooldown | Zhai et al. 2022, section 3.5 |
 | constant | the peak, then the cooldown | |
 
-`t` counts updates since the warm-up. rsqrt and constant do not know how long the run is before the
-cooldown begins, so one run can be cooled down at several lengths.
+`t` counts updates since the warm-up. Before the cooldown, rsqrt and constant do not depend on the
+length of the run, so one run can be cooled down at several lengths.
 """
 
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from vit_jax.training.checks import resolve_steps
 
 
 def make_schedule(config: ConfigDict, clock: Clock) -> optax.Schedule:
-    """Learning rate by the number of updates already done.
+    """Return the learning rate by the number of completed updates.
 
     It rises linearly from 0 to `optimizer.learning_rate` over `schedule.warmup`, and is
     `schedule.end` times that after the last update.
@@ -34,7 +34,7 @@ def make_schedule(config: ConfigDict, clock: Clock) -> optax.Schedule:
     peak, settings, total = config.optimizer.learning_rate, config.schedule, clock.total_steps
     warmup = resolve_steps(config, "schedule.warmup", clock)
     if _is_share(settings.warmup):
-        warmup = min(warmup, total - 1)  # a share of a run of one step is none
+        warmup = min(warmup, total - 1)  # a run of one step has no warm-up
     cooldown = resolve_steps(config, "schedule.cooldown", clock)
     timescale = resolve_steps(config, "schedule.timescale", clock)
     _check(config, warmup, cooldown, total)
@@ -61,15 +61,15 @@ def make_schedule(config: ConfigDict, clock: Clock) -> optax.Schedule:
     before = float(way(total - cooldown - warmup))
     if end > before:
         raise UserError(
-            f"schedule.end = {settings.end} is above the learning rate with which the cooldown "
-            f"begins, {before / peak:.3g} of the peak; use a smaller --config.schedule.end"
+            f"schedule.end = {settings.end} is above the learning rate at the start of the "
+            f"cooldown, {before / peak:.3g} of the peak; use a smaller --config.schedule.end"
         )
     fall = optax.linear_schedule(before, end, cooldown)
     return optax.join_schedules([rise, way, fall], [warmup, total - cooldown])
 
 
 def reciprocal_sqrt_schedule(peak: float, timescale: int) -> optax.Schedule:
-    """`peak / sqrt(1 + count / timescale)` (Zhai et al. 2022, "Scaling Vision Transformers").
+    """Return `peak / sqrt(1 + count / timescale)` (Zhai et al. 2022, section 3.5).
 
     timescale: updates after which the rate is the peak over the square root of 2.
     """
@@ -78,43 +78,43 @@ def reciprocal_sqrt_schedule(peak: float, timescale: int) -> optax.Schedule:
 
 
 def _is_share(text: str) -> bool:
-    """Return whether a duration is less than the whole run, however short that is."""
+    """Return whether a duration is a fraction of the run, below the whole."""
     duration = parse_duration(text)
     share = duration if duration.unit == "percent" else duration.most
     return share is not None and share.unit == "percent" and share.amount < 100
 
 
 def _check(config: ConfigDict, warmup: int, cooldown: int, total: int) -> None:
-    """The parts must fit into the run, and every key that is set must be read."""
+    """Raise UserError if the parts do not fit into the run, or a key is set but not read."""
     settings = config.schedule
     run = f"the whole run (duration = {config.duration!r}) is {total} steps"
     if warmup >= total:
         raise UserError(
-            f"schedule.warmup = {settings.warmup!r} is {warmup} steps, and {run}; the warm-up must "
-            "be shorter: write --config.schedule.warmup=0 or a part of the run, such as 5%"
+            f"schedule.warmup = {settings.warmup!r} is {warmup} steps, but {run}; the warm-up must "
+            "be shorter: use --config.schedule.warmup=0 or a fraction of the run, such as 5%"
         )
     cools = settings.name in ("rsqrt", "constant")
     if cooldown and not cools:
         raise UserError(
-            f"schedule.cooldown = {settings.cooldown!r}, and the schedule {settings.name!r} falls "
-            "all the way to its end; leave it out, or write --config.schedule.name=constant "
+            f"schedule.cooldown = {settings.cooldown!r}, but the schedule {settings.name!r} decays "
+            "to its end without a cooldown; omit it, or use --config.schedule.name=constant "
             "or rsqrt"
         )
     if settings.timescale != KEYS["schedule.timescale"].default and settings.name != "rsqrt":
         raise UserError(
-            f"schedule.timescale = {settings.timescale!r} is of the schedule 'rsqrt', and "
-            f"schedule.name = {settings.name!r}; leave it out, or write "
+            f"schedule.timescale = {settings.timescale!r} belongs to the schedule 'rsqrt', but "
+            f"schedule.name = {settings.name!r}; omit it, or use "
             "--config.schedule.name=rsqrt"
         )
     if settings.end and cools and not cooldown:
         raise UserError(
-            f"schedule.end = {settings.end} is where the cooldown of the schedule "
-            f"{settings.name!r} ends, and it has none; leave it out, or write "
+            f"schedule.end = {settings.end} is the end of the cooldown of the schedule "
+            f"{settings.name!r}, but it has no cooldown; omit it, or use "
             "--config.schedule.cooldown=20%"
         )
     if warmup + cooldown > total:
         raise UserError(
             f"schedule.warmup = {settings.warmup!r} and schedule.cooldown = "
-            f"{settings.cooldown!r} are {warmup} and {cooldown} steps, and {run}; make one of them "
+            f"{settings.cooldown!r} are {warmup} and {cooldown} steps, but {run}; make one of them "
             "shorter"
         )

@@ -30,7 +30,7 @@ def test_any_other_form_is_one_sentence(text):
 
 
 def test_a_start_after_the_end_is_refused_before_anything_is_compiled(tiny_config, tmp_path):
-    with pytest.raises(UserError, match="starts after the run's end: it has 6 steps"):
+    with pytest.raises(UserError, match="starts after the end of the run, which has 6 steps"):
         fit(tiny_config({"profile": "7:1"}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

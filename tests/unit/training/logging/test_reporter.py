@@ -114,9 +114,9 @@ def test_lines_that_are_gone_are_counted_and_the_best_one_comes_back(saved):
     run, summary = saved
     lines, told = lost_lines(run, [LATER[0], LATER[3]], summary)
     assert lines == [LATER[0], BEST, LATER[3]]
-    assert "2 of its 4 lines are gone" in told and "best step, 2" in told
+    assert "2 of its 4 lines are missing" in told and "best step, 2" in told
     lines, told = lost_lines(run, [], summary)
-    assert lines == [BEST] and "its 4 lines are gone" in told
+    assert lines == [BEST] and "its 4 lines are missing" in told
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_log_whose_file_is_deleted_meanwhile_is_written_again_whole(tmp_path):
         log.write(LINES[1])
         log.write(LINES[2])
     assert run.read_metrics() == LINES
-    assert len(told) == 1 and "was gone; it is written again" in told[0]
+    assert len(told) == 1 and "was missing; it is written again" in told[0]
 
 
 def test_a_full_disk_is_told_with_the_file_and_the_room_that_is_left(tmp_path, monkeypatch, capsys):

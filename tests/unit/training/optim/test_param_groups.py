@@ -98,9 +98,9 @@ def test_layer_decay_of_stacked_blocks_runs_along_the_stack(layer_factors):
 
 
 def test_layer_decay_refuses_parameters_of_an_unknown_layer():
-    with pytest.raises(UserError, match=r"layer of 'decoder/bias' is not known.*layer_decay=1"):
+    with pytest.raises(UserError, match=r"layer of 'decoder/bias' is unknown.*layer_decay=1"):
         lr_multipliers(config_with(layer_decay=0.9), {**VIT, "decoder": VIT["head"]})
-    with pytest.raises(UserError, match="is not known"):
+    with pytest.raises(UserError, match="is unknown"):
         lr_multipliers(config_with(layer_decay=0.9), {"head": VIT["head"]})
 
 
@@ -135,7 +135,7 @@ def test_the_blocks_of_a_pyramid_are_counted_through_its_stages():
     assert got == {path: 0.5 ** (7 - layer) for path, layer in LAYERS_OF_A_PYRAMID.items()}
     groups = parameter_groups(config, params)
     assert sorted({group.layer for group in groups}) == list(range(8))
-    with pytest.raises(UserError, match="layer of 'stages_1/other/kernel' is not known"):
+    with pytest.raises(UserError, match="layer of 'stages_1/other/kernel' is unknown"):
         lr_multipliers(
             config, unflatten_dict({**flat, "stages_1/other/kernel": VIT["cls_token"]}, sep="/")
         )
@@ -207,7 +207,7 @@ def test_a_part_that_is_called_a_stack_and_is_none_is_refused(other):
     leaves["b"] = jax.ShapeDtypeStruct(other, jnp.float32)
     if other == (3,):  # stacks within stacks
         leaves = {"blocks": leaves}
-    with pytest.raises(UserError, match="under 'tower/blocks' are no stack of blocks.*blocks_0"):
+    with pytest.raises(UserError, match="under 'tower/blocks' are not a stack of blocks.*blocks_0"):
         lr_multipliers(default_config(), {"tower": {"blocks": leaves}})
 
 
@@ -216,9 +216,9 @@ def test_a_part_that_is_called_a_stack_and_is_none_is_refused(other):
     [
         ((("heads/.*", 10),), r"'heads/\.\*' matches no parameter.*'head/bias'"),
         ((("zzz", 1),), "paths begin with .*cls_token, .*pos_embed"),
-        ((("head", 10),), "'head' matches no parameter.*the whole of a path"),
+        ((("head", 10),), "'head' matches no parameter.*a whole path"),
         (((".*", 0),), "freezes every parameter"),
-        ((("head/.*", 1), ("head/bias", 2)), "'head/bias', is taken by 'head/.*' before it"),
+        ((("head/.*", 1), ("head/bias", 2)), "'head/bias', is already matched by 'head/.*'"),
     ],
 )
 def test_a_mistake_is_one_sentence(rates, sentence):
