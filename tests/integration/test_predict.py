@@ -93,7 +93,7 @@ def test_a_submission_has_the_rows_and_columns_of_the_sample(predict, images, tm
     with open(sample, "w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(lines)
     code, shown = predict(images, f"--submission={sample}", f"--output={tmp_path / 'out.csv'}")
-    assert code == 0 and "1 images are in no row" in shown.err
+    assert code == 0 and "1 images without a row" in shown.err
     header, *rows = read(tmp_path / "out.csv")
     assert header == ["id", *columns]
     assert [row[0] for row in rows] == ["é", "d", "a", "b, c"]
@@ -116,8 +116,8 @@ MISTAKES = [
     ([], "there is nothing to classify"),
     (["--list=nowhere.txt"], "nowhere.txt cannot be read"),
     (["a.png", "--submission=sample.csv"], "--submission needs --output"),
-    (["a.png", "--output={tmp}/none/out.csv"], "there is no such folder"),
-    (["a.png", "--output={tmp}/old.csv"], "old.csv exists already"),
+    (["a.png", "--output={tmp}/none/out.csv"], "there is no folder"),
+    (["a.png", "--output={tmp}/old.csv"], "old.csv already exists"),
     (["a.png", "--output={tmp}"], "that is a folder"),
 ]
 
@@ -169,6 +169,6 @@ def test_a_signal_in_the_middle_leaves_whole_rows(finished_run, images, tmp_path
         process.stdin.flush()
     process.send_signal(signal.SIGINT)
     told = process.communicate(timeout=60)[1]
-    assert process.returncode == 75 and "what is written is whole" in told
+    assert process.returncode == 75 and "everything written so far is complete" in told
     assert {len(row) for row in read(out)} == {11}
     assert out.read_bytes().endswith(b"\n")

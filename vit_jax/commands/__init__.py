@@ -1,4 +1,4 @@
-"""The commands of `python -m vit_jax`; `train.py` is the first of them.
+"""Commands of `python -m vit_jax` and of `train.py`.
 
-Each imports what it needs itself, so that help and mistakes do not wait for JAX.
+Each imports its dependencies itself, so that help and error messages do not wait for JAX.
 """

@@ -1,4 +1,4 @@
-"""All commands, put together; `vit_jax/cli.py` runs them."""
+"""Command-line application with all commands; `vit_jax/cli.py` runs it."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ from vit_jax.commands.robustness import robustness
 from vit_jax.commands.train import train
 
 app = typer.Typer(
-    help="Vision Transformers in JAX: train, evaluate, predict, and look at the models.",
+    help="Vision Transformers in JAX: train, evaluate, predict, and inspect models.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

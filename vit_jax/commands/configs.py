@@ -1,4 +1,4 @@
-"""The command `configs`."""
+"""Command `configs`: list the configs of the package."""
 
 import fnmatch
 import json
@@ -24,8 +24,8 @@ def configs(
     for pattern in patterns or ["*"]:
         found = [name for name in known if fnmatch.fnmatchcase(name, pattern.lower())]
         if not found:
-            hint = nearest(pattern.strip("*"), known) or f"; there are {', '.join(known)}"
-            raise UserError(f"no config is called {pattern!r}{hint}")
+            hint = nearest(pattern.strip("*"), known) or f"; use one of {', '.join(known)}"
+            raise UserError(f"there is no config {pattern!r}{hint}")
         names |= dict.fromkeys(found)
     rows = [(name, summary(known[name])) for name in names]
     if as_json:
@@ -33,4 +33,4 @@ def configs(
         return print(
             json.dumps([dict(zip(keys, (*row, str(known[row[0]])), strict=True)) for row in rows])
         )
-    print_rows(("config", "what it is"), rows)
+    print_rows(("config", "description"), rows)

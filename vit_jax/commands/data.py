@@ -1,4 +1,4 @@
-"""The command `data`."""
+"""Command `data`: inspect a dataset before training."""
 
 import dataclasses
 from pathlib import Path
@@ -12,28 +12,39 @@ from vit_jax.text import tell, to_json
 
 
 def data(
-    dataset: Annotated[str, typer.Argument(help="Such as digits, folder:PATH or tfds:NAME.")],
-    split: Annotated[str, typer.Option(help="all, or one, such as train or test[:100].")] = "all",
-    data_dir: Annotated[str, typer.Option(help="Where TFDS keeps prepared data.")] = "",
-    manual_dir: Annotated[str, typer.Option(help="Where TFDS finds what you downloaded.")] = "",
-    path_column: Annotated[str, typer.Option(help="Column of a table with the images.")] = "",
-    label_column: Annotated[str, typer.Option(help="Column of a table with the labels.")] = "",
-    image_dir: Annotated[str, typer.Option(help="Folder that a table's paths start from.")] = "",
+    dataset: Annotated[
+        str, typer.Argument(help="Dataset, such as digits, folder:PATH or tfds:NAME.")
+    ],
+    split: Annotated[str, typer.Option(help="Split, such as train or test[:100], or all.")] = "all",
+    data_dir: Annotated[str, typer.Option(help="Folder of the data prepared by TFDS.")] = "",
+    manual_dir: Annotated[
+        str, typer.Option(help="Folder of manually downloaded files for TFDS.")
+    ] = "",
+    path_column: Annotated[
+        str, typer.Option(help="Column of image paths in a CSV or JSONL file.")
+    ] = "",
+    label_column: Annotated[
+        str, typer.Option(help="Column of labels in a CSV or JSONL file.")
+    ] = "",
+    image_dir: Annotated[
+        str, typer.Option(help="Base folder of the paths in a CSV or JSONL file.")
+    ] = "",
     output: Annotated[
-        str, typer.Option(help="Folder of the report; default: data_report/ and the name.")
+        str, typer.Option(help="Folder of the report; default: data_report/NAME.")
     ] = "",
     augment: Annotated[
-        str, typer.Option(help="Preset of augmentation to draw, such as light.")
+        str, typer.Option(help="Augmentation preset for a contact sheet, such as light.")
     ] = "",
     size: Annotated[
-        int, typer.Option(min=0, help="Side of the model's input; 0: that of most images.")
+        int,
+        typer.Option(min=0, help="Side of the model's input in pixels; 0: the most common size."),
     ] = 0,
     full: Annotated[
-        bool, typer.Option("--full", help="Every image, however many there are.")
+        bool, typer.Option("--full", help="Examine every image, without sampling.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The report as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Look at a dataset before training: counts, sizes, damage, duplicates, a contact sheet."""
+    """Inspect a dataset: counts, sizes, damaged files, duplicates, contact sheets."""
     from vit_jax.commands.data_report import (
         lines,
         open_splits,
@@ -46,7 +57,8 @@ def data(
     from vit_jax.data import TableOptions
     from vit_jax.data.inspect.report import LIMIT, inspect_dataset
 
-    preset = preset_options(augment) if augment else None  # a mistake shows before the work
+    # An unknown preset is reported before the work.
+    preset = preset_options(augment) if augment else None
     options = {"data_dir": data_dir or None, **({"manual_dir": manual_dir} if manual_dir else {})}
     columns = TableOptions(path_column, label_column, image_dir)
     if columns != TableOptions():
@@ -57,7 +69,7 @@ def data(
     with progress_bars() as show:
 
         def progress(split: str, done: int, total: int) -> None:
-            show(f"looking at {split}", done, total)
+            show(f"examining {split}", done, total)
 
         report = inspect_dataset(sources, limit=None if full else LIMIT, progress=progress)
     files = write(folder, dataset, report, next(iter(sources.values())), preset, size)

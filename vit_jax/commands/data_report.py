@@ -1,6 +1,6 @@
-"""What `python -m vit_jax data` shows and writes: tables, sentences, JSON, and contact sheets.
+"""Report of the command `data`: tables, sentences, JSON and contact sheets.
 
-The looking itself is in `vit_jax/data/inspect/report.py`, the drawing in
+The dataset is examined in `vit_jax/data/inspect/report.py` and drawn in
 `vit_jax/data/inspect/contact_sheets.py`.
 """
 
@@ -24,13 +24,13 @@ from vit_jax.errors import UserError, nearest
 from vit_jax.text import table_cell, to_json
 
 _SIDE_FROM_SCRATCH, _USUAL_BATCH = 96, 32  # of configs/images.py
-_USUAL_SIZE = 224  # of a model's input, for images that are not smaller
-_MOST_NAMED = 100  # unreadable images on the screen
-_END_CLASSES = 10  # the largest and the smallest, which are shown where there are many
+_USUAL_SIZE = 224  # of a model's input, for larger images
+_MOST_NAMED = 100  # unreadable images listed on the screen
+_END_CLASSES = 10  # largest and smallest classes, listed if there are many
 
 
 def open_splits(dataset: str, split: str, options: Mapping[str, Any]) -> dict[str, Source]:
-    """The sources to look at, by their splits: one, or all that hold images.
+    """Open the requested split, or all splits with images; return the sources by split.
 
     Args:
       dataset: such as `digits`.
@@ -38,7 +38,7 @@ def open_splits(dataset: str, split: str, options: Mapping[str, Any]) -> dict[st
       options: the other arguments of `open_source`.
 
     Raises:
-      UserError: the dataset or a split cannot be opened, or there is nothing in any.
+      UserError: the dataset or a split cannot be opened, or it has no images.
     """
     names = [split]
     if split == "all":
@@ -49,10 +49,10 @@ def open_splits(dataset: str, split: str, options: Mapping[str, Any]) -> dict[st
 
 
 def preset_options(name: str) -> dict[str, Any]:
-    """What a preset of augmentation sets, by the names behind `augment.`; UserError without it."""
+    """Return the keys under `augment.` of an augmentation preset; UserError if unknown."""
     if name not in PRESETS:
         hint = nearest(name, PRESETS)
-        raise UserError(f"there is no preset {name!r}{hint}; there are {', '.join(PRESETS)}")
+        raise UserError(f"there is no preset {name!r}{hint}; use one of {', '.join(PRESETS)}")
     keys = PRESETS[name].items()
     return {
         key.removeprefix("augment."): value for key, value in keys if key.startswith("augment.")
@@ -60,7 +60,7 @@ def preset_options(name: str) -> dict[str, Any]:
 
 
 def safe_name(dataset: str) -> str:
-    """A dataset's name as the name of a folder."""
+    """Convert a dataset's name to a folder name."""
     return re.sub(r"[^\w.-]+", "_", dataset).strip("._") or "data"
 
 
@@ -75,20 +75,20 @@ def write(
     preset: Mapping[str, Any] | None = None,
     size: int = 0,
 ) -> list[Path]:
-    """Writes the report and its images, and returns the files.
+    """Write the report and its figures, and return the files.
 
     Args:
       folder: an existing one.
       dataset: its name.
       report: on the dataset.
-      source: the split that is drawn.
-      preset: options of augmentation to draw; None: no such sheet.
-      size: side of the model's input in that sheet, in pixels; 0: that of most images.
+      source: the split to draw.
+      preset: augmentation options to draw; None: no such sheet.
+      size: side of the model's input in that sheet, in pixels; 0: the most common size.
 
     Raises:
-      UserError: augmentation is to be drawn, and no image can be read.
+      UserError: augmentation is to be drawn, but no image can be read.
     """
-    # Names of files may hold what is no UTF-8.
+    # File names may hold bytes that are not UTF-8.
     encoding = {"encoding": "utf-8", "errors": "backslashreplace"}
     record = {"dataset": dataset, **report.to_dict()}
     text = to_json(record, indent=1)
@@ -108,11 +108,11 @@ def write(
 
 def _draw_augmented(source: Source, split: SplitReport, preset: Mapping[str, Any], size: int):
     if not (split.height and split.width and split.mean):
-        raise UserError(f"no image of {source.name} can be read, so there is none to augment")
+        raise UserError(f"no image of {source.name} can be read, so augmentation cannot be drawn")
     usual = min(_USUAL_SIZE, round(min(split.height.median, split.width.median)))
     preprocess = Preprocessing((size or usual,) * 2, channels=len(split.mean))
     mixing = [name for name in ("mixup", "cutmix") if preset.get(name)]
-    note = f"not drawn: {' and '.join(mixing)}; whole batches are mixed later, on the device"
+    note = f"not drawn: {' and '.join(mixing)}; batches are mixed later, on the device"
     return augmented_sheet(source, preprocess, Augment.among(preset), note=note if mixing else "")
 
 
@@ -120,7 +120,7 @@ def _draw_augmented(source: Source, split: SplitReport, preset: Mapping[str, Any
 
 
 def tables(report: Report) -> Iterator[Table]:
-    """The splits side by side, and the classes with their counts."""
+    """Yield a table of the splits side by side, and one of the class counts."""
     splits = Table("", *map(table_cell, report.splits))
     for heading, cell in _ROWS.items():
         splits.add_row(heading, *(cell(split) for split in report.splits.values()))
@@ -134,30 +134,30 @@ def tables(report: Report) -> Iterator[Table]:
 
 
 def lines(report: Report, files: Sequence[Path]) -> Iterator[str]:
-    """What stands below the tables: what is skipped and why, what will hurt, what was written."""
+    """Yield the lines below the tables: unreadable images, notes, warnings, written files."""
     for split in report.splits.values():
         for path, cause in itertools.islice(split.bad.items(), _MOST_NAMED):
             yield f"unreadable: {path}: {cause}"
         if len(split.bad) > _MOST_NAMED:
-            yield f"unreadable: {len(split.bad) - _MOST_NAMED:,} more, named in report.json"
+            yield f"unreadable: {len(split.bad) - _MOST_NAMED:,} more, listed in report.json"
     for note in dict.fromkeys(note for split in report.splits.values() for note in split.notes):
         yield f"note: {note}"
     for finding in report.findings:
         yield f"warning: {finding}"
     if not report.findings:
-        yield "Nothing found that would hurt a run."
+        yield "No problems found."
     yield f"written: {', '.join(map(str, files))}"
 
 
 def training_command(
     dataset: str, report: Report, options: Mapping[str, str | None] | None = None
 ) -> str | None:
-    """The command that trains on a dataset; None where there is nothing to learn from or to test.
+    """Return the command that trains on a dataset; None without data to train and test on.
 
     Args:
         dataset: its name.
         report: on all of its splits.
-        options: of the data, by their keys in a configuration, such as `data.label_column`.
+        options: data options, by their keys in a configuration, such as `data.label_column`.
     """
     train = report.splits.get("train")
     tests = [name for name in ("test", "validation") if _has_labels(report, name)]
@@ -166,7 +166,7 @@ def training_command(
     keys: dict[str, Any] = {key: value for key, value in (options or {}).items() if value}
     if not tests:
         if dataset.partition(":")[0] in ("folder", "csv", "jsonl"):
-            return None  # every class has a single image
+            return None  # every class has only one image
         keys |= {"data.train": "train[:80%]", "data.test": "train[80%:]"}
     elif tests[0] != "test" and "test" in report.splits:
         keys["data.test"] = tests[0]
@@ -187,7 +187,7 @@ def _has_labels(report: Report, split: str) -> bool:
 
 
 def _keys_of_the_images(dataset: str, report: Report, train: SplitReport) -> dict[str, Any]:
-    """Keys that follow from the images and their labels."""
+    """Return the keys that follow from the images and their labels."""
     keys: dict[str, Any] = {}
     if train.examples < _USUAL_BATCH:
         keys["batch_size"] = 2 ** (train.examples.bit_length() - 1)
@@ -206,13 +206,13 @@ def _keys_of_the_images(dataset: str, report: Report, train: SplitReport) -> dic
 
 
 def _class_counts(report: Report) -> Iterator[tuple[str, *tuple[int, ...]]]:
-    """Every class with its count in every split."""
+    """Yield every class with its count in every split."""
     counts = [split.class_counts for split in report.splits.values()]
     yield from zip(report.class_names, *counts, strict=True)
 
 
 def _class_rows(report: Report) -> Iterator[list[str]]:
-    """All classes, or the largest and the smallest."""
+    """Yield rows of all classes, or of the largest and the smallest."""
     rows = list(_class_counts(report))
     skipped = len(rows) - 2 * _END_CLASSES
     if skipped > 1:
@@ -239,17 +239,17 @@ def _formats(formats: Mapping[str, int]) -> str:
 
 _ROWS: dict[str, Callable[[SplitReport], str]] = {
     "images": lambda split: f"{split.examples:,}",
-    "looked at": lambda split: f"{split.examined:,}",
+    "examined": lambda split: f"{split.examined:,}",
     "unreadable": lambda split: f"{len(split.bad):,}",
     "without a label": lambda split: f"{split.unlabelled:,}",
     "classes with images": lambda split: f"{sum(map(bool, split.class_counts)):,}",
     "largest class / smallest": lambda split: f"{split.imbalance:.3g}" if split.imbalance else "-",
-    "height: least / median / most": lambda split: _spread(split.height),
+    "height: min / median / max": lambda split: _spread(split.height),
     "width": lambda split: _spread(split.width),
     "width / height": lambda split: _spread(split.aspect),
     "grey": lambda split: f"{split.grey:,}",
     "formats": lambda split: _formats(split.formats),
-    "mean of pixels, 0 to 1": lambda split: _numbers(split.mean),
-    "their standard deviation": lambda split: _numbers(split.std),
-    "equal to another in the split": lambda split: f"{split.repeated:,}",
+    "pixel mean, 0 to 1": lambda split: _numbers(split.mean),
+    "pixel standard deviation": lambda split: _numbers(split.std),
+    "duplicates within the split": lambda split: f"{split.repeated:,}",
 }

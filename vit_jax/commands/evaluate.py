@@ -1,4 +1,4 @@
-"""Two commands that use a trained model: `evaluate` and `convert`."""
+"""Commands `evaluate` and `convert`."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -25,20 +25,20 @@ from vit_jax.text import tell, to_json
 def evaluate(
     run: Run,
     data: Annotated[
-        str, typer.Argument(help="Other data, folder:PATH or csv:PATH; the same as --dataset.")
+        str, typer.Argument(help="Data such as folder:PATH; the same as --dataset.")
     ] = "",
     split: Split = "test",
     dataset: Dataset = "",
     checkpoint: Checkpoint = "last",
     raw: Raw = False,
     per_class: Annotated[
-        bool, typer.Option("--per-class", help="Recall and precision of every class.")
+        bool, typer.Option("--per-class", help="Print recall and precision of every class.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate a trained model on the data of its own configuration, or on others."""
+    """Evaluate a trained model on its own data or another dataset."""
     if data and dataset:
-        raise UserError(f"the data are named twice, {data} and --dataset={dataset}; name them once")
+        raise UserError(f"the dataset is given twice, {data} and --dataset={dataset}; give it once")
     from vit_jax.evaluation.metrics import nonfinite_warning
     from vit_jax.training.evaluate import evaluate as evaluate_batches
     from vit_jax.training.open_run import open_run
@@ -68,7 +68,7 @@ def evaluate(
 
 
 def _watched(batches: Iterator[dict[str, Any]], total: int, show: Show) -> Iterator[dict[str, Any]]:
-    """Yield the batches, and show how many of all images have been evaluated."""
+    """Yield the batches, and show the progress of the evaluation."""
     done = 0
     for batch in batches:
         yield batch
@@ -78,35 +78,38 @@ def _watched(batches: Iterator[dict[str, Any]], total: int, show: Show) -> Itera
 
 def convert(
     source: Annotated[
-        str, typer.Argument(help="Weights: a file or folder, hf://OWNER/NAME, https://..., a run.")
+        str, typer.Argument(help="Weights: a file, folder, hf://OWNER/NAME, https://... or run.")
     ],
-    folder: Annotated[str, typer.Argument(help="Folder to write; empty or not there yet.")],
+    folder: Annotated[str, typer.Argument(help="Folder to write; must be empty or missing.")],
     to: Annotated[
-        str, typer.Option(help="run (a run folder of ours), timm or huggingface.")
+        str, typer.Option(help="Output format: run (a run folder), timm or huggingface.")
     ] = "run",
     origin: Annotated[
-        str, typer.Option(help="Whose weights, where several have such files: timm, deit, clip...")
+        str, typer.Option(help="Origin of ambiguous weights: timm, deit, clip...")
     ] = "",
     heads: Annotated[
-        int, typer.Option(min=0, help="Heads of attention, where nothing says it.")
+        int, typer.Option(min=0, help="Number of attention heads, if it is ambiguous.")
     ] = 0,
     file_size: Annotated[
-        str, typer.Option(help="HEIGHTxWIDTH that the position table is made for, if no square.")
+        str, typer.Option(help="HEIGHTxWIDTH of the position table, if not square.")
     ] = "",
     image_size: Annotated[
-        str, typer.Option(help="HEIGHTxWIDTH to resize positions to; default: as they are.")
+        str, typer.Option(help="HEIGHTxWIDTH to resize positions to; default: unchanged.")
     ] = "",
     part: Annotated[
-        str, typer.Option(help="Which weights of a file with several, such as model_ema.")
+        str, typer.Option(help="Weights in a file with several, such as model_ema.")
     ] = "",
     class_names: Annotated[
-        str, typer.Option(help="Text file with the names of the outputs, one a line.")
+        str, typer.Option(help="Text file of the class names, one per line.")
     ] = "",
     background_first: Annotated[
-        bool, typer.Option("--background-first", help="Output 0 is for no class of that list.")
+        bool,
+        typer.Option(
+            "--background-first", help="Output 0 is background, not a class of that list."
+        ),
     ] = False,
 ) -> None:
-    """Turn published weights into a run folder, or a model into files of timm or Hugging Face."""
+    """Convert published weights to a run folder, or a model to timm or Hugging Face files."""
     from vit_jax.inference import convert as convert_weights
     from vit_jax.weights.formats import Hints
 

@@ -1,6 +1,6 @@
-"""The commands that look inside a trained model: reports, attention, probes, what is learned.
+"""Commands that inspect a trained model: `report`, `attention`, `probe` and `inspect`.
 
-Each imports what it needs itself, so that help and mistakes do not wait for JAX.
+Each imports its dependencies itself, so that help and error messages do not wait for JAX.
 """
 
 import warnings
@@ -33,10 +33,10 @@ def report(
     run: Run,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Only what is there already: no data and no model is loaded."),
+        typer.Option("--quick", help="Use existing files only, without loading data or model."),
     ] = False,
 ) -> None:
-    """Write the report of a run anew: settings, results, failures and costs on one page."""
+    """Write the report of a run: settings, results, errors and costs on one page."""
     from vit_jax.analysis.report.full import write_full_report
     from vit_jax.analysis.report.run_report import write_report
     from vit_jax.runs import RunDir
@@ -49,18 +49,18 @@ def attention(
     run: Run,
     images: Annotated[list[str], typer.Argument(help="Image files.", metavar="IMAGE")],
     layer: Annotated[
-        str, typer.Option(help="last, a number from 0, or pool: attention pooling.")
+        str, typer.Option(help="Layer: last, a number from 0, or pool (attention pooling).")
     ] = "last",
     head: Annotated[
-        str, typer.Option(help="mean, all, a number from 0, rollout or relevance.")
+        str, typer.Option(help="Head: mean, all, a number from 0, rollout or relevance.")
     ] = "mean",
     query: Annotated[
-        str, typer.Option(help="The patch that asks, ROW,COLUMN from 0; default: the class token.")
+        str, typer.Option(help="Query patch, ROW,COLUMN from 0; default: the class token.")
     ] = "",
     distances: Annotated[
         str,
         typer.Option(
-            help="File: how far every head looks, and how widely, over all images; no overlay.",
+            help="Write mean attention distance and entropy per head instead.",
             metavar="FILE",
         ),
     ] = "",
@@ -68,7 +68,7 @@ def attention(
     checkpoint: Checkpoint = "last",
     raw: Raw = False,
 ) -> None:
-    """Draw where a model looks in images: what it sees, the map, and both together."""
+    """Draw attention maps of images: the input, the map, and the overlay."""
     if distances:
         check_file("distances", distances, image=True)
     else:
@@ -83,33 +83,31 @@ def attention(
         _save(draw_distances(look_in_turn(classifier, images)), distances)
     else:
         _save(draw_attention(classifier, images, number, head, asking), output)
-    tell(f"The image is {distances or output}.")
+    tell(f"The figure is {distances or output}.")
 
 
 def probe(
     run: Run,
     dataset: Annotated[
-        str, typer.Option(help="Other data, of any classes; default: the run's own.")
+        str, typer.Option(help="Dataset, with any classes; default: the run's own.")
     ] = "",
-    split: Annotated[str, typer.Option(help="What the accuracy is of.")] = "test",
-    train_split: Annotated[str, typer.Option(help="What is learned from.")] = "train",
-    other: Annotated[
-        str, typer.Option("--with", help="Another run, to compare its layers with.")
-    ] = "",
+    split: Annotated[str, typer.Option(help="Split for testing the probes.")] = "test",
+    train_split: Annotated[str, typer.Option(help="Split for training the probes.")] = "train",
+    other: Annotated[str, typer.Option("--with", help="Second run, to compare layers with.")] = "",
     pool: Annotated[
-        str, typer.Option(help="Of tokens: own, as the model does it, mean or cls.")
+        str, typer.Option(help="Token pooling: own (the model's), mean or cls.")
     ] = "own",
     images: Annotated[
-        int, typer.Option(min=0, help="The most of each split, at random; 0: all.")
+        int, typer.Option(min=0, help="Maximum number of images per split, at random; 0: all.")
     ] = 2000,
-    neighbours: Annotated[int, typer.Option(min=1, help="That vote for a class.")] = 10,
+    neighbours: Annotated[int, typer.Option(min=1, help="k of the k-NN probe.")] = 10,
     output: Annotated[str, typer.Option("--output", "-o", help="File.")] = "probe.png",
-    as_csv: Annotated[str, typer.Option("--csv", help="A CSV file to write the results to.")] = "",
+    as_csv: Annotated[str, typer.Option("--csv", help="CSV file for the results.")] = "",
     checkpoint: Checkpoint = "last",
     raw: Raw = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure what each layer knows of the classes, and how alike the layers are."""
+    """Probe the features of each layer, and compare the layers (CKA)."""
     check_file("output", output, image=True)
     if as_csv:
         check_file("csv", as_csv)
@@ -136,27 +134,27 @@ def probe(
         return print(to_json(report.to_dict()))
     train, test = report.images
     tell(
-        f"Accuracy in % on {test:,} images of {split} of probes that learned from {train:,} of "
-        f"{train_split}, with intervals of 95 %: of linear probe and {neighbours} neighbours for "
-        "other test images (Wilson), of shots (images of each class) for other draws of the "
-        "images learned from (Student's t)."
+        f"Accuracy in % on {test:,} images of {split} with probes trained on {train:,} images of "
+        f"{train_split}. The 95 % intervals are for other test images (Wilson) with linear probe "
+        f"and {neighbours} neighbours, and for other draws of the training images (Student's t) "
+        "with shots (training images per class)."
     )
     for one in report.runs:
         print_table(report.table(one))
-    tell(f"The image is {output}.")
+    tell(f"The figure is {output}.")
 
 
 def inspect(
     run: Run,
     only: Annotated[
         str,
-        typer.Option(help="Some of positions,filters,features,neighbours,receptive_fields."),
+        typer.Option(help="Parts: positions,filters,features,neighbours,receptive_fields."),
     ] = "",
     beside: Annotated[
-        str, typer.Option("--with", help="Another run, whose receptive fields stand beside.")
+        str, typer.Option("--with", help="Second run, to compare receptive fields with.")
     ] = "",
-    images: Annotated[int, typer.Option(min=4, help="How many images to take.")] = 500,
-    seed: Annotated[int, typer.Option(min=0, help="Of the choice of images.")] = 0,
+    images: Annotated[int, typer.Option(min=4, help="Number of images.")] = 500,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the image sample.")] = 0,
     split: Split = "test",
     dataset: Dataset = "",
     output: Annotated[
@@ -165,7 +163,7 @@ def inspect(
     checkpoint: Checkpoint = "last",
     raw: Raw = False,
 ) -> None:
-    """Draw what a model has learned: positions, filters, features, neighbours, receptive fields."""
+    """Draw positions, filters, features, nearest neighbours and receptive fields of a model."""
     from vit_jax.analysis.weights_view.figures import (
         NotThere,
         draw,
@@ -183,7 +181,7 @@ def inspect(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--output={folder} cannot be a folder: {error.strerror}") from error
+        raise UserError(f"--output={folder} cannot be created: {error.strerror}") from error
     for part in wanted:
         try:
             figures, sentence = draw(part, subject)
@@ -200,7 +198,7 @@ def inspect(
 
 
 def _parse_query(text: str) -> int | tuple[int, int]:
-    """Row and column of a patch; 0 of an empty text, the token that asks by default."""
+    """Parse row and column of a patch; return 0, the default query, for an empty text."""
     numbers = text.split(",")
     if text and (len(numbers) != 2 or not all(number.strip().isdecimal() for number in numbers)):
         raise UserError(
@@ -211,6 +209,6 @@ def _parse_query(text: str) -> int | tuple[int, int]:
 
 def _save(figure: "Figure", output: str) -> None:
     with warnings.catch_warnings():
-        # A script that the font lacks shows as boxes.
+        # Characters missing in the font are drawn as boxes.
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         figure.savefig(output, dpi=120)

@@ -1,4 +1,4 @@
-"""The commands that look at models: `models` and `summary`."""
+"""Commands `models` and `summary`."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,19 +17,19 @@ if TYPE_CHECKING:  # help does not wait for JAX
 
 def models(
     patterns: Annotated[
-        list[str] | None, typer.Argument(help='Which names, such as "ViT-B*"; all by default.')
+        list[str] | None, typer.Argument(help='Name patterns, such as "ViT-B*"; default: all.')
     ] = None,
     pretrained: Annotated[
-        bool, typer.Option("--pretrained", help="The checkpoints on the web instead.")
+        bool, typer.Option("--pretrained", help="List published checkpoints instead.")
     ] = False,
     compare: Annotated[
-        bool, typer.Option("--compare", help="With costs and what was reported of them.")
+        bool, typer.Option("--compare", help="Add costs and reported accuracy.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the models, with their parameters, multiply-adds and tokens."""
     if pretrained and compare:
-        raise UserError("--pretrained and --compare are two tables; ask for one of them")
+        raise UserError("--pretrained and --compare cannot be combined; use one of them")
     patterns = patterns or ["*"]
     if pretrained:
         return print_published(patterns, as_json)
@@ -41,8 +41,8 @@ def models(
     print("MACs: multiply-adds of one image's forward pass; FLOPs are twice as many.")
     if compare:
         print(
-            "Memory: of a training step of AdamW in float32 on a batch of 32, estimated. Top-1: of "
-            "ImageNet-1k; pre-training and size of the images decide it as much as the model."
+            "Memory: estimate for an AdamW training step in float32 with a batch of 32. Top-1: on "
+            "ImageNet-1k; it depends on pre-training and image size as much as on the model."
         )
 
 
@@ -50,11 +50,11 @@ def summary(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Model name, such as ViT-B/16.")],
     cost: Annotated[
-        bool, typer.Option("--cost", help="What training and inference take, instead.")
+        bool, typer.Option("--cost", help="Print the costs of training and inference instead.")
     ] = False,
-    batch: Annotated[int, typer.Option(help="With --cost: images at once.", min=1)] = 1,
+    batch: Annotated[int, typer.Option(help="Batch size for --cost.", min=1)] = 1,
 ) -> None:
-    """Walk a model from image to logits, and its parameters by part. --FIELD=VALUE sets one."""
+    """Print a model's shapes and parameters from image to logits; --FIELD=VALUE sets a field."""
     from vit_jax.models.summary.cost import shape_walk
 
     model = _model(name, context.args)
@@ -78,7 +78,7 @@ def summary(
 
 
 def _names(patterns: list[str]) -> list[str]:
-    """The registered names that match, in the order asked for."""
+    """Return the registered names that match, in the order of the patterns."""
     from vit_jax.models import list_models
     from vit_jax.models.registry import suggest_model
 
@@ -87,13 +87,13 @@ def _names(patterns: list[str]) -> list[str]:
         found = list_models(pattern)
         if not found:
             hint = suggest_model(pattern.strip("*")) or "; see python -m vit_jax models"
-            raise UserError(f"no model is called {pattern!r}{hint}")
+            raise UserError(f"there is no model {pattern!r}{hint}")
         names += found
     return list(dict.fromkeys(names))
 
 
 def _model(name: str, arguments: list[str]) -> "nn.Module":
-    """The model with the fields that arguments `--FIELD=VALUE` set."""
+    """Create the model with the fields set by `--FIELD=VALUE` arguments."""
     from vit_jax.config import literal
     from vit_jax.models import create_model
 
@@ -101,7 +101,7 @@ def _model(name: str, arguments: list[str]) -> "nn.Module":
     for argument in arguments:
         field, equals, text = argument.removeprefix("--").partition("=")
         if not argument.startswith("--") or not equals:
-            raise UserError(f"summary has no argument {argument}; use fields as --FIELD=VALUE")
+            raise UserError(f"summary has no argument {argument}; set fields with --FIELD=VALUE")
         fields[field.replace("-", "_")] = literal(text)
     try:
         return create_model(name, **fields)
@@ -110,7 +110,7 @@ def _model(name: str, arguments: list[str]) -> "nn.Module":
 
 
 def _table(first: str, *numbers: str) -> Table:
-    """A table whose columns but the first are of numbers."""
+    """Create a table whose columns, except the first, are numbers."""
     table = Table(first)
     for heading in numbers:
         table.add_column(heading, justify="right")
@@ -138,7 +138,7 @@ def _listing(rows: list[dict[str, Any]]) -> Table:
 
 
 def _compared(names: list[str]) -> list[dict[str, Any]]:
-    """A row for each size of images that something is reported of, or the model's own."""
+    """Return a row for each image size with reported results, or the model's own size."""
     from vit_jax.models import create_model
     from vit_jax.models.summary.cost import cost
     from vit_jax.models.summary.memory import memory
@@ -188,7 +188,7 @@ def _comparison(rows: list[dict[str, Any]]) -> Table:
 
 
 def _reported(name: str) -> list:
-    """What was reported of a model."""
+    """Return the reported results of a model."""
     from vit_jax.models.summary.reported import REPORTED
 
     return [one for one in REPORTED if one.model == name]
@@ -207,7 +207,7 @@ def _parts(model: "nn.Module") -> Table:
 
 
 def _costs(name: str, model: "nn.Module", batch: int) -> Table:
-    """Work and memory of a forward pass and of a training step."""
+    """Create a table of work and memory of a forward pass and a training step."""
     from vit_jax.models.summary.cost import cost
     from vit_jax.models.summary.memory import memory
 
@@ -229,9 +229,9 @@ def _costs(name: str, model: "nn.Module", batch: int) -> Table:
         ("bytes of optimizer moments", "optimizer"),
         ("bytes of images", "images"),
         ("bytes of activations and gradients", "temporaries"),
-        ("  of these attention matrices", "attention"),
+        ("  of which attention matrices", "attention"),
         ("  gradients, at the end of the step", "gradients"),
-        ("bytes in all", "total"),
+        ("total bytes", "total"),
     ):
         row = (getattr(memory, field) for memory in (inference, training))
         table.add_row(heading, *(f"{number:,}" for number in row))

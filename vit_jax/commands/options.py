@@ -1,4 +1,4 @@
-"""What several commands take, and how it is read: runs, checkpoints, layers, sizes."""
+"""Shared command-line options and their parsers: runs, checkpoints, layers, sizes."""
 
 import os
 from typing import Annotated
@@ -8,22 +8,18 @@ import typer
 from vit_jax.errors import UserError
 
 Run = Annotated[str, typer.Argument(help="Run folder, such as runs/digits.")]
-Split = Annotated[str, typer.Option(help="train, validation or test, as the run names them.")]
-Dataset = Annotated[
-    str, typer.Option(help="Other data, such as folder:PATH; default: the run's own.")
-]
-Checkpoint = Annotated[str, typer.Option(help="last, best, or a step.")]
+Split = Annotated[str, typer.Option(help="Split: train, validation or test.")]
+Dataset = Annotated[str, typer.Option(help="Dataset, such as folder:PATH; default: the run's own.")]
+Checkpoint = Annotated[str, typer.Option(help="Checkpoint: last, best, or a step.")]
 Raw = Annotated[
     bool,
-    typer.Option(
-        "--raw", help="The learned parameters, where the run keeps an average of them too."
-    ),
+    typer.Option("--raw", help="Use the raw parameters instead of their moving average."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON line.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON line.")]
 
 
 def parse_checkpoint(text: str) -> int | str:
-    """A checkpoint as the person named it: last, best, or a step."""
+    """Parse a checkpoint: last, best, or a step."""
     if text in ("last", "best"):
         return text
     if text.isdecimal():
@@ -32,7 +28,7 @@ def parse_checkpoint(text: str) -> int | str:
 
 
 def parse_layer(text: str) -> int:
-    """A layer as the person named it, by its number; -1 is the last."""
+    """Parse a layer number; return -1 for last."""
     if text == "last":
         return -1
     if text.removeprefix("-").isdecimal():
@@ -41,7 +37,7 @@ def parse_layer(text: str) -> int:
 
 
 def parse_sides(option: str, text: str) -> tuple[int, int] | None:
-    """Height and width of `224x320` or `224`; None of an empty text."""
+    """Parse height and width of `224x320` or `224`; return None for an empty text."""
     if not text:
         return None
     sides = text.lower().split("x")
@@ -51,17 +47,17 @@ def parse_sides(option: str, text: str) -> tuple[int, int] | None:
 
 
 def check_file(option: str, path: str, image: bool = False) -> None:
-    """Raises UserError, before long work, for a file that could not be written after it.
+    """Raise UserError for a file that cannot be written, before long work.
 
-    image: whether its ending must be that of a kind of image that Matplotlib writes.
+    image: whether its extension must be an image format that Matplotlib writes.
     """
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path):
-        why = "that is a folder; name a file in it"
+        why = "it is a folder; name a file in it"
     elif not os.path.isdir(folder):
-        why = f"there is no such folder as {folder}; make it, or name another"
+        why = f"there is no folder {folder}; create it, or choose another"
     elif not os.access(path if os.path.exists(path) else folder, os.W_OK):
-        why = f"writing there is not allowed; fix the permissions of {folder}, or name another"
+        why = f"permission denied; fix the permissions of {folder}, or choose another"
     elif image and (unknown := _unknown_ending(path)):
         why = unknown
     else:
@@ -70,9 +66,11 @@ def check_file(option: str, path: str, image: bool = False) -> None:
 
 
 def _unknown_ending(path: str) -> str:
-    """What is wrong with the ending of an image's name; empty if nothing is."""
+    """Return the error of an unknown image extension; empty for a known one."""
     from matplotlib.backend_bases import FigureCanvasBase  # slow to import
 
     known = FigureCanvasBase.get_supported_filetypes()
     ending = os.path.splitext(path)[1].removeprefix(".").lower()
-    return "" if ending in known else f"its ending must be one of {', '.join(sorted(known))}"
+    return (
+        "" if ending in known else f"the file extension must be one of {', '.join(sorted(known))}"
+    )

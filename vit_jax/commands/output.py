@@ -1,4 +1,4 @@
-"""What commands print: the last screen of a training, metrics in words, tables."""
+"""Output of commands: the summary after training, metrics in words, tables."""
 
 import dataclasses
 import json
@@ -14,16 +14,16 @@ from vit_jax.text import printable, table_cell, tell
 
 _WIDTH_OF_PIPES = 160
 _WIDEST = 10_000
-_MOST_CLASSES = 1000  # rows of the table of classes
+_MOST_CLASSES = 1000  # rows in the table of classes
 _WEAKEST = 30
 
-if TYPE_CHECKING:  # a list of keys is printed without JAX
+if TYPE_CHECKING:  # printing the keys does not need JAX
     from vit_jax.evaluation.metrics import ClassRow
     from vit_jax.runs import RunDir
 
 
 def print_last_screen(run: "RunDir", result: Mapping[str, Any]) -> None:
-    """Where everything is, and what to type next."""
+    """Print the paths of a finished run and the next commands."""
     figures = ", ".join(sorted(path.name for path in run.figures.glob("*.png")))
     metric, value = in_words(result)
     rows = {
@@ -41,7 +41,7 @@ def print_last_screen(run: "RunDir", result: Mapping[str, Any]) -> None:
 
 
 def in_words(metrics: Mapping[str, Any]) -> tuple[str, str]:
-    """Name and value of the metric that counts, with what it was counted on."""
+    """Return name and value of the main metric, with the number of examples."""
     examples = f"{metrics['examples']:,}"
     if "accuracy" not in metrics:
         mean = f"{100 * metrics['mean_average_precision']:.2f} %"
@@ -51,22 +51,22 @@ def in_words(metrics: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def print_keys(words: Sequence[str] = ()) -> None:
-    """Keys of the configuration with their defaults, meanings and legal values.
+    """Print the configuration keys with their defaults, meanings and legal values.
 
-    A line for each where the output is no terminal, so that it can be searched.
+    If the output is not a terminal, each key is on one line, so that it can be searched.
 
     Args:
-        words: only keys that have one of these in their name, meaning or legal values, or for which
-            it is the short name of others.
+        words: only keys that have one of these in their name, meaning or legal values, or of which
+            one is the short name.
 
     Raises:
-        UserError: no key has.
+        UserError: no key matches.
     """
     from vit_jax.config.aliases import find_keys
 
     found = find_keys(words)
     if not found:
-        raise UserError(f"no key has {' or '.join(map(shown, words))} in it; --keys lists all")
+        raise UserError(f"no key contains {' or '.join(map(shown, words))}; --keys lists all")
     rows = [
         (f"--config.{path}", repr(key.default), key.meaning, key.legal.describe())
         for path, key in found.items()
@@ -75,7 +75,7 @@ def print_keys(words: Sequence[str] = ()) -> None:
 
 
 def print_per_class(rows: Sequence["ClassRow"]) -> None:
-    """Recall, precision and the like of every class; nothing where there are no rows."""
+    """Print recall, precision and other metrics of every class."""
     if not rows:
         return
     headings = [name for name in dataclasses.asdict(rows[0]) if name not in ("name", "examples")]
@@ -83,9 +83,9 @@ def print_per_class(rows: Sequence["ClassRow"]) -> None:
     titles = ("class", "examples", *(heading.replace("_", " ") for heading in headings))
     if len(rows) > _MOST_CLASSES and Console().is_terminal:
         there = sorted((row for row in rows if row.examples), key=lambda row: row.recall)
-        tell(f"the {_WEAKEST} of {len(rows):,} classes that are found least; --json has all")
+        tell(f"the {_WEAKEST} of {len(rows):,} classes with the lowest recall; --json has all")
         rows = there[:_WEAKEST]
-    if len(rows) > _MOST_CLASSES:  # lines, since rich takes minutes for a table of so many
+    if len(rows) > _MOST_CLASSES:  # plain lines, since rich takes minutes for so many rows
         return print_rows(titles, [titles, *(_class_cells(row, headings) for row in rows)])
     table = Table(titles[0])
     for title in titles[1:]:
@@ -102,7 +102,7 @@ def _class_cells(row: "ClassRow", headings: Sequence[str]) -> list[str]:
 
 
 def print_published(patterns: Sequence[str], as_json: bool = False) -> None:
-    """The published checkpoints whose names match a shell pattern, with their addresses whole."""
+    """Print the published checkpoints that match a shell pattern, with full addresses."""
     from vit_jax.weights.zoo import PUBLISHED, list_published
 
     names: dict[str, None] = {}
@@ -110,7 +110,7 @@ def print_published(patterns: Sequence[str], as_json: bool = False) -> None:
         found = list_published(pattern)
         if not found:
             hint = nearest(pattern.strip("*"), PUBLISHED) or "; see models --pretrained"
-            raise UserError(f"no published checkpoint is called {pattern!r}{hint}")
+            raise UserError(f"there is no published checkpoint {pattern!r}{hint}")
         names |= dict.fromkeys(found)
     checkpoints = [PUBLISHED[name] for name in names]
     if as_json:
@@ -141,12 +141,12 @@ def print_published(patterns: Sequence[str], as_json: bool = False) -> None:
 def print_rows(
     headings: Sequence[str], rows: Sequence[Sequence[str]], whole: Sequence[str] = ()
 ) -> None:
-    """A table on a terminal; else a line for each row, its cells apart by two spaces, none cut.
+    """Print a table on a terminal, else a line per row with two spaces between full cells.
 
     Args:
         headings: of the columns.
         rows: their cells.
-        whole: headings of columns that, like the first, are never broken over lines.
+        whole: headings of columns that, like the first, are never wrapped.
     """
     if not Console().is_terminal:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -164,9 +164,9 @@ def print_rows(
 
 
 def print_table(table: Table) -> None:
-    """A table whose first column is whole: names are what is searched for and copied.
+    """Print a table whose first column is never cut: names are searched for and copied.
 
-    Where the output is no terminal, nothing is squeezed at all.
+    If the output is not a terminal, no column is shortened.
     """
     if table.columns:
         table.columns[0].no_wrap, table.columns[0].overflow = True, "ignore"
@@ -174,6 +174,6 @@ def print_table(table: Table) -> None:
         if column.overflow == "ellipsis":
             column.overflow = "fold"
     console, needed = Console(), Console(width=_WIDEST).measure(table)
-    # A terminal wraps a line that is too long; a name that is cut is lost.
+    # A terminal wraps long lines; a shortened name would be lost.
     least = needed.minimum if console.is_terminal else max(_WIDTH_OF_PIPES, needed.maximum)
     console.print(table) if least <= console.width else Console(width=least).print(table)

@@ -1,4 +1,4 @@
-"""The command `predict`."""
+"""Command `predict`: classify images."""
 
 import contextlib
 import csv
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
     from vit_jax.inference import Classifier, ImageResult
     from vit_jax.inference.submission import Submission
 
-_FOLDERS = "Image files and folders, @FILE with one path a line, or - for paths on stdin."
+_FOLDERS = "Image files, folders, @FILE with one path per line, or - for stdin."
 
 
 def predict(
     run: Run,
     images: Annotated[list[str] | None, typer.Argument(help=_FOLDERS)] = None,
     list_: Annotated[
-        str, typer.Option("--list", help="A text file with one path a line; -: stdin.")
+        str, typer.Option("--list", help="Text file with one path per line; -: stdin.")
     ] = "",
-    top: Annotated[int, typer.Option(min=1, help="Classes to show for each image.")] = 3,
+    top: Annotated[int, typer.Option(min=1, help="Number of classes per image.")] = 3,
     checkpoint: Checkpoint = "last",
     raw: Raw = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON line for each image.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per image.")] = False,
     as_csv: Annotated[
-        str, typer.Option("--csv", help="A CSV file for the top classes, a row for each.")
+        str, typer.Option("--csv", help="CSV file for the top classes, one per row.")
     ] = "",
     output: Annotated[
-        str, typer.Option(help="A CSV file for all probabilities, a column for each class.")
+        str, typer.Option(help="CSV file for all probabilities, one column per class.")
     ] = "",
     submission: Annotated[
-        str, typer.Option(help="A competition's sample file, whose form --output is to have.")
+        str, typer.Option(help="Sample submission of a competition; --output has its format.")
     ] = "",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an --output that exists.")
     ] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images to run at once.")] = 64,
+    batch_size: Annotated[int, typer.Option(min=1, help="Batch size.")] = 64,
 ) -> None:
     """Classify images with a trained model."""
     _check_outputs(as_csv, output, submission, overwrite)
@@ -51,7 +51,7 @@ def predict(
 
     names = [*(images or ()), *([list_ if list_ == "-" else f"@{list_}"] if list_ else ())]
     if not names:
-        raise UserError("there is nothing to classify; name images, folders, @LIST, or - for stdin")
+        raise UserError("there is nothing to classify; give images, folders, @FILE, or - for stdin")
     stream = read_lists(names)
 
     from vit_jax.inference.classifier import load
@@ -93,7 +93,7 @@ def _classify(
     sinks: list[Callable[[int, "ImageResult"], None]],
     show: Callable[[int], None],
 ) -> tuple[int, int]:
-    """Hand the results to the sinks as they come; return how many there were, and how many bad."""
+    """Pass results to the sinks as they arrive; return the numbers of images and of errors."""
     done = failed = 0
     try:
         with contextlib.closing(classifier.iter_predict(images, batch_size)) as results:
@@ -101,31 +101,33 @@ def _classify(
                 for sink in sinks:
                     sink(number, result)
                 done += 1
-                if result.error is not None:  # one bad image does not hide the others
+                if result.error is not None:  # an unreadable image does not stop the others
                     failed += 1
                     print(printable(f"error: {result.error}"), file=sys.stderr)
                 show(done)
     except KeyboardInterrupt:
-        print(f"stopped after {done:,} images; what is written is whole", file=sys.stderr)
+        print(
+            f"stopped after {done:,} images; everything written so far is complete", file=sys.stderr
+        )
         raise typer.Exit(EXIT_STOPPED) from None
     return done, failed
 
 
 def _check_outputs(as_csv: str, output: str, submission: str, overwrite: bool) -> None:
-    """Raise UserError, before the work, for files that cannot be written."""
+    """Raise UserError, before the classification, for files that cannot be written."""
     if as_csv:
         check_file("csv", as_csv)
     if submission and not output:
-        raise UserError("--submission needs --output=FILE, the file to write")
+        raise UserError("--submission needs --output=FILE")
     if not output:
         return
     check_file("output", output)
     if os.path.exists(output) and not overwrite and os.path.isfile(output):
         raise UserError(
-            f"--output={output} exists already; name another file, or replace it with --overwrite"
+            f"--output={output} already exists; choose another file, or replace it with --overwrite"
         )
     if submission and os.path.exists(output) and os.path.samefile(submission, output):
-        raise UserError("--output is the sample file itself; name another file")
+        raise UserError("--output is the sample file itself; choose another file")
 
 
 def _match(form: "Submission", images: Iterable[str], names: list[str]) -> list[str]:
@@ -139,12 +141,12 @@ def _match(form: "Submission", images: Iterable[str], names: list[str]) -> list[
         raise UserError(str(problem))
     matched = form.match(found, [name for name in names if os.path.isdir(name)])
     spare = len(set(found)) - len(set(matched))
-    rest = f"; {spare:,} images are in no row and left out" if spare else ""
+    rest = f"; {spare:,} images without a row were skipped" if spare else ""
     print(f"{form.note}{rest}", file=sys.stderr)
     return matched
 
 
-# ------------------------------------------------------------------------------------- what is told
+# ---------------------------------------------------------------------------------- output formats
 
 
 def _as_text(classifier: "Classifier", top: int) -> Callable[[int, "ImageResult"], None]:
@@ -191,7 +193,7 @@ def _wide_table(path: str, classifier: "Classifier", form: "Submission | None") 
     with _table(path) as write:
         if form is not None:
             write([form.header])
-        else:  # a class may have the name of the column
+        else:  # a class may be named like the column
             column = next(name for name in ("path", "file", "image path") if name not in names)
             write([(column, *names)])
 
@@ -206,13 +208,13 @@ def _wide_table(path: str, classifier: "Classifier", form: "Submission | None") 
 
 @contextlib.contextmanager
 def _table(path: str) -> Iterator[Callable[[Iterable], None]]:
-    """Open a CSV file in UTF-8; names of files may hold bytes that are no text."""
+    """Open a CSV file in UTF-8; file names may hold bytes that are not UTF-8."""
     with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
 
         def write(rows: Iterable) -> None:
             writer.writerows(rows)
-            file.flush()  # whole rows, whatever ends the process
+            file.flush()  # complete rows, even if the process is killed
 
         yield write
 
@@ -221,12 +223,12 @@ def _table(path: str) -> Iterator[Callable[[Iterable], None]]:
 
 
 def _count(names: list[str], is_list: Callable[[str], bool]) -> int | None:
-    """Return how many images there are; None where only reading a list would tell."""
+    """Return the number of images; None if it is unknown before a list is read."""
     if any(map(is_list, names)):
         return None
     if not any(map(os.path.isdir, names)):
         return len(names)
-    if not sys.stderr.isatty():  # nobody is waiting for a bar
+    if not sys.stderr.isatty():  # no progress bar is shown
         return None
     from vit_jax.inference.find_images import find_images
 
@@ -235,7 +237,7 @@ def _count(names: list[str], is_list: Callable[[str], bool]) -> int | None:
 
 @contextlib.contextmanager
 def _progress(total: int | None, watched: bool) -> Iterator[Callable[[int], None]]:
-    """Show progress on the standard error, where there is enough to do and nothing else to see."""
+    """Show a progress bar on standard error, if there are many images and no other output."""
     if not watched or total == 1:
         yield lambda done: None
         return

@@ -1,4 +1,4 @@
-"""The command `robustness`: how much accuracy models keep when their images change."""
+"""Command `robustness`: accuracy of models under image perturbations."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -23,61 +23,62 @@ if TYPE_CHECKING:  # help does not wait for JAX
 def robustness(
     run: Run,
     dataset: Annotated[
-        str, typer.Argument(help="Data, such as folder:PATH; default: the run's own.")
+        str, typer.Argument(help="Dataset, such as folder:PATH; default: the run's own.")
     ] = "",
     split: Split = "test",
     only: Annotated[
         str,
         typer.Option(
             help="Tests, such as corruptions,pgd or fog; default: corruptions, patch_drop, "
-            "occlusion, shuffle, shift, rotation, fgsm and pgd; clean: none of them."
+            "occlusion, shuffle, shift, rotation, fgsm and pgd; clean: none."
         ),
     ] = "",
     compare: Annotated[
-        list[str] | None, typer.Option(help="Another run, tested on the same; repeatable.")
+        list[str] | None, typer.Option(help="Another run, tested on the same data; repeatable.")
     ] = None,
     images: Annotated[
-        int, typer.Option(min=0, help="How many images, drawn by the seed; 0: all.")
+        int, typer.Option(min=0, help="Number of images, drawn at random; 0: all.")
     ] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Of all random numbers.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     among: Annotated[
         str,
-        typer.Option(help="Classes to answer with: model, or data (only those that it has)."),
+        typer.Option(help="Candidate classes: model, or data (only classes in the data)."),
     ] = "model",
     constants: Annotated[
         str,
-        typer.Option(help="Of corruptions: imagenet, or cifar for some 32 pixels a side."),
+        typer.Option(help="Corruption strengths: imagenet, or cifar (32-pixel images)."),
     ] = "imagenet",
-    fill: Annotated[str, typer.Option(help="Of what is hidden: black or mean.")] = "black",
+    fill: Annotated[str, typer.Option(help="Fill of occluded pixels: black or mean.")] = "black",
     padding: Annotated[
-        str, typer.Option(help="Of what comes in by shifts and rotations: edge or zero.")
+        str, typer.Option(help="Padding of shifts and rotations: edge or zero.")
     ] = "edge",
     grid: Annotated[
-        int, typer.Option(min=0, help="Patches along a side to drop; 0: 14, of 4 pixels at least.")
+        int,
+        typer.Option(min=0, help="Patch drop grid per side; 0: 14, patches of at least 4 pixels."),
     ] = 0,
-    steps: Annotated[int, typer.Option(min=1, help="Of PGD.")] = 10,
+    steps: Annotated[int, typer.Option(min=1, help="Number of PGD steps.")] = 10,
     cue_conflict: Annotated[
-        str, typer.Option(help="Folder of images whose shape and texture disagree.")
+        str, typer.Option(help="Folder of cue-conflict images (shape against texture).")
     ] = "",
     categories: Annotated[
-        str, typer.Option(help="With --cue-conflict: JSON file of class names by category.")
+        str, typer.Option(help="JSON file of class names by category, for --cue-conflict.")
     ] = "",
     output: Annotated[
-        str, typer.Option("--output", "-o", help="Folder; default: robustness/ and the run's name.")
+        str, typer.Option("--output", "-o", help="Folder; default: robustness/NAME of the run.")
     ] = "",
     as_csv: Annotated[
-        str, typer.Option("--csv", help="CSV file; default: robustness.csv in that folder.")
+        str, typer.Option("--csv", help="CSV file; default: robustness.csv in the folder.")
     ] = "",
     as_json: AsJson = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images at once.")] = 64,
+    batch_size: Annotated[int, typer.Option(min=1, help="Batch size.")] = 64,
     checkpoint: Checkpoint = "last",
     raw: Raw = False,
 ) -> None:
-    """Test models under corruptions, occlusion, moves and attacks, and compare them."""
+    """Test and compare models under corruptions, occlusion, shifts and adversarial attacks."""
     if among not in ("model", "data"):
         raise UserError(f"--among={among} is invalid; use model or data")
     if categories and not cue_conflict:
-        raise UserError("--categories is for --cue-conflict=FOLDER; name the folder")
+        raise UserError("--categories needs --cue-conflict=FOLDER")
 
     from vit_jax.analysis.robustness import report as report
     from vit_jax.analysis.robustness.candidates import open_candidate
@@ -90,7 +91,7 @@ def robustness(
     paths = [run, *(compare or [])]
     folder = Path(output or Path("robustness") / Path(run).resolve().name)
     csv_file = Path(as_csv or folder / "robustness.csv")
-    # Mistakes in where to write and in what to test show before the work.
+    # Invalid outputs and tests are reported before the work.
     report.check_places(folder, csv_file)
     loading = {"checkpoint": parse_checkpoint(checkpoint), "raw": raw}
     results, drawn, decisions = [], {}, {}
@@ -137,16 +138,16 @@ def robustness(
 
 
 def _names(paths: Sequence[str]) -> list[str]:
-    """What results call the runs: their folders' names, or whole paths where two are alike."""
+    """Return the names of the runs in results: folder names, or full paths if two are equal."""
     folders = [Path(path).expanduser().resolve() for path in paths]
     names = [folder.name for folder in folders]
     if len(set(folders)) < len(folders):
-        raise UserError("--compare names a run twice")
+        raise UserError("--compare has the same run twice")
     return names if len(set(names)) == len(names) else list(paths)
 
 
 def _what(candidate: "Candidate", count: int) -> str:
-    """What is going to be tested, in a line."""
+    """Describe the data of the test in one line."""
     import numpy as np
 
     source, classes = candidate.source, len(candidate.classifier.class_names)
@@ -155,16 +156,16 @@ def _what(candidate: "Candidate", count: int) -> str:
     taken = f"{count:,} of {len(labels):,}" if 0 < count < len(labels) else f"{len(labels):,}"
     line = f"{source.name} {source.split}: {taken} images, {there:,} of the model's {classes:,}"
     if candidate.among is not None:
-        return f"{line} classes, and answers are chosen among these {there:,}"
+        return f"{line} classes; predictions are chosen among these {there:,}"
     if there < classes:
-        return f"{line} classes; answers are chosen among all {classes:,} (--among=data: these)"
+        return f"{line} classes; predictions are chosen among all {classes:,} (--among=data: these)"
     return f"{line} classes"
 
 
 def _examples(
     candidate: "Candidate", suite: "Sequence[Perturbation]", count: int, seed: int
 ) -> "dict[str, Figure | None]":
-    """The first image that can be read under each test, corruptions apart."""
+    """Draw the first readable image under each test, and the corruptions in a figure each."""
     from vit_jax.analysis.robustness.candidates import choose_images
     from vit_jax.analysis.robustness.plots import examples
     from vit_jax.errors import DecodeError
@@ -186,7 +187,7 @@ def _examples(
 def _decisions(
     paths: Sequence[str], folder: str, categories: str, batch_size: int, loading: dict
 ) -> "dict[str, Decisions]":
-    """What each run decides where shape and texture disagree."""
+    """Return the decisions of each run on cue-conflict images."""
     from vit_jax.analysis.robustness.shape_texture import Categories, decide, list_images
     from vit_jax.inference import load
 
@@ -196,6 +197,6 @@ def _decisions(
         names = classifier.class_names
         mapped = Categories.read(categories, names) if categories else Categories.named(names)
         with progress_bars() as show:
-            progress = partial(show, f"decided by {name}")
+            progress = partial(show, f"cue conflict, {name}")
             made[name] = decide(classifier, images, mapped, batch_size, progress)
     return made

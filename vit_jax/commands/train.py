@@ -1,4 +1,4 @@
-"""The command `train`, which `train.py` is too."""
+"""Command `train`, also run by `train.py`."""
 
 import sys
 import traceback
@@ -30,22 +30,22 @@ def train(
         str, typer.Option(help="Name of a config (see the command configs), or a Python file.")
     ] = "",
     workdir: Annotated[
-        str, typer.Option(help="Run folder; default: runs/ and the config's name.")
+        str, typer.Option(help="Run folder; default: runs/NAME of the config.")
     ] = "",
     coordinator: Annotated[
-        str, typer.Option(help="Of several processes: HOST:PORT of process 0.")
+        str, typer.Option(help="Multi-process training: HOST:PORT of process 0.")
     ] = "",
-    processes: Annotated[int | None, typer.Option(help="How many processes there are.")] = None,
-    process: Annotated[int | None, typer.Option(help="Which of them this is, from 0.")] = None,
+    processes: Annotated[int | None, typer.Option(help="Number of processes.")] = None,
+    process: Annotated[int | None, typer.Option(help="Index of this process, from 0.")] = None,
     timeout: Annotated[
-        int, typer.Option(help="Seconds that processes wait for each other's sign of life.")
+        int, typer.Option(help="Timeout in seconds for contact between processes.")
     ] = 100,
     keys: Annotated[
         bool,
-        typer.Option("--keys", help="List every --config.KEY and stop; a word after it: some."),
+        typer.Option("--keys", help="List all --config.KEY options, or those matching a word."),
     ] = False,
 ) -> None:
-    """Train a model, or go on with a run. --config.KEY=VALUE changes a key of the config."""
+    """Train a model, or resume a run. --config.KEY=VALUE changes a key of the config."""
     from vit_jax.config import load_config
     from vit_jax.config.files import find_config, list_configs
 
@@ -54,7 +54,9 @@ def train(
     overrides = _overrides(context.args)
     if not config:
         names = ", ".join(list_configs())
-        raise UserError(f"--config is missing; use --config=NAME or a path; names: {names}")
+        raise UserError(
+            f"--config is missing; use --config=PATH, or --config=NAME with one of {names}"
+        )
     settings = load_config(config, overrides)
     folder = Path(workdir or Path("runs") / find_config(config)[0].stem)
 
@@ -70,15 +72,15 @@ def train(
     except (Exception, KeyboardInterrupt) as error:
         if not distributed.is_joined():
             raise
-        if isinstance(error, KeyboardInterrupt):  # before there was anything to save
+        if isinstance(error, KeyboardInterrupt):  # nothing to save yet
             print(STOPPED, file=sys.stderr)
             distributed.leave(EXIT_STOPPED)
         code = explained(error)
         if code == EXIT_INTERNAL_FAULT:
             traceback.print_exc()
             print(
-                "error: if this came from a connection, another process has ended: its output says "
-                "why. Run the same commands again to go on from the last checkpoint",
+                "error: if this is a connection error, another process has ended: see its output "
+                "for the cause. Run the same commands again to resume from the last checkpoint",
                 file=sys.stderr,
             )
         distributed.leave(code)
@@ -89,7 +91,7 @@ def train(
         if primary:
             tell(
                 f"Stopped at step {outcome.step} of {outcome.total_steps}; everything is saved in "
-                f"{folder}. Run the same command again to go on{fresh}."
+                f"{folder}. Run the same command again to resume{fresh}."
             )
         raise typer.Exit(EXIT_STOPPED)
     if not primary:
@@ -103,21 +105,21 @@ _FLAGS = ("--config", "--workdir", "--coordinator", "--processes", "--process", 
 
 
 def _draw_all(*arguments: Any) -> None:
-    """Draw the figures and the report; Matplotlib is imported for them only at the end."""
+    """Draw the figures and the report; imports Matplotlib only at the end."""
     from vit_jax.analysis.report.run_report import draw_all
 
     draw_all(*arguments)
 
 
 def _watch(experiment: "Experiment") -> "Observer":
-    """Make what looks inside the model, where the configuration asks for it."""
+    """Create the observer of `log.diagnostics`."""
     from vit_jax.analysis.monitoring.monitor import Monitor
 
     return Monitor(experiment)
 
 
 def _overrides(arguments: list[str]) -> list[tuple[str, str]]:
-    """Pairs of key and text of `--config.KEY=VALUE` or `--config.KEY VALUE`."""
+    """Return pairs of key and text of `--config.KEY=VALUE` or `--config.KEY VALUE`."""
     pairs, rest = [], list(arguments)
     while rest:
         flag, equals, text = rest.pop(0).partition("=")
@@ -132,12 +134,12 @@ def _overrides(arguments: list[str]) -> list[tuple[str, str]]:
 
 
 def _nearest_flag(flag: str) -> str:
-    """Return what was meant: an option, or a key without its `--config.`."""
+    """Return a suggestion: an option, or a key without its `--config.`."""
     from vit_jax.config.aliases import suggest_key
 
     flags = [*_FLAGS, "--keys", "--help"]
     if not flag.startswith("-"):
-        return f"; there are {', '.join(flags)} and --config.KEY=VALUE"
+        return f"; use one of {', '.join(flags)} and --config.KEY=VALUE"
     if hint := nearest(flag, flags, cutoff=0.75):
         return hint
     return suggest_key(flag.lstrip("-")).replace("did you mean '", "did you mean '--config.")

@@ -1,1 +1,1 @@
-"""How a model is judged: metrics of all predictions of an evaluation."""
+"""Evaluation: metrics computed from all predictions."""

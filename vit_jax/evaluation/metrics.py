@@ -1,7 +1,7 @@
-"""What predictions are worth: metrics of a whole evaluation, computed on the host from all of them.
+"""Metrics of a whole evaluation, computed on the host from all predictions.
 
-What can be added up batch by batch (loss, accuracy) the objective adds up on the device; what
-cannot, because it looks at classes or at the order of all examples, is here.
+Metrics that are sums over batches (loss, accuracy) are added up on the device by the objective. The
+metrics here need all examples at once, because they depend on classes or on a ranking.
 
 An example whose logits are not all finite is wrong in every metric. It is counted as `nonfinite`.
 """
@@ -20,23 +20,23 @@ from vit_jax.data import Source
 from vit_jax.errors import UserError
 from vit_jax.text import counted
 
-# Metrics that are shares, and shown in percent.
+# Metrics that are fractions, shown in percent.
 SHARES = (
     *("accuracy", "balanced_accuracy", "top5_accuracy"),
     *("label_accuracy", "mean_average_precision", "exact_match"),
 )
-NO_ANSWER = -1  # the class that is predicted where logits are not finite; it is never right
-TOP = 5  # with no more classes than this, the metric says nothing and is left out
+NO_ANSWER = -1  # predicted class of logits that are not finite; never correct
+TOP = 5  # with at most this many classes the metric is trivial and omitted
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model says of each example with one label, in the order of its data.
+    """Predictions of a single-label model, in the order of the data.
 
     labels, predicted: class indices; `NO_ANSWER` is predicted where the logits are not finite.
-    confidence: probability of the predicted class; NaN without an answer.
-    rank: how many classes are more probable than the true one; all of them without an answer.
-    index: place of each example in its source, where unreadable ones leave gaps.
+    confidence: probability of the predicted class; NaN without finite logits.
+    rank: number of classes more probable than the true one; the class count without finite logits.
+    index: position of each example in its source; unreadable examples are missing.
     """
 
     labels: Int[np.ndarray, " examples"]
@@ -47,19 +47,19 @@ class Predictions:
 
     @property
     def right(self) -> Bool[np.ndarray, " examples"]:
-        """Return which examples the model is right about."""
+        """Return which examples are predicted correctly."""
         return self.labels == self.predicted
 
     @property
     def answered(self) -> Bool[np.ndarray, " examples"]:
-        """Return which examples have finite logits, and so an answer."""
+        """Return which examples have finite logits, and therefore a prediction."""
         return self.predicted != NO_ANSWER
 
     def metrics(self, classes: int) -> dict[str, float]:
-        """`balanced_accuracy`, and `top5_accuracy` where there are more than five classes.
+        """Return `balanced_accuracy`, and `top5_accuracy` if there are more than five classes.
 
-        Balanced accuracy is the mean of the recalls of those classes that have examples.
-        `nonfinite` counts the examples without an answer, where there are any.
+        Balanced accuracy is the mean recall of the classes that have examples. `nonfinite` counts
+        the examples without a prediction, if there are any.
         """
         examples, _, right = self._counts(classes)
         present = examples > 0
@@ -69,7 +69,7 @@ class Predictions:
         return {**metrics, **_nonfinite(self.answered)}
 
     def per_class(self, class_names: Sequence[str]) -> list["ClassRow"]:
-        """Recall and precision of every class; None where nothing was there to divide by."""
+        """Return recall and precision of every class; None if undefined."""
         counts = zip(class_names, *self._counts(len(class_names)), strict=True)
         return [
             ClassRow(name, int(examples), _share(right, examples), _share(right, said))
@@ -77,17 +77,17 @@ class Predictions:
         ]
 
     def _counts(self, classes: int) -> tuple[Int[np.ndarray, " classes"], ...]:
-        """Of each class: its examples, how often it was said, and how often rightly."""
+        """Return true count, predicted count and true positives of each class."""
         columns = (self.labels, self.predicted[self.answered], self.labels[self.right])
         return tuple(np.bincount(column, minlength=classes) for column in columns)
 
 
 @dataclass(frozen=True)
 class MultiLabelPredictions:
-    """What a model says of each example with any number of labels.
+    """Predictions of a multi-label model, in the order of the data.
 
-    labels: whether each class is there. probabilities: that it is, each class on its own; NaN in
-        the rows whose logits are not all finite, which count as wrong about every class.
+    labels: whether each class is present. probabilities: of each class, independently; NaN in
+        the rows whose logits are not all finite, which count as wrong for every class.
     """
 
     labels: Bool[np.ndarray, "examples classes"]
@@ -95,29 +95,29 @@ class MultiLabelPredictions:
 
     @functools.cached_property
     def answered(self) -> Bool[np.ndarray, " examples"]:
-        """Return which examples have finite logits, and so an answer."""
+        """Return which examples have finite logits, and therefore a prediction."""
         return np.isfinite(self.probabilities).all(axis=1)
 
     def metrics(self, classes: int) -> dict[str, float]:
-        """`mean_average_precision` over the classes that have examples, and `exact_match`.
+        """Return `mean_average_precision` over the classes that have examples, and `exact_match`.
 
-        Exact is an example with every label right, where a probability over one half says yes.
-        Average precision is scikit-learn's, without interpolation. `nonfinite` counts the examples
-        without an answer, where there are any.
+        An exact match has every label right, with a threshold of 0.5 on the probabilities. Average
+        precision is scikit-learn's, without interpolation. `nonfinite` counts the examples without
+        a prediction, if there are any.
         """
         precisions = [
             row.average_precision for row in self.per_class([""] * classes) if row.examples
         ]
         exact = np.all((self.probabilities > 0.5) == self.labels, axis=1) & self.answered
         return {
-            # With no label at all in the data there is nothing to find, and nothing found.
+            # Without any label in the data the metric is defined as 0.
             "mean_average_precision": float(np.mean(precisions)) if precisions else 0.0,
             "exact_match": float(exact.mean()),
             **_nonfinite(self.answered),
         }
 
     def per_class(self, class_names: Sequence[str]) -> list["ClassRow"]:
-        """Recall, precision and average precision of every class."""
+        """Return recall, precision and average precision of every class."""
         rows = []
         for number, name in enumerate(class_names):
             true, probability = self.labels[:, number], self.probabilities[:, number]
@@ -131,9 +131,9 @@ class MultiLabelPredictions:
 
 @dataclass(frozen=True)
 class ClassRow:
-    """One class: how many examples it has, and which shares of them and of the guesses are right.
+    """Metrics of one class: its number of examples, recall, precision and average precision.
 
-    recall, precision, average_precision: None where there was nothing to divide by.
+    recall, precision, average_precision: None if undefined.
     """
 
     name: str
@@ -144,28 +144,28 @@ class ClassRow:
 
 
 def nonfinite_warning(metrics: Mapping[str, Any], what: str) -> str | None:
-    """Return a sentence on examples without finite logits; None where all have some.
+    """Return a warning about examples without finite logits; None if there are none.
 
     Args:
         metrics: of an evaluation.
-        what: of which data, such as "test".
+        what: name of the data, such as "test".
     """
     count, of = metrics.get("nonfinite", 0), metrics.get("examples", 0)
     if not count:
         return None
     return (
-        f"of {counted(of, f'{what} image')} {count:,} got logits that are not finite (NaN or "
-        "infinite): they count as wrong in every metric, and the model should not be used as it is"
+        f"{count:,} of {counted(of, f'{what} image')} have logits that are not finite (NaN or "
+        "infinite): they count as wrong in every metric; do not use this model as it is"
     )
 
 
 def write_per_class(rows: Sequence[ClassRow], path: Path) -> None:
-    """Writes the rows as CSV, UTF-8; None is left empty."""
+    """Write the rows as CSV in UTF-8; None becomes an empty cell."""
     write_csv(path, list(asdict(rows[0])), map(astuple, rows))
 
 
 def read_per_class(path: Path) -> list[ClassRow]:
-    """The rows that `write_per_class` wrote."""
+    """Read the rows written by `write_per_class`."""
     return [
         ClassRow(
             row["name"],
@@ -180,9 +180,9 @@ def read_per_class(path: Path) -> list[ClassRow]:
 
 
 def write_predictions(predictions: Predictions, source: Source, path: Path) -> None:
-    """Write what a model says of each image of a source as CSV, UTF-8: one row for each.
+    """Write the prediction for each image of a source as CSV in UTF-8, one row per image.
 
-    An image without an answer has an empty prediction and confidence.
+    Prediction and confidence are empty for an image without finite logits.
     """
     names = source.class_names
     columns = ("index", "labels", "predicted", "confidence", "rank")
@@ -199,9 +199,9 @@ def write_predictions(predictions: Predictions, source: Source, path: Path) -> N
 
 
 def read_predictions(path: Path, class_names: Sequence[str]) -> Predictions:
-    """What `write_predictions` wrote, of a model with these classes.
+    """Read the predictions of a model with these classes, written by `write_predictions`.
 
-    Raises UserError for a file that is not, or is of other classes.
+    Raises UserError for any other file, or for other classes.
     """
     numbers = {name: number for number, name in enumerate(class_names)}
     try:
@@ -215,14 +215,14 @@ def read_predictions(path: Path, class_names: Sequence[str]) -> Predictions:
         labels, predicted, confidence, rank, index = map(np.array, zip(*rows, strict=True))
     except (KeyError, ValueError, TypeError) as error:
         raise UserError(
-            f"{path} does not hold the predictions of this model ({error!r}); "
-            "python -m vit_jax report RUN makes it anew"
+            f"{path} does not hold the predictions of this model ({error!r}); write it "
+            "again with python -m vit_jax report RUN"
         ) from error
     return Predictions(labels, predicted, confidence.astype(np.float32), rank, index)
 
 
 def _answer(row: dict[str, str], numbers: dict[str, int]) -> tuple[int, float]:
-    """The predicted class and its confidence of a row of `write_predictions`."""
+    """Return the predicted class and confidence in a row of `write_predictions`."""
     if not row["confidence"]:
         return NO_ANSWER, float("nan")
     return numbers[row["predicted"]], float(row["confidence"])
@@ -238,19 +238,19 @@ def _average_precision(
     probability: Float[np.ndarray, " examples"],
     answered: Bool[np.ndarray, " examples"],
 ) -> float:
-    """Average precision of one class that has examples, without interpolation.
+    """Return the average precision of one class that has examples, without interpolation.
 
-    As scikit-learn's, whose checks of its input take a hundred times as long as this does, which
-    shows where classes are many.
+    It equals scikit-learn's, whose input checks take a hundred times as long as the computation,
+    which matters for many classes.
 
-    Examples without an answer are ranked as wrongly as can be: before all others where the class is
-    not there, and never found where it is.
+    Examples without finite logits get the worst rank: before all others if the class is absent, and
+    never found if it is present.
     """
     kept = answered | ~true
     score = np.where(answered, probability, 2.0)[kept]  # above every probability
     order = np.argsort(-score, kind="stable")
     score, found = score[order], np.cumsum(true[kept][order])
-    ends = np.flatnonzero(np.diff(score, append=-1.0))  # equals come in together
+    ends = np.flatnonzero(np.diff(score, append=-1.0))  # ties share one threshold
     new = np.diff(found[ends], prepend=0)
     return float(np.sum(new * found[ends] / (ends + 1)) / true.sum())
 

@@ -1,1 +1,1 @@
-"""What is learned: the losses of a batch and the predictions of a model."""
+"""Tasks: the losses and predictions of a batch."""

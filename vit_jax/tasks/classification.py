@@ -1,12 +1,12 @@
-"""What is learned. The loop knows no objective by name; each gives two functions:
+"""Classification objective. An objective has two functions, the only ones the training loop calls:
 
     loss(params, model_state, batch, rng, train) -> (loss_sum, weight, metrics, model_state)
     evaluate(params, model_state, batch) -> (sums, outputs)
 
-with sums over the batch, not means, so that masked, ragged and sharded batches add up exactly:
-`loss_sum / weight` is the loss, and each of `metrics` divided by `weight` is the metric of that
-name. `model_state` holds collections other than parameters (running statistics), updated while
-training. `outputs` are rows, one for each example, of which `evaluate.py` makes predictions.
+They return sums over the batch, not means, so that masked, ragged and sharded batches add up
+exactly: `loss_sum / weight` is the loss, and each of `metrics` divided by `weight` is the metric of
+that name. `model_state` holds collections other than parameters (running statistics), updated in
+training. `outputs` has one row per example, from which `evaluate.py` makes predictions.
 """
 
 from dataclasses import dataclass, field
@@ -31,12 +31,12 @@ Batch = dict[str, Array]
 
 
 class Objective(Protocol):
-    """Anything with these two functions; see the top of the file.
+    """Interface of an objective; see the top of the file.
 
-    criterion: the metric by which the best checkpoint is chosen; more is better.
+    criterion: metric that selects the best checkpoint; higher is better.
 
-    An objective may have `constants` besides, arrays that its loss reads and nothing changes, and
-    `holding(constants)`, itself with others in their place: see `distillation.py`.
+    An objective may also have `constants`, arrays that its loss reads and nothing changes, and
+    `holding(constants)`, which returns a copy with other arrays: see `distillation.py`.
     """
 
     criterion: str
@@ -52,24 +52,25 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class Supervised:
-    """Cross-entropy against the labels of each image.
+    """Supervised objective: cross-entropy against the labels of each image.
 
     The batch holds `image` (float32, normalised, `(batch, height, width, channels)`), `label`
     (integers, `(batch,)`; for multi-label data 0 or 1, `(batch, classes)`) and, where some rows are
     padding, `mask` (1 for real rows, 0 for padding).
 
-    label_smoothing: while training only. With K classes the true one gets 1 - s + s/K, the others
-        s/K (Szegedy et al. 2016, section 7); a yes-or-no target gets s/2 of the other answer.
-    kind: "softmax", one class of several, or "sigmoid", yes or no for each output, whose loss is
-        the mean over the outputs (Beyer et al. 2020, "Are we done with ImageNet?", for one label of
-        several classes). A sigmoid model of a single output tells two classes apart, and its output
-        is the logit of class 1.
-    mixing: of images and targets, while training only.
-    class_weights: what each class weighs in the training loss; None: all alike. An image weighs
-        what its class does, a mixed one the mean of its classes.
+    label_smoothing: in training only. With K classes the true one gets 1 - s + s/K, the others
+        s/K (Szegedy et al. 2016, section 7); with a binary target each answer gets s/2.
+    kind: "softmax", one class of several, or "sigmoid", a binary decision for each output, whose
+        loss is the mean over the outputs (Beyer et al. 2020, "Are we done with ImageNet?", for one
+        label of several classes). A sigmoid model with one output separates two classes; the
+        output is the logit of class 1.
+    mixing: of images and targets, in training only.
+    class_weights: weight of each class in the training loss; None: equal weights. An image has
+        the weight of its class, a mixed one the mean of its classes.
     multi_label: whether an image may have several labels, or none.
 
-    A model with two heads learns through the mean of their logits, which is also its answer in
+    A model with two heads is trained on the mean of their logits, which is also its prediction in
+    evaluation; `distillation.py` has a separate loss for each head.
     evaluation; a loss of its own for each head is a matter of `distillation.py`.
     """
 
@@ -82,14 +83,14 @@ class Supervised:
 
     @property
     def criterion(self) -> str:
-        """Accuracy; for multi-label data the mean of the classes' average precisions."""
+        """Criterion: accuracy, or for multi-label data the mean average precision."""
         return "mean_average_precision" if self.multi_label else "accuracy"
 
     def loss(self, params, model_state, batch, rng, train):
-        """Sums over the batch of cross-entropy (nats) and of right answers.
+        """Return the sums over the batch of the cross-entropy (nats) and the metrics.
 
-        The metric is `accuracy`, where a mixed image counts as its larger part; for multi-label
-        data `label_accuracy`, the share of right answers among all classes.
+        The metric is `accuracy`, which counts the dominant label of a mixed image; for multi-label
+        data it is `label_accuracy`, the fraction of correct decisions over all classes.
         """
         images, own_share = self.mixed(batch["image"], rng, train)
         logits, model_state = apply_model(
@@ -106,12 +107,12 @@ class Supervised:
         return jnp.sum(losses * mask), jnp.sum(mask), metrics, model_state
 
     def evaluate(self, params, model_state, batch):
-        """Sums of loss, weight and metrics, and for each row its label, mask and prediction.
+        """Return the sums of loss, weight and metrics, and label, mask and prediction of each row.
 
-        With one label, the prediction is `predicted`, `confidence` and `rank` (how many classes are
-        more probable than the true one); with several, the `probabilities` of all classes. A row
-        whose logits are not all finite has no prediction: `predicted` is -1, `rank` the number of
-        classes, and `confidence` or `probabilities` NaN.
+        With one label, the prediction is `predicted`, `confidence` and `rank` (the number of
+        classes more probable than the true one); with several, the `probabilities` of all classes.
+        A row whose logits are not all finite has no prediction: `predicted` is -1, `rank` the
+        number of classes, and `confidence` or `probabilities` NaN.
         """
         logits, _ = apply_model(self.model, params, model_state, batch["image"])
         targets = self.targets(batch["label"], logits)
@@ -119,7 +120,7 @@ class Supervised:
         finite = finite_rows(logits)
         losses = self.losses(logits, targets, train=False)
         sums = {
-            "loss": jnp.sum(jnp.where(mask > 0, losses * mask, 0)),  # padding may be anything
+            "loss": jnp.sum(jnp.where(mask > 0, losses * mask, 0)),  # padding may hold any values
             "weight": jnp.sum(mask),
             **self.metrics(logits, targets, mask),
         }
@@ -129,7 +130,7 @@ class Supervised:
             return sums, {**outputs, "probabilities": probabilities}
         if self._is_binary(logits):
             logits = jnp.concatenate([jnp.zeros_like(logits), logits], axis=-1)
-            probabilities = jax.nn.softmax(logits)  # of (0, z) it is the sigmoid of z
+            probabilities = jax.nn.softmax(logits)  # for (0, z) it is the sigmoid of z
         else:
             probabilities = (jax.nn.softmax if self.kind == "softmax" else jax.nn.sigmoid)(logits)
         return sums, {
@@ -139,12 +140,12 @@ class Supervised:
             "rank": jnp.where(finite, _rank(logits, batch["label"]), logits.shape[-1]),
         }
 
-    # ------------------------------------------------------------------ of what a loss is made
+    # ------------------------------------------------------------------ parts of the loss
 
     def mixed(
         self, images: Float[Array, "batch h w c"], rng: Array | None, train: bool
     ) -> tuple[Float[Array, "batch h w c"], Float[Array, ""] | None]:
-        """The images that the model sees, and the share of each that is its own; None: all."""
+        """Return the mixed images and the fraction of each that is its own; None: unmixed."""
         if not (train and self.mixing.on):
             return images, None
         # Folded in, so that the keys of dropout are the same with and without mixing.
@@ -153,7 +154,7 @@ class Supervised:
     def targets(
         self, labels: Array, logits: Array, own_share: Array | None = None
     ) -> Float[Array, "batch outputs"]:
-        """What the outputs should say: one-hot, or 0 and 1; mixed as the images were."""
+        """Return the targets of the outputs, one-hot or 0 and 1, mixed like the images."""
         if self.multi_label:
             targets = labels.astype(jnp.float32)
         elif self._is_binary(logits):
@@ -163,7 +164,7 @@ class Supervised:
         return targets if own_share is None else mix_targets(targets, own_share)
 
     def losses(self, logits: Array, targets: Array, train: bool) -> Float[Array, " batch"]:
-        """The cross-entropy of each image; targets are smoothed while training."""
+        """Return the cross-entropy of each image; targets are smoothed in training."""
         smoothing = self.label_smoothing if train else 0.0
         if self.multi_label or self._is_binary(logits):
             targets = (1 - smoothing) * targets + smoothing / 2
@@ -176,14 +177,14 @@ class Supervised:
     def weights(
         self, labels: Array, own_share: Array | None, train: bool
     ) -> Float[Array, " batch"] | float:
-        """What each image weighs in the loss: 1, or while training what its classes do."""
+        """Return the weight of each image in the loss: 1, or in training that of its classes."""
         if not train or self.class_weights is None:
             return 1.0
         weights = jnp.array(self.class_weights, jnp.float32)[labels]
         return weights if own_share is None else mix_targets(weights[:, None], own_share)[:, 0]
 
     def metrics(self, logits: Array, targets: Array, mask: Array) -> dict[str, Array]:
-        """Sums over the batch, by name; a row whose logits are not all finite is wrong."""
+        """Return sums over the batch by name; a row with nonfinite logits counts as wrong."""
         mask = mask * finite_rows(logits)
         if self.multi_label:
             right = jnp.mean((logits > 0) == (targets > 0.5), axis=-1)
@@ -195,23 +196,23 @@ class Supervised:
         return {"accuracy": jnp.sum(right * mask)}
 
     def _is_binary(self, logits: Array) -> bool:
-        """Whether a single output tells two classes apart."""
+        """Return whether a single output separates two classes."""
         return self.kind == "sigmoid" and not self.multi_label and logits.shape[-1] == 1
 
 
 def finite_rows(logits: Float[Array, "batch outputs"]) -> Bool[Array, " batch"]:
-    """Return which rows are finite throughout; the others give no answer that could be right.
+    """Return which rows are finite throughout; the others have no valid prediction.
 
-    `argmax` takes the first NaN for the largest, and no comparison with NaN holds, so that a model
-    that has diverged would be right about some class.
+    `argmax` takes the first NaN for the largest, and comparisons with NaN are false, so a model
+    that has diverged would appear correct for some class.
     """
     return jnp.isfinite(logits).all(axis=-1)
 
 
 def _rank(logits: Float[Array, "batch classes"], labels: Array) -> Array:
-    """How many classes are more probable than the true one; of equals, the first is, as in argmax.
+    """Return the number of classes more probable than the true one, from finite logits.
 
-    Of finite logits.
+    Ties go to the first class, as in argmax.
     """
     true = jnp.take_along_axis(logits, labels[:, None], axis=-1)
     before_label = jnp.arange(logits.shape[-1]) < labels[:, None]
@@ -219,7 +220,7 @@ def _rank(logits: Float[Array, "batch classes"], labels: Array) -> Array:
 
 
 def make_objective(config: ConfigDict, model: nn.Module, source: Source) -> Supervised:
-    """The objective that a configuration describes, for these training data."""
+    """Return the supervised objective of a configuration for these training data."""
     weights = None
     if config.objective.class_weights == "balanced":
         weights = balanced_weights(source.labels, len(source.class_names))
@@ -235,11 +236,11 @@ def make_objective(config: ConfigDict, model: nn.Module, source: Source) -> Supe
 
 
 def balanced_weights(labels: np.ndarray, classes: int) -> tuple[float, ...]:
-    """Weights of the classes by which each has as large a part in the loss as any other.
+    """Return class weights with which every class has an equal part in the loss.
 
-    With N examples, n of them in a class and K classes that have any, it weighs N / (K n), so that
-    the weights average to 1 over the examples; a class without examples weighs 0. It is the rule of
-    scikit-learn's "balanced", after King and Zeng (2001).
+    With N examples, n of them in a class, and K classes that have any, the weight is N / (K n), so
+    that the weights average to 1 over the examples; a class without examples gets 0. This is the
+    rule of scikit-learn's "balanced", after King and Zeng (2001).
     """
     counts = np.bincount(labels, minlength=classes)
     present = np.count_nonzero(counts)
@@ -247,7 +248,7 @@ def balanced_weights(labels: np.ndarray, classes: int) -> tuple[float, ...]:
 
 
 def apply_model(model, params, model_state, images, *, rng=None, train=False):
-    """Outputs of a model, and its state after the call, which only training changes."""
+    """Return the outputs of a model and its new state, which only training changes."""
     variables = {"params": params, **model_state}
     if not train:
         return model.apply(variables, images, train=False), model_state

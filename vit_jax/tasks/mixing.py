@@ -1,8 +1,8 @@
-"""Mixing images of a batch, and their targets, inside the compiled training step.
+"""MixUp and CutMix of the images and targets of a batch, inside the compiled training step.
 
-One weight is drawn for a whole batch: the share of every image that stays its own; the rest comes
-from its partner, the image half a batch before it, around the end. Reversing the batch instead
-would mix the middle one of an odd batch with itself, and rolling by one would mix the copies that
+One weight is drawn for a whole batch: the fraction of every image that stays its own. The rest
+comes from its partner, the image half a batch before it, cyclically. Reversing the batch instead
+would mix the middle image of an odd batch with itself, and rolling by one would mix the copies that
 repeated augmentation puts next to each other.
 """
 
@@ -15,12 +15,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 @dataclass(frozen=True)
 class Mixing:
-    """MixUp, CutMix, either of them, or neither.
+    """Mixing of a batch by MixUp, CutMix, one of the two at random, or neither.
 
     mixup: alpha of MixUp (Zhang et al. 2018), whose weight is from Beta(alpha, alpha); 0: off.
     cutmix: alpha of CutMix (Yun et al. 2019), likewise.
-    probability: that a batch is mixed at all.
-    switch: probability of CutMix where both are on.
+    probability: of mixing a batch.
+    switch: probability of CutMix if both are on.
     """
 
     mixup: float = 0.0
@@ -30,13 +30,13 @@ class Mixing:
 
     @property
     def on(self) -> bool:
-        """Whether anything is ever mixed."""
+        """Return whether batches are ever mixed."""
         return self.probability > 0 and (self.mixup > 0 or self.cutmix > 0)
 
     def __call__(
         self, images: Float[Array, "batch h w c"], rng: Array
     ) -> tuple[Float[Array, "batch h w c"], Float[Array, ""]]:
-        """Mixed images, and the share of each that is its own, for `mix_targets`."""
+        """Return the mixed images and the fraction of each that is its own, for `mix_targets`."""
         if not self.on:
             return images, jnp.float32(1)
         whether, which, how = jax.random.split(rng, 3)
@@ -48,7 +48,7 @@ class Mixing:
         return jax.lax.switch(kind, (self._mixup, self._cutmix, _unmixed), images, how)
 
     def _mixup(self, images, rng):
-        # The branch that is never taken is traced all the same, so its alpha must be legal.
+        # An unused branch is traced too, so its alpha must be valid.
         alpha = self.mixup or 1.0
         return mixup(images, jax.random.beta(rng, alpha, alpha))
 
@@ -67,7 +67,7 @@ def _unmixed(images, rng):
 def mixup(
     images: Float[Array, "batch h w c"], weight: Float[Array, ""]
 ) -> tuple[Float[Array, "batch h w c"], Float[Array, ""]]:
-    """Weighted means of each image (`weight`) and its partner, and that weight."""
+    """Return weighted means of each image (`weight`) and its partner, and that weight."""
     weight = jnp.float32(weight)
     return weight * images + (1 - weight) * _partners(images), weight
 
@@ -75,9 +75,9 @@ def mixup(
 def cutmix(
     images: Float[Array, "batch h w c"], box: Bool[Array, "h w"]
 ) -> tuple[Float[Array, "batch h w c"], Float[Array, ""]]:
-    """Images with the box pasted from their partners, and the share of pixels that are their own.
+    """Paste the box from the partners into the images; return also the fraction of own pixels.
 
-    The share is counted, not drawn: a box may hang over the edge (Yun et al., their code).
+    The fraction is counted, since a box may extend beyond the image (Yun et al., their code).
     """
     pasted = jnp.where(box[None, :, :, None], _partners(images), images)
     return pasted, 1 - box.mean(dtype=jnp.float32)
@@ -86,14 +86,14 @@ def cutmix(
 def box_mask(
     height: int, width: int, rows: tuple[Int[Array, ""], ...], columns: tuple[Int[Array, ""], ...]
 ) -> Bool[Array, "h w"]:
-    """True inside a box of rows and columns (first, end), which may lie outside of the image."""
+    """Return a mask, True in a box of rows and columns (first, end), which may exceed the image."""
     inside_rows = (jnp.arange(height) >= rows[0]) & (jnp.arange(height) < rows[1])
     inside_columns = (jnp.arange(width) >= columns[0]) & (jnp.arange(width) < columns[1])
     return inside_rows[:, None] & inside_columns[None, :]
 
 
 def random_box(height: int, width: int, weight: Float[Array, ""], rng: Array) -> Bool[Array, "h w"]:
-    """A box of `1 - weight` of the area and the image's aspect ratio, its centre anywhere."""
+    """Draw a box of `1 - weight` of the area, with the image's aspect ratio and any centre."""
     side = jnp.sqrt(1 - weight)
     centres = jax.random.uniform(rng, (2,)) * jnp.array([height, width])
     edges = []
@@ -107,7 +107,7 @@ def random_box(height: int, width: int, weight: Float[Array, ""], rng: Array) ->
 def mix_targets(
     targets: Float[Array, "batch classes"], weight: Float[Array, ""]
 ) -> Float[Array, "batch classes"]:
-    """Targets mixed as their images were."""
+    """Mix targets like their images."""
     return weight * targets + (1 - weight) * _partners(targets)
 
 

@@ -49,7 +49,7 @@ def test_thirty_steps_in_two_processes_equal_thirty_in_one(run_process, tmp_path
     process = run_process(parts, THIRTY, 13, "SIGTERM", "step+save+exit")
     assert process.returncode == 75, process.stderr
     assert RunDir(parts).steps()[-1] == 13
-    assert "Run the same command again to go on" in process.stdout
+    assert "Run the same command again to resume" in process.stdout
     assert "Traceback" not in process.stderr
     assert run_process(parts, THIRTY).returncode == 0
 

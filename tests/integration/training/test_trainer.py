@@ -432,7 +432,7 @@ def test_a_model_that_has_no_answer_is_told_counted_and_logged_as_json(
     told = {"accuracy": 0.0, "top5_accuracy": 0.0, "balanced_accuracy": 0.0, "nonfinite": 360}
     assert told.items() <= outcome.result.items()
     said = capsys.readouterr().err
-    assert "of 360 test images 360 got logits that are not finite" in said
+    assert "360 of 360 test images have logits that are not finite" in said
     assert "best so far" not in said and outcome.run.best_step() is None
 
     def refuse(constant):

@@ -30,6 +30,6 @@ def test_very_many_classes_are_lines_in_a_pipe_and_the_weakest_on_a_terminal(cap
     monkeypatch.setattr(output, "Console", Terminal)
     print_per_class(rows)
     shown = capsys.readouterr().out
-    assert "the 30 of 2,000 classes that are found least; --json has all" in shown
+    assert "the 30 of 2,000 classes with the lowest recall; --json has all" in shown
     weakest = {f"class {number}" for number in np.argsort(recalls)[:30]}
     assert all(name in shown for name in weakest) and len(shown.splitlines()) < 40

@@ -78,7 +78,7 @@ def test_digits_are_counted_and_drawn(digits, tmp_path, capsys):
     assert main(digits) == 0
     shown = capsys.readouterr()
     assert re.search(r"images +│ 1,437 +│ 360", shown.out)
-    assert "Nothing found that would hurt a run." in shown.out and shown.err == ""
+    assert "No problems found." in shown.out and shown.err == ""
     folder = tmp_path / "report"
     assert {path.name for path in folder.iterdir()} == {
         "report.json",

@@ -72,15 +72,15 @@ def test_costs_of_training_are_three_forward_passes_and_moments(capsys):
     for column in (0, 1):
         parts = ("parameters", "optimizer moments", "images", "activations and gradients")
         total = sum(rows[f"bytes of {part}"][column] for part in parts)
-        assert rows["bytes in all"][column] == total
+        assert rows["total bytes"][column] == total
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["models", "ViT-Q"], "no model is called 'ViT-Q'"),
-        (["models", "ViT-B/16", "ViT-Q"], "no model is called 'ViT-Q'"),
-        (["models", "--pretrained", "--compare"], "two tables"),
+        (["models", "ViT-Q"], "there is no model 'ViT-Q'"),
+        (["models", "ViT-B/16", "ViT-Q"], "there is no model 'ViT-Q'"),
+        (["models", "--pretrained", "--compare"], "cannot be combined"),
         (["summary", "ViT-B/15"], "ViT-B/16"),
         (["summary", "ViT-B/16", "--witdh=3"], "width"),
         (["summary", "ViT-B/16", "--image-size=225"], "208 and 224|224 and 240"),

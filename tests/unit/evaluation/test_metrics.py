@@ -177,7 +177,7 @@ def test_images_without_an_answer_have_an_empty_one_in_the_table(tmp_path):
 def test_the_warning_counts_in_words():
     assert nonfinite_warning({"examples": 9}, "test") is None
     warning = nonfinite_warning({"examples": 1000, "nonfinite": 3}, "validation")
-    assert warning.startswith("of 1,000 validation images 3 got logits that are not finite")
+    assert warning.startswith("3 of 1,000 validation images have logits that are not finite")
 
 
 @pytest.mark.parametrize("digits", [1, 8])

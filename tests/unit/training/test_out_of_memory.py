@@ -78,7 +78,7 @@ def test_what_is_done_already_is_not_proposed():
 
 def test_looks_inside_the_model_are_the_first_to_go():
     assert "(1) no diagnostics, --config.log.diagnostics=;" in explain(log={"diagnostics": "5%"})
-    assert "inside" not in explain(log={"inside": ""})
+    assert "diagnostics" not in explain(log={"diagnostics": ""})
 
 
 def test_proposed_numbers_are_legal():

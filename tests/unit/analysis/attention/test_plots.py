@@ -53,7 +53,7 @@ def test_the_command_measures_several_images(finished_run, tmp_path, capsys):
     output = tmp_path / "distances.png"
     options = ["--distances", str(output)]
     assert main(["attention", str(finished_run.path), *images, *options]) == 0
-    assert capsys.readouterr().out == f"The image is {output}.\n"
+    assert capsys.readouterr().out == f"The figure is {output}.\n"
     pixels = np.asarray(Image.open(output).convert("RGB"))
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50
 

@@ -277,9 +277,9 @@ def test_data_may_have_some_of_the_classes(finished_run, some_digits, tmp_path, 
         return float(rows_of(tmp_path)[0]["accuracy"]), capsys.readouterr().err
 
     among_all, said = accuracy()
-    assert "2 of the model's 10 classes; answers are chosen among all 10 (--among=data" in said
+    assert "2 of the model's 10 classes; predictions are chosen among all 10 (--among=data" in said
     among_two, said = accuracy("--among=data")
-    assert "answers are chosen among these 2" in said
+    assert "predictions are chosen among these 2" in said
     assert among_two >= among_all and among_two > 0.5
 
 
@@ -328,7 +328,7 @@ def test_shape_and_texture_by_the_command(finished_run, some_digits, tmp_path, c
         (["--constants=x"], "constants=x is invalid; use one of imagenet, cifar"),
         (["--grid=17"], "17 x 17 patches does not fit images of 16 x 16 pixels"),
         (["--split=val"], "has no split 'val'"),
-        (["--categories=x.json"], "--categories is for --cue-conflict"),
+        (["--categories=x.json"], "--categories needs --cue-conflict"),
         (["--cue-conflict=nowhere"], "nowhere is no folder; expected is"),
         (["digits", "--checkpoint=late"], "--checkpoint=late is invalid"),
     ],
@@ -343,7 +343,7 @@ def test_a_mistake_is_one_sentence(options, told, finished_run, tmp_path, capsys
 def test_a_run_named_twice_is_one_sentence(ending, finished_run, capsys):
     path = str(finished_run.path)
     assert main(["robustness", path, f"--compare={path}{ending}"]) == 2
-    assert "names a run twice" in capsys.readouterr().err
+    assert "has the same run twice" in capsys.readouterr().err
 
 
 def test_a_place_that_cannot_be_written_is_told_before_the_work(finished_run, tmp_path, capsys):

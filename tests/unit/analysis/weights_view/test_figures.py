@@ -189,7 +189,7 @@ def test_two_models_stand_beside_each_other(resnet_folder, finished_run, tmp_pat
         (["--dataset=folder:nowhere"], "nowhere"),
         (["--with=nowhere"], "there is no run folder nowhere"),
         (["--checkpoint=first"], "write last, best or a step"),
-        ([f"--output={__file__}"], "--output=.* cannot be a folder: File exists"),
+        ([f"--output={__file__}"], "--output=.* cannot be created: File exists"),
     ],
 )
 def test_what_cannot_be_drawn_is_one_sentence(arguments, sentence, resnet_folder, capsys):
