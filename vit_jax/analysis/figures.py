@@ -1,15 +1,15 @@
-"""Pieces of figures that several draw: names that fit, and images in a panel."""
+"""Shared parts of figures: shortened names, and images in a panel."""
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from vit_jax.text import printable
 
-MOST_NAMED_CLASSES = 40  # beyond that, names on an axis are a grey smear
+MOST_NAMED_CLASSES = 40  # with more classes, names on an axis are illegible
 
 
 def short_name(name: str, longest: int = 20) -> str:
-    """A name that fits beside an image; the end of a long one is left out."""
+    """Shorten a name to fit beside an image, by cutting its end."""
     name = printable(name)
     return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
@@ -20,7 +20,7 @@ def show_image(
     colours: str = "gray",
     limits: tuple[float, float] | None = None,
 ) -> None:
-    """An image without ticks; of one number a pixel in colours, from `limits` or its own ends."""
+    """Draw an image without ticks; with one channel in colours, scaled by `limits` or its range."""
     flat = image.ndim == 2 or image.shape[-1] == 1
     lowest, highest = limits or ((0, 255) if image.dtype == np.uint8 else (None, None))
     panel.imshow(

@@ -40,7 +40,7 @@ def make_train_step(
         accumulate_steps: parts of the batch that are computed one after the other; only one
             part needs memory at a time.
         ema_decay: decay of the parameter average; see `ema_decay_at`. 0 disables it.
-        trainable: of `groups.trainable_mask`. The gradient of frozen parameters counts as zero: it
+        trainable: of `trainable_mask`. The gradient of frozen parameters counts as zero: it
             is not part of the norm, cannot make a step nonfinite, and is not computed. None: no
             parameter is frozen.
         constants: arrays on the devices that the objective uses in every step, such as a teacher's

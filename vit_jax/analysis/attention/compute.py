@@ -1,19 +1,19 @@
-"""What a network attends to: the weights of every layer and head, and maps of them.
+"""Attention maps: the weights of every layer and head, rollout and relevance.
 
-    seen = look(model, variables, images)
-    seen.class_map(layer=-1)             # where the class token looks, (batch, height, width)
+    seen = compute_attention(model, variables, images)
+    seen.class_map(layer=-1)             # attention of the class token, (batch, height, width)
     seen.to_grid(rollout(seen.weights))  # the same through all layers
     seen.layers[0].mean_distance()       # of every head, in pixels
 
 What is notable here:
-- Weights are asked for with the call (`attention_weights=True`). A call that does not ask computes
-  none, and the model is the same.
+- Weights are requested with the call (`attention_weights=True`). Other calls compute none, and the
+  model is the same.
 - Rows are queries and sum to 1, columns are keys, in the order of the tokens: class token,
   distillation token, registers, then patches in raster order.
-- The layers of a pyramid (Swin, PVT) differ in maps, patches and keys, so each `Layer` knows its
-  own. Layers are counted through all stages.
-- Everything but `compute_attention` and `relevance` is arithmetic on arrays, and takes weights of
-  any origin.
+- The layers of a pyramid (Swin, PVT) differ in maps, patches and keys, so each `Layer` has its own
+  geometry. Layers are counted through all stages.
+- Everything except `compute_attention` and `relevance` is arithmetic on arrays, and accepts weights
+  of any origin.
 """
 
 import functools
@@ -64,11 +64,11 @@ Weights = Sequence[Float[np.ndarray, "batch heads queries keys"]]
 
 @dataclass(frozen=True)
 class Attention:
-    """What a model attended to in a batch of images.
+    """Attention of a model in a batch of images.
 
     layers: first layer first, through all stages.
     logits: `(batch, classes)`.
-    pooling: of a model that pools by attention, what its probe gives the patches; else None.
+    pooling: attention of the probe to the patches, for attention pooling; else None.
     """
 
     layers: tuple[Layer, ...]
@@ -77,28 +77,28 @@ class Attention:
 
     @property
     def weights(self) -> tuple[Float[np.ndarray, "batch heads queries keys"], ...]:
-        """Of every layer, as the model gives them."""
+        """Attention weights of every layer, as the model computes them."""
         return tuple(layer.weights for layer in self.layers)
 
     @property
     def grid(self) -> Sides:
-        """`(height, width)` of the images in patches, where all layers have the same."""
+        """Grid of patches, `(height, width)`, if it is the same in all layers."""
         return self._of_all_layers("grid")
 
     @property
     def prefix(self) -> int:
-        """Tokens in front of the patches, where all layers have the same."""
+        """Number of prefix tokens, if it is the same in all layers."""
         return self._of_all_layers("prefix")
 
     @property
     def patch_size(self) -> Sides:
-        """`(height, width)` in pixels, where all layers have the same."""
+        """Patch size, `(height, width)` in pixels, if it is the same in all layers."""
         return self._of_all_layers("patch_size")
 
     def layer(self, number: int) -> Layer:
-        """A layer, counted from 0 through all stages; -1 is the last.
+        """Return a layer, counted from 0 through all stages; -1 is the last.
 
-        Raises UserError for one that the model has not.
+        Raises UserError for a layer that the model does not have.
         """
         depth = len(self.layers)
         if not -depth <= number < depth:
@@ -109,9 +109,9 @@ class Attention:
         return self.layers[number]
 
     def stage(self, layer: int = -1) -> tuple[Layer, ...]:
-        """The layers that have the tokens of this one: its stage; in a ViT all layers.
+        """Return the layers with the same tokens as this one: its stage; in a ViT all layers.
 
-        Raises UserError for a layer that the model has not.
+        Raises UserError for a layer that the model does not have.
         """
         stage = self.layer(layer).stage
         return tuple(layer for layer in self.layers if layer.stage == stage)
@@ -119,26 +119,26 @@ class Attention:
     def class_map(
         self, layer: int = -1, head: int | None = None, query: Query = 0
     ) -> Float[np.ndarray, "batch height width"]:
-        """What a token gives each patch of its attention; of a class token by default.
+        """Return the attention of a token to each patch; by default of the class token.
 
-        Of a layer without prefix tokens it is the mean over the patches' queries.
+        In a layer without prefix tokens it is the mean over the queries of patches.
 
         Args:
             layer: from 0; -1 is the last.
             head: from 0; None: the mean over the heads.
-            query: which prefix token asks, or which patch, as (row, column).
+            query: index of a prefix token, or a patch as (row, column).
 
         Raises:
-            UserError: no such layer, head, token or patch.
+            UserError: unknown layer, head, token or patch.
         """
         return self.layer(layer).map(query, head)
 
     def to_grid(
         self, weights: Float[np.ndarray, "batch tokens tokens"], query: Query = 0
     ) -> Float[np.ndarray, "batch height width"]:
-        """The row of a token (0 where none is in front: the mean row) on the grid of the patches.
+        """Return a token's row (0 without prefix tokens: the mean row) on the grid of patches.
 
-        Of a pyramid a layer has to say which grid that is: `seen.layers[i].to_grid`.
+        In a pyramid the grid depends on the layer: use `seen.layers[i].to_grid`.
         """
         self._of_all_layers("grid")
         return self.layers[-1].to_grid(weights, query)
@@ -147,7 +147,7 @@ class Attention:
         values = {getattr(layer, field) for layer in self.layers}
         if len(values) > 1:
             raise UserError(
-                f"the layers of this model differ in {field}; take that of one layer, "
+                f"the layers of this model differ in {field}; use that of one layer, "
                 f"seen.layers[i].{field}"
             )
         return values.pop()
@@ -158,11 +158,11 @@ def compute_attention(
     variables: Mapping[str, Any],
     images: Float[Array, "batch height width channels"],
 ) -> Attention:
-    """Runs a model once and keeps the attention weights of every layer.
+    """Run a model once and return the attention weights of every layer.
 
     Args:
-        model: a ViT or one of its kin, blocks stacked or apart, a Swin or a PVT.
-        variables: its parameters, and other collections if it has some.
+        model: a ViT or a related model, with stacked or separate blocks, a Swin or a PVT.
+        variables: its parameters, and other collections if it has any.
         images: float32, normalised.
 
     Raises:
@@ -183,7 +183,7 @@ def compute_attention(
     pooling = None
     if (of_probe := weights.get("map_head/attn/weights")) is not None:
         last = layers[-1]
-        # The probe is the only query, and in front of no patch.
+        # The probe is the only query and has no position.
         places = {"keys_grid": last.grid, "keys_prefix": 0, "patch_size": last.patch_size}
         pooling = Layer(of_probe, (0, 0), 1, **places, name="the pooling")
     return Attention(tuple(layers), np.asarray(logits), pooling)
@@ -191,37 +191,37 @@ def compute_attention(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _forward(model: nn.Module, variables: Mapping[str, Any], images: Array) -> tuple[Array, dict]:
-    """Logits, and what was sown; compiled once for a model and a size of batch."""
+    """Return logits and sown values; compiled once for each model and batch size."""
     logits, kept = model.apply(variables, images, attention_weights=True, mutable=["intermediates"])
     return logits, kept["intermediates"]
 
 
 def rollout(weights: Weights, residual: float = 0.5) -> Float[np.ndarray, "batch tokens tokens"]:
-    """Attention through all layers, the residual paths taken into account; rows sum to 1.
+    """Compute the attention rollout through all layers with residual paths; rows sum to 1.
 
-    Of every layer the mean over heads is mixed with the identity, which stands for the residual
-    path; the product of all, last layer first, says how much of each input token is in each output
-    token (Abnar & Zuidema 2020, "Quantifying attention flow in transformers", section 3).
+    The mean over heads of every layer is mixed with the identity, which represents the residual
+    path; the product of all, last layer first, gives the contribution of each input token to each
+    output token (Abnar & Zuidema 2020, "Quantifying attention flow in transformers", section 3).
 
     In a pyramid that is possible within a stage whose keys are its tokens, from
     `[layer.matrix() for layer in seen.stage(i)]`.
 
     Args:
         weights: of every layer, first layer first.
-        residual: the part of the identity.
+        residual: weight of the identity.
 
     Raises:
-        UserError: tokens are not the same in all layers, or rows are no shares of a whole.
+        UserError: tokens differ between layers, or rows are not probability distributions.
     """
     tokens = weights[0].shape[-1]
     for number, layer in enumerate(weights):
         if layer.shape[-2:] != (tokens, tokens):
             queries, keys = layer.shape[-2:]
             raise UserError(
-                "rollout multiplies the attention of the same tokens to themselves, and here layer "
+                "rollout multiplies the attention between the same tokens, but layer "
                 f"{number} of {len(weights)} has {queries} queries and {keys} keys where layer 0 "
-                f"has {tokens} keys; take the layers of a stage whose keys are not reduced "
-                "(seen.stage), or look at one layer"
+                f"has {tokens} keys; use the layers of a stage whose keys are not reduced "
+                "(seen.stage), or a single layer"
             )
         check_shares(np.asarray(layer), "rollout", f"layer {number}")
     through = np.eye(tokens)[None]
@@ -239,38 +239,36 @@ def relevance(
     images: Float[Array, "batch height width channels"],
     classes: Sequence[int] | None = None,
 ) -> Float[np.ndarray, "batch tokens tokens"]:
-    """Attention through all layers, weighted by what it does for the logit of a class.
+    """Compute attention through all layers, weighted by its effect on the logit of a class.
 
-    Of every layer `mean over heads of max(0, gradient x weights)` is added along the residual path,
-    `R = R + A R`, with the gradient of the class's logit with respect to the weights (Chefer et al.
-    2021, "Generic attention-model explainability", equations 5 and 6, for self-attention).
+    For every layer `A = mean over heads of max(0, gradient x weights)` is added along the residual
+    path, `R = R + A R`, with the gradient of the class's logit with respect to the weights (Chefer
+    et al. 2021, "Generic attention-model explainability", equations 5 and 6, for self-attention).
 
     Args:
-        classes: one for each image; None: the class that the model finds most probable.
+        classes: one for each image; None: the most probable class.
 
     Raises:
         UserError: as `compute_attention`; the model is a pyramid, or has no classes.
     """
     if isinstance(model, Swin | PVT):
         raise UserError(
-            f"relevance follows the same tokens through all layers, and {type(model).__name__} "
-            "merges them between its stages; look at one layer, or at rollout within a stage; "
-            "input_gradient of vit_jax.analysis.errors.saliency shows what decides in any "
+            f"relevance follows the same tokens through all layers, but {type(model).__name__} "
+            "merges them between its stages; use one layer, or rollout within a stage; "
+            "input_gradient of vit_jax.analysis.errors.saliency works for any "
             "classifier"
         )
     seen = compute_attention(model, variables, images)
     if model.num_classes == 0 or seen.logits.ndim != 2:
-        raise UserError(
-            "relevance is of the logit of a class for an image, and this model gives none"
-        )
+        raise UserError("relevance needs the logit of a class, but this model has no classifier")
     if classes is None and not np.isfinite(seen.logits).all():
         raise UserError(
-            "the logits of an image are not finite, so that no class is the most probable; name "
-            "classes, or take another checkpoint"
+            "the logits of an image are not finite, so no class is the most probable; pass "
+            "classes, or use another checkpoint"
         )
     wanted = jnp.asarray(seen.logits.argmax(-1) if classes is None else classes)
     shapes = jax.eval_shape(functools.partial(_forward, model), variables, images)[1]
-    # Zeros that are added to the weights, for the gradient with respect to them.
+    # Zeros are added to the weights, for the gradient with respect to them.
     added = {
         path: jnp.zeros(leaf[0].shape, leaf[0].dtype)
         for path, leaf in flatten_dict(shapes).items()
@@ -293,7 +291,7 @@ def _gradients(
     images: Array,
     wanted: Array,
 ) -> dict[tuple[str, ...], Array]:
-    """How the logits of the wanted classes change with what is added to the attention weights."""
+    """Return the gradient of the wanted logits with respect to additions to the weights."""
 
     def logit(added):
         collections = {**variables, "perturbations": unflatten_dict(added)}
@@ -306,24 +304,24 @@ def _gradients(
 def upsample(
     maps: Float[np.ndarray, "batch height width"], size: tuple[int, int]
 ) -> Float[np.ndarray, "batch pixel_height pixel_width"]:
-    """Maps on the grid of patches enlarged to the image, linearly between centres of patches."""
+    """Enlarge maps from patches to the image, linearly between the centres of patches."""
     return np.asarray(jax.image.resize(jnp.asarray(maps), (len(maps), *size), "linear"))
 
 
 def over_image(
     maps: Float[np.ndarray, "batch height width"], layer: Layer, size: Sides
 ) -> Float[np.ndarray, "batch pixel_height pixel_width"]:
-    """Maps on the grid of a layer's keys, enlarged to images of a size in pixels.
+    """Enlarge maps on the grid of a layer's keys to images of a size in pixels.
 
-    Patches may go beyond the image, which the model then pads; what lies there is cut off.
+    Patches may extend beyond the image, where the model pads it; that part is cut off.
     """
     patches = tuple(n * side for n, side in zip(layer.grid, layer.patch_size, strict=True))
-    whole = patches if all(patches) else tuple(size)  # the probe of a pooling is nowhere
+    whole = patches if all(patches) else tuple(size)  # the probe of a pooling has no patch
     return upsample(maps, whole)[:, : size[0], : size[1]]
 
 
 def layer_geometry(model: nn.Module, size: Sides) -> dict[str, dict[str, Any]]:
-    """What a `Layer` has to know, for the path of every block, at a size of images in pixels.
+    """Return the fields of `Layer` for the path of every block, at an image size in pixels.
 
     Raises UserError for a model without attention.
     """
@@ -333,9 +331,9 @@ def layer_geometry(model: nn.Module, size: Sides) -> dict[str, dict[str, Any]]:
         return _geometry_of_pvt(model, size)
     if not all(hasattr(model, field) for field in ("heads", "depth", "patch_size", "prefix")):
         raise UserError(
-            f"{type(model).__name__} has no attention to look at; a ViT and its kin (DeiT, DINOv2, "
-            "hybrids) have, and so have Swin and PVT; input_gradient of "
-            "vit_jax.analysis.errors.saliency shows what decides in any classifier"
+            f"{type(model).__name__} has no attention; ViT and related models (DeiT, DINOv2, "
+            "hybrids), Swin and PVT have; input_gradient of "
+            "vit_jax.analysis.errors.saliency works for any classifier"
         )
     patch = pair(model.patch_size)
     grid = (size[0] // patch[0], size[1] // patch[1])

@@ -1,7 +1,7 @@
-"""Attention drawn over images, for a person to read.
+"""Attention maps drawn over images.
 
-A map is shown in units of uniform attention: 1 where a place gets what each would get if all got
-alike, so that images, layers and models can be compared.
+A map is in units of uniform attention: 1 is the value of every position if attention were uniform,
+so that images, layers and models can be compared.
 """
 
 from collections.abc import Sequence
@@ -31,12 +31,12 @@ from vit_jax.inference import Classifier
 HEADS = ("mean", "all", "rollout", "relevance")
 POOL = "pool"  # in place of a layer: the attention pooling
 MOST_IMAGES = 16
-_MAPS_IN_LINE = 6  # more heads go on below
+_MAPS_IN_LINE = 6  # more heads go to the next line
 _LONGEST_NAME = 32
 
 
 class _Maps(NamedTuple):
-    """Maps `(images, key_rows, key_columns)` by what they are of, and who asks whom in them."""
+    """Maps `(images, key_rows, key_columns)` by title, and a description of query and keys."""
 
     layer: Layer
     by_title: dict[str, Float[np.ndarray, "images key_rows key_columns"]]
@@ -50,21 +50,21 @@ def draw_attention(
     head: str = "mean",
     query: Query = 0,
 ) -> Figure:
-    """What a model sees of images, where it looks, and the classes it finds; a row for each.
+    """Draw input, attention map, overlay and predicted classes; one row per image.
 
     Args:
         image: as `Classifier.predict` takes one, or several; at most 16.
-        layer: from 0, -1 is the last; "pool": the attention pooling of a model that has it. Of
-            "rollout" in a pyramid it names the stage; of "relevance", which goes through all, and
-            "rollout" in other models it is no part.
+        layer: from 0, -1 is the last; "pool": the attention pooling of a model that has it. For
+            "rollout" in a pyramid it selects the stage; it has no effect on "relevance", which uses
+            all layers, and on "rollout" in other models.
         head: "mean" over the heads, "all" of them side by side, a number from 0, "rollout" or
             "relevance" for the most probable class.
-        query: which token asks: one in front of the patches by its number, or a patch as (row,
-            column) of the layer's map. By default the class token; where there is none, the mean
+        query: a prefix token by its index, or a patch as (row, column) of the layer's map. By
+            default the class token; without one, the mean over all patches.
             over all patches.
 
     Raises:
-        UserError: no such layer, head or patch, a model without attention, or no such image.
+        UserError: unknown layer, head or patch, a model without attention, or a missing image.
     """
     many = isinstance(image, list | tuple) or getattr(image, "ndim", 3) == 4
     inputs = list(image) if many else [image]
@@ -106,19 +106,19 @@ def _draw_image(
     query: Query,
     guesses: str,
 ) -> None:
-    """One image: itself, the map in numbers, and the maps of all titles over it."""
+    """Draw one image: the input, the map in numbers, and the overlays of all maps."""
     layer = maps.layer
     _show(panels[0], image, "model input")
     panels[0].set_xlabel(guesses, fontsize=9, parse_math=False)
     mean = np.mean(list(by_title.values()), axis=0)
-    signed = min(one.min() for one in by_title.values()) < 0  # as those of Linformer may be
+    signed = min(one.min() for one in by_title.values()) < 0  # possible in Linformer
     scale = {"cmap": "RdBu_r", "vmin": -np.abs(mean).max(), "vmax": np.abs(mean).max()}
     scale = scale if signed else {"cmap": "viridis", "vmin": 0}
     shown = panels[1].imshow(mean, **scale)
     unit = "times uniform attention"
     _title(panels[1], unit if len(by_title) == 1 else f"{unit}, mean of the heads")
     panels[1].figure.colorbar(shown, ax=panels[1], shrink=0.8)
-    grey = image.mean(axis=-1, keepdims=True)  # the colours are the map's
+    grey = image.mean(axis=-1, keepdims=True)  # colours show the map
     for panel, (title, one) in zip(panels[2:], by_title.items(), strict=False):
         _show(panel, grey, f"{title}\n{maps.asked}")
         large = over_image(one[None], layer, image.shape[:2])[0]
@@ -142,21 +142,19 @@ def _maps(
     head: str,
     query: Query,
 ) -> _Maps:
-    """The maps that are asked for, in units of uniform attention."""
+    """Return the requested maps, in units of uniform attention."""
     model = classifier.model
     at = _pooling(seen) if layer == POOL else seen.layer(layer)
     if head == "relevance":
         at = seen.layers[-1]
         through = relevance(model, classifier.variables, images)
-        # What a token is to itself by the residual path says nothing of where it looks.
+        # A token's weight on itself by the residual path is not attention.
         one = at.to_grid(through - np.eye(through.shape[-1], dtype=np.float32), query)
         total = np.maximum(one.sum(axis=(1, 2), keepdims=True), np.finfo(np.float32).tiny)
         return _Maps(at, {head: at.keys * one / total}, _asked(model, at, query))
     if head == "rollout":
         if layer == POOL:
-            raise UserError(
-                "head 'rollout' goes through layers, and layer 'pool' is none; use a number"
-            )
+            raise UserError("head 'rollout' combines layers, but 'pool' is not one; use a number")
         through = seen.stage(layer)
         one = at.to_grid(rollout([one.matrix() for one in through]), query)
         title = "rollout"
@@ -183,14 +181,14 @@ def _maps(
 def _pooling(seen: Attention) -> Layer:
     if seen.pooling is None:
         raise UserError(
-            "layer 'pool' is of a model that pools by attention (pool='map'), which this one does "
-            "not; use the number of a layer (--layer=last: the last one)"
+            "layer 'pool' needs a model with attention pooling (pool='map'), which this one does "
+            "not have; use the number of a layer, or last"
         )
     return seen.pooling
 
 
 def _asked(model: nn.Module, layer: Layer, query: Query) -> str:
-    """Who asks, and whom, where that is not the patches themselves."""
+    """Describe the query, and the keys if they are not the patches themselves."""
     if isinstance(query, tuple):
         who = f"query: patch {query[0]},{query[1]}"
     elif not layer.prefix:
@@ -209,7 +207,7 @@ def _asked(model: nn.Module, layer: Layer, query: Query) -> str:
 
 
 def _guesses(classifier: Classifier, inputs: list[ImageLike]) -> list[str]:
-    """The three most probable classes of each image, a line each; nothing without classes."""
+    """Return the three most probable classes of each image, one per line; none without classes."""
     if not getattr(classifier.model, "num_classes", 1):
         return [""] * len(inputs)
     return [
@@ -222,7 +220,7 @@ def _guesses(classifier: Classifier, inputs: list[ImageLike]) -> list[str]:
 
 
 def _show(panel: Axes, image: np.ndarray, title: str) -> None:
-    """An image `(height, width, channels)` of values from 0 to 255; grey if it has one channel."""
+    """Draw an image `(height, width, channels)` of values 0 to 255; grey with one channel."""
     show_image(panel, image, limits=(0, 255))
     _title(panel, title)
 
@@ -234,7 +232,7 @@ def _title(panel: Axes, title: str) -> None:
 
 
 def _outline(panel: Axes, query: tuple[int, int], side: Sequence[float]) -> None:
-    """A square around the patch that asks; `side` is that of a patch in the panel's pixels."""
+    """Draw a square around the query patch; `side` is a patch's side in pixels of the panel."""
     corner = (query[1] * side[1] - 0.5, query[0] * side[0] - 0.5)
     square = {"fill": False, "edgecolor": "cyan", "linewidth": 2}
     panel.add_patch(Rectangle(corner, side[1], side[0], **square))

@@ -1,8 +1,8 @@
-"""How far every head of every layer looks, and how widely: two numbers in one figure.
+"""Mean attention distance and entropy of every head of every layer, in one figure.
 
-The figure on the left is the paper's figure 7, on the right: the mean distance between patches,
-weighted by attention, over many images. Heads that look near and heads that look far can both
-spread their attention over many patches or over few, which the right one shows.
+The panel on the left is figure 7 (on the right) of the ViT paper: the mean distance between
+patches, weighted by attention, over many images. Both local and global heads can spread their
+attention over many patches or over few, which the panel on the right shows.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,12 +20,12 @@ from vit_jax.inference import Classifier
 
 
 class Reach(NamedTuple):
-    """What was measured of every layer, as the mean over images.
+    """Mean attention distance and entropy of every layer, averaged over images.
 
     distances: of every head, in pixels; entropies: of every head, in nats.
-    even_distances, even_entropies: of a head that gives all that it sees alike.
-    stages: which stage a layer is of.
-    images: how many there were.
+    even_distances, even_entropies: of a head with uniform attention to all it sees.
+    stages: stage of each layer.
+    images: number of images.
     """
 
     distances: list[Float[np.ndarray, " heads"]]
@@ -37,10 +37,10 @@ class Reach(NamedTuple):
 
 
 def measure_reach(seen: Attention | Iterable[Attention]) -> Reach:
-    """Mean distance and entropy of every layer and head, over the images of one look or several.
+    """Measure distance and entropy of every head, over the images of one batch or several.
 
     Raises:
-        UserError: there are no images, or the weights are no shares of a whole.
+        UserError: there are no images, or the weights are not probability distributions.
     """
     sums, images, layers = None, 0, ()
     for one in [seen] if isinstance(seen, Attention) else seen:
@@ -49,7 +49,7 @@ def measure_reach(seen: Attention | Iterable[Attention]) -> Reach:
         sums = measured if sums is None else [a + b for a, b in zip(sums, measured, strict=True)]
         images += batch
     if not images:
-        raise UserError("there are no images to measure attention on; give at least one")
+        raise UserError("there are no images to measure attention on; pass at least one")
     even = [layer.uniform() for layer in layers]
     return Reach(
         [both[0] / images for both in sums],
@@ -64,7 +64,7 @@ def measure_reach(seen: Attention | Iterable[Attention]) -> Reach:
 def look_in_turn(
     classifier: Classifier, images: Sequence[ImageLike], batch_size: int = 8
 ) -> Iterator[Attention]:
-    """What a classifier attends to in many images, a few at a time, for their weights are large.
+    """Yield the attention of a classifier in many images, a few at a time to save memory.
 
     Raises:
         UserError: an image cannot be read, or the model has no attention.
@@ -79,10 +79,10 @@ def look_in_turn(
 
 
 def draw_distances(seen: Attention | Iterable[Attention]) -> Figure:
-    """Mean attention distance and entropy by layer, a dot for every head.
+    """Draw mean attention distance and entropy by layer, with a dot for every head.
 
     Args:
-        seen: one look, or several (`look_in_turn`), of which the mean over all images is taken.
+        seen: one batch, or several (`look_in_turn`), averaged over all images.
 
     Raises:
         UserError: as `measure_reach`.
@@ -106,10 +106,10 @@ def _draw_dots(
     even: list[float],
     stages: list[int],
 ) -> None:
-    """A dot for every head, a short line for even attention, and lines between stages."""
+    """Draw a dot for every head, a short line for uniform attention, and lines between stages."""
     for number, heads in enumerate(by_layer):
         colors = np.linspace(0, 1, len(heads)) if len(heads) > 1 else [0.5]
-        # Heads stand beside each other a little, so that equal ones can be told apart.
+        # Heads are shifted sideways a little, so that equal ones do not overlap.
         aside = number + 0.3 * (np.linspace(-1, 1, len(heads)) if len(heads) > 1 else np.zeros(1))
         panel.scatter(
             aside, heads, c=colors, cmap="viridis", vmin=0, vmax=1, s=24, label="_", zorder=3
@@ -128,5 +128,5 @@ def _draw_dots(
 
 
 def _ticks(layers: int) -> range:
-    """Numbers of layers on an axis; of many layers every second, third, ..."""
+    """Return the layer numbers on an axis; for many layers every second, third, ..."""
     return range(0, layers, -(-layers // 16))

@@ -1,11 +1,11 @@
-"""Calibration: the confidence of a model beside its accuracy, as a curve and as an error.
+"""Calibration: confidence against accuracy, as a reliability curve and as an error.
 
     found = reliability(*judged(predictions))
     found.expected_error       # Guo et al. 2017, equation 3
     draw_reliability(found)    # their figure 1
     fit_temperature(logits, labels)
 
-Everything but the drawing is arithmetic on arrays, and takes confidences of any origin.
+Everything except the drawing is arithmetic on arrays, for confidences of any origin.
 """
 
 import warnings
@@ -23,16 +23,16 @@ from vit_jax.text import counted
 
 BINS = 15  # as in Guo et al. 2017
 
-LEAST_IN_BIN = 10  # images, for the gap of a bin to be told
+LEAST_IN_BIN = 10  # images in a bin, for its gap to be reported
 
 _ROUNDING = 1e-5  # a softmax in float32 can end above 1
 
-# Where a temperature is looked for; no published network comes near either end.
+# Search range of a temperature; no published network comes near either end.
 _TEMPERATURES = (0.05, 20.0)
 
 
 class Gap(NamedTuple):
-    """A bin whose accuracy and confidence differ by `error`: its images and its edges."""
+    """Gap of a bin, whose accuracy and confidence differ by `error`; its images and edges."""
 
     error: float
     images: int
@@ -42,12 +42,11 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True)
 class Reliability:
-    """Images in bins of the probability that the model gives its answer.
+    """Reliability curve: images in bins of the probability of the predicted class.
 
-    edges: of the bins, from low to high; a bin holds what lies above its lower edge, up to and with
-        its upper one.
-    counts: images in each bin. confidence, accuracy: their mean probability and the share of
-        right answers; NaN where a bin is empty.
+    edges: of the bins, ascending; a bin excludes its lower edge and includes its upper one.
+    counts: images in each bin. confidence, accuracy: mean probability and fraction of correct
+        predictions; NaN in empty bins.
     """
 
     edges: Float[np.ndarray, " bins+1"]
@@ -57,20 +56,20 @@ class Reliability:
 
     @property
     def expected_error(self) -> float:
-        """The gap between accuracy and confidence, mean over the images (ECE, equation 3)."""
+        """Expected calibration error: mean gap over the images (ECE, equation 3)."""
         filled = self.counts > 0
         weights = self.counts[filled] / self.counts.sum()
         return float(np.sum(weights * np.abs(self.gaps[filled])))
 
     @property
     def largest_error(self) -> float:
-        """The largest gap of any bin (MCE, equation 4), however few images are in it."""
+        """Maximum calibration error: largest gap of any bin (MCE, equation 4)."""
         return float(np.nanmax(np.abs(self.gaps)))
 
     def largest_gap(self, least: int = LEAST_IN_BIN) -> "Gap | None":
-        """The largest gap among the bins that hold at least so many images; None: no bin does.
+        """Return the largest gap among the bins with at least so many images; None if none has.
 
-        The gap of a bin of a single image is next to its confidence whatever the model is worth.
+        The gap of a bin with a single image is close to its confidence for any model.
         """
         size = np.where(self.counts >= least, np.abs(self.gaps), -1.0)
         size = np.nan_to_num(size, nan=-1.0)
@@ -82,18 +81,18 @@ class Reliability:
 
     @property
     def overconfidence(self) -> float:
-        """Mean confidence less accuracy: above 0 where the model promises too much."""
+        """Mean confidence minus accuracy: above 0 for an overconfident model."""
         filled = self.counts > 0
         weights = self.counts[filled] / self.counts.sum()
         return float(-np.sum(weights * self.gaps[filled]))
 
     @property
     def gaps(self) -> Float[np.ndarray, " bins"]:
-        """Accuracy less confidence; NaN where a bin is empty."""
+        """Return accuracy minus confidence; NaN in empty bins."""
         return self.accuracy - self.confidence
 
     def intervals(self) -> Float[np.ndarray, "bins 2"]:
-        """The 95 % intervals of the bins' accuracies (Wilson); NaN where a bin is empty."""
+        """Return the 95 % intervals of the bins' accuracies (Wilson); NaN in empty bins."""
         return np.array(
             [
                 confidence_interval(accuracy, count) if count else (np.nan, np.nan)
@@ -109,27 +108,27 @@ def reliability(
     *,
     equal_mass: bool = False,
 ) -> Reliability:
-    """Sorts images into bins of confidence.
+    """Sort images into bins of confidence.
 
     As Guo et al. 2017, "On calibration of modern neural networks", section 2.
 
     Args:
-        right: whether the model's answer is right.
-        confidence: the probability that it gives its answer.
-        bins: how many; of equal width from 0 to 1, or
-        equal_mass: of equally many images each (Nguyen & O'Connor 2015), where a model is sure of
-            nearly all and most bins of equal width stay empty. Images of one confidence share a
-            bin, that of the middle one, so that the order of the data changes nothing; many of
-            them make a full bin, and the bins beside it may stay empty.
+        right: whether the prediction is correct.
+        confidence: the probability of the predicted class.
+        bins: number of bins; of equal width from 0 to 1, or
+        equal_mass: with equal numbers of images (Nguyen & O'Connor 2015), for models with high
+            confidence in nearly all images, where most bins of equal width are empty. Images of
+            equal confidence share a bin, that of the middle one, so the result does not depend on
+            the order of the data; many of them fill a bin, and adjacent bins may be empty.
 
     Raises:
-        UserError: no images, no bins, or what is no probability.
+        UserError: no images, no bins, or values that are not probabilities.
     """
     right, confidence = np.asarray(right, bool), np.asarray(confidence, np.float64)
     if not len(confidence):
-        raise UserError("there is no image to measure calibration on")
+        raise UserError("calibration needs at least one image")
     if bins < 1:
-        raise UserError(f"{bins} bins are invalid; take 1 or more, such as {BINS}")
+        raise UserError(f"{bins} bins are invalid; use 1 or more, such as {BINS}")
     if not np.all((confidence >= 0) & (confidence <= 1 + _ROUNDING)):
         raise UserError("a confidence is not between 0 and 1; has the model diverged?")
     confidence = np.minimum(confidence, 1)
@@ -154,9 +153,9 @@ def reliability(
 def judged(
     predictions: Predictions,
 ) -> tuple[Bool[np.ndarray, " images"], Float[np.ndarray, " images"]]:
-    """Return what `reliability` takes of predictions: which are right, and their confidence.
+    """Return the arguments of `reliability` for predictions: correctness and confidence.
 
-    An image without finite logits is wrong with a confidence of 1: nothing is gained by it.
+    An image without finite logits is wrong with a confidence of 1, so that it is not an advantage.
     """
     return predictions.right, np.where(predictions.answered, predictions.confidence, 1.0)
 
@@ -164,7 +163,7 @@ def judged(
 class Temperature(float):
     """A fitted temperature.
 
-    at_bound: whether the search ended at an end of its range, so that the best value lies beyond.
+    at_bound: whether the search ended at a bound of its range, so that the optimum is beyond it.
     """
 
     at_bound: bool
@@ -175,33 +174,34 @@ class Temperature(float):
         return temperature
 
     def in_words(self) -> str:
-        """The number, and where it is a bound what that means."""
+        """Return the number, and if it is a bound its meaning."""
         if not self.at_bound:
             return f"{self:.3g}"
         if self < 1:
-            return f"{self:g} or less, where the search ends: surer answers fit ever better"
-        return f"{self:g} or more, where the search ends: the logits hardly tell of the labels"
+            return f"{self:g} or less, the lower bound: the fit improves with confidence"
+        return f"{self:g} or more, the upper bound: the logits hardly predict the labels"
 
 
 def fit_temperature(
     logits: Float[np.ndarray, "images outputs"], labels: Int[np.ndarray, " images"]
 ) -> Temperature:
-    """The temperature T for which `softmax(logits / T)` explains the labels best.
+    """Fit the temperature T for which `softmax(logits / T)` has the highest likelihood.
 
-    It changes how sure a model is and never what it answers (Guo et al. 2017, section 4.2). Above 1
-    the model is too sure. Fit it on images that are neither learned from nor reported on.
+    It changes the confidence of a model and never its predictions (Guo et al. 2017, section 4.2).
+    Above 1 the model is overconfident. Fit it on images used neither for training nor for the
+    reported result.
 
     Args:
-        logits: of each image; a single output is the logit of the second of two classes.
+        logits: of each image; a single output is the logit of class 1 of two.
         labels: class indices.
 
     Returns:
-        A float from 0.05 to 20. Where the best value lies beyond, it is that end, its `at_bound` is
-        true and a UserWarning says so.
+        A float from 0.05 to 20. If the optimum is beyond, it is that bound, its `at_bound` is true,
+        and a UserWarning reports it.
 
     Raises:
-        UserError: the answers are all right, so that being surer is always better; logits that are
-            not finite, or logits and labels that do not belong together.
+        UserError: all predictions are correct, so that higher confidence is always better; logits
+            that are not finite, or logits and labels of different lengths.
     """
     from scipy.optimize import minimize_scalar  # slow to import
     from scipy.special import logsumexp, softmax
@@ -210,8 +210,8 @@ def fit_temperature(
     true = np.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
     if np.all(true == logits.max(axis=1)):
         raise UserError(
-            f"all {len(labels):,} answers are right, which fits no temperature; take images of "
-            "which some are taken for another class"
+            f"all {len(labels):,} predictions are correct, so no temperature can be fitted; use "
+            "images of which some are misclassified"
         )
 
     def loss(inverse: float) -> float:  # convex in 1 / T
@@ -234,18 +234,18 @@ def fit_temperature(
 def _checked(
     logits: Float[np.ndarray, "images outputs"], labels: Int[np.ndarray, " images"]
 ) -> tuple[Float[np.ndarray, "images classes"], Int[np.ndarray, " images"]]:
-    """Logits of every class in float64, and labels; UserError where they do not fit."""
+    """Return the logits of every class in float64, and labels; UserError if they do not match."""
     logits, labels = np.asarray(logits, np.float64), np.asarray(labels)
     if logits.ndim != 2 or 0 in logits.shape or labels.shape != logits.shape[:1]:
         raise UserError(
-            f"logits of shape {logits.shape} and labels of shape {labels.shape} fit no "
-            "temperature; logits must be (images, outputs) and labels one number for each image"
+            f"logits of shape {logits.shape} and labels of shape {labels.shape} do not match; "
+            "use logits (images, outputs) and one label for each image"
         )
     if not np.isfinite(logits).all():
         bad = np.count_nonzero(~np.isfinite(logits).all(axis=1))
         raise UserError(
-            f"logits of {counted(bad, 'image')} out of {len(logits):,} are not finite, which fits "
-            "no temperature; leave these images out, or take another checkpoint"
+            f"logits of {counted(bad, 'image')} out of {len(logits):,} are not finite, so no "
+            "temperature can be fitted; remove these images, or use another checkpoint"
         )
     if logits.shape[1] == 1:
         logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
@@ -262,7 +262,7 @@ def _checked(
 
 
 def draw_reliability(found: Reliability) -> Figure:
-    """Accuracy over confidence with intervals, and below how many images are in each bin."""
+    """Draw accuracy over confidence with intervals, and a histogram of the confidence."""
     figure = Figure(figsize=(6, 6), layout="constrained")
     curve, histogram = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     filled = found.counts > 0
@@ -272,7 +272,7 @@ def draw_reliability(found: Reliability) -> Figure:
     curve.vlines(confidence, confidence, accuracy, color="tab:red", alpha=0.35, linewidth=5)
     curve.errorbar(
         *(confidence, accuracy, whiskers),
-        **{"marker": "o", "capsize": 3, "linewidth": 1, "label": "the model, 95 % intervals"},
+        **{"marker": "o", "capsize": 3, "linewidth": 1, "label": "model, 95 % intervals"},
     )
     curve.set(
         xlim=(0, 1),
@@ -285,7 +285,7 @@ def draw_reliability(found: Reliability) -> Figure:
         *(found.edges[:-1], found.counts, np.diff(found.edges)),
         **{"align": "edge", "edgecolor": "white", "color": "tab:blue"},
     )
-    wide = np.diff(found.edges) > 0.04  # or the numbers run into each other
+    wide = np.diff(found.edges) > 0.04  # otherwise the numbers overlap
     labels = [f"{n:,}" if n and fits else "" for n, fits in zip(found.counts, wide, strict=True)]
     histogram.bar_label(bars, labels, fontsize=7)
     histogram.set(xlabel="confidence (probability of the predicted class)", ylabel="images")

@@ -1,7 +1,7 @@
-"""Calibration of a run for its report: the curve, the numbers, their likely cause, the temperature.
+"""Calibration section of a run's report: curve, errors, likely cause and temperature.
 
-A temperature is fitted to logits, which the kept predictions do not hold, so `fit_to_run` asks the
-model again; the page shows what it has left.
+A temperature is fitted to logits, which the saved predictions do not contain, so `fit_to_run` runs
+the model again and saves the result for the page.
 """
 
 import json
@@ -27,12 +27,12 @@ from vit_jax.runs import RunDir
 from vit_jax.text import counted, to_json
 
 _FILE = "temperature.json"
-_MOST_IMAGES = 5000  # whose logits are held; more would change the third digit
-_WITHIN = 0.005  # of confidence and accuracy, where they count as equal
+_MOST_IMAGES = 5000  # whose logits are kept in memory; more would change the third digit
+_WITHIN = 0.005  # difference of confidence and accuracy that counts as equal
 
 
 class FittedTemperature(NamedTuple):
-    """A temperature of a run: how many images of which split it is fitted to."""
+    """Fitted temperature of a run, with the split and the number of images used."""
 
     temperature: Temperature
     split: str
@@ -42,18 +42,18 @@ class FittedTemperature(NamedTuple):
 def fit_to_run(
     run: RunDir, classifier: Classifier, source: Source, split: str
 ) -> FittedTemperature | None:
-    """Fit a temperature to images of a source and keep it for the report.
+    """Fit a temperature to images of a source and save it for the report.
 
     Args:
-        source: images that the model has not learned from.
-        split: what the run calls them, such as "validation".
+        source: images that the model was not trained on.
+        split: their name in the run, such as "validation".
 
     Returns:
-        None where there is nothing to fit: images with several labels, or a yes or no for each
-        class, which no softmax turns into probabilities.
+        None if no temperature can be fitted: images with several labels, or binary decisions,
+        which no softmax turns into probabilities.
 
     Raises:
-        UserError: all answers are right, or too few of the logits are finite.
+        UserError: all predictions are correct, or too few of the logits are finite.
     """
     (run.figures / _FILE).unlink(missing_ok=True)
     binary = len(classifier.class_names) == 2
@@ -78,7 +78,7 @@ def fit_to_run(
 
 
 def read_temperature(run: RunDir) -> FittedTemperature | None:
-    """Return what `fit_to_run` has kept; None where it has not."""
+    """Return the result saved by `fit_to_run`; None if there is none."""
     try:
         kept = json.loads((run.figures / _FILE).read_text(encoding="utf-8"))
         temperature = Temperature(kept["temperature"], kept["at_bound"])
@@ -88,7 +88,7 @@ def read_temperature(run: RunDir) -> FittedTemperature | None:
 
 
 def calibration_parts(run: RunDir, config: dict[str, Any]) -> Iterator[str]:
-    """Reliability curve and calibration errors, of the predictions that are kept."""
+    """Yield the reliability curve and calibration errors of the saved predictions."""
     path = run.figures / "predictions.csv"
     if not path.exists() or not (run.figures / "calibration.png").exists():
         return
@@ -102,7 +102,7 @@ def calibration_parts(run: RunDir, config: dict[str, Any]) -> Iterator[str]:
         yield paragraph(cause)
     if lost := int(np.count_nonzero(~predictions.answered)):
         yield note(
-            f"{counted(lost, 'image')} without finite logits are wrong answers here, with a "
+            f"{counted(lost, 'image')} without finite logits are counted here as errors with a "
             "confidence of 100 %."
         )
     yield table(
@@ -118,11 +118,11 @@ def calibration_parts(run: RunDir, config: dict[str, Any]) -> Iterator[str]:
     yield stored(
         run,
         "calibration",
-        "Reliability curve: share of right answers over the probability given to the answer",
-        "Images in 15 bins of the probability that the model gives its answer. On the dashed "
-        "line it is as often right as it says; below it is too sure, above too modest. The "
-        "whiskers are 95 % intervals (Wilson), the numbers below how many images a bin has: a "
-        "gap in a bin of few images says little. Guo et al. 2017.",
+        "Reliability curve: accuracy over confidence",
+        "Images in 15 bins of confidence, the probability of the predicted class. On the dashed "
+        "line the model is calibrated; below it is overconfident, above it underconfident. The "
+        "whiskers are 95 % intervals (Wilson), the numbers below are images per bin: a "
+        "gap in a bin of few images means little. Guo et al. 2017.",
     )
 
 
@@ -130,49 +130,51 @@ def in_words(found: Reliability) -> str:
     """Return the calibration in a sentence."""
     points = 100 * abs(found.overconfidence)
     if abs(found.overconfidence) < _WITHIN:
-        return "On average the model is as sure as it is right, within half a percentage point."
-    which = "too sure" if found.overconfidence > 0 else "not sure enough"
+        return "On average, confidence equals accuracy within half a percentage point."
+    which = "overconfident" if found.overconfidence > 0 else "underconfident"
     return f"On average the model is {which}, by {points:.1f} percentage points."
 
 
 def why_not_sure(config: dict[str, Any], classes: int) -> str | None:
-    """Return what in a configuration teaches a model to be less sure than it is right."""
+    """Return the causes of underconfidence in a configuration, in a sentence; None without any."""
     causes, smoothing = [], config["objective"]["label_smoothing"]
     binary = config["objective"]["loss"] == "sigmoid"
     if smoothing:
         most = 1 - smoothing / 2 if binary else 1 - smoothing + smoothing / classes
         causes.append(
-            f"label smoothing of {smoothing:g}, whose targets give the true class {100 * most:.1f} "
-            "% at most"
+            f"label smoothing of {smoothing:g}, whose targets have a probability of at most "
+            f"{100 * most:.1f} % for the true class"
         )
     for key, name in (("mixup", "MixUp"), ("cutmix", "CutMix")):
         if config["augment"][key] and config["augment"]["mix_probability"]:
-            causes.append(f"{name} ({config['augment'][key]:g}), whose targets are shared by two")
+            causes.append(
+                f"{name} ({config['augment'][key]:g}), whose targets are mixed from two images"
+            )
     if config["distillation"]["teacher"] and config["distillation"]["kind"] == "soft":
-        causes.append("the soft answers of a teacher")
+        causes.append("the soft targets of a teacher")
     if not causes:
         return None
     return (
-        f"A known cause is what it was trained with: {'; '.join(causes)}. That need not be a "
-        "fault: it often makes answers better and only their probabilities too low, which a "
-        "temperature below 1 raises."
+        f"A known cause is the training: {'; '.join(causes)}. This is not "
+        "necessarily a defect: it often improves accuracy and only lowers the probabilities, which "
+        "a temperature below 1 raises."
     )
 
 
 def _largest_gap(found: Reliability) -> tuple[str, str]:
     gap = found.largest_gap()
-    among = f"among bins of {LEAST_IN_BIN} images or more"
+    among = f"among bins with at least {LEAST_IN_BIN} images"
     if gap is None:
-        return "-", f"no bin holds {LEAST_IN_BIN} images, and of fewer it says nothing"
-    where = f"{100 * gap.lower:.0f} to {100 * gap.upper:.0f} % sure, {gap.images:,} images"
+        return "-", f"no bin has {LEAST_IN_BIN} images"
+    where = f"{100 * gap.lower:.0f} to {100 * gap.upper:.0f} % confidence, {gap.images:,} images"
     return percent(gap.error), f"{where}; {among}"
 
 
 def _fitted(run: RunDir) -> tuple[str, str]:
     fitted = read_temperature(run)
     if fitted is None:
-        return "-", "not fitted: python -m vit_jax report RUN does it, where some answers are wrong"
-    on = f"on {counted(fitted.images, f'{fitted.split} image')}; logits are divided by it"
+        return "-", "not fitted: run python -m vit_jax report RUN (needs some errors)"
+    on = f"on {counted(fitted.images, f'{fitted.split} image')}; divide logits by it"
     if fitted.split != "validation":
-        on += "; name data.validation to fit it on images that are not reported on"
+        on += "; set data.validation to fit it on data that are not used for the result"
     return fitted.temperature.in_words(), on

@@ -1,4 +1,4 @@
-"""Whether classes with few training images are found less often than those with many.
+"""Long-tail analysis: recall of classes by their number of training images.
 
 sizes = long_tail(rows, training_images(source.labels, classes))
 shot_groups(sizes)       # many, medium and few, as in Liu et al. 2019
@@ -20,13 +20,13 @@ from vit_jax.csv_files import read_csv, write_csv
 from vit_jax.data.sources.examples import Labels
 from vit_jax.evaluation.metrics import ClassRow
 
-# Classes of nearly one size have no curve over it: the largest has at most this times the smallest.
+# Classes of similar size have no curve over it: largest / smallest is at most this.
 _BALANCED = 1.5
-_MOST_NAMED_POINTS = 15  # which lie anywhere, so that more names hide each other
+_MOST_NAMED_POINTS = 15  # positions are arbitrary, so more names would overlap
 
-_MOST_WHISKERS = 200  # classes, whose intervals can be told apart
-_MEANS = 15  # groups that stand for more classes
-_MEANS_LABEL = "share found, %: each class, and means with 95 % intervals"
+_MOST_WHISKERS = 200  # classes whose intervals remain legible
+_MEANS = 15  # groups of classes, if there are more
+_MEANS_LABEL = "recall, %: each class, and means with 95 % intervals"
 
 # Training images of a class, from and to (Liu et al. 2019, "Large-scale long-tailed recognition
 # in an open world", section 4).
@@ -34,7 +34,7 @@ _GROUPS = (("many", 101, None), ("medium", 20, 100), ("few", 0, 19))
 
 
 class ClassSize(NamedTuple):
-    """A class: its training images, its test images, and the share of those that is found.
+    """Class with its numbers of training and test images, and its recall.
 
     lower, upper: the 95 % interval of the recall (Wilson).
     """
@@ -48,7 +48,7 @@ class ClassSize(NamedTuple):
 
 
 class ShotGroup(NamedTuple):
-    """Classes with about as many training images.
+    """Group of classes by number of training images (many-, medium- or few-shot).
 
     name: many (over 100), medium (20 to 100) or few (under 20). recall: the mean over its classes.
     """
@@ -60,14 +60,14 @@ class ShotGroup(NamedTuple):
 
 
 def training_images(labels: Labels, classes: int) -> Int[np.ndarray, " classes"]:
-    """How many images show each class; one with several labels counts for each of them."""
+    """Count the images of each class; an image with several labels counts for each of them."""
     if labels.ndim == 2:
         return labels.sum(axis=0, dtype=np.int64)
     return np.bincount(labels, minlength=classes)
 
 
 def long_tail(rows: Sequence[ClassRow], training: Int[np.ndarray, " classes"]) -> list[ClassSize]:
-    """Recall of every class that has test images, beside its number of training images.
+    """Return the recall and the number of training images of every class with test images.
 
     Args:
         rows: of `Predictions.per_class`.
@@ -84,7 +84,7 @@ def long_tail(rows: Sequence[ClassRow], training: Int[np.ndarray, " classes"]) -
 
 
 def shot_groups(sizes: Sequence[ClassSize]) -> list[ShotGroup]:
-    """Mean recall of the classes with many, medium and few training images; no empty groups."""
+    """Return the mean recall of many-, medium- and few-shot classes; no empty groups."""
     groups = []
     for name, lowest, highest in _GROUPS:
         inside = [
@@ -99,18 +99,18 @@ def shot_groups(sizes: Sequence[ClassSize]) -> list[ShotGroup]:
 
 
 def is_balanced(sizes: Sequence[ClassSize]) -> bool:
-    """Whether all classes have about as many training images."""
+    """Return whether all classes have similar numbers of training images."""
     counts = [one.training for one in sizes]
     return max(counts) <= _BALANCED * min(counts)
 
 
 def write_long_tail(sizes: Sequence[ClassSize], path: Path) -> None:
-    """Writes them as CSV."""
+    """Write them as CSV."""
     write_csv(path, ClassSize._fields, sizes)
 
 
 def read_long_tail(path: Path) -> list[ClassSize]:
-    """What `write_long_tail` wrote."""
+    """Read the file written by `write_long_tail`."""
     kinds = ClassSize.__annotations__.values()
     return [
         ClassSize(*(kind(text) for kind, text in zip(kinds, row.values(), strict=True)))
@@ -119,7 +119,7 @@ def read_long_tail(path: Path) -> list[ClassSize]:
 
 
 def draw_long_tail(sizes: Sequence[ClassSize]) -> Figure:
-    """Recall over the number of training images; of classes of one size, class by class."""
+    """Draw recall over the number of training images; for classes of one size, class by class."""
     return _draw_balanced(sizes) if is_balanced(sizes) else _draw_over_size(sizes)
 
 
@@ -143,7 +143,7 @@ def _draw_over_size(sizes: Sequence[ClassSize]) -> Figure:
     if len(sizes) <= _MOST_NAMED_POINTS:
         middle = np.median(counts)
         for one, count, recall in zip(sizes, counts, recalls, strict=True):
-            right = count > middle  # its name goes to the left, so that it stays in the image
+            right = count > middle  # its name goes to the left, so that it stays in the figure
             panel.annotate(
                 short_name(one.name, 14),
                 (count, recall),
@@ -160,7 +160,7 @@ def _draw_over_size(sizes: Sequence[ClassSize]) -> Figure:
     panel.plot([], [], color="tab:red", label="mean of many (> 100), medium, few (< 20)")
     panel.set(
         xlabel="training images of the class",
-        ylabel=_MEANS_LABEL if crowded else "share found, %, with 95 % intervals",
+        ylabel=_MEANS_LABEL if crowded else "recall, %, with 95 % intervals",
         ylim=(-2, 104),
         title=f"{len(sizes):,} classes by size" if crowded else "Classes by size",
     )
@@ -172,7 +172,7 @@ def _draw_over_size(sizes: Sequence[ClassSize]) -> Figure:
 def _means_by_size(
     counts: Int[np.ndarray, " classes"], recalls: Float[np.ndarray, " classes"]
 ) -> tuple[Float[np.ndarray, " groups"], ...]:
-    """Mean size and recall of groups of equally many classes by size, and half its 95 % interval.
+    """Return mean size and recall of equal groups by size, and half the 95 % interval.
 
     The interval is for other classes of that size, by the normal distribution.
     """
@@ -202,16 +202,16 @@ def _draw_balanced(sizes: Sequence[ClassSize]) -> Figure:
     few, many = f"{min(counts):,}", f"{max(counts):,}"
     each = few if few == many else f"{few} to {many}"
     panel.set(
-        xlabel="share found, %, with 95 % intervals",
+        xlabel="recall, %, with 95 % intervals",
         xlim=(-2, 104),
-        ylabel="class (its training images)" if named else "place of the class, hardest first",
-        title=f"Classes of {each} training images",
+        ylabel="class (training images)" if named else "rank of the class, lowest recall first",
+        title=f"Classes with {each} training images",
     )
     panel.grid(alpha=0.3)
     return figure
 
 
 def _whiskers(sizes: Sequence[ClassSize]) -> Float[np.ndarray, "2 classes"]:
-    """Lengths of the intervals below and above the recalls, in percent."""
+    """Return the lengths of the intervals below and above the recalls, in percent."""
     ends = np.array([(one.recall - one.lower, one.upper - one.recall) for one in sizes])
     return 100 * np.maximum(ends, 0).T

@@ -1,4 +1,4 @@
-"""Mistakes with what decided them, and images with where the model looked.
+"""Figures of the most confident errors with saliency maps, and of attention samples.
 
     explain_errors(classifier, source, predictions)   # image, gradients, attention
     attention_samples(classifier, source)
@@ -24,7 +24,7 @@ from vit_jax.inference import Classifier
 
 MISTAKES = 5
 SAMPLES = 8
-_MOST_OF_A_PAIR = 2  # mistakes between the same two classes, or one pair fills the figure
+_MOST_OF_A_PAIR = 2  # errors between the same two classes, so that no pair fills the figure
 
 
 def explain_errors(
@@ -34,31 +34,31 @@ def explain_errors(
     count: int = MISTAKES,
     steps: int = 32,
 ) -> Figure:
-    """The surest mistakes, a row each: the image, its gradient, what speaks for and against.
+    """Draw the most confident errors, one per row: image, gradient, integrated gradients.
 
-    Of each pair of classes there are two at most.
+    Each pair of classes occurs at most twice.
 
-    Gradients are of the logit of the class that was said less that of the true one: where a change
-    would move it most (`input_gradient`), and what it is made of compared with a black image
-    (`integrated_gradients`). Where the model has attention, that of its last layer stands beside.
+    Gradients are of the predicted class's logit minus that of the true class: where a change of the
+    image has the largest effect (`input_gradient`), and its composition in comparison with a black
+    image (`integrated_gradients`). For models with attention, that of the last layer is added.
 
     Args:
-        source, predictions: test data, and what the model says of them.
-        count: mistakes at most.
+        source, predictions: test data, and the predictions of the model.
+        count: maximum number of errors.
         steps: of the integrated gradients.
 
     Raises:
-        UserError: there is no mistake, or the predictions are of other data.
+        UserError: there is no error, or the predictions are of other data.
     """
     rows = most_confident_errors(predictions, _MOST_OF_A_PAIR)
     rows = rows[predictions.answered[rows]][:count]
     if not len(rows):
-        raise UserError("there is no mistake to explain")
+        raise UserError("the predictions have no errors to explain")
     examples = [_example(source, int(predictions.index[row])) for row in rows]
     true, said = predictions.labels[rows], predictions.predicted[rows]
     if any(example["label"] != label for example, label in zip(examples, true, strict=True)):
         raise UserError(
-            f"{source.name} {source.split} is not what the predictions were made of: labels differ"
+            f"{source.name} {source.split} does not match the predictions: labels differ"
         )
     seen = np.stack([classifier.preprocessing(example["image"]) for example in examples])
     images = classifier.preprocessing.normalize(seen)
@@ -68,7 +68,7 @@ def explain_errors(
     parts = integrated_gradients(margin, images, black, steps).sum(axis=-1)
     try:
         attended = attention_maps(classifier, seen)
-    except UserError:  # a model without
+    except UserError:  # a model without attention
         attended = None
 
     titles = ["model input", "gradient", "for (red), against (blue)"]
@@ -91,15 +91,15 @@ def explain_errors(
         line[0].set_xlabel(
             f"{true_name}, taken for\n{said_name} ({confidence:.0f} %)",
             fontsize=9,
-            parse_math=False,  # a class may well be called $5_$
+            parse_math=False,  # a class name may be $5_$
         )
     return figure
 
 
 def attention_samples(classifier: Classifier, source: Source, count: int = SAMPLES) -> Figure:
-    """Images from all over a source, above, and with the last layer's attention, below.
+    """Draw images sampled from a source, above, and overlays of the last layer's attention, below.
 
-    The attention is that of the class token (without one, the mean over the patches), mean of the
+    It is the attention of the class token (without one, the mean over the patches), mean of the
     heads, in units of uniform attention. Raises UserError for a model without attention.
     """
     places = np.unique(np.linspace(0, len(source) - 1, min(count, len(source))).round().astype(int))
@@ -113,7 +113,7 @@ def attention_samples(classifier: Classifier, source: Source, count: int = SAMPL
         _show(panels[0, column], seen[column])
         shown = _show_overlay(panels[1, column], seen[column], maps[column], maps.max())
         true = _true_names(source, example["label"])
-        said = "" if true == answer.label else f"\nsaid {short_name(answer.label)}"
+        said = "" if true == answer.label else f"\npredicted {short_name(answer.label)}"
         panels[0, column].set_title(short_name(true) + said, fontsize=9, parse_math=False)
     figure.colorbar(shown, ax=panels[1, -1], label="times uniform", shrink=0.9)
     return figure
@@ -122,9 +122,9 @@ def attention_samples(classifier: Classifier, source: Source, count: int = SAMPL
 def attention_maps(
     classifier: Classifier, seen: UInt8[np.ndarray, "batch height width channels"]
 ) -> Float[np.ndarray, "batch height width"]:
-    """The attention to every pixel, mean of the heads, in units of uniform attention.
+    """Return the attention to every pixel, mean of the heads, in units of uniform attention.
 
-    It is that of the last layer; of a model that pools by attention, that of the pooling.
+    It is that of the last layer, or of the attention pooling if the model has it.
 
     Args:
         seen: preprocessed images.
@@ -145,22 +145,22 @@ def _show(panel: Axes, image: np.ndarray, *colours_and_limits) -> None:
 
 
 def _show_overlay(panel: Axes, image: np.ndarray, attention: np.ndarray, highest: float):
-    """An image with a map of attention over it, from 0 to `highest`; what a colour bar takes."""
-    _show(panel, image.mean(axis=-1), "gray", (0, 255))  # the colours are the map's
+    """Draw an image with an attention map from 0 to `highest`; return it for a colour bar."""
+    _show(panel, image.mean(axis=-1), "gray", (0, 255))  # colours show the map
     return panel.imshow(attention, cmap="inferno", alpha=0.6, vmin=0, vmax=highest)
 
 
 def _example(source: Source, index: int):
     if index >= len(source):
         raise UserError(
-            f"{source.name} {source.split} is not what the predictions were made of: it has "
-            f"{len(source):,} images, and one of them is image {index:,}"
+            f"{source.name} {source.split} does not match the predictions: it has "
+            f"{len(source):,} images, but the predictions have image {index:,}"
         )
     return source[index]
 
 
 def _true_names(source: Source, label: int | Sequence[int]) -> str:
-    """The name of a class; of several, all of them."""
+    """Return the name of a class, or the names of several."""
     if not isinstance(label, np.ndarray):
         return source.class_names[label]
     return ", ".join(source.class_names[number] for number in np.flatnonzero(label)) or "no class"

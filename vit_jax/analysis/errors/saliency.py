@@ -1,14 +1,14 @@
-"""What in an image decides between two classes: gradients with respect to its pixels.
+"""Saliency: gradients of the margin between two classes with respect to the pixels.
 
-    margin = Margin(model, variables, wanted=[3], against=[8])   # logit of 3 less logit of 8
+    margin = Margin(model, variables, wanted=[3], against=[8])   # logit of 3 minus logit of 8
     input_gradient(margin, images)          # (batch, height, width, channels)
     integrated_gradients(margin, images, baseline)
     smooth_grad(margin, images)
 
 What is notable here:
-- It needs a model's logits and nothing of what is inside, so it works for every architecture.
-- For a mistake, the classes to take are the one that was said and the true one: the gradient of one
-  logit alone also shows what speaks for both.
+- It needs only a model's logits, nothing inside it, so it works for every architecture.
+- For an error, use the predicted and the true class: the gradient of one logit alone also shows
+  evidence for both.
 """
 
 import functools
@@ -31,12 +31,12 @@ Maps = Float[np.ndarray, "batch height width channels"]
 
 @dataclass(frozen=True)
 class Margin:
-    """How far a class is ahead of another: the difference of their logits, for each image.
+    """Margin between two classes: the difference of their logits, for each image.
 
-    model, variables: the network and its parameters, and other collections if it has some.
+    model, variables: the network with its parameters, and other collections if it has any.
     wanted: a class for each image. against: another one for each; None: nothing is subtracted.
 
-    A model of a single output, which tells two classes apart, has 0 as the logit of the first.
+    A model with a single output, for two classes, has 0 as the logit of class 0.
     """
 
     model: nn.Module
@@ -45,12 +45,12 @@ class Margin:
     against: Sequence[int] | None = None
 
     def __call__(self, images: Images) -> Float[Array, " batch"]:
-        """The margins of normalised images, float32."""
+        """Return the margins of normalised images, float32."""
         check_normalised(images)
         return _margins(self.model, self.variables, images, *self._classes(len(images)))
 
     def gradient(self, images: Images) -> Maps:
-        """The gradient of every image's margin with respect to the image.
+        """Return the gradient of every image's margin with respect to the image.
 
         Raises UserError for images that are not normalised.
         """
@@ -71,7 +71,7 @@ class Margin:
         for classes in (self.wanted, self.against):
             if classes is not None and len(classes) != count:
                 raise UserError(
-                    f"{len(classes)} classes for {count} images; say one for each image"
+                    f"{len(classes)} classes for {count} images; pass one for each image"
                 )
         against = None if self.against is None else jnp.asarray(self.against)
         return jnp.asarray(self.wanted), against
@@ -88,13 +88,13 @@ def _margins(model, variables, images, wanted, against) -> Float[Array, " batch"
 
 
 def input_gradient(margin: Margin, images: Images) -> Maps:
-    """Where a small change of an image moves the margin most (Simonyan et al. 2014, section 3).
+    """Compute the gradient of the margin in the pixels (Simonyan et al. 2014, section 3).
 
     Args:
         images: float32, normalised.
 
     Returns:
-        The gradient, in logits for each unit of the normalised pixels.
+        The gradient, in logits per unit of the normalised pixels.
     """
     return margin.gradient(images)
 
@@ -105,23 +105,23 @@ def integrated_gradients(
     baseline: Float[Array, "#batch #height #width #channels"] | float = 0.0,
     steps: int = 64,
 ) -> Maps:
-    """What of an image the margin is made of, compared with another image.
+    """Attribute the margin to the pixels of an image, in comparison with a baseline image.
 
-    The gradient is averaged along the straight line from the baseline, at the middles of `steps`
-    pieces, and multiplied by the difference. The numbers of an image sum to its margin less that
-    of the baseline, up to the error of so many pieces (Sundararajan et al. 2017, "Axiomatic
-    attribution for deep networks", equation 1 and proposition 1).
+    The gradient is averaged along the straight line from the baseline, at the midpoints of `steps`
+    intervals, and multiplied by the difference. The values of an image sum to its margin minus that
+    of the baseline, up to the error of the steps (Sundararajan et al. 2017, "Axiomatic attribution
+    for deep networks", equation 1 and proposition 1).
 
     Args:
         images: float32, normalised.
-        baseline: what stands for nothing to be seen, normalised like the images: black in the
-            paper, `preprocessing.normalize` of zeros. 0 is the mean colour of the normalisation.
-            Where an image equals its baseline, nothing is attributed.
-        steps: pieces of the line; each takes a forward and a backward pass.
+        baseline: image without content, normalised like the images: black in the paper,
+            `preprocessing.normalize` of zeros. 0 is the mean colour of the normalisation. Pixels
+            equal to the baseline get no attribution.
+        steps: intervals of the line; each takes a forward and a backward pass.
     """
     if steps < 1:
-        raise UserError(f"{steps} steps are invalid; take 1 or more, such as 64")
-    check_normalised(images)  # before a step turns whole numbers into floats
+        raise UserError(f"{steps} steps are invalid; use 1 or more, such as 64")
+    check_normalised(images)  # before a step converts integers to floats
     images = jnp.asarray(images, jnp.float32)
     start = jnp.broadcast_to(jnp.asarray(baseline, jnp.float32), images.shape)
     total = np.zeros(images.shape, np.float64)
@@ -133,17 +133,17 @@ def integrated_gradients(
 def smooth_grad(
     margin: Margin, images: Images, noise: float = 0.15, samples: int = 32, seed: int = 0
 ) -> Maps:
-    """The mean gradient of noisy copies of an image (Smilkov et al. 2017, "SmoothGrad").
+    """Average the gradient over noisy copies of an image (Smilkov et al. 2017, "SmoothGrad").
 
     Args:
         images: float32, normalised.
-        noise: standard deviation, as a share of each image's range from darkest to brightest; the
-            paper finds 0.1 to 0.2 best.
-        samples: copies of each image.
+        noise: standard deviation, as a fraction of each image's range from darkest to brightest;
+            the paper finds 0.1 to 0.2 best.
+        samples: number of copies of each image.
         seed: of the noise.
     """
     if samples < 1:
-        raise UserError(f"{samples} samples are invalid; take 1 or more, such as 32")
+        raise UserError(f"{samples} samples are invalid; use 1 or more, such as 32")
     check_normalised(images)
     images = np.asarray(images, np.float32)
     scale = noise * (
@@ -158,5 +158,5 @@ def smooth_grad(
 
 
 def strength(maps: Maps) -> Float[np.ndarray, "batch height width"]:
-    """The largest magnitude among the channels of each pixel (Simonyan et al. 2014)."""
+    """Return the largest magnitude over the channels of each pixel (Simonyan et al. 2014)."""
     return np.abs(maps).max(axis=-1)

@@ -1,1 +1,1 @@
-"""Diagnostics while a model trains: attention, rank of features, gradients, updates."""
+"""Diagnostics during training: attention, rank of features, gradients, updates."""

@@ -1,25 +1,25 @@
-"""Looks inside a model while it trains: attention, rank of the features, gradients and updates.
+"""Diagnostics during training: attention, rank of the features, gradients and updates.
 
-    fit(config, "runs/digits", watch=Monitor)  # config.log.diagnostics = "5%" says how often
+    fit(config, "runs/digits", watch=Monitor)  # config.log.diagnostics = "5%" is the interval
 
-Every look becomes a line of the log with numbers for each layer:
+Every measurement is a line of the log with numbers for each layer:
 
     entropy/blocks_0        of the attention's rows, in nats: the mean over the heads; `entropy_min`
-                            and `entropy_max` are those of the heads with the least and the most,
-                            and `entropy_uniform` is that of rows that give all keys the same
-    distance/blocks_0       how far patches look, in pixels, and `distance_min`, `distance_max`
-    rank/blocks_0           effective rank of the tokens that the block puts out
-    gradient_norm/blocks_0  of the batch that comes next, before clipping
-    update_norm/blocks_0    of what the optimizer makes of it, learning rate included
-    update_ratio/blocks_0   the latter divided by the norm of the parameters
+                            and `entropy_max` are those of the heads with the lowest and the
+                            highest, and `entropy_uniform` is that of uniform rows
+    distance/blocks_0       mean attention distance in pixels, and `distance_min`, `distance_max`
+    rank/blocks_0           effective rank of the output tokens of the block
+    gradient_norm/blocks_0  of the next batch, before clipping
+    update_norm/blocks_0    of the optimizer's update, learning rate included
+    update_ratio/blocks_0   the update norm divided by the norm of the parameters
 
 What is notable here:
-- A look comes between two steps, and gradient and update are to the bit those of the step that
-  follows: by the same function, on the same batch, with the same random numbers.
-- Two programs are compiled for it. The training step knows nothing of them, and nothing is donated,
-  so a run that is watched has the same bits as one that is not.
-- Attention and ranks are of a few images of that batch as evaluation would see them, without
-  dropout and mixing.
+- A measurement is between two steps; gradient and update are bit for bit those of the following
+  step: computed by the same function, on the same batch, with the same random numbers.
+- Two programs are compiled for it. The training step does not depend on them, and nothing is
+  donated, so a run with diagnostics is bit-identical to one without.
+- Attention and ranks are those of a few images of that batch in evaluation mode, without dropout
+  and mixing.
 """
 
 import functools
@@ -44,18 +44,18 @@ from vit_jax.training.loop import Observation
 from vit_jax.training.setup import Experiment
 from vit_jax.training.state import TrainState
 
-IMAGES = 16  # whose attention and features are looked at
-_ROWS = 2048  # tokens that a rank is computed from, at most
+IMAGES = 16  # whose attention and features are measured
+_ROWS = 2048  # maximum number of tokens for a rank
 
-# Shares of the entropy of uniform attention below and above which a head has collapsed.
+# Fractions of the uniform entropy below and above which a head has collapsed.
 LEAST, MOST = 0.05, 0.99
-_SETTLED = 0.1  # share of a run after which uniform attention is no longer that of the start
+_SETTLED = 0.1  # fraction of a run during which uniform attention is normal
 
 _BLOCK = re.compile(r"(?:stages_\d+/)?blocks_\d+")
 
 
 class Heads(NamedTuple):
-    """Attention of a layer: one number for each head, and the entropy of uniform rows."""
+    """Attention statistics of a layer: one number for each head, and the uniform entropy."""
 
     entropy: Float[np.ndarray, " heads"]
     distance: Float[np.ndarray, " heads"] | None
@@ -63,10 +63,10 @@ class Heads(NamedTuple):
 
 
 class Monitor:
-    """Looks inside the model of one experiment; what `fit` takes as `watch`.
+    """Observer of one experiment; the `watch` argument of `fit`.
 
-    A call takes the step, the train state before it and the batch that comes next, and returns
-    numbers and warnings.
+    A call takes the step, the train state before it and the next batch, and returns numbers and
+    warnings.
     """
 
     def __init__(self, experiment: Experiment):
@@ -91,31 +91,31 @@ class Monitor:
         return Observation(finite, self._warnings(step, heads))
 
     def _warnings(self, step: int, heads: Mapping[str, Heads]) -> dict[str, str]:
-        """Sentences on layers whose attention has collapsed."""
+        """Return warnings about layers whose attention has collapsed."""
         model, found = self._experiment.model, {}
         for layer, of_layer in heads.items():
             kind = collapse(of_layer.entropy, of_layer.uniform)
             if kind == "uniform" and step < self._settled_at:
-                continue  # attention begins like that
+                continue  # attention is uniform at the start
             if kind:
                 found[layer] = _explain(kind, layer, of_layer, step, model)
         return found
 
 
 def collapse(entropy: Float[np.ndarray, " heads"], uniform: float) -> str | None:
-    """How the attention of a layer has collapsed, judged by the mean entropy of each head.
+    """Return how the attention of a layer has collapsed, judged by the mean entropy of each head.
 
-    "single": every head gives nearly all to one key (below 5 % of the entropy of uniform rows), as
-    in trainings about to diverge (Zhai et al. 2023, "Stabilizing transformer training by preventing
-    attention entropy collapse"). "uniform": every head gives all keys nearly the same (above 99 %),
-    so that the layer does no more than average. None: at least one head does neither.
+    "single": every head attends almost only to one key (below 5 % of the uniform entropy), as
+    before divergence (Zhai et al. 2023, "Stabilizing transformer training by preventing attention
+    entropy collapse"). "uniform": every head attends almost uniformly (above 99 %), so that the
+    layer only averages. None: at least one head does neither.
 
     Args:
         entropy: in nats.
-        uniform: the entropy of uniform rows, the logarithm of the number of keys.
+        uniform: the entropy of uniform rows: the logarithm of the number of keys.
     """
     if uniform <= 0 or not np.isfinite(entropy).all():
-        return None  # a single key leaves nothing to choose
+        return None  # a single key leaves no choice
     shares = np.asarray(entropy) / uniform
     if (shares < LEAST).all():
         return "single"
@@ -123,11 +123,11 @@ def collapse(entropy: Float[np.ndarray, " heads"], uniform: float) -> str | None
 
 
 def effective_rank(matrix: Float[np.ndarray, "rows columns"]) -> float:
-    """How many directions the rows of a matrix take: the exponential of the entropy of its singular
-    values, made to sum to 1 (Roy & Vetterli 2007, "The effective rank"; not centred).
+    """Return the effective rank of a matrix: the exponential of the entropy of its singular values,
+    normalised to sum to 1 (Roy & Vetterli 2007, "The effective rank"; not centred).
 
-    From 1, all rows being multiples of one, to the smaller side, where no direction stands out; not
-    a number for zeros and for what is not finite.
+    It ranges from 1, if all rows are multiples of one, to the smaller side, if all directions are
+    equal; NaN for zeros and for values that are not finite.
     """
     matrix = np.asarray(matrix, np.float64)
     if not np.isfinite(matrix).all() or not matrix.any():
@@ -140,10 +140,10 @@ def effective_rank(matrix: Float[np.ndarray, "rows columns"]) -> float:
 
 
 def block_norms(tree: Mapping[str, Any]) -> dict[str, Float[Array, ""]]:
-    """The norm of each block in a tree of parameters, gradients or updates, and of what is outside.
+    """Return the norm of each block in a tree of parameters, gradients or updates, and of the rest.
 
-    Blocks are named by their path, `blocks_0` or `stages_1/blocks_0`, whether they are stacked or
-    not; what is outside by its first name, in a stage by its first two. The root of the sum of all
+    Blocks are named by their path, `blocks_0` or `stages_1/blocks_0`, stacked or not; other
+    parameters by their first name, in a stage by their first two. The root of the sum of all
     squares is the global norm.
     """
     squares: dict[str, Array] = {}
@@ -153,13 +153,13 @@ def block_norms(tree: Mapping[str, Any]) -> dict[str, Float[Array, ""]]:
     return {layer: jnp.sqrt(square) for layer, square in squares.items()}
 
 
-# --------------------------------------------------------------------------------- what is compiled
+# ---------------------------------------------------------------------------- compiled functions
 
 
 def _learning(
     experiment: Experiment, state: TrainState, batch: Batch, constants: Any
 ) -> dict[str, dict[str, Float[Array, ""]]]:
-    """Norms by layer of the gradient, of the update and of the parameters before it."""
+    """Return norms by layer of the gradient, the update and the parameters before it."""
     gradient, _, _ = experiment.gradient()(state, batch, constants)
     updates, _ = experiment.optimizer.update(gradient, state.opt_state, state.params)
     trees = {"gradient": gradient, "update": updates, "parameter": state.params}
@@ -169,12 +169,12 @@ def _learning(
 def _inside(
     experiment: Experiment, variables: dict[str, Any], images: Array
 ) -> dict[str, dict[str, Any]]:
-    """Of some images, by layer: entropy and distance of each head of attention, and tokens."""
+    """Return entropy and distance of each head, and tokens, by layer for some images."""
     model = experiment.model
     images = experiment.preprocessing.normalize(images[:IMAGES])
     try:
         geometry = layer_geometry(model, tuple(images.shape[1:3]))
-    except UserError:  # there is no attention to look at
+    except UserError:  # the model has no attention
         geometry = {}
     asked = {"attention_weights": True} if geometry else {}
     _, kept = model.apply(variables, images, train=False, mutable=["intermediates"], **asked)
@@ -194,12 +194,12 @@ def _inside(
 def _of_heads(
     weights: Float[Array, "batch heads queries keys"], fields: Mapping[str, Any]
 ) -> dict[str, Array]:
-    """The numbers of `attention_layers.Layer`, on the device.
+    """Compute the statistics of `attention_layers.Layer` on the device.
 
     The weights of a large model are gigabytes, and their means a few numbers.
 
     Args:
-        fields: of that class, of which a layer of no images is made here for its places.
+        fields: of that class; an instance without images is created here for its geometry.
     """
     layer = Layer(np.zeros((0, *weights.shape[1:]), np.float32), **fields)
     real, distances = layer.real_queries(), layer.distances()
@@ -224,16 +224,16 @@ def _mean_of_heads(
     values: Float[Array, "batch windows heads queries"],
     counted: Bool[np.ndarray, "windows queries"],
 ) -> Float[Array, " heads"]:
-    """The mean of each head over images and the queries that count."""
+    """Return the mean of each head over images and the counted queries."""
     kept = jnp.where(counted[:, None], values, 0.0)
     return kept.sum((0, 1, 3)) / (len(values) * counted.sum())
 
 
-# ------------------------------------------------------------------------------- numbers and words
+# ---------------------------------------------------------------------------- numbers and messages
 
 
 def _layer(path: str) -> str:
-    """What a parameter is counted to: `blocks_0`, `stages_1/blocks_0`, `head`."""
+    """Return the layer of a parameter: `blocks_0`, `stages_1/blocks_0`, `head`."""
     if block := _BLOCK.match(path):
         return block[0]
     names = path.split("/")
@@ -245,7 +245,7 @@ def _by_layer(name: str, values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _attention_numbers(heads: Mapping[str, Heads]) -> dict[str, float]:
-    """Mean and extremes over the heads of every layer."""
+    """Return mean, minimum and maximum over the heads of every layer."""
     numbers = {}
     for name in ("entropy", "distance"):
         values = {k: getattr(v, name) for k, v in heads.items() if getattr(v, name) is not None}
@@ -256,7 +256,7 @@ def _attention_numbers(heads: Mapping[str, Heads]) -> dict[str, float]:
 
 
 def _ratios(norms: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Norms by layer, and how large an update is beside what it changes, unless that is zero."""
+    """Return norms by layer, and the ratio of update and parameters unless those are zero."""
     before = norms["parameter"]
     ratio = {k: update / before[k] for k, update in norms["update"].items() if before[k] > 0}
     return {
@@ -267,22 +267,22 @@ def _ratios(norms: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _explain(kind: str, layer: str, heads: Heads, step: int, model: nn.Module) -> str:
-    """A sentence with the numbers, and what can be done."""
+    """Return a sentence with the numbers and the remedies."""
     least, most = heads.entropy.min(), heads.entropy.max()
     count = len(heads.entropy)
-    all_heads = "its only head gives" if count == 1 else f"all its {count} heads give"
+    all_heads = "its only head attends" if count == 1 else f"all its {count} heads attend"
     doing = {
-        "single": f"{all_heads} nearly everything to a single key",
-        "uniform": f"{all_heads} every key the same, so that it only averages",
+        "single": f"{all_heads} almost only to a single key",
+        "uniform": f"{all_heads} almost uniformly, so that the layer only averages",
     }[kind]
     normed = getattr(model, "qk_norm", True)
     steps = ["lower optimizer.learning_rate", "lengthen schedule.warmup"]
     steps += {
-        "single": ["clip harder with optimizer.clip", *([] if normed else ["set model.qk_norm"])],
+        "single": ["reduce optimizer.clip", *([] if normed else ["set model.qk_norm"])],
         "uniform": ["lower optimizer.weight_decay, which shrinks queries and keys"],
     }[kind]
     return (
         f"the attention of {layer} has collapsed by step {step}: {doing} (entropy {least:.3f} to "
-        f"{most:.3f} nats, where uniform attention has {heads.uniform:.3f}); "
+        f"{most:.3f} nats; uniform attention: {heads.uniform:.3f}); "
         f"{', '.join(steps[:-1])} or {steps[-1]}, in another run folder"
     )

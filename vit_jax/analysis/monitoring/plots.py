@@ -1,4 +1,4 @@
-"""Diagnostics of a training in one figure: `figures/diagnostics.png`.
+"""Figure of the diagnostics during training: `figures/diagnostics.png`.
 
 draw_diagnostics(run.read_metrics())
 """
@@ -16,8 +16,8 @@ from matplotlib.lines import Line2D
 from vit_jax.errors import UserError
 from vit_jax.runs import DIAGNOSTICS
 
-_MOST_NAMES = 14  # in the legend; of more blocks it names some
-# What a panel shows: the name in the log's lines, the title, and whether the scale is logarithmic.
+_MOST_NAMES = 14  # in the legend; of more blocks only some are listed
+# Panels: the name in the log's lines, the title, and whether the scale is logarithmic.
 _PANELS = (
     ("entropy", "attention entropy (uniform: 1)\nmean and range of the heads", False),
     ("distance", "attention distance (pixels)\nmean and range of the heads", False),
@@ -32,21 +32,21 @@ Curve = tuple[Float[np.ndarray, " looks"], Float[np.ndarray, " looks"]]
 
 
 def draw_diagnostics(lines: Sequence[Mapping[str, Any]]) -> Figure:
-    """Curves over the steps, one for each block: attention, ranks, gradients and updates.
+    """Draw curves over the steps, one for each block: attention, ranks, gradients and updates.
 
-    Bands reach from the head with the least to the one with the most. Crosses are where a layer's
-    attention has collapsed. What the model has no numbers of has no panel.
+    Bands cover the heads of a layer. Crosses mark steps at which a layer's attention has collapsed.
+    Quantities that the model does not have get no panel.
 
     Args:
         lines: of a run's log.
 
     Raises:
-        UserError: nobody has looked inside that run.
+        UserError: the run has no diagnostics.
     """
     looks = [line for line in lines if line["kind"] == DIAGNOSTICS]
     if not looks:
         raise UserError(
-            "the log has no looks inside the model; train with --config.log.diagnostics=5% "
+            "the log has no diagnostics; train with --config.log.diagnostics=5% "
             "(or another interval)"
         )
     styles = _styles(_layers(looks))
@@ -72,7 +72,7 @@ def draw_diagnostics(lines: Sequence[Mapping[str, Any]]) -> Figure:
 def _draw_layer(
     axis: Any, looks: Sequence[Mapping[str, Any]], name: str, layer: str, style: dict[str, Any]
 ) -> None:
-    """One curve of a panel, with the band of its heads and the crosses of its collapses."""
+    """Draw one curve of a panel, with the band of its heads and crosses at its collapses."""
     steps, values = _curve(looks, name, layer)
     if not len(steps):
         return
@@ -87,7 +87,7 @@ def _draw_layer(
 
 
 def _curve(looks: Sequence[Mapping[str, Any]], name: str, layer: str) -> Curve:
-    """Steps and values of a number; entropies as shares of those of uniform attention."""
+    """Return steps and values of a number; entropies as fractions of the uniform entropy."""
     key, uniform = f"{name}/{layer}", f"entropy_uniform/{layer}"
     there = [look for look in looks if key in look]
     if name.startswith("entropy"):
@@ -99,13 +99,13 @@ def _curve(looks: Sequence[Mapping[str, Any]], name: str, layer: str) -> Curve:
 
 
 def _names(looks: Sequence[Mapping[str, Any]], name: str) -> list[str]:
-    """The layers that a number is known of, each once, in the order of the lines."""
+    """Return the layers that have a number, each once, in the order of the lines."""
     found = (key.split("/", 1) for look in looks for key in look)
     return list(dict.fromkeys(rest[0] for first, *rest in found if first == name and rest))
 
 
 def _layers(looks: Sequence[Mapping[str, Any]]) -> list[str]:
-    """All layers: blocks as they follow each other, then the rest."""
+    """Return all layers: blocks in their order, then the rest."""
     layers = list(dict.fromkeys(layer for name, _, _ in _PANELS for layer in _names(looks, name)))
     return sorted(filter(_is_block, layers), key=_numbers) + sorted(
         (layer for layer in layers if not _is_block(layer)), key=_numbers
@@ -113,7 +113,7 @@ def _layers(looks: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _styles(layers: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Blocks from dark to bright, in their order; what is outside of them dashed."""
+    """Return line styles: blocks from dark to bright in their order, other layers dashed."""
     blocks = [layer for layer in layers if _is_block(layer)]
     shades = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.9, max(1, len(blocks))))
     styles = {layer: {"color": shade} for layer, shade in zip(blocks, shades, strict=True)}
@@ -125,7 +125,7 @@ def _styles(layers: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _legend(figure: Figure, styles: Mapping[str, dict[str, Any]], crossed: bool) -> None:
-    """The names of the layers beside the panels; of many blocks the first, the last and some."""
+    """Draw the names of the layers beside the panels; of many blocks only some."""
     blocks = [layer for layer in styles if _is_block(layer)]
     others = [layer for layer in styles if layer not in blocks]
     places = np.linspace(0, len(blocks) - 1, min(len(blocks), _MOST_NAMES)).round().astype(int)
@@ -142,5 +142,5 @@ def _is_block(layer: str) -> bool:
 
 
 def _numbers(layer: str) -> tuple:
-    """A key that sorts `blocks_10` behind `blocks_9`."""
+    """Return a key that sorts `blocks_10` after `blocks_9`."""
     return tuple(int(part) if part.isdigit() else part for part in re.split(r"(\d+)", layer))

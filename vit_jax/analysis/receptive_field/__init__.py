@@ -1,1 +1,1 @@
-"""Receptive fields, by gradients and by arithmetic."""
+"""Effective and theoretical receptive fields."""

@@ -1,8 +1,9 @@
-"""What lies between the image and each block of a network, for what a unit can see at all.
+"""Geometry of receptive fields: the layers between the image and each block of a network.
 
-Every step says which places of the map below it a range of places sees. Sides are apart: windows,
-patches and images may be oblong. What widens nothing (norms within a place, MLPs, convolutions of
-1 x 1) is left out, and of branches side by side the one that sees most is taken.
+Every step maps a range of positions to the range that it sees of the map below it. The two sides
+are separate, since windows, patches and images may be oblong. Layers that do not widen the range
+(norms at a position, MLPs, 1 x 1 convolutions) are omitted, and of parallel branches the widest is
+used.
 """
 
 import math
@@ -27,21 +28,21 @@ _FAR = 2**32  # more pixels than an image has
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution or a pooling along one side of the image; `padding` is before the first."""
+    """Convolution or pooling along one side of the image; `padding` is before the first."""
 
     kernel: int
     stride: int = 1
     padding: int = 0
 
     def seen(self, first: int, last: int) -> tuple[int, int]:
-        """What the units from `first` to `last` see of the map below."""
+        """Return the range of the map below that the units from `first` to `last` see."""
         before = -self.padding
         return first * self.stride + before, last * self.stride + before + self.kernel - 1
 
 
 @dataclass(frozen=True)
 class WindowStep:
-    """Attention within windows along one side of a map of `side` tokens."""
+    """Window attention along one side of a map of `side` tokens."""
 
     side: int
     window: int
@@ -49,8 +50,8 @@ class WindowStep:
     stride: int = 1
 
     def seen(self, first: int, last: int) -> tuple[int, int]:
-        """What the units from `first` to `last` see of the map below."""
-        # Which window; a unit that is beyond the map counts as the last of it.
+        """Return the range of the map below that the units from `first` to `last` see."""
+        # Index of the window; a unit beyond the map counts as its last.
         places = (min(max(place, 0), self.side - 1) for place in (first, last))
         begin, end = ((place - self.shift) // self.window for place in places)
         begin, end = begin * self.window + self.shift, (end + 1) * self.window + self.shift - 1
@@ -59,12 +60,12 @@ class WindowStep:
 
 @dataclass(frozen=True)
 class Everything:
-    """Attention of all to all, a norm over the map, or a mean: units see whatever there is."""
+    """Global step: full attention, a norm over the map, or a mean; units see everything."""
 
     stride: int = 1
 
     def seen(self, first: int, last: int) -> tuple[int, int]:
-        """All places, whatever the map."""
+        """Return the whole map."""
         return -_FAR, _FAR
 
 
@@ -74,27 +75,27 @@ Step = Convolution | WindowStep | Everything
 def layer_steps(
     model: nn.Module, image_size: int | tuple[int, int] | None = None, axis: int = 0
 ) -> dict[str, list[Step]]:
-    """What lies between the image and each block's output along one side, by the block's name.
+    """Return the steps from the image to each block's output along one side, by block name.
 
     Args:
-        image_size: `(height, width)` in pixels; None: what the model is made for.
+        image_size: `(height, width)` in pixels; None: the model's own.
         axis: 0 is the height, 1 the width.
 
     Raises:
-        UserError: a model that this library does not know.
+        UserError: a model that is not part of this library.
     """
     size = validation.pair(model.image_size if image_size is None else image_size)
     for kind, make in _STEPS.items():
         if isinstance(model, kind):
             return make(model, size, axis)
     raise UserError(
-        f"what a unit of {type(model).__name__} can see is not known here; "
+        f"the receptive field of {type(model).__name__} is unknown; "
         "effective_receptive_fields() measures any model"
     )
 
 
 def _resnet_steps(model: ResNet, size: tuple[int, int], axis: int) -> dict[str, list[Step]]:
-    """The stem, and the 3 x 3 convolutions of blocks, which have the stride."""
+    """Return the stem, and the 3 x 3 convolutions of blocks, which have the stride."""
     path = [Convolution(3, 1, 1)] if model.small_stem else [_centred(7, 2), _centred(3, 2)]
     steps = {}
     for stage, depth in enumerate(model.depths):
@@ -129,7 +130,7 @@ def _swin_steps(model: Swin, size: tuple[int, int], axis: int) -> dict[str, list
 
 
 def _vit_steps(model: ViT, size: tuple[int, int], axis: int) -> dict[str, list[Step]]:
-    """Local attention sees some patches further in every block; a token in front sees them all."""
+    """Return steps by block; local attention widens in each, prefix tokens see all patches."""
     patch = validation.pair(model.patch_size)[axis]
     path, steps = [Convolution(patch, patch)], {}
     if isinstance(model, ConvStemViT):
@@ -148,7 +149,7 @@ def _vit_steps(model: ViT, size: tuple[int, int], axis: int) -> dict[str, list[S
 
 
 def _global_steps(model: nn.Module, size: tuple[int, int], axis: int) -> dict[str, list[Step]]:
-    """Every block sees all: attention, or squeeze and excitation."""
+    """Return global steps for every block: attention, or squeeze and excitation."""
     if isinstance(model, Mixer):
         patch = validation.pair(model.patch_size)[axis]
         return {

@@ -1,18 +1,18 @@
-"""How much of the image a feature depends on: measured by gradients, and by arithmetic.
+"""Receptive fields of features: effective (by gradients) and theoretical.
 
     fields = effective_receptive_fields(model, variables, images)  # of every block, by its name
-    extent(fields["blocks_0"])                                     # how wide, in pixels
+    extent(fields["blocks_0"])                                     # width in pixels
     theoretical_receptive_field(convolutions_of(model)["stages_3"])
-    region(model, "stages_3", images.shape[1:3])                   # where it lies
+    region(model, "stages_3", images.shape[1:3])                   # its position
 
 What is notable here:
-- The effective field is a gradient: how much the unit in the middle of a map changes with each
-  pixel (Luo et al. 2016). The theoretical one is what it could depend on at all; outside it the
-  gradient is exactly 0. A ViT's is the whole image from the first block on.
-- The gradient is that of a random direction in the unit's channels, another for each image. The
-  sum of the channels, which is often taken, is just what the norm of the next layer takes away.
-- Layers are named by where their outputs are kept: `blocks_3`, `stages_1/blocks_0`; `stages_1` is
-  the last block of a stage, and -1 the last of all.
+- The effective field is a gradient: the change of the unit in the middle of a map with each pixel
+  (Luo et al. 2016). The theoretical field is everything that the unit can depend on; outside it the
+  gradient is exactly 0. In a ViT it is the whole image from the first block on.
+- The gradient is that of a random direction in the unit's channels, a different one for each image.
+  The sum of the channels, which is often used, is exactly what the norm of the next layer removes.
+- Layers are named by the path of their outputs: `blocks_3`, `stages_1/blocks_0`; `stages_1` is the
+  last block of a stage, and -1 the last of all.
 """
 
 import re
@@ -33,7 +33,7 @@ from vit_jax.models import validation
 from vit_jax.models.features import Features
 from vit_jax.models.stacking import read_outputs
 
-# Blocks by their paths; the units of a hybrid's ResNet lie in its patch embedding.
+# Blocks by their paths; the units of a hybrid's ResNet are in its patch embedding.
 _BLOCK = re.compile(r"(patch_embed/)?(stages_\d+/)?(blocks|units)_\d+")
 
 
@@ -45,7 +45,7 @@ def feature_maps(
     variables: Mapping[str, Any],
     images: Float[Array, "batch height width channels"],
 ) -> dict[str, Float[Array, "batch map_height map_width map_channels"]]:
-    """The output of every block as a map, first block first; tokens in front are left out."""
+    """Return the output of every block as a map, first block first, without prefix tokens."""
     check_features(model)
     features, kept = model.apply(variables, images, method="features", mutable=["intermediates"])
     outputs = read_outputs(kept.get("intermediates", {}))
@@ -56,9 +56,9 @@ def feature_maps(
 
 
 def layer_names(model: nn.Module, variables: Mapping[str, Any], images: Array) -> list[str]:
-    """The names of all blocks, first block first; nothing is computed."""
+    """Return the names of all blocks, first block first, without computing anything."""
     shapes = jax.eval_shape(lambda v, x: feature_maps(model, v, x), variables, images)
-    return sorted(shapes, key=_order)  # JAX sorts by the letter
+    return sorted(shapes, key=_order)  # JAX sorts alphabetically
 
 
 def effective_receptive_fields(
@@ -71,22 +71,22 @@ def effective_receptive_fields(
     seed: int = 0,
     batch_size: int = 16,
 ) -> dict[str, Float[np.ndarray, "height width"]]:
-    """How strongly a unit of each layer depends on each pixel, a mean over images.
+    """Measure the dependence of a unit of each layer on each pixel, as a mean over images.
 
-    The absolute gradient with respect to the image, summed over its channels. Maps are not
-    scaled: those of two layers differ in size as the layers' outputs do.
+    It is the absolute gradient with respect to the image, summed over its channels. Maps are not
+    normalised: those of two layers differ in scale like the layers' outputs.
 
     Args:
         images: float32, normalised.
         layers: names or numbers; None: all blocks.
         unit: `(row, column)` in the maps; None: the one in the middle, `(height // 2, width // 2)`.
-        seed: of the directions in which units are changed.
+        seed: of the random directions.
 
     Raises:
-        UserError: no such layer, no such unit, or images that are not normalised.
+        UserError: unknown layer or unit, or images that are not normalised.
 
     Source: Luo et al. 2016, "Understanding the Effective Receptive Field in Deep Convolutional
-    Neural Networks", section 2; a random direction takes the place of their single channel.
+    Neural Networks", section 2; a random direction replaces their single channel.
     """
     check_normalised(images)
     shapes = jax.eval_shape(lambda v, x: feature_maps(model, v, x), variables, images)
@@ -97,7 +97,7 @@ def effective_receptive_fields(
     @jax.jit
     def of_batch(variables, images, key):
         def responses(images):
-            """Of every layer the unit along a direction, summed over images."""
+            """Return each layer's unit along its direction, summed over images."""
             maps, values = feature_maps(model, variables, images), []
             for number, name in enumerate(names):
                 vectors = maps[name][:, *units[name]]
@@ -125,18 +125,18 @@ def effective_receptive_field(
     layer: str | int = -1,
     **options: Any,
 ) -> Float[np.ndarray, "height width"]:
-    """The same for one layer, by its name or number."""
+    """Measure the effective receptive field of one layer, by its name or number."""
     [field] = effective_receptive_fields(model, variables, images, [layer], **options).values()
     return field
 
 
 class Extent(NamedTuple):
-    """How wide a field is, in pixels.
+    """Size of a receptive field, in pixels.
 
     radius: root mean square distance from the centre of mass; of a Gaussian its deviation in each
         direction times the root of 2.
     half_side, most_side: of the square around the centre of mass that holds half, or 95 %.
-    area: the share of the image's pixels whose gradient is above 4.55 % of the largest, the
+    area: the fraction of the image's pixels whose gradient is above 4.55 % of the largest, the
         threshold of Luo et al.
     """
 
@@ -147,7 +147,7 @@ class Extent(NamedTuple):
 
 
 def extent(field: Float[np.ndarray, "height width"]) -> Extent:
-    """How wide a measured field is."""
+    """Compute the size of a measured field."""
     weights, distance = _mass(field)
     radius = np.sqrt((weights * (distance**2).sum(axis=0)).sum())
     above = field > (1 - 0.9545) * field.max()
@@ -155,13 +155,13 @@ def extent(field: Float[np.ndarray, "height width"]) -> Extent:
 
 
 def share_within(field: Float[np.ndarray, "height width"], side: float) -> float:
-    """The share of a field in the square of a side, in pixels, around the centre of mass."""
+    """Return the fraction of a field in a square (side in pixels) around the centre of mass."""
     weights, distance = _mass(field)
     return float(weights[distance.max(axis=0) <= side / 2].sum())
 
 
 def side_of(field: Float[np.ndarray, "height width"], share: float) -> float:
-    """The side of the smallest square around the centre of mass that holds a share, in pixels."""
+    """Return the side, in pixels, of the smallest centred square that holds a fraction."""
     weights, distance = _mass(field)
     reach = distance.max(axis=0).ravel()
     order = np.argsort(reach, kind="stable")
@@ -171,12 +171,12 @@ def side_of(field: Float[np.ndarray, "height width"], share: float) -> float:
 
 
 def find_layer(names: Sequence[str], layer: str | int) -> str:
-    """The name of a layer among those of a model. Raises UserError where there is none."""
+    """Return the name of a layer of a model. Raises UserError if there is none."""
     if isinstance(layer, int) and -len(names) <= layer < len(names):
         return names[layer]
     within = [name for name in names if name == layer or name.startswith(f"{layer}/")]
     if not within:
-        hint = nearest(str(layer), names) or f"; there are {', '.join(names) or 'none'}"
+        hint = nearest(str(layer), names) or f"; its layers are {', '.join(names) or 'none'}"
         raise UserError(f"layer {layer}: the model has no such layer{hint}")
     return within[-1]
 
@@ -185,10 +185,10 @@ def find_layer(names: Sequence[str], layer: str | int) -> str:
 
 
 class Field(NamedTuple):
-    """The receptive field of a unit, along one side, in pixels.
+    """Theoretical receptive field of a unit, along one side, in pixels.
 
-    size: of the field. stride: from one unit's field to the next one's. padding: of unit 0's field
-    before the image begins.
+    size: of the field. stride: offset of the next unit's field. padding: part of unit 0's field
+    before the image.
     """
 
     size: int
@@ -197,7 +197,7 @@ class Field(NamedTuple):
 
 
 def receptive_fields(layers: Sequence[Convolution | tuple[int, ...]]) -> list[Field]:
-    """The receptive field after each of some layers on top of each other.
+    """Return the receptive field after each of a sequence of layers.
 
     Args:
         layers: convolutions and poolings, or tuples (kernel, stride) or (kernel, stride, padding).
@@ -217,7 +217,7 @@ def receptive_fields(layers: Sequence[Convolution | tuple[int, ...]]) -> list[Fi
 
 
 def theoretical_receptive_field(layers: Sequence[Convolution | tuple[int, ...]]) -> int:
-    """The side of the square of pixels that a unit can depend on: `receptive_fields` of the last.
+    """Return the side of a unit's receptive field: the last of `receptive_fields`.
 
     >>> theoretical_receptive_field([(7, 2), (3, 2), (3, 1)])  # kernel and stride
     19
@@ -226,21 +226,21 @@ def theoretical_receptive_field(layers: Sequence[Convolution | tuple[int, ...]])
 
 
 def convolutions_of(model: nn.Module) -> dict[str, list[Convolution]]:
-    """The convolutions below every block and stage of a convolutional network, by their names.
+    """Return the convolutions below every block and stage of a convolutional network, by name.
 
-    Of branches side by side the one that sees most. With the stride in the 3 x 3 convolution of a
-    block, as here and in torchvision, a ResNet-50 sees 427 pixels at its end; with the stride in
-    the 1 x 1 before it, as in the paper, 483, since the 3 x 3 acts on the smaller map then.
+    Of parallel branches the widest is used. With the stride in the 3 x 3 convolution of a block, as
+    here and in torchvision, a ResNet-50 sees 427 pixels at its end; with the stride in the 1 x 1
+    before it, as in the paper, 483, since the 3 x 3 then acts on the smaller map.
 
     Raises:
-        UserError: the model has no closed form: it attends, or weighs channels by a mean over the
-            image (EfficientNet).
+        UserError: the model has no closed form: it uses attention, or weights channels by a mean
+            over the image (EfficientNet).
     """
     steps = layer_steps(model)
     if not all(isinstance(step, Convolution) for path in steps.values() for step in path):
         raise UserError(
-            f"{type(model).__name__} is no stack of convolutions, so its receptive field has no "
-            "closed form; ask region() what a unit can see, or effective_receptive_fields()"
+            f"{type(model).__name__} is not a stack of convolutions, so its receptive field has no "
+            "closed form; use region() or effective_receptive_fields()"
         )
     return steps
 
@@ -251,14 +251,14 @@ def region(
     image_size: int | tuple[int, int],
     unit: tuple[int, int] | None = None,
 ) -> tuple[slice, slice]:
-    """The rows and columns of the image that a unit of a layer can depend on.
+    """Return the rows and columns of the image that a unit of a layer can depend on.
 
     Args:
         image_size: `(height, width)` in pixels.
         unit: `(row, column)` in the map; None: the one in the middle.
 
     Raises:
-        UserError: no such layer.
+        UserError: unknown layer.
     """
     size, sides = validation.pair(image_size), []
     for axis, side in enumerate(size):
@@ -269,7 +269,7 @@ def region(
             places = -(-places // step.stride)
         place = places // 2 if unit is None else unit[axis]
         if not 0 <= place < places:
-            raise UserError(f"unit {unit}: layer {layer} has {places} places along axis {axis}")
+            raise UserError(f"unit {unit}: layer {layer} has {places} positions along axis {axis}")
         first = last = place
         for step in reversed(path):
             first, last = step.seen(first, last)
@@ -277,11 +277,11 @@ def region(
     return tuple(sides)
 
 
-# ------------------------------------------------------------------------------------------- pieces
+# ------------------------------------------------------------------------------------------ helpers
 
 
 def _as_map(name: str, out: Array, features: Features) -> Float[Array, "batch h w channels"]:
-    """An output as a map, without the tokens in front of it."""
+    """Return an output as a map, without prefix tokens."""
     if out.ndim == 4:
         return out
     stage = re.match(r"stages_(\d+)/", name)
@@ -292,13 +292,13 @@ def _as_map(name: str, out: Array, features: Features) -> Float[Array, "batch h 
 
 
 def _order(name: str) -> tuple:
-    """Sorts stages and blocks by their numbers, and the patch embedding first."""
+    """Return a key that sorts stages and blocks by number, and the patch embedding first."""
     numbers = [int(digits) for digits in re.findall(r"_(\d+)", name)]
     return not name.startswith("patch_embed"), *numbers
 
 
 def _find_unit(name: str, sides: tuple[int, int], unit: tuple[int, int] | None) -> tuple[int, int]:
-    """The unit asked for, or the one in the middle."""
+    """Return the given unit, or the one in the middle."""
     if unit is None:
         return sides[0] // 2, sides[1] // 2
     if not all(0 <= place < side for place, side in zip(unit, sides, strict=True)):
@@ -307,12 +307,12 @@ def _find_unit(name: str, sides: tuple[int, int], unit: tuple[int, int] | None) 
 
 
 def _mass(field: Float[np.ndarray, "height width"]) -> tuple[np.ndarray, np.ndarray]:
-    """A field as shares, and each pixel's distances `(2, height, width)` from its centre."""
+    """Return a normalised field and each pixel's distances `(2, height, width)` from its centre."""
     weights = np.asarray(field, np.float64)
     if not weights.sum() > 0:
         raise UserError("a field without any gradient has no extent: the unit depends on no pixel")
     weights = weights / weights.sum()
     places = np.indices(weights.shape).astype(np.float64)
     centre = (weights * places).sum(axis=(1, 2))
-    # A rounding error must not put one side of a symmetric field outside a square.
+    # A rounding error must not move one side of a symmetric field out of a square.
     return weights, np.abs(places - centre[:, None, None]).round(9)

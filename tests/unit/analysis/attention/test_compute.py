@@ -108,7 +108,9 @@ def test_weights_that_linformer_implies_can_be_mapped_and_are_no_shares():
     softmax = np.linalg.lstsq(mixtures, layer.weights.reshape(-1, 7).T, rcond=None)[0]
     np.testing.assert_allclose(softmax.sum(0), 1, atol=1e-4)
     np.testing.assert_allclose(layer.map(query=0)[0].ravel(), layer.weights[0, :, 0, 1:].mean(0))
-    with pytest.raises(UserError, match="rollout is of weights that are shares .* linformer and"):
+    with pytest.raises(
+        UserError, match="rollout needs weights that are probability distributions.* linformer and"
+    ):
         rollout([layer.weights])
     with pytest.raises(UserError, match="mean distance .* shares"):
         layer.mean_distance()
@@ -128,7 +130,7 @@ def test_the_probe_of_attention_pooling_asks_the_patches():
     logits = np.einsum("hd,bthd->bht", q, k) / 2  # heads of 4 channels
     expected = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     np.testing.assert_allclose(pooling.map(head=1), expected[:, 1].reshape(2, 2, 3), atol=1e-5)
-    with pytest.raises(UserError, match="none asks in the pooling"):
+    with pytest.raises(UserError, match="no query of the pooling"):
         pooling.mean_distance()
 
 
@@ -464,5 +466,5 @@ def test_a_network_without_attention_is_told_what_has_some(name, fields):
 def test_a_network_without_classes_has_maps_and_no_relevance():
     model, variables = tiny(num_classes=0)
     assert compute_attention(model, variables, IMAGES).class_map().shape == (2, 2, 3)
-    with pytest.raises(UserError, match="relevance is of the logit of a class"):
+    with pytest.raises(UserError, match="relevance needs the logit of a class"):
         relevance(model, variables, IMAGES)

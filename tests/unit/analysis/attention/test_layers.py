@@ -128,5 +128,7 @@ def test_heads_that_are_alike_have_similarity_one():
 
 def test_weights_that_are_no_shares_have_no_entropy():
     for wrong in (2 * uniform(4), np.array([[[[2.0, -1.0], [0.0, 1.0]]]])):
-        with pytest.raises(UserError, match="entropy is of weights that are shares of a whole"):
+        with pytest.raises(
+            UserError, match="entropy needs weights that are probability distributions"
+        ):
             entropy(wrong)

@@ -185,7 +185,7 @@ def test_a_converted_folder_is_a_run_to_look_at(image, tmp_path):
     [
         ("--layer=5", "layer 5: the model has 1 layers, 0 to 0"),
         ("--layer=first", "--layer=first is invalid; use last or the number"),
-        ("--layer=pool", "layer 'pool' is of a model that pools by attention"),
+        ("--layer=pool", "layer 'pool' needs a model with attention pooling"),
         ("--head=7", "head 7: layer 0 has 2 heads, 0 to 1"),
         ("--head=men", "did you mean 'mean'.*or the number of a head, 0 to 1"),
         ("--query=2,0", "query 2,0: .* 2 x 2 patches, rows 0 to 1 and columns 0 to 1"),

@@ -80,7 +80,7 @@ def test_what_cannot_be_calibrated_is_one_sentence():
         reliability(np.ones(2, bool), np.ones(2), bins=0)
     with pytest.raises(UserError, match="not between 0 and 1"):
         reliability(np.ones(2, bool), np.array([0.5, np.nan]))
-    with pytest.raises(UserError, match="all 2 answers are right"):
+    with pytest.raises(UserError, match="all 2 predictions are correct"):
         fit_temperature(np.eye(2), np.array([0, 1]))
 
 
@@ -168,7 +168,7 @@ def test_a_single_output_is_the_logit_of_the_second_of_two_classes():
     ],
 )
 def test_a_temperature_at_the_end_of_its_range_says_so(logits, labels, bound, words):
-    with pytest.warns(UserWarning, match=f"temperature {words}, where the search ends"):
+    with pytest.warns(UserWarning, match=f"temperature {words}, the .* bound"):
         found = fit_temperature(logits, labels)
     assert found == bound and found.at_bound and words in found.in_words()
 
@@ -183,9 +183,9 @@ def test_a_temperature_within_its_range_is_no_bound(recwarn):
 @pytest.mark.parametrize(
     ("logits", "labels", "told"),
     [
-        (np.zeros(3), np.zeros(3, int), r"logits must be \(images, outputs\)"),
-        (np.zeros((3, 2)), np.zeros(2, int), r"logits must be \(images, outputs\)"),
-        (np.zeros((0, 2)), np.zeros(0, int), r"logits must be \(images, outputs\)"),
+        (np.zeros(3), np.zeros(3, int), r"use logits \(images, outputs\)"),
+        (np.zeros((3, 2)), np.zeros(2, int), r"use logits \(images, outputs\)"),
+        (np.zeros((0, 2)), np.zeros(0, int), r"use logits \(images, outputs\)"),
         (np.array([[0.0, np.nan], [1, 2]]), np.zeros(2, int), "1 image out of 2 are not finite"),
         (np.zeros((2, 2)), np.array([0, 2]), "whole numbers from 0 to 1"),
         (np.zeros((2, 2)), np.array([0, -1]), "whole numbers from 0 to 1"),

@@ -32,11 +32,14 @@ def config(smoothing=0.0, loss="softmax", mixup=0.0, cutmix=0.0, probability=1.0
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"smoothing": 0.1}, "label smoothing of 0.1, whose targets give the true class 91.0 %"),
+        (
+            {"smoothing": 0.1},
+            "label smoothing of 0.1, whose targets have a probability of at most 91.0 %",
+        ),
         ({"smoothing": 0.1, "loss": "sigmoid"}, "95.0 %"),
         ({"mixup": 0.2}, "MixUp (0.2)"),
-        ({"cutmix": 1.0, "smoothing": 0.1}, "91.0 % at most; CutMix (1)"),
-        ({"teacher": "runs/large"}, "the soft answers of a teacher"),
+        ({"cutmix": 1.0, "smoothing": 0.1}, "91.0 % for the true class; CutMix (1)"),
+        ({"teacher": "runs/large"}, "the soft targets of a teacher"),
     ],
 )
 def test_what_makes_a_model_unsure_is_named(settings, told):

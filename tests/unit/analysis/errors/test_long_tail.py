@@ -56,7 +56,7 @@ def test_balanced_classes_are_drawn_class_by_class_hardest_first():
     [panel] = draw_long_tail(sizes).axes
     named = [label.get_text() for label in panel.get_yticklabels()]
     assert named == ["hard (150)", "middling (145)", "easy (140)"]
-    assert panel.get_title() == "Classes of 140 to 150 training images"
+    assert panel.get_title() == "Classes with 140 to 150 training images"
     assert panel.lines[0].get_xdata().tolist() == pytest.approx([20, 50, 90])
 
 

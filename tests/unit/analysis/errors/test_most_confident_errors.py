@@ -143,11 +143,11 @@ def test_colour_images_and_long_names_and_no_attention(tmp_path):
 
 def test_what_cannot_be_explained_is_one_sentence(classifier, source, predictions):
     right = dataclasses.replace(predictions, predicted=predictions.labels)
-    with pytest.raises(UserError, match="no mistake to explain"):
+    with pytest.raises(UserError, match="no errors to explain"):
         explain_errors(classifier, source, right)
     elsewhere = dataclasses.replace(predictions, index=predictions.index + 360)
-    with pytest.raises(UserError, match="not what the predictions were made of: it has 360"):
+    with pytest.raises(UserError, match="does not match the predictions: it has 360"):
         explain_errors(classifier, source, elsewhere)
     shifted = dataclasses.replace(predictions, labels=(predictions.labels + 1) % 10)
-    with pytest.raises(UserError, match="not what the predictions were made of: labels differ"):
+    with pytest.raises(UserError, match="does not match the predictions: labels differ"):
         explain_errors(classifier, source, shifted)

@@ -113,7 +113,7 @@ def test_a_query_of_a_single_key_has_no_choice_and_is_not_told():
     assert collapse(np.array([0.0, 0.0]), np.log(1)) is None
 
 
-@pytest.mark.parametrize(("factor", "kind"), [(0.0, "every key the same"), (300.0, "single key")])
+@pytest.mark.parametrize(("factor", "kind"), [(0.0, "almost uniformly"), (300.0, "single key")])
 def test_a_collapse_is_a_warning_that_names_the_layer_with_numbers(vit, factor, kind):
     """Queries and keys of the second of two layers times 0 or 300, so their logits times 90,000."""
     _, watcher, state, batch = vit

@@ -241,7 +241,7 @@ def test_boxes_on_top_of_each_other_make_trinomial_coefficients():
     np.testing.assert_allclose(field / field.max(), expected / expected.max(), atol=1e-6)
     # A box has the variance 2 / 3 along each side, and four of them four times that.
     assert extent(field).radius == pytest.approx(np.sqrt(2 * 4 * 2 / 3), rel=1e-5)
-    with pytest.raises(UserError, match="is not known here"):
+    with pytest.raises(UserError, match="is unknown"):
         region(model, -1, (11, 13))
 
 
@@ -287,7 +287,7 @@ def test_what_is_not_there_is_told():
         effective_receptive_field(model, variables, images, "blocks_2")
     with pytest.raises(UserError, match=r"unit \(9, 0\).*4 x 6"):
         effective_receptive_field(model, variables, images, unit=(9, 0))
-    with pytest.raises(UserError, match="no stack of convolutions"):
+    with pytest.raises(UserError, match="not a stack of convolutions"):
         convolutions_of(model)
     with pytest.raises(UserError, match="depends on no pixel"):
         extent(np.zeros((4, 4)))

@@ -55,7 +55,7 @@ def test_one_command_gives_the_whole_page(run, capsys):
         pixels = np.asarray(Image.open(run.figures / f"{name}.png").convert("RGB"))
         assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50, name
     validation = len(open_run(run.path).source("validation"))
-    assert f"on {validation} validation images; logits are divided by it" in page_of(run)
+    assert f"on {validation} validation images; divide logits by it" in page_of(run)
     with (run.figures / "long_tail.csv").open() as file:
         rows = list(csv.DictReader(file))
     # Four fifths of the 1,437 training digits; 360 test digits.

@@ -136,7 +136,7 @@ def test_calibration_is_that_of_the_kept_predictions(run):
     # 3/4 of 0.9 - 2/3 and 1/4 of 1 - 0.55; in sum 0.7 / 4 - 0.45 / 4 too sure
     assert page.rows["expected calibration error"][0] == "28.75\N{NO-BREAK SPACE}%"
     assert page.rows["largest gap of a bin"][0] == "-"  # no bin holds ten images
-    assert "the model is too sure, by 6.2 percentage points" in page.text
+    assert "the model is overconfident, by 6.2 percentage points" in page.text
 
 
 def test_a_gap_is_named_with_its_bin_and_only_where_enough_images_are_in_it(run):
@@ -146,7 +146,7 @@ def test_a_gap_is_named_with_its_bin_and_only_where_enough_images_are_in_it(run)
     (run.figures / "predictions.csv").write_text("\n".join(lines))
     size, where = Page(write_report(run)).rows["largest gap of a bin"]
     assert size == "30.00\N{NO-BREAK SPACE}%"
-    assert where == "87 to 93 % sure, 20 images; among bins of 10 images or more"
+    assert where == "87 to 93 % confidence, 20 images; among bins with at least 10 images"
 
 
 def test_images_without_an_answer_are_on_the_page(run):
