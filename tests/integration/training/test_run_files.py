@@ -215,7 +215,7 @@ def test_one_class_is_trained_with_a_warning(config, images, tmp_path, capsys):
     outcome = fit(config(changes), tmp_path / "run")
     assert outcome.result["loss"] == pytest.approx(0, abs=1e-6)
     assert outcome.result["accuracy"] == 1.0 and "top5_accuracy" not in outcome.result
-    assert "a single class" in "".join(capsys.readouterr())
+    assert "only one class" in "".join(capsys.readouterr())
 
 
 def test_one_class_and_a_sigmoid_leave_nothing_to_learn(config, images):

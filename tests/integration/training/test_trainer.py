@@ -229,7 +229,7 @@ def test_files_of_nobody_knows_whom_are_not_touched(tiny_config, tmp_path):
     (run / "tensorboard" / "precious.txt").write_text("mine")
     (run / "metrics.jsonl").write_text("mine")
     before = contents(run)
-    with pytest.raises(UserError, match="metrics.jsonl, tensorboard and no config.json"):
+    with pytest.raises(UserError, match="metrics.jsonl, tensorboard but no config.json"):
         fit(tiny_config(), run)
     assert contents(run) == before
     fit(tiny_config({"resume": "never"}), run)

@@ -1,1 +1,1 @@
-"""The report of a run: one HTML page and its figures."""
+"""Report of a run: its figures and one HTML page."""

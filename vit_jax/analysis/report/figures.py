@@ -1,7 +1,7 @@
-"""Figures of a run: curves, confusion, mistakes, calibration.
+"""Figures of a run: curves, confusion matrix, most confident errors, calibration.
 
-Figures are drawn off-screen on `Figure` objects, so nothing here touches a notebook's or a
-program's own matplotlib state.
+Figures are drawn off-screen on `Figure` objects, so the matplotlib state of a notebook or program
+is not affected.
 """
 
 import warnings
@@ -28,8 +28,8 @@ from vit_jax.runs import DIAGNOSTICS, EVALUATE, RESULT, TRAIN, RunDir
 from vit_jax.text import counted
 
 _MOST_MISTAKES = 24
-_MOST_OF_A_PAIR = 3  # mistakes between the same two classes, or one pair fills the figure
-_MOST_DRAWN_CLASSES = 100  # a confusion matrix of more has cells that nobody can see
+_MOST_OF_A_PAIR = 3  # errors between the same two classes, so that no pair fills the figure
+_MOST_DRAWN_CLASSES = 100  # a larger confusion matrix is illegible
 _MOST_CONFUSED = 30
 
 
@@ -39,20 +39,20 @@ def draw_figures(
     source: Source,
     predictions: Predictions | MultiLabelPredictions,
 ) -> None:
-    """Writes the figures of a run, and the tables behind them, to its `figures/`.
+    """Write the figures of a run and the tables behind them to its `figures/`.
 
-    These are `curves.png` and `per_class.csv`, and where images have one label `confusion.png`,
-    `mistakes.png`, `calibration.png` and `predictions.csv`; `diagnostics.png` where
+    These are `curves.png` and `per_class.csv`; for images with one label also `confusion.png`,
+    `mistakes.png`, `calibration.png` and `predictions.csv`; and `diagnostics.png` if
     `log.diagnostics` was set.
-    Each is drawn, written and forgotten before the next.
+    Each is drawn, written and released before the next.
 
     Args:
         lines: of the run's log, the result included.
         source: the test data.
-        predictions: what the trained model says of them.
+        predictions: the predictions of the trained model.
 
     Raises:
-        UserError: some could not be drawn; the others are there.
+        UserError: some figures could not be drawn; the others were written.
     """
     run.figures.mkdir(parents=True, exist_ok=True)
     if isinstance(predictions, Predictions):
@@ -63,10 +63,10 @@ def draw_figures(
         (run.figures / f"{name}.png").unlink(missing_ok=True)
         try:
             save_figures(run, {name: draw()})
-        except Exception as error:  # each for itself
+        except Exception as error:  # one failure must not prevent the others
             failed.append(f"{name}.png ({type(error).__name__}: {error})")
     if failed:
-        raise UserError(f"{counted(len(failed), 'figure')} left out: {', '.join(failed)}")
+        raise UserError(f"{counted(len(failed), 'figure')} could not be drawn: {', '.join(failed)}")
 
 
 def _figures(
@@ -74,7 +74,7 @@ def _figures(
     source: Source,
     predictions: Predictions | MultiLabelPredictions,
 ) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """File names, and what draws them."""
+    """Yield file names, and functions that draw the figures."""
     yield "curves", lambda: curves(lines)
     if any(line["kind"] == DIAGNOSTICS for line in lines):
         yield "diagnostics", lambda: draw_diagnostics(lines)
@@ -85,22 +85,22 @@ def _figures(
 
 
 def save_figures(run: RunDir, figures: Mapping[str, Figure]) -> None:
-    """Writes figures to `figures/` of a run, by their names."""
+    """Write figures to `figures/` of a run, by their names."""
     run.figures.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
-        # A script that the font lacks shows as boxes; the names are whole in per_class.csv.
+        # Characters missing in the font are drawn as boxes; per_class.csv has the full names.
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         for name, figure in figures.items():
             figure.savefig(run.figures / f"{name}.png", dpi=120)
 
 
 def curves(lines: Sequence[dict[str, Any]]) -> Figure:
-    """Loss, accuracy and learning rate over the epochs, from the lines of `metrics.jsonl`."""
+    """Draw loss, accuracy and learning rate over the epochs, from the lines of `metrics.jsonl`."""
     training = [line for line in lines if line["kind"] == TRAIN]
     evaluations = [line for line in lines if line["kind"] in (EVALUATE, RESULT)]
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     panels = figure.subplots(1, 3)
-    # What training and evaluation both measure: multi-label runs have no plain accuracy.
+    # Metrics of both training and evaluation: multi-label runs have no accuracy.
     accuracy = "accuracy" if any("accuracy" in line for line in lines) else "label_accuracy"
     panel_of = dict(zip(("loss", accuracy, "learning_rate"), panels, strict=True))
     for name, panel in panel_of.items():
@@ -116,9 +116,9 @@ def curves(lines: Sequence[dict[str, Any]]) -> Figure:
 
 
 def confusion_matrix(predictions: Predictions, classes: int) -> Int[np.ndarray, "true predicted"]:
-    """Return how many examples of each true class (rows) were taken for each class (columns).
+    """Return the number of examples of each true class (rows) predicted as each class (columns).
 
-    Memory grows with the square of the classes; examples without an answer are in no column.
+    Memory grows with the square of the classes; examples without a prediction are in no column.
     """
     return _confused(predictions, np.arange(classes), classes)[:, :classes]
 
@@ -126,9 +126,9 @@ def confusion_matrix(predictions: Predictions, classes: int) -> Int[np.ndarray, 
 def most_confused(
     predictions: Predictions, classes: int, count: int = _MOST_CONFUSED
 ) -> Int[np.ndarray, " classes"]:
-    """The classes that take part in the most mistakes, as the true one or as the one said.
+    """Return the classes involved in the most errors, as true or as predicted class.
 
-    count: how many; they come in the order of the classes.
+    count: number of classes; they are returned in class order.
     """
     wrong = ~predictions.right
     parts = np.bincount(predictions.labels[wrong], minlength=classes)
@@ -139,8 +139,8 @@ def most_confused(
 def _confused(
     predictions: Predictions, shown: Int[np.ndarray, " shown"], classes: int
 ) -> Int[np.ndarray, "shown answers"]:
-    """Counts of the true classes shown (rows) by the answers shown, and all others at the end."""
-    places = np.full(classes + 1, -1)  # the last one is that of no answer, -1
+    """Count shown true classes (rows) by shown predictions, with all others in the last column."""
+    places = np.full(classes + 1, -1)  # the last one is for no prediction, -1
     places[shown] = np.arange(len(shown))
     rows, columns = places[predictions.labels], places[predictions.predicted]
     matrix = np.zeros((len(shown), len(shown) + 1), np.int64)
@@ -149,13 +149,14 @@ def _confused(
 
 
 def confusion(predictions: Predictions, names: Sequence[str]) -> Figure:
-    """The confusion matrix as a figure; colours are shares of each true class.
+    """Draw the confusion matrix; colours are fractions of each true class.
 
-    With more than 100 classes it shows the 30 that take part in the most mistakes, and all other
-    answers in one column. Images without an answer are in that column, or in one of their own.
+    With more than 100 classes it shows the 30 involved in the most errors, and all other
+    predictions in one column. Images without a prediction are in that column, or in one of their
+    own.
     """
     classes, title = len(names), f"accuracy {100 * predictions.right.mean():.2f} %"
-    shown, rest = np.arange(classes), "no answer"
+    shown, rest = np.arange(classes), "not finite"
     if classes > _MOST_DRAWN_CLASSES:
         shown, rest = most_confused(predictions, classes), "another"
         title = f"the {len(shown)} of {classes:,} classes with the most errors\n{title} (of all)"
@@ -181,9 +182,9 @@ def confusion(predictions: Predictions, names: Sequence[str]) -> Figure:
 def most_confident_errors(
     predictions: Predictions, of_a_pair: int | None = None
 ) -> Int[np.ndarray, " mistakes"]:
-    """The rows of the predictions that are wrong, the most confident first; no answer comes last.
+    """Return the rows of wrong predictions, the most confident first, those without one last.
 
-    of_a_pair: the most that may be mistakes between the same two classes, in either direction.
+    of_a_pair: maximum number of errors between the same two classes, in either direction.
     """
     wrong = np.flatnonzero(~predictions.right)
     wrong = wrong[np.argsort(-predictions.confidence[wrong], kind="stable")]
@@ -200,9 +201,9 @@ def most_confident_errors(
 
 
 def mistakes(source: Source, predictions: Predictions) -> Figure:
-    """The mistakes that the model was most sure of, with what they are and what it said.
+    """Draw the most confident errors, with true and predicted classes.
 
-    Of each pair of classes there are three at most.
+    Each pair of classes occurs at most three times.
     """
     spread = most_confident_errors(predictions, _MOST_OF_A_PAIR)
     shown = spread[:_MOST_MISTAKES]
@@ -226,23 +227,23 @@ def mistakes(source: Source, predictions: Predictions) -> Figure:
             f"{short_name(source.class_names[predictions.labels[row]])}, "
             f"{_said(predictions, row, source.class_names)}",
             fontsize=9,
-            parse_math=False,  # a class may well be called $5_$
+            parse_math=False,  # a class name may be $5_$
         )
     return figure
 
 
 def _said(predictions: Predictions, row: int, names: Sequence[str]) -> str:
-    """Return what the model says of an image it is wrong about."""
+    """Return the title of a misclassified image: its predicted class and confidence."""
     if not predictions.answered[row]:
-        return "no answer:\nlogits are not finite"
+        return "no prediction:\nlogits are not finite"
     confidence = 100 * predictions.confidence[row]
-    return f"taken for\n{short_name(names[predictions.predicted[row]])} ({confidence:.0f} % sure)"
+    return f"predicted\n{short_name(names[predictions.predicted[row]])} ({confidence:.0f} %)"
 
 
 def _series(
     lines: Sequence[dict[str, Any]], name: str
 ) -> tuple[Float[np.ndarray, " lines"], Float[np.ndarray, " lines"]]:
-    """Epochs and values of one metric."""
+    """Return epochs and values of one metric."""
     present = [line for line in lines if name in line]
     return (
         np.array([line["epoch"] for line in present]),

@@ -1,7 +1,7 @@
-"""The whole report of a finished run: first what needs its model and its data, then the page.
+"""Full report of a finished run: figures that need its model and data, then the page.
 
-Training ends with the parts that cost next to nothing. The others (what decides the surest
-mistakes, classes by size, where the model looks) are drawn here, when somebody asks for them.
+Training ends with the figures that cost almost nothing. The others (saliency of the most confident
+errors, recall by class size, attention) are drawn here on request.
 """
 
 import warnings
@@ -42,35 +42,35 @@ _TO_STDERR = partial(tell, error=True)
 
 
 def write_full_report(run: RunDir, say: Say = _TO_STDERR) -> Path:
-    """Draws what needs the model and the data, and writes `figures/report.html`.
+    """Draw the figures that need the model and the data, and write `figures/report.html`.
 
-    What cannot be drawn (an unfinished run, data that are gone, a model without attention) is left
-    out, and said.
+    Figures that cannot be drawn (unfinished run, missing data, a model without attention) are
+    skipped with a note.
 
     Args:
         run: a run folder.
-        say: takes sentences for the person who waits.
+        say: receives progress messages.
 
     Raises:
-        UserError: the folder holds no run that was trained here, or nothing of it is logged yet.
+        UserError: the folder has no run that was trained here, or no log lines yet.
     """
     lines = check_reportable(run)
     if run.result() is None:
         say(
-            f"the run is not finished: the page is as of step {lines[-1]['step']:,} and leaves out "
-            "what is drawn of a finished model (confusion, mistakes, calibration, attention); run "
-            "this again at its end"
+            f"the run is not finished: the page is as of step {lines[-1]['step']:,} and omits the "
+            "figures of a finished model (confusion, errors, calibration, attention); run "
+            "this command again when it is finished"
         )
         return write_report(run)
     try:
         _draw(run, say)
     except UserError as error:
-        say(f"left out is what needs the model or its data: {error}")
+        say(f"figures that need the model or its data are skipped: {error}")
     return write_report(run)
 
 
 def _draw(run: RunDir, say: Say) -> None:
-    """All that needs the data or the model; UserError where these are gone."""
+    """Draw all that needs the data or the model; raise UserError if these are missing."""
     reopened = open_run(run.path)
     source = reopened.source("test")
     predictions = _kept_predictions(run, source)
@@ -90,8 +90,8 @@ def _draw(run: RunDir, say: Say) -> None:
     classifier = load(run.path)
     if classifier.step != run.result()["step"]:
         raise UserError(
-            f"the checkpoint of the result, of step {run.result()['step']:,}, is gone; there is "
-            f"that of step {classifier.step:,}"
+            f"the checkpoint of the result, of step {run.result()['step']:,}, is missing; the only "
+            f"one is of step {classifier.step:,}"
         )
     _fit_temperature(run, reopened, classifier, say)
     for name, what, draw in _images_of_model(classifier, source, predictions):
@@ -100,35 +100,35 @@ def _draw(run: RunDir, say: Say) -> None:
         try:
             save_figures(run, {name: draw()})
         except UserError as error:
-            say(f"left out is {what}: {error}")
+            say(f"skipped {what}: {error}")
 
 
 def _fit_temperature(run: RunDir, reopened: OpenedRun, classifier: Classifier, say: Say) -> None:
-    """Fits a temperature on the validation data, or where there are none on the test data."""
+    """Fit a temperature on the validation data, or without any on the test data."""
     split = "validation" if reopened.experiment.validation_source else "test"
     say(f"fitting a temperature to {split} data")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the page says what the warning does
+            warnings.simplefilter("ignore", UserWarning)  # the page has the text of the warning
             fit_to_run(run, classifier, reopened.source(split), split)
     except UserError as error:
-        say(f"left out is the temperature: {error}")
+        say(f"skipped the temperature: {error}")
 
 
 def _images_of_model(
     classifier: Classifier, source: Source, predictions: Predictions | MultiLabelPredictions | None
 ) -> Iterator[tuple[str, str, Callable]]:
-    """File name, words, and what draws it."""
+    """Yield file name, description, and function that draws the figure."""
     if isinstance(predictions, Predictions):
         yield (
-            *("saliency", "what decides the surest mistakes"),
+            *("saliency", "saliency of the most confident errors"),
             lambda: explain_errors(classifier, source, predictions),
         )
-    yield "attention", "where the model looks", lambda: attention_samples(classifier, source)
+    yield "attention", "attention of sample images", lambda: attention_samples(classifier, source)
 
 
 def _kept_predictions(run: RunDir, source: Source) -> Predictions | None:
-    """The predictions that training has left; None where there are none behind the result."""
+    """Return the predictions saved by training; None if there are none for the result."""
     path, result = run.figures / "predictions.csv", run.result()
     if source.multi_label or not path.exists():
         return None
@@ -143,7 +143,7 @@ def _kept_predictions(run: RunDir, source: Source) -> Predictions | None:
 
 
 def _evaluated(reopened: OpenedRun, source: Source) -> Predictions | MultiLabelPredictions:
-    """What the last checkpoint says of a source, with a bar for the person who waits."""
+    """Return the last checkpoint's predictions on a source, with a progress bar."""
     experiment = reopened.experiment
     variables, _ = reopened.run.read_variables()
     size = experiment.config.evaluate.batch_size or experiment.config.batch_size

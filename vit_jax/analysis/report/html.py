@@ -1,8 +1,8 @@
 """Building blocks of an HTML page: style, sections, tables, key figures, images.
 
-Every text is escaped here, and every image is embedded, so that the page is one file that loads
-nothing else. Sections have two columns on a wide screen and one on a phone. The colours follow the
-reader's light or dark mode; images keep the white ground that they are drawn on.
+Every text is escaped here and every image is embedded, so the page is one file that loads nothing
+else. Sections have two columns on a wide screen and one on a phone. The colours follow the reader's
+light or dark mode; figures keep their white background.
 """
 
 import base64
@@ -54,14 +54,14 @@ figcaption, .note { color: var(--soft); max-width: 52em; margin-top: .5em; }
 
 
 class Section(NamedTuple):
-    """A heading and the pieces of HTML below it."""
+    """Section: a heading and the pieces of HTML below it."""
 
     title: str
     parts: Sequence[str]
 
 
 def page(title: str, summary: str, sections: Iterable[Section]) -> str:
-    """A whole page: title, a sentence, links to the sections, sections; empty ones are skipped."""
+    """Return a page with title, summary, links and sections; empty sections are skipped."""
     there = [
         Section(title, [part for part in parts if part]) for title, parts in sections if any(parts)
     ]
@@ -85,18 +85,18 @@ def page(title: str, summary: str, sections: Iterable[Section]) -> str:
 
 
 def titled(text: str, *parts: str) -> str:
-    """Parts of a section under a heading of their own, in one column; empty where they are."""
+    """Return parts of a section under a heading, in one column; empty without parts."""
     body = "\n".join(part for part in parts if part)
     return f"<div><h3>{escape(text)}</h3>\n{body}</div>" if body else ""
 
 
 def wide(part: str) -> str:
-    """A part over both columns of its section; empty where it is."""
+    """Return a part over both columns of its section; empty for an empty part."""
     return f'<div class="wide">{part}</div>' if part else ""
 
 
 def cards(facts: Iterable[tuple[str, str, str]]) -> str:
-    """Key figures side by side: of each its name, its value, and a remark that may be empty."""
+    """Return key figures side by side: name, value and an optional remark of each."""
     body = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}"
         f"{f'<small>{escape(remark)}</small>' if remark else ''}</dd></div>"
@@ -106,22 +106,22 @@ def cards(facts: Iterable[tuple[str, str, str]]) -> str:
 
 
 def code(text: str) -> str:
-    """A command, or other text whose characters matter."""
+    """Return preformatted text, such as a command."""
     return f"<pre><code>{escape(text)}</code></pre>"
 
 
 def paragraph(text: str) -> str:
-    """A paragraph of plain text."""
+    """Return a paragraph of plain text."""
     return f"<p>{escape(text)}</p>"
 
 
 def note(text: str) -> str:
-    """A paragraph beside the matter, in a softer colour."""
+    """Return a secondary paragraph, in a softer colour."""
     return f'<p class="note">{escape(text)}</p>'
 
 
 def table(rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> str:
-    """Rows of a name and some texts; empty where there are none. columns: their headings."""
+    """Return rows of a name and texts; empty without rows. columns: headings."""
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
     head = f"<thead><tr>{head}</tr></thead>" if head else ""
     body = "".join(
@@ -133,9 +133,9 @@ def table(rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> str:
 
 
 def image(png: bytes, alt: str, caption: str, wide: bool = False) -> str:
-    """An image with what it is (`alt`, read aloud) and what is to be seen (`caption`).
+    """Return an image with a description (`alt`, read aloud) and a caption on how to read it.
 
-    wide: it is scrolled sideways on a narrow screen, where it would be too small to read.
+    wide: scrolled sideways on a narrow screen, where it would be too small to read.
     """
     data = base64.b64encode(png).decode()
     kind = ' class="wide"' if wide else ""
@@ -147,13 +147,13 @@ def image(png: bytes, alt: str, caption: str, wide: bool = False) -> str:
 
 
 def stored(run: RunDir, name: str, alt: str, caption: str, wide: bool = False) -> str:
-    """A figure of a run that was drawn before, as `image`; empty where it is not there."""
+    """Return an existing figure of a run, as `image`; empty if it is missing."""
     path = run.figures / f"{name}.png"
     return image(path.read_bytes(), alt, caption, wide) if path.exists() else ""
 
 
 def percent(share: float) -> str:
-    """Return a share as text, such as `12.34 %`."""
+    """Return a fraction as text, such as `12.34 %`."""
     return f"{100 * share:.2f}\N{NO-BREAK SPACE}%"
 
 

@@ -1,7 +1,7 @@
 """Report of a run on one page: result, curves, errors, calibration, cost and configuration.
 
-The page is a single HTML file with its images inside, so it can be sent by mail. Whatever comes
-from the run (names of classes, paths, settings) is escaped.
+The page is a single HTML file with its images inside, so it can be sent by mail. All text of the
+run (class names, paths, settings) is escaped.
 """
 
 import csv
@@ -40,8 +40,8 @@ from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunDir
 from vit_jax.text import counted
 from vit_jax.training.logging.provenance import DATE
 
-_MOST_CLASSES = 20  # rows of the table of the weakest classes
-_MOST_ERRORS = 10  # rows of the table of the most confident errors
+_MOST_CLASSES = 20  # rows in the table of the weakest classes
+_MOST_ERRORS = 10  # rows in the table of the most confident errors
 
 
 def draw_all(
@@ -50,7 +50,7 @@ def draw_all(
     source: Source,
     predictions: Predictions | MultiLabelPredictions,
 ) -> None:
-    """Writes the figures of a run and its report; what `fit` takes as `draw`."""
+    """Write the figures of a run and its report; the `draw` argument of `fit`."""
     try:
         draw_figures(run, lines, source, predictions)
     finally:
@@ -58,14 +58,14 @@ def draw_all(
 
 
 def write_report(run: RunDir, lines: Sequence[dict[str, Any]] | None = None) -> Path:
-    """Writes `figures/report.html` and returns its path.
+    """Write `figures/report.html` and return its path.
 
     Args:
-        run: a run folder, of a finished run or of one that is still under way.
-        lines: of its log; by default those that stand in `metrics.jsonl`.
+        run: a run folder, finished or unfinished.
+        lines: of its log; by default those in `metrics.jsonl`.
 
     Raises:
-        UserError: where the folder holds no run, or nothing of it is logged yet.
+        UserError: the folder has no run, or no log lines yet.
     """
     lines = check_reportable(run, lines)
     config = run.read_config()
@@ -86,7 +86,7 @@ def write_report(run: RunDir, lines: Sequence[dict[str, Any]] | None = None) -> 
     run.report_file.write_text(
         page(name, _headline(run, config, lines), sections),
         encoding="utf-8",
-        errors="backslashreplace",  # a file name may hold bytes that are no text
+        errors="backslashreplace",  # a file name may hold bytes that are not UTF-8
     )
     return run.report_file
 
@@ -94,28 +94,28 @@ def write_report(run: RunDir, lines: Sequence[dict[str, Any]] | None = None) -> 
 def check_reportable(
     run: RunDir, lines: Sequence[dict[str, Any]] | None = None
 ) -> Sequence[dict[str, Any]]:
-    """The lines of a run's log; raises UserError where there is nothing to report."""
+    """Return the lines of a run's log; raise UserError if there is nothing to report."""
     if run.is_run() and not run.config_file.exists():
         raise UserError(
-            f"{run.path} holds weights that were not trained here, so there is no run to report; "
-            f"python -m vit_jax evaluate {run.path} --dataset=DATASET says what they are worth, "
-            f"and --config.init_from={run.path} trains them further"
+            f"{run.path} has weights that were not trained here, so there is no run to report; "
+            f"evaluate them with python -m vit_jax evaluate {run.path} --dataset=DATASET, or "
+            f"train them with --config.init_from={run.path}"
         )
     run.read_config()
     run.check_format()
     lines = run.read_metrics() if lines is None else lines
     if not lines:
-        raise UserError(f"{run.path} has nothing to report yet: {run.metrics_file} has no line")
+        raise UserError(f"{run.path} has nothing to report yet: {run.metrics_file} has no lines")
     return lines
 
 
 def _headline(run: RunDir, config: dict[str, Any], lines: Sequence[dict[str, Any]]) -> str:
-    """The run in a sentence."""
+    """Return a sentence on the run."""
     record, last = run.read_model(), lines[-1]
     classes = counted(len(record.class_names), "class", "classes")
     task = f"{record.name} on {config['dataset']}, {classes}"
     if last["kind"] != RESULT:
-        return f"{task}; not finished: this is as of step {last['step']:,}."
+        return f"{task}; unfinished, as of step {last['step']:,}."
     metric = next((m for m in ("accuracy", "mean_average_precision") if m in last), "loss")
     return (
         f"{task}: {_words(metric)} {_value(metric, last[metric])} on the {last['split']} data "
@@ -124,7 +124,7 @@ def _headline(run: RunDir, config: dict[str, Any], lines: Sequence[dict[str, Any
 
 
 def _key_figures(size: Cost, lines: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
-    """The last evaluation, the size of the model and the time of training."""
+    """Yield the last evaluation, the size of the model and the training time."""
     evaluations = [line for line in lines if line["kind"] in (EVALUATE, RESULT)]
     for line in evaluations[-1:]:
         for metric in ("accuracy", "mean_average_precision"):
@@ -142,19 +142,19 @@ def _key_figures(size: Cost, lines: Sequence[dict[str, Any]]) -> Iterator[tuple[
 
 
 def _command(run: RunDir) -> str:
-    """The command that made the run, where it is known."""
+    """Return the command that started the run, if it is known."""
     command = (run.read_hardware() or {}).get("command")
     return code(command) if command else ""
 
 
 def _elapsed(lines: Sequence[dict[str, Any]]) -> str:
-    """Wall time in hours, minutes and seconds; empty where it was not logged."""
+    """Return wall time in hours, minutes and seconds; empty if it was not logged."""
     seconds = [line["elapsed_seconds"] for line in lines if "elapsed_seconds" in line]
     return str(timedelta(seconds=round(max(seconds)))) if seconds else ""
 
 
 def _settings(config: dict[str, Any]) -> str:
-    """Every key whose value is not the default, with the default beside it."""
+    """Return a table of the keys whose values are not the defaults, with the defaults."""
     default = {**dict(flatten(default_config())), **PRESETS[config["augment"]["preset"]]}
     rows = []
     for path, value in flatten(config):
@@ -167,7 +167,7 @@ def _settings(config: dict[str, Any]) -> str:
 
 
 def _results(lines: Sequence[dict[str, Any]]) -> str:
-    """The last evaluation of each split, and the best one."""
+    """Return a table of the last evaluation of each split, and the best one."""
     evaluations = [line for line in lines if line["kind"] in (EVALUATE, RESULT)]
     last = list({line["split"]: line for line in evaluations}.values())
     best = [line for line in evaluations if line.get("best")][-1:]
@@ -182,7 +182,7 @@ def _results(lines: Sequence[dict[str, Any]]) -> str:
 def _cost(
     size: Cost, config: dict[str, Any], lines: Sequence[dict[str, Any]]
 ) -> list[tuple[str, str]]:
-    """Size of the model, and time and memory of the run."""
+    """Return a table of model size, time and memory."""
     training = [line for line in lines if line["kind"] == TRAIN]
     step = lines[-1]["step"]
     rows = [
@@ -210,7 +210,7 @@ def _cost(
 
 
 def _provenance(run: RunDir, config: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what a repetition needs: seed, data, devices, libraries."""
+    """Return the provenance of a run: seed, data, devices, libraries."""
     hardware = run.read_hardware() or {}
     rows = [("seed", str(config["seed"]))]
     if "begun" in hardware:
@@ -240,14 +240,14 @@ def _curves(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def _errors(run: RunDir) -> Iterator[str]:
-    """Confusion, the most confident errors and their files, and the classes of lowest recall."""
+    """Yield confusion matrix, most confident errors with files, and classes of lowest recall."""
     path = run.figures / "per_class.csv"
     rows = [row for row in read_per_class(path) if row.recall is not None] if path.exists() else []
     missed = sorted((row for row in rows if row.recall < 1), key=lambda row: row.recall)
     if any(row.average_precision is not None for row in rows):
         yield note(
             "Images here may have several labels, or none, so there is no confusion matrix, and "
-            "no single answer that could be an error."
+            "no most confident errors."
         )
     yield stored(
         run,
@@ -270,7 +270,7 @@ def _errors(run: RunDir) -> Iterator[str]:
     )
     if rows and not missed:
         yield note("Every test image is classified correctly.")
-    if missed:  # or the figure is empty
+    if missed:  # otherwise the figure is empty
         yield stored(
             run,
             "mistakes",
@@ -289,17 +289,17 @@ def _errors(run: RunDir) -> Iterator[str]:
     yield stored(
         run,
         "saliency",
-        "What in the most confident errors speaks for the wrong class and what for the true one",
-        "What decides between the predicted and the true class. Gradient: where a small change of "
-        "the image would shift the balance most. Integrated gradients: what of this image, "
-        "compared with a black one, speaks for the predicted class (red) and for the true one "
-        "(blue); they sum to the change in the difference of the two logits.",
+        "Saliency maps of the most confident errors",
+        "Evidence for the predicted against the true class. Gradient: where a small change of "
+        "the image would change the difference of their logits most. Integrated gradients: which "
+        "parts of this image, compared with a black one, support the predicted class (red) or the "
+        "true one (blue); they sum to the change in the difference of the two logits.",
         wide=True,
     )
 
 
 def _most_confident_errors(run: RunDir) -> list[tuple[str, str, str, str]]:
-    """Image, true class, predicted class and its probability; empty where none are kept."""
+    """Return image, true class, predicted class and its probability; empty if none are saved."""
     path = run.figures / "predictions.csv"
     if not path.exists():
         return []
@@ -317,7 +317,7 @@ def _most_confident_errors(run: RunDir) -> list[tuple[str, str, str, str]]:
 
 
 def _class_sizes(run: RunDir) -> Iterator[str]:
-    """Recall by number of training images, and groups of classes where these differ."""
+    """Yield recall by number of training images, and groups of classes if sizes differ."""
     path = run.figures / "long_tail.csv"
     if not path.exists():
         return
@@ -364,15 +364,15 @@ def _attention(run: RunDir) -> Iterator[str]:
         run,
         "attention",
         "Test images with the attention of the last layer drawn over them",
-        "Test images, and the attention of the last layer, mean of the heads, over them: bright is "
-        "where the answer takes its information from. Attention on the background, or on one "
-        "corner in all images, deserves a second look; a bright place does not by itself mean that "
-        "the answer depends on it.",
+        "Test images, and overlays of the attention of the last layer, mean of the heads: bright "
+        "areas get the most attention. Attention on the background, or on one "
+        "corner in all images, deserves a second look; high attention does not by itself mean that "
+        "the prediction depends on that area.",
         wide=True,
     )
 
 
-# --------------------------------------------------------------------------------- pieces of text
+# --------------------------------------------------------------------------------- text helpers
 
 
 def _words(metric: str) -> str:
@@ -390,5 +390,5 @@ def _shown(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON gives it back, so that a tuple equals its list."""
+    """Return a value after a round trip through JSON, so that a tuple equals its list."""
     return list(value) if isinstance(value, tuple) else value

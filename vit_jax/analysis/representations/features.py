@@ -1,17 +1,17 @@
-"""What every layer of a network makes of images: one vector for each layer and image.
+"""Features of every layer of a network: one vector for each layer and image.
 
     layers = extract_layers(classifier, source)
     layers.features["blocks_3"]  # (images, width)
-    layers.pooled("blocks_3")    # the same with the labels, as the probes take it
+    layers.pooled("blocks_3")    # the same with the labels, as input of the probes
 
 What is notable here:
 - One forward pass over the images gives all layers. Tokens and maps are pooled on the device, so
-  that what is kept is one vector for each layer and image, whatever the size of the maps.
-- A layer is a block, under its name in the tree of parameters: `blocks_0`, `stages_1/blocks_0`,
-  `patch_embed/stages_0/units_0`; it is what the block gives, the residual path included. Blocks of
-  a model with `scan_layers=True` have the names they have without.
-- Before the blocks stands `pixels`, the image itself, to compare with; after them `pooled`, which
-  is past the last norm and is what the head reads.
+  only one vector for each layer and image is kept, for any size of the maps.
+- A layer is a block, named by its path in the parameters: `blocks_0`, `stages_1/blocks_0`,
+  `patch_embed/stages_0/units_0`; its feature is the block's output with the residual path. Blocks
+  of a model with `scan_layers=True` have the same names as without.
+- The first layer is `pixels`, the image itself, for comparison; the last is `pooled`, after the
+  last norm, which is the input of the head.
 """
 
 import dataclasses
@@ -36,13 +36,13 @@ from vit_jax.models.stacking import read_outputs, unstack_blocks
 PIXELS, POOLED = "pixels", "pooled"
 POOLS = ("own", "mean", "cls")
 
-_PIXELS_SIDE = 16  # of the image that stands for the layer before the first, at most
+_PIXELS_SIDE = 16  # maximum side of the image in the layer `pixels`
 
-Progress = Callable[[int, int], None]  # images done, images in all
+Progress = Callable[[int, int], None]  # images done, total images
 
 
 class Pooled(NamedTuple):
-    """Features of images.
+    """Pooled features of images.
 
     features: what a model has pooled. labels: class indices.
     """
@@ -62,7 +62,7 @@ class Layers(NamedTuple):
     labels: Int[np.ndarray, " images"]
 
     def pooled(self, layer: str) -> Pooled:
-        """One layer; raises UserError where there is no such."""
+        """Return one layer; raise UserError if it is unknown."""
         if layer not in self.features:
             names = ", ".join(self.features)
             raise UserError(f"there is no layer {layer!r}{nearest(layer, self.features)}: {names}")
@@ -77,18 +77,18 @@ def extract_layers(
     batch_size: int = 64,
     progress: Progress = lambda done, total: None,
 ) -> Layers:
-    """Features of every image of a source that can be read, in every layer, in float32.
+    """Extract features of every readable image of a source, in every layer, in float32.
 
-    `pixels` is the normalised image, made smaller where it has more than 16 pixels a side.
+    `pixels` is the normalised image, reduced to at most 16 pixels a side.
 
     Args:
-        pool: how tokens become one vector. "own": the class token where the model reads that one
-            and the layer has one, else the mean over patches or places; "mean": always the mean,
-            prefix tokens left out; "cls": the class token, in the layers that have one.
-        progress: is told how many of all images are done.
+        pool: pooling of tokens. "own": the class token if the model uses it and the layer has one,
+            else the mean over patches or positions; "mean": always the mean, without prefix tokens;
+            "cls": the class token, in the layers that have one.
+        progress: called with the number of images done.
 
     Raises:
-        UserError: images with several labels, none that can be read, or no class token to take.
+        UserError: images with several labels, no readable images, or no class token.
     """
     if pool not in POOLS:
         raise UserError(f"pool={pool!r} is invalid; use {', '.join(POOLS)}")
@@ -114,15 +114,15 @@ def real_rows(
     batch_size: int,
     progress: Progress = lambda done, total: None,
 ) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
-    """What `forward(variables, images)` gives for the images of a source, and their labels.
+    """Compute `forward(variables, images)` for the images of a source; return it with the labels.
 
-    Images come preprocessed. Padding and images that cannot be read are left out.
+    Images are preprocessed. Padding and unreadable images are skipped.
 
     Raises:
-        UserError: images with several labels, or none that can be read.
+        UserError: images with several labels, or no readable images.
     """
     if source.multi_label:
-        raise UserError("probes are for images of one class each, and these have several labels")
+        raise UserError("probes need images with exactly one label, but these may have several")
 
     seen = found = 0
     for batch in eval_batches(source, classifier.preprocessing, batch_size=batch_size):
@@ -137,11 +137,11 @@ def real_rows(
 
 
 def sample(source: Source, count: int, seed: int = 0) -> Source:
-    """Some of the images of a source, drawn without replacement; all where there are no more.
+    """Draw images of a source without replacement; all if there are no more than `count`.
 
     Args:
-        count: how many; 0 is all.
-        seed: the same one draws the same images.
+        count: number of images; 0: all.
+        seed: the same seed draws the same images.
     """
     if not count or count >= len(source):
         return source
@@ -159,7 +159,7 @@ def sample(source: Source, count: int, seed: int = 0) -> Source:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Chosen(EncodedExamples):
-    """Some examples of a source, by their numbers."""
+    """Subset of a source, by the indices of its examples."""
 
     source: Source
     numbers: Int[np.ndarray, " n"]
@@ -175,18 +175,18 @@ class _Chosen(EncodedExamples):
         return self.source.where(int(self.numbers[index]))
 
 
-# One program for all sources that a classifier sees.
+# One program for all sources of a classifier.
 _forwards = weakref.WeakKeyDictionary[Classifier, dict[str, tuple[Callable, list[str]]]]()
 
 
 def _forward(classifier: Classifier, pool: str) -> tuple[Callable, list[str]]:
-    """A function of variables and images that gives all layers; once it has run, their names."""
+    """Return a function of variables and images that returns all layers, and their names."""
     check_features(classifier.model)
     known = _forwards.setdefault(classifier, {})
     if pool in known:
         return known[pool]
     model, preprocessing = classifier.model, classifier.preprocessing
-    if _is_stacked(model):  # a loop over stacked blocks would keep the tokens of all of them
+    if _is_stacked(model):  # a scan over stacked blocks would keep the tokens of all of them
         model = model.clone(scan_layers=False)
     names: list[str] = []
 
@@ -199,7 +199,7 @@ def _forward(classifier: Classifier, pool: str) -> tuple[Callable, list[str]]:
         layers = _pooled_layers(model, features, kept["intermediates"], pool)
         if pool != "cls":
             layers = {PIXELS: _small(images), **layers}
-        names[:] = layers  # when it is traced; as a dictionary JAX would sort them
+        names[:] = layers  # set during tracing; JAX would sort the keys of a dictionary
         return [x.astype(jnp.float32) for x in layers.values()]
 
     known[pool] = forward, names
@@ -207,11 +207,11 @@ def _forward(classifier: Classifier, pool: str) -> tuple[Callable, list[str]]:
 
 
 def check_features(model: nn.Module) -> None:
-    """Raises UserError for a model that does not say what it saw before its classifier."""
+    """Raise UserError for a model without the method `features`."""
     if not hasattr(type(model), "features"):
         raise UserError(
-            f"{type(model).__name__} has no method 'features', which this needs; docs/extending.md "
-            "says what it returns"
+            f"{type(model).__name__} has no method 'features', which is needed; docs/extending.md "
+            "describes it"
         )
 
 
@@ -222,14 +222,14 @@ def _is_stacked(model: nn.Module) -> bool:
 def _pooled_layers(
     model: nn.Module, features: Features, intermediates: Mapping[str, Any], pool: str
 ) -> dict[str, Float[Array, "batch width"]]:
-    """A vector of every layer by its name, in the order in which the layers are run."""
-    # Of a pyramid only the last stage has a class token, which is seen by the number of tokens.
+    """Return a vector of every layer by its name, in the order of execution."""
+    # In a pyramid only the last stage has a class token, detected by the number of tokens.
     grid_height, grid_width = features.grid
     tokens = features.prefix + grid_height * grid_width
     reads_token = getattr(model, "pool", "mean") == "cls"
     has_token = reads_token or getattr(model, "has_class_token", False)
     if pool == "cls" and not has_token:
-        raise UserError(f"{type(model).__name__} has no class token here; take the mean instead")
+        raise UserError(f"{type(model).__name__} has no class token here; use the mean instead")
 
     def pooled(x: Array, prefix: int) -> Array | None:
         if x.ndim == 4:  # (batch, height, width, channels)

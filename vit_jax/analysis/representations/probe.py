@@ -1,14 +1,14 @@
-"""What a model's features are worth without training them: linear probe, neighbours, few-shot.
+"""Probes of frozen features: linear probe, k-NN and few-shot.
 
     train, test = (extract(classifier, source) for source in (train_source, test_source))
     linear_probe(train, test)                 # accuracy of logistic regression on the features
-    few_shot(train, test, shots=(1, 5, 10))   # of ridge regression on a few images of each class
+    few_shot(train, test, shots=(1, 5, 10))   # of ridge regression on a few images per class
 
     train, test = (extract_layers(classifier, source) for source in (train_source, test_source))
-    probe_layers(train, test)                 # all of it for every layer, with intervals
+    probe_layers(train, test)                 # all probes for every layer, with intervals
 
-Probes take pooled features as they are. For the two regressions they are brought to mean 0 and
-deviation 1 by the images that are learned from; neighbours go by the angle between features.
+Probes use pooled features without fine-tuning. For the two regressions the features are
+standardised with the statistics of the training images; k-NN uses the angle between features.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -26,15 +26,15 @@ from vit_jax.inference import Classifier
 
 SHOTS = (1, 5, 10)
 
-_TEST_ROWS = 2048  # whose similarities with all training images are held at a time
+_TEST_ROWS = 2048  # test images whose similarities are in memory at a time
 
 
 class FewShot(NamedTuple):
-    """The result with some images of each class to learn from.
+    """Result of a few-shot probe.
 
-    shots: how many. accuracy: mean over draws of the images. deviation: between the draws. low,
-    high: the interval that holds the mean over all possible draws with 95 % confidence, by
-    Student's t; it says nothing of other test images. From 0 to 1 of a single draw.
+    shots: training images per class. accuracy: mean over draws of the images. deviation: between
+    the draws. low, high: 95 % confidence interval of the mean over all possible draws, by Student's
+    t; it does not cover other test images. From 0 to 1 for a single draw.
     """
 
     shots: int
@@ -45,9 +45,9 @@ class FewShot(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """An accuracy on test images, and the interval that holds the true one with 95 % confidence.
+    """Accuracy on test images, with its 95 % confidence interval.
 
-    The interval is Wilson's: it stands for the choice of test images, not of training images.
+    The interval is Wilson's: it covers the choice of test images, not of training images.
     """
 
     accuracy: float
@@ -56,9 +56,9 @@ class Measured(NamedTuple):
 
 
 class LayerProbe(NamedTuple):
-    """What the features of one layer are worth.
+    """Probe results of one layer.
 
-    layer: its name. width: numbers in a feature. linear: by `linear_probe`. knn: by the nearest
+    layer: its name. width: size of a feature. linear: by `linear_probe`. knn: by nearest
     neighbours. few_shot: for each number of shots that the training images allow.
     """
 
@@ -70,9 +70,9 @@ class LayerProbe(NamedTuple):
 
 
 def extract(classifier: Classifier, source: Source, batch_size: int = 64) -> Pooled:
-    """Pooled features of every image of a source that can be read, in float32.
+    """Extract pooled features of every readable image of a source, in float32.
 
-    Raises UserError where images have several labels, or none can be read.
+    Raises UserError if images have several labels, or none can be read.
     """
 
     check_features(classifier.model)
@@ -102,15 +102,15 @@ def probe_layers(
     few_shot_l2: float = 10.0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[LayerProbe]:
-    """What the features of every layer are worth: linear probe, neighbours and few-shot.
+    """Probe the features of every layer: linear probe, k-NN and few-shot.
 
     Args:
         train, test: features of the same layers.
         shots, draws: of `few_shot`.
-        neighbours: that vote.
+        neighbours: k of the k-NN probe.
         l2: of `linear_probe`. few_shot_l2: of `few_shot`; 10 is better than its default
-            for narrow layers, by far where images are few.
-        progress: is told how many of all layers are done.
+            for narrow layers, especially with few images.
+        progress: called with the number of layers done.
 
     Raises:
         UserError: images of a single class, fewer of them than neighbours, or features that are
@@ -136,10 +136,10 @@ def probe_layers(
 
 
 def linear_probe(train: Pooled, test: Pooled, *, l2: float = 1.0) -> float:
-    """Accuracy on `test` of multinomial logistic regression on the features of `train`.
+    """Return the accuracy on `test` of logistic regression on the features of `train`.
 
     As in `few_shot` and `knn`, a test image whose features are not finite counts as wrong, and
-    such features to learn from are a UserError.
+    training features that are not finite are a UserError.
 
     Fitted by L-BFGS, so there is no learning rate to choose (as in Radford et al. 2021, CLIP,
     appendix A.3).
@@ -164,14 +164,14 @@ def few_shot(
     l2: float = 2.0**10,
     seed: int = 0,
 ) -> list[FewShot]:
-    """Accuracy on `test` of ridge regression on a few images of each class of `train`.
+    """Return the accuracy on `test` of ridge regression on a few images per class of `train`.
 
     Regression of targets 1 (its class) and -1, which has a closed form (as in Kolesnikov et al.
     2020, "Big Transfer", and Dosovitskiy et al. 2021, section 4.1).
 
     Args:
-        shots: images of each class to learn from; numbers that a class has not are left out.
-        draws: how often the images are drawn anew.
+        shots: training images per class; numbers that a class does not have are skipped.
+        draws: number of random draws of the images.
         l2: strength of the penalty on the weights.
         seed: of the draws.
     """
@@ -198,9 +198,9 @@ def few_shot(
 
 
 def knn(train: Pooled, test: Pooled, neighbours: int = 10) -> float:
-    """Accuracy on `test` of the class that most of the nearest images of `train` have.
+    """Return the accuracy on `test` of the majority class of the nearest images of `train`.
 
-    Nearest by the cosine between features, as they are.
+    Nearest by the cosine between unscaled features.
     """
     right = 0.0
     for start in range(0, len(test.labels), _TEST_ROWS):
@@ -212,9 +212,9 @@ def knn(train: Pooled, test: Pooled, neighbours: int = 10) -> float:
 
 
 def t_interval(values: Iterable[float]) -> tuple[float, float]:
-    """The interval that holds the mean of shares with 95 % confidence (Student 1908).
+    """Return the 95 % confidence interval of the mean of fractions (Student 1908).
 
-    Cut at 0 and 1, which are all that is known of a single value.
+    It is clipped to 0 and 1, which is also the interval of a single value.
     """
     from scipy.stats import t  # slow to import
 
@@ -230,17 +230,17 @@ def _measured(accuracy: float, test: Pooled) -> Measured:
 
 
 def check_labels(labels: Int[np.ndarray, " images"], neighbours: int = 1) -> None:
-    """Raises UserError for training images of a single class, or fewer than neighbours."""
+    """Raise UserError for training images of a single class, or fewer than neighbours."""
     images, classes = len(labels), len(np.unique(labels))
     if classes < 2:
         raise UserError(
-            f"probes tell classes apart, and the {images:,} training images are all of one; "
-            "take a split that has several"
+            f"probes need several classes, but the {images:,} training images are all of one; "
+            "use another split"
         )
     if images < neighbours:
         raise UserError(
-            f"{neighbours} neighbours cannot be found among {images:,} training images; ask "
-            "for fewer neighbours, or take more images"
+            f"{neighbours} neighbours are more than the {images:,} training images; use fewer "
+            "neighbours, or more images"
         )
 
 
@@ -260,9 +260,9 @@ def _ridge_accuracy(
 def ridge(
     x: Float[np.ndarray, "images width"], y: Float[np.ndarray, "images classes"], l2: float
 ) -> Float[np.ndarray, "width classes"]:
-    """Weights `w` that minimise `|x w - y|^2 + l2 |w|^2`, for `x` and `y` of mean 0.
+    """Return the weights `w` that minimise `|x w - y|^2 + l2 |w|^2`, for centred `x` and `y`.
 
-    Solved in whichever of the two spaces, images or width, is smaller.
+    Solved in the smaller of the two spaces, images or width.
     """
     x, y = x.astype(np.float64), y.astype(np.float64)
     images, width = x.shape
@@ -274,15 +274,15 @@ def ridge(
 def _accuracy(
     predict: Callable[[np.ndarray], np.ndarray], x: np.ndarray, labels: Int[np.ndarray, " images"]
 ) -> float:
-    """The share of right answers; features that are not finite have none."""
+    """Return the accuracy; predictions from features that are not finite count as wrong."""
     finite = np.isfinite(x).all(axis=1)
     right = int(np.sum(predict(x[finite]) == labels[finite])) if finite.any() else 0
     return right / len(labels)
 
 
 def _normed(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both by mean and deviation of the first; what never changes there is 0."""
-    # In float64: squares of what a diverged model gives overflow float32.
+    """Standardise both by the statistics of the first; constant features become 0."""
+    # In float64: squares of a diverged model's features overflow float32.
     mean, deviation = (of(0, dtype=np.float64) for of in (train.mean, train.std))
     scale = np.where(deviation > 1e-6, deviation, np.inf)
     return tuple(((one - mean) / scale).astype(np.float32) for one in (train, test))

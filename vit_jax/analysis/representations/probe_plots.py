@@ -1,4 +1,4 @@
-"""Figures of probes: accuracy by layer, and how similar layers are."""
+"""Figures of probes: accuracy by layer, and similarity of layers."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from vit_jax.analysis.representations.probe import FewShot, LayerProbe, Measured
 
 _LONGEST_TITLE = 44  # characters
-_MOST_NAMES = 32  # on an axis; with more layers some go without
+_MOST_NAMES = 32  # on an axis; with more layers some are unnamed
 
 
 def draw_probes(
@@ -19,12 +19,12 @@ def draw_probes(
     rows: tuple[str, Sequence[str]],
     columns: tuple[str, Sequence[str]],
 ) -> Figure:
-    """Accuracy by layer of one or more models, and a map of how alike layers are.
+    """Draw accuracy by layer of one or more models, and a map of layer similarity.
 
     Args:
         probes: of every model, by its name.
         similarity: by `cka_matrix`.
-        rows, columns: what its rows and columns are: the name of a model, and its layers.
+        rows, columns: model name and layers of the rows and columns of the map.
     """
     panels = len(probes) + 1
     figure = Figure(figsize=(6.2 * panels, 5.6), layout="constrained")
@@ -38,20 +38,20 @@ def draw_probes(
 
 
 def show_accuracy(panel: Axes, probes: Sequence[LayerProbe], title: str) -> None:
-    """Accuracy by layer of every probe, with bars for the intervals of 95 %."""
+    """Draw accuracy by layer of every probe, with bars for the 95 % intervals."""
     lines: dict[str, dict[int, Measured | FewShot]] = {"linear probe": {}, "neighbours": {}}
     for place, probe in enumerate(probes):
         lines["linear probe"][place] = probe.linear
         lines["neighbours"][place] = probe.knn
         for few in probe.few_shot:
-            label = f"{few.shots} image{'s' * (few.shots > 1)} a class"
+            label = f"{few.shots} image{'s' * (few.shots > 1)} per class"
             lines.setdefault(label, {})[place] = few
     for number, (label, by_place) in enumerate(lines.items()):
         values = 100 * np.array([(one.accuracy, one.low, one.high) for one in by_place.values()])
         if not len(values):
             continue
         accuracy, low, high = values.T
-        # Points that would lie on top of each other stand side by side.
+        # Overlapping points are shifted sideways.
         places = np.array(list(by_place)) + 0.08 * (number - (len(lines) - 1) / 2)
         bars = np.maximum(0, [accuracy - low, high - accuracy])
         panel.errorbar(places, accuracy, bars, label=label, marker="o", markersize=4, capsize=2)
@@ -70,7 +70,7 @@ def show_similarity(
     rows: tuple[str, Sequence[str]],
     columns: tuple[str, Sequence[str]],
 ) -> None:
-    """A map of alignment, from 0 (below it, too) to 1; the first layers are below and left."""
+    """Draw a map of alignment, clipped to 0 to 1; the first layers are at the bottom left."""
     shown = panel.imshow(similarity, cmap="magma", vmin=0, vmax=1, origin="lower", aspect="auto")
     (row_model, row_names), (column_model, column_names) = rows, columns
     across, up = _shown(column_names), _shown(row_names)
@@ -80,7 +80,7 @@ def show_similarity(
     panel.set_ylabel(_short(row_model), parse_math=False)
     panel.set_title("similarity of layers (linear CKA)")
     panel.figure.colorbar(shown, ax=panel, shrink=0.8)
-    if similarity.size <= 225:  # as many numbers as can be read
+    if similarity.size <= 225:  # as many numbers as are legible
         for (row, column), value in np.ndenumerate(similarity):
             if np.isfinite(value):
                 color = "black" if value > 0.6 else "white"
@@ -90,11 +90,11 @@ def show_similarity(
 
 
 def _short(title: str) -> str:
-    """The end of a long title: of paths, that is what tells them apart."""
+    """Return the end of a long title: paths differ at their ends."""
     return title if len(title) <= _LONGEST_TITLE else f"…{title[1 - _LONGEST_TITLE :]}"
 
 
 def _shown(names: Sequence[str]) -> list[int]:
-    """Which layers have their names on an axis; the last one always has."""
+    """Return the layers named on an axis, always with the last one."""
     step = -(-len(names) // _MOST_NAMES)
     return sorted(range(len(names) - 1, -1, -step))

@@ -1,4 +1,4 @@
-"""What every layer of a run knows: the probes behind `python -m vit_jax probe`, and their files.
+"""Probes of every layer of a run, for `python -m vit_jax probe`, and their files.
 
 report = probe_run("runs/vit", other="runs/resnet")
 report.figure().savefig("probe.png")
@@ -40,14 +40,14 @@ class ProbedRun:
 
 @dataclass(frozen=True)
 class ProbeReport:
-    """What the layers of a run know, or of two.
+    """Probes and similarity of the layers of one run, or of two.
 
     Attributes:
         runs: the run, and the other one if there is one.
         similarity: centred kernel alignment of the run's layers (rows) with the other's, or with
             its own.
-        images: how many were learned from, and how many the accuracy is of.
-        pool: how tokens became one vector.
+        images: numbers of training and of test images.
+        pool: pooling of the tokens.
     """
 
     runs: tuple[ProbedRun, ...]
@@ -56,13 +56,13 @@ class ProbeReport:
     pool: str
 
     def figure(self) -> Figure:
-        """Accuracy by layer, and the map of how alike layers are."""
+        """Draw accuracy by layer, and the map of layer similarity."""
         sides = [(run.name, [probe.layer for probe in run.probes]) for run in self.runs]
         probes = {run.name: run.probes for run in self.runs}
         return draw_probes(probes, self.similarity, sides[0], sides[-1])
 
     def table(self, run: ProbedRun) -> Table:
-        """A row for each layer, in percent with intervals of 95 %."""
+        """Create a table with a row for each layer, in percent with 95 % intervals."""
         table = Table("layer", title=run.name if len(self.runs) > 1 else None)
         shots = sorted({few.shots for probe in run.probes for few in probe.few_shot})
         headings = [f"{count} shot{'s' * (count > 1)}" for count in shots]
@@ -79,7 +79,7 @@ class ProbeReport:
         return table
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row for each run, layer and probe; accuracies are shares."""
+        """Return one row for each run, layer and probe; accuracies are fractions."""
         return [
             {
                 "run": run.name,
@@ -100,12 +100,12 @@ class ProbeReport:
         ]
 
     def write_csv(self, path: str | os.PathLike) -> None:
-        """Writes `rows` to a file."""
+        """Write `rows` to a file."""
         rows = self.rows()
         write_csv(path, list(rows[0]), (row.values() for row in rows))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values that JSON can hold; what is not a number is None."""
+        """Return everything as JSON values; NaN becomes None."""
         similarity = [
             [float(value) if np.isfinite(value) else None for value in row]
             for row in self.similarity
@@ -142,21 +142,21 @@ def probe_run(
     raw: bool = False,
     progress: Show = lambda what, done, total: None,
 ) -> ProbeReport:
-    """Probes every layer of a run, and compares its layers with each other or with another run's.
+    """Probe every layer of a run, and compare its layers with each other or another run's.
 
     Args:
         run: a run folder.
-        other: another one; its model sees the same images in its own preprocessing.
-        dataset: other data than the run's own, of whatever classes.
-        split, train_split: what is tested on, and what is learned from.
+        other: another run folder; its model sees the same images with its own preprocessing.
+        dataset: data in place of the run's own, with any classes.
+        split, train_split: test and training data of the probes.
         pool: of `extract_layers`.
-        images: the most of each split, drawn at random, the same ones every time; 0 is all.
-        neighbours: that vote.
-        checkpoint, raw: of the run, and of the other one as far as it has the same.
-        progress: is told what is done.
+        images: maximum number per split, always the same random ones; 0: all.
+        neighbours: k of the k-NN probe.
+        checkpoint, raw: of the run, and of the other one if it has them.
+        progress: called with progress messages.
 
     Raises:
-        UserError: no such run, data or split, splits that share images, or too few images.
+        UserError: unknown run, data or split, splits that share images, or too few images.
     """
     if pool not in POOLS:
         raise UserError(
@@ -165,8 +165,8 @@ def probe_run(
     train, test = _sources(run, dataset, train_split, split)
     train, test = sample(train, images), sample(test, images)
     if len(test) < LEAST_IMAGES:
-        raise UserError(f"{split} has {len(test)} images; probes need 4 at least to test on")
-    if not train.multi_label:  # a mistake shows before the work
+        raise UserError(f"{split} has {len(test)} images; probes need at least 4 for testing")
+    if not train.multi_label:  # errors are reported before the work
         check_labels(train.labels, neighbours)
     classifiers = {path: load(path, checkpoint, raw=raw) for path in (run, other) if path}
     probed, of_test = [], []
@@ -187,16 +187,16 @@ def probe_run(
 
 
 def _sources(run: str, dataset: str, train_split: str, split: str) -> tuple[Source, Source]:
-    """What is learned from, and what is tested on."""
-    if dataset:  # a probe learns its classes anew, so they need not be the model's
+    """Open the training and test data."""
+    if dataset:  # a probe learns its own classes, which need not be the model's
         train, test = (open_source(dataset, name) for name in (train_split, split))
     else:
         reopened = open_run(run)
         train, test = reopened.source(train_split), reopened.source(split)
     if train is test or train.overlaps(test):
         raise UserError(
-            f"{train_split} and {split} share images, so that a probe would be tested on what it "
-            "has learned; name two that share none (train_split, split; --train-split, --split)"
+            f"{train_split} and {split} share images, so the probe would be tested on its own "
+            "training data; use disjoint splits (train_split, split; --train-split, --split)"
         )
     return train, test
 

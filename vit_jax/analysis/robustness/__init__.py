@@ -1,1 +1,1 @@
-"""Accuracy on changed images: corruptions, perturbations, attacks, shape against texture."""
+"""Robustness: accuracy under corruptions, perturbations and attacks; shape against texture."""

@@ -1,16 +1,16 @@
-"""Images changed a little so that a model errs: FGSM and PGD.
+"""Adversarial attacks: FGSM and PGD.
 
     pixels = images / 255                        # float, 0 to 1, (batch, height, width, channels)
     changed = fgsm(model, variables, preprocessing.normalize_unit, pixels, labels, eps=2 / 255)
     changed = pgd(model, variables, preprocessing.normalize_unit, pixels, labels, eps=2 / 255)
 
 What is notable here:
-- Distances are of pixels on the scale 0 to 1, before normalisation: in `linf` the largest change
-  of a channel of a pixel, in `l2` the root of the sum of all squares over an image. Results stay
-  within 0 and 1, which only brings them closer to where they came from.
-- The attacker knows the model and the label and raises the cross-entropy. Both attacks are bounds
-  from one side: a model that withstands them may fall to a stronger one.
-- Every image is attacked on its own, so results do not depend on which others are in the batch.
+- Distances are of pixels in the range 0 to 1, before normalisation: in `linf` the largest change
+  of a channel of a pixel, in `l2` the root of the sum of all squares over an image. Results are
+  clipped to 0 and 1, which only reduces the distance.
+- The attacker knows the model and the label, and increases the cross-entropy. Both attacks are
+  one-sided bounds: a robust result does not exclude a stronger attack.
+- Every image is attacked independently, so results do not depend on the other images of a batch.
 """
 
 import functools
@@ -41,28 +41,28 @@ def fgsm(
     eps: float,
     norm: str = "linf",
 ) -> Pixels:
-    """One step of length `eps` up the gradient of the loss (Goodfellow et al. 2015, "Explaining and
-    harnessing adversarial examples", section 4).
+    """Attack by one step of length `eps` along the gradient of the loss (Goodfellow et al. 2015,
+    "Explaining and harnessing adversarial examples", section 4).
 
     In `linf` the step is `eps * sign(gradient)`, in `l2` along the gradient itself. For a model
-    whose logits are linear in the pixels and that knows two classes no change of that size raises
-    the loss more.
+    with two classes whose logits are linear in the pixels, no change of that size increases the
+    loss more.
 
     Args:
-        model: a module that `apply` gives logits of, `train=False`.
-        variables: its parameters, and other collections if it has some.
-        normalise: pixels on the scale 0 to 1 to the model's inputs, as
-            `Preprocessing.normalize_unit`; the same object every time, or it is compiled anew.
+        model: a module whose `apply` returns logits, with `train=False`.
+        variables: its parameters, and other collections if it has any.
+        normalise: maps pixels in the range 0 to 1 to the model's inputs, such as
+            `Preprocessing.normalize_unit`; pass the same object each time to avoid recompilation.
         images: float pixels, 0 to 1.
-        labels: numbers of the true classes.
-        eps: the length of the step, in units of pixels on the scale 0 to 1.
+        labels: true class indices.
+        eps: length of the step, for pixels in the range 0 to 1.
         norm: of `NORMS`.
 
     Returns:
         float32 pixels, 0 to 1.
 
     Raises:
-        UserError: no such norm, `eps` below 0, or images of another type or range.
+        UserError: unknown norm, `eps` below 0, or images of another type or range.
     """
     _check(eps, norm, 1)
     check_unit(images)
@@ -82,22 +82,22 @@ def pgd(
     seed: int = 0,
     numbers: Int[np.ndarray, " batch"] | None = None,
 ) -> Pixels:
-    """Several steps up the gradient, each brought back to within `eps`, from a random start (Madry
+    """Attack by several gradient steps, each projected to within `eps`, from a random start (Madry
     et al. 2018, "Towards deep learning models resistant to adversarial attacks", section 2.1).
 
-    Of the points on the way, the start included, that of the highest loss is the result.
+    The result is the point with the highest loss, the start included.
 
     Args:
         model, variables, normalise, images, labels, eps, norm: as for `fgsm`.
-        steps: how many.
-        step_size: length of each; None: `2.5 * eps / steps`, which reaches the border from anywhere
-            within and has steps left to move along it.
+        steps: number of steps.
+        step_size: length of each; None: `2.5 * eps / steps`, which reaches the boundary from any
+            point inside and leaves steps to move along it.
         seed: of the random starts: uniform within `eps` in `linf`; in `l2` a direction of equal
-            chance and a uniform length.
-        numbers: one for each image, which with `seed` decides its start; None: its place.
+            direction and a uniform length.
+        numbers: one per image, which with `seed` determines its start; None: its position.
 
     Raises:
-        UserError: no such norm, `eps` or a step below 0, no steps, or images of another type or
+        UserError: unknown norm, `eps` or a step below 0, no steps, or images of another type or
             range.
     """
     step_size = 2.5 * eps / max(1, steps) if step_size is None else step_size
@@ -112,10 +112,10 @@ def pgd(
 def random_change(
     shape: tuple[int, int, int], seed: int, numbers: Int[np.ndarray, " batch"], norm: str
 ) -> Float[Array, "batch height width channels"]:
-    """A random change for each image, of norm 1 at most; its number decides it.
+    """Draw a random change for each image, of norm at most 1, determined by its number.
 
-    In `linf` every value is uniform from -1 to 1; in `l2` the direction has equal chances and the
-    length is uniform from 0 to 1.
+    In `linf` every value is uniform from -1 to 1; in `l2` the direction is uniform and the length
+    is uniform from 0 to 1.
     """
 
     def one(number):
@@ -131,23 +131,23 @@ def random_change(
 def cross_entropy(
     logits: Float[Array, "batch outputs"], labels: Int[Array, " batch"]
 ) -> Float[Array, " batch"]:
-    """The loss of each image; a single output is the logit of the second of two classes."""
+    """Return the loss of each image; a single output is the logit of class 1 of two."""
     log_probabilities = jax.nn.log_softmax(class_logits(logits))
     return -jnp.take_along_axis(log_probabilities, labels[:, None], axis=-1)[:, 0]
 
 
 def class_logits(logits: Float[Array, "batch outputs"]) -> Float[Array, "batch classes"]:
-    """A logit for each class, that of the first being 0 where there is a single output."""
+    """Return a logit for each class; for a single output that of class 0 is 0."""
     logits = logits.astype(jnp.float32)
     return jnp.pad(logits, ((0, 0), (1, 0))) if logits.shape[-1] == 1 else logits
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _ascend(model, normalise, norm, steps, variables, images, labels, start, eps, step_size):
-    """The point of the highest loss among `steps` steps up its gradient.
+    """Return the point with the highest loss among `steps` steps along its gradient.
 
-    start: where from, in units of `eps` from the images; None: from the images themselves, and
-    then the last point is the result, whatever its loss.
+    start: offset in units of `eps` from the images; None: none, and then the last point is the
+    result, whatever its loss.
     """
     origin = jnp.asarray(images, jnp.float32)
 
@@ -172,7 +172,7 @@ def _ascend(model, normalise, norm, steps, variables, images, labels, start, eps
             direction = jnp.sign(gradient)
         else:
             direction = gradient / jnp.maximum(_length(gradient), 1e-30)
-        direction = jnp.nan_to_num(direction, nan=0.0)  # an image has no pixels that are NaN
+        direction = jnp.nan_to_num(direction, nan=0.0)  # an image must not have NaN pixels
         return within(pixels + step_size * direction), best, highest
 
     pixels = origin if start is None else within(origin + eps * start)
@@ -184,9 +184,9 @@ def _ascend(model, normalise, norm, steps, variables, images, labels, start, eps
 
 
 def _higher(pixels, loss, best, highest):
-    """For every image whichever of two points has the higher loss, and that loss.
+    """Return for every image the point with the higher loss, and that loss.
 
-    A loss that is NaN is the highest: there the model has no answer.
+    A loss that is NaN is the highest: there the model has no prediction.
     """
     better = (loss > highest) | jnp.isnan(loss)
     return jnp.where(better[:, None, None, None], pixels, best), jnp.maximum(loss, highest)

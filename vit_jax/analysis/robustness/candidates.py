@@ -1,7 +1,7 @@
-"""Trained models that are tested side by side: opened from runs, and counted right or wrong.
+"""Models in a robustness test: opened from runs, and scored on images.
 
-contestant = enter("runs/digits")
-Scorer(contestant, batch_size=64).score(images, numbers)
+candidate = open_candidate("runs/digits")
+Scorer(candidate, batch_size=64).score(images, numbers)
 """
 
 import dataclasses
@@ -24,9 +24,9 @@ from vit_jax.training.open_run import open_other, open_run
 
 
 class Score(NamedTuple):
-    """right: how many images. loss: the sum of their cross-entropies. images: of how many.
+    """Number of correct images, sum of cross-entropies, and number of images.
 
-    nonfinite: to how many the model gave logits that are not all finite, which are wrong.
+    nonfinite: images with logits that are not all finite, which count as wrong.
     """
 
     right: int = 0
@@ -43,16 +43,16 @@ class Score(NamedTuple):
         return 1 - self.accuracy
 
     def plus(self, other: "Score") -> "Score":
-        """Of both together."""
+        """Return the sum of two scores."""
         return Score(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A model and the images it is tested on.
+    """Model with its test images.
 
-    name: what results call it. source: images with labels numbered as the model has them.
-    among: the classes that it may answer; None: any of its own.
+    name: in results. source: images with labels numbered as in the model.
+    among: candidate classes for predictions; None: all classes of the model.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Candidate:
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """What decides the pixels it sees: its preprocessing without what is done on the device."""
+        """Preprocessing that determines the pixels: without the normalisation on the device."""
         return dataclasses.replace(self.classifier.preprocessing, mean=(0.5,), std=(0.5,))
 
 
@@ -76,29 +76,29 @@ def open_candidate(
     only_classes_of_data: bool = False,
     name: str = "",
 ) -> Candidate:
-    """A run folder, ready to be tested.
+    """Open a run folder for a robustness test.
 
     Args:
         path: a run folder.
-        dataset: other data than the run's own, such as `folder:PATH`; their classes are found by
-            name among the model's, and may be some of them only.
+        dataset: data in place of the run's own, such as `folder:PATH`; its classes are matched by
+            name with the model's, and may be a subset.
         split: of the data.
         checkpoint, raw: as for `load`.
-        only_classes_of_data: whether answers are chosen among the classes that the data have, as
-            is usual for ImageNet-A and ImageNet-R, which have 200 of ImageNet's 1,000.
-        name: what results call it; by default the folder's.
+        only_classes_of_data: whether predictions are restricted to the classes of the data, as is
+            usual for ImageNet-A and ImageNet-R, which have 200 of ImageNet's 1,000.
+        name: in results; by default the folder's.
 
     Raises:
-        UserError: no such run, data or class, or images with several labels.
+        UserError: unknown run, data or class, or images with several labels.
     """
     folder = RunDir(path)
     if not dataset and folder.is_run() and not folder.config_file.exists():
-        raise UserError(f"{path} was not trained here, so it has no data; name some after it")
+        raise UserError(f"{path} was not trained here, so it has no data; add a dataset after it")
     source = open_other(path, dataset, split) if dataset else open_run(path).source(split)
     if source.multi_label:
         raise UserError(
-            f"robustness is about images of one class each, and those of {source.name} have "
-            "several labels"
+            f"robustness tests need images with exactly one label, but those of {source.name} may "
+            "have several"
         )
     if not (source.labels >= 0).any():
         raise UserError(f"{source.name} {split} has no images with a label")
@@ -110,10 +110,10 @@ def open_candidate(
 
 
 def choose_images(source: Source, count: int, seed: int) -> Int[np.ndarray, " images"]:
-    """The numbers of the images to test on, ascending: all with a label, or `count` drawn ones.
+    """Return the sorted indices of the test images: all with a label, or `count` random ones.
 
     Args:
-        count: 0: all.
+        count: number of images; 0: all.
     """
     numbers = np.flatnonzero(source.labels >= 0)
     if not 0 < count < len(numbers):
@@ -122,26 +122,26 @@ def choose_images(source: Source, count: int, seed: int) -> Int[np.ndarray, " im
 
 
 def check_same(first: Source, other: Source) -> None:
-    """Raises UserError where two sources do not hold the same images."""
+    """Raise UserError if two sources do not have the same images."""
     same = (first.name, first.split, len(first), first.files) == (
         *(other.name, other.split, len(other), other.files),
     )
     if not same:
         raise UserError(
             f"the runs have different data: {len(first):,} images of {first.name} {first.split} "
-            f"and {len(other):,} of {other.name} {other.split}; name the data for all of them, "
-            "enter(RUN, 'folder:PATH'), or robustness RUN folder:PATH --compare=OTHER_RUN"
+            f"and {len(other):,} of {other.name} {other.split}; use one dataset for all of them, "
+            "open_candidate(RUN, 'folder:PATH'), or robustness RUN folder:PATH --compare=OTHER_RUN"
         )
 
 
 class Scorer:
-    """A contestant's model, compiled for batches of one size, that counts what it has right."""
+    """Scorer of a candidate's model, compiled for batches of one size."""
 
     def __init__(self, candidate: Candidate, batch_size: int):
         self._classifier = candidate.classifier
         self._batch_size = batch_size
         self._labels = np.asarray(candidate.source.labels)
-        # One object, since a bound method is another one each time and would be compiled anew.
+        # One object, since each bound method is a new object and would be compiled again.
         self._normalise = self._classifier.preprocessing.normalize_unit
         model, preprocessing = self._classifier.model, self._classifier.preprocessing
         among = candidate.among
@@ -160,7 +160,7 @@ class Scorer:
         self._judge = score
 
     def score(self, images: np.ndarray, numbers: np.ndarray) -> Score:
-        """How many of some images, uint8 or floats of 0 to 1, it has right."""
+        """Score predictions on images, uint8 or floats of 0 to 1."""
         right, losses, nonfinite = self._judge(
             self._classifier.variables, self._padded(images), self._padded(self._labels[numbers])
         )
@@ -175,9 +175,9 @@ class Scorer:
     def attacked(
         self, attack: Attack, eps: float, images: np.ndarray, numbers: np.ndarray, seed: int
     ) -> np.ndarray:
-        """The images under an attack on this model, floats of 0 to 1.
+        """Return the images under an attack on this model, as floats of 0 to 1.
 
-        images: uint8. seed: of random starts, each of which hangs on the image's number too.
+        images: uint8. seed: of random starts, which also depend on the image's number.
         """
         pixels = self._padded(images) / np.float32(255)
         labels = self._padded(self._labels[numbers])
@@ -194,6 +194,6 @@ class Scorer:
         return np.asarray(changed)[: len(images)]
 
     def _padded(self, rows: np.ndarray) -> np.ndarray:
-        """As many rows as a batch has, the first one again and again at the end."""
+        """Pad rows to the batch size with copies of the first."""
         missing = self._batch_size - len(rows)
         return np.concatenate([rows, np.repeat(rows[:1], missing, axis=0)]) if missing else rows

@@ -1,18 +1,18 @@
-"""How much accuracy trained models keep when their images change.
+"""Evaluation of models under image perturbations.
 
-    contestants = [enter("runs/vit"), enter("runs/resnet")]
-    results = measure(contestants, only=["corruptions"])
+    candidates = [open_candidate("runs/vit"), open_candidate("runs/resnet")]
+    results = measure(candidates, only=["corruptions"])
     results[0].clean.accuracy
     results[0].accuracies("gaussian_noise")      # at severities 1 to 5
-    corruption_errors(results[1], results[0])    # mCE and relative mCE, the first being the base
+    corruption_errors(results[1], results[0])    # mCE and relative mCE with the first as base
 
 What is notable here:
-- Images are changed after resizing and cropping, on the uint8 pixels that the model's own
-  preprocessing gives, as ImageNet-C's are.
-- Random numbers hang on the seed, the test and the image's number, so that all models that see
-  images of one size see the same changed ones, in whatever batches.
-- An image is read and preprocessed once, changed in threads, and the next change is made while the
-  models look at the last.
+- Images are changed after resizing and cropping, on the uint8 pixels of the model's own
+  preprocessing, as in ImageNet-C.
+- Random numbers depend on the seed, the test and the image's number, so all models with the same
+  image size see the same changed images, in any batches.
+- An image is read and preprocessed once and changed in threads; the next change is computed while
+  the models process the last one.
 """
 
 import dataclasses
@@ -41,10 +41,10 @@ Progress = Callable[[int, int], None]
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What one model reached.
+    """Robustness results of one model.
 
-    name: the contestant's. tests: what it was tested on. size: of the images it sees.
-    clean: on images as they are. scores: by name of a test, one for each of its levels.
+    name: the candidate's. tests: the tests that were run. size: of its input images.
+    clean: score on unchanged images. scores: by name of a test, one for each of its levels.
     """
 
     name: str
@@ -54,16 +54,16 @@ class Result:
     scores: Mapping[str, tuple[Score, ...]]
 
     def accuracies(self, test: str) -> Float[np.ndarray, " levels"]:
-        """The accuracy at each level of a test."""
+        """Return the accuracy at each level of a test."""
         return np.array([score.accuracy for score in self.scores[test]])
 
     def of_kind(self, kind: str) -> list[Perturbation]:
-        """The tests of a kind."""
+        """Return the tests of a kind."""
         return [test for test in self.tests if test.kind == kind]
 
 
 class CorruptionErrors(NamedTuple):
-    """Errors under corruption; see `corruption_errors`. None: it is not defined."""
+    """Errors under corruption; see `corruption_errors`. None: undefined."""
 
     mean_error: float
     mean_rise: float
@@ -81,21 +81,21 @@ def measure(
     progress: Progress = lambda done, total: None,
     bad: DecodeErrors | None = None,
 ) -> list[Result]:
-    """Tests models on the same images.
+    """Test models on the same images.
 
     Args:
-        candidates: their sources hold the same images, their labels numbered as each needs.
+        candidates: their sources have the same images, with labels numbered for each model.
         only, options: of `make_suite`.
-        count: how many images, drawn by the seed; 0: all.
-        batch_size: images at once; results do not depend on it but for rounding.
-        progress: is told how many images of how many are done, over all sizes of images.
-        bad: takes note of images that cannot be read, which are left out.
+        count: number of images, drawn by the seed; 0: all.
+        batch_size: results depend on it only by rounding.
+        progress: called with the number of images done and the total, over all image sizes.
+        bad: records images that cannot be read, which are skipped.
 
     Returns:
-        A result for each contestant, in their order.
+        A result for each candidate, in their order.
 
     Raises:
-        UserError: the sources differ, there is no such test, or nothing can be read.
+        UserError: the sources differ, a test is unknown, or no image can be read.
     """
     options = options or Options()
     first = candidates[0].source
@@ -125,16 +125,16 @@ def measure(
 
 
 def corruption_errors(result: Result, base: Result | None = None) -> CorruptionErrors | None:
-    """The errors under corruptions (Hendrycks & Dietterich 2019, section 4).
+    """Compute the errors under corruptions (Hendrycks & Dietterich 2019, section 4).
 
-    mean_error: over corruptions and severities. mean_rise: that, less the error on clean images.
-    mce: of each corruption the sum of errors over severities divided by that of `base`, averaged
-        over corruptions; the paper's base is AlexNet. 1 is as good as the base, less is better.
-    relative_mce: the same of what errors rise above those on clean images.
+    mean_error: over corruptions and severities. mean_rise: minus the error on clean images.
+    mce: for each corruption the sum of errors over severities divided by that of `base`, averaged
+        over corruptions; the paper's base is AlexNet. 1 equals the base, lower is better.
+    relative_mce: the same for the increase of the error over that on clean images.
 
     Returns:
-        None where no corruption was tested. `mce` and `relative_mce` are None without a base, or
-        where one of its sums is not above 0 and cannot be divided by.
+        None if no corruption was tested. `mce` and `relative_mce` are None without a base, or
+        if one of its sums is not above 0.
     """
     names = [test.name for test in result.of_kind("corruptions")]
     if not names:
@@ -160,7 +160,7 @@ def _mean_ratio(errors: np.ndarray, base: np.ndarray) -> float | None:
 
 @dataclasses.dataclass(frozen=True)
 class _Work:
-    """Tests of models that see the same pixels."""
+    """Tests of models with the same input pixels."""
 
     threads: ThreadPoolExecutor
     suite: tuple[Perturbation, ...]
@@ -187,7 +187,7 @@ class _Work:
                     tallies[place][variant] = tallies[place][variant].plus(score)
             step(start + len(block))
         if not tallies[0][CLEAN, 0.0].images:
-            raise UserError(f"not one image of {group[0].source.name} can be read")
+            raise UserError(f"no image of {group[0].source.name} can be read")
         return [
             Result(
                 candidate.name,
@@ -202,7 +202,7 @@ class _Work:
     def _read(
         self, source: Source, preprocessing: Preprocessing, numbers: np.ndarray, bad: DecodeErrors
     ) -> tuple[UInt8[np.ndarray, "images h w c"], Int[np.ndarray, " images"]]:
-        """The images that can be read, preprocessed, and their numbers."""
+        """Return the readable images, preprocessed, and their numbers."""
 
         def one(number: int) -> np.ndarray | DecodeError:
             try:
@@ -222,7 +222,7 @@ class _Work:
     def _tested(
         self, models: Sequence["Scorer"], images: np.ndarray, numbers: np.ndarray
     ) -> Iterator[tuple[tuple[str, float], int, Score]]:
-        """What each model makes of each change of some images."""
+        """Score each model on each change of some images."""
         clean = itertools.repeat(images, 1)
         changes = [(t, level) for t in self.suite if t.change for level in t.levels]
         variants = [(CLEAN, 0.0), *((t.name, level) for t, level in changes)]
@@ -244,7 +244,7 @@ class _Work:
         images: np.ndarray,
         numbers: np.ndarray,
     ) -> Iterator[np.ndarray]:
-        """The images under each change; the next ones are made while one is looked at."""
+        """Yield the images under each change; the next are computed while the models run."""
         seed, workers = self.options.seed, os.cpu_count() or 1
 
         def some(test: Perturbation, level: float, places: np.ndarray) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""Changes to where things are in an image: patches dropped, squares hidden, cells shuffled, moved.
+"""Spatial perturbations: dropped patches, occlusion, shuffled cells, shift and rotation.
 
     rng = np.random.default_rng(0)
     drop_patches(image, ratio=0.5, cells=14, rng=rng)
@@ -8,11 +8,11 @@
     rotate(image, degrees=30)
 
 What is notable here:
-- Images are uint8 `(height, width, channels)` as a model's preprocessing gives them, and so are
-  the results. None knows a model, so architectures of all kinds are asked about the same images.
-- A grid is counted in cells along each side. Where a side does not divide, cells differ by a pixel.
-- The random numbers that are drawn do not depend on the amount: with equally seeded generators the
-  patches dropped at 0.3 are among those dropped at 0.5, and a larger square covers a smaller one.
+- Images are uint8 `(height, width, channels)` as a model's preprocessing returns them, and so are
+  the results. They do not depend on a model, so all architectures are tested on the same images.
+- A grid is counted in cells along each side. If a side does not divide, cells differ by a pixel.
+- The random numbers do not depend on the amount: with equal seeds the patches dropped at 0.3 are
+  among those dropped at 0.5, and a larger square covers a smaller one.
 """
 
 from itertools import pairwise
@@ -24,8 +24,8 @@ from PIL import Image
 from vit_jax.data.images.preprocess import to_pillow
 from vit_jax.errors import UserError
 
-FILLS = ("black", "mean")  # of what is hidden: 0, or the mean colour of the image
-PADDINGS = ("edge", "zero")  # of what comes in from outside: the border repeated, or 0
+FILLS = ("black", "mean")  # of hidden areas: 0, or the mean colour of the image
+PADDINGS = ("edge", "zero")  # of areas from outside: the border repeated, or 0
 DROP_ORDERS = ("random", "contrast", "plain")
 
 ImageArray = UInt8[np.ndarray, "height width channels"]
@@ -39,17 +39,17 @@ def drop_patches(
     order: str = "random",
     fill: str = "black",
 ) -> ImageArray:
-    """The image with a share of its patches gone (Naseer et al. 2021, "Intriguing properties of
+    """Drop a fraction of the patches of the image (Naseer et al. 2021, "Intriguing properties of
     vision transformers", section 3.1).
 
     Args:
-        ratio: the share, 0 to 1; the number of patches is rounded.
-        cells: patches along each side, whatever the patches of a model are.
-        rng: draws which.
-        order: "random"; or "contrast" or "plain", where those whose pixels deviate most, or least,
-            go first. The paper's salient patches are those that a DINO model attends to; contrast
-            stands in for them, as it is the same for every model.
-        fill: what is put there, of `FILLS`.
+        ratio: the fraction, 0 to 1; the number of patches is rounded.
+        cells: patches along each side, independent of the patches of a model.
+        rng: selects the patches.
+        order: "random"; or "contrast" or "plain", which drop the patches with the highest or
+            lowest pixel deviation first. The paper's salient patches are those with the attention
+            of a DINO model; contrast replaces it, as it is the same for every model.
+        fill: fill of the dropped patches, of `FILLS`.
     """
     _check("order", order, DROP_ORDERS)
     rows, columns = (_edges(side, cells) for side in image.shape[:2])
@@ -68,12 +68,12 @@ def drop_patches(
 def occlude(
     image: ImageArray, share: float, rng: np.random.Generator, fill: str = "black"
 ) -> ImageArray:
-    """The image with a square hidden, at a random place wholly within it.
+    """Hide a square at a random position inside the image.
 
     Args:
-        share: side of the square as a share of the image's shorter side, 0 to 1.
-        rng: draws the place.
-        fill: what is put there, of `FILLS`.
+        share: side of the square as a fraction of the image's shorter side, 0 to 1.
+        rng: selects the position.
+        fill: fill of the square, of `FILLS`.
     """
     side = round(share * min(image.shape[:2]))
     chance = rng.random(2)
@@ -84,30 +84,30 @@ def occlude(
 def hide_square(
     image: ImageArray, top: int, left: int, side: int, fill: str = "black"
 ) -> ImageArray:
-    """The image with a square hidden whose corner is at `(top, left)` (Zeiler & Fergus 2014,
-    "Visualizing and understanding convolutional networks", section 4.2)."""
+    """Hide the square with its corner at `(top, left)` (Zeiler & Fergus 2014, "Visualizing and
+    understanding convolutional networks", section 4.2)."""
     changed = image.copy()
     changed[top : top + side, left : left + side] = _colour(image, fill)
     return changed
 
 
 def square_places(size: tuple[int, int], side: int, along: int) -> Int[np.ndarray, "places 2"]:
-    """The corners `(top, left)` of a square that slides over an image, row by row.
+    """Return the corners `(top, left)` of a square that slides over an image, row by row.
 
     Args:
         size: `(height, width)` of the image.
         side: of the square, in pixels.
-        along: places along each side, the first and the last at the image's borders.
+        along: positions along each side, the first and the last at the image's borders.
     """
     tops, lefts = (np.linspace(0, length - side, along).round().astype(int) for length in size)
     return np.stack(np.meshgrid(tops, lefts, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
 def shuffle_cells(image: ImageArray, cells: int, rng: np.random.Generator) -> ImageArray:
-    """The image cut into `cells` x `cells` pieces that change places (Naseer et al. 2021,
-    section 3.3); where a side does not divide, the last pixels stay.
+    """Cut the image into `cells` x `cells` pieces and shuffle them (Naseer et al. 2021,
+    section 3.3); if a side does not divide, the last pixels are unchanged.
 
-    The order is never that of the image itself, unless there is a single piece.
+    The order is never that of the image itself, unless there is only one piece.
     """
     order = rng.permutation(cells * cells)
     while cells > 1 and (order == np.arange(cells * cells)).all():  # 1 in 24 of 2 x 2 pieces
@@ -124,9 +124,9 @@ def shuffle_cells(image: ImageArray, cells: int, rng: np.random.Generator) -> Im
 
 
 def shift(image: ImageArray, down: int, right: int, padding: str = "edge") -> ImageArray:
-    """The image moved by whole pixels; negative numbers move up and left.
+    """Shift the image by whole pixels; negative numbers shift up and left.
 
-    padding: what comes in at the borders, of `PADDINGS`.
+    padding: of the exposed borders, of `PADDINGS`.
     """
     _check("padding", padding, PADDINGS)
     height, width = image.shape[:2]
@@ -139,13 +139,13 @@ def shift(image: ImageArray, down: int, right: int, padding: str = "edge") -> Im
 
 
 def rotate(image: ImageArray, degrees: float, padding: str = "edge") -> ImageArray:
-    """The image turned counter-clockwise about its centre, bilinearly, by Pillow.
+    """Rotate the image counter-clockwise about its centre, bilinearly, by Pillow.
 
-    padding: what comes in at the corners, of `PADDINGS`.
+    padding: of the exposed corners, of `PADDINGS`.
     """
     _check("padding", padding, PADDINGS)
     height, width = image.shape[:2]
-    reach = int(np.hypot(height, width) / 2)  # beyond the image nothing farther is needed
+    reach = int(np.hypot(height, width) / 2)  # no pixel farther outside is needed
     mode = "edge" if padding == "edge" else "constant"
     padded = np.pad(image, ((reach, reach), (reach, reach), (0, 0)), mode=mode)
     turned = to_pillow(padded).rotate(degrees, Image.Resampling.BILINEAR)
@@ -154,14 +154,14 @@ def rotate(image: ImageArray, degrees: float, padding: str = "edge") -> ImageArr
 
 
 def _edges(side: int, cells: int) -> Int[np.ndarray, " edges"]:
-    """Where cells begin and end along a side; they differ by a pixel at most."""
+    """Return the edges of cells along a side; their sizes differ by at most a pixel."""
     if not 1 <= cells <= side:
         raise UserError(f"a grid of {cells} cells does not fit a side of {side} pixels")
     return np.linspace(0, side, cells + 1).round().astype(int)
 
 
 def _contrast(image: ImageArray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """How much the pixels of every cell deviate, summed over channels, in raster order."""
+    """Return the pixel deviation of every cell, summed over channels, in raster order."""
     return np.array(
         [
             image[top:bottom, left:right].astype(np.float64).std(axis=(0, 1)).sum()

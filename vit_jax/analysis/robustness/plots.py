@@ -1,6 +1,6 @@
-"""Figures of robustness: accuracy against amounts, several models in one plot, their inputs.
+"""Figures of robustness: accuracy over perturbation strength, for several models, and examples.
 
-Each function takes the results of `measure` and returns a figure, or None where there is nothing of
+Each function takes the results of `measure` and returns a figure, or None if there is nothing of
 its kind to draw.
 """
 
@@ -24,7 +24,7 @@ _LONGEST_NAME = 40
 
 
 def corruption_curves(results: Sequence[Result]) -> Figure | None:
-    """Accuracy against severity, a panel for each corruption and one for their mean."""
+    """Draw accuracy over severity, a panel for each corruption and one for their mean."""
     names = list(dict.fromkeys(t.name for r in results for t in r.of_kind("corruptions")))
     if not names:
         return None
@@ -46,7 +46,7 @@ def corruption_curves(results: Sequence[Result]) -> Figure | None:
 
 
 def curves(results: Sequence[Result]) -> Figure | None:
-    """Accuracy against the amount of every other test, a panel for each."""
+    """Draw accuracy over the level of every other test, a panel for each."""
     tests = [t for r in results for t in r.tests if t.kind != "corruptions" and not t.places]
     names = list(dict.fromkeys(test.name for test in tests))
     if not names:
@@ -67,7 +67,7 @@ def curves(results: Sequence[Result]) -> Figure | None:
 
 
 def occlusion_maps(results: Sequence[Result]) -> Figure | None:
-    """Where a hidden square costs accuracy: a map for each model, its places as in the image."""
+    """Draw accuracy by the position of a hidden square, as a map for each model."""
     mapped = [(result, test) for result in results for test in result.tests if test.places]
     if not mapped:
         return None
@@ -82,7 +82,7 @@ def occlusion_maps(results: Sequence[Result]) -> Figure | None:
             style = {"color": "white" if dark else "black", "fontsize": 8}
             panel.text(column, row, f"{accuracy:.0f}", ha="center", va="center", **style)
         panel.set(xticks=[], yticks=[])
-        square = test.axis.removeprefix("place of a square of ")
+        square = test.axis.removeprefix("position of a square of ")
         panel.set_title(
             f"{short_name(result.name, _LONGEST_NAME)}\n"
             f"clean {100 * result.clean.accuracy:.1f} %, square {square}",
@@ -90,16 +90,16 @@ def occlusion_maps(results: Sequence[Result]) -> Figure | None:
             parse_math=False,
         )
     figure.colorbar(image, ax=list(panels), label="accuracy, %", shrink=0.8)
-    figure.suptitle("accuracy by where the square hides the image", fontsize=11)
+    figure.suptitle("accuracy by position of the occluding square", fontsize=11)
     return figure
 
 
 def examples(
     original: ImageArray, suite: Sequence[Perturbation], seed: int = 0, number: int = 0
 ) -> Figure | None:
-    """An image under each test that knows no model: a row for each, some of its amounts.
+    """Draw an image under each model-independent test: a row for each, with some levels.
 
-    seed, number: of the random numbers and of the image, as `Perturbation.apply` takes them.
+    seed, number: of the random numbers and of the image, as in `Perturbation.apply`.
     """
     tests = [test for test in suite if test.change]
     if not tests:
@@ -110,7 +110,7 @@ def examples(
     for row, test in zip(rows, tests, strict=True):
         chosen = np.linspace(0, len(test.levels) - 1, min(len(test.levels), columns - 1))
         levels = [test.levels[i] for i in chosen.round().astype(int)]
-        shown = [("as it is", original)]
+        shown = [("original", original)]
         shown += [
             (level_name(test, level), test.apply(original, level, seed, number)) for level in levels
         ]
@@ -128,9 +128,9 @@ def examples(
 
 
 def shape_plot(decisions: Mapping[str, Decisions]) -> Figure:
-    """Shape bias by category of the shape, a mark for each model, and a line for its whole.
+    """Draw shape bias by category of the shape, a mark for each model, and a line for its mean.
 
-    decisions: by the name of a model.
+    decisions: by model name.
     """
     categories = next(iter(decisions.values())).categories
     shown = [c for c in categories if any(len(d.of_shape(c).decided) for d in decisions.values())]
@@ -153,28 +153,28 @@ def shape_plot(decisions: Mapping[str, Decisions]) -> Figure:
         range(len(shown)), [short_name(c, _LONGEST_NAME) for c in shown], parse_math=False
     )
     panel.set(xlim=(-3, 103), ylim=(len(shown) - 0.5, -0.5))
-    panel.set_xlabel("shape bias, %: 0 always texture, 100 always shape")
-    panel.set_title("decisions for shape among those for shape or texture", fontsize=11)
+    panel.set_xlabel("shape bias, % (0: always texture, 100: always shape)")
+    panel.set_title("shape decisions among shape or texture decisions", fontsize=11)
     panel.grid(alpha=0.3)
     _legend(figure, panel, len(decisions))
     return figure
 
 
 def in_units(test: Perturbation, levels: np.ndarray) -> tuple[np.ndarray, str]:
-    """Amounts as a person reads them, and what they are: eps of `linf` in steps of 1/255."""
+    """Convert levels to display units, with their name: eps of `linf` in steps of 1/255."""
     if test.attack is not None and test.attack.norm == "linf":
-        return 255 * levels, "largest change of a pixel, of 255"
+        return 255 * levels, "largest change of a pixel, in 1/255"
     return levels, test.axis
 
 
 def level_name(test: Perturbation, level: float) -> str:
-    """An amount in a few characters."""
+    """Format a level in a few characters."""
     if test.attack is not None and test.attack.norm == "linf":
         return f"{255 * level:g}/255"
     return f"{level:g}"
 
 
-# --------------------------------------------------------------------------------- pieces of a plot
+# --------------------------------------------------------------------------------- plot helpers
 
 
 def _panels(count: int) -> tuple[Figure, list[Axes]]:
@@ -215,7 +215,7 @@ def _finish(figure: Figure, panels: Sequence[Axes], runs: int, axis: str) -> Fig
 
 
 def _legend(figure: Figure, panel: Axes, entries: int) -> None:
-    """The legend of a panel above the whole figure, whose names are read as they stand."""
+    """Draw the legend of a panel above the whole figure, without parsing the names as math."""
     handles, labels = panel.get_legend_handles_labels()
     longest = max(map(len, labels))
     columns = max(1, min(entries, int(figure.get_figwidth() * 9 // (longest + 6))))

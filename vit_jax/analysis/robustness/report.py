@@ -1,6 +1,6 @@
-"""What `python -m vit_jax robustness` shows and writes: tables, sentences, CSV, JSON and figures.
+"""Report of the command `robustness`: tables, sentences, CSV, JSON and figures.
 
-The measuring is in `evaluate.py`, the drawing in `plots.py`.
+The tests are run in `evaluate.py` and drawn in `plots.py`.
 """
 
 import math
@@ -33,7 +33,7 @@ from vit_jax.text import counted, table_cell, to_json
 
 
 def tables(results: Sequence[Result]) -> Iterator[Table]:
-    """A table for each kind of amount, a row for each test and model; then a summary."""
+    """Yield a table for each kind of level, with a row for each test and model; then a summary."""
     groups: dict[str, list[Perturbation]] = {}
     for test in (test for result in results for test in result.tests):
         known = groups.setdefault("places" if test.places else test.axis, [])
@@ -46,7 +46,7 @@ def tables(results: Sequence[Result]) -> Iterator[Table]:
 
 
 def _level_table(axis: str, tests: Sequence[Perturbation], results: Sequence[Result]) -> Table:
-    """Accuracies: a row for each test and model, a column for each amount."""
+    """Create a table of accuracies: a row for each test and model, a column for each level."""
     several = len(results) > 1
     levels = {level: level_name(test, level) for test in tests for level in test.levels}
     kinds = ", ".join(dict.fromkeys(test.kind.replace("_", " ") for test in tests))
@@ -79,26 +79,26 @@ def _add_row(table: Table, name: str, result: Result, values: np.ndarray, severa
 
 
 def _map_table(results: Sequence[Result]) -> Table:
-    """The sliding square in three numbers; the map is drawn."""
-    table = Table("accuracy, %", title="occlusion by place of a square", title_justify="left")
-    for heading in ("square", "clean", "mean", "best place", "worst place"):
+    """Create a table of three numbers on the sliding square; the map is in a figure."""
+    table = Table("accuracy, %", title="occlusion by position of a square", title_justify="left")
+    for heading in ("square", "clean", "mean", "best position", "worst position"):
         table.add_column(heading, justify="right")
     for result in results:
         for test in (test for test in result.tests if test.places):
             values = result.accuracies(test.name)
             numbers = (result.clean.accuracy, values.mean(), values.max(), values.min())
-            side = test.axis.removeprefix("place of a square of ")
+            side = test.axis.removeprefix("position of a square of ")
             table.add_row(table_cell(result.name), side, *(f"{100 * n:.1f}" for n in numbers))
     return table
 
 
 def _summary(results: Sequence[Result]) -> Table:
-    """The accuracy on images as they are, and the errors under corruption."""
+    """Create a table of the accuracy on clean images and the errors under corruption."""
     several = len(results) > 1
     table = Table("run", title="summary, %", title_justify="left")
     headings = ["clean accuracy"]
     if any(corruption_errors(result) for result in results):
-        headings += ["error under corruption", "rise over clean"]
+        headings += ["error under corruption", "increase over clean"]
         headings += (
             [f"mCE, {short_name(results[0].name, 16)} = 100", "relative mCE"] if several else []
         )
@@ -115,8 +115,8 @@ def _summary(results: Sequence[Result]) -> Table:
 
 
 def shape_table(decisions: Mapping[str, Decisions]) -> Table:
-    """How often each model decided for the shape, for the texture, and for neither."""
-    table = Table("run", title="images whose shape and texture disagree", title_justify="left")
+    """Create a table of shape decisions, texture decisions and others of each model."""
+    table = Table("run", title="cue-conflict images (shape against texture)", title_justify="left")
     for heading in ("images", "by shape", "by texture", "neither", "shape bias, %"):
         table.add_column(heading, justify="right")
     for name, made in decisions.items():
@@ -128,7 +128,7 @@ def shape_table(decisions: Mapping[str, Decisions]) -> Table:
 
 
 def notes(results: Sequence[Result]) -> Iterator[str]:
-    """What to know when reading the tables."""
+    """Yield notes on how to read the tables."""
     images = results[0].clean.images
     error = 50 / math.sqrt(images)
     yield (
@@ -139,21 +139,21 @@ def notes(results: Sequence[Result]) -> Iterator[str]:
         scores = [result.clean, *(score for of in result.scores.values() for score in of)]
         if nonfinite := sum(score.nonfinite for score in scores):
             yield (
-                f"{result.name} gave logits that are not finite {counted(nonfinite, 'time')}, "
+                f"{result.name}: logits were not finite {counted(nonfinite, 'time')}, "
                 f"{result.clean.nonfinite:,} of these to unchanged images; they count as wrong"
             )
     if len({result.size for result in results}) > 1:
         sizes = ", ".join(f"{r.name} {r.size[0]} x {r.size[1]}" for r in results)
         yield (
-            f"the runs see images of different sizes ({sizes}), so their changed images are "
-            "not the same ones, and amounts in pixels mean different things"
+            f"the runs see images of different sizes ({sizes}), so their changed images "
+            "differ, and levels in pixels mean different things"
         )
     if len(results) > 1:
         all_errors = [corruption_errors(result, results[0]) for result in results]
         if any(errors and None in (errors.mce, errors.relative_mce) for errors in all_errors):
             yield (
-                f"- : {results[0].name} errs under some corruption no more than without it (or "
-                "never), and the ratio of the paper divides by that; compare the rise over clean"
+                f"- : under some corruption {results[0].name} errs no more than without it (or "
+                "never), and the relative error divides by that; compare the increase over clean"
             )
 
 
@@ -161,7 +161,7 @@ def notes(results: Sequence[Result]) -> Iterator[str]:
 
 
 def record(results: Sequence[Result], decisions: Mapping[str, Decisions]) -> dict[str, Any]:
-    """Everything measured, as JSON values."""
+    """Return all results as JSON values."""
     several = len(results) > 1
     runs = []
     for result in results:
@@ -200,7 +200,7 @@ def record(results: Sequence[Result], decisions: Mapping[str, Decisions]) -> dic
 
 
 def check_places(folder: Path, csv_file: Path) -> None:
-    """Raises UserError where `write` would find no room, before there is anything to write."""
+    """Raise UserError if `write` could not write, before there is anything to write."""
     if csv_file.is_dir():
         raise UserError(f"--csv={csv_file} is a folder; name a file")
     for option, wanted in (("--output", folder), ("--csv", csv_file.parent)):
@@ -208,11 +208,11 @@ def check_places(folder: Path, csv_file: Path) -> None:
         if not there.is_dir():
             raise UserError(f"{option}: {there} is a file; name a folder, or a path in one")
         if not os.access(there, os.W_OK):
-            raise UserError(f"{option}: {there} may not be written to; name another path")
+            raise UserError(f"{option}: {there} is not writable; choose another path")
 
 
 def write_scores(results: Sequence[Result], path: Path) -> None:
-    """A line for each model, test and amount; images as they are count as the test `clean`."""
+    """Write a line for each model, test and level; unchanged images are the test `clean`."""
     rows = []
     for result in results:
         scores = [("clean", "clean", 0, result.clean)]
@@ -234,12 +234,12 @@ def write(
     images: Mapping[str, Figure],
     csv_file: Path,
 ) -> list[Path]:
-    """Writes everything to a folder, and returns the files.
+    """Write all results to a folder, and return the files.
 
     Args:
-        told: goes to `robustness.json`.
-        images: to be written besides the curves, by name.
-        csv_file: where the lines of the CSV go.
+        told: content of `robustness.json`.
+        images: further figures to write, by name.
+        csv_file: path of the CSV file.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / "robustness.json"]
@@ -256,7 +256,7 @@ def write(
     if decisions:
         figures["cue_conflict"] = shape_plot(decisions)
     with warnings.catch_warnings():
-        # A script that the font lacks shows as boxes; the names are whole in the JSON file.
+        # Characters missing in the font are drawn as boxes; the JSON file has the full names.
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         for name, figure in {**figures, **images}.items():
             if figure is not None:

@@ -1,4 +1,4 @@
-"""Whether a model goes by shape or by texture, on images whose shape and texture disagree.
+"""Shape bias of a model, on cue-conflict images whose shape and texture disagree.
 
     images = list_images("cue-conflict")
     decisions = decide(classifier, images, Categories.read("categories.json", classes))
@@ -6,7 +6,7 @@
 
 Geirhos et al. (2019), "ImageNet-trained CNNs are biased towards texture", publish 1,280 images in
 16 folders, one for each category: `airplane/airplane1-bicycle2.png` has the shape of an aeroplane
-and the texture of a bicycle. Images whose shape and texture are of one category are left out, as
+and the texture of a bicycle. Images with shape and texture of the same category are skipped, as
 there.
 """
 
@@ -35,7 +35,7 @@ _FORM = "PATH/airplane/airplane1-bicycle2.png: a folder for each shape; shape, n
 
 
 class CueImage(NamedTuple):
-    """An image, and the categories of its shape and of its texture."""
+    """Cue-conflict image with the categories of its shape and its texture."""
 
     path: Path
     shape: str
@@ -44,20 +44,20 @@ class CueImage(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Categories:
-    """Categories, each with the numbers of the model's classes that belong to it."""
+    """Categories, each with the indices of the model's classes that belong to it."""
 
     classes: Mapping[str, tuple[int, ...]]
 
     @classmethod
     def named(cls, class_names: Sequence[str]) -> "Categories":
-        """The model's classes themselves, for a model that was trained on the categories."""
+        """Return one category per class, for a model that was trained on the categories."""
         return cls({name: (number,) for number, name in enumerate(class_names)})
 
     @classmethod
     def read(cls, path: str | os.PathLike, class_names: Sequence[str]) -> "Categories":
-        """Those of a JSON file `{category: [class names]}`.
+        """Read the categories of a JSON file `{category: [class names]}`.
 
-        Raises UserError for another content, and for a class that the model has not.
+        Raises UserError for other content, and for a class that the model does not have.
         """
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -77,7 +77,7 @@ class Categories:
             for name in names:
                 if name not in numbers:
                     raise UserError(
-                        f"{path}: category {category!r} has {name!r}, which is no "
+                        f"{path}: category {category!r} has {name!r}, which is not a "
                         f"class of the model{nearest(name, numbers)}"
                     )
         return cls(
@@ -87,7 +87,7 @@ class Categories:
     def probabilities(
         self, probabilities: Float[Array, "batch classes"]
     ) -> Float[np.ndarray, "batch categories"]:
-        """Of each category the mean over its classes, as Geirhos et al. take it."""
+        """Return the mean over the classes of each category, as in Geirhos et al."""
         probabilities = np.asarray(probabilities, np.float64)
         columns = [
             probabilities[:, list(numbers)].mean(axis=1) for numbers in self.classes.values()
@@ -97,10 +97,10 @@ class Categories:
 
 @dataclasses.dataclass(frozen=True)
 class Decisions:
-    """What a model decided on images whose shape and texture are of different categories.
+    """Decisions of a model on images whose shape and texture are of different categories.
 
-    categories: their names. shapes, textures, decided: numbers among them, one for each image;
-        `NO_ANSWER` is decided where the model's logits are not finite.
+    categories: their names. shapes, textures, decided: category indices, one for each image;
+        decided is `NO_ANSWER` if the model's logits are not finite.
     """
 
     categories: tuple[str, ...]
@@ -110,34 +110,34 @@ class Decisions:
 
     @property
     def by_shape(self) -> int:
-        """How often it was the shape's category."""
+        """Number of decisions for the shape's category."""
         return int((self.decided == self.shapes).sum())
 
     @property
     def by_texture(self) -> int:
-        """How often it was the texture's category."""
+        """Number of decisions for the texture's category."""
         return int((self.decided == self.textures).sum())
 
     @property
     def shape_bias(self) -> float | None:
-        """The share of shape among decisions for shape or texture; None where there are none."""
+        """Fraction of shape among shape or texture decisions; None if there are none."""
         return _share(self.by_shape, self.by_texture)
 
     def of_shape(self, category: str) -> "Decisions":
-        """Those on images of one shape."""
+        """Return the decisions on images of one shape."""
         chosen = self.shapes == self.categories.index(category)
         columns = (column[chosen] for column in (self.shapes, self.textures, self.decided))
         return Decisions(self.categories, *columns)
 
 
 def list_images(root: str | os.PathLike) -> list[CueImage]:
-    """The images below a folder in the layout of the publication, by their names.
+    """List the images below a folder in the published layout, sorted by name.
 
-    Raises UserError for another layout, with the form that is expected.
+    Raises UserError for another layout, with the expected one.
     """
     root = Path(root).expanduser()
     if not root.is_dir():
-        raise UserError(f"{root} is no folder; expected is {_FORM}")
+        raise UserError(f"{root} is not a folder; expected layout: {_FORM}")
     found = []
     for folder in sorted(path for path in root.iterdir() if path.is_dir()):
         if is_hidden(folder.name):
@@ -146,10 +146,10 @@ def list_images(root: str | os.PathLike) -> list[CueImage]:
             if is_image_name(path.name) and not is_hidden(path.name):
                 parts = _NAME.fullmatch(path.stem)
                 if parts is None or parts["shape"] != folder.name:
-                    raise UserError(f"{path} does not fit; expected is {_FORM}")
+                    raise UserError(f"{path} does not fit; expected layout: {_FORM}")
                 found.append(CueImage(path, parts["shape"], parts["texture"]))
     if not found:
-        raise UserError(f"{root} has no images in folders; expected is {_FORM}")
+        raise UserError(f"{root} has no images in folders; expected layout: {_FORM}")
     return found
 
 
@@ -160,11 +160,11 @@ def decide(
     batch_size: int = 64,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Decisions:
-    """The most probable category of every image whose shape and texture differ.
+    """Predict the most probable category of every image whose shape and texture differ.
 
     Args:
-        categories: at least those of the images; all of them are choices.
-        progress: is told how many images of how many are done.
+        categories: at least those of the images; all of them are candidates.
+        progress: called with the number of images done and the total.
 
     Raises:
         UserError: a category of the images is missing, no image has shape and texture of two
@@ -175,8 +175,8 @@ def decide(
         for name in (image.shape, image.texture):
             if name not in names:
                 raise UserError(
-                    f"{image.path} is of the category {name!r}, which the model "
-                    f"has not{nearest(name, names)}; map it to classes of the model by "
+                    f"{image.path} has the category {name!r}, which the model does "
+                    f"not have{nearest(name, names)}; map it to classes of the model with "
                     "Categories.read (--categories=FILE.json), {category: [class names]}"
                 )
     images = [image for image in images if image.shape != image.texture]
@@ -187,7 +187,7 @@ def decide(
     def forward(variables, pixels):
         pixels = classifier.preprocessing.normalize(pixels)
         logits = classifier.model.apply(variables, pixels, train=False)
-        # A sigmoid of one output is the softmax of the two logits that stand for it.
+        # A sigmoid of one output equals the softmax of the two logits that represent it.
         softmax = classifier.activation == "softmax" or logits.shape[-1] == 1
         probabilities = jax.nn.softmax(class_logits(logits)) if softmax else jax.nn.sigmoid(logits)
         return jnp.where(finite_rows(logits)[:, None], probabilities, jnp.nan)

@@ -1,11 +1,10 @@
-"""What a model can be tested on: kinds of tests, each with its amounts.
+"""Suite of robustness tests, each with its levels.
 
     suite = make_suite((224, 224), only=["corruptions", "pgd"])
     suite[0].change(image, 3, rng)      # gaussian noise of severity 3
 
-A test is either a change of an image that knows no model, or an attack on one. Which amounts there
-are hangs on the size of the images and on nothing else, so models that see images of one size
-are asked the same.
+A test is either a model-independent change of an image, or an attack on a model. Its levels depend
+only on the size of the images, so models with the same image size have the same tests.
 """
 
 import dataclasses
@@ -23,7 +22,7 @@ from vit_jax.errors import UserError, nearest
 
 Change = Callable[[ImageArray, float, np.random.Generator], ImageArray]
 
-CLEAN = "clean"  # images as they are
+CLEAN = "clean"  # unchanged images
 RATIOS = tuple(round(0.1 * tenths, 1) for tenths in range(1, 10))
 SHARES = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75)
 PIECES = (2, 4, 8, 14)
@@ -35,7 +34,7 @@ PLACES = 7  # of the sliding square, along each side
 
 @dataclasses.dataclass(frozen=True)
 class Attack:
-    """FGSM, where there is one step from the image, or PGD. norm: "linf" or "l2"."""
+    """Adversarial attack: FGSM, if there is one step from the image, or PGD. norm: linf or l2."""
 
     name: str
     norm: str
@@ -44,13 +43,13 @@ class Attack:
 
 @dataclasses.dataclass(frozen=True)
 class Perturbation:
-    """One test.
+    """One robustness test.
 
-    name: what results call it. kind: which of `KINDS` it belongs to.
-    levels: the amounts, ascending. axis: what an amount is.
-    change: makes the changed image of an image, an amount and random numbers; None: an attack.
+    name: in results. kind: its kind, of `KINDS`.
+    levels: ascending. axis: meaning of a level.
+    change: function of an image, a level and random numbers; None for an attack.
     attack: the attack, if it is one.
-    places: rows and columns of the places of a sliding square, whose levels are their numbers.
+    places: rows and columns of positions of a sliding square; its levels are position numbers.
     """
 
     name: str
@@ -62,9 +61,9 @@ class Perturbation:
     places: tuple[int, int] | None = None
 
     def apply(self, image: ImageArray, level: float, seed: int, number: int) -> ImageArray:
-        """The changed image; random numbers hang on `seed`, the test and the image's number.
+        """Return the changed image; random numbers depend on `seed`, test and image number.
 
-        They do not hang on the level: a curve over levels is that of the same draws.
+        They do not depend on the level: a curve over levels uses the same draws.
         """
         rng = np.random.default_rng((seed, zlib.crc32(self.name.encode()), number))
         return self.change(image, level, rng)
@@ -72,10 +71,10 @@ class Perturbation:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How tests are done, where there is a choice.
+    """Options of the tests.
 
-    fill: of what is hidden, "black" or "mean". padding: of what comes in, "edge" or "zero".
-    cells: patches along a side that are dropped; 0: `usual_cells`.
+    fill: of hidden areas, "black" or "mean". padding: of exposed areas, "edge" or "zero".
+    cells: grid of dropped patches along a side; 0: `usual_cells`.
     steps: of PGD. seed: of all random numbers.
     constants: of corruptions, "imagenet" or "cifar".
     """
@@ -100,23 +99,23 @@ class Options:
 
 
 def usual_cells(size: tuple[int, int]) -> int:
-    """Patches along a side: 14, as of a ViT of patch 16 at 224 pixels, or of 4 pixels each."""
+    """Return patches per side: 14, as for ViT/16 at 224 pixels, but at least 4 pixels each."""
     return max(1, min(14, min(size) // 4))
 
 
 def make_suite(
     size: tuple[int, int], only: Sequence[str] = (), options: Options | None = None
 ) -> tuple[Perturbation, ...]:
-    """The tests for images of a size.
+    """Return the tests for images of a size.
 
     Args:
-        size: `(height, width)` that the model sees.
-        only: kinds of tests, or names of single ones; empty: all; "clean": none, since images as
-            they are are always looked at.
-        options: how they are done.
+        size: `(height, width)` of the model's input.
+        only: kinds of tests, or names of single ones; empty: all; "clean": none, since unchanged
+            images are always included.
+        options: of the tests.
 
     Raises:
-        UserError: there is no test of some name, or a grid that does not fit the images.
+        UserError: unknown test, or a grid that does not fit the images.
     """
     options = options or Options()
     if options.cells > min(size):
@@ -129,8 +128,8 @@ def make_suite(
     for name in only:
         if name not in known:
             raise UserError(
-                f"there is no robustness test {name!r}{nearest(name, known)}; there are "
-                f"{', '.join([CLEAN, *KINDS])}, and single ones such as {CORRUPTIONS[0]}"
+                f"there is no robustness test {name!r}{nearest(name, known)}; use "
+                f"{', '.join([CLEAN, *KINDS])}, or a single one such as {CORRUPTIONS[0]}"
             )
     return tuple(test for test in tests if not only or {test.kind, test.name} & set(only))
 
@@ -155,7 +154,7 @@ def _patch_drop(size: tuple[int, int], options: Options) -> list[Perturbation]:
             image, level, cells, rng, order, options.fill
         )
 
-    axis = f"share of {cells} x {cells} patches"
+    axis = f"fraction of {cells} x {cells} patches"
     return [
         Perturbation(f"patch_drop_{order}", "patch_drop", RATIOS, axis, change(order))
         for order in perturbations.DROP_ORDERS
@@ -174,12 +173,14 @@ def _occlusion(size: tuple[int, int], options: Options) -> list[Perturbation]:
 
     numbers = tuple(range(len(places)))
     return [
-        Perturbation("occlusion", "occlusion", SHARES, "square's share of the side", grow),
+        Perturbation(
+            "occlusion", "occlusion", SHARES, "side of the square / side of the image", grow
+        ),
         Perturbation(
             "occlusion_map",
             "occlusion",
             numbers,
-            f"place of a square of {side} pixels",
+            f"position of a square of {side} pixels",
             slide,
             places=(PLACES, PLACES),
         ),
@@ -191,7 +192,7 @@ def _shuffle(size: tuple[int, int], options: Options) -> list[Perturbation]:
         return perturbations.shuffle_cells(image, int(level), rng)
 
     levels = tuple(pieces for pieces in PIECES if min(size) // pieces >= 2)
-    return [Perturbation("shuffle", "shuffle", levels, "pieces along a side", change)]
+    return [Perturbation("shuffle", "shuffle", levels, "pieces per side", change)]
 
 
 def _shift(size: tuple[int, int], options: Options) -> list[Perturbation]:
@@ -208,7 +209,7 @@ def _rotation(size: tuple[int, int], options: Options) -> list[Perturbation]:
     def change(image: ImageArray, level: float, rng: np.random.Generator) -> ImageArray:
         return perturbations.rotate(image, level * rng.choice((-1, 1)), options.padding)
 
-    return [Perturbation("rotation", "rotation", DEGREES, "degrees, either way", change)]
+    return [Perturbation("rotation", "rotation", DEGREES, "degrees, in either direction", change)]
 
 
 def _attacks(name: str) -> Callable[[tuple[int, int], Options], list[Perturbation]]:

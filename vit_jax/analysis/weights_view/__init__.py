@@ -1,1 +1,1 @@
-"""Learned parameters as figures: positions, filters, features, nearest neighbours."""
+"""Figures of learned weights: positions, filters, features, nearest neighbours."""

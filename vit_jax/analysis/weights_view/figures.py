@@ -1,9 +1,9 @@
-"""Every figure of what a model has learned, as far as it has what a figure shows.
+"""Figures of a model's weights and features, for the command `inspect`.
 
     subject = open_subject("runs/digits")
     for name, figure in draw("positions", subject).figures.items(): ...
 
-A part which a model has not, or for which there are no images, raises `NotThere` with the reason.
+A part that a model lacks, or without images, raises `NotThere` with the reason.
 """
 
 import functools
@@ -53,14 +53,14 @@ _MOST_LAYERS = 6
 
 
 class NotThere(UserError):
-    """What a figure would show is not in the model, or there are no data for it."""
+    """Raised if a model lacks a part of a figure, or there are no data for it."""
 
 
 class Samples(NamedTuple):
     """Preprocessed images.
 
-    images: uint8. labels: class indices; None where an image may have several. names: of classes.
-    total: how many there are to take from.
+    images: uint8. labels: class indices; None if an image may have several. names: of classes.
+    total: number of available images.
     """
 
     images: UInt8[np.ndarray, "images height width channels"]
@@ -71,11 +71,11 @@ class Samples(NamedTuple):
 
 @dataclass
 class Subject:
-    """A model to be looked at.
+    """Model under inspection.
 
-    name: for titles. images: None where there are none, and then `why_none` says why. seed: of
-    what is drawn by chance. beside: other models by their names, each with images of its size;
-    their receptive fields are put beside.
+    name: for titles. images: None if there are none; `why_none` then has the reason. seed: of
+    random samples. beside: other models by name, each with images of its size, for a comparison
+    of receptive fields.
     """
 
     classifier: Classifier
@@ -87,18 +87,18 @@ class Subject:
 
     @functools.cached_property
     def features(self) -> Float[np.ndarray, "images width"]:
-        """The pooled features of the images. Raises NotThere where there are none."""
+        """Return the pooled features of the images. Raises NotThere if there are none."""
         return pooled_features(self.classifier, self.need_samples().images)
 
     def need_samples(self) -> Samples:
-        """The images. Raises NotThere where there are none."""
+        """Return the images. Raises NotThere if there are none."""
         if self.samples is None:
             raise NotThere(self.why_none)
         return self.samples
 
 
 class Drawn(NamedTuple):
-    """Figures by the names of their files, and a sentence with the numbers in them."""
+    """Drawn figures by file name, and a sentence with their main numbers."""
 
     figures: dict[str, Figure]
     sentence: str
@@ -115,21 +115,21 @@ def open_subject(
     seed: int = 0,
     beside: str = "",
 ) -> Subject:
-    """A run and images to look at it with.
+    """Open a run with sample images.
 
     Args:
-        run: its folder. Weights that were converted have no data, and so no images without
-            `dataset`; nor has a run whose data are no longer there.
-        checkpoint, raw: as `vit_jax.load` takes them.
-        dataset, split: as `open_run` takes them.
-        count: how many images to take, drawn by `seed`.
-        beside: another run, whose receptive fields are put beside.
+        run: its folder. Converted weights have no data, and therefore no images without
+            `dataset`; the same holds for a run whose data are missing.
+        checkpoint, raw: as in `vit_jax.load`.
+        dataset, split: as in `open_run`.
+        count: number of images, drawn by `seed`.
+        beside: another run, for a comparison of receptive fields.
 
     Raises:
-        UserError: no such run, checkpoint or split, or no such `dataset`.
+        UserError: unknown run, checkpoint, split or `dataset`.
     """
     names = [Path(path).resolve().name for path in (run, beside) if path]
-    if len(set(names)) < len(names):  # runs of one name in two folders
+    if len(set(names)) < len(names):  # runs with the same name in two folders
         names = [run, beside]
     subject = Subject(load(run, checkpoint, raw=raw), names[0], seed=seed)
     other = load(beside, raw=raw) if beside else None
@@ -149,7 +149,7 @@ def open_subject(
 
 
 def read_parts(text: str) -> list[str]:
-    """Names of parts with commas between; all of an empty text. Raises UserError for no part."""
+    """Parse comma-separated parts; return all for an empty text. UserError if unknown."""
     parts = [part.strip() for part in text.split(",")] if text else list(PARTS)
     for part in parts:
         if part not in PARTS:
@@ -159,9 +159,9 @@ def read_parts(text: str) -> list[str]:
 
 
 def read_images(source: Source, preprocessing: Preprocessing, count: int, seed: int = 0) -> Samples:
-    """Some images of a source as `sample` draws them; those that are damaged are left out.
+    """Return images of a source drawn by `sample`; damaged ones are skipped.
 
-    Raises UserError where none can be read.
+    Raises UserError if none can be read.
     """
     chosen, images, labels = sample(source, count, seed), [], []
     for index in range(len(chosen)):
@@ -180,7 +180,7 @@ def read_images(source: Source, preprocessing: Preprocessing, count: int, seed: 
 def pooled_features(
     classifier: Classifier, images: UInt8[np.ndarray, "images h w c"], batch_size: int = 64
 ) -> Float[np.ndarray, "images width"]:
-    """What enters the head for each image; of a model without pooling the mean of its tokens."""
+    """Return the input of the head for each image; without pooling, the mean of the tokens."""
     check_features(classifier.model)
 
     @jax.jit
@@ -197,12 +197,12 @@ def pooled_features(
 
 
 def draw(part: str, subject: Subject) -> Drawn:
-    """The figures of a part. Raises NotThere where the model or the data have it not."""
+    """Draw the figures of a part. Raises NotThere if the model or the data lack it."""
     return PARTS[part](subject)
 
 
 def parts_of(subject: Subject) -> list[str]:
-    """The parts that can be drawn of a model with the images at hand."""
+    """Return the parts that can be drawn for this model and these images."""
     model, variables = subject.classifier.model, subject.classifier.variables
     has = {
         "positions": bool(vector_tables(model, variables) or bias_tables(model, variables)),
@@ -220,7 +220,7 @@ def _draw_positions(subject: Subject) -> Drawn:
     if not vectors and not biases:
         kind = getattr(model, "positions", None)
         reason = {
-            "rotary": "rotary positions turn queries and keys by fixed angles, there is no table",
+            "rotary": "rotary positions rotate queries and keys by fixed angles; there is no table",
             "none": "the model has no positions",
         }
         raise NotThere(reason.get(kind, f"{type(model).__name__} has no position tables"))
@@ -310,17 +310,17 @@ PARTS: dict[str, Callable[[Subject], Drawn]] = {
 
 
 def _labelled(subject: Subject) -> tuple[Samples, Int[np.ndarray, " images"]]:
-    """The images and their classes. Raises NotThere where an image may have several."""
+    """Return the images and their classes. Raises NotThere if an image may have several."""
     samples = subject.need_samples()
     if samples.labels is None:
-        raise NotThere("the images have several labels each, so no class to be coloured by")
+        raise NotThere("the images may have several labels, so there is no class for a colour")
     return samples, samples.labels
 
 
 def _of_different_classes(
     labels: Int[np.ndarray, " images"], seed: int
 ) -> Int[np.ndarray, " images"]:
-    """All images in an order of chance, but first one of each class, then a second of each."""
+    """Return all images in random order, but first one of each class, then a second, ..."""
     order = np.random.default_rng(seed).permutation(len(labels))
     of_class = [(labels[order[:i]] == labels[order[i]]).sum() for i in range(len(order))]
     return order[np.argsort(of_class, kind="stable")]

@@ -1,7 +1,7 @@
-"""Figures of what a network has learned: positions, filters, features, neighbours, fields.
+"""Plots of learned weights and features: positions, filters, features, neighbours, fields.
 
-Each function takes arrays, as `learned` and `receptive_field` give them, and returns a figure.
-Names of classes are drawn as they are, whatever signs they have, and cut where they are long.
+Each function takes arrays, from `tables` and `receptive_field`, and returns a figure. Class names
+are drawn without parsing them as math, and shortened if they are long.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from vit_jax.analysis.weights_view.tables import (
     position_spectrum,
 )
 
-MOST_NAMED_CLASSES = 18  # more colours than that nobody tells apart
+MOST_NAMED_CLASSES = 18  # more colours are not distinguishable
 _MOST_MAPS = 8  # along a side of the grid of similarities
 _MOST_LAYERS = 6  # side by side
 _MOST_HEADS = 12
@@ -36,11 +36,11 @@ _GAP = (0.69, 0.77, 0.87)  # between filters: neither grey nor white
 
 
 def draw_positions(table: Table, title: str) -> Figure:
-    """How alike the vectors of positions are, and the frequencies that they hold.
+    """Draw the similarity of position embeddings, and their frequency spectrum.
 
     On the left every small map is that of one patch: the cosine between its position and those of
-    all patches (ViT paper, figure 7, in the middle). Of large grids some patches are shown. On the
-    right the power spectrum over the grid, without the mean.
+    all patches (ViT paper, figure 7, in the middle). For large grids only some patches are shown.
+    On the right is the power spectrum over the grid, without the mean.
 
     Args:
         table: of vectors, `(1, rows, width)`.
@@ -66,20 +66,20 @@ def draw_positions(table: Table, title: str) -> Figure:
     )
     shown = right.imshow(100 * spectrum, cmap="magma", extent=edges, interpolation="nearest")
     right.set(
-        xlabel="waves across the image",
-        ylabel="waves down the image",
+        xlabel="horizontal frequency",
+        ylabel="vertical frequency",
         title="Fourier spectrum",
     )
     _whole_numbers(right)
-    figure.colorbar(shown, ax=right, label="share of the power (%)", shrink=0.85)
+    figure.colorbar(shown, ax=right, label="power (%)", shrink=0.85)
     return figure
 
 
 def draw_biases(tables: Mapping[str, Table], title: str = "relative position biases") -> Figure:
-    """What attention adds for each offset between two patches: a row a block, a column a head.
+    """Draw relative position biases by offset: a row for each block, a column for each head.
 
-    The middle of a map is a patch's attention to itself; what lies right of it is for keys on the
-    right of the query. Of many blocks and heads some are shown, all on one scale.
+    The middle of a map is a patch's attention to itself; right of it are keys to the right of the
+    query. If there are many blocks and heads, only some are shown, all on one scale.
     """
     names = some_of(list(tables), _MOST_LAYERS)
     heads = {name: some_of(range(tables[name].rows.shape[-1]), _MOST_HEADS) for name in names}
@@ -92,7 +92,7 @@ def draw_biases(tables: Mapping[str, Table], title: str = "relative position bia
     limit = max(np.abs(tables[name].rows[tables[name].prefix :]).max() for name in names)
     for row, name in zip(axes, names, strict=True):
         table = tables[name]
-        # Rows are offsets query - key; turned round they are where the key lies.
+        # Rows are offsets query - key; reversed they give the position of the key.
         maps = table.rows[table.prefix :].reshape(*table.grid, -1)[::-1, ::-1]
         reach = [side // 2 + 0.5 for side in table.grid]
         for panel in row:
@@ -117,9 +117,9 @@ def draw_biases(tables: Mapping[str, Table], title: str = "relative position bia
 def draw_filters(
     kernel: Float[np.ndarray, "height width channels out"], title: str, count: int = 28
 ) -> Figure:
-    """Filters that see the image, their principal components, and what those explain.
+    """Draw the filters of the first convolution, their principal components and variance.
 
-    Each is scaled by itself, with 0 in the middle between dark and bright; three channels are red,
+    Each is scaled by itself, with 0 halfway between dark and bright; three channels are red,
     green and blue, any other number is shown by its mean.
 
     Args:
@@ -163,10 +163,10 @@ def draw_features(
     names: Sequence[str],
     title: str = "",
 ) -> Figure:
-    """Images as points, coloured by class: one panel for each way to lay them in a plane.
+    """Draw images as points, coloured by class: one panel for each projection to the plane.
 
-    Of more than 18 classes those with the most images have a colour and a name, all others are
-    grey.
+    With more than 18 classes only those with the most images have a colour and a name, all others
+    are grey.
     """
     classes, counts = np.unique(labels, return_counts=True)
     most = classes[np.argsort(-counts, kind="stable")]
@@ -208,10 +208,10 @@ def draw_neighbours(
     names: Sequence[str],
     title: str = "",
 ) -> Figure:
-    """Images on the left, and to the right of each those whose features are nearest.
+    """Draw images on the left, and to the right of each its nearest neighbours by features.
 
-    Over each stands its class and the cosine between the features; neighbours of another class
-    than the image are red.
+    Titles are the class and the cosine between the features; neighbours of another class than the
+    image are red.
 
     Args:
         found: the neighbours of all images.
@@ -234,14 +234,14 @@ def draw_receptive_fields(
     models: Mapping[str, Mapping[str, Float[np.ndarray, "height width"]]],
     regions: Mapping[str, Mapping[str, tuple[slice, slice]]] | None = None,
 ) -> Figure:
-    """Measured receptive fields: a row for each model, a column for each of its layers.
+    """Draw measured receptive fields: a row for each model, a column for each of its layers.
 
-    Brightness is the square root of the gradient, relative to the largest. The dashed frame is what
-    the unit can depend on at all. Of many layers some are shown, from the first to the last.
+    Brightness is the square root of the gradient, relative to the largest. The dashed frame is the
+    theoretical receptive field. Of many layers only some are shown, from the first to the last.
 
     Args:
         models: fields of layers, by the names of models.
-        regions: what their units can see, by the same names, where that is known.
+        regions: theoretical receptive fields, by the same names, if known.
     """
     columns = min(_MOST_LAYERS, max(map(len, models.values())))
     figure = Figure(figsize=(2.25 * columns + 1.1, 2.95 * len(models) + 0.3), layout="constrained")
@@ -266,17 +266,17 @@ def draw_receptive_fields(
     return figure
 
 
-# ------------------------------------------------------------------------------------------- pieces
+# ------------------------------------------------------------------------------------------ helpers
 
 
 def some_of(items: Sequence, most: int) -> list:
-    """At most so many of some items, evenly spaced, the first and the last among them."""
+    """Return at most so many of the items, evenly spaced, with the first and the last."""
     count = min(most, len(items))
     return [items[round(i * (len(items) - 1) / max(1, count - 1))] for i in range(count)]
 
 
 def cut_name(name: str, longest: int = _LONGEST_NAME) -> str:
-    """A name that fits beside an image; of a long one the beginning and the end."""
+    """Shorten a name to fit beside an image, keeping its beginning and end."""
     begin = (longest - 1) // 2
     return name if len(name) <= longest else f"{name[: longest - 1 - begin]}…{name[-begin:]}"
 
@@ -284,7 +284,7 @@ def cut_name(name: str, longest: int = _LONGEST_NAME) -> str:
 def _mosaic(
     tiles: Sequence[np.ndarray], columns: int, gap: tuple[float, ...] | None = None
 ) -> np.ndarray:
-    """Images of one size side by side, with a line between them; `gap` is its colour in RGB."""
+    """Join images of one size side by side, with lines of RGB colour `gap` between them."""
     rows = -(-len(tiles) // columns)
     height, width, *channels = tiles[0].shape
     blank = gap if channels else np.nan
@@ -296,7 +296,7 @@ def _mosaic(
 
 
 def _colours(count: int) -> Sequence[tuple[float, float, float]]:
-    """Colours that can be told apart, and from grey where there are more than ten."""
+    """Return distinct colours, also distinct from grey if there are more than ten."""
     if count <= 10:
         return colormaps["tab10"].colors
     twenty = colormaps["tab20"].colors
@@ -304,20 +304,20 @@ def _colours(count: int) -> Sequence[tuple[float, float, float]]:
 
 
 def _whole_numbers(panel: Axes) -> None:
-    """Ticks at whole numbers only."""
+    """Set ticks at whole numbers only."""
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def _as_image(filter_: Float[np.ndarray, "height width channels"]) -> np.ndarray:
-    """A filter from 0 to 1 with its zero at 0.5, in colour where it has three channels."""
+    """Return a filter scaled from 0 to 1 with zero at 0.5, in colour if it has three channels."""
     if filter_.shape[-1] != 3:
         filter_ = filter_.mean(axis=-1)
     return 0.5 + filter_ / (2 * max(np.abs(filter_).max(), np.finfo(np.float64).tiny))
 
 
 def _two(plane: Projection) -> tuple[float, float]:
-    """The shares of both axes, 0 for one that is not there."""
+    """Return the explained variances of both axes, 0 for a missing one."""
     return tuple(np.pad(plane.explained, (0, 2))[:2])
 
 

@@ -1,11 +1,11 @@
-"""What parameters and features of a trained network look like: positions, filters, neighbours.
+"""Numerical summaries of weights and features: positions, filters, neighbours.
 
     [table] = vector_tables(model, variables).values()
     position_similarity(table.rows, table.grid, table.prefix)   # the paper's figure 7
     patch_filters(first_kernel(params), count=28)
     cka(features_of_layer_3, features_of_layer_7)
 
-What looks a thing up takes a model; all else is arithmetic on arrays, in float64.
+Functions that look up weights take a model; all others are array arithmetic in float64.
 """
 
 import re
@@ -21,7 +21,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.stacking import unstack_blocks
 from vit_jax.text import counted
 
-# Where architectures keep the kernel that sees the image; the first that is there.
+# Paths of the first kernel in different architectures; the first that exists is used.
 _FIRST_KERNELS = (
     "stem/conv/kernel",  # ResNet, EfficientNet
     "patch_embed/conv_root/kernel",  # hybrids
@@ -32,10 +32,10 @@ _FIRST_KERNELS = (
 
 
 class Filters(NamedTuple):
-    """Principal components of a patch embedding's filters.
+    """Principal components of the filters of a patch embedding.
 
     components: `(count, height, width, channels)`, each of length 1, the strongest first.
-    explained: the share of the filters' variance that each stands for.
+    explained: fraction of the filters' variance explained by each.
     """
 
     components: Float[np.ndarray, "count height width channels"]
@@ -43,9 +43,9 @@ class Filters(NamedTuple):
 
 
 class Neighbours(NamedTuple):
-    """The images nearest to each image.
+    """Nearest neighbours of each image.
 
-    numbers: which, the nearest first. similarity: cosine of the angle between the features.
+    numbers: their indices, the nearest first. similarity: cosine between the features.
     """
 
     numbers: Int[np.ndarray, "images count"]
@@ -53,11 +53,11 @@ class Neighbours(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Positions of a model that belong to a grid.
+    """Position parameters of a model on a grid.
 
     rows: `(1, prefix + height * width, width)` of vectors for tokens, or of biases `(prefix +
         height * width, heads)`, whose grid is that of offsets (query - key).
-    grid: `(height, width)`. prefix: rows in front that have no place.
+    grid: `(height, width)`. prefix: leading rows without a position.
     """
 
     rows: Float[np.ndarray, "*rows"]
@@ -66,10 +66,10 @@ class Table(NamedTuple):
 
 
 class Projection(NamedTuple):
-    """Points in a few dimensions.
+    """Projection of points to a few dimensions.
 
-    points: `(images, count)`. explained: the share of the variance along each axis; None where
-    that is not known.
+    points: `(images, count)`. explained: the fraction of the variance along each axis; None if
+    unknown.
     """
 
     points: Float[np.ndarray, "images count"]
@@ -77,9 +77,9 @@ class Projection(NamedTuple):
 
 
 def vector_tables(model: nn.Module, variables: Mapping[str, Any]) -> dict[str, Table]:
-    """The vectors that say where tokens are, by name; none of a model that has no such.
+    """Return the position embeddings of a model by name; empty if it has none.
 
-    A ViT has one, learned, put together from rows and columns, or fixed; a PVT one a stage.
+    A ViT has one: learned, sums of rows and columns, or fixed; a PVT has one per stage.
     """
     if hasattr(model, "position_table"):
         rows = model.apply(variables, method="position_table")
@@ -94,7 +94,7 @@ def vector_tables(model: nn.Module, variables: Mapping[str, Any]) -> dict[str, T
 
 
 def bias_tables(model: nn.Module, variables: Mapping[str, Any]) -> dict[str, Table]:
-    """What attention adds for offsets between patches, by the block's name; often none."""
+    """Return the relative position biases by block name; often none."""
     return {
         path.removesuffix("/attn/relative_bias"): Table(np.asarray(leaf), table.grid, table.prefix)
         for path, leaf, table in _position_leaves(model, variables)
@@ -103,9 +103,9 @@ def bias_tables(model: nn.Module, variables: Mapping[str, Any]) -> dict[str, Tab
 
 
 def first_kernel(params: Mapping[str, Any]) -> Float[np.ndarray, "height width channels out"]:
-    """The kernel of the convolution that sees the image: patches, or the first of a stem.
+    """Return the kernel of the first convolution: patch embedding, or the first of a stem.
 
-    Raises UserError where there is none under a name that this library gives.
+    Raises UserError if there is none under the names of this library.
     """
     flat = flatten_dict(dict(params), sep="/")
     for name in _FIRST_KERNELS:
@@ -119,12 +119,12 @@ def first_kernel(params: Mapping[str, Any]) -> Float[np.ndarray, "height width c
 def position_similarity(
     table: Float[np.ndarray, "1 rows width"], grid: tuple[int, int], prefix: int = 0
 ) -> Float[np.ndarray, "height width height width"]:
-    """Cosine similarity of each patch's position with those of all patches, 1 with itself.
+    """Return the cosine similarity of each patch's position with all others, 1 with itself.
 
     Args:
         table: learned or fixed.
-        grid: `(height, width)` in patches that it is made for.
-        prefix: rows in front that belong to other tokens; left out.
+        grid: `(height, width)` in patches of the table.
+        prefix: leading rows of other tokens, which are skipped.
     """
     rows = np.asarray(table, np.float64)[0, prefix:]
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
@@ -134,10 +134,10 @@ def position_similarity(
 def position_spectrum(
     table: Float[np.ndarray, "1 rows width"], grid: tuple[int, int], prefix: int = 0
 ) -> Float[np.ndarray, "height width"]:
-    """The share of each 2-D frequency in a position table, summed over its channels; sums to 1.
+    """Return the power of each 2-D frequency in a position table, over all channels; sums to 1.
 
-    Frequency 0 stands in the middle, at `(height // 2, width // 2)`. The mean over the patches,
-    which tells no patch from another, is taken away before.
+    Frequency 0 is in the middle, at `(height // 2, width // 2)`. The mean over the patches, which
+    does not distinguish patches, is subtracted before.
     """
     maps = np.asarray(table, np.float64)[0, prefix:].reshape(*grid, -1)
     maps = maps - maps.mean(axis=(0, 1))
@@ -146,10 +146,10 @@ def position_spectrum(
 
 
 def patch_filters(kernel: Float[np.ndarray, "height width channels out"], count: int) -> Filters:
-    """The principal components of the filters (ViT paper, figure 7, on the left).
+    """Return the principal components of the filters (ViT paper, figure 7, on the left).
 
     Args:
-        count: how many, at most as many as a filter has numbers, or as there are filters.
+        count: number of components, at most the size of a filter and the number of filters.
     """
     shape = kernel.shape[:3]
     filters = np.asarray(kernel, np.float64).reshape(-1, kernel.shape[-1]).T
@@ -160,7 +160,7 @@ def patch_filters(kernel: Float[np.ndarray, "height width channels out"], count:
 
 
 def principal_components(features: Float[np.ndarray, "images width"], count: int = 2) -> Projection:
-    """Features along the directions of most variance.
+    """Project features to the directions of largest variance.
 
     Raises UserError for fewer than two images, or features that are all the same.
     """
@@ -168,15 +168,15 @@ def principal_components(features: Float[np.ndarray, "images width"], count: int
     directions, strengths, _ = np.linalg.svd(centred, full_matrices=False)
     variance = strengths**2
     if len(features) < 2 or not variance.sum() > 0:
-        raise UserError("features that do not differ have no principal components")
+        raise UserError("equal features have no principal components")
     return Projection((directions * strengths)[:, :count], (variance / variance.sum())[:count])
 
 
 def tsne(features: Float[np.ndarray, "images width"], seed: int = 0) -> Projection:
-    """Features in a plane by t-SNE (van der Maaten & Hinton 2008): neighbours stay neighbours.
+    """Project features to the plane by t-SNE (van der Maaten & Hinton 2008), preserving neighbours.
 
-    Distances between groups and their sizes mean nothing. By scikit-learn, with a perplexity of 30,
-    or less where there are fewer than 91 images.
+    Distances between groups and their sizes are not meaningful. By scikit-learn, with a perplexity
+    of 30, or less for fewer than 91 images.
 
     Raises UserError for fewer than four images.
     """
@@ -192,7 +192,7 @@ def tsne(features: Float[np.ndarray, "images width"], seed: int = 0) -> Projecti
 def projections(
     features: Float[np.ndarray, "images width"], seed: int = 0
 ) -> dict[str, Projection]:
-    """Features in a plane in every way at hand: PCA, t-SNE, and UMAP where it is installed."""
+    """Project features to the plane by PCA, t-SNE, and UMAP if it is installed."""
     ways = {"PCA": principal_components(features), "t-SNE": tsne(features, seed)}
     try:
         from umap import UMAP
@@ -207,13 +207,13 @@ def nearest_neighbours(
     among: Float[np.ndarray, "others width"] | None = None,
     count: int = 5,
 ) -> Neighbours:
-    """The nearest images by the cosine between features.
+    """Find the nearest images by the cosine between features.
 
     Args:
-        among: where neighbours are looked for; None: among the same images, itself left out.
+        among: candidates for neighbours; None: the same images, without the image itself.
 
     Raises:
-        UserError: features that are not finite, which are near to nothing.
+        UserError: features that are not finite.
     """
     for given in (features, among):
         if given is not None:
@@ -233,18 +233,18 @@ def knn_accuracy(
     test_labels: Int[np.ndarray, " others"],
     neighbours: int = 10,
 ) -> float:
-    """Accuracy of the class that most of the nearest images have, by cosine similarity.
+    """Return the accuracy of the majority class of the nearest images, by cosine similarity.
 
-    Of classes with as many neighbours, the one with the larger sum of similarities. A test image
-    whose features are not finite has no neighbours and counts as wrong.
+    Ties go to the class with the larger sum of similarities. A test image whose features are not
+    finite has no neighbours and counts as wrong.
 
     Raises:
-        UserError: features to learn from that are not finite.
+        UserError: training features that are not finite.
     """
     finite = np.isfinite(test).all(axis=1)
     found = nearest_neighbours(test[finite], train, neighbours)
-    classes, numbers = np.unique(labels, return_inverse=True)  # of many, few may be there
-    # Votes count; similarities, at most 1 each, only decide between equals.
+    classes, numbers = np.unique(labels, return_inverse=True)  # only some of the classes may occur
+    # Votes decide; similarities, at most 1 each, only break ties.
     votes = np.zeros((len(found.numbers), len(classes)))
     rows = np.arange(len(found.numbers))[:, None]
     tie_break = (found.similarity + 1) / (2 * neighbours + 1)
@@ -254,20 +254,20 @@ def knn_accuracy(
 
 
 def check_finite(features: Float[np.ndarray, "images width"], of: str = "") -> None:
-    """Raise UserError where features are not finite.
+    """Raise UserError if features are not finite.
 
-    of: of what they are, such as the name of a layer.
+    of: name of their layer, for the message.
     """
     bad = int(np.count_nonzero(~np.isfinite(features).all(axis=1)))
     if bad:
         raise UserError(
             f"features{f' of {of}' if of else ''} are not finite in {bad:,} of "
-            f"{counted(len(features), 'image')}: the model has diverged; take another checkpoint"
+            f"{counted(len(features), 'image')}: the model has diverged; use another checkpoint"
         )
 
 
 def confidence_interval(accuracy: float, examples: int, z: float = 1.96) -> tuple[float, float]:
-    """The interval that holds the true accuracy with 95 % confidence (Wilson 1927).
+    """Return the 95 % confidence interval of an accuracy (Wilson 1927).
 
     Args:
         z: of the normal distribution; 1.96 for 95 %.
@@ -281,9 +281,9 @@ def confidence_interval(accuracy: float, examples: int, z: float = 1.96) -> tupl
 def cka(
     one: Float[np.ndarray, "images width"], other: Float[np.ndarray, "images other_width"]
 ) -> float:
-    """How alike two representations of the same images are, from 0 to 1.
+    """Return the linear CKA of two representations of the same images, from 0 to 1.
 
-    Linear centred-kernel alignment (Kornblith et al. 2019, equation 5): it does not change when
+    Centred kernel alignment (Kornblith et al. 2019, equation 5): it does not change when
     either is rotated, or scaled as a whole.
     """
     one, other = (np.asarray(x, np.float64) - np.mean(x, axis=0) for x in (one, other))
@@ -294,7 +294,7 @@ def cka(
 def _position_leaves(
     model: nn.Module, variables: Mapping[str, Any]
 ) -> list[tuple[str, Array, Any]]:
-    """Learned tables of positions with their paths and what the model says of them."""
+    """Yield learned position tables with their paths and grids."""
     flat = flatten_dict(unstack_blocks(dict(variables["params"])), sep="/")
     found = [
         (path, leaf, table)
@@ -308,4 +308,4 @@ def _position_leaves(
 def _directions(features: Float[np.ndarray, "images width"]) -> Float[np.ndarray, "n width"]:
     features = np.asarray(features, np.float64)
     lengths = np.linalg.norm(features, axis=1, keepdims=True)
-    return features / np.maximum(lengths, np.finfo(np.float64).tiny)  # 0 is at a right angle to all
+    return features / np.maximum(lengths, np.finfo(np.float64).tiny)  # 0 is orthogonal to all

@@ -58,9 +58,9 @@ def test_mistakes_are_shown_surest_first():
     figure = mistakes(Source(), PREDICTIONS)
     titles = [panel.get_title() for panel in figure.axes if panel.get_title()]
     assert titles == [
-        "cow, taken for\ncat (95 % sure)",
-        "dog, taken for\ncat (70 % sure)",
-        "cat, taken for\ndog (60 % sure)",
+        "cow, predicted\ncat (95 %)",
+        "dog, predicted\ncat (70 %)",
+        "cat, predicted\ndog (60 %)",
     ]
     assert figure.axes[0].images[0].get_array()[0, 0, 0] == 5  # the last image
 
@@ -99,11 +99,11 @@ def test_images_without_an_answer_have_a_column_and_are_no_last_class():
     [panel] = confusion(lost, Source.class_names).axes
     assert panel.get_title() == "accuracy 50.00 %"
     names = [label.get_text() for label in panel.get_xticklabels()]
-    assert names == ["cat", "dog", "cow", "no answer"]
+    assert names == ["cat", "dog", "cow", "not finite"]
     places = {text.get_position(): text.get_text() for text in panel.texts}
     assert places == {(0, 0): "1", (3, 0): "1", (1, 1): "1", (3, 2): "1"}
     titles = [axis.get_title() for axis in mistakes(Source(), lost).axes if axis.get_title()]
-    assert titles[0].startswith("cat, no answer") and titles[1].startswith("cow, no answer")
+    assert titles[0].startswith("cat, no prediction") and titles[1].startswith("cow, no prediction")
 
 
 def test_of_many_classes_those_with_most_mistakes_are_shown():

@@ -99,8 +99,8 @@ def test_an_unfinished_run_gets_a_page_and_a_sentence(run, capsys):
     run.metrics_file.write_text("".join(early))
     shutil.rmtree(run.figures)
     assert report(run) == 0
-    assert "not finished: the page is as of step 8 and leaves out" in capsys.readouterr().err
-    assert "not finished: this is as of step 8" in run.report_file.read_text()
+    assert "not finished: the page is as of step 8 and omits" in capsys.readouterr().err
+    assert "unfinished, as of step 8" in run.report_file.read_text()
     assert sections(run) == set()
 
 
@@ -109,14 +109,14 @@ def test_gone_data_leave_a_page_and_a_sentence(run, capsys):
     config["dataset"] = "folder:no-such-folder"
     run.write_config(config)
     assert report(run) == 0
-    assert "left out is what needs the model or its data: " in capsys.readouterr().err
+    assert "figures that need the model or its data are skipped: " in capsys.readouterr().err
     assert sections(run) == {"Errors", "Calibration"}
 
 
 def test_another_checkpoint_than_that_of_the_result_is_not_shown(run, capsys):
     shutil.rmtree(run.checkpoints / "24")
     assert report(run) == 0
-    assert "of step 24, is gone; there is that of step" in capsys.readouterr().err
+    assert "of step 24, is missing; the only one is of step" in capsys.readouterr().err
     assert sections(run) == {"Errors", "Calibration", "Accuracy by class size"}
 
 

@@ -213,7 +213,7 @@ def test_a_run_under_way_has_a_report_too(run):
     shutil.rmtree(run.figures)
     run.hardware_file.unlink()
     page = Page(write_report(run, lines))
-    assert "not finished: this is as of step 6" in page.text
+    assert "unfinished, as of step 6" in page.text
     assert "Errors" not in page.headings
 
 

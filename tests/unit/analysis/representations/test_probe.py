@@ -145,7 +145,7 @@ def test_what_cannot_be_probed_is_told():
     with pytest.raises(UserError, match="40 training images are all of one"):
         probe_layers(layers, layers)
     layers = Layers({"a": one_class.features}, np.arange(40) % 4)
-    with pytest.raises(UserError, match="50 neighbours cannot be found among 40"):
+    with pytest.raises(UserError, match="50 neighbours are more than the 40"):
         probe_layers(layers, layers, neighbours=50)
     layers = Layers({"a": np.full((40, 3), np.nan)}, np.arange(40) % 4)
     with pytest.raises(UserError, match="features of a are not finite"):

@@ -80,7 +80,7 @@ def test_the_layers_of_another_run_are_compared_and_other_data_may_have_any_clas
     [
         (["--split=train"], "train and train share images"),
         (["--split=nope"], "has no split 'nope'"),
-        (["--neighbours=2000"], "2000 neighbours cannot be found among 1,1"),
+        (["--neighbours=2000"], "2000 neighbours are more than the 1,1"),
         (["--pool=cls"], "no class token"),
         (["--pool=meen"], "did you mean 'mean'"),
         (["--images=3", "--neighbours=1"], "test has 3 images"),

@@ -227,8 +227,8 @@ def test_the_command_writes_tables_and_images(finished_run, tmp_path, capsys, mo
     for words in (
         "fog",
         "16/255",
-        "worst place",
-        "rise over clean",
+        "worst position",
+        "increase over clean",
         "at most 2.6 points",
     ):  # 50/√360
         assert words in shown.out
@@ -300,7 +300,7 @@ def test_weights_that_were_not_trained_here_need_data_and_nothing_else(
     [row] = rows_of(tmp_path / "test")
     assert told["accuracy"] == pytest.approx(float(row["accuracy"]))
     assert main(["robustness", str(converted)]) == 2
-    assert "has no data; name some after it" in capsys.readouterr().err
+    assert "has no data; add a dataset after it" in capsys.readouterr().err
 
 
 def test_shape_and_texture_by_the_command(finished_run, some_digits, tmp_path, capsys):
@@ -329,7 +329,7 @@ def test_shape_and_texture_by_the_command(finished_run, some_digits, tmp_path, c
         (["--grid=17"], "17 x 17 patches does not fit images of 16 x 16 pixels"),
         (["--split=val"], "has no split 'val'"),
         (["--categories=x.json"], "--categories needs --cue-conflict"),
-        (["--cue-conflict=nowhere"], "nowhere is no folder; expected is"),
+        (["--cue-conflict=nowhere"], "nowhere is not a folder; expected layout"),
         (["digits", "--checkpoint=late"], "--checkpoint=late is invalid"),
     ],
 )
@@ -369,7 +369,7 @@ def test_names_of_tests_may_have_spaces_between_them(finished_run, tmp_path):
 
 def test_runs_with_different_data_are_not_compared(quadrants):
     other = source_of(quadrants.examples.images[:8], quadrants.labels[:8])
-    with pytest.raises(UserError, match="different data: 20 images.* and 8 of.*name the data"):
+    with pytest.raises(UserError, match="different data: 20 images.* and 8 of.*use one dataset"):
         measure([candidate(quadrants), candidate(other)])
 
 
@@ -397,6 +397,6 @@ def test_images_without_finite_logits_are_wrong_and_counted(quadrants, among):
     [result] = measure([one], only=["shift"])
     right = 10 if among else 15  # of classes 2 and 3 nothing is right where they are no answers
     assert result.clean[0] == right - 5 * bool(among) and result.clean.nonfinite == 5
-    assert any("brightest gave logits that are not finite" in note for note in notes([result]))
+    assert any("brightest: logits were not finite" in note for note in notes([result]))
     text = to_json(record([result], {}))
     assert json.loads(text)["runs"][0]["clean"] == {"accuracy": result.clean.accuracy, "loss": None}

@@ -103,14 +103,14 @@ def test_a_model_of_the_categories_needs_no_file(folder, classifier):
 @pytest.mark.parametrize("name", ["cat/dog1-clock2.png", "cat/cat-clock.png", "cat/1.png"])
 def test_another_layout_is_told_with_the_form_that_is_expected(name, folder):
     Image.new("RGB", (4, 4)).save(folder / name)
-    with pytest.raises(UserError, match=f"{name}.*expected is .*airplane1-bicycle2.png"):
+    with pytest.raises(UserError, match=f"{name}.*expected layout: .*airplane1-bicycle2.png"):
         list_images(folder)
 
 
 def test_a_folder_without_images_is_told_with_the_form_that_is_expected(tmp_path):
     (tmp_path / "empty").mkdir()
     for path in (tmp_path, tmp_path / "none"):
-        with pytest.raises(UserError, match="expected is .*airplane1-bicycle2.png"):
+        with pytest.raises(UserError, match="expected layout: .*airplane1-bicycle2.png"):
             list_images(path)
 
 
@@ -122,7 +122,7 @@ def test_a_category_that_the_model_has_not_is_told_with_the_remedy(folder, class
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ('{"cat": ["tabbi"]}', "'tabbi', which is no class of the model; did you mean 'tabby'"),
+        ('{"cat": ["tabbi"]}', "'tabbi', which is not a class of the model; did you mean 'tabby'"),
         ('{"cat": "tabby"}', "JSON object"),
         ('{"cat": []}', "at least one class"),
         ("cat: tabby", "cannot be read"),

@@ -89,7 +89,7 @@ def test_warmup_and_cooldown_may_fill_the_run(name):
         ({"name": "linear", "cooldown": "1"}, "schedule 'linear'.*name=constant or rsqrt"),
         ({"timescale": "5"}, "schedule.timescale = '5' belongs to the schedule 'rsqrt'.*'cosine'"),
         ({"name": "constant", "timescale": "5"}, "'rsqrt', but schedule.name = 'constant'"),
-        ({"name": "rsqrt", "end": 0.1}, "schedule.end = 0.1 .* has none.*schedule.cooldown"),
+        ({"name": "rsqrt", "end": 0.1}, "schedule.end = 0.1 .* has no cooldown.*schedule.cooldown"),
         ({"name": "rsqrt", "warmup": "11", "cooldown": "10"}, "11 and 10 steps.* is 20 steps"),
         (
             {"name": "rsqrt", "warmup": "0", "timescale": "1", "cooldown": "5", "end": 0.5},

@@ -2,14 +2,14 @@
 
 Hendrycks and Dietterich (2019), "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations", https://arxiv.org/abs/1903.12261. The reference is `imagecorruptions` 1.1.2 of
-Michaelis et al. (2019), https://arxiv.org/abs/1907.07484, which does without ImageMagick and takes
-images of any shape: given the same random numbers and images of frost, results differ by one
-grey level at most, and mostly not at all (tests/goldens/analysis/make_corruptions.py).
+Michaelis et al. (2019), https://arxiv.org/abs/1907.07484, which does not need ImageMagick and takes
+images of any shape: with the same random numbers and frost images, results differ by at most one
+grey level, and mostly not at all (tests/goldens/analysis/make_corruptions.py).
 
-The published images of ImageNet-C differ from both: motion blur and snow are ImageMagick's,
-elastic transform also warps the image, enlargements of zoom blur are cut from their middle, frost
-is not enlarged, and all are kept as JPEG files of quality 85. Error rates on one are no error rates
-on the other.
+The published images of ImageNet-C differ from both: motion blur and snow use ImageMagick, elastic
+transform also warps the image, the enlargements of zoom blur are centre crops, frost is not
+enlarged, and all are JPEG files of quality 85. Error rates on one are not comparable with those on
+the other.
 """
 
 from vit_jax.analysis.robustness.corruptions.registry import (

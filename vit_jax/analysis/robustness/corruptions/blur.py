@@ -1,18 +1,18 @@
-"""Blur: out of focus, through frosted glass, by motion, by zooming."""
+"""Blur corruptions: defocus, frosted glass, motion, zoom."""
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from vit_jax.analysis.robustness.corruptions.noise import Corrupted, ImageArray
 
-# `imagecorruptions` refuses smaller images, so nothing is to be agreed with below this side.
+# `imagecorruptions` rejects smaller images, so there is no reference below this side.
 SMALLEST_OF_REFERENCE = 32
 
 
 def defocus_blur(
     image: ImageArray, rng: np.random.Generator, *, radius: float, alias_blur: float
 ) -> Corrupted:
-    """Spreads each point over a disk of `radius` pixels; images are mirrored at their borders."""
+    """Spread each point over a disk of `radius` pixels; images are mirrored at their borders."""
     from scipy import ndimage
 
     kernel = disk(radius, alias_blur)[..., None]
@@ -20,11 +20,11 @@ def defocus_blur(
 
 
 def disk(radius: float, alias_blur: float) -> Float[np.ndarray, "side side"]:
-    """A disk of sum 1, its edge softened by a Gaussian of `alias_blur` pixels.
+    """Return a disk of sum 1, its edge softened by a Gaussian of `alias_blur` pixels.
 
-    Where the disk touches the border of its array, softening mirrors it there and its sum is up to
-    1.013. It is in single precision, as the reference's: a sum just below 1 shows, since values
-    are cut off and not rounded.
+    If the disk touches the border of its array, softening mirrors it there and its sum is up to
+    1.013. It is in single precision like the reference's: a sum just below 1 has an effect, since
+    values are truncated and not rounded.
     """
     from scipy import ndimage
 
@@ -40,11 +40,11 @@ def disk(radius: float, alias_blur: float) -> Float[np.ndarray, "side side"]:
 def glass_blur(
     image: ImageArray, rng: np.random.Generator, *, sigma: float, reach: int, rounds: int
 ) -> Corrupted:
-    """Blurs, displaces each pixel by up to `reach`, `rounds` times, and blurs again.
+    """Blur, displace each pixel by up to `reach`, `rounds` times, and blur again.
 
     Pixels are visited from the lower right. The reference means to swap each with a random
-    neighbour, but the two numpy views alias, and its pixel is a copy of the neighbour, which stays:
-    the images of ImageNet-C are made so, and these too.
+    neighbour, but the two numpy views alias, so the pixel becomes a copy of the neighbour, which is
+    unchanged: the images of ImageNet-C were made this way, and so are these.
     """
     from scipy import ndimage
 
@@ -62,19 +62,19 @@ def glass_blur(
 def _copied_from(
     height: int, width: int, reach: int, rng: np.random.Generator
 ) -> Int[np.ndarray, " pixels"]:
-    """Where the value of each pixel comes from after one round of copies, made in order.
+    """Return the source of each pixel's value after one round of copies, made in order.
 
-    A neighbour that had its turn before is itself a copy, so chains of copies are followed to
-    their ends, all at once: each step doubles how far every pixel has looked.
+    A neighbour that was visited before is itself a copy, so chains of copies are followed to their
+    ends, all at once: each step doubles the distance followed for every pixel.
     """
     here = np.arange(height * width).reshape(height, width)
     visited = (slice(height - reach, reach, -1), slice(width - reach, reach, -1))
     pixels = here[visited]
-    # In the reference's order, one pair of numbers a pixel: to the right, then down.
+    # In the reference's order, one pair of numbers per pixel: to the right, then down.
     right, down = np.moveaxis(rng.integers(-reach, reach, size=(*pixels.shape, 2)), -1, 0)
     neighbour = here.copy()
     neighbour[visited] += down * width + right
-    turn = np.full((height, width), height * width)  # those not visited never have theirs
+    turn = np.full((height, width), height * width)  # unvisited pixels have no turn
     turn[visited] = np.arange(pixels.size).reshape(pixels.shape)
 
     neighbour, turn, here = neighbour.ravel(), turn.ravel(), here.ravel()
@@ -87,7 +87,7 @@ def _copied_from(
 def motion_blur(
     image: ImageArray, rng: np.random.Generator, *, radius: int, sigma: float
 ) -> Corrupted:
-    """Moves the image along a line of a random angle, up to 45 degrees from the horizontal."""
+    """Blur the image along a line of a random angle, up to 45 degrees from the horizontal."""
     return np.clip(moved(image, radius, sigma, rng.uniform(-45, 45)), 0, 255)
 
 
@@ -97,11 +97,11 @@ def moved(
     sigma: float,
     angle: float,
 ) -> Float[np.ndarray, "height width *channels"]:
-    """An image blurred by motion to one side, which fades like half a Gaussian of `sigma` pixels.
+    """Return an image with one-sided motion blur, which fades like half a Gaussian of `sigma` px.
 
-    Images go on beyond their borders as their outermost pixels. As in the reference, a motion
-    that would leave the image breaks off there, and the image is the darker for it. Smaller
-    images than the reference takes are spared that: whole motions would leave them.
+    Beyond their borders images are continued by their outermost pixels. As in the reference, a
+    motion that would leave the image stops there, which darkens the image. This does not apply to
+    images smaller than the reference takes: all their motions would leave them.
     """
     steps = np.arange(2 * radius + 1)
     weights = np.exp(-(steps**2) / (2 * sigma**2)) / (np.sqrt(2 * np.pi) * sigma)
@@ -125,7 +125,7 @@ def moved(
 def zoom_blur(
     image: ImageArray, rng: np.random.Generator, *, most: float, step: float
 ) -> Corrupted:
-    """The mean of the image and its enlargements by 1, 1 + `step` and so on, below `most`."""
+    """Average the image and its enlargements by 1, 1 + `step` and so on, below `most`."""
     factors = np.arange(1, most, step)
     scaled = (image / 255).astype(np.float32)
     height, width = image.shape[:2]
@@ -136,9 +136,9 @@ def zoom_blur(
 def zoomed(
     image: Float[np.ndarray, "height width *channels"], factor: float
 ) -> Float[np.ndarray, "zoomed_height zoomed_width *channels"]:
-    """The middle of an image, enlarged by `factor` to the image's size or a pixel more.
+    """Enlarge the centre of an image by `factor` to the image's size or a pixel more.
 
-    It is what `scipy.ndimage.zoom` does with `order=1`, which takes several times as long.
+    Equal to `scipy.ndimage.zoom` with `order=1`, which takes several times as long.
     """
     enlarged = image
     for axis, side in enumerate(image.shape[:2]):

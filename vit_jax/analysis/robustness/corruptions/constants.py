@@ -1,10 +1,10 @@
-"""How strong each corruption is at each severity: the constants of ImageNet-C and of CIFAR-10-C.
+"""Constants of each corruption at each severity, of ImageNet-C and of CIFAR-10-C.
 
-They are those of Hendrycks and Dietterich (2019), "Benchmarking Neural Network Robustness to Common
-Corruptions and Perturbations", as their `make_imagenet_c.py` has them, and elastic transform as
-`imagecorruptions` 1.1.2 has it; those of CIFAR-10-C are of their `make_cifar_c.py`. Lengths are in
-pixels of images of 224 x 224, and of 32 x 32; they do not shrink with a smaller image. One
-column a severity, from 1 to 5; names are arguments of the functions.
+They are those of `make_imagenet_c.py` of Hendrycks and Dietterich (2019), "Benchmarking Neural
+Network Robustness to Common Corruptions and Perturbations", and for elastic transform those of
+`imagecorruptions` 1.1.2; those of CIFAR-10-C are of their `make_cifar_c.py`. Lengths are in pixels
+of images of 224 x 224, and of 32 x 32; they do not shrink with a smaller image. There is one
+column per severity, from 1 to 5; names are arguments of the functions.
 """
 
 from typing import Any

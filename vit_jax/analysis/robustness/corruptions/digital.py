@@ -1,4 +1,4 @@
-"""Digital: contrast, elastic distortion, coarse pixels and JPEG."""
+"""Digital corruptions: contrast, elastic transform, pixelation and JPEG."""
 
 import io
 
@@ -9,7 +9,7 @@ from vit_jax.analysis.robustness.corruptions.noise import Corrupted, ImageArray
 
 
 def contrast(image: ImageArray, rng: np.random.Generator, *, factor: float) -> Corrupted:
-    """Draws each channel towards its mean over the image."""
+    """Pull each channel towards its mean over the image."""
     scaled = image / 255
     means = scaled.mean(axis=(0, 1), keepdims=True)
     return np.clip((scaled - means) * factor + means, 0, 1) * 255
@@ -23,11 +23,11 @@ def elastic_transform(
     sigma: float | None = None,
     corners: float = 0,
 ) -> Corrupted:
-    """Displaces pixels by smoothed noise (Simard et al. 2003), with bilinear sampling.
+    """Displace pixels by smoothed noise (Simard et al. 2003), with bilinear sampling.
 
-    `alpha` scales the displacement. With a `sigma` in pixels noise is uniform up to 1; without, up
-    to 0.5 % of the height, and its Gaussian is 1 % of the side. Before, three points about the
-    middle move by up to `corners` pixels, and the image with them.
+    `alpha` scales the displacement. With a `sigma` in pixels the noise is uniform up to 1; without,
+    up to 0.5 % of the height, and its Gaussian is 1 % of the side. Before that, three points around
+    the centre move by up to `corners` pixels, and the image with them.
     """
     from scipy import ndimage
 
@@ -59,7 +59,7 @@ def elastic_transform(
 def _affine(
     height: int, width: int, most: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Matrix and offset from places of the new image to those of the old, as rows and columns."""
+    """Return matrix and offset from (row, column) of the new image to those of the old."""
     row, column, side = height // 2, width // 2, min(height, width) // 3
     if not side:
         return np.eye(2), np.zeros(2)
@@ -77,7 +77,7 @@ def pixelate(
     share: float,
     enlarged_by: Image.Resampling = Image.Resampling.NEAREST,
 ) -> Corrupted:
-    """Shrinks the sides to `share` of their length and enlarges them again."""
+    """Shrink the sides to `share` of their length and enlarge them again."""
     height, width = image.shape[:2]
     coarse = (max(1, int(width * share)), max(1, int(height * share)))
     scaled = Image.fromarray(image).resize(coarse, Image.Resampling.BOX)
@@ -85,7 +85,7 @@ def pixelate(
 
 
 def jpeg_compression(image: ImageArray, rng: np.random.Generator, *, quality: int) -> Corrupted:
-    """Compresses by JPEG of a `quality` from 1 to 95, and decompresses."""
+    """Compress by JPEG of a `quality` from 1 to 95, and decompress."""
     file = io.BytesIO()
     Image.fromarray(image).save(file, "JPEG", quality=quality)
     return np.asarray(Image.open(file))

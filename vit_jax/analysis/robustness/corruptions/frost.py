@@ -1,8 +1,7 @@
-"""Images of frost, drawn: ferns of ice on cold glass.
+"""Synthetic images of frost: ferns of ice on glass.
 
-ImageNet-C lays photographs of frost over its images. Theirs are of unknown origin, so these are
-drawn instead, about as bright and as rich in contrast; whoever has the photographs hands them to
-`corrupt`.
+ImageNet-C overlays photographs of frost on its images. Their origin is unknown, so these are drawn
+instead, with similar brightness and contrast; the photographs can be passed to `corrupt`.
 """
 
 import dataclasses
@@ -18,10 +17,10 @@ _FINER = 2  # drawn at twice the size and shrunk, which smooths the lines
 
 @dataclasses.dataclass(frozen=True)
 class _Look:
-    """What an image of frost is like: its glass, and the ferns on it.
+    """Parameters of an image of frost: its glass, and the ferns on it.
 
-    glass, ice: RGB colours from 0 to 255. ferns: how many. length: of a stem, in pixels. mist: how
-    much of the glass is misty.
+    glass, ice: RGB colours from 0 to 255. ferns: their number. length: of a stem, in pixels. mist:
+    fraction of the glass covered by mist.
     """
 
     glass: tuple[int, int, int]
@@ -31,8 +30,8 @@ class _Look:
     mist: float
 
 
-# Means and spreads of brightness are near those of the photographs of ImageNet-C: a bluish one, two
-# white ones, and two of white ferns on darker glass.
+# Means and deviations of brightness are near those of the photographs of ImageNet-C: a bluish one,
+# two white ones, and two of white ferns on darker glass.
 _LOOKS = (
     _Look(glass=(25, 120, 140), ice=(150, 190, 205), ferns=130, length=60, mist=0.7),
     _Look(glass=(145, 150, 158), ice=(255, 255, 255), ferns=300, length=70, mist=0.75),
@@ -44,12 +43,12 @@ _LOOKS = (
 
 @functools.cache
 def frost_textures() -> tuple[UInt8[np.ndarray, "320 480 3"], ...]:
-    """Five images of frost, always the same."""
+    """Return five images of frost, always the same."""
     return tuple(_texture(look, np.random.default_rng(i)) for i, look in enumerate(_LOOKS))
 
 
 def _texture(look: _Look, rng: np.random.Generator) -> UInt8[np.ndarray, "320 480 3"]:
-    """Ice in front of glass, as much as mist and ferns together have."""
+    """Draw ice in front of glass, with the opacity of mist and ferns together."""
     ice = np.maximum(look.mist * _mist(rng), _ferns(look, rng))
     ice = np.clip(ice + rng.normal(0, 0.03, ice.shape), 0, 1)[..., None]
     scaled = ice * np.array(look.ice) + (1 - ice) * np.array(look.glass)
@@ -57,7 +56,7 @@ def _texture(look: _Look, rng: np.random.Generator) -> UInt8[np.ndarray, "320 48
 
 
 def _mist(rng: np.random.Generator) -> Float[np.ndarray, "320 480"]:
-    """A soft cloud from 0 to 1: noise of four sizes, the large ones strongest."""
+    """Draw a soft cloud from 0 to 1: noise of four sizes, the large ones strongest."""
     cloud = np.zeros((_HEIGHT, _WIDTH))
     for cell in (160, 80, 40, 10):
         noise = rng.random((_HEIGHT // cell + 1, _WIDTH // cell + 1)).astype(np.float32)
@@ -68,7 +67,7 @@ def _mist(rng: np.random.Generator) -> Float[np.ndarray, "320 480"]:
 
 
 def _ferns(look: _Look, rng: np.random.Generator) -> Float[np.ndarray, "320 480"]:
-    """Ferns that grow in clusters from random seeds, faint ones first; from 0 to 1."""
+    """Draw ferns in clusters around random positions, faint ones first; from 0 to 1."""
     canvas = Image.new("L", (_WIDTH * _FINER, _HEIGHT * _FINER))
     draw = ImageDraw.Draw(canvas)
     for strength in np.sort(rng.uniform(0.2, 1, look.ferns)):
@@ -87,7 +86,7 @@ def _draw_fern(
     strength: float,
     rng: np.random.Generator,
 ) -> None:
-    """A bent stem, and needles at 60 degrees from it, shorter towards the tip, as ice grows."""
+    """Draw a bent stem, and needles at 60 degrees from it, shorter towards the tip."""
     spacing = 2 * _FINER
     steps = np.arange(length // spacing + 2)
     directions = direction + rng.normal(0, 0.012) * steps
@@ -102,5 +101,5 @@ def _draw_fern(
 
 
 def _unit(directions: Float[np.ndarray, " steps"]) -> Float[np.ndarray, "steps 2"]:
-    """Vectors of length 1."""
+    """Return vectors of length 1."""
     return np.stack([np.cos(directions), np.sin(directions)], axis=-1)

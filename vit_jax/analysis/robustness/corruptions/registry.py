@@ -1,4 +1,4 @@
-"""Which corruptions there are, and an image under one of them."""
+"""Registry of the corruptions, and their application to an image."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -50,30 +50,30 @@ def corrupt(
     frost: Sequence[UInt8[np.ndarray, "_ _ 3"]] | None = None,
     constants: str = "imagenet",
 ) -> UInt8[np.ndarray, "height width channels"]:
-    """An image under one of the `CORRUPTIONS`, at a severity from 1 to 5.
+    """Apply one of the `CORRUPTIONS` to an image, at a severity from 1 to 5.
 
-    An image of one channel is corrupted as a colour image of three equal channels, of which the
-    green one is returned: a mean of the three would weaken noise that is independent in each.
-    Severities are in pixels of images of 224 x 224 and do not shrink with the image, so that
-    blurs of large severities leave little of an image of 32 pixels or less; for those there are
-    the constants of CIFAR-10-C.
+    An image with one channel is corrupted as a colour image with three equal channels, of which
+    the green one is returned: the mean of the three would weaken noise that is independent in each.
+    Severities are in pixels of images of 224 x 224 and do not shrink with the image, so blurs of
+    large severities leave little of an image of 32 pixels or less; use the constants of CIFAR-10-C
+    for those.
 
     Args:
         image: of any size, with 1 or 3 channels.
-        rng: the same state gives the same result. Kinds of noise, frost and so on draw from it.
-        frost: images for `frost` to lay over; by default five drawn ones, see `frost.py`.
+        rng: the same state gives the same result. Noise, frost and others draw from it.
+        frost: images for `frost` to overlay; by default five drawn ones, see `frost.py`.
         constants: "imagenet", those of ImageNet-C, or "cifar", those of CIFAR-10-C.
 
     Raises:
-        UserError: for an unknown name, a severity other than 1 to 5, or what is not an image.
+        UserError: unknown name, a severity other than 1 to 5, or an invalid image.
     """
     if name not in CORRUPTIONS:
         raise UserError(
-            f"there is no corruption {name!r}{nearest(name, CORRUPTIONS)}; there are "
+            f"there is no corruption {name!r}{nearest(name, CORRUPTIONS)}; use one of "
             f"{', '.join(CORRUPTIONS)}"
         )
     if severity not in SEVERITIES:
-        raise UserError(f"severity {severity!r} is not one of 1 (slight) to 5 (severe)")
+        raise UserError(f"severity {severity!r} is invalid; use 1 (slight) to 5 (severe)")
     _check_image(image, "an image to corrupt", channels=(1, 3))
     if constants not in CONSTANTS:
         raise UserError(f"constants={constants} is invalid; use one of {', '.join(CONSTANTS)}")
@@ -81,25 +81,25 @@ def corrupt(
     if name == "frost" and frost is not None:
         if not len(frost):
             raise UserError(
-                "no images of frost are given; give one or more, or None for drawn ones"
+                "the list of frost images is empty; pass one or more, or None for drawn ones"
             )
         for texture in frost:
             _check_image(texture, "an image of frost", channels=(3,))
         function = functools.partial(function, textures=frost)
     corrupted = function(np.ascontiguousarray(np.broadcast_to(image, (*image.shape[:2], 3))), rng)
-    corrupted = corrupted.astype(np.uint8)  # as the reference: cut off, not rounded
+    corrupted = corrupted.astype(np.uint8)  # as in the reference: truncated, not rounded
     return corrupted[..., 1:2] if image.shape[-1] == 1 else corrupted
 
 
 def _function(name: str, severity: int, constants: str) -> Callable:
-    """The function of a corruption, with the constants of a severity."""
+    """Return the function of a corruption, with the constants of a severity."""
     function = next(names[name] for names in _FUNCTIONS.values() if name in names)
     values = {key: column[severity - 1] for key, column in CONSTANTS[constants][name].items()}
     return functools.partial(function, **values)
 
 
 def _check_image(image: np.ndarray, what: str, channels: Sequence[int]) -> None:
-    """Refuses what is not uint8 (height, width, channels) with at least one pixel."""
+    """Raise UserError unless it is uint8 (height, width, channels) with at least one pixel."""
     fits = (
         isinstance(image, np.ndarray)
         and image.dtype == np.uint8
@@ -110,6 +110,6 @@ def _check_image(image: np.ndarray, what: str, channels: Sequence[int]) -> None:
     if not fits:
         found = f"{getattr(image, 'dtype', type(image).__name__)} {np.shape(image)}"
         raise UserError(
-            f"{what} is uint8 of shape (height, width, {' or '.join(map(str, channels))}), with at "
-            f"least one pixel, but this is {found}; convert it first"
+            f"{what} must be uint8 of shape (height, width, {' or '.join(map(str, channels))}), "
+            f"with at least one pixel, but this is {found}; convert it first"
         )

@@ -1,4 +1,4 @@
-"""One image under every corruption and severity, as a figure."""
+"""Figure of one image under every corruption and severity."""
 
 import numpy as np
 from jaxtyping import UInt8
@@ -7,27 +7,27 @@ from matplotlib.patches import Rectangle
 
 from vit_jax.analysis.robustness.corruptions import CORRUPTIONS, GROUPS, SEVERITIES, corrupt
 
-# Lengths are in widths of an image, which is so many inches wide.
+# Lengths are in units of an image's width, which is this many inches.
 _INCHES = 1.3
 _GAP = 0.06
 _GROUP_GAP = 0.2
 _NAMES, _KINDS, _TITLES = 1.25, 0.3, 0.25  # margins, left, right and above
-_COARSE = 64  # pixels of smaller images are shown as squares
+_COARSE = 64  # smaller images are shown without interpolation
 
 
 def draw_corruptions(
     image: UInt8[np.ndarray, "height width channels"], rng: np.random.Generator
 ) -> Figure:
-    """A row for each of the fifteen corruptions: the image, then severities 1 to 5.
+    """Draw a row for each of the fifteen corruptions: the image, then severities 1 to 5.
 
     Raises:
-        UserError: for what is not an image; see `corrupt`.
+        UserError: invalid image; see `corrupt`.
     """
     rows = {
         name: [image, *(corrupt(image, name, severity, rng) for severity in SEVERITIES)]
         for name in CORRUPTIONS
     }
-    aspect = min(2, max(0.5, image.shape[0] / image.shape[1]))  # more oblong ones are squeezed
+    aspect = min(2, max(0.5, image.shape[0] / image.shape[1]))  # more oblong images are squeezed
     wide = (1 + len(SEVERITIES)) * (1 + _GAP) - _GAP
     high = len(rows) * (aspect + _GAP) - _GAP + (len(GROUPS) - 1) * _GROUP_GAP
     figure, panel = _panel(wide, high)
@@ -41,7 +41,7 @@ def draw_corruptions(
         middle = (start + top - _GAP) / 2
         panel.text(wide + 0.1, middle, kind, rotation=270, va="center", fontsize=12)
         top += _GROUP_GAP
-    panel.set(xlim=(0, wide), ylim=(high, 0))  # which `imshow` had changed
+    panel.set(xlim=(0, wide), ylim=(high, 0))  # changed by `imshow`
     panel.set_yticks(middles, [name.replace("_", " ") for name in rows])
     lefts = np.arange(1 + len(SEVERITIES)) * (1 + _GAP)
     panel.set_xticks(lefts + 0.5, ["image", *(f"severity {number}" for number in SEVERITIES)])
@@ -50,7 +50,7 @@ def draw_corruptions(
 
 
 def _panel(wide: float, high: float):
-    """A figure with one panel of that size in its margins, without a frame."""
+    """Create a figure with one frameless panel of that size and margins."""
     size = (_NAMES + wide + _KINDS, _TITLES + high + _GAP)
     figure = Figure(figsize=[_INCHES * length for length in size])
     place = (_NAMES / size[0], _GAP / size[1], wide / size[0], high / size[1])
@@ -70,4 +70,4 @@ def _draw_row(panel, images, top, aspect):
             aspect="auto",
         )
         frame = Rectangle((left, top), 1, aspect, fill=False, edgecolor="0.7", clip_on=False)
-        panel.add_patch(frame)  # white and black images end somewhere, too
+        panel.add_patch(frame)  # white and black images need a visible border

@@ -1,4 +1,4 @@
-"""Weather: snow, frost, fog and glare."""
+"""Weather corruptions: snow, frost, fog and brightness."""
 
 from collections.abc import Sequence
 
@@ -25,13 +25,13 @@ def snow(
     sigma: float,
     kept: float,
 ) -> Corrupted:
-    """Flakes, enlarged normal noise above a threshold, fall slantwise over a whitened image."""
+    """Add slanting flakes (enlarged normal noise above a threshold) to a whitened image."""
     height, width = image.shape[:2]
     flakes = zoomed(rng.normal(mean, scale, (height, width)), zoom)
     flakes = np.clip(np.where(flakes < threshold, 0, flakes), 0, 1)
     flakes = moved(flakes, radius, sigma, rng.uniform(-135, -45))
     flakes = (np.round(flakes * 255) / 255)[:height, :width, None]
-    scaled = image.astype(np.float32) / 255  # as the reference, whose last bit shows
+    scaled = image.astype(np.float32) / 255  # as in the reference, where the last bit matters
     whitened = np.maximum(scaled, (scaled @ _LUMA)[..., None] * 1.5 + 0.5)
     scaled = kept * scaled + (1 - kept) * whitened
     return np.clip(scaled + flakes + flakes[::-1, ::-1], 0, 1) * 255
@@ -46,10 +46,10 @@ def frost(
     shrunk: float = 1,
     textures: Sequence[UInt8[np.ndarray, "_ _ 3"]] | None = None,
 ) -> Corrupted:
-    """Lays a random piece of one of the `textures`, images of frost, over the image.
+    """Overlay a random crop of one of the `textures`, images of frost, on the image.
 
-    Without textures, those of `frost.py` are taken. The texture is enlarged by 1.1 and, where it is
-    smaller than the image, to the image's size before. It is `shrunk` first, smoothly.
+    By default the textures are those of `frost.py`. A texture smaller than the image is first
+    enlarged to the image's size; all are enlarged by 1.1. Before that it is `shrunk`, smoothly.
     """
     textures = frost_textures() if textures is None else textures
     texture = textures[rng.integers(len(textures))]
@@ -73,7 +73,7 @@ def _piece_of_resized(
     start: int,
     count: int,
 ) -> Float[np.ndarray, "_ _ 3"]:
-    """`count` rows or columns from `start` of an image resized to `new`, by cubic convolution.
+    """Return `count` rows or columns from `start` of an image resized to `new` (bicubic).
 
     The kernel is that of Keys (1981), equation 4, with a = -3/4, as in OpenCV and torch.
     """
@@ -92,7 +92,7 @@ def _piece_of_resized(
 
 
 def fog(image: ImageArray, rng: np.random.Generator, *, amount: float, decay: float) -> Corrupted:
-    """Adds a cloud, and scales so that the brightest value of the image stays what it is."""
+    """Add a cloud, and scale so that the brightest value of the image is unchanged."""
     height, width = image.shape[:2]
     side = 2 ** (max(height, width, 3) - 1).bit_length()
     scaled = image / 255
@@ -102,11 +102,11 @@ def fog(image: ImageArray, rng: np.random.Generator, *, amount: float, decay: fl
 
 
 def plasma(side: int, decay: float, rng: np.random.Generator) -> Float[np.ndarray, "side side"]:
-    """A cloud from 0 to 1 by the diamond-square algorithm, seamless at its borders.
+    """Return a cloud from 0 to 1 by the diamond-square algorithm, seamless at its borders.
 
     Fournier, Fussell and Carpenter (1982), "Computer Rendering of Stochastic Models". `side` is a
     power of two. Each halving of the grid divides the noise by `decay`. As in the reference, noise
-    is uniform up to the square of a strength that starts at 100.
+    is uniform up to a strength squared that starts at 100.
     """
     cloud = np.zeros((side, side))
     step, strength = side, 100.0
@@ -133,7 +133,7 @@ def plasma(side: int, decay: float, rng: np.random.Generator) -> Float[np.ndarra
 
 
 def brightness(image: ImageArray, rng: np.random.Generator, *, added: float) -> Corrupted:
-    """Raises the brightest channel of each pixel (V of HSV) by `added`, hue and saturation kept."""
+    """Increase the brightness of each pixel (V of HSV) by `added`, with hue and saturation kept."""
     scaled = image / 255
     value = scaled.max(axis=-1, keepdims=True)
     below = (value - scaled) / np.where(value > 0, value, 1)
