@@ -1,14 +1,14 @@
-"""What a GPU or TPU does with this library, in one table and a few minutes.
+"""Benchmarks of this library on a GPU or TPU, in one table and a few minutes.
 
     python -m benchmarks.accelerator                        six minutes on one GPU
-    python -m benchmarks.accelerator --minutes 2            what fits into two
-    python -m benchmarks.accelerator --parts losses memory  some of it
-    python -m benchmarks.accelerator --tiny                 to see that it runs, on any device
+    python -m benchmarks.accelerator --minutes 2            the parts that fit into two
+    python -m benchmarks.accelerator --parts losses memory  selected parts
+    python -m benchmarks.accelerator --tiny                 to check that it runs, on any device
 
-Each part runs in a process of its own: one that fails, hangs or takes all memory gives a row that
-says so, and the next begins with the device to itself. Rows are printed as they are measured, so
-that a run that is cut short has given what it knows. A part that no longer fits into the time is
-skipped, and one that exceeds it is stopped. Nothing is fetched from the network.
+Each part runs in its own process: a part that fails, hangs or uses up all memory becomes a row with
+the reason, and the next part has the device to itself. Rows are printed as they are measured, so an
+interrupted run has already printed its results. A part that no longer fits into the time is
+skipped, and one that exceeds it is stopped. Nothing is downloaded.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 HEAD = "| what | measured | compared with | ratio | note |\n|---|---|---|---|---|"
-# In the order of what one wants to know first; `accelerator_parts` has a function for each.
+# Ordered by importance; `accelerator_parts` has a function for each.
 NAMES = (
     "environment",
     "peak",
@@ -35,11 +35,11 @@ NAMES = (
     "input",
     "ViT-L/16",
 )
-LEAST_SECONDS = 15.0  # a part starts JAX and compiles; with less time left it is not begun
+LEAST_SECONDS = 15.0  # a part starts JAX and compiles; with less time left it is not started
 
 
 class Row(NamedTuple):
-    """One line of the table; empty cells are what does not apply."""
+    """Row of the table; cells that do not apply are empty."""
 
     what: str
     measured: str = ""
@@ -53,19 +53,19 @@ class Row(NamedTuple):
 
 
 def run_parts(names: list[str], minutes: float, tiny: bool) -> Iterator[Row]:
-    """Yields the rows of each part, and one for each that fails or has no time."""
+    """Yield the rows of each part, and one for each that fails or is skipped."""
     end = time.monotonic() + 60 * minutes
     for name in names:
         left = end - time.monotonic()
         if left < LEAST_SECONDS:
-            yield Row(name, note=f"skipped: {max(left, 0):.0f} s are left of {minutes:g} minutes")
+            yield Row(name, note=f"skipped: {max(left, 0):.0f} s of {minutes:g} minutes are left")
             continue
         command = [sys.executable, "-m", "benchmarks.accelerator", "--run", name]
         yield from run_part(name, [*command, *(["--tiny"] if tiny else [])], left)
 
 
 def run_part(name: str, command: list[str], seconds: float) -> Iterator[Row]:
-    """Yields the rows that a process prints, each a list in JSON, and one if it fails."""
+    """Yield the rows that a process prints, each a list in JSON, and one if it fails."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "errors": "replace"}
     process = subprocess.Popen(command, text=True, start_new_session=True, **pipes)
     errors: list[str] = []
@@ -86,20 +86,20 @@ def run_part(name: str, command: list[str], seconds: float) -> Iterator[Row]:
         timer.cancel()
         _kill(process)
     if stopped.is_set():
-        yield Row(name, note=f"stopped: the {seconds:.0f} s that were left are over")
+        yield Row(name, note=f"stopped after the remaining {seconds:.0f} s")
     elif code:
         last = next((line.strip() for line in reversed(errors) if line.strip()), "no message")
         yield Row(name, note=f"failed with code {code}: {last[:300]}")
 
 
 def _kill(process: subprocess.Popen) -> None:
-    """Ends a process and those that it has started, which have a group of their own."""
+    """Kill a process and its children, which are in one process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def _row_of(line: str) -> Row | None:
-    """The row that a line of a part is; None for anything else that a library prints."""
+    """Parse a row from a line of output; return None for other output."""
     try:
         cells = json.loads(line)
     except ValueError:
@@ -108,7 +108,7 @@ def _row_of(line: str) -> Row | None:
 
 
 def print_part(name: str, tiny: bool) -> None:
-    """Measures one part in this process, and prints its rows as `run_part` reads them."""
+    """Measure one part in this process, and print its rows for `run_part`."""
     from benchmarks.accelerator_parts import PARTS
 
     for row in PARTS[name](tiny):
@@ -119,9 +119,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=6.0, help="for all of it (default: 6)")
+    parser.add_argument("--minutes", type=float, default=6.0, help="total time (default: 6)")
     parser.add_argument("--parts", nargs="+", choices=NAMES, default=NAMES)
-    parser.add_argument("--tiny", action="store_true", help="small sizes: numbers mean nothing")
+    parser.add_argument(
+        "--tiny", action="store_true", help="small sizes; the numbers are meaningless"
+    )
     parser.add_argument("--run", choices=NAMES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:

@@ -1,7 +1,7 @@
-"""The parts of `benchmarks.accelerator`: each is a function that yields rows of its table.
+"""Parts of `benchmarks.accelerator`: functions that yield rows of its table.
 
-Each runs in a process of its own, so that the peak of memory that a device reports is that of the
-part. Sizes with `tiny` are for a CPU, where they show that everything runs.
+Each runs in its own process, so that the peak memory reported by a device is that of the part.
+Sizes with `tiny` are for a CPU, to check that everything runs.
 """
 
 import contextlib
@@ -32,14 +32,14 @@ GIB = 2**30
 
 
 def environment(tiny: bool) -> Iterator[Row]:
-    """Devices, their memory, and the versions of what drives them."""
+    """Yield the devices, their memory, and the versions of driver and libraries."""
     devices = jax.devices()
     bytes_limit = (devices[0].memory_stats() or {}).get("bytes_limit")
     yield Row("device", f"{len(devices)} x {devices[0].device_kind}", note=devices[0].platform)
     yield Row(
-        "memory that JAX may take",
+        "memory available to JAX",
         f"{bytes_limit / GIB:.1f} GiB" if bytes_limit else "",
-        note="" if bytes_limit else "this device keeps no account",
+        note="" if bytes_limit else "not reported by this device",
     )
     versions = (f"{name} {importlib.metadata.version(name)}" for name in ("jax", "jaxlib", "flax"))
     yield Row("versions", ", ".join(versions), note=_driver())
@@ -47,7 +47,7 @@ def environment(tiny: bool) -> Iterator[Row]:
 
 
 def _driver() -> str:
-    """The driver and memory of NVIDIA GPUs, and what JAX says of its own platform."""
+    """Return driver and memory of NVIDIA GPUs, and JAX's platform version."""
     platform = jax.devices()[0].client.platform_version.partition("\n")[0]
     query = ["nvidia-smi", "--query-gpu=driver_version,memory.total", "--format=csv,noheader"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -57,7 +57,7 @@ def _driver() -> str:
 
 
 def peak(tiny: bool) -> Iterator[Row]:
-    """The fastest plain product of large matrices, against the data sheet."""
+    """Yield the fastest plain product of large matrices, compared with the data sheet."""
     for dtype in ("bfloat16", "float32"):
         measured, known = _measured_peak(dtype, tiny), find_peak(jax.devices()[:1], dtype)
         yield Row(
@@ -70,14 +70,14 @@ def peak(tiny: bool) -> Iterator[Row]:
 
 
 def _measured_peak(dtype: str, tiny: bool) -> float:
-    """FLOP/s of one device."""
+    """Measure the FLOP/s of one device."""
     size = "float32" if tiny else dtype  # `product_rate` takes larger matrices for bfloat16
     rate = product_rate(OURS, SMALL._replace(dtype=size))
     return max(rate() for _ in range(3 if tiny else 20))
 
 
 def losses(tiny: bool) -> Iterator[Row]:
-    """Losses of training steps on this device, against those of the CPU in float32."""
+    """Compare losses of training steps on this device with those of the CPU in float32."""
     steps = 5 if tiny else 50
     case = _tiny(4) if tiny else SMALL
     with jax.default_device(jax.devices("cpu")[0]):
@@ -96,12 +96,12 @@ def losses(tiny: bool) -> Iterator[Row]:
             f"{expected[0]:.4f} to {expected[-1]:.4f}, CPU, float32",
             f"{1 + difference:.5f}",
             f"largest difference {difference:.1e}, "
-            + ("as it should be" if difference <= limit else f"MORE than {limit:g}"),
+            + ("as expected" if difference <= limit else f"MORE than {limit:g}"),
         )
 
 
 def compare_attention(tiny: bool) -> Iterator[Row]:
-    """Gradients of each implementation of attention: that they agree, and how long they take."""
+    """Check that the gradients of all attention implementations agree, and time them."""
     for tokens in (17,) if tiny else attention.TOKENS:
         yield from _attention_rows(tokens, 256 if tiny else 2**16, "bfloat16")
 
@@ -114,7 +114,7 @@ def _attention_rows(tokens: int, total: int, dtype: str) -> Iterator[Row]:
     for name in runs:
         what = f"attention, {tokens} tokens, {name}"
         if name not in differences:
-            yield Row(what, note=f"not here: {runs[name]}")
+            yield Row(what, note=f"unavailable: {runs[name]}")
             continue
         equal = differences[name] <= attention.tolerance(dtype)
         times = zip(seconds[first], seconds[name], strict=True)
@@ -128,7 +128,7 @@ def _attention_rows(tokens: int, total: int, dtype: str) -> Iterator[Row]:
 
 
 def utilisation(name: str) -> Callable[[bool], Iterator[Row]]:
-    """A part that times training steps at the largest batch that fits."""
+    """Return a part that times training steps at the largest batch that fits."""
 
     def measure(tiny: bool) -> Iterator[Row]:
         case = _tiny(8) if tiny else LARGE_MODELS[name]
@@ -149,12 +149,12 @@ def utilisation(name: str) -> Callable[[bool], Iterator[Row]]:
 
 
 def _largest_that_fits(case: Case, batch: int) -> tuple[train_step.LibraryStep, Case]:
-    """The step that has run at the largest power of two that fits, and its case."""
+    """Return the step at the largest power-of-two batch that fits, and its case."""
     limit = (jax.devices()[0].memory_stats() or {}).get("bytes_limit")
     while limit and batch > 1 and _estimate(case._replace(batch=batch)) > limit:
         batch //= 2
     while True:
-        case, step = case._replace(batch=batch), None  # what the last one held is free
+        case, step = case._replace(batch=batch), None  # releases the memory of the last one
         try:
             step = train_step.LibraryStep(case)
             step.seconds(1)
@@ -166,13 +166,13 @@ def _largest_that_fits(case: Case, batch: int) -> tuple[train_step.LibraryStep, 
 
 
 def _estimate(case: Case) -> int:
-    """Bytes of a training step on one device, by `models/summary/memory.py`."""
+    """Estimate the bytes of a training step on one device, by `models/summary/memory.py`."""
     devices = len(jax.devices())
     return memory(case.model(), -(-case.batch // devices), train=True).total
 
 
 def compare_memory(tiny: bool) -> Iterator[Row]:
-    """The peak of a step's memory, against the estimate that needs no device."""
+    """Compare the peak memory of a step with the estimate that needs no device."""
     case = _tiny(8) if tiny else LARGE_MODELS["B/16"]._replace(batch=64)
     train_step.LibraryStep(case).seconds(2)
     stats = jax.devices()[0].memory_stats() or {}
@@ -182,12 +182,12 @@ def compare_memory(tiny: bool) -> Iterator[Row]:
         f"{measured / GIB:.2f} GiB" if measured else "",
         f"{estimated / GIB:.2f} GiB, estimate",
         f"{measured / estimated:.2f}" if measured else "",
-        case.dtype if measured else f"{case.dtype}; this device keeps no account",
+        case.dtype if measured else f"{case.dtype}; not reported by this device",
     )
 
 
 def input_pipeline(tiny: bool) -> Iterator[Row]:
-    """Images per second at all cores, against a plain loop on as many."""
+    """Compare images per second on all cores with a plain loop on as many."""
     from benchmarks.input_pipeline import (
         PHOTOGRAPHS,
         loop_rate,

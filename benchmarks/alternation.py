@@ -1,15 +1,15 @@
-"""Times implementations of one thing in turn, each alone in a process of its own.
+"""Alternating timing of several implementations, each in its own process.
 
 What is notable here:
-- Two frameworks in one process share threads and memory pools; here each has its own, and all wait
-  but the one that is timed.
-- They are timed one after the other, round after round, in an order that turns around. What counts
-  of a turn is its fastest run, for what else a machine does can only make one slower. Ratios are
-  taken within a round, where all have met much the same load; their median and range are given.
-- Memory settings of the C library are read when a process starts, so each of them has processes of
-  its own; page faults and time in the kernel stand beside the times.
-- Every process also times one plain matrix product in each round. Utilisation is a model's
-  arithmetic by the fastest of these, also within a round.
+- Two frameworks in one process share threads and memory pools. Here each has its own, and all
+  except the timed one wait.
+- They are timed one after the other in rounds, in alternating order. The fastest run of a turn
+  counts, since other load on a machine can only slow it down. Ratios are computed within a round,
+  under similar load; their median and range are reported.
+- Memory settings of the C library are read when a process starts, so each setting has its own
+  processes; page faults and time in the kernel are reported with the times.
+- Every process also times a plain matrix product in each round. Utilisation is a model's FLOP/s
+  divided by the fastest of these, also within a round.
 """
 
 import argparse
@@ -27,13 +27,13 @@ import numpy as np
 from benchmarks.peers import OURS, PEERS, TIMM, Case, check_installed, product_rate
 from vit_jax.process_setup import TUNABLE, huge_page_mode
 
-ROUND_SECONDS = 1.0  # an implementation's turn in a round is at least so long, and one run
+ROUND_SECONDS = 1.0  # minimum duration of a turn in a round, at least one run
 TABLE_HEAD = (
     "| case | memory | implementation | ms | images/s | speed by {} | lowest-highest | utilisation "
     "| page faults | ms in the kernel |\n"
     "|---|---|---|---:|---:|---:|---:|---:|---:|---:|"
 )
-# Memory settings by name: the environment variable that both libraries start with.
+# Memory settings by name: value of the environment variable for the C library.
 MEMORY = {"as it is": "", "huge pages": f"{TUNABLE}=1"}
 
 
@@ -46,19 +46,19 @@ class Candidate(Protocol):
     flops: int
 
     def outputs(self) -> dict[str, np.ndarray]:
-        """What has to be the same for all implementations."""
+        """Return the outputs that must agree between all implementations."""
         ...
 
     def seconds(self, runs: int) -> float:
-        """Time of so many runs, from the first call to the last result."""
+        """Return the time of so many runs, from the first call to the last result."""
         ...
 
 
-Enter = Callable[[str, Case], Candidate]  # by the name of a peer
+Enter = Callable[[str, Case], Candidate]  # arguments: name of a peer, case
 
 
 class Turn(NamedTuple):
-    """What one run took: seconds, page faults, and processor seconds in the kernel."""
+    """Measurement of one run: seconds, page faults, and CPU seconds in the kernel."""
 
     seconds: float
     faults: int
@@ -66,7 +66,7 @@ class Turn(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What was measured of one implementation: the fastest run and the FLOP/s of each round."""
+    """Measurements of one implementation: the fastest run and the FLOP/s of each round."""
 
     peer: str
     turns: list[Turn]
@@ -74,52 +74,52 @@ class Row(NamedTuple):
 
     @property
     def seconds(self) -> list[float]:
-        """Time of the fastest run of each round."""
+        """Return the time of the fastest run of each round."""
         return [turn.seconds for turn in self.turns]
 
 
 def add_options(parser: argparse.ArgumentParser, cases: Sequence[Case]) -> None:
-    """The options that all such benchmarks have."""
+    """Add the options that all such benchmarks have."""
     cores = len(os.sched_getaffinity(0))
     parser.add_argument(
         "--cases",
         nargs="+",
         choices=[case.name for case in cases],
         metavar="CASE",
-        help="some of %(choices)s (default: all)",
+        help="any of %(choices)s (default: all)",
     )
     parser.add_argument(
         "--peers",
         nargs="*",
         choices=[peer for peer in PEERS if peer != OURS],
         default=[peer for peer in PEERS if peer != OURS],
-        help="what this library is compared with (default: all)",
+        help="implementations to compare with (default: all)",
     )
-    parser.add_argument("--rounds", type=int, default=9, help="how often all are timed")
-    parser.add_argument("--threads", type=int, default=cores, help="cores that each may use")
+    parser.add_argument("--rounds", type=int, default=9, help="number of rounds")
+    parser.add_argument("--threads", type=int, default=cores, help="threads of each process")
     parser.add_argument(
         "--memory",
         nargs="+",
         choices=list(MEMORY),
         default=list(MEMORY),
-        help="memory settings, the same for all that is compared (default: all)",
+        help="memory settings of all processes (default: all)",
     )
-    parser.add_argument("--quick", action="store_true", help="a tiny model: to see that it runs")
+    parser.add_argument("--quick", action="store_true", help="a tiny model, to check that it runs")
 
 
 def compare(enter: Enter, cases: Sequence[Case], tolerance: float, options) -> None:
-    """Checks that all compute the same, times them in turn, and prints a Markdown table.
+    """Check that all outputs agree, time them in turn, and print a Markdown table.
 
     Args:
-        enter: makes a contestant, in a process of its own.
-        tolerance: how far outputs may differ, as a share of the largest.
+        enter: creates a candidate, in its own process.
+        tolerance: maximum difference of outputs, relative to the largest value.
 
     Raises:
         UserError: a peer is not installed.
-        ArithmeticError: two implementations do not compute the same.
+        ArithmeticError: two implementations compute different outputs.
     """
     check_installed(options.peers)
-    # Inherited by the processes, and obeyed by JAX as well as by torch.
+    # Inherited by the processes, and respected by JAX and torch.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     print(
@@ -137,8 +137,8 @@ def compare(enter: Enter, cases: Sequence[Case], tolerance: float, options) -> N
 def compare_case(
     enter: Enter, case: Case, memory: str, tolerance: float, options
 ) -> tuple[list[Row], int]:
-    """What was measured of each implementation under one memory setting, and FLOPs of a run."""
-    os.environ["GLIBC_TUNABLES"] = MEMORY[memory]  # which processes read when they start
+    """Measure each implementation under one memory setting; return also the FLOPs of a run."""
+    os.environ["GLIBC_TUNABLES"] = MEMORY[memory]  # read by processes when they start
     workers = [Worker(peer, enter) for peer in (OURS, *options.peers)]
     try:
         flops = ask_all(workers, "enter", case)[OURS]
@@ -150,19 +150,19 @@ def compare_case(
 
 
 def check_equal(case: Case, outputs: dict[str, dict[str, np.ndarray]], tolerance: float) -> None:
-    """Raises ArithmeticError unless all outputs are those of this library, to rounding."""
+    """Raise ArithmeticError unless all outputs equal those of this library, up to rounding."""
     for peer, theirs in outputs.items():
         for name, ours in outputs[OURS].items():
             difference = np.abs(theirs[name] - ours).max() / np.abs(ours).max()
             if not difference <= tolerance:
                 raise ArithmeticError(
                     f"{case.name}: {name} of {PEERS[peer]} differs from this library's by "
-                    f"{difference:.1e} of the largest; times would not be comparable"
+                    f"{difference:.1e} of the largest value; times would not be comparable"
                 )
 
 
 def take_turns(workers: "Sequence[Worker]", rounds: int) -> list[Row]:
-    """Times all workers in every round, in an order that turns around from round to round."""
+    """Time all workers in every round, in an order that alternates between rounds."""
     once = workers[0].ask("seconds")
     runs = max(1, math.ceil(ROUND_SECONDS / once.seconds))
     rows = [Row(worker.peer, [], []) for worker in workers]
@@ -175,7 +175,7 @@ def take_turns(workers: "Sequence[Worker]", rounds: int) -> list[Row]:
 
 
 def format_rows(case: Case, memory: str, flops: int, rows: Sequence[Row], reference: str) -> str:
-    """Lines of the table, one for each implementation; ratios are to the peer `reference`."""
+    """Format one line of the table per implementation; ratios are to the peer `reference`."""
     (compared,) = (row for row in rows if row.peer == reference)
     peaks = [max(rates) for rates in zip(*(row.product_rates for row in rows), strict=True)]
     lines = []
@@ -203,7 +203,7 @@ def format_rows(case: Case, memory: str, flops: int, rows: Sequence[Row], refere
 
 
 class Worker:
-    """A process that holds one implementation at a time and does what it is asked."""
+    """Process that holds one implementation at a time and executes requests."""
 
     def __init__(self, peer: str, enter: Enter):
         self.peer = peer
@@ -211,23 +211,23 @@ class Worker:
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, peer, enter), daemon=True)
         self._process.start()
-        theirs.close()  # so that the pipe ends with the process
+        theirs.close()  # so that the pipe closes with the process
 
     def ask(self, what: str, *arguments: Any) -> Any:
-        """Has it do something and waits for the result; see `answer`.
+        """Send a request and wait for the result; see `answer`.
 
-        what: "enter", with a case: to prepare it, which gives its floating point operations;
-            "seconds": to run once, which gives a `Turn`; "product_rate"; or "outputs".
+        what: "enter", with a case: prepare it, and return its floating point operations;
+            "seconds": run once, and return a `Turn`; "product_rate"; or "outputs".
         """
         self.begin(what, *arguments)
         return self.answer()
 
     def begin(self, what: str, *arguments: Any) -> None:
-        """Has it do something, and does not wait."""
+        """Send a request without waiting."""
         self._pipe.send((what, arguments))
 
     def answer(self) -> Any:
-        """What came out of it; raises RuntimeError with the traceback of the process."""
+        """Return the result; raise RuntimeError with the traceback of the process."""
         try:
             answer, fault = self._pipe.recv()
         except EOFError:
@@ -237,15 +237,15 @@ class Worker:
         return answer
 
     def end(self) -> None:
-        """Ends the process, whatever it does."""
-        self._pipe.close()  # where it waits for a question it then ends by itself, tidily
+        """End the process in any state."""
+        self._pipe.close()  # if it waits for a request, it then exits by itself
         self._process.join(timeout=5)
         self._process.terminate()
         self._process.join()
 
 
 def ask_all(workers: Sequence[Worker], what: str, *arguments: Any) -> dict[str, Any]:
-    """Asks all at once; their answers by the names of the peers."""
+    """Send a request to all at once; return their results by peer name."""
     for worker in workers:
         worker.begin(what, *arguments)
     return {worker.peer: worker.answer() for worker in workers}

@@ -1,11 +1,12 @@
-"""The implementations of attention against each other, forward and backward, by number of tokens.
+"""Comparison of attention implementations, forward and backward, by number of tokens.
 
     python -m benchmarks.attention                       on the default device of JAX
-    python -m benchmarks.attention --tokens 197 1025     only so many
+    python -m benchmarks.attention --tokens 197 1025     only these numbers
 
-Heads of 64 channels, as in ViT-S to ViT-L. The number of images falls as tokens rise, so that all
-rows have about as many tokens in all. An implementation that this device cannot run is named with
-the reason. All are compared with the first before they are timed, in turn and in turned order.
+Heads of 64 channels, as in ViT-S to ViT-L. The number of images decreases with the tokens, so that
+all rows have about the same total number of tokens. An implementation that this device cannot run
+is listed with the reason. All are compared with the first before they are timed in alternating
+order.
 """
 
 import argparse
@@ -26,7 +27,7 @@ ROUND_SECONDS = 0.3
 
 
 def make_runs(tokens: int, total: int, dtype: str) -> dict[str, object]:
-    """For each implementation a compiled function without arguments, or why there is none.
+    """Return for each implementation a compiled function without arguments, or an error.
 
     The functions give gradients with respect to queries, keys and values.
     """
@@ -42,7 +43,7 @@ def make_runs(tokens: int, total: int, dtype: str) -> dict[str, object]:
         try:
             gradient = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(q, k, v).compile()
             jax.block_until_ready(gradient(q, k, v))
-        except Exception as error:  # a kernel has many ways to refuse a device
+        except Exception as error:  # a kernel may reject a device with any exception
             runs[name] = str(error).partition("\n")[0] or type(error).__name__
         else:
             runs[name] = lambda gradient=gradient: jax.block_until_ready(gradient(q, k, v))
@@ -50,19 +51,19 @@ def make_runs(tokens: int, total: int, dtype: str) -> dict[str, object]:
 
 
 def check_equal(runs: dict[str, object], dtype: str) -> None:
-    """Raises ArithmeticError where a gradient is not that of the first implementation."""
+    """Raise ArithmeticError if a gradient differs from that of the first implementation."""
     for name, difference in find_differences(runs).items():
         if not difference <= tolerance(dtype):
             raise ArithmeticError(f"gradients of {name} differ by {difference:.1e}")
 
 
 def tolerance(dtype: str) -> float:
-    """How far gradients may differ, as a share of the largest number."""
+    """Return the tolerance of gradients, relative to the largest value."""
     return 2e-5 if dtype == "float32" else 5e-2  # bfloat16 has 8 bits
 
 
 def find_differences(runs: dict[str, object]) -> dict[str, float]:
-    """How far the gradients of each implementation are from those of the first that runs."""
+    """Return the difference of each implementation's gradients from those of the first."""
     first, differences = None, {}
     for name, run in runs.items():
         if not callable(run):
@@ -75,7 +76,7 @@ def find_differences(runs: dict[str, object]) -> dict[str, float]:
 
 
 def take_turns(runs: dict[str, object], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each implementation in each round."""
+    """Return the seconds of each implementation in each round."""
     able = [(name, run) for name, run in runs.items() if callable(run)]
     start = time.perf_counter()
     able[0][1]()
@@ -94,12 +95,15 @@ def main() -> None:
     on_cpu = jax.default_backend() == "cpu"
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tokens", type=int, nargs="+", default=TOKENS)
-    parser.add_argument("--rounds", type=int, default=9, help="how often all are timed")
+    parser.add_argument("--rounds", type=int, default=9, help="number of rounds")
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16"), default="float32" if on_cpu else "bfloat16"
     )
     parser.add_argument(
-        "--total", type=int, default=4096 if on_cpu else 2**17, help="tokens in all, about"
+        "--total",
+        type=int,
+        default=4096 if on_cpu else 2**17,
+        help="approximate total number of tokens",
     )
     options = parser.parse_args()
     print(f"{jax.devices()[0].device_kind}, {options.dtype}, {options.rounds} rounds")

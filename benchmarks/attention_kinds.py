@@ -1,13 +1,13 @@
-"""The kinds of attention a ViT may have: memory and time against softmax, by number of tokens.
+"""Memory and time of the attention types of a ViT, relative to softmax, by tokens.
 
-    python -m benchmarks.attention_kinds                          every kind, 197 to 4,097 tokens
+    python -m benchmarks.attention_kinds                          every type, 197 to 4,097 tokens
     python -m benchmarks.attention_kinds --tokens 197 577 --rounds 3
-    python -m benchmarks.attention_kinds --errors                 how far Performer is from softmax
+    python -m benchmarks.attention_kinds --errors                 error of Performer
 
-Forward with gradients for q, k, v and what the kind learns, in float32, of one image and 3 heads
-of 64 channels. Tokens are a class token and a grid: 14 x 14, 24 x 24, 32 x 32, 32 x 64, 64 x 64.
-Memory is that of the compiled program's temporaries, time the median of a call's wall time; kinds
-take turns. Both are given as they are for softmax by plain matrix products, and as ratios to it in
+Forward with gradients for q, k, v and the parameters of the type, in float32, for one image and 3
+heads of 64 channels. Tokens are a class token and a grid: 14 x 14, 24 x 24, 32 x 32, 32 x 64 or
+64 x 64. Memory is that of the compiled program's temporaries, time the median wall time of a call;
+types are timed in turn. Both are absolute for softmax by plain matrix products, and ratios to it in
 the same run for the others; `softmax, chunked` is the same function by blocks of queries. The
 tables are Markdown.
 """
@@ -27,13 +27,13 @@ from vit_jax.models.attention.types import ATTENTION_KINDS, AttentionType, mix_t
 GRIDS = {197: (14, 14), 577: (24, 24), 1025: (32, 32), 2049: (32, 64), 4097: (64, 64)}
 HEADS, HEAD_DIM = 3, 64
 KIND = {"performer_features": 256, "linformer_rank": 64, "local_window": 7}
-# For --errors: deviations of q and k, which make logits of their squares, and numbers of features.
+# For --errors: standard deviations of q and k (logits have their square), and numbers of features.
 DEVIATIONS = (0.1, 0.5, 1.0, 1.5)
 FEATURES = (64, 256, 1024, 4096)
 
 
 def compile_kind(name: str, tokens: int) -> tuple[jax.stages.Compiled, list[jax.Array]]:
-    """The gradients' program of a kind, and arguments for it: q, k, v and what the kind learns."""
+    """Compile the gradients of a type; return them with q, k, v and its parameters."""
     keys = iter(jax.random.split(jax.random.key(0), 8))
     qkv = [jax.random.normal(next(keys), (1, tokens, HEADS, HEAD_DIM)) for _ in range(3)]
     learned: dict[str, jax.Array] = {}
@@ -60,7 +60,7 @@ def compile_kind(name: str, tokens: int) -> tuple[jax.stages.Compiled, list[jax.
 
 
 def take_turns(runs: list[tuple[jax.stages.Compiled, list]], rounds: int) -> list[float]:
-    """Median seconds of a call of each program, in turn and in turned order."""
+    """Return the median seconds of a call of each program, timed in alternating order."""
     seconds = [[] for _ in runs]
     for number in range(rounds + 1):
         pairs = list(zip(runs, seconds, strict=True))
@@ -68,11 +68,11 @@ def take_turns(runs: list[tuple[jax.stages.Compiled, list]], rounds: int) -> lis
             start = time.perf_counter()
             jax.block_until_ready(program(*arguments))
             times.append(time.perf_counter() - start)
-    return [statistics.median(times[1:]) for times in seconds]  # the first touches fresh memory
+    return [statistics.median(times[1:]) for times in seconds]  # the first call allocates memory
 
 
 def print_table(title: str, unit: str, tokens: list[int], rows: dict[str, list[float]]) -> None:
-    """The first row as it is, the others as ratios to it."""
+    """Print the first row in absolute numbers, the others as ratios to it."""
     print(f"\n{title}\n\n| | " + " | ".join(f"{n:,}" for n in tokens) + " |")
     print("|---" * (len(tokens) + 1) + "|")
     base = next(iter(rows.values()))
@@ -101,10 +101,10 @@ def measure(tokens: list[int], kinds: list[str], rounds: int) -> None:
 
 
 def errors(tokens: int = 197, seeds: int = 5) -> None:
-    """Performer's error, relative to softmax: of the result, and of the weights, in the mean.
+    """Print Performer's error relative to softmax: of the output, and of the mean weights.
 
-    Both are root mean squares of differences divided by those of the exact numbers; of the weights
-    what uniform ones would leave is taken as the unit, so that 1 means as bad as no attention.
+    Both are root mean squares of differences divided by those of the exact numbers. The unit for
+    the weights is the error of uniform weights, so that 1 is as bad as no attention.
     """
     rng = np.random.default_rng(0)
     table = {deviation: [] for deviation in DEVIATIONS}
@@ -123,7 +123,7 @@ def errors(tokens: int = 197, seeds: int = 5) -> None:
             cells.append(f"{of_result:.3f}; {of_weights / informative:.2f}")
     print(
         f"Performer against softmax, {tokens} tokens, heads of {HEAD_DIM}, mean of {seeds} seeds:\n"
-        "relative error of the result; error of the weights, where 1 is that of uniform ones"
+        "relative error of the output; error of the weights (1: that of uniform weights)"
     )
     print("\n| deviation of q and k | " + " | ".join(f"{f:,} features" for f in FEATURES) + " |")
     print("|---" * (len(FEATURES) + 1) + "|")
@@ -141,8 +141,8 @@ def main() -> None:
     )
     parser.add_argument("--tokens", type=int, nargs="+", choices=GRIDS, default=list(GRIDS))
     parser.add_argument("--kinds", nargs="+", choices=ATTENTION_KINDS, default=ATTENTION_KINDS)
-    parser.add_argument("--rounds", type=int, default=10, help="of timing (default: 10)")
-    parser.add_argument("--errors", action="store_true", help="of Performer, and nothing else")
+    parser.add_argument("--rounds", type=int, default=10, help="rounds of timing (default: 10)")
+    parser.add_argument("--errors", action="store_true", help="print only the errors of Performer")
     options = parser.parse_args()
     if options.errors:
         errors()

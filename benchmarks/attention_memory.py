@@ -1,11 +1,11 @@
-"""Temporary memory of attention by the number of tokens, from the compiled program's own analysis.
+"""Temporary memory of attention by number of tokens, from the compiler's analysis.
 
-    python -m benchmarks.attention_memory                      under a minute: nothing is run
+    python -m benchmarks.attention_memory                      under a minute; runs nothing
     python -m benchmarks.attention_memory --tokens 1025 4097 --time
 
 Forward, and forward with gradients for q, k and v, in float32, of one image and 12 heads of 64 as
 in ViT-B. Tokens are those of 16-pixel patches and a class token at 224, 384, 512, 720 and 1024
-pixels. `--time` also runs what it compiled and gives processor time as a ratio to `xla`.
+pixels. `--time` also runs the compiled programs and prints CPU time as a ratio to `xla`.
 """
 
 import argparse
@@ -26,7 +26,7 @@ HEADS, HEAD_DIM = 12, 64
 def compile_attention(
     implementation: str, tokens: int, gradients: bool, heads: int = HEADS
 ) -> jax.stages.Compiled:
-    """Self-attention of one image, compiled; with `gradients`, those for q, k and v."""
+    """Compile self-attention of one image; with `gradients`, those for q, k and v."""
 
     def forward(q, k, v):
         return attention(q, k, v, implementation=implementation)
@@ -39,12 +39,12 @@ def compile_attention(
 
 
 def temporary_bytes(compiled: jax.stages.Compiled) -> int:
-    """Memory that a program needs besides its arguments and results."""
+    """Return the memory that a program needs besides its arguments and results."""
     return compiled.memory_analysis().temp_size_in_bytes
 
 
 def processor_seconds(compiled: list[jax.stages.Compiled], tokens: int, rounds: int) -> list[float]:
-    """Median processor time of a call of each, of all threads, in alternation."""
+    """Return the median CPU time of a call of each, over all threads, in alternation."""
     rng = np.random.default_rng(0)
     shape = (1, tokens, HEADS, HEAD_DIM)
     qkv = [jnp.asarray(rng.normal(size=shape), jnp.float32) for _ in range(3)]
@@ -54,7 +54,7 @@ def processor_seconds(compiled: list[jax.stages.Compiled], tokens: int, rounds: 
             start = time.process_time()
             jax.block_until_ready(program(*qkv))
             times.append(time.process_time() - start)
-    return [statistics.median(times[1:]) for times in seconds]  # the first touches fresh memory
+    return [statistics.median(times[1:]) for times in seconds]  # the first call allocates memory
 
 
 def main() -> None:
@@ -62,8 +62,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tokens", type=int, nargs="+", default=TOKENS)
-    parser.add_argument("--time", action="store_true", help="run the programs too")
-    parser.add_argument("--rounds", type=int, default=5, help="of timing (default: 5)")
+    parser.add_argument("--time", action="store_true", help="also run the programs")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of timing (default: 5)")
     options = parser.parse_args()
 
     heading = f"{'MB of temporaries':24}" + "".join(f"{n:>10}" for n in options.tokens) + "  tokens"

@@ -1,16 +1,16 @@
-"""What asking for attention weights costs against a call that does not ask.
+"""Cost of returning attention weights, relative to a call without them.
 
     python -m benchmarks.attention_weights                       under two minutes on two cores
     python -m benchmarks.attention_weights --images 64 256 --rounds 3
 
-A small ViT (width 192, 4 blocks of 3 heads, patches of 16 pixels, a class token) gives logits of a
-batch of 4 images in float32; 224 pixels make 197 tokens. Time is the median wall time of a call,
-both calls in turn and in turned order; memory is what the compiled program takes for results and
-for temporaries. Both are given as they are for the plain call, and as ratios to it in the same run
-for the call that asks. The table is Markdown.
+A small ViT (width 192, 4 blocks of 3 heads, patches of 16 pixels, a class token) computes logits of
+a batch of 4 images in float32; 224 pixels are 197 tokens. Time is the median wall time of a call,
+both calls in alternating order; memory is that of the compiled program's results and temporaries.
+Both are absolute for the plain call, and ratios to it in the same run for the call with weights.
+The table is Markdown.
 
-Before it measures, it makes sure that what is not asked for is not paid for: the plain call's
-program has to be, letter by letter, that of a model whose layers cannot keep anything.
+Before measuring, it checks that the option costs nothing if it is off: the text of the plain call's
+program must equal that of a model whose layers cannot return weights.
 """
 
 import argparse
@@ -30,7 +30,7 @@ SMALL = {"num_classes": 1000, "patch_size": 16, "width": 192, "depth": 4, "heads
 
 
 def lower(model: nn.Module, side: int, asks: bool) -> jax.stages.Lowered:
-    """The program of a call: logits, and with `asks` the weights of every block."""
+    """Lower a call that returns logits, and with `asks` the weights of every block."""
 
     def call(params, images):
         if not asks:
@@ -46,22 +46,24 @@ def lower(model: nn.Module, side: int, asks: bool) -> jax.stages.Lowered:
 
 
 def check_nothing_is_paid(model: nn.Module, side: int) -> None:
-    """Raises ArithmeticError if the plain call differs from that of a model that keeps nothing."""
+    """Raise ArithmeticError if the plain call differs from that of a model without weights."""
     plain = lower(model, side, asks=False).as_text()
     with mock.patch.object(nn.Module, "sow", lambda *_, **__: False):
         without = lower(model, side, asks=False).as_text()
     if plain != without:
-        raise ArithmeticError("a call that does not ask for weights has another program for them")
+        raise ArithmeticError(
+            "the program of a call without attention weights has changed because of them"
+        )
 
 
 def bytes_of(program: jax.stages.Compiled) -> int:
-    """Memory of results and temporaries."""
+    """Return the memory of results and temporaries."""
     memory = program.memory_analysis()
     return memory.output_size_in_bytes + memory.temp_size_in_bytes
 
 
 def take_turns(programs: list[jax.stages.Compiled], arguments: tuple, rounds: int) -> list[list]:
-    """Seconds of a call of each program, in every round, in turn and in turned order."""
+    """Return the seconds of a call of each program in every round, in alternating order."""
     seconds = [[] for _ in programs]
     for number in range(rounds + 1):
         pairs = list(zip(programs, seconds, strict=True))
@@ -69,16 +71,16 @@ def take_turns(programs: list[jax.stages.Compiled], arguments: tuple, rounds: in
             start = time.perf_counter()
             jax.block_until_ready(program(*arguments))
             times.append(time.perf_counter() - start)
-    return [times[1:] for times in seconds]  # the first touches fresh memory
+    return [times[1:] for times in seconds]  # the first call allocates memory
 
 
 def measure(sides: list[int], rounds: int) -> None:
-    """Prints a row for every size of images."""
+    """Print a row for every image size."""
     print(
         f"batch of {BATCH}, {SMALL['depth']} blocks of {SMALL['heads']} heads, "
         f"width {SMALL['width']}, float32; {jax.devices()[0].device_kind}, jax {jax.__version__}\n"
     )
-    print("| tokens | ms | asking | lowest-highest | MB | asking |")
+    print("| tokens | ms | with weights | lowest-highest | MB | with weights |")
     print("|---:|---:|---:|---:|---:|---:|")
     for side in sides:
         model = create_model("ViT", image_size=side, **SMALL)
@@ -111,7 +113,7 @@ def main() -> None:
         default=IMAGES,
         help="sides in pixels, multiples of 16 (default: %(default)s)",
     )
-    parser.add_argument("--rounds", type=int, default=10, help="of timing (default: 10)")
+    parser.add_argument("--rounds", type=int, default=10, help="rounds of timing (default: 10)")
     options = parser.parse_args()
     measure(options.images, options.rounds)
 

@@ -1,12 +1,12 @@
-"""How much a ViT and a convolutional network of equal work learn from how many images.
+"""Data efficiency: a ViT and a convolutional network of equal FLOPs on subsets of the data.
 
     python -m benchmarks.data_efficiency             eighteen runs; some 15 minutes on two cores
-    python -m benchmarks.data_efficiency --steps 20 --seeds 0        to see that it works
+    python -m benchmarks.data_efficiency --steps 20 --seeds 0        to check that it works
 
-Trains `configs/data_efficiency.py` on 5, 20 and 100 % of the training digits. A seed decides the
-initial parameters, the order of the images and, of the smaller shares, which images they are.
-Writes `data_efficiency.png` and prints the table of `docs/results/data_efficiency.md`; runs that
-are finished are taken as they are.
+Trains `configs/data_efficiency.py` on 5, 20 and 100 % of the training digits. The seed determines
+the initial parameters, the order of the images and, for the smaller fractions, the selected images.
+Writes `data_efficiency.png` and prints the table of `docs/results/data_efficiency.md`. Finished
+runs are reused.
 """
 
 import argparse
@@ -21,19 +21,19 @@ from vit_jax.runs import RunDir
 
 TITLES = {"vit": "ViT", "cnn": "ResNet"}
 SHARES = (5, 20, 100)  # percent of 1,437 images
-STARTS = (0, 40, 80)  # percent; where the images of the seeds 0, 1, 2 begin
+STARTS = (0, 40, 80)  # percent; start of the images of the seeds 0, 1, 2
 
-Accuracies = dict[tuple[str, int], list[float]]  # of a model and a share: percent, for every seed
+Accuracies = dict[tuple[str, int], list[float]]  # by model and fraction: percent, for every seed
 
 
 def images(share: int, seed: int) -> str:
-    """The training images of a share and a seed, as a slice."""
+    """Return the training images of a fraction and a seed, as a slice."""
     start = STARTS[seed] if share < 100 else 0
     return f"train[{start}%:{start + share}%]"
 
 
 def train(kind: str, share: int, seed: int, workdir: Path, steps: int) -> float:
-    """Test accuracy in percent of one run, trained if it is not there."""
+    """Return the test accuracy in percent of one run, trained if it is missing."""
     train_config(
         f"configs/data_efficiency.py:{kind}",
         workdir,
@@ -45,7 +45,7 @@ def train(kind: str, share: int, seed: int, workdir: Path, steps: int) -> float:
 
 
 def draw(accuracies: Accuracies) -> Figure:
-    """Accuracy over the share of the data, with the standard deviation over the seeds."""
+    """Draw accuracy over the fraction of the data, with standard deviations over the seeds."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     for kind, title in TITLES.items():
@@ -54,14 +54,14 @@ def draw(accuracies: Accuracies) -> Figure:
     axes.set_xscale("log")
     axes.set_xticks(SHARES, [f"{share} %" for share in SHARES])
     axes.minorticks_off()
-    axes.set(xlabel="of 1,437 training images", ylabel="test accuracy, %")
+    axes.set(xlabel="fraction of 1,437 training images", ylabel="test accuracy, %")
     axes.grid(alpha=0.3)
     axes.legend()
     return figure
 
 
 def table(accuracies: Accuracies, costs: dict[str, Cost]) -> str:
-    """The results in Markdown, a row for each model."""
+    """Format the results in Markdown, a row for each model."""
     head = "| model | parameters | MMACs | " + " | ".join(f"{s} %" for s in SHARES) + " |"
     lines = [head, "|---|" + "---:|" * (2 + len(SHARES))]
     for kind, title in TITLES.items():
@@ -74,7 +74,7 @@ def table(accuracies: Accuracies, costs: dict[str, Cost]) -> str:
 
 
 def _spread(values: list[float]) -> tuple[float, float]:
-    """Mean and standard deviation; of a single value the deviation is 0."""
+    """Return mean and standard deviation; 0 for a single value."""
     return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0
 
 

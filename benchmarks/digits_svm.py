@@ -1,4 +1,4 @@
-"""What a classical method reaches on the embedded digits: a support vector machine on raw pixels.
+"""Classical baseline on the embedded digits: a support vector machine on raw pixels.
 
     python -m benchmarks.digits_svm
 
@@ -16,7 +16,7 @@ GRID = {"C": [1, 3, 10], "gamma": ["scale", 0.5, 1.0, 2.0]}
 
 
 def pixels_and_labels(source: Source) -> tuple[np.ndarray, np.ndarray]:
-    """All images as rows of 64 pixels from 0 to 1, and their labels."""
+    """Return all images as rows of 64 pixels from 0 to 1, and their labels."""
     examples = [source[index] for index in range(len(source))]
     pixels = np.stack([example["image"].reshape(-1) / 255 for example in examples])
     return pixels, np.array([example["label"] for example in examples])
@@ -29,7 +29,9 @@ def main() -> None:
     tuned = GridSearchCV(SVC(), GRID, cv=5).fit(*train)
     for name, model in {"defaults": defaults, f"best of grid {tuned.best_params_}": tuned}.items():
         right = int((model.predict(test_pixels) == test_labels).sum())
-        print(f"SVM, {name}: {right} of {len(test_labels)} right = {right / len(test_labels):.2%}")
+        print(
+            f"SVM, {name}: {right} of {len(test_labels)} correct = {right / len(test_labels):.2%}"
+        )
 
 
 if __name__ == "__main__":

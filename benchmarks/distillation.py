@@ -1,17 +1,17 @@
-"""Whether a teacher helps: the same small DeiT alone, and taught hard and soft, on digits.
+"""Distillation benchmark: a small DeiT on digits without teacher, with hard and soft targets.
 
     python -m benchmarks.distillation
 
 What is notable here:
 - The teacher is the run of configs/digits.py: all 1,437 training digits, 45 epochs. Students are
-  those of configs/family/deit.py, two heads each, also the ones that learn alone, through their
-  mean. All take the same number of steps, draw the same images in the same order for one seed,
-  and differ in `distillation` alone.
-- There are two tasks: all training digits for a third of the teacher's time, and the first tenth
-  of them. There what the teacher knows of the other digits reaches a student only through what it
-  says of augmented copies of this tenth; no image or label of the rest is shown to it.
-- Nothing was tuned on the test digits: weight, temperature and length stand as written here.
-- Runs that are finished are not trained again, so a measurement that was cut off goes on.
+  those of configs/family/deit.py with two heads; those without a teacher are trained on the mean of
+  the heads. All take the same number of steps, see the same images in the same order for one seed,
+  and differ only in `distillation`.
+- There are two tasks: all training digits for a third of the teacher's time, and the first tenth of
+  them. In the latter the teacher's knowledge of the other digits reaches a student only through its
+  predictions on augmented copies of this tenth; the student sees no other image or label.
+- Nothing was tuned on the test digits: weight, temperature and length are fixed as written here.
+- Finished runs are not trained again, so an interrupted measurement can be resumed.
 """
 
 import argparse
@@ -27,7 +27,7 @@ PAGE = ROOT / "docs" / "results" / "distillation.md"
 FIRST, LAST = "<!-- rows: python -m benchmarks.distillation -->\n", "<!-- end of rows -->\n"
 
 STEPS = 330  # of 64 images: 21,120, fifteen passes over all training digits
-TASKS = {  # by the name of their folder: what they are called, and which digits to learn from
+TASKS = {  # by folder name: title, and training digits
     "all": ("all 1,437 training digits", "train"),
     "tenth": ("the first 144", "train[:10%]"),
 }
@@ -39,16 +39,16 @@ KINDS = {
 
 
 def train(config_file: str, workdir: Path, **overrides) -> float:
-    """Test accuracy in percent after training a config, or of what has been trained already."""
+    """Return the test accuracy in percent of a config, trained unless it is finished."""
     pairs = [(name.replace("__", "."), str(value)) for name, value in overrides.items()]
     outcome = fit(load_config(str(ROOT / "configs" / config_file), pairs), workdir)
     if outcome.result is None:
-        raise SystemExit(f"{workdir} was stopped; the same command goes on")
+        raise SystemExit(f"{workdir} was stopped; run the same command again to resume")
     return 100 * outcome.result["accuracy"]
 
 
 def measure(folder: Path, seeds: int, steps: int, **of_teacher) -> str:
-    """Rows of a Markdown table; every run is kept in `folder`."""
+    """Return rows of a Markdown table; every run is kept in `folder`."""
     use_compile_cache("auto", folder / "teacher")
     best = train("digits.py", folder / "teacher", **of_teacher)
     rows = [
@@ -81,7 +81,7 @@ def measure(folder: Path, seeds: int, steps: int, **of_teacher) -> str:
 
 
 def write_rows(page: Path, rows: str) -> None:
-    """Puts the rows in the place of those that stand in a page."""
+    """Replace the rows in a page."""
     text = page.read_text("utf-8")
     before, _, rest = text.partition(FIRST)
     _, mark, after = rest.partition(LAST)
@@ -94,7 +94,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workdir", type=Path, default=Path("runs/distillation"))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="to see that it runs; writes no page")
+    parser.add_argument(
+        "--quick", action="store_true", help="to check that it runs; writes no page"
+    )
     options = parser.parse_args()
     if options.quick:
         short = {"duration": "2 epochs", "schedule__warmup": "10%"}

@@ -1,12 +1,12 @@
-"""Every architecture and kind of attention on the digits: accuracy, size and speed in one table.
+"""Accuracy, size and speed of every architecture and attention type on the digits.
 
-    python -m benchmarks.families                    trains what has no finished run yet, one by one
+    python -m benchmarks.families                    trains the variants without finished runs
     python -m benchmarks.families --only swin pvt
-    python -m benchmarks.families --table            of the runs that are there; nothing is trained
+    python -m benchmarks.families --table            of the existing runs, without training
 
-Each is trained by its own config, `configs/family/NAME.py`, through the front door, on an otherwise
-idle machine, since images a second are part of the table. The table of `docs/results/families.md`
-is what this prints.
+Each is trained by its own config, `configs/family/NAME.py`, with `train.py`, on an otherwise
+idle machine, since images per second are part of the table. The output is the table of
+`docs/results/families.md`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ FAMILY = ROOT / "configs" / "family"
 
 
 class Variant(NamedTuple):
-    """One row: a config by its path from the root, and what is different from it."""
+    """Row of the table: a config by its path from the root, and the changed keys."""
 
     title: str
     config_file: str
@@ -52,14 +52,14 @@ VARIANTS = {
         f"attention_{kind}": _family(f"ViT, attention `{kind}`", "attention", attention_type=kind)
         for kind in ("performer", "linformer", "local", "talking_heads")
     },
-    # Slower to learn, and quicker to compute.
+    # Slower to train, but faster to compute.
     "attention_linear": Variant(
         "ViT, attention `linear`",
         "configs/family/attention.py",
         (("model.attention_type", "linear"), ("duration", "45 epochs")),
     ),
     "positions_rotary": _family("ViT, positions `rotary`", "positions"),
-    # The command of the config's docstring.
+    # As in the config's docstring.
     "positions_relative": Variant(
         "ViT, positions `relative`",
         "configs/family/positions.py",
@@ -75,7 +75,7 @@ VARIANTS = {
 
 
 def train(name: str, workdir: Path, *options: str) -> None:
-    """Trains a variant as a user would; a run that is finished already stays as it is."""
+    """Train a variant as a user would; a finished run is kept."""
     variant = VARIANTS[name]
     train_config(
         variant.config_file,
@@ -86,7 +86,7 @@ def train(name: str, workdir: Path, *options: str) -> None:
 
 
 def train_config(config_file: str, workdir: Path, *options: str) -> None:
-    """Trains a config through the front door. Raises RuntimeError with what it said if it fails."""
+    """Train a config with `train.py`. Raises RuntimeError with its output if it fails."""
     command = [
         sys.executable,
         "train.py",
@@ -100,12 +100,12 @@ def train_config(config_file: str, workdir: Path, *options: str) -> None:
 
 
 def accuracy(workdir: Path) -> float:
-    """Test accuracy of a finished run, from 0 to 1."""
+    """Return the test accuracy of a finished run, from 0 to 1."""
     return RunDir(workdir).result()["accuracy"]
 
 
 def row(name: str, workdir: Path) -> str:
-    """A line of the table, in Markdown."""
+    """Return a line of the table, in Markdown."""
     variant, run = VARIANTS[name], RunDir(workdir)
     counts = cost(run.read_model().create_model())
     speed = statistics.median(

@@ -2,10 +2,10 @@
 
     python -m benchmarks.inference                     a quarter of an hour on two idle cores
     python -m benchmarks.inference --peers plain       without torch and timm
-    python -m benchmarks.inference --quick             to see that it runs
+    python -m benchmarks.inference --quick             to check that it runs
 
-All have the same weights and the same images, and their logits are compared before anything is
-timed. See `alternation.py` for how that is done.
+All have the same weights and images, and their logits are compared before they are timed. See
+`alternation.py` for the method.
 """
 
 import argparse
@@ -38,7 +38,7 @@ TOLERANCE = 1e-4  # of the largest logit; float32 after twelve blocks
 
 
 class JaxInference:
-    """A compiled forward pass of this library or of plain linen."""
+    """Compiled forward pass of this library or of plain linen."""
 
     def __init__(self, peer: str, case: Case):
         import jax
@@ -54,11 +54,11 @@ class JaxInference:
         self.seconds(2)
 
     def outputs(self) -> dict[str, np.ndarray]:
-        """The logits."""
+        """Return the logits."""
         return {"logits": np.asarray(self._forward(self._params, self._images))}
 
     def seconds(self, runs: int) -> float:
-        """Time of so many batches."""
+        """Return the time of so many batches."""
         start = time.perf_counter()
         for _ in range(runs):
             logits = self._forward(self._params, self._images)
@@ -67,7 +67,7 @@ class JaxInference:
 
 
 class TorchInference:
-    """A forward pass of timm, as it is or compiled."""
+    """Forward pass of timm, eager or compiled."""
 
     def __init__(self, peer: str, case: Case):
         import torch
@@ -79,14 +79,14 @@ class TorchInference:
         self.seconds(2)
 
     def outputs(self) -> dict[str, np.ndarray]:
-        """The logits."""
+        """Return the logits."""
         import torch
 
         with torch.inference_mode():
             return {"logits": self._model(self._images).numpy()}
 
     def seconds(self, runs: int) -> float:
-        """Time of so many batches."""
+        """Return the time of so many batches."""
         import torch
 
         with torch.inference_mode():
@@ -97,7 +97,7 @@ class TorchInference:
 
 
 def enter(peer: str, case: Case) -> Candidate:
-    """An implementation of a case."""
+    """Create an implementation of a case."""
     return (JaxInference if peer in (OURS, PLAIN) else TorchInference)(peer, case)
 
 

@@ -1,17 +1,17 @@
-"""How many images a core makes ready for training, next to a plain loop over Pillow.
+"""Throughput of the input pipeline per core, relative to a plain loop over Pillow.
 
     python -m benchmarks.input_pipeline            some ten minutes on two cores
-    python -m benchmarks.input_pipeline --quick    to see that it runs
+    python -m benchmarks.input_pipeline --quick    to check that it runs
 
-Four sources: the digits, held in memory; a folder of JPEG files of 500 x 375 pixels, cut from
+Four sources: the digits, in memory; a folder of JPEG files of 500 x 375 pixels, cut from
 scikit-learn's two photographs; the same photographs in ArrayRecord files; and a folder of them at
-2,000 x 1,500 pixels, as phones take them or smaller. Photographs become random crops of 224 pixels,
-flipped or not.
+2,000 x 1,500 pixels, similar to those of phones. Photographs become random crops of 224 pixels,
+flipped at random.
 
-A rate is images by second of processor time, of all processes and threads together: it does not
-hang on what else the machine does, and times the cores it is what a machine can reach. Starting a
-process is not counted, for it is paid once: each rate is that of a long run less a short one. Every
-rate stands next to that of the plain loop (open, convert, crop, resize, flip, stack) over the same
+A rate is images per second of CPU time, over all processes and threads: it does not depend on other
+load of the machine, and multiplied by the cores it is the maximum rate of a machine. Process
+startup is excluded, since it occurs once: each rate is from a long run minus a short one. Every
+rate is next to that of the plain loop (open, convert, crop, resize, flip, stack) over the same
 images, measured just before; a ratio is the median of the rounds.
 """
 
@@ -40,7 +40,7 @@ PHOTOGRAPHS = 256
 
 
 class Case(NamedTuple):
-    """A source, what training makes of it, and the same for the plain loop."""
+    """Source with its training pipeline, and the equivalent plain loop."""
 
     name: str
     source: Source
@@ -48,11 +48,11 @@ class Case(NamedTuple):
     augment: Augment
     files: Sequence[str | bytes]
     change: Callable[[Image.Image, np.random.Generator], Image.Image]
-    images: int  # of a long run: some seconds
+    images: int  # of a long run (some seconds)
 
 
 class Photographs(tfds.core.GeneratorBasedBuilder):
-    """TFDS builder `photographs`: the files of a folder, as they are."""
+    """TFDS builder `photographs`: the unchanged files of a folder."""
 
     VERSION = tfds.core.Version("1.0.0")
     folder: Path
@@ -74,7 +74,7 @@ class Photographs(tfds.core.GeneratorBasedBuilder):
 
 
 def write_photographs(folder: Path, count: int, enlarged: int = 1) -> list[str]:
-    """Writes JPEG files of 500 x 375 pixels, or so many times more; their paths."""
+    """Write JPEG files of 500 x 375 pixels, or `enlarged`; return their paths."""
     rng = np.random.default_rng(0)
     photographs = dict(zip(("china", "flower"), load_sample_images().images, strict=True))
     paths = []
@@ -91,7 +91,7 @@ def write_photographs(folder: Path, count: int, enlarged: int = 1) -> list[str]:
 
 
 def random_crop(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """A random part of 8 to 100 % of the image, 224 x 224 pixels, flipped half of the time."""
+    """Return a random crop of 8 to 100 % of the image at 224 x 224 pixels, flipped at random."""
     area = image.width * image.height * rng.uniform(0.08, 1)
     ratio = np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3)))
     width = min(image.width, round(np.sqrt(area * ratio)))
@@ -103,12 +103,12 @@ def random_crop(image: Image.Image, rng: np.random.Generator) -> Image.Image:
 
 
 def flip(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """The image or its mirror image."""
+    """Return the image or its mirror image."""
     return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else image
 
 
 def make_cases(folder: Path, quick: bool) -> list[Case]:
-    """The four sources, written where that is needed."""
+    """Create the four sources, writing their files if needed."""
     paths = write_photographs(folder / "train", 16 if quick else PHOTOGRAPHS)
     large = write_photographs(folder / "large" / "train", 16 if quick else 64, enlarged=4)
     Photographs.folder = folder / "train"
@@ -148,7 +148,7 @@ def make_cases(folder: Path, quick: bool) -> list[Case]:
 
 
 def photograph_case(folder: Path, paths: Sequence[str], quick: bool) -> Case:
-    """The photographs of `paths`, which lie in `train/` of the folder."""
+    """Return the case of the photographs at `paths`, in `train/` of the folder."""
     return Case(
         "folder of JPEGs",
         open_source(f"folder:{folder}", "train"),
@@ -161,15 +161,15 @@ def photograph_case(folder: Path, paths: Sequence[str], quick: bool) -> Case:
 
 
 def processor_time() -> float:
-    """Seconds that this process and its children that have ended took of all cores."""
+    """Return the CPU seconds of this process and its finished children."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def loop_rate(case: Case) -> float:
-    """Images by second of the plain loop."""
+    """Return the images per second of the plain loop."""
     rng = np.random.default_rng(0)
-    # The loop has no worker to start, so fewer images do.
+    # The loop starts no workers, so fewer images suffice.
     batches = max(1, min(case.images, 4096) // BATCH)
     mode = "L" if case.preprocess.channels == 1 else "RGB"
     start = processor_time()
@@ -184,7 +184,7 @@ def loop_rate(case: Case) -> float:
 
 
 def pipeline_rate(case: Case, workers: int, clock: Callable[[], float] = processor_time) -> float:
-    """Images by second of `train_batches`; the seconds are the clock's."""
+    """Return the images per second of `train_batches`, timed by `clock`."""
 
     def seconds(steps):
         start = clock()
@@ -200,10 +200,10 @@ def pipeline_rate(case: Case, workers: int, clock: Callable[[], float] = process
         )
         assert sum(1 for _ in batches) == steps
         for worker in multiprocessing.active_children():
-            worker.join()  # the time of a process counts when it has been waited for
+            worker.join()  # CPU time of a process counts once it was joined
         return clock() - start
 
-    short = max(1, workers)  # each worker has started, and made one batch
+    short = max(1, workers)  # every worker has started and produced one batch
     long = case.images // BATCH + short
     before = seconds(short)
     # In a quick run the noise may be more than the difference.
@@ -212,9 +212,11 @@ def pipeline_rate(case: Case, workers: int, clock: Callable[[], float] = process
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="few images: the rates mean nothing")
-    parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured")
-    parser.add_argument("--workers", type=int, nargs="*", help="how many worker processes to try")
+    parser.add_argument(
+        "--quick", action="store_true", help="few images; the rates are meaningless"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds")
+    parser.add_argument("--workers", type=int, nargs="*", help="numbers of worker processes")
     parser.add_argument("--only", default="", help="sources with this in their name, such as JPEG")
     options = parser.parse_args()
     workers = options.workers or (WORKERS[:2] if options.quick else WORKERS)

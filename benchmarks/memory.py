@@ -1,13 +1,13 @@
-"""What each memory option of a ViT costs and saves: one compiled training step for each of them.
+"""Memory and time of a ViT's memory options: one compiled training step for each.
 
     python -m benchmarks.memory --models ViT-S/16 ViT-B/16
-    python -m benchmarks.memory --models ViT-S/16 --rounds 3      step times too
+    python -m benchmarks.memory --models ViT-S/16 --rounds 3      with step times
 
-Each row is AdamW behind clipping on the cross-entropy of a batch, everything else as the model's
-name says. "traced" and "compiled" are seconds of processor time (of all threads, so a busy machine
-distorts them less), "temporaries" the memory that the compiled step says it needs besides the state
-and the batch. The step's time is processor time too, measured in alternation with the plain step
-and given as a ratio to it. The persistent compilation cache is off.
+Each row is AdamW with clipping on the cross-entropy of a batch, with the model's defaults. "traced"
+and "compiled" are seconds of CPU time (of all threads, so other load distorts them less),
+"temporaries" is the memory that the compiled step needs besides the state and the batch. The step's
+time is also CPU time, measured in alternation with the plain step and given as a ratio to it. The
+persistent compilation cache is off.
 """
 
 import argparse
@@ -34,7 +34,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 class Step(NamedTuple):
-    """A compiled training step, and what it took to make it."""
+    """Compiled training step, with the time of tracing and compiling it."""
 
     compiled: jax.stages.Compiled
     state: Any  # abstract: parameters and optimizer state
@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
 
 def make_step(model_name: str, batch: int, fields: dict[str, Any]) -> Step:
-    """Traces and compiles the training step of a model."""
+    """Trace and compile the training step of a model."""
     model = create_model(model_name, **fields)
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3, weight_decay=0.1))
     images = jax.ShapeDtypeStruct((batch, *[model.image_size] * 2, model.in_channels), jnp.float32)
@@ -71,7 +71,7 @@ def make_step(model_name: str, batch: int, fields: dict[str, Any]) -> Step:
 
 
 def step_seconds(steps: dict[str, Step], batch: int, size: int, rounds: int) -> dict[str, float]:
-    """Median processor seconds of each step, all of them in turn in every round."""
+    """Return the median CPU seconds of each step, timed in turn in every round."""
     rng = np.random.default_rng(0)
     images = jnp.asarray(rng.normal(size=(batch, size, size, 3)), jnp.float32)
     labels = jnp.zeros(batch, jnp.int32)
@@ -87,7 +87,7 @@ def step_seconds(steps: dict[str, Step], batch: int, size: int, rounds: int) -> 
             start = time.process_time()
             jax.block_until_ready(step.compiled(state, images, labels))
             seconds[name].append(time.process_time() - start)
-    # The first call touches fresh memory.
+    # The first call allocates memory.
     return {name: statistics.median(times[1:]) for name, times in seconds.items()}
 
 
@@ -99,7 +99,9 @@ def main() -> None:
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--image-size", type=int, default=224)
-    parser.add_argument("--rounds", type=int, default=0, help="of step times (default: none)")
+    parser.add_argument(
+        "--rounds", type=int, default=0, help="rounds of step times (default: none)"
+    )
     options = parser.parse_args()
     jax.config.update("jax_enable_compilation_cache", False)
 
@@ -116,7 +118,7 @@ def main() -> None:
         if options.rounds:
             seconds = step_seconds(steps, options.batch, options.image_size, options.rounds)
             reference = seconds[options.variants[0]]
-            print(f"time of a step, to that of {options.variants[0]}", flush=True)
+            print(f"time of a step, relative to {options.variants[0]}", flush=True)
             for name, value in seconds.items():
                 print(f"{name:18}{value / reference:10.2f}", flush=True)
         print()

@@ -1,12 +1,12 @@
 """One Vision Transformer in this library, in timm and in plain linen, from the same weights.
 
 What is notable here:
-- Weights are drawn once, in this library's layout, and translated by the two tables below; that the
-  outputs agree is what shows that the tables, and so the comparison, are right.
-- The plain linen ViT is what a user writes with linen's own layers and no thought of speed.
+- Weights are drawn once, in this library's layout, and converted by the two tables below; equal
+  outputs show that the tables, and therefore the comparison, are right.
+- The plain linen ViT is what a user writes with linen's own layers, without optimisation.
 - All compute exact GELU, LayerNorm with epsilon 1e-6, and no dropout.
 
-torch and timm are imported where they are used: they are optional (`pip install -e .[parity]`).
+torch and timm are imported only when needed: they are optional (`pip install -e .[parity]`).
 """
 
 import importlib.util
@@ -38,9 +38,9 @@ Params = dict[str, np.ndarray]  # by path, such as `blocks_0/attn/qkv/kernel`
 
 
 class Case(NamedTuple):
-    """A model and a batch size.
+    """Model and batch size of a comparison.
 
-    fields: of this library's `ViT`, in the names of timm's and the plain one below as well.
+    fields: of this library's `ViT`, also used by the timm and plain models below.
     """
 
     name: str
@@ -56,32 +56,32 @@ class Case(NamedTuple):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Keyword arguments of this library's `ViT`."""
+        """Return the keyword arguments of this library's `ViT`."""
         return {key: value for key, value in self._asdict().items() if key not in ("name", "batch")}
 
     def model(self) -> ViT:
-        """The model in this library."""
+        """Return the model of this library."""
         return ViT(**self.fields)
 
     def flops(self) -> int:
-        """Floating point operations of one forward pass of the batch (two for a multiply-add)."""
+        """Return the FLOPs of one forward pass of the batch (two per multiply-add)."""
         return self.batch * cost(self.model()).flops
 
     def pixels(self) -> np.ndarray:
-        """The batch as uint8 pixels `(batch, height, width, channels)`; always the same."""
+        """Return the batch as uint8 pixels `(batch, height, width, channels)`; always the same."""
         shape = (self.batch, self.image_size, self.image_size, self.in_channels)
         return np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
 
     def images(self) -> np.ndarray:
-        """The same as float32 from -1 to 1."""
+        """Return the batch as float32 from -1 to 1."""
         return self.pixels().astype(np.float32) / 127.5 - 1
 
     def labels(self) -> np.ndarray:
-        """The class of each image; always the same."""
+        """Return the class of each image; always the same."""
         return np.random.default_rng(1).integers(self.num_classes, size=self.batch)
 
     def params(self) -> Params:
-        """Random weights, also where an initialiser would give 0 or 1; always the same."""
+        """Return random weights, also in place of initial zeros and ones; always the same."""
         rng = np.random.default_rng(2)
         image = jax.ShapeDtypeStruct(
             (1, self.image_size, self.image_size, self.in_channels), jnp.float32
@@ -126,7 +126,7 @@ def _same(array: np.ndarray) -> np.ndarray:
     return array
 
 
-# Here, there, and how the array is laid out there: torch keeps a linear layer's weight as
+# Name here, name in timm, and layout in timm: torch stores a linear layer's weight as
 # (out, in), a convolution's as (out, in, height, width), and q, k, v stacked along `out`.
 _TIMM_WHOLE = {
     "cls_token": ("cls_token", _same),
@@ -155,7 +155,7 @@ _TIMM_BLOCK = {
 
 
 def timm_params(params: Params) -> Params:
-    """This library's parameters as the state dict of timm's `VisionTransformer`."""
+    """Convert this library's parameters to the state dict of timm's `VisionTransformer`."""
     state = {}
     for path, array in params.items():
         block, _, rest = path.partition("/")
@@ -169,7 +169,7 @@ def timm_params(params: Params) -> Params:
 
 
 def timm_vit(case: Case) -> Any:
-    """timm's model, a torch module, with the weights of the case."""
+    """Create timm's model, a torch module, with the weights of the case."""
     import torch
 
     timm = import_timm()
@@ -189,10 +189,10 @@ def timm_vit(case: Case) -> Any:
 
 
 def import_timm() -> Any:
-    """Imports timm where torchvision's compiled operators do not load, as beside a CPU torch.
+    """Import timm even if torchvision's compiled operators do not load, as beside a CPU torch.
 
-    torchvision then fails while it registers shapes for operators that are not there; ignoring
-    those registrations is enough, since no model here uses them.
+    torchvision then fails while it registers shapes for missing operators; ignoring those
+    registrations is enough, since no model here uses them.
     """
     import torch
 
@@ -214,14 +214,14 @@ def import_timm() -> Any:
 
 
 def check_installed(peers: list[str]) -> None:
-    """Raises UserError where a peer needs torch or timm and they are not there."""
+    """Raise UserError if a peer needs torch or timm and they are not installed."""
     wanted = [peer for peer in peers if peer in (TIMM, COMPILED)]
     missing = [name for name in ("torch", "timm") if importlib.util.find_spec(name) is None]
     if wanted and missing:
         raise UserError(
-            f"{' and '.join(missing)} cannot be imported, which the peer {wanted[0]!r} needs; "
-            "install what is compared with by `pip install -e .[parity]`, or compare with plain "
-            "linen alone: --peers plain"
+            f"{' and '.join(missing)} cannot be imported, but the peer {wanted[0]!r} needs it; "
+            "install the peers with `pip install -e .[parity]`, or compare only with plain "
+            "linen: --peers plain"
         )
 
 
@@ -229,7 +229,7 @@ def check_installed(peers: list[str]) -> None:
 
 
 class PlainViT(nn.Module):
-    """A ViT of linen's own layers, as the documentation of linen would have one write it."""
+    """ViT from linen's own layers, written as in linen's documentation."""
 
     patch_size: int
     width: int
@@ -268,7 +268,7 @@ _PLAIN_BLOCK = {
 
 
 def plain_params(params: Params) -> dict[str, Any]:
-    """This library's parameters as those of `PlainViT`: other names, and q, k, v apart."""
+    """Convert this library's parameters to those of `PlainViT`: other names, separate q, k, v."""
     flat = {}
     for path, array in params.items():
         module, _, leaf = path.rpartition("/")
@@ -288,7 +288,7 @@ def plain_params(params: Params) -> dict[str, Any]:
 
 
 def plain_vit(case: Case) -> tuple[PlainViT, dict[str, Any]]:
-    """The model and its parameters."""
+    """Return the model and its parameters."""
     model = PlainViT(case.patch_size, case.width, case.depth, case.heads, case.num_classes)
     return model, plain_params(case.params())
 
@@ -297,11 +297,11 @@ def plain_vit(case: Case) -> tuple[PlainViT, dict[str, Any]]:
 
 
 def product_rate(peer: str, case: Case) -> Callable[[], float]:
-    """A function that measures FLOP/s of one product of large matrices, by the peer's own means.
+    """Return a function that measures FLOP/s of one product of large matrices in the peer.
 
-    It is what utilisation is measured against: no model gets more out of the machine.
+    Utilisation is relative to it: no model can exceed it on the same machine.
     """
-    side = 8192 if case.dtype == "bfloat16" else 2048  # an accelerator needs more to be busy
+    side = 8192 if case.dtype == "bfloat16" else 2048  # an accelerator needs larger matrices
     if peer in (TIMM, COMPILED):
         import torch
 

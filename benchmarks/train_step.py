@@ -3,13 +3,13 @@
     python -m benchmarks.train_step                     a quarter of an hour on two idle cores
     python -m benchmarks.train_step --peers plain       without torch and timm
     python -m benchmarks.train_step --accelerator       ViT-B/16 and L/16, bfloat16, GPU or TPU
-    python -m benchmarks.train_step --quick             to see that it runs
+    python -m benchmarks.train_step --quick             to check that it runs
 
 A step is forward and backward pass, clipping of the gradient to norm 1 and AdamW with weight decay
-on kernels. All begin from the same weights and see the same batch; the loss and the gradient's norm
-over the first steps are compared before anything is timed, so that the optimizers are, too. This
-library runs the step that `train.py` runs, made from a configuration: it also takes images as
-bytes, normalises them and counts its metrics. See `alternation.py` for how times are taken.
+on kernels. All start from the same weights and see the same batch; the loss and the gradient norm
+over the first steps are compared before they are timed, which also checks the optimizers. This
+library runs the step of `train.py`, built from a configuration: it also takes images as bytes,
+normalises them and computes its metrics. See `alternation.py` for the method of timing.
 """
 
 import argparse
@@ -44,19 +44,19 @@ TOLERANCE = 1e-4  # of the number; float32 after twelve blocks and back
 
 
 class LibraryStep:
-    """The training step of this library, as a configuration makes it, on a kind of device."""
+    """Training step of this library, built from a configuration, on a kind of device."""
 
     def __init__(self, case: Case, device: str = "auto"):
-        # Here, so that the processes of the others need not load what makes data and checkpoints.
+        # Imported here, so that the other processes do not load the data and checkpoint libraries.
         from vit_jax.config import restore_config
         from vit_jax.training.distributed.sharding import to_devices
         from vit_jax.training.setup import build
 
         fields = {key: value for key, value in case.fields.items() if key != "dtype"}
-        fields["name"] = "ViT-Ti/16"  # which the fields change into the case's model
+        fields["name"] = "ViT-Ti/16"  # changed to the case's model by the fields
         fields["mlp_width"] = 4 * case.width
         config = {
-            "dataset": "digits",  # for its ten classes; the batch is the benchmark's own
+            "dataset": "digits",  # for its ten classes; the batch is that of the benchmark
             "model": fields,
             "precision": case.dtype,
             "batch_size": case.batch,
@@ -83,7 +83,7 @@ class LibraryStep:
         self._step = experiment.train_step()
 
     def outputs(self) -> dict[str, np.ndarray]:
-        """Means over the first steps, from the step's own metrics."""
+        """Return means over the first steps, from the step's own metrics."""
         self.seconds(COMPARED_STEPS)
         totals = jax.device_get(self._state.totals)
         return {
@@ -92,7 +92,7 @@ class LibraryStep:
         }
 
     def losses(self, steps: int) -> np.ndarray:
-        """The loss of each of so many steps."""
+        """Return the loss of each of so many steps."""
         sums = [(0.0, 0.0)]
         for _ in range(steps):
             self.seconds(1)
@@ -102,7 +102,7 @@ class LibraryStep:
         return loss / weight
 
     def seconds(self, runs: int) -> float:
-        """Time of so many steps."""
+        """Return the time of so many steps."""
         start = time.perf_counter()
         for _ in range(runs):
             self._state = self._step(self._state, self._batch)
@@ -111,7 +111,7 @@ class LibraryStep:
 
 
 class PlainStep:
-    """A training step of linen and optax as their documentation would have one write it."""
+    """Training step of linen and optax, written as in their documentation."""
 
     def __init__(self, case: Case):
         model, params = plain_vit(case)
@@ -137,7 +137,7 @@ class PlainStep:
         self._step = jax.jit(step, donate_argnums=(0, 1))
 
     def outputs(self) -> dict[str, np.ndarray]:
-        """Means over the first steps."""
+        """Return means over the first steps."""
         seen = []
         for _ in range(COMPARED_STEPS):
             *state, loss, norm = self._step(*self._state, *self._batch)
@@ -146,7 +146,7 @@ class PlainStep:
         return _means(seen)
 
     def seconds(self, runs: int) -> float:
-        """Time of so many steps."""
+        """Return the time of so many steps."""
         start = time.perf_counter()
         for _ in range(runs):
             *self._state, _, _ = self._step(*self._state, *self._batch)
@@ -155,7 +155,7 @@ class PlainStep:
 
 
 class TorchStep:
-    """A training step of timm, as it is or compiled, with torch's fused AdamW."""
+    """Training step of timm, eager or compiled, with torch's fused AdamW."""
 
     def __init__(self, case: Case, compiled: bool):
         import torch
@@ -177,11 +177,11 @@ class TorchStep:
         self._labels = torch.from_numpy(case.labels())
 
     def outputs(self) -> dict[str, np.ndarray]:
-        """Means over the first steps."""
+        """Return means over the first steps."""
         return _means([self._step() for _ in range(COMPARED_STEPS)])
 
     def seconds(self, runs: int) -> float:
-        """Time of so many steps."""
+        """Return the time of so many steps."""
         start = time.perf_counter()
         for _ in range(runs):
             self._step()
@@ -203,7 +203,7 @@ def _kernels(params: Any) -> Any:
 
 
 def _is_kernel(name: str, parameter: Any) -> bool:
-    """Whether a parameter of torch is what linen calls a kernel."""
+    """Return whether a parameter of torch is a kernel in linen's terms."""
     return parameter.ndim > 1 and name.endswith("weight")
 
 
@@ -213,7 +213,7 @@ def _means(seen: list[tuple[Any, Any]]) -> dict[str, np.ndarray]:
 
 
 def enter(peer: str, case: Case) -> Candidate:
-    """An implementation of a case."""
+    """Create an implementation of a case."""
     if peer == OURS:
         return LibraryStep(case)
     return PlainStep(case) if peer == PLAIN else TorchStep(case, compiled=peer == COMPILED)
@@ -225,7 +225,7 @@ def main() -> None:
     parser.add_argument(
         "--accelerator",
         action="store_true",
-        help="this library alone, large models in bfloat16; the default device of JAX",
+        help="only this library, large models in bfloat16, on the default device of JAX",
     )
     options = parser.parse_args()
     cases = ACCELERATOR if options.accelerator else CASES

@@ -201,8 +201,8 @@ def test_a_full_disk_is_one_sentence_and_the_last_checkpoint_stays(overrides, tm
         "import os, resource, sys, time\n"
         f"sys.path.insert(0, {str(ROOT)!r})\n"
         "from vit_jax.cli import main\n"
-        "from vit_jax.training import reporting\n"
-        "shown = reporting.Reporter.progress\n"
+        "from vit_jax.training.logging import reporter\n"
+        "shown = reporter.Reporter.progress\n"
         "def progress(self, step, wait_for):\n"
         "    shown(self, step, wait_for)\n"
         f"    first = {str(tmp_path / 'run/checkpoints/3/_CHECKPOINT_METADATA')!r}\n"
@@ -210,7 +210,7 @@ def test_a_full_disk_is_one_sentence_and_the_last_checkpoint_stays(overrides, tm
         "        time.sleep(0.05)\n"
         "    if step == 4:\n"
         "        resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000))\n"
-        "reporting.Reporter.progress = progress\n"
+        "reporter.Reporter.progress = progress\n"
         "sys.exit(main(['train', *sys.argv[1:]]))\n"
     )
     command = [sys.executable, str(script), "--config=configs/digits.py"]

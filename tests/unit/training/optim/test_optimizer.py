@@ -136,7 +136,7 @@ def test_the_gradient_is_clipped_by_its_global_norm():
 def test_frozen_parameters_do_not_count_in_the_norm_that_is_clipped():
     params = {"a": {"kernel": jnp.zeros(2)}, "b": {"kernel": jnp.zeros(1)}}
     gradient = {"a": {"kernel": jnp.array([3.0, 4.0])}, "b": {"kernel": jnp.array([100.0])}}
-    optimizer = optimizer_of(params, name="sgd", clip=1.0, rates=(("b/.*", 0.0),))
+    optimizer = optimizer_of(params, name="sgd", clip=1.0, lr_multipliers=(("b/.*", 0.0),))
     got = after(optimizer, params, [gradient])
     np.testing.assert_allclose(got["a"]["kernel"], [-0.6, -0.8], rtol=1e-6)
     assert got["b"]["kernel"][0] == 0
@@ -359,7 +359,7 @@ def test_the_branches_are_said_in_words_and_frozen_parameters_are_in_none():
     """Two blocks of width 16: qkv 768, out 256 and fc1 512 each, besides 280 + 80 + 51 + 192."""
     params = small_params()
     config = default_config()
-    config.optimizer.update({"name": "muon", "rates": (("blocks_0/.*|head/bias", 0.0),)})
+    config.optimizer.update({"name": "muon", "lr_multipliers": (("blocks_0/.*|head/bias", 0.0),)})
     counts = count_branches(config, params)
     total = sum(leaf.size for leaf in jax.tree.leaves(params))
     frozen = 1536 + 3 * 16 + 16 + 3
@@ -381,10 +381,22 @@ def test_muon_without_a_matrix_is_refused():
 @pytest.mark.parametrize(
     ("settings", "note"),
     [
-        ({"name": "muon", "rates": (("blocks_.*", 0.0),)}, "optimizer.name = 'muon' has no effect"),
-        ({"name": "lamb", "rates": ((".*kernel", 0.0),)}, "optimizer.name = 'lamb' has no effect"),
-        ({"weight_decay": 0.1, "rates": ((".*kernel", 0.0),)}, "weight_decay = 0.1 has no effect"),
-        ({"layer_decay": 0.5, "rates": (("(?!head/).*", 0.0),)}, "layer_decay = 0.5 has no effect"),
+        (
+            {"name": "muon", "lr_multipliers": (("blocks_.*", 0.0),)},
+            "optimizer.name = 'muon' has no effect",
+        ),
+        (
+            {"name": "lamb", "lr_multipliers": ((".*kernel", 0.0),)},
+            "optimizer.name = 'lamb' has no effect",
+        ),
+        (
+            {"weight_decay": 0.1, "lr_multipliers": ((".*kernel", 0.0),)},
+            "weight_decay = 0.1 has no effect",
+        ),
+        (
+            {"layer_decay": 0.5, "lr_multipliers": (("(?!head/).*", 0.0),)},
+            "layer_decay = 0.5 has no effect",
+        ),
     ],
 )
 def test_settings_without_effect_are_noted(settings, note):
@@ -439,7 +451,9 @@ def test_a_factor_multiplies_the_whole_update_and_0_freezes(rule):
     gradients = [normal_like(params, 2)]
     settings = {"name": rule, "weight_decay": 0.1}
     plain = named(after(optimizer_of(params, 1e-3, **settings), params, gradients))
-    got = named(after(optimizer_of(params, 1e-3, rates=RATES, **settings), params, gradients))
+    got = named(
+        after(optimizer_of(params, 1e-3, lr_multipliers=RATES, **settings), params, gradients)
+    )
     for name, before in named(params).items():
         if name.split("/")[0] in ("patch_embed", "pos_embed", "blocks_0"):
             assert np.array_equal(got[name], before), name
@@ -453,7 +467,9 @@ def test_frozen_parameters_keep_their_bits_and_have_no_moments(rule):
     params = small_params()
     gradients = [normal_like(params, seed, 100.0) for seed in range(3)]
     freeze = ((r"(?!head).*", 0.0),)
-    optimizer = optimizer_of(params, 0.1, name=rule, weight_decay=0.1, clip=1.0, rates=freeze)
+    optimizer = optimizer_of(
+        params, 0.1, name=rule, weight_decay=0.1, clip=1.0, lr_multipliers=freeze
+    )
     got, before = named(after(optimizer, params, gradients)), named(params)
     changed = {name for name in got if not np.array_equal(got[name], before[name])}
     assert changed == {"head/kernel", "head/bias"}
@@ -493,7 +509,7 @@ def test_stacked_blocks_learn_as_they_would_apart(rule):
     params = small_params(width=64, heads=1)
     gradients = [normal_like(params, seed, scale=seed) for seed in (1, 2)]
     frozen_part = (("blocks_0/attn/.*", 0.0), ("blocks_1/.*/kernel", 3.0))
-    groups = {"layer_decay": 0.5, "rates": frozen_part}
+    groups = {"layer_decay": 0.5, "lr_multipliers": frozen_part}
     settings = {"name": rule, "weight_decay": 0.1, "clip": 1.0, **groups}
     apart = after(optimizer_of(params, 0.01, **settings), params, gradients)
     together = after(
@@ -512,7 +528,7 @@ def test_the_state_has_one_structure_and_keeps_its_place(rule):
     """Every update gives shapes, types and structure of the first state, which jit and donation ask
     for; a moment stands under the path of its parameter, so that a rule of sharding finds it."""
     params = small_params()
-    optimizer = optimizer_of(params, name=rule, rates=RATES, layer_decay=0.9, clip=1.0)
+    optimizer = optimizer_of(params, name=rule, lr_multipliers=RATES, layer_decay=0.9, clip=1.0)
     place = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("data",)), PartitionSpec())
     state = jax.jit(optimizer.init, out_shardings=place)(params)
     _, new = jax.jit(optimizer.update, out_shardings=place)(params, state, params)

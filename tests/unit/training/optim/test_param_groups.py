@@ -157,34 +157,40 @@ def test_the_layers_of_a_real_pyramid():
 
 def test_the_first_pattern_that_matches_the_whole_path_counts():
     rates = (("head/bias", 3.0), ("head/.*", 10.0), (r"blocks_\d/attn/.*", 0.5), ("pos", 7.0))
-    got = named(lr_multipliers(config_with(rates=rates[:3]), VIT))
+    got = named(lr_multipliers(config_with(lr_multipliers=rates[:3]), VIT))
     assert (got["head/bias"], got["head/kernel"]) == (3.0, 10.0)
     assert got["blocks_9/attn/qkv/kernel"] == 0.5
     assert got["blocks_10/attn/qkv/kernel"] == 1.0  # \d is one digit, and the whole path counts
     with pytest.raises(UserError, match=r"'pos' matches no parameter.*did you mean .*'pos_embed'"):
-        lr_multipliers(config_with(rates=rates), VIT)
+        lr_multipliers(config_with(lr_multipliers=rates), VIT)
 
 
 def test_patterns_and_layers_multiply():
-    got = named(lr_multipliers(config_with(layer_decay=0.5, rates=(("cls_token", 4.0),)), VIT))
+    got = named(
+        lr_multipliers(config_with(layer_decay=0.5, lr_multipliers=(("cls_token", 4.0),)), VIT)
+    )
     assert got["cls_token"] == 4 * 0.5**13 and got["pos_embed"] == 0.5**13
 
 
 def test_a_pattern_means_the_same_for_stacked_blocks():
     rates = ((r"blocks_[0-3]/.*", 0.0), (r"blocks_\d+/mlp/.*", 2.0))
-    got = named(lr_multipliers(config_with(rates=rates), stacked(VIT)))
+    got = named(lr_multipliers(config_with(lr_multipliers=rates), stacked(VIT)))
     np.testing.assert_array_equal(got["blocks/mlp/fc1/kernel"].ravel(), [0] * 4 + [2] * 8)
     np.testing.assert_array_equal(got["blocks/norm1/scale"].ravel(), [0] * 4 + [1] * 8)
     assert got["head/kernel"] == 1.0
 
 
 def test_what_is_frozen_to_the_last_block_is_not_trainable():
-    mask = named(trainable_mask(config_with(rates=((r"blocks_[0-3]/.*|pos_embed", 0),)), VIT))
+    mask = named(
+        trainable_mask(config_with(lr_multipliers=((r"blocks_[0-3]/.*|pos_embed", 0),)), VIT)
+    )
     assert not any(mask[name] for name in ("pos_embed", "blocks_3/norm1/scale"))
     assert mask["blocks_4/norm1/scale"] and mask["head/bias"]
-    some = named(trainable_mask(config_with(rates=((r"blocks_[0-3]/.*", 0),)), stacked(VIT)))
+    some = named(
+        trainable_mask(config_with(lr_multipliers=((r"blocks_[0-3]/.*", 0),)), stacked(VIT))
+    )
     assert some["blocks/norm1/scale"].ravel().tolist() == [False] * 4 + [True] * 8
-    none = named(trainable_mask(config_with(rates=((r"blocks_.*", 0),)), stacked(VIT)))
+    none = named(trainable_mask(config_with(lr_multipliers=((r"blocks_.*", 0),)), stacked(VIT)))
     assert not none["blocks/norm1/scale"]
 
 
@@ -193,7 +199,7 @@ def test_stacks_are_found_at_any_depth():
     tower = {"blocks": {"fc1": {"kernel": jax.ShapeDtypeStruct((2, 3, 4), jnp.float32)}}}
     params = {"stages_0": tower, "head": VIT["head"]}
     rates = (("stages_0/blocks_1/.*", 3.0),)
-    got = named(lr_multipliers(config_with(layer_decay=0.5, rates=rates), params))
+    got = named(lr_multipliers(config_with(layer_decay=0.5, lr_multipliers=rates), params))
     np.testing.assert_array_equal(
         got["stages_0/blocks/fc1/kernel"], np.array([0.25, 1.5]).reshape(2, 1, 1)
     )
@@ -223,14 +229,14 @@ def test_a_part_that_is_called_a_stack_and_is_none_is_refused(other):
 )
 def test_a_mistake_is_one_sentence(rates, sentence):
     with pytest.raises(UserError, match=sentence) as caught:
-        lr_multipliers(config_with(rates=rates), VIT)
+        lr_multipliers(config_with(lr_multipliers=rates), VIT)
     assert "\n" not in str(caught.value)
 
 
 # ------------------------------------------------------------------------------- every model
 
 MIXED = {
-    "rates": (("head/.*", 10.0), ("(patch_embed|stem/conv)/kernel|.*/norm1/.*", 0.0)),
+    "lr_multipliers": (("head/.*", 10.0), ("(patch_embed|stem/conv)/kernel|.*/norm1/.*", 0.0)),
     "layer_decay": 0.8,
 }
 
@@ -271,7 +277,7 @@ def test_the_groups_of_a_default_run_are_what_is_decayed_and_what_is_not():
 
 def test_the_table_says_what_is_frozen_and_what_learns_faster():
     rates = (("head/.*", 10.0), ("patch_embed/.*", 0.0))
-    table = format_groups(parameter_groups(config_with(rates=rates), VIT)).splitlines()
+    table = format_groups(parameter_groups(config_with(lr_multipliers=rates), VIT)).splitlines()
     assert table[0].split()[:2] == ["parameters", "of"] and len({len(line) for line in table}) == 1
     rows = [line.split() for line in table[1:]]
     assert ["head/.*", "x", "10", "yes", "1", "192,000"] in rows
