@@ -106,7 +106,7 @@ def check_batch(config: ConfigDict, mesh: Mesh) -> None:
         if parts > 1:
             over = f"accumulate_steps = {parts} parts on {over}"
         raise UserError(
-            f"batch_size = {batch} does not divide over {over}; the nearest legal "
+            f"batch_size = {batch} does not divide over {over}; the nearest valid "
             f"sizes are {legal} (batch_size counts the images of all devices together)"
         )
 

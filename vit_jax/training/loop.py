@@ -242,7 +242,7 @@ class Loop:
         self.log.write(line)
 
     def _skipped(self) -> dict[str, Any]:
-        """Log fields on nonfinite steps since the last line; empty if there were none."""
+        """Return log fields on nonfinite steps since the last line; empty if there were none."""
         bad = jax.device_get(self.state.nonfinite_steps)
         count = int(bad.total) - sum(line.get("skipped", 0) for line in self.log.lines)
         if not count:
@@ -414,7 +414,7 @@ class Loop:
         self.report.show(line)
 
     def _evaluated(self, source: Source) -> Evaluation:
-        """Metrics and predictions; of the averaged parameters if the run keeps them.
+        """Return metrics and predictions, of the averaged parameters if the run keeps them.
 
         The metrics of the raw parameters are then added under names that begin with `raw_`.
         """
@@ -432,7 +432,7 @@ class Loop:
 
 
 def _means(totals: dict[str, np.ndarray]) -> dict[str, float]:
-    """Means of the summed metrics; empty if every step was skipped."""
+    """Return means of the summed metrics; empty if every step was skipped."""
     totals = {name: float(total) for name, total in totals.items()}
     steps, weight, grad_norm = (totals.pop(name) for name in ("steps", "weight", "grad_norm"))
     if not steps:
@@ -444,7 +444,7 @@ def _means(totals: dict[str, np.ndarray]) -> dict[str, float]:
 
 
 def _by_section(config: ConfigDict):
-    """Pairs of a section's name and its resolved keys and values on one line."""
+    """Return pairs of a section's name and its resolved keys and values on one line."""
     sections: dict[str, list[str]] = {}
     for path, value in flatten(config):
         section, _, name = path.rpartition(".")

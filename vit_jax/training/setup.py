@@ -107,11 +107,11 @@ class Experiment:
         return prints if self.teacher is None else {**prints, "teacher": self.teacher.fingerprint}
 
     def interval(self, key: str) -> int:
-        """Number of steps in the interval at `key`."""
+        """Return the number of steps in the interval at `key`."""
         return checks.resolve_steps(self.config, key, self.clock)
 
     def abstract_state(self) -> TrainState:
-        """Shapes, types and shardings of the train state, without computing anything."""
+        """Return shapes, types and shardings of the train state, without computing anything."""
         shapes = jax.eval_shape(self._make_state, jax.random.key(0))
         return jax.tree.map(
             lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
@@ -120,7 +120,7 @@ class Experiment:
         )
 
     def initial_state(self) -> TrainState:
-        """The train state before the first step, initialised on the devices that hold it."""
+        """Return the train state before the first step, initialised on the devices that hold it."""
         # The program runs once, and optimizing its many random draws takes most of the time: on a
         # CPU a lower optimization level, which gives the same bits, saves a third of it.
         level, cpu = "xla_backend_optimization_level", self.mesh.devices.flat[0].platform == "cpu"
@@ -135,15 +135,15 @@ class Experiment:
 
     @functools.cached_property
     def shardings(self) -> TrainState:
-        """Sharding of each array of the train state."""
+        """Return the sharding of each array of the train state."""
         return jax.tree.map(lambda x: x.sharding, self.abstract_state())
 
     def zero_totals(self) -> dict[str, jax.Array]:
-        """Zeros for the sums of the training metrics."""
+        """Return zeros for the sums of the training metrics."""
         return self._zero_totals()
 
     def train_step(self):
-        """The compiled training step."""
+        """Return the compiled training step."""
         return make_train_step(
             self.objective,
             self.optimizer,
@@ -157,7 +157,7 @@ class Experiment:
         )
 
     def gradient(self):
-        """The gradient part of the training step, a function that is not compiled."""
+        """Return the gradient part of the training step, a function that is not compiled."""
         return make_gradient(
             self.objective,
             self.preprocessing,
@@ -175,11 +175,11 @@ class Experiment:
         return jax.device_put(constants, shard_state(constants, self.mesh))
 
     def eval_step(self):
-        """The compiled evaluation step."""
+        """Return the compiled evaluation step."""
         return make_eval_step(self.objective, self.preprocessing, self.mesh)
 
     def train_batches(self, start_step: int):
-        """Batches on the devices, from `start_step` to the end of the run."""
+        """Return batches on the devices, from `start_step` to the end of the run."""
         batches = train_batches(
             self.train_source,
             self.preprocessing,
@@ -199,7 +199,7 @@ class Experiment:
         return on_devices(batches, self.mesh)
 
     def eval_batches(self, source: Source, *, fast: bool = False):
-        """Padded, masked batches of a whole source, on the host; `fast`: decoded as in training."""
+        """Yield padded, masked batches of a source, on the host; `fast`: decoded as in training."""
         size = self.config.evaluate.batch_size or self.config.batch_size
         longest = max(map(len, (source, *self.sources.values())))
         size = min(size, longest)  # a larger batch would only add padding
@@ -371,7 +371,7 @@ def table_options(config: ConfigDict) -> TableOptions:
 def _preprocessing(
     config: ConfigDict, model: nn.Module, trained: ModelRecord | None
 ) -> Preprocessing:
-    """Preprocessing of the configuration; its defaults are those of the initial weights."""
+    """Return the preprocessing of the configuration, with the initial weights' defaults."""
     size, channels = pair(model.image_size), model.in_channels
     if trained is None:
         base = Preprocessing(size, channels)

@@ -243,7 +243,7 @@ class Checkpoints:
 
 
 def _sums_as_saved(state: TrainState, saved: dict[str, Leaf]) -> dict[str, int]:
-    """Checksums of this process's shards, for arrays that keep the type they were saved in."""
+    """Return checksums of this process's shards, for arrays that keep their saved type."""
     found = checkpoint_files.leaves(state)
     return checkpoint_files.local_checksums(
         {path: leaf for path, leaf in found.items() if str(leaf.dtype) == saved[path].dtype}

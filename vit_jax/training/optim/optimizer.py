@@ -159,7 +159,7 @@ def _rule(settings: ConfigDict) -> list[optax.GradientTransformation]:
 
 
 def _adafactor(b1: float, b2: float, moment_dtype: Any) -> optax.GradientTransformation:
-    """Adafactor (Shazeer & Stern 2018) as changed by Zhai et al. 2022, section 3.4.
+    """Return Adafactor (Shazeer & Stern 2018) as changed by Zhai et al. 2022, section 3.4.
 
     The second moment of a matrix is kept as the means of its rows and columns, with a decay of
     1 - t**-0.8 but at most `b2`; there is a first moment, and the learning rate is not relative to
@@ -176,7 +176,7 @@ def _adafactor(b1: float, b2: float, moment_dtype: Any) -> optax.GradientTransfo
 
 
 def _muon(settings: ConfigDict, moment_dtype: Any) -> optax.GradientTransformation:
-    """Muon (Jordan et al. 2024) for the matrices of the blocks, Adam for everything else.
+    """Return Muon (Jordan et al. 2024) for the matrices of the blocks, Adam for everything else.
 
     A convolution kernel is treated as the matrix (height * width * in, out), as in Jordan's code. A
     depthwise kernel is not a matrix: each channel has its own filter.
