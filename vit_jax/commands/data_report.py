@@ -239,7 +239,7 @@ def _formats(formats: Mapping[str, int]) -> str:
 
 _ROWS: dict[str, Callable[[SplitReport], str]] = {
     "images": lambda split: f"{split.examples:,}",
-    "examined": lambda split: f"{split.examined:,}",
+    "inspected": lambda split: f"{split.examined:,}",
     "unreadable": lambda split: f"{len(split.bad):,}",
     "without a label": lambda split: f"{split.unlabelled:,}",
     "classes with images": lambda split: f"{sum(map(bool, split.class_counts)):,}",

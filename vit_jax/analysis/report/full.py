@@ -94,7 +94,7 @@ def _draw(run: RunDir, say: Say) -> None:
             f"one is of step {classifier.step:,}"
         )
     _fit_temperature(run, reopened, classifier, say)
-    for name, what, draw in _images_of_model(classifier, source, predictions):
+    for name, what, draw in _figures_of_model(classifier, source, predictions):
         say(f"drawing {what}")
         (run.figures / f"{name}.png").unlink(missing_ok=True)
         try:
@@ -115,7 +115,7 @@ def _fit_temperature(run: RunDir, reopened: OpenedRun, classifier: Classifier, s
         say(f"skipped the temperature: {error}")
 
 
-def _images_of_model(
+def _figures_of_model(
     classifier: Classifier, source: Source, predictions: Predictions | MultiLabelPredictions | None
 ) -> Iterator[tuple[str, str, Callable]]:
     """Yield file name, description, and function that draws the figure."""

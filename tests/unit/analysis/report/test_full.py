@@ -25,7 +25,7 @@ def run(finished_run, tmp_path):
 @pytest.fixture
 def no_model_images(monkeypatch):
     """Leaves out what has to be compiled, where a test is of something else."""
-    monkeypatch.setattr(full, "_images_of_model", lambda *_: [])
+    monkeypatch.setattr(full, "_figures_of_model", lambda *_: [])
     monkeypatch.setattr(full, "fit_to_run", lambda *_: None)
 
 
