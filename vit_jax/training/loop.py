@@ -281,8 +281,8 @@ class Loop:
         raise Diverged(
             f"training has diverged: {bad.longest} steps in a row, up to step {bad.last}, were "
             f"skipped because {bad.CAUSES[bad.cause]} was not finite; {kept}. Lower "
-            "optimizer.learning_rate, lengthen schedule.warmup, or reduce optimizer.clip, and "
-            "train in another run folder (--workdir)"
+            "optimizer.learning_rate, lengthen schedule.warmup, or clip at a smaller norm with "
+            "optimizer.clip, and train in another run folder (--workdir)"
         )
 
     def _evaluate(self) -> None:

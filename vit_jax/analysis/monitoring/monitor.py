@@ -278,7 +278,7 @@ def _explain(kind: str, layer: str, heads: Heads, step: int, model: nn.Module) -
     normed = getattr(model, "qk_norm", True)
     steps = ["lower optimizer.learning_rate", "lengthen schedule.warmup"]
     steps += {
-        "single": ["reduce optimizer.clip", *([] if normed else ["set model.qk_norm"])],
+        "single": ["set a smaller optimizer.clip", *([] if normed else ["set model.qk_norm"])],
         "uniform": ["lower optimizer.weight_decay, which shrinks queries and keys"],
     }[kind]
     return (
