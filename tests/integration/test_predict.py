@@ -118,7 +118,7 @@ MISTAKES = [
     (["a.png", "--submission=sample.csv"], "--submission needs --output"),
     (["a.png", "--output={tmp}/none/out.csv"], "there is no folder"),
     (["a.png", "--output={tmp}/old.csv"], "old.csv already exists"),
-    (["a.png", "--output={tmp}"], "that is a folder"),
+    (["a.png", "--output={tmp}"], "it is a folder"),
 ]
 
 

@@ -122,7 +122,9 @@ def real_rows(
         UserError: images with several labels, or no readable images.
     """
     if source.multi_label:
-        raise UserError("probes need images with exactly one label, but these may have several")
+        raise UserError(
+            "probes need images with exactly one label, but these may have several labels"
+        )
 
     seen = found = 0
     for batch in eval_batches(source, classifier.preprocessing, batch_size=batch_size):

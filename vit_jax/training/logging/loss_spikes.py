@@ -53,7 +53,7 @@ class SpikeDetector:
         return (
             f"the loss rose to {loss:.4f} by step {line['step']}, from about {usual:.4f}: more "
             f"than {DEVIATIONS:g} standard deviations of the lines before; if it happens again, "
-            "lower optimizer.learning_rate, lengthen schedule.warmup or set a smaller optimizer.clip"
+            "lower optimizer.learning_rate, lengthen schedule.warmup or lower optimizer.clip"
         )
 
     def _limit(self) -> float | None:

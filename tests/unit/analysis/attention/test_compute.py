@@ -112,7 +112,7 @@ def test_weights_that_linformer_implies_can_be_mapped_and_are_no_shares():
         UserError, match="rollout needs weights that are probability distributions.* linformer and"
     ):
         rollout([layer.weights])
-    with pytest.raises(UserError, match="mean distance .* shares"):
+    with pytest.raises(UserError, match="mean distance .* probability"):
         layer.mean_distance()
     with pytest.raises(UserError, match="entropy .* in layer 0 some are below 0"):
         layer.entropy()
@@ -459,7 +459,7 @@ def test_what_is_not_there_is_said_with_what_is():
 )
 def test_a_network_without_attention_is_told_what_has_some(name, fields):
     model = create_model(name, num_classes=4, image_size=8, **fields)
-    with pytest.raises(UserError, match=f"{name} has no attention .* a ViT .* Swin and PVT"):
+    with pytest.raises(UserError, match=f"{name} has no attention; ViT .* Swin and PVT"):
         compute_attention(model, {}, np.zeros((1, 8, 8, 3), np.float32))
 
 

@@ -74,7 +74,7 @@ def test_the_temperature_makes_confidence_the_share_of_right_answers(share):
 
 
 def test_what_cannot_be_calibrated_is_one_sentence():
-    with pytest.raises(UserError, match="no image"):
+    with pytest.raises(UserError, match="at least one image"):
         reliability(np.zeros(0, bool), np.zeros(0))
     with pytest.raises(UserError, match="0 bins are invalid"):
         reliability(np.ones(2, bool), np.ones(2), bins=0)

@@ -92,7 +92,7 @@ def test_samples_come_from_all_over_the_data_with_their_classes(classifier, sour
     assert [title.split("\n")[0] for title in titles] == expected
     answers = [classifier.predict(source[i]["image"])[0][0].label for i in (0, 180, 359)]
     for title, true, answer in zip(titles, expected, answers, strict=True):
-        assert title == (true if true == answer else f"{true}\nsaid {answer}")
+        assert title == (true if true == answer else f"{true}\npredicted {answer}")
 
 
 def test_several_labels_are_all_named(classifier):
@@ -108,7 +108,7 @@ def test_several_labels_are_all_named(classifier):
             return {"image": np.full((8, 8, 1), 200, np.uint8), "label": label}
 
     titles = [panel.get_title() for panel in attention_samples(classifier, Several()).axes]
-    assert titles[0].startswith("no class\nsaid ") and titles[1].startswith("3, 7\nsaid ")
+    assert titles[0].startswith("no class\npredicted ") and titles[1].startswith("3, 7\npredicted ")
 
 
 def test_colour_images_and_long_names_and_no_attention(tmp_path):

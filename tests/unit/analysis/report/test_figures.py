@@ -178,7 +178,9 @@ def test_a_figure_that_fails_leaves_the_others(tmp_path, monkeypatch):
 
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "confusion.png").write_text("of an earlier training")
-    with pytest.raises(UserError, match=r"1 figure left out: confusion.png \(ZeroDivisionError"):
+    with pytest.raises(
+        UserError, match=r"1 figure could not be drawn: confusion.png \(ZeroDivisionError"
+    ):
         draw_figures(RunDir(tmp_path), [], Small(), PREDICTIONS)
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {
         *("curves.png", "mistakes.png", "calibration.png", "predictions.csv", "per_class.csv"),

@@ -32,7 +32,7 @@ def test_every_probe_has_a_line_with_its_intervals():
     figure.draw_without_rendering()
     accuracy, alike = figure.axes[:2]
     legend = [text.get_text() for text in accuracy.get_legend().get_texts()]
-    expected = ["linear probe", "neighbours", "1 image a class", "5 images a class"]
+    expected = ["linear probe", "neighbours", "1 image per class", "5 images per class"]
     assert legend == expected
     line, _, bars = accuracy.containers[0]
     np.testing.assert_allclose(line.get_ydata(), 50)

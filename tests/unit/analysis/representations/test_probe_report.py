@@ -71,7 +71,7 @@ def test_the_layers_of_another_run_are_compared_and_other_data_may_have_any_clas
     options = ["--dataset", data, "--with", finished_run.path, "--images", 30]
     assert run_command(finished_run.path, *options, "-o", tmp_path / "probe.pdf") == 0
     printed = capsys.readouterr().out
-    assert "8 images of test" in printed and "30 of train" in printed
+    assert "8 images of test" in printed and "30 images of train" in printed
     assert printed.count("blocks_0") == 2
 
 
@@ -85,8 +85,8 @@ def test_the_layers_of_another_run_are_compared_and_other_data_may_have_any_clas
         (["--pool=meen"], "did you mean 'mean'"),
         (["--images=3", "--neighbours=1"], "test has 3 images"),
         (["--with=nowhere"], "nowhere"),
-        (["--csv=."], "that is a folder"),
-        (["-o", "."], "that is a folder"),
+        (["--csv=."], "it is a folder"),
+        (["-o", "."], "it is a folder"),
         (["-o", "probe.xyz"], "the file extension must be one of"),
         (["--images=20", "--csv=nowhere/probe.csv"], "there is no folder"),
         (["--images=20", "-o", "nowhere/probe.png"], "cannot be written"),

@@ -238,7 +238,7 @@ def test_an_affine_map_takes_moved_points_back():
 
 @pytest.mark.parametrize("severity", [0, 6, 2.5, "3", None])
 def test_a_severity_is_1_to_5(severity):
-    with pytest.raises(UserError, match="is not one of 1 .* to 5"):
+    with pytest.raises(UserError, match="is invalid; use 1 .* to 5"):
         corrupt(GREY, "fog", severity, np.random.default_rng(0))
 
 

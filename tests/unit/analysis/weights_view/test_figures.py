@@ -188,7 +188,7 @@ def test_two_models_stand_beside_each_other(resnet_folder, finished_run, tmp_pat
         (["--only=position"], "there is no part 'position'; did you mean 'positions'"),
         (["--dataset=folder:nowhere"], "nowhere"),
         (["--with=nowhere"], "there is no run folder nowhere"),
-        (["--checkpoint=first"], "write last, best or a step"),
+        (["--checkpoint=first"], "use last, best or a step"),
         ([f"--output={__file__}"], "--output=.* cannot be created: File exists"),
     ],
 )

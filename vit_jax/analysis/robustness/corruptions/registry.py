@@ -81,7 +81,7 @@ def corrupt(
     if name == "frost" and frost is not None:
         if not len(frost):
             raise UserError(
-                "the list of frost images is empty; pass one or more, or None for drawn ones"
+                "frost is empty; pass one or more images of frost, or None for drawn ones"
             )
         for texture in frost:
             _check_image(texture, "an image of frost", channels=(3,))
