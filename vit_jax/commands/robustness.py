@@ -165,7 +165,7 @@ def _what(candidate: "Candidate", count: int) -> str:
 def _examples(
     candidate: "Candidate", suite: "Sequence[Perturbation]", count: int, seed: int
 ) -> "dict[str, Figure | None]":
-    """Draw the first readable image under each test, and the corruptions in a figure each."""
+    """Draw the first readable image under each test, in figures of corruptions and others."""
     from vit_jax.analysis.robustness.candidates import choose_images
     from vit_jax.analysis.robustness.plots import examples
     from vit_jax.errors import DecodeError

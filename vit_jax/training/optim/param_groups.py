@@ -90,8 +90,7 @@ def lr_multipliers(config: ConfigDict, params: Params) -> Params:
     if not any(np.any(one) for one in jax.tree.leaves(factors)):
         raise UserError(
             f"optimizer.lr_multipliers = {config.optimizer.lr_multipliers} freezes every "
-            "parameter, so nothing would "
-            "be trained; remove some of the patterns"
+            "parameter, so nothing would be trained; remove some of the patterns"
         )
     return factors
 
@@ -206,8 +205,7 @@ def _first_matches(rates: tuple[tuple[str, float], ...], names: list[str]) -> di
             near = nearest(pattern, names) or f"; paths begin with {', '.join(firsts)}"
             raise UserError(
                 f"optimizer.lr_multipliers: the pattern {pattern!r} matches no parameter; use a "
-                "regular "
-                f"expression that matches a whole path such as {names[0]!r}{near}"
+                f"regular expression that matches a whole path such as {names[0]!r}{near}"
             )
         free = [name for name in matched if found[name] is None]
         if not free:
