@@ -1,5 +1,7 @@
 """What a person types, and what comes back."""
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -11,7 +13,7 @@ import pytest
 from PIL import Image
 
 from tests.folders import ROOT
-from tests.support.processes import on_devices
+from tests.support.processes import on_eight_devices
 from vit_jax.cli import main
 from vit_jax.runs import RunDir
 
@@ -153,12 +155,18 @@ def test_a_second_make_installs_nothing():
         assert shown.returncode == 0 and "pip install" not in shown.stdout
 
 
-def test_evaluate_runs_on_other_devices_than_training(finished_run, tmp_path):
-    """Trained on one device with batches of 32; three devices evaluate it all the same."""
-    command = [sys.executable, "-m", "vit_jax", "evaluate", str(finished_run.path), "--json"]
-    process = run(command, **on_devices(3))
-    assert process.returncode == 0, process.stderr
-    told, result = json.loads(process.stdout), finished_run.result()
+def evaluated(run):
+    """The exit code of `evaluate` and what it printed."""
+    with contextlib.redirect_stdout(io.StringIO()) as told:
+        code = main(["evaluate", run, "--json"])
+    return code, json.loads(told.getvalue())
+
+
+def test_evaluate_runs_on_other_devices_than_training(finished_run):
+    """Trained on one device with batches of 32; eight devices evaluate it all the same."""
+    code, told = on_eight_devices(evaluated, str(finished_run.path))
+    result = finished_run.result()
+    assert code == 0
     assert (told["accuracy"], told["examples"]) == (result["accuracy"], result["examples"])
 
 

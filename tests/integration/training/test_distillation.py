@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import shutil
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import flax.linen as nn
@@ -18,7 +16,7 @@ from typer.testing import CliRunner
 
 from tests.folders import ROOT
 from tests.support.comparing import whole_state
-from tests.support.processes import on_devices
+from tests.support.processes import on_eight_devices
 from vit_jax.cli import app
 from vit_jax.config import load_config
 from vit_jax.data import Preprocessing
@@ -319,26 +317,18 @@ def test_cached_answers_are_those_of_the_images_they_travel_with(taught, finishe
         np.testing.assert_allclose(batch["teacher_logits"], logits, atol=2e-5)
 
 
-SCRIPT = """
-import json, sys
-import jax
-from vit_jax.config import load_config
-from vit_jax.training.setup import build
-
-for data, fsdp in ((1, 1), (4, 1), (1, 4)):
+def trained_on(data, fsdp, overrides):
+    """On how many devices the teacher lies, in how many pieces, and the losses of three steps."""
     mesh = [("mesh.data", str(data)), ("mesh.fsdp", str(fsdp))]
-    config = load_config("configs/digits.py", [*map(tuple, json.loads(sys.argv[1])), *mesh])
-    experiment = build(config)
+    experiment = build(load_config(str(ROOT / "configs/digits.py"), [*overrides, *mesh]))
     state, step = experiment.initial_state(), experiment.train_step()
-    constants = step.keywords["constants"]
-    kernel = constants["params"]["blocks_0"]["attn"]["qkv"]["kernel"]
+    kernel = experiment.constants["params"]["blocks_0"]["attn"]["qkv"]["kernel"]
     losses = []
     for batch in experiment.train_batches(0):
         state = step(state, batch)
         losses.append(float(state.totals["loss"]))
     pieces = len({str(shard.index) for shard in kernel.addressable_shards})
-    print(json.dumps([len(kernel.sharding.device_set), pieces, losses]))
-"""
+    return [len(kernel.sharding.device_set), pieces], losses
 
 
 @pytest.mark.slow
@@ -346,15 +336,11 @@ def test_four_devices_take_the_steps_of_one(overrides, finished_run):
     """The teacher lies on them as the student does: whole, or in pieces."""
     changes = overrides({**STUDENTS, "augment.mixup": "0.8", "duration": "3 steps"})
     changes += [("distillation.teacher", str(finished_run.path)), ("distillation.kind", "soft")]
-    process = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(changes)],
-        capture_output=True, text=True, env=on_devices(4), cwd=ROOT,
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    one, whole, pieces = (json.loads(line) for line in process.stdout.splitlines())
-    assert (one[:2], whole[:2], pieces[:2]) == ([1, 1], [4, 1], [4, 4])
-    np.testing.assert_allclose(whole[2], one[2], rtol=1e-5)
-    np.testing.assert_allclose(pieces[2], one[2], rtol=1e-5)
+    places = ((1, 1), (4, 1), (1, 4))
+    one, whole, pieces = (on_eight_devices(trained_on, *place, changes) for place in places)
+    assert (one[0], whole[0], pieces[0]) == ([1, 1], [4, 1], [4, 4])
+    np.testing.assert_allclose(whole[1], one[1], rtol=1e-5)
+    np.testing.assert_allclose(pieces[1], one[1], rtol=1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -1,21 +1,20 @@
 """Looks inside a run that trains: when they come, what they leave alone, and what is said."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from tests.folders import ROOT
 from tests.support.comparing import assert_same_run, metrics_but_timings, whole_state
-from tests.support.processes import on_devices
+from tests.support.processes import on_eight_devices
 from tests.unit.training.logging.test_reporter import tensorboard_scalars
 from vit_jax.analysis.monitoring.monitor import Monitor
+from vit_jax.config import load_config
 from vit_jax.errors import UserError
 from vit_jax.training import fit
 from vit_jax.training.loop import Observation
+from vit_jax.training.setup import build
 
 
 def watch_with(look):
@@ -170,34 +169,23 @@ def test_an_interval_that_is_none_is_told_with_what_is_legal(tiny_config, value)
 
 # ---------------------------------------------------------------------------------- several devices
 
-# Looks at one state, whole and cut in two ways; JAX fixes their number when it starts.
-SCRIPT = """
-import json, sys
-import jax
-from vit_jax.analysis.monitoring.monitor import Monitor
-from vit_jax.config import load_config
-from vit_jax.training.setup import build
 
-for mesh in ({"mesh.data": "1"}, {"mesh.data": "2"}, {"mesh.data": "1", "mesh.fsdp": "2"}):
-    overrides = [tuple(pair) for pair in json.loads(sys.argv[1])] + list(mesh.items())
-    experiment = build(load_config("configs/digits.py", overrides))
-    watcher, state = Monitor(experiment), experiment.initial_state()
-    print(json.dumps(watcher(0, state, next(experiment.train_batches(0))).numbers))
-"""
+def looked_at(overrides):
+    """What is seen of one state, whole and cut in two ways."""
+    found = []
+    for mesh in ({"mesh.data": "1"}, {"mesh.data": "2"}, {"mesh.data": "1", "mesh.fsdp": "2"}):
+        experiment = build(
+            load_config(str(ROOT / "configs/digits.py"), [*overrides, *mesh.items()])
+        )
+        watcher, state = Monitor(experiment), experiment.initial_state()
+        found.append(watcher(0, state, next(experiment.train_batches(0))).numbers)
+    return found
 
 
 @pytest.mark.slow
 def test_what_is_seen_does_not_hang_on_the_devices(overrides):
     changes = {"model.depth": "2", "model.scan_layers": "true", "schedule.warmup": "0"}
-    process = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(overrides(changes))],
-        cwd=ROOT,
-        env=on_devices(2),
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == 0, process.stderr
-    one, *others = map(json.loads, process.stdout.splitlines())
+    one, *others = on_eight_devices(looked_at, overrides(changes))
     assert len(others) == 2 and one["update_norm/head"] > 0
     for other in others:
         assert other == pytest.approx(one, rel=2e-4, abs=1e-6)

@@ -1,83 +1,97 @@
 """The mesh changes where arrays lie, and nothing else."""
 
-import json
-import subprocess
-import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
 from tests.folders import ROOT
-from tests.support.processes import on_devices
+from tests.support.processes import on_eight_devices
+from vit_jax.config import load_config
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
-from vit_jax.training.distributed.sharding import AXES, RULES, make_mesh, partition
+from vit_jax.runs import RunDir
+from vit_jax.training.checkpointing.checkpoints import Checkpoints
+from vit_jax.training.distributed.sharding import (
+    AXES,
+    RULES,
+    bytes_on_a_device,
+    make_mesh,
+    partition,
+)
+from vit_jax.training.setup import build
 
 MESHES = [(1, 1, 1), (8, 1, 1), (1, 8, 1), (2, 2, 2)]
 
-# Twenty steps on each mesh; JAX fixes the number of devices when it starts.
-SCRIPT = """
-import json, sys
-import jax
-import numpy as np
-from vit_jax.config import load_config
-from vit_jax.runs import RunDir
-from vit_jax.training.checkpointing.checkpoints import Checkpoints
-from vit_jax.training.setup import build
-from vit_jax.training.distributed.sharding import bytes_on_a_device
-
-overrides, meshes, folder = json.loads(sys.argv[1])
+SMALL = {  # ViT-S/16
+    "model.name": "ViT-S/16", "model.image_size": "224", "model.in_channels": "3",
+    "model.patch_size": "16", "model.width": "384", "model.depth": "12", "model.heads": "6",
+    "ema_decay": "0",
+}  # fmt: skip
 
 
-def experiment_on(sizes, changes=()):
-    mesh = [(f"mesh.{axis}", str(size)) for axis, size in zip(("data", "fsdp", "tensor"), sizes)]
-    return build(load_config("configs/digits.py", [*map(tuple, overrides), *mesh, *changes]))
+def experiment_on(sizes, overrides):
+    mesh = [(f"mesh.{axis}", str(size)) for axis, size in zip(AXES, sizes, strict=True)]
+    return build(load_config(str(ROOT / "configs/digits.py"), [*overrides, *mesh]))
 
 
-report = {}
-for sizes in meshes:
-    experiment = experiment_on(sizes)
+def twenty_steps(sizes, overrides):
+    """The losses on a mesh, the parameters after it, where one lies; and the state itself."""
+    experiment = experiment_on(sizes, overrides)
     state, step = experiment.initial_state(), experiment.train_step()
     totals = [0.0]
     for batch in experiment.train_batches(0):
         state = step(state, batch)
         totals.append(float(state.totals["loss"]))
     leaves = jax.tree_util.tree_leaves_with_path((state.params, state.ema_params))
-    report[str(sizes)] = {
-        "losses": np.diff(totals).tolist(),
-        "parameters": {jax.tree_util.keystr(k): np.asarray(x).tolist() for k, x in leaves},
-        "devices": len(state.params["blocks_0"]["attn"]["qkv"]["kernel"].sharding.device_set),
-        "pieces": len({str(s.index) for s in
-                       state.params["blocks_0"]["attn"]["qkv"]["kernel"].addressable_shards}),
+    kernel = state.params["blocks_0"]["attn"]["qkv"]["kernel"]
+    return state, {
+        "losses": np.diff(totals),
+        "parameters": {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves},
+        "devices": len(kernel.sharding.device_set),
+        "pieces": len({str(shard.index) for shard in kernel.addressable_shards}),
     }
 
-# The last of them, cut along all axes, is saved, and read under every mesh.
-with Checkpoints(RunDir(folder), keep=3) as checkpoints:
-    checkpoints.save(20, state, {"data": {}})
-    checkpoints.wait()
-    for sizes in meshes:
-        step, restored, _ = checkpoints.restore(experiment_on(sizes).abstract_state())
-        same = jax.tree.map(lambda a, b: np.array_equal(a, b, equal_nan=True), state, restored)
-        report[str(sizes)]["restored"] = [step, all(jax.tree.leaves(same))]
 
-small = [("model.name", "ViT-S/16"), ("model.image_size", "224"), ("model.in_channels", "3")]
-small += [("model.patch_size", "16"), ("model.width", "384"), ("model.depth", "12")]
-small += [("model.heads", "6"), ("ema_decay", "0")]
-report["bytes"] = [
-    bytes_on_a_device(experiment_on(sizes, small).abstract_state()) for sizes in meshes[:3]
-]
-print(json.dumps(report))
-"""
+def train_on_all(overrides, folder):
+    """A report for each mesh, and the bytes of ViT-S/16; with a folder of compiled programs."""
+    keep_programs(Path(folder) / "compiled")
+    report = {}
+    for sizes in MESHES:
+        state, report[sizes] = twenty_steps(sizes, overrides)
+    # The last of them, cut along all axes, is saved, and read under every mesh.
+    with Checkpoints(RunDir(Path(folder) / "run"), keep=3) as checkpoints:
+        checkpoints.save(20, state, {"data": {}})
+        checkpoints.wait()
+        for sizes in MESHES:
+            abstract = experiment_on(sizes, overrides).abstract_state()
+            step, restored, _ = checkpoints.restore(abstract)
+            same = jax.tree.map(lambda a, b: np.array_equal(a, b, equal_nan=True), state, restored)
+            report[sizes]["restored"] = (step, all(jax.tree.leaves(same)))
+    small = [*overrides, *SMALL.items()]
+    report["bytes"] = [
+        bytes_on_a_device(experiment_on(sizes, small).abstract_state()) for sizes in MESHES[:3]
+    ]
+    report["kept"] = [file.name for file in Path(folder).glob("compiled/*")]
+    return report
+
+
+def keep_programs(folder):
+    """Gives JAX a folder, of which programs for several devices must make no use."""
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_enable_compilation_cache", True)
+    compilation_cache.reset_cache()
 
 
 @pytest.fixture(scope="module")
 def report(data_dir, tmp_path_factory):
-    """What the script prints: for each mesh, and the bytes of ViT-S/16."""
+    """What training finds: for each mesh, and the bytes of ViT-S/16."""
     changes = {
         "data.dir": data_dir,
         "model.patch_size": "8", "model.width": "16", "model.depth": "2", "model.heads": "4",
@@ -91,23 +105,12 @@ def report(data_dir, tmp_path_factory):
         "optimizer.eps": "1e-4",
     }  # fmt: skip
     folder = tmp_path_factory.mktemp("sharded")
-    arguments = json.dumps([list(changes.items()), MESHES, str(folder / "run")])
-    # A folder of compiled programs, of which these must make no use: see compile_cache.py.
-    cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
-             "JAX_ENABLE_COMPILATION_CACHE": "true",
-             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}  # fmt: skip
-    process = subprocess.run(
-        [sys.executable, "-c", SCRIPT, arguments],
-        capture_output=True, text=True, env=on_devices(8) | cache, cwd=ROOT,
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    kept = [file.name for file in folder.glob("compiled/*")]
-    return json.loads(process.stdout.splitlines()[-1]) | {"kept": kept}
+    return on_eight_devices(train_on_all, list(changes.items()), str(folder))
 
 
 @pytest.mark.parametrize("mesh", MESHES[1:], ids=str)
 def test_losses_and_parameters_are_those_of_one_device(report, mesh):
-    one, many = report[str(list(MESHES[0]))], report[str(list(mesh))]
+    one, many = report[MESHES[0]], report[mesh]
     assert many["devices"] == np.prod(mesh) and len(many["losses"]) == 20
     np.testing.assert_allclose(many["losses"], one["losses"], rtol=1e-5)
     for name, values in one["parameters"].items():
@@ -120,12 +123,12 @@ def test_no_program_for_several_cpu_devices_is_kept(report):
 
 
 def test_parameters_are_cut_where_the_mesh_says_so(report):
-    pieces = [report[str(list(mesh))]["pieces"] for mesh in MESHES]
+    pieces = [report[mesh]["pieces"] for mesh in MESHES]
     assert pieces == [1, 1, 8, 4]  # along fsdp and tensor, never along data
 
 
 def test_a_checkpoint_of_one_mesh_is_read_under_any_other(report):
-    assert [report[str(list(mesh))]["restored"] for mesh in MESHES] == [[20, True]] * 4
+    assert [report[mesh]["restored"] for mesh in MESHES] == [(20, True)] * 4
 
 
 def test_fsdp_divides_the_memory_of_parameters_and_optimizer(report):

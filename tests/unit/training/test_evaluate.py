@@ -1,70 +1,59 @@
 import json
-import subprocess
-import sys
 
+import flax.linen as nn
+import jax
 import numpy as np
 import pytest
 
 from tests.folders import GOLDENS
-from tests.support.processes import on_devices
-
-RAGGED = GOLDENS / "training/ragged_eval_N10_K3.json"
-
-# Evaluates the ten given logits on several device counts and batch sizes, in a process of its own
-# because the number of devices is fixed when JAX starts.
-SCRIPT = """
-import json, sys
-import flax.linen as nn, jax, numpy as np
+from tests.support.processes import on_eight_devices
 from vit_jax.data import Preprocessing, Source
 from vit_jax.data.sources.examples import MemoryExamples
-from vit_jax.training.evaluate import evaluate, padded_batches
 from vit_jax.tasks.classification import Supervised
 from vit_jax.training.distributed.sharding import make_mesh
+from vit_jax.training.evaluate import evaluate, padded_batches
 from vit_jax.training.step import make_eval_step
 
-case = json.load(open(sys.argv[1]))
-logits = np.array(case["logits"], np.float32)
+RAGGED = GOLDENS / "training/ragged_eval_N10_K3.json"
+CASE = json.loads(RAGGED.read_text())
+
 
 class Lookup(nn.Module):
-    '''Logits of the example whose number is the image's pixel.'''
+    """Logits of the example whose number is the image's pixel."""
+
     @nn.compact
     def __call__(self, images, train=False):
-        return jax.numpy.asarray(logits)[images[:, 0, 0, 0].astype(int)]
+        logits = jax.numpy.asarray(CASE["logits"])
+        return logits[images[:, 0, 0, 0].astype(int)]
 
-pixels = np.arange(len(logits), dtype=np.uint8).reshape(-1, 1, 1, 1)
-examples = MemoryExamples(pixels, np.array(case["labels"]))
-source = Source("ragged", "test", ("a", "b", "c"), "ragged", True, examples)
 
-preprocessing = Preprocessing(size=(1, 1), channels=1, mean=(0.0,), std=(1 / 255,))
-for devices in (1, 2, 4):
-    mesh = make_mesh(jax.devices(), devices)
-    step = make_eval_step(Supervised(Lookup()), preprocessing, mesh)
-    for batch_size in (3, 4, 10, 64):
-        batches = padded_batches(source, preprocessing, batch_size, mesh)
-        metrics, predictions = evaluate(step, {"params": {}}, batches, mesh, classes=3)
-        right = (predictions.predicted == predictions.labels).tolist()
-        print(json.dumps([devices, batch_size, metrics, right]))
-"""
+def evaluated(device_counts, batch_sizes):
+    """Metrics of the ten given logits, and which answers are right, in order of the examples."""
+    pixels = np.arange(10, dtype=np.uint8).reshape(-1, 1, 1, 1)
+    examples = MemoryExamples(pixels, np.array(CASE["labels"]))
+    source = Source("ragged", "test", ("a", "b", "c"), "ragged", True, examples)
+    preprocessing = Preprocessing(size=(1, 1), channels=1, mean=(0.0,), std=(1 / 255,))
+    results = []
+    for devices in device_counts:
+        mesh = make_mesh(jax.devices(), devices)
+        step = make_eval_step(Supervised(Lookup()), preprocessing, mesh)
+        for batch_size in batch_sizes:
+            batches = padded_batches(source, preprocessing, batch_size, mesh)
+            metrics, predictions = evaluate(step, {"params": {}}, batches, mesh, classes=3)
+            right = (predictions.predicted == predictions.labels).tolist()
+            results.append((f"{devices} devices, batch {batch_size}", metrics, right))
+    return results
 
 
 def test_every_example_counts_once_on_any_batch_size_and_device_count():
-    process = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(RAGGED)],
-        capture_output=True,
-        text=True,
-        env=on_devices(4),
-    )
-    assert process.returncode == 0, process.stderr
-    results = [json.loads(line) for line in process.stdout.splitlines()]
-    assert len(results) == 12
-    case = json.loads(RAGGED.read_text())
-    expected = np.argmax(case["logits"], -1) == case["labels"]
-    for devices, batch_size, metrics, right in results:
-        where = f"{devices} devices, batch {batch_size}"
+    results = on_eight_devices(evaluated, (1, 2, 4, 8), (3, 4, 10, 64))
+    assert len(results) == 16
+    expected = np.argmax(CASE["logits"], -1) == CASE["labels"]
+    for where, metrics, right in results:
         assert metrics["examples"] == 10, where
-        assert metrics["accuracy"] == pytest.approx(case["top1"]), where
-        assert right == expected.tolist(), where  # of each example, in the order of the data
-        assert metrics["loss"] == pytest.approx(case["loss"], abs=1e-5), where
+        assert metrics["accuracy"] == pytest.approx(CASE["top1"]), where
+        assert right == expected.tolist(), where
+        assert metrics["loss"] == pytest.approx(CASE["loss"], abs=1e-5), where
 
 
 def test_the_expected_numbers_follow_from_the_logits():

@@ -1,8 +1,7 @@
 """The compiled step: no waiting for the host, fresh dropout each step, the same on many devices."""
 
-import json
-import subprocess
-import sys
+import contextlib
+import io
 from types import SimpleNamespace
 
 import jax
@@ -11,30 +10,26 @@ import numpy as np
 import optax
 import pytest
 
-from tests.folders import ROOT
-from tests.support.processes import on_devices
+from tests.folders import CONFIGS
+from tests.support.processes import on_eight_devices
+from vit_jax.cli import main
+from vit_jax.config import load_config
 from vit_jax.training.setup import build
 from vit_jax.training.state import NonfiniteSteps, TrainState, zero_totals
 from vit_jax.training.step import accumulated_gradient, if_good, make_train_step
 
-# Losses of six steps on some devices; JAX fixes their number when it starts.
-SCRIPT = """
-import json, sys
-import jax
-from vit_jax.config import load_config
-from vit_jax.training.setup import build
 
-for devices in (1, 4):
-    overrides = [tuple(pair) for pair in json.loads(sys.argv[1])] + [("mesh.data", str(devices))]
-    experiment = build(load_config("configs/digits.py", overrides))
+def losses_on(devices, overrides):
+    """On how many devices a parameter lies, and the summed losses of six steps."""
+    experiment = build(
+        load_config(str(CONFIGS / "digits.py"), [*overrides, ("mesh.data", str(devices))])
+    )
     state, step = experiment.initial_state(), experiment.train_step()
     losses = []
     for batch in experiment.train_batches(0):
         state = step(state, batch)
         losses.append(float(state.totals["loss"]))
-    kernel = state.params["patch_embed"]["kernel"]
-    print(json.dumps([devices, len(kernel.sharding.device_set), losses]))
-"""
+    return len(state.params["patch_embed"]["kernel"].sharding.device_set), losses
 
 
 @pytest.fixture
@@ -87,23 +82,25 @@ def test_four_devices_take_the_steps_of_one(overrides):
     changes = {"model.mlp_dropout": "0.1", "optimizer.learning_rate": "0.01"}
     # Mixing takes an image's partner from the whole batch, whatever device it lies on.
     changes = overrides({**changes, "augment.mixup": "0.8", "augment.cutmix": "1.0"})
-    process = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(changes)],
-        capture_output=True, text=True, env=on_devices(4), cwd=ROOT,
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    one, four = (json.loads(line) for line in process.stdout.splitlines())
-    assert (one[:2], four[:2]) == ([1, 1], [4, 4])
-    np.testing.assert_allclose(one[2], four[2], rtol=1e-5)
+    one, four = (on_eight_devices(losses_on, count, changes) for count in (1, 4))
+    assert (one[0], four[0]) == (1, 4)
+    np.testing.assert_allclose(one[1], four[1], rtol=1e-5)
 
 
-def test_a_batch_that_does_not_divide_is_refused_with_the_nearest_sizes(overrides):
-    command = [sys.executable, "train.py", "--config=configs/digits.py"]
-    command += [f"--config.{key}={value}" for key, value in overrides({"batch_size": "10"})]
-    process = subprocess.run(command, capture_output=True, text=True, env=on_devices(4), cwd=ROOT)
-    assert process.returncode == 2
-    assert "batch_size = 10 does not divide over 4 devices" in process.stderr
-    assert "8 or 12" in process.stderr and "Traceback" not in process.stderr
+def test_a_batch_that_does_not_divide_is_refused_with_the_nearest_sizes(overrides, tmp_path):
+    changes = overrides({"batch_size": "10", "mesh.data": "4"})
+    code, told = on_eight_devices(train, changes, str(tmp_path / "run"))
+    assert code == 2
+    assert "batch_size = 10 does not divide over 4 devices" in told
+    assert "8 or 12" in told and "Traceback" not in told
+
+
+def train(overrides, workdir):
+    """The exit code of a training, and what it wrote to the error stream."""
+    flags = [f"--config.{key}={value}" for key, value in overrides]
+    with contextlib.redirect_stderr(io.StringIO()) as told:
+        code = main(["train", f"--config={CONFIGS / 'digits.py'}", f"--workdir={workdir}", *flags])
+    return code, told.getvalue()
 
 
 # ----------------------------------------------------------- accumulation, average, bad steps
