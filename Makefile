@@ -6,6 +6,7 @@
 # make train CONFIG=configs/cifar10.py WORKDIR=runs/mine ARGS="--config.optimizer.learning_rate=3e-4"
 # trains anything else, and ACCELERATOR=cuda or tpu picks that build of JAX.
 #
+#   make test-slow              runs what takes minutes; make test-long runs what takes an hour
 #   make docs                   builds the documentation into build/docs; a dead link is an error
 #   make notebooks              executes the notebooks and stores them with their outputs
 #   make data-fashion-mnist     fetches and prepares Fashion-MNIST, and looks at it
@@ -22,14 +23,15 @@ RUN := $(VENV)/bin/python
 # Without --no-compile, pip compiles every module there is: a minute for what is never imported.
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
 # Two at once: compiling, which is most of what tests do, keeps one core busy.
-PYTEST := $(RUN) -m pytest -q -n 2
+# Neighbours stay in one process, which shares their programs and fixtures.
+PYTEST := $(RUN) -m pytest -q -n 2 --dist worksteal
 # A stamp is newer than the requirements it has installed, so a second call installs nothing again.
 PACKAGE := $(VENV)/.installed-$(ACCELERATOR)
 TESTING := $(VENV)/.installed-test
 PARITY := $(VENV)/.installed-parity
 DOCS := $(VENV)/.installed-docs
 
-.PHONY: train test test-slow test-parity lint docs notebooks clean data-fashion-mnist
+.PHONY: train test test-slow test-long test-durations test-parity lint docs notebooks clean data-fashion-mnist
 
 train: $(PACKAGE)
 	$(RUN) train.py --config="$(CONFIG)" --workdir="$(WORKDIR)" $(ARGS)
@@ -39,6 +41,13 @@ test: $(PACKAGE) $(TESTING)
 
 test-slow: $(PACKAGE) $(TESTING)
 	$(PYTEST) -m slow $(PYTEST_ARGS)
+
+test-long: $(PACKAGE) $(TESTING)
+	$(PYTEST) -m long $(PYTEST_ARGS)
+
+# Measures what tests cost, by which some are slow: see tests/support/durations.py.
+test-durations: $(PACKAGE) $(TESTING)
+	$(PYTEST) --record-durations $(PYTEST_ARGS)
 
 test-parity: $(PACKAGE) $(TESTING) $(PARITY)
 	$(RUN) -m pytest -q -m parity $(PYTEST_ARGS)

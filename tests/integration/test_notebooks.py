@@ -25,8 +25,8 @@ FIGURES = {
 # Those that train their own models, with or without a run, and have their own test below.
 OWN_MODELS = {"04_positions", "05_vit_versus_cnn", "06_inside_a_training_run"}
 
-# Those that take more than 20 seconds even on a tiny run.
-SLOW = {"01_train_and_look", "02_attention", "03_fine_tune_your_own_images"}
+# Two run with the slow tests: this one on a run that is there, the first without.
+WHEN = {"02_attention": pytest.mark.slow}
 
 TRAINS = "so a small model is trained"
 
@@ -60,7 +60,7 @@ def printed(outputs):
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem in SLOW))
+        pytest.param(path, id=path.stem, marks=WHEN.get(path.stem, pytest.mark.long))
         for path in NOTEBOOKS
         if path.stem not in OWN_MODELS
     ],
@@ -71,7 +71,7 @@ def test_a_notebook_looks_at_a_run_that_is_there(path, execute, finished_run):
     assert count_figures(outputs) == FIGURES[path.stem]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_row_of_a_class_token_is_no_patch(execute, tiny_config, tmp_path):
     from vit_jax.training import fit
 
@@ -91,7 +91,7 @@ def test_without_a_run_the_first_notebook_trains_one_that_reads_digits(execute, 
     assert int(right) > 300  # a linear classifier on the raw pixels is beyond that
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pretrained_weights_are_a_better_start_for_few_images_than_random_ones(execute):
     outputs = execute(ROOT / "notebooks/03_fine_tune_your_own_images.ipynb", "none")
     assert count_figures(outputs) == FIGURES["03_fine_tune_your_own_images"]
@@ -101,7 +101,7 @@ def test_pretrained_weights_are_a_better_start_for_few_images_than_random_ones(e
     assert float(tuned) > float(random) + 3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_notebook_of_two_architectures_finds_the_resnet_ahead_on_little_data(execute):
     outputs = execute(ROOT / "notebooks/05_vit_versus_cnn.ipynb", "none")
     assert count_figures(outputs) == FIGURES["05_vit_versus_cnn"]
@@ -111,7 +111,7 @@ def test_the_notebook_of_two_architectures_finds_the_resnet_ahead_on_little_data
     assert accuracy["ResNet", 100] > 95 and accuracy["ViT", 100] > 85
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_notebook_of_a_training_run_provokes_a_collapse_that_the_log_names(execute):
     outputs = execute(ROOT / "notebooks/06_inside_a_training_run.ipynb", "none")
     assert count_figures(outputs) == FIGURES["06_inside_a_training_run"]
@@ -124,7 +124,7 @@ def test_the_notebook_of_a_training_run_provokes_a_collapse_that_the_log_names(e
     assert re.search(r"warning: the attention of blocks_\d has collapsed by step", said)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_only_a_model_without_positions_reads_shuffled_digits_as_others(execute, tmp_path):
     outputs = execute(ROOT / "notebooks/04_positions.ipynb", tmp_path / "none")
     assert count_figures(outputs) == FIGURES["04_positions"]

@@ -1,6 +1,6 @@
 """Record what tests cost, and mark the expensive ones `slow`: a pytest plugin.
 
-    python -m pytest -n 2 -m "not parity" --record-durations
+    make test-durations
 
 writes `tests/durations.json`: the CPU seconds of every test that takes more than `FLOOR`, with the
 processes that it starts and without its fixtures, which tests share. A test above `LIMIT` is marked
@@ -27,7 +27,9 @@ _counts = Counter()
 
 
 def pytest_addoption(parser):
-    parser.addoption("--record-durations", action="store_true", help="Write tests/durations.json.")
+    group = parser.getgroup("durations")
+    group.addoption("--record-durations", action="store_true", help="Write tests/durations.json.")
+    group.addoption("--any-duration", action="store_true", help="No test is slow by its duration.")
 
 
 def pytest_configure(config):
@@ -54,7 +56,7 @@ def _prepare():
 @pytest.hookimpl(tryfirst=True)  # before -m deselects
 def pytest_collection_modifyitems(config, items):
     """Mark what takes longer than the limit, unless that is being measured."""
-    if config.getoption("record_durations"):
+    if config.getoption("record_durations") or config.getoption("any_duration"):
         return
     seconds = json.loads(FILE.read_text("utf-8")) if FILE.exists() else {}
     for item in items:

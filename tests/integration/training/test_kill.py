@@ -105,7 +105,7 @@ def test_two_kills_lose_nothing(start, tmp_path):
     assert_each_step_once(killed)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_twenty_kills_lose_nothing(start, tmp_path):
     """Four in each phase, in an order and after times that a seed has drawn."""
     rng = random.Random(0)
@@ -144,7 +144,7 @@ def test_twenty_kills_lose_nothing(start, tmp_path):
     assert set(hit) == set(PHASES), hit
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_kills_and_signals_in_other_settings_lose_nothing(tmp_path):
     """A few of each; `kill_campaign.py` takes more, and more settings, where there is time."""
     script, settings = "tests/support/kill_campaign.py", "two-processes,best,signals,muon-fsdp"
