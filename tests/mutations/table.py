@@ -203,7 +203,7 @@ MUTATIONS = (
         "training/distillation.py",
         "return self.temperature**2 * jnp.sum(",
         "return jnp.sum(",
-        "integration/training/test_distillation.py -k soft_loss",
+        "unit/training/test_distillation.py -k soft_loss",
     ),
     Mutation(
         "resume-skips-a-batch",

@@ -14,11 +14,21 @@ import pytest
 import tensorflow_datasets as tfds
 from PIL import Image
 
+from tests.support.streams import (
+    AFFINE,
+    LARGE,
+    SMALL,
+    Numbered,
+    Textured,
+    assert_same,
+    numbered,
+    quiet,
+    source_of,
+    stream,
+)
 from vit_jax.data import (
     Augment,
-    DecodeErrors,
     Preprocessing,
-    Source,
     cache,
     decode,
     eval_batches,
@@ -27,71 +37,7 @@ from vit_jax.data import (
 )
 from vit_jax.data.images.decoding import AS_IT_IS
 from vit_jax.data.sources import registry
-from vit_jax.errors import DecodeError, UserError
-
-SMALL = Preprocessing((8, 8), channels=1)
-LARGE = Preprocessing((16, 16), channels=1)
-AFFINE = Augment(rotate=15, shift=0.1, scale=0.1, shear=0.1, flip=0.5)
-
-
-class Numbered:
-    """Example i is an image of 4 x 4 pixels of level i with label i, and may fail to be read."""
-
-    def __init__(self, count, torn=(), error=DecodeError):
-        self.count, self.torn, self.error = count, torn, error
-        self.reads = 0
-
-    def __len__(self):
-        return self.count
-
-    def label(self, index):
-        return index
-
-    def __getitem__(self, index):
-        return self.read(index)
-
-    def read(self, index, how=AS_IT_IS):
-        self.reads += 1
-        if index in self.torn:
-            raise self.error(f"{index}.png", "it is torn")
-        return {"image": np.full((4, 4, 1), index, np.uint8), "label": index}
-
-
-def numbered(count, torn=(), in_memory=False, error=DecodeError):
-    return source_of(Numbered(count, torn, error), in_memory=in_memory)
-
-
-def source_of(examples, **fields):
-    names = tuple(map(str, range(len(examples))))
-    fields = {"in_memory": False, "class_names": names, **fields}
-    return Source("numbered", "train", fingerprint="numbered", examples=examples, **fields)
-
-
-class Textured(Numbered):
-    """Example i is an image of its own, large enough to be cropped, with label i."""
-
-    def read(self, index, how=AS_IT_IS):
-        pixels = np.random.default_rng(index).integers(0, 256, (12, 16, 1), np.uint8)
-        return {"image": pixels, "label": index}
-
-
-def quiet(strict=False):
-    return DecodeErrors(strict, say=lambda sentence: None)
-
-
-def stream(source, preprocess=SMALL, augment=AFFINE, **options):
-    """All batches of steps 0 to 29 or as the options say."""
-    options = {"batch_size": 32, "seed": 1, "start_step": 0, "total_steps": 30, **options}
-    return list(train_batches(source, preprocess, augment, **options))
-
-
-def assert_same(left, right):
-    assert len(left) == len(right) > 0
-    for a, b in zip(left, right, strict=True):
-        assert a.keys() == b.keys()
-        for key in a:
-            assert a[key].dtype == b[key].dtype
-            np.testing.assert_array_equal(a[key], b[key])
+from vit_jax.errors import UserError
 
 
 def test_a_batch_is_uint8_images_and_int32_labels(train):
@@ -282,110 +228,6 @@ def test_a_finished_run_has_no_more_batches(train):
 def test_batches_that_do_not_divide_are_refused_at_once(train, batch_size, hosts, sentence):
     with pytest.raises(UserError, match=sentence):
         eval_batches(train, SMALL, batch_size=batch_size, process_count=hosts)
-
-
-# Images that cannot be read.
-
-
-def shown(batches):
-    """Label and level of every image of some batches."""
-    labels = np.concatenate([batch["label"] for batch in batches])
-    return labels, np.concatenate([batch["image"][:, 0, 0, 0] for batch in batches])
-
-
-@pytest.mark.parametrize("room", [0, cache.IN_MEMORY_BYTES])
-def test_another_image_takes_the_place_of_a_bad_one_and_nothing_else_moves(room, monkeypatch):
-    monkeypatch.setattr(cache, "IN_MEMORY_BYTES", room)
-    options = {"batch_size": 8, "total_steps": 50, "augment": Augment()}
-    whole, _ = shown(stream(numbered(40), **options))
-    said = []
-    bad = DecodeErrors(say=said.append)
-    labels, levels = shown(stream(numbered(40, torn=[3, 17]), bad=bad, **options))
-    was_bad = np.isin(whole, [3, 17])
-    assert was_bad.sum() == 20  # 10 epochs
-    np.testing.assert_array_equal(labels[~was_bad], whole[~was_bad])
-    np.testing.assert_array_equal(levels, labels)  # a substitute brings its own label
-    assert not np.isin(labels, [3, 17]).any()
-    assert len(set(labels[was_bad])) > 8  # not one and the same
-    assert bad.found == {"3.png": "it is torn", "17.png": "it is torn"} and len(said) == 2
-
-
-def test_substitutes_are_the_same_for_workers_hosts_and_runs_that_go_on():
-    source = numbered(40, torn=range(0, 40, 3))
-    options = {"batch_size": 8, "total_steps": 20}
-    whole = stream(source, bad=quiet(), **options)
-    assert_same(whole[7:], stream(source, bad=quiet(), start_step=7, **options))
-    hosts = [
-        stream(source, bad=quiet(), process_index=host, process_count=2, **options)
-        for host in (0, 1)
-    ]
-    for batch, left, right in zip(whole, *hosts, strict=True):
-        np.testing.assert_array_equal(
-            batch["image"], np.concatenate([left["image"], right["image"]])
-        )
-    bad = quiet()
-    assert_same(whole, stream(source, bad=bad, workers=2, **options))
-    assert len(bad.found) == 14
-
-
-def test_one_good_image_of_fifty_is_found():
-    source = numbered(50, torn=set(range(50)) - {31})
-    bad = quiet()
-    labels, _ = shown(stream(source, batch_size=50, total_steps=1, bad=bad))
-    assert set(labels) == {31} and len(bad.found) == 49
-
-
-@pytest.mark.parametrize("examples", [3, 500])
-def test_a_source_without_a_good_image_is_an_error(examples):
-    source = numbered(examples, torn=range(examples))
-    with pytest.raises(UserError, match=r"of the images of numbered train.*\.png: it is torn"):
-        stream(source, bad=quiet())
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_strict_training_ends_at_the_first_bad_image(workers):
-    with pytest.raises(DecodeError, match=r"cannot read the image 3\.png: it is torn"):
-        stream(numbered(10, torn=[3]), bad=quiet(strict=True), workers=workers)
-
-
-def test_by_default_bad_images_are_named_on_the_standard_error(capfd):
-    source = numbered(10, torn=[3])
-    stream(source)
-    list(eval_batches(source, SMALL, batch_size=4))
-    lines = [line for line in capfd.readouterr().err.splitlines() if "3.png" in line]
-    assert len(lines) == 2 and all("it is torn" in line for line in lines)
-
-
-@pytest.mark.parametrize("hosts", [1, 2])
-def test_evaluation_masks_bad_images_and_keeps_the_others_in_place(hosts):
-    source = numbered(10, torn=[2, 9])
-    bad = quiet()
-    parts = [
-        list(
-            eval_batches(
-                source, SMALL, batch_size=4, process_index=host, process_count=hosts, bad=bad
-            )
-        )
-        for host in range(hosts)
-    ]
-    for step, blocks in enumerate(zip(*parts, strict=True)):
-        levels, labels, mask = (
-            np.concatenate(rows)
-            for rows in zip(
-                *((b["image"].max((1, 2, 3)), b["label"], b["mask"]) for b in blocks), strict=True
-            )
-        )
-        here = np.arange(step * 4, step * 4 + 4)
-        good = (here < 10) & ~np.isin(here, [2, 9])
-        np.testing.assert_array_equal(mask, good)
-        np.testing.assert_array_equal(levels, np.where(good, here, 0))
-        np.testing.assert_array_equal(labels, np.where(good, here, 0))
-    assert sorted(bad.found) == ["2.png", "9.png"]
-
-
-def test_strict_evaluation_ends_at_the_first_bad_image():
-    with pytest.raises(DecodeError, match=r"2\.png: it is torn"):
-        list(eval_batches(numbered(10, torn=[2]), SMALL, batch_size=4, bad=quiet(strict=True)))
 
 
 # Labels, copies and crops.
