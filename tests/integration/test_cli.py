@@ -136,13 +136,13 @@ def test_both_doors_are_one(door):
     assert "schedule.warmup" in process.stderr and "Traceback" not in process.stderr
 
 
-def test_a_gpu_that_is_not_there_is_one_sentence(tmp_path):
-    command = [sys.executable, "train.py", DIGITS, f"--workdir={tmp_path / 'run'}"]
-    asked = run([*command, "--config.device=gpu"])
-    forced = run(command, JAX_PLATFORMS="cuda")
-    for process in (asked, forced):
-        assert process.returncode == 2, process.stderr
-        assert "ACCELERATOR=cuda" in process.stderr and "Traceback" not in process.stderr
+def test_a_gpu_that_is_not_there_is_one_sentence(tmp_path, capsys):
+    command = ["train", DIGITS, f"--workdir={tmp_path / 'run'}"]
+    assert main([*command, "--config.device=gpu"]) == 2
+    forced = run([sys.executable, "-m", "vit_jax", *command], JAX_PLATFORMS="cuda")
+    assert forced.returncode == 2
+    for told in (capsys.readouterr().err, forced.stderr):
+        assert "ACCELERATOR=cuda" in told and "Traceback" not in told
 
 
 def test_a_second_make_installs_nothing():
