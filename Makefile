@@ -1,15 +1,15 @@
 # Two commands do everything on a fresh machine:
 #
 #   make train     sets up .venv and trains configs/digits.py on real data
-#   make test      sets up what tests need and runs them
+#   make test      installs the test requirements and runs the fast tests
 #
 # make train CONFIG=configs/cifar10.py WORKDIR=runs/mine ARGS="--config.optimizer.learning_rate=3e-4"
 # trains anything else, and ACCELERATOR=cuda or tpu picks that build of JAX.
 #
-#   make test-slow              runs what takes minutes; make test-long runs what takes an hour
+#   make test-slow              runs tests that take minutes; make test-long those that take an hour
 #   make docs                   builds the documentation into build/docs; a dead link is an error
 #   make notebooks              executes the notebooks and stores them with their outputs
-#   make data-fashion-mnist     fetches and prepares Fashion-MNIST, and looks at it
+#   make data-fashion-mnist     downloads, prepares and inspects Fashion-MNIST
 
 PYTHON ?= python3
 CONFIG ?= configs/digits.py
@@ -20,12 +20,12 @@ PYTEST_ARGS ?=
 
 VENV := .venv
 RUN := $(VENV)/bin/python
-# Without --no-compile, pip compiles every module there is: a minute for what is never imported.
+# Without --no-compile, pip compiles all modules: a minute for modules that are never imported.
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
 # Two at once: compiling, which is most of what tests do, keeps one core busy.
 # Neighbours stay in one process, which shares their programs and fixtures.
 PYTEST := $(RUN) -m pytest -q -n 2 --dist worksteal
-# A stamp is newer than the requirements it has installed, so a second call installs nothing again.
+# A stamp is newer than the installed requirements, so a second call installs nothing.
 PACKAGE := $(VENV)/.installed-$(ACCELERATOR)
 TESTING := $(VENV)/.installed-test
 PARITY := $(VENV)/.installed-parity
@@ -45,7 +45,7 @@ test-slow: $(PACKAGE) $(TESTING)
 test-long: $(PACKAGE) $(TESTING)
 	$(PYTEST) -m long $(PYTEST_ARGS)
 
-# Measures what tests cost, by which some are slow: see tests/support/durations.py.
+# Measures the time of each test, which decides which are slow: see tests/support/durations.py.
 test-durations: $(PACKAGE) $(TESTING)
 	$(PYTEST) --record-durations $(PYTEST_ARGS)
 
@@ -88,7 +88,7 @@ $(DOCS): requirements-docs.txt requirements.txt | $(RUN)
 	$(INSTALL) -r requirements-docs.txt
 	touch $@
 
-# torchvision and timm would fetch another torch than the one they are compared by.
+# torchvision and timm would install another version of torch.
 $(PARITY): | $(RUN)
 	$(INSTALL) torch==2.13.0 transformers==5.24.0 pyyaml
 	$(INSTALL) --no-deps timm==1.0.31 torchvision==0.28.0
