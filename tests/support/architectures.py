@@ -87,7 +87,6 @@ class Answers:
             without classes, and of one in bfloat16.
         outputs, weights: of every block by its path, in evaluation; weights (batch, heads, queries,
             keys), none where an architecture has none.
-        silent: paths of what is sown where no weights are asked for.
         kept, moved: state besides parameters after evaluation and after training.
         trained: logits in training.
         gradients: of a sum of these, each logit with a factor of its own.
@@ -97,10 +96,8 @@ class Answers:
     features: Features
     without_head: jax.Array
     rough: jax.Array
-    rough_features: Features
     outputs: dict[str, jax.Array]
     weights: dict[str, jax.Array]
-    silent: tuple[str, ...]
     kept: dict[str, Any]
     moved: dict[str, Any]
     trained: jax.Array
@@ -150,18 +147,14 @@ def _program(model: nn.Module, variables: dict[str, Any], images: jax.Array) -> 
     asked = {"attention_weights": True} if has_attention(model) else {}
     mutable = ["intermediates", *state]
     logits, sown = model.apply(variables, images, mutable=mutable, **asked)
-    _, silent = model.apply(variables, images, mutable=["intermediates"])
     params = {name: tree for name, tree in variables["params"].items() if name != "head"}
-    rough = model.clone(dtype="bfloat16")
     gradients, trained, moved = gradient_of(model, variables, images)
     return {
         "logits": logits,
         "features": model.apply(variables, images, method="features"),
         "without_head": model.clone(num_classes=0).apply({**variables, "params": params}, images),
-        "rough": rough.apply(variables, images),
-        "rough_features": rough.apply(variables, images, method="features"),
+        "rough": model.clone(dtype="bfloat16").apply(variables, images),
         "sown": sown["intermediates"],
-        "silent": silent["intermediates"],
         "kept": {name: sown[name] for name in state},
         "moved": moved,
         "trained": trained,
@@ -171,7 +164,7 @@ def _program(model: nn.Module, variables: dict[str, Any], images: jax.Array) -> 
 
 def _answers(found: dict[str, Any]) -> Answers:
     found = {name: jax.tree.map(np.asarray, value) for name, value in found.items()}
-    sown, silent = found.pop("sown"), found.pop("silent")
+    sown = found.pop("sown")
     flat = flatten_dict(unstack_blocks(sown), sep="/")
     weights = {
         path.removesuffix("/attn/weights"): values[0]
@@ -182,5 +175,4 @@ def _answers(found: dict[str, Any]) -> Answers:
         **found,
         outputs=read_outputs(sown),
         weights=weights,
-        silent=tuple(flatten_dict(silent, sep="/")),
     )

@@ -3,6 +3,7 @@
 Parameters are drawn by NumPy: to compile an initialization takes longer than most tests.
 """
 
+import functools
 import math
 
 import jax
@@ -20,20 +21,49 @@ VIT = {
 }
 
 
+def apply(module, params, *arguments, **asked):
+    """Return `module.apply` of parameters, compiled once for a module, shapes and words asked."""
+    return run(module, {"params": params}, *arguments, **asked)
+
+
+def run(module, variables, *arguments, **asked):
+    """Return the same of variables, which may hold more than parameters."""
+    frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in asked.items()}
+    return _run(module, variables, *arguments, **frozen)
+
+
+@functools.partial(
+    jax.jit,
+    static_argnums=0,
+    static_argnames=("train", "method", "mutable", "attention_weights", "grid"),
+)
+def _run(module, variables, *arguments, **asked):
+    return module.apply(variables, *arguments, **asked)
+
+
 def random_images(*shape: int) -> np.ndarray:
     """Return float32 images of a shape, or of the house size."""
     return np.random.default_rng(1).normal(size=shape or IMAGES).astype(np.float32)
 
 
-def random_variables(module, *arguments, seed: int = 0, method=None, **keywords):
+def random_variables(module, *arguments, seed: int = 0):
     """Return variables of a module for a call, all of them away from 0 and from 1.
 
     Kernels have the deviation 1 / sqrt(fan in); scales and variances are positive.
     """
-    shapes = jax.eval_shape(
-        lambda: module.init(jax.random.key(0), *arguments, method=method, **keywords)
-    )
+    shapes = abstract_variables(module, *arguments)
     return random_tree({k: v for k, v in shapes.items() if k != "intermediates"}, seed)
+
+
+def abstract_variables(module, *arguments):
+    """Return shapes and types of what `module.init` makes, traced once for a module and shapes."""
+    return _abstract(module, *((one.shape, str(one.dtype)) for one in arguments))
+
+
+@functools.cache
+def _abstract(module, *arguments):
+    arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in arguments]
+    return jax.eval_shape(lambda *x: module.init(jax.random.key(0), *x), *arrays)
 
 
 def random_tree(shapes, seed: int = 0):

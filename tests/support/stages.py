@@ -1,8 +1,8 @@
 """Reading the golden file of a pyramid, and comparing the output of every stage."""
 
-import jax
 import numpy as np
 
+from tests.support.shapes import run
 from tests.support.stored import stored, write_files
 from vit_jax.weights.convert import read_pretrained
 
@@ -16,11 +16,9 @@ def read(name, folder):
     return read_pretrained(folder, case.hints)
 
 
-def largest_error(model, variables, expected):
+def largest_error(model, variables, expected, run=run):
     """Of all stages and the logits, the largest difference as a part of `TOLERANCE`'s measure."""
-
-    forward = jax.jit(lambda v, x: model.apply(v, x, mutable=["intermediates"]))
-    logits, kept = forward(variables, expected["images"])
+    logits, kept = run(model, variables, expected["images"], mutable="intermediates")
     stages = [  # what a stage gives is what its last block gives
         kept["intermediates"][f"stages_{i}"][f"blocks_{depth - 1}"]["out"][0]
         for i, depth in enumerate(model.depths)

@@ -9,6 +9,7 @@ from vit_jax.models import ViT
 from vit_jax.models.initializers import INIT_SCHEMES
 
 WIDTH = 256
+KEY = jax.random.key(0, impl="unsafe_rbg")  # compiles faster than threefry
 
 
 def fresh_params(scheme):
@@ -22,7 +23,7 @@ def fresh_params(scheme):
         registers=3,
         init_scheme=scheme,
     )
-    return jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 64, 64, 3)))["params"]
+    return jax.jit(model.init)(KEY, jnp.zeros((1, 64, 64, 3)))["params"]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def test_vit_counts_the_fans_of_gate_and_value_separately():
 
 def test_the_distillation_token_begins_apart_from_a_class_token_of_zero():
     model = ViT(image_size=8, patch_size=8, width=WIDTH, depth=1, heads=4, distilled=True)
-    params = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 8, 8, 3)))["params"]
+    params = jax.jit(model.init)(KEY, jnp.zeros((1, 8, 8, 3)))["params"]
     assert not np.any(params["cls_token"])
     assert close(params["dist_token"], 0.02, 0.15)
 

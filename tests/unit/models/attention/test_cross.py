@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
+from tests.support.shapes import abstract_variables, apply
 from vit_jax.models import CrossAttentionBlock
 
 WIDTH, HEADS = 12, 3
@@ -14,7 +15,7 @@ WIDTH, HEADS = 12, 3
 def block_and_inputs(**fields):
     block, rng = CrossAttentionBlock(HEADS, 20, **fields), np.random.default_rng(0)
     x, context = (rng.normal(size=(2, n, WIDTH)).astype(np.float32) for n in (4, 7))
-    params = jax.eval_shape(block.init, jax.random.key(0), x, context)["params"]
+    params = abstract_variables(block, x, context)["params"]
     params = jax.tree.map(lambda p: rng.normal(0, 0.4, p.shape).astype(np.float32), params)
     return block, params, x, context
 
@@ -109,7 +110,7 @@ def test_bfloat16_and_gradients():
     )
 
     def loss(params, x, context):
-        return jnp.sin(block.apply({"params": params}, x, context)).sum()
+        return jnp.sin(apply(block, params, x, context)).sum()
 
     gradients = jax.jit(jax.grad(loss, argnums=(0, 1, 2)))(params, x, context)
     assert all(np.isfinite(leaf).all() and leaf.any() for leaf in jax.tree.leaves(gradients))
@@ -141,4 +142,4 @@ def test_rates_act_in_training_only(rate):
 def test_a_context_of_another_width_is_an_error():
     block, params, x, _ = block_and_inputs()
     with pytest.raises(ValueError, match=r"width of 12, the context of 16; project the context"):
-        block.apply({"params": params}, x, np.zeros((2, 7, 16), np.float32))
+        apply(block, params, x, np.zeros((2, 7, 16), np.float32))

@@ -55,7 +55,16 @@ def assert_same(function, *arguments, atol):
 
 @pytest.mark.parametrize(
     ("queries", "keys", "block"),
-    [(1, 1, 4), (17, 17, 4), (16, 16, 4), (5, 31, 2), (31, 5, 16), (197, 197, 64), (3, 9, 100)],
+    [
+        (1, 1, 4),
+        (17, 17, 4),
+        (5, 31, 2),
+        (3, 9, 100),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in ((16, 16, 4), (31, 5, 16), (197, 197, 64))
+        ),
+    ],
 )
 def test_blocks_of_any_size_give_the_plain_result_and_gradients(queries, keys, block):
     def chunked(q, k, v):
@@ -133,7 +142,9 @@ def test_temporary_memory_of_training_grows_with_tokens_and_not_with_their_squar
 # --- Pallas kernels, interpreted ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(50, 50), (9, 130)])
+@pytest.mark.parametrize(
+    ("queries", "keys"), [pytest.param(50, 50, marks=pytest.mark.slow), (9, 130)]
+)
 def test_the_gpu_kernel_gives_the_plain_result_and_gradients(queries, keys):
     def interpreted(q, k, v):
         return pallas_attention(q, k, v, "gpu", interpret=True)
@@ -141,7 +152,9 @@ def test_the_gpu_kernel_gives_the_plain_result_and_gradients(queries, keys):
     assert_same(interpreted, *random_qkv(queries, keys, head_dim=16), atol=2e-5)
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(50, 50), (130, 9)])
+@pytest.mark.parametrize(
+    ("queries", "keys"), [pytest.param(50, 50, marks=pytest.mark.slow), (130, 9)]
+)
 def test_the_tpu_kernel_gives_the_plain_result_and_gradients(queries, keys):
     def interpreted(q, k, v):
         return pallas_attention(q, k, v, "tpu")

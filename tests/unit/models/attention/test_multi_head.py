@@ -5,7 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vit_jax.models.attention.multi_head import Attention, attention
+from tests.support.shapes import abstract_variables, apply
+from vit_jax.models.attention import multi_head
+from vit_jax.models.attention.multi_head import Attention
+
+attention = jax.jit(
+    multi_head.attention,
+    static_argnames=("implementation", "return_weights", "deterministic", "dropout_rate"),
+)
 
 
 def random_qkv(queries=5, keys=7, heads=3, head_dim=8, dtype=np.float32):
@@ -101,15 +108,14 @@ def test_bfloat16_logits_of_300_stay_finite_and_rows_sum_to_one():
 
 def test_bfloat16_gradients_of_logits_of_300_are_finite():
     q, k, v = bfloat16_with_logits_of_300()
-    gradients = jax.grad(lambda *x: attention(*x).astype(jnp.float32).sum(), argnums=(0, 1, 2))(
-        q, k, v
-    )
+    loss = lambda *x: attention(*x).astype(jnp.float32).sum()  # noqa: E731
+    gradients = jax.jit(jax.grad(loss, argnums=(0, 1, 2)))(q, k, v)
     assert all(np.isfinite(g.astype(jnp.float32)).all() for g in gradients)
 
 
 def test_softmax_statistics_are_float32_for_bfloat16():
     q, k, v = random_qkv(dtype=jnp.bfloat16)
-    program = jax.make_jaxpr(attention)(q, k, v).jaxpr
+    program = jax.make_jaxpr(multi_head.attention)(q, k, v).jaxpr
     of = {"reduce_max": [], "exp": [], "reduce_sum": [], "div": []}
     for equation in program.eqns:
         if equation.primitive.name in of:
@@ -194,16 +200,20 @@ def test_a_query_that_sees_no_key_gives_zeros_and_finite_gradients(implementatio
     def outputs(q, k, v, bias):
         return attention(q, k, v, bias=bias, implementation=implementation)
 
-    out = outputs(q, k, v, bias).astype(jnp.float32)
+    @jax.jit
+    def answers(*x):
+        loss = lambda *x: (outputs(*x).astype(jnp.float32) ** 2).sum()  # noqa: E731
+        return outputs(*x).astype(jnp.float32), jax.grad(loss, (0, 1, 2, 3))(*x)
+
+    out, gradients = answers(q, k, v, bias)
     np.testing.assert_array_equal(out[:, 2], 0.0)
     assert np.abs(out[:, [0, 1, 3, 4]]).min() > 0.0
-    gradients = jax.grad(lambda *x: (outputs(*x).astype(jnp.float32) ** 2).sum(), (0, 1, 2, 3))
-    for gradient in gradients(q, k, v, bias):
+    for gradient in gradients:
         assert np.isfinite(gradient.astype(jnp.float32)).all()
 
 
 def abstract_params(module, x):
-    return jax.eval_shape(module.init, jax.random.key(0), x)["params"]
+    return abstract_variables(module, x)["params"]
 
 
 def module_with_params(x, **fields):
@@ -212,7 +222,7 @@ def module_with_params(x, **fields):
         lambda leaf: rng.normal(scale=0.4, size=leaf.shape).astype(np.float32),
         abstract_params(module, x),
     )
-    return module, {"params": draw}
+    return module, draw
 
 
 def random_tokens(*shape):
@@ -252,7 +262,7 @@ def test_chunked_refuses_to_return_weights():
 def test_many_tokens_go_by_blocks_on_a_cpu_and_few_do_not():
     def loops(tokens, **more):
         x = jax.ShapeDtypeStruct((1, tokens, 1, 8), jnp.float32)
-        program = jax.make_jaxpr(lambda *x: attention(*x, **more))(x, x, x)
+        program = jax.make_jaxpr(lambda *x: multi_head.attention(*x, **more))(x, x, x)
         return any(equation.primitive.name == "scan" for equation in program.eqns)
 
     assert not loops(197)
@@ -265,20 +275,20 @@ def test_many_tokens_go_by_blocks_on_a_cpu_and_few_do_not():
 def test_context_gives_keys_and_values_only():
     x, context = random_tokens(1, 3, 8), random_tokens(1, 6, 8)
     module, params = module_with_params(x)
-    np.testing.assert_allclose(module.apply(params, x, x), module.apply(params, x), atol=1e-6)
-    out = module.apply(params, x, context)
+    np.testing.assert_allclose(apply(module, params, x, x), apply(module, params, x), atol=1e-6)
+    out = apply(module, params, x, context)
     assert out.shape == x.shape
-    reordered = module.apply(params, x, context[:, ::-1])  # a set: the order does not matter
+    reordered = apply(module, params, x, context[:, ::-1])  # a set: the order does not matter
     np.testing.assert_allclose(out, reordered, atol=1e-6)
-    assert not np.allclose(out, module.apply(params, x, 2 * context))
+    assert not np.allclose(out, apply(module, params, x, 2 * context))
 
 
 def test_weights_are_sown_only_when_asked_for():
     x = random_tokens(3, 5, 8)
     module, params = module_with_params(x)
-    _, silent = module.apply(params, x, mutable="intermediates")
+    _, silent = apply(module, params, x, mutable="intermediates")
     assert not silent
-    _, state = module.apply(params, x, attention_weights=True, mutable="intermediates")
+    _, state = apply(module, params, x, attention_weights=True, mutable="intermediates")
     (weights,) = state["intermediates"]["weights"]
     assert weights.shape == (3, 2, 5, 5)
     np.testing.assert_allclose(weights.sum(axis=-1), 1.0, rtol=1e-5)
@@ -288,20 +298,20 @@ def test_a_module_gives_weights_whatever_its_implementation():
     x = random_tokens(3, 5, 8)
     module, params = module_with_params(x)
     chunked = module.clone(implementation="chunked")
-    out, state = chunked.apply(params, x, attention_weights=True, mutable="intermediates")
-    np.testing.assert_allclose(out, module.apply(params, x), atol=1e-6)
+    out, state = apply(chunked, params, x, attention_weights=True, mutable="intermediates")
+    np.testing.assert_allclose(out, apply(module, params, x), atol=1e-6)
     assert state["intermediates"]["weights"][0].shape == (3, 2, 5, 5)
     with pytest.raises(ValueError, match="'pallas' is not possible here"):
-        module.clone(implementation="pallas").apply(params, x)
+        apply(module.clone(implementation="pallas"), params, x)
 
 
 @pytest.mark.parametrize("kind", ["attention_dropout", "projection_dropout"])
 def test_both_dropouts_act_in_training_only(kind):
     x = random_tokens(3, 5, 8)
     module, params = module_with_params(x, **{kind: 0.5})
-    still = module.apply(params, x)
-    np.testing.assert_array_equal(still, Attention(heads=2).apply(params, x))
-    moved = module.apply(params, x, train=True, rngs={"dropout": jax.random.key(2)})
+    still = apply(module, params, x)
+    np.testing.assert_array_equal(still, apply(Attention(heads=2), params, x))
+    moved = apply(module, params, x, train=True, rngs={"dropout": jax.random.key(2)})
     assert not np.allclose(still, moved)
     if kind == "projection_dropout":
         assert 0.2 < np.mean(moved == 0.0) < 0.8

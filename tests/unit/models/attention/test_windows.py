@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.folders import GOLDENS
+from tests.support.shapes import abstract_variables, apply
 from vit_jax.models.attention.windows import Windows, fit_windows, query_map, relative_index
 from vit_jax.models.swin.block import SwinBlock
 
@@ -35,7 +36,7 @@ def may_see(grid, window, shift):
 
 
 def random_params(block, x):
-    shapes = jax.eval_shape(block.init, jax.random.key(0), x)["params"]
+    shapes = abstract_variables(block, x)["params"]
     rng = np.random.RandomState(1)
     draw = lambda leaf: (0.5 * rng.normal(size=leaf.shape)).astype(np.float32)  # noqa: E731
     return jax.tree.map(draw, shapes)
@@ -57,7 +58,7 @@ def influence(grid, window, shifted):
 def weights_of(block, params, x):
     def forward(params, x):
         asked = {"attention_weights": True, "mutable": ["intermediates"]}
-        return block.apply({"params": params}, x, **asked)[1]["intermediates"]
+        return apply(block, params, x, **asked)[1]["intermediates"]
 
     return np.asarray(jax.jit(forward)(params, x)["attn"]["weights"][0])
 

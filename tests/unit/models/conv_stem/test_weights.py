@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.support import shapes
 from tests.support.stored import stored, write_files
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
@@ -29,8 +30,7 @@ def run(record, variables, **changes):
     model = create_model(record.name, **{**record.fields, **changes})
     if changes.get("scan_layers"):
         variables = {**variables, "params": stack_blocks(variables["params"])}
-    forward = jax.jit(lambda v, x: model.apply(v, x, mutable=["intermediates"]))
-    logits, kept = forward(variables, CASE.answers["images"])
+    logits, kept = shapes.run(model, variables, CASE.answers["images"], mutable="intermediates")
     kept = kept["intermediates"]
     blocks = {f"block_{i}": block for i, block in enumerate(read_blocks(kept, "out"))}
     return {"stem": kept["patch_embed"]["out"][0], **blocks, "logits": logits}

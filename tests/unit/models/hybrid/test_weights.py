@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.support import shapes
 from tests.support.stored import stored, write_files
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
@@ -41,8 +42,7 @@ def case(request, tmp_path_factory):
 def run(record, variables, images, **changes):
     """Logits, outputs of units and blocks."""
     model = create_model(record.name, **{**record.fields, **changes})
-    forward = jax.jit(lambda v, x: model.apply(v, x, mutable=["intermediates"]))
-    logits, kept = forward(variables, images)
+    logits, kept = shapes.run(model, variables, images, mutable="intermediates")
     kept = kept["intermediates"]
     found = {f"block_{i}": block for i, block in enumerate(read_blocks(kept, "out"))}
     stages = kept.get("patch_embed", {})
@@ -98,8 +98,8 @@ def test_a_wrong_epsilon_of_the_stem_is_noticed(name, tmp_path):
         fields = {"norm_eps": model.stem_norm_eps, "std_eps": model.stem_std_eps}
         fields |= {"var_eps": model.stem_var_eps, **wrong}
         stem = ResNetPatchEmbed(16, (1, 1), stem_units=(1,), stem_width=8, groups=8, **fields)
-        run = jax.jit(lambda v, x: stem.apply(v, x, mutable=["intermediates"])[1])
-        kept = run({"params": params}, golden["images"])["intermediates"]
+        kept = shapes.apply(stem, params, golden["images"], mutable="intermediates")[1]
+        kept = kept["intermediates"]
         found = {"unit_0": kept["stages_0"]["units_0"]["out"][0]}
         return largest_error(found, golden, "unit_0")
 

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
+from tests.support.shapes import apply, run
 from vit_jax.models.layers.convolutions import BatchNorm, GroupNorm, conv
 
 
 def applied(x, train=True, momentum=0.1):
     model = BatchNorm(momentum, 1e-5)
     variables = model.init(jax.random.key(0), x)
-    out, moved = model.apply(variables, x, train=train, mutable=["batch_stats"])
+    out, moved = run(model, variables, x, train=train, mutable=["batch_stats"])
     return out, moved["batch_stats"], variables
 
 
@@ -59,7 +60,7 @@ def test_groups_are_normed_for_each_image_as_in_double_precision():
         deviation = np.sqrt(np.square(centred).mean((1, 2, 4), keepdims=True) + 1e-6)
         params = {"scale": jnp.array([1.0, 2, 3, 4]), "bias": jnp.array([0.0, 0, 0, 5])}
         expected = (centred / deviation).reshape(x.shape) * params["scale"] + params["bias"]
-        out = GroupNorm(groups=2).apply({"params": params}, jnp.asarray(x))
+        out = apply(GroupNorm(groups=2), params, x)
         np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -89,12 +90,12 @@ def test_a_single_value_cannot_be_normalised_in_training():
 def test_a_stride_of_two_pads_as_torch_or_as_tensorflow_does(padding, expected):
     x = jnp.arange(1.0, 5.0).reshape(1, 1, 4, 1)
     layer = conv(1, 3, 2, padding=padding, init=nn.initializers.ones_init())
-    out = layer.apply(layer.init(jax.random.key(0), x), x)
+    out = jax.jit(layer.init_with_output)(jax.random.key(0), x)[0]
     np.testing.assert_array_equal(out[0, :, :, 0], expected)
 
 
 def test_a_depthwise_convolution_sees_its_own_channel_alone():
     x = jnp.array([[1.0, 10.0, 100.0]]).reshape(1, 1, 1, 3)
     layer = conv(3, 3, groups=3, init=nn.initializers.ones_init())
-    out = layer.apply(layer.init(jax.random.key(0), x), x)
+    out = jax.jit(layer.init_with_output)(jax.random.key(0), x)[0]
     np.testing.assert_array_equal(out.ravel(), [1, 10, 100])

@@ -3,17 +3,17 @@
 That it computes what timm and Google compute stands in `tests/unit/models/mixer/test_weights.py`.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support.shapes import abstract_variables, apply
 from vit_jax.models import create_model
 from vit_jax.models.mixer.module import Mixer, MixerBlock
 from vit_jax.models.stacking import read_blocks, stack_blocks
 from vit_jax.models.summary.cost import cost
+from vit_jax.models.summary.counts import counts
 
 TINY = {
     "num_classes": 5,
@@ -33,7 +33,7 @@ def random_images(*shape):
 def tiny(**fields):
     """A small model and parameters that are all away from 0 and 1."""
     model, rng = Mixer(**{**TINY, **fields}), np.random.default_rng(0)
-    shapes = jax.eval_shape(model.init, jax.random.key(0), random_images(1, 16, 24, 3))["params"]
+    shapes = abstract_variables(model, random_images(1, 16, 24, 3))["params"]
     return model, jax.tree.map(
         lambda leaf: rng.normal(scale=0.3, size=leaf.shape).astype(np.float32), shapes
     )
@@ -53,8 +53,7 @@ def tiny(**fields):
     ],
 )
 def test_counts_are_those_of_the_paper_sizes(name, parameters, macs):
-    counted = cost(create_model(name))
-    assert (counted.parameters, counted.macs) == (parameters, macs)
+    assert counts(name)[1:] == (parameters, macs)
 
 
 def test_the_two_mlps_are_told_apart_in_the_table_of_costs():
@@ -63,21 +62,6 @@ def test_the_two_mlps_are_told_apart_in_the_table_of_costs():
     assert parts["token MLP"].macs == 2 * 16 * 2 * 24 * 12
     assert parts["channel MLP"].macs == 2 * 24 * 2 * 16 * 32
     assert parts["token MLP"].parameters == 2 * (2 * 24 * 12 + 12 + 24)
-
-
-def test_features_are_the_normed_tokens_and_their_mean():
-    model, params = tiny()
-    images = random_images(2, 16, 24, 3)
-    features = jax.jit(functools.partial(model.apply, method="features"))(
-        {"params": params}, images
-    )
-    assert features.tokens.shape == (2, 24, 16) and features.pooled.shape == (2, 16)
-    assert (features.grid, features.prefix, features.stages) == ((4, 6), 0, None)
-    np.testing.assert_allclose(features.pooled, features.tokens.mean(1), atol=1e-6)
-    headless = model.clone(num_classes=0)
-    without = {name: tree for name, tree in params.items() if name != "head"}
-    pooled = jax.jit(headless.apply)({"params": without}, images)
-    np.testing.assert_allclose(pooled, features.pooled, atol=1e-6)
 
 
 def block_and_parameters():
@@ -122,49 +106,6 @@ def test_the_token_mlp_is_one_for_all_channels():
     tokens = np.array([1, 0, 2, 4, 3])  # the places of tokens do matter
     moved = apply({"params": params}, x[:, tokens])
     assert np.abs(moved - out[:, tokens]).max() > 0.01
-
-
-def test_bfloat16_is_close_and_logits_are_float32():
-    model, params = tiny()
-    images = random_images(2, 16, 24, 3)
-    expected = jax.jit(model.apply)({"params": params}, images)
-    found = jax.jit(model.clone(dtype="bfloat16").apply)({"params": params}, images)
-    assert found.dtype == jnp.float32
-    assert np.abs(found - expected).max() <= 0.05 * np.abs(expected).max()
-
-
-@pytest.mark.parametrize("remat", ["full", pytest.param("dots", marks=pytest.mark.slow)])
-def test_gradients_are_finite_and_the_same_with_less_memory(remat):
-    model, params = tiny()
-    images = random_images(2, 16, 24, 3)
-
-    def gradients(model):
-        return jax.jit(jax.grad(lambda p: jnp.sin(model.apply({"params": p}, images)).sum()))(
-            params
-        )
-
-    found, expected = gradients(model.clone(remat=remat)), gradients(model)
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        assert np.isfinite(one).all() and np.abs(one).max() > 0
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4 * np.abs(other).max())
-
-
-@pytest.mark.parametrize("field", ["mlp_dropout", "drop_path"])
-def test_what_drops_does_so_in_training_alone(field):
-    model, params = tiny(**{field: 0.5})
-    plain, variables, images = tiny()[0], {"params": params}, random_images(4, 16, 24, 3)
-
-    def answers(key):
-        rngs = {"dropout": key}
-        return plain.apply(variables, images), [
-            model.apply(variables, images, train=train, rngs=rngs) for train in (False, True)
-        ]
-
-    answers = jax.jit(answers)
-    expected, (in_evaluation, one) = answers(jax.random.key(0))
-    np.testing.assert_allclose(in_evaluation, expected, atol=1e-6)
-    _, (_, other) = answers(jax.random.key(1))
-    assert np.abs(one - other).max() > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -216,9 +157,7 @@ def test_a_loop_over_blocks_changes_no_number_and_each_layer_has_its_rate():
 
     def answers(model, params):
         def blocks(**kinds):
-            logits, kept = model.apply(
-                {"params": params}, images, mutable=["intermediates"], **kinds
-            )
+            logits, kept = apply(model, params, images, mutable=["intermediates"], **kinds)
             return logits, read_blocks(kept["intermediates"], "out")
 
         return blocks(), blocks(train=True, rngs={"dropout": jax.random.key(0)})

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.support import shapes
 from tests.support.stored import stored, write_files
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
@@ -30,9 +31,7 @@ def read(case, folder):
 
 def largest_difference(model, variables, expected):
     """The largest one of any block's output or of the logits, relative to the largest number."""
-    logits, kept = jax.jit(lambda v, x: model.apply(v, x, mutable=["intermediates"]))(
-        variables, expected["images"]
-    )
+    logits, kept = shapes.run(model, variables, expected["images"], mutable="intermediates")
     found = {f"block_{i}": kept["intermediates"][f"blocks_{i}"]["out"][0] for i in range(2)}
     return max(
         np.abs(ours - expected[name]).max() / max(1.0, np.abs(expected[name]).max())

@@ -11,6 +11,7 @@ import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from tests.folders import GOLDENS
+from tests.support.shapes import apply
 from vit_jax.models import ViT
 from vit_jax.models.positions.relative import relative_bias
 from vit_jax.models.positions.tables import resize_positions, sincos2d
@@ -99,7 +100,7 @@ def test_sincos1d_is_the_formula_of_2017():
 
 
 def embedded(model, params, images):
-    return np.asarray(model.apply({"params": params}, images, method="embed")[0])
+    return np.asarray(apply(model, params, images, method="embed")[0])
 
 
 @pytest.mark.parametrize("kind", ["learned2d_sum", "learned2d_concat"])
@@ -169,12 +170,9 @@ def test_logits_of_attention_have_the_bias_added():
     assert flat[path].shape == (3 + 5 * 9, 3)
 
     def weights(table):
-        kept = model.apply(
-            {"params": unflatten_dict({**flat, path: table})},
-            images,
-            attention_weights=True,
-            mutable="intermediates",
-        )[1]["intermediates"]
+        params = unflatten_dict({**flat, path: table})
+        asked = {"attention_weights": True, "mutable": "intermediates"}
+        kept = apply(model, params, images, **asked)[1]["intermediates"]
         return np.log(np.asarray(kept["blocks_0"]["attn"]["weights"][0], np.float64))
 
     added = weights(flat[path]) - weights(np.zeros_like(flat[path]))
@@ -194,7 +192,7 @@ def test_every_entry_of_a_relative_table_learns(spread, fields):
     flat = {k: spread * v if k[-1] == "relative_bias" else v for k, v in flat.items()}
 
     def loss(params):
-        return jnp.square(model.apply({"params": params}, images, train=True)).sum()
+        return jnp.square(apply(model, params, images, train=True)).sum()
 
     gradients = flatten_dict(jax.jit(jax.grad(loss))(unflatten_dict(flat)))
     tables = [np.asarray(g) for path, g in gradients.items() if path[-1] == "relative_bias"]
@@ -251,7 +249,7 @@ def test_axes_are_resized_apart_as_the_whole_table_would_be(kind):
 
 
 def embedded_positions(model, params, grid):
-    return model.apply({"params": params}, grid, method="position_table")
+    return apply(model, params, grid=grid, method="position_table")
 
 
 @pytest.mark.parametrize("kind", ["learned2d_sum", "learned2d_concat", "relative"])
@@ -415,4 +413,4 @@ def test_what_does_not_fit_is_one_sentence(fields, sentence):
 def test_relative_positions_have_no_fused_kernel():
     model, params, images = tiny(positions="relative")
     with pytest.raises(ValueError, match="not possible here"):
-        model.clone(attention_impl="cudnn").apply({"params": params}, images)
+        apply(model.clone(attention_impl="cudnn"), params, images)

@@ -11,11 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support.shapes import abstract_variables, apply
 from vit_jax.models import create_model
 from vit_jax.models.attention.multi_head import Attention
 from vit_jax.models.positions.tables import PositionTable
 from vit_jax.models.pvt.module import PVT, PVTBlock, ReducedAttention
 from vit_jax.models.summary.cost import cost
+from vit_jax.models.summary.counts import counts
 from vit_jax.weights.adapt import adapt
 
 TINY = {
@@ -38,7 +40,7 @@ def tiny(**fields):
     """A small model and parameters that are all away from 0 and 1."""
     model, rng = PVT(**{**TINY, **fields}), np.random.default_rng(0)
     images = random_images(1, 32, 48, model.in_channels)
-    shapes = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
+    shapes = abstract_variables(model, images)["params"]
     return model, jax.tree.map(
         lambda leaf: rng.normal(scale=0.3, size=leaf.shape).astype(np.float32), shapes
     )
@@ -52,14 +54,16 @@ def tiny(**fields):
         ("PVT-Small", 24_485_864, 3_815_701_504),
         # Without the class token, its row of positions and its way through the last stage.
         ("PVT-Small-mean", 24_484_840, 3_805_960_192),
-        pytest.param("PVT-Medium", 44_208_104, 6_659_175_424, marks=pytest.mark.slow),
-        pytest.param("PVT-Large", 61_369_320, 9_813_765_632, marks=pytest.mark.slow),
+        ("PVT-Medium", 44_208_104, 6_659_175_424),
+        ("PVT-Large", 61_369_320, 9_813_765_632),
     ],
 )
 def test_counts_are_those_of_the_authors_code(name, parameters, macs):
-    counted = cost(create_model(name))
-    assert (counted.parameters, counted.macs) == (parameters, macs)
-    names = {part.name for part in counted.parts}
+    assert counts(name)[1:] == (parameters, macs)
+
+
+def test_every_parameter_has_its_part_in_the_table_of_costs():
+    names = {part.name for part in cost(PVT(**TINY)).parts}
     assert names - {"class token"} == {
         "patch embedding",
         "positions",
@@ -196,67 +200,8 @@ def test_another_size_of_images_resizes_the_table_of_every_stage():
     adapted = adapt(params, model, other)
     assert set(adapted.resized) == {"stages_0/pos_embed", "stages_1/pos_embed"}
     images = np.random.default_rng(0).normal(size=(1, 2 * height, width, 3)).astype(np.float32)
-    ours = other.apply({"params": adapted.params}, images)
-    np.testing.assert_allclose(ours, model.apply({"params": params}, images), atol=1e-5)
-
-
-def test_bfloat16_is_close_and_logits_are_float32():
-    model, params = tiny()
-    images = random_images(2, 32, 48, 3)
-    expected = jax.jit(model.apply)({"params": params}, images)
-    found = jax.jit(model.clone(dtype="bfloat16").apply)({"params": params}, images)
-    assert found.dtype == jnp.float32
-    assert np.abs(found - expected).max() <= 0.05 * np.abs(expected).max()
-
-
-@pytest.mark.parametrize("remat", ["full", pytest.param("dots", marks=pytest.mark.slow)])
-def test_gradients_are_finite_and_the_same_with_less_memory(remat):
-    model, params = tiny()
-    images = random_images(2, 32, 48, 3)
-
-    def gradients(model):
-        return jax.jit(jax.grad(lambda p: jnp.sin(model.apply({"params": p}, images)).sum()))(
-            params
-        )
-
-    found, expected = gradients(model.clone(remat=remat)), gradients(model)
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        assert np.isfinite(one).all() and np.abs(one).max() > 0
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4 * np.abs(other).max())
-
-
-DROPS = ("attention_dropout", "projection_dropout", "mlp_dropout", "position_dropout", "drop_path")
-ONE_STAGE = {
-    "patch_sizes": (4,),
-    "widths": (8,),
-    "depths": (2,),
-    "heads": (2,),
-    "mlp_ratios": (2,),
-    "reductions": (2,),
-}
-
-
-@pytest.mark.parametrize("field", DROPS)
-def test_what_drops_does_so_in_training_alone(field):
-    model, params = tiny(**ONE_STAGE, **{field: 0.5})
-    plain, variables, images = tiny(**ONE_STAGE)[0], {"params": params}, random_images(4, 32, 48, 3)
-
-    def answers(key):
-        rngs = {"dropout": key}
-        return plain.apply(variables, images), [
-            model.apply(variables, images, train=train, rngs=rngs) for train in (False, True)
-        ]
-
-    answers = jax.jit(answers)
-    expected, (in_evaluation, one) = answers(jax.random.key(0))
-    np.testing.assert_allclose(in_evaluation, expected, atol=1e-6)
-    _, (_, other) = answers(jax.random.key(1))
-    assert np.abs(one - other).max() > 1e-3
-
-
-def test_lists_as_json_has_them_are_fields_too():
-    as_lists = {name: list(v) if isinstance(v, tuple) else v for name, v in TINY.items()}
-    assert PVT(**{**as_lists, "image_size": TINY["image_size"]}) == PVT(**TINY)
+    ours = apply(other, adapted.params, images)
+    np.testing.assert_allclose(ours, apply(model, params, images), atol=1e-5)
 
 
 @pytest.mark.parametrize(

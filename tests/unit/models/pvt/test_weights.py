@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from tests.support import shapes
 from tests.support.stored import GOLDEN, stored, write_files
 from vit_jax.errors import UserError
 from vit_jax.models.registry import model_fields
@@ -37,9 +38,7 @@ def read(case, folder):
 def largest_difference(model, variables, expected):
     """The largest one of any stage's map or of the logits, relative to the largest number."""
 
-    logits, kept = jax.jit(lambda v, x: model.apply(v, x, mutable=["intermediates"]))(
-        variables, expected["images"]
-    )
+    logits, kept = shapes.run(model, variables, expected["images"], mutable="intermediates")
     found = {}
     for i, depth in enumerate(model.depths):
         shape = expected[f"stage_{i}"].shape

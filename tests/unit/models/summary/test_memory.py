@@ -11,10 +11,10 @@ from vit_jax.models.summary.memory import memory
 
 TINY = {"image_size": 64, "patch_size": 8, "num_classes": 10}
 CASES = {
-    "ViT": ("ViT", {**TINY, "width": 96, "depth": 6, "heads": 3, "mlp_width": 384}, 16),
+    "ViT": ("ViT", {**TINY, "width": 96, "depth": 2, "heads": 3, "mlp_width": 384}, 16),
     "many tokens": ("ViT", {**TINY, "patch_size": 4, "width": 64, "depth": 4, "heads": 4}, 8),
     "wide": ("ViT", {**TINY, "width": 256, "depth": 2, "heads": 4}, 32),
-    "dropout": ("CIFAR-ViT-S/4", {"depth": 4}, 16),
+    "dropout": ("CIFAR-ViT-S/4", {"depth": 2}, 16),
 }
 # jax 0.12 reads the exponential in GELU's gradient in two places, which the estimate then holds and
 # XLA does not.
@@ -85,9 +85,9 @@ def test_parameters_moments_and_images_are_counted_by_hand():
 
 
 def test_attention_matrices_are_those_of_every_block():
-    """Batch 32: 12 blocks x 12 heads x 197 x 197 numbers, 715 MB."""
-    of_attention = memory(create_model("ViT-B/16"), 32, train=True).attention
-    assert of_attention >= 12 * 32 * 12 * 197 * 197 * 4
+    """Batch 32: 2 blocks x 12 heads x 197 x 197 numbers, 119 MB."""
+    of_attention = memory(create_model("ViT-B/16", depth=2), 32, train=True).attention
+    assert 2 * 32 * 12 * 197 * 197 * 4 <= of_attention < 2 * 4 * 32 * 12 * 197 * 197 * 4
 
 
 def test_what_nobody_reads_any_more_is_not_held():

@@ -2,12 +2,12 @@
 
 import re
 
-import jax
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors.numpy import load_file
 
+from tests.support.shapes import run
 from tests.support.stored import stored, write_files
 from vit_jax.errors import UserError
 from vit_jax.models.swin.weights import describe_timm, tidy_timm
@@ -26,8 +26,7 @@ def read(name, folder):
 
 def largest_difference(model, variables, expected):
     """Of every block and the logits, as a part of the largest number."""
-    forward = jax.jit(lambda v, x: model.apply(v, x, mutable=["intermediates"]))
-    logits, kept = forward(variables, expected["images"])
+    logits, kept = run(model, variables, expected["images"], mutable="intermediates")
     kept = kept["intermediates"]
     ours = [kept[f"stages_{i}"][f"blocks_{j}"]["out"][0] for i in range(2) for j in range(2)]
     found = {**{f"block_{i}": block for i, block in enumerate(ours)}, "logits": logits}

@@ -10,9 +10,15 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from tests.folders import GOLDENS
+from tests.support.shapes import (
+    apply,
+    random_images,
+    random_variables,
+    relative_difference,
+)
 from vit_jax.models import DistilledLogits, Features, ViT
 from vit_jax.models.layers.basic import DropPath, LayerNorm
-from vit_jax.models.positions.tables import RESIZE_KERNELS, resize_positions
+from vit_jax.models.positions.tables import resize_positions
 
 GOLDEN = sorted((GOLDENS / "models" / "vit").glob("*.npz"))
 TOLERANCE = 2e-5  # of the largest number, in float32
@@ -27,31 +33,11 @@ def read_golden(name):
     return ViT(**json.loads(str(stored["fields"]))), unflatten_dict(flat, sep="/"), arrays
 
 
-def relative_difference(ours, theirs):
-    return np.abs(ours - theirs).max() / max(1.0, np.abs(theirs).max())
-
-
-def random_params(model, images, seed=0):
-    """Parameters that are all away from 0 and 1, at hardly any cost: no initialiser runs."""
-    rng = np.random.default_rng(seed)
-    shapes = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
-
-    def draw(leaf):
-        spread = 0.3 if leaf.ndim < 2 else leaf.shape[0] ** -0.5
-        return rng.normal(scale=spread, size=leaf.shape).astype(np.float32)
-
-    return jax.tree.map(draw, shapes)
-
-
-def random_images(*shape):
-    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
-
-
 def tiny(**fields):
     model = ViT(**{**TINY, **fields})
     height, width = np.broadcast_to(model.image_size, 2)
     images = random_images(2, height, width, model.in_channels)
-    return model, random_params(model, images), images
+    return model, random_variables(model, images)["params"], images
 
 
 # --- against timm and torch ---------------------------------------------------------------------
@@ -59,7 +45,7 @@ def tiny(**fields):
 
 def worst_difference(model, params, arrays):
     """Over the logits and the output of every block."""
-    logits, state = model.apply({"params": params}, arrays["images"], mutable="intermediates")
+    logits, state = apply(model, params, arrays["images"], mutable="intermediates")
     pairs = [(logits, arrays["logits"])]
     for i in range(model.depth):
         (out,) = state["intermediates"][f"blocks_{i}"]["out"]
@@ -148,9 +134,7 @@ def test_parameter_tree_is_that_of_the_design():
 
 def test_features_record_says_where_the_patches_are():
     model, params, images = tiny(image_size=(16, 24), registers=2)
-    features = jax.jit(lambda p, x: model.apply({"params": p}, x, method="features"))(
-        params, images
-    )
+    features = apply(model, params, images, method="features")
     assert isinstance(features, Features)
     assert (features.grid, features.prefix, features.stages) == ((4, 6), 3, None)
     assert features.tokens.shape == (2, 3 + 24, 24)
@@ -159,7 +143,7 @@ def test_features_record_says_where_the_patches_are():
 
 def test_mean_pool_is_the_mean_of_normed_patches_without_the_prefix():
     model, params, images = tiny(pool="mean", class_token=True, registers=1)
-    features = model.apply({"params": params}, images, method="features")
+    features = apply(model, params, images, method="features")
     np.testing.assert_allclose(features.pooled, features.tokens[:, 2:].mean(axis=1), atol=1e-6)
 
 
@@ -177,36 +161,36 @@ def test_a_distilled_model_has_a_second_token_with_a_position_and_a_second_head(
 
 def test_a_distilled_model_gives_both_heads_in_training_and_their_mean_otherwise():
     model, params, images = tiny(distilled=True, registers=2)
-    features = model.apply({"params": params}, images, method="features")
+    features = apply(model, params, images, method="features")
     assert features.prefix == 4
     np.testing.assert_array_equal(features.pooled, features.tokens[:, 0])
     by_hand = [
         features.tokens[:, i] @ params[name]["kernel"] + params[name]["bias"]
         for i, name in enumerate(("head", "head_dist"))
     ]
-    both = jax.jit(lambda p, x: model.apply({"params": p}, x, train=True))(params, images)
+    both = apply(model, params, images, train=True)
     assert isinstance(both, DistilledLogits)
     np.testing.assert_allclose(both.head, by_hand[0], atol=1e-5)
     np.testing.assert_allclose(both.head_dist, by_hand[1], atol=1e-5)
     np.testing.assert_allclose(
-        model.apply({"params": params}, images), (by_hand[0] + by_hand[1]) / 2, atol=1e-5
+        apply(model, params, images), (by_hand[0] + by_hand[1]) / 2, atol=1e-5
     )
 
 
 def test_a_distilled_model_in_bfloat16_ends_in_float32():
     model, params, images = tiny(distilled=True, dtype="bfloat16", depth=1)
-    both = model.apply({"params": params}, images, train=True)
+    both = jax.eval_shape(lambda p: model.apply({"params": p}, images, train=True), params)
     assert {leaf.dtype for leaf in both} == {jnp.dtype("float32")}
 
 
 def test_a_distilled_model_without_classes_gives_what_would_enter_its_heads():
     model, params, images = tiny(distilled=True, num_classes=0)
     assert not {"head", "head_dist"} & set(params)
-    tokens = model.apply({"params": params}, images, method="features").tokens
-    both = model.apply({"params": params}, images, train=True)
+    tokens = apply(model, params, images, method="features").tokens
+    both = apply(model, params, images, train=True)
     np.testing.assert_array_equal(both.head, tokens[:, 0])
     np.testing.assert_array_equal(both.head_dist, tokens[:, 1])
-    mean = model.apply({"params": params}, images)
+    mean = apply(model, params, images)
     np.testing.assert_allclose(mean, tokens[:, :2].mean(axis=1), atol=1e-6)
 
 
@@ -214,21 +198,21 @@ def test_the_positions_of_both_front_tokens_survive_another_size():
     """Moving the position of one of them is moving the token itself, at any image size."""
     model, params, _ = tiny(distilled=True)
     images = random_images(1, 24, 8, 3)
-    logits = model.apply({"params": params}, images)
+    logits = apply(model, params, images)
     shift = np.linspace(-1, 1, 24, dtype=np.float32)
     for row, token in enumerate(("cls_token", "dist_token")):
         moved = {**params, "pos_embed": params["pos_embed"].copy()}
         moved["pos_embed"][:, row] += shift
-        moved_logits = model.apply({"params": moved}, images)
+        moved_logits = apply(model, moved, images)
         assert np.abs(moved_logits - logits).max() > 1e-3
         back = {**moved, token: params[token] - shift}
-        np.testing.assert_allclose(model.apply({"params": back}, images), logits, atol=1e-5)
+        np.testing.assert_allclose(apply(model, back, images), logits, atol=1e-5)
 
 
 def test_pool_none_gives_logits_for_every_token():
     model, params, images = tiny(pool="none")
-    logits = model.apply({"params": params}, images)
-    features = model.apply({"params": params}, images, method="features")
+    logits = apply(model, params, images)
+    features = apply(model, params, images, method="features")
     assert logits.shape == (2, 16, 5)
     by_hand = features.tokens @ params["head"]["kernel"] + params["head"]["bias"]
     np.testing.assert_allclose(logits, by_hand, atol=1e-5)
@@ -236,31 +220,10 @@ def test_pool_none_gives_logits_for_every_token():
 
 def test_representation_is_a_tanh_layer_before_the_head():
     model, params, images = tiny(representation_size=7)
-    pooled = model.apply({"params": params}, images, method="features").pooled
+    pooled = apply(model, params, images, method="features").pooled
     hidden = np.tanh(pooled @ params["pre_logits"]["kernel"] + params["pre_logits"]["bias"])
     by_hand = hidden @ params["head"]["kernel"] + params["head"]["bias"]
-    np.testing.assert_allclose(model.apply({"params": params}, images), by_hand, atol=1e-5)
-
-
-def test_without_classes_the_pooled_features_come_out():
-    model, params, images = tiny(num_classes=0)
-    assert "head" not in params
-    pooled = model.apply({"params": params}, images, method="features").pooled
-    np.testing.assert_array_equal(model.apply({"params": params}, images), pooled)
-
-
-def test_attention_weights_are_sown_on_request_and_change_nothing():
-    model, params, images = tiny(registers=1)
-    plain, silent = model.apply({"params": params}, images, mutable="intermediates")
-    assert "attn" not in silent["intermediates"]["blocks_0"]
-    logits, state = model.apply(
-        {"params": params}, images, attention_weights=True, mutable="intermediates"
-    )
-    np.testing.assert_array_equal(plain, logits)
-    for i in range(2):
-        (weights,) = state["intermediates"][f"blocks_{i}"]["attn"]["weights"]
-        assert weights.shape == (2, 3, 18, 18)
-        np.testing.assert_allclose(weights.sum(axis=-1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(apply(model, params, images), by_hand, atol=1e-5)
 
 
 # --- what must hold -----------------------------------------------------------------------------
@@ -270,8 +233,8 @@ def test_a_block_whose_branches_are_zero_is_the_identity():
     model, params, images = tiny(depth=1)
     for branch_end in (params["blocks_0"]["attn"]["out"], params["blocks_0"]["mlp"]["fc2"]):
         branch_end.update(jax.tree.map(np.zeros_like, dict(branch_end)))
-    _, state = model.apply({"params": params}, images, mutable="intermediates")
-    tokens, _ = model.apply({"params": params}, images, method="embed")
+    _, state = apply(model, params, images, mutable="intermediates")
+    tokens, _ = apply(model, params, images, method="embed")
     np.testing.assert_array_equal(state["intermediates"]["blocks_0"]["out"][0], tokens)
 
 
@@ -286,28 +249,26 @@ def swap_patches(images):
 def test_without_positions_the_order_of_patches_does_not_matter(pool):
     model, params, images = tiny(positions="none", pool=pool)
     assert "pos_embed" not in params
-    logits = model.apply({"params": params}, images)
-    np.testing.assert_allclose(
-        model.apply({"params": params}, swap_patches(images)), logits, atol=1e-5
-    )
+    logits = apply(model, params, images)
+    np.testing.assert_allclose(apply(model, params, swap_patches(images)), logits, atol=1e-5)
 
 
 @pytest.mark.parametrize("positions", ["learned", "sincos2d", "sincos2d_big_vision"])
 def test_with_positions_the_order_of_patches_matters(positions):
     model, params, images = tiny(positions=positions)
-    moved = model.apply({"params": params}, swap_patches(images))
-    assert np.abs(moved - model.apply({"params": params}, images)).max() > 1e-4
+    moved = apply(model, params, swap_patches(images))
+    assert np.abs(moved - apply(model, params, images)).max() > 1e-4
 
 
 def test_every_pixel_column_counts_or_the_call_fails():
     """A strided convolution would drop the columns beyond the last whole patch in silence."""
     model, params, images = tiny()
-    logits = model.apply({"params": params}, images)
+    logits = apply(model, params, images)
     changed = images.copy()
     changed[:, :, -1] += 1.0
-    assert np.abs(model.apply({"params": params}, changed) - logits).max() > 1e-3
+    assert np.abs(apply(model, params, changed) - logits).max() > 1e-3
     with pytest.raises(ValueError, match=r"16 x 18 pixels.*4 x 4.*widths 16 and 20"):
-        model.apply({"params": params}, random_images(1, 16, 18, 3))
+        apply(model, params, random_images(1, 16, 18, 3))
 
 
 @pytest.mark.parametrize("size", [(16, 64), (64, 16)])
@@ -315,27 +276,27 @@ def test_the_same_number_of_patches_in_another_shape_resizes_the_table(size):
     """4 x 4, 2 x 8 and 8 x 2 patches are all 16 tokens; only the grid tells them apart."""
     model, params, _ = tiny(image_size=32, patch_size=8)
     images = random_images(2, *size, 3)
-    logits = model.apply({"params": params}, images)
+    logits = apply(model, params, images)
 
     built_for_it = model.clone(image_size=size)
-    unchanged = built_for_it.apply({"params": params}, images)
+    unchanged = apply(built_for_it, params, images)
     assert np.abs(logits - unchanged).max() > 1e-3
 
     grid = (size[0] // 8, size[1] // 8)
     table = resize_positions(params["pos_embed"], (4, 4), grid, prefix=1)
-    resized = built_for_it.apply({"params": {**params, "pos_embed": table}}, images)
+    resized = apply(built_for_it, {**params, "pos_embed": table}, images)
     np.testing.assert_allclose(logits, resized, atol=1e-5)
 
 
-@pytest.mark.parametrize("kernel", sorted(RESIZE_KERNELS))
+@pytest.mark.parametrize("kernel", ["torch-bicubic", "corner-bilinear"])
 def test_the_resize_kernel_is_the_fields(kernel):
     model, params, _ = tiny(pos_resize=kernel)
     images = random_images(1, 24, 12, 3)
     table = resize_positions(params["pos_embed"], (4, 4), (6, 3), prefix=1, kernel=kernel)
     built_for_it = model.clone(image_size=(24, 12))
     np.testing.assert_allclose(
-        model.apply({"params": params}, images),
-        built_for_it.apply({"params": {**params, "pos_embed": table}}, images),
+        apply(model, params, images),
+        apply(built_for_it, {**params, "pos_embed": table}, images),
         atol=1e-5,
     )
 
@@ -345,48 +306,9 @@ def test_fixed_positions_are_built_for_the_grid_at_hand():
     assert "pos_embed" not in params
     images = random_images(1, 8, 24, 3)
     np.testing.assert_array_equal(
-        model.apply({"params": params}, images),
-        model.clone(image_size=(8, 24)).apply({"params": params}, images),
+        apply(model, params, images),
+        apply(model.clone(image_size=(8, 24)), params, images),
     )
-
-
-def test_all_dropouts_are_off_in_evaluation():
-    rates = dict.fromkeys(
-        (
-            "attention_dropout",
-            "projection_dropout",
-            "mlp_dropout",
-            "position_dropout",
-            "drop_path",
-        ),
-        0.5,
-    )
-    without, params, images = tiny()
-    model = without.clone(**rates)
-    logits = model.apply({"params": params}, images)  # no rng
-    np.testing.assert_array_equal(model.apply({"params": params}, images), logits)
-    np.testing.assert_array_equal(without.apply({"params": params}, images), logits)
-
-
-def test_a_image_does_not_depend_on_its_batch():
-    model, params, images = tiny()
-    alone = model.apply({"params": params}, images[:1])
-    np.testing.assert_allclose(model.apply({"params": params}, images)[:1], alone, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    ["attention_dropout", "projection_dropout", "mlp_dropout", "position_dropout", "drop_path"],
-)
-def test_every_dropout_acts_in_training(kind):
-    without, params, images = tiny()
-    still = without.apply({"params": params}, images, train=True)  # rates of 0 need no rng
-    np.testing.assert_array_equal(still, without.apply({"params": params}, images))
-    model = without.clone(**{kind: 0.6})
-    with pytest.raises(Exception, match="dropout"):  # flax: no rng of that name
-        model.apply({"params": params}, images, train=True)
-    moved = model.apply({"params": params}, images, train=True, rngs={"dropout": jax.random.key(3)})
-    assert np.abs(moved - still).max() > 1e-4
 
 
 def modules_called(model, images, kind):
@@ -419,18 +341,13 @@ def test_epsilon_reaches_every_norm():
     assert {norm.epsilon for norm in norms.values()} == {3e-4}
 
 
-@pytest.mark.parametrize("pool", ["cls", "map"])
-def test_bfloat16_computes_in_bfloat16_and_ends_in_float32(pool):
-    exact, params, images = tiny(pool=pool, depth=1)
+def test_attention_pooling_in_bfloat16_ends_in_float32():
+    exact, params, images = tiny(pool="map", depth=1)
     model = exact.clone(dtype="bfloat16")
-    fresh = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
-    assert {leaf.dtype for leaf in jax.tree.leaves(fresh)} == {jnp.dtype("float32")}
-    logits = model.apply({"params": params}, images)
+    logits = apply(model, params, images)
     assert logits.dtype == jnp.float32
     assert np.isfinite(logits).all()
-    np.testing.assert_allclose(logits, exact.apply({"params": params}, images), atol=0.15)
-    features = model.apply({"params": params}, images, method="features")
-    assert features.tokens.dtype == jnp.bfloat16
+    np.testing.assert_allclose(logits, apply(exact, params, images), atol=0.15)
 
 
 def test_bfloat16_survives_attention_logits_in_the_hundreds():
@@ -438,7 +355,7 @@ def test_bfloat16_survives_attention_logits_in_the_hundreds():
     params["blocks_0"]["attn"]["qkv"]["kernel"] *= 30.0
 
     def loss(params):
-        return (model.apply({"params": params}, images) ** 2).sum()
+        return (apply(model, params, images) ** 2).sum()
 
     value, gradient = jax.jit(jax.value_and_grad(loss))(params)
     assert np.isfinite(value)
