@@ -53,7 +53,9 @@ PRINTED = {
 @pytest.mark.parametrize("name", PRINTED)
 def test_a_size_costs_what_the_paper_prints_and_arithmetic_says(name):
     channels, width, depth, mlp, millions, billions = PRINTED[name]
-    found = counts(name)
+    found, model = counts(name), create_model(name)
+    assert (model.stem_channels, model.width, model.depth) == (channels, width, depth)
+    assert model.mlp_width == mlp
     assert found.parameters == stem_numbers(channels, width) + vit_numbers(width, depth, mlp, 197)
     assert round(found.parameters / 1e6, 1) == millions
     assert round(found.macs / 1e9, 1) == billions

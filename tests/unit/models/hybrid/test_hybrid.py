@@ -47,6 +47,24 @@ def test_a_size_has_the_parameters_of_googles_and_the_multiply_accumulates_of_ti
         assert found.macs == 21_535_358_976
 
 
+# Width, depth, heads and hidden width: ViT paper, table 1, and DeiT's for Ti and S.
+SIZES = {
+    "Ti": (192, 12, 3, 768),
+    "S": (384, 12, 6, 1536),
+    "B": (768, 12, 12, 3072),
+    "L": (1024, 24, 16, 4096),
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_behind_the_stem_is_the_vit_of_the_name(name):
+    model = create_model(name)
+    sizes = (model.width, model.depth, model.heads, model.mlp_width)
+    assert sizes == SIZES[name.split("-")[1].split("/")[0]]
+    convolutions = 3 * sum(model.stem_units) + 2  # units of three; root and embedding
+    assert name.startswith("R+") or f"R{convolutions}+" in name
+
+
 @pytest.mark.parametrize(
     ("name", "stride", "patch", "tokens"),
     [

@@ -62,6 +62,16 @@ def test_counts_are_those_of_the_authors_code(name, parameters, macs):
     assert counts(name)[1:] == (parameters, macs)
 
 
+def test_names_differ_in_depths_as_in_the_papers_table():
+    tiny = create_model("PVT-Tiny")
+    depths = {"Tiny": (2, 2, 2, 2), "Small": (3, 4, 6, 3)}
+    depths |= {"Medium": (3, 4, 18, 3), "Large": (3, 8, 27, 3)}
+    for name, numbers in depths.items():
+        assert create_model(f"PVT-{name}") == tiny.clone(depths=numbers)
+    small = tiny.clone(depths=depths["Small"])
+    assert create_model("PVT-Small-mean") == small.clone(pool="mean")
+
+
 def test_every_parameter_has_its_part_in_the_table_of_costs():
     names = {part.name for part in cost(PVT(**TINY)).parts}
     assert names - {"class token"} == {

@@ -227,7 +227,7 @@ def test_flops_are_twice_the_macs():
 @pytest.mark.parametrize("name", VIT_COUNTS)
 def test_vit_costs_exactly_what_the_table_says(name):
     tokens, parameters, *_, macs = VIT_COUNTS[name]
-    assert counts(name) == (tokens, parameters, macs)
+    assert counts(name) == (tokens, parameters, macs) == closed_form(create_model(name))
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_vit_variants_have_exactly_the_parameters_of_the_table(name):
 
 @pytest.mark.parametrize("name", SMALL_COUNTS)
 def test_small_vit_costs_exactly_what_the_table_says(name):
-    assert counts(name) == SMALL_COUNTS[name]
+    assert counts(name) == SMALL_COUNTS[name] == closed_form(create_model(name))
 
 
 @pytest.mark.parametrize("name", BY_FORMULA)

@@ -61,6 +61,15 @@ def test_a_swin_costs_exactly_what_the_table_says(name):
     assert counts(name) == (49, *COUNTS[name])
 
 
+def test_names_have_the_widths_and_depths_of_the_paper():
+    """Section 3.3; heads of 32 channels, and twice as many in every stage."""
+    sizes = {"T": (96, 6), "S": (96, 18), "B": (128, 18), "L": (192, 18)}
+    for name, (width, third) in sizes.items():
+        heads = tuple(width // 32 * 2**i for i in range(4))
+        expected = Swin(width=width, depths=(2, 2, third, 2), heads=heads)
+        assert create_model(f"Swin-{name}") == expected
+
+
 def test_every_name_is_in_the_table():
     assert sorted(list_models("Swin*")) == sorted([*COUNTS, "Swin"])
     assert create_model("Swin") == create_model("Swin-T")
