@@ -1,8 +1,7 @@
 """Models by the names of their papers: `create_model("ViT-B/16", num_classes=10)`.
 
 A name stands for an architecture class and the fields in which it differs from that class. Names
-are registered where the classes are, at the end of each architecture's file, and those of the ViTs
-in `vit_names`.
+are registered in `variants.py` of each architecture.
 """
 
 import dataclasses

@@ -20,7 +20,6 @@ from vit_jax.models.fields import Checked
 from vit_jax.models.layers import convolutions
 from vit_jax.models.layers.basic import DropPath, LayerNorm, LayerScale, Mlp, stage_drop_path_rates
 from vit_jax.models.layers.convolutions import conv
-from vit_jax.models.registry import register
 
 _normal02 = nn.initializers.normal(0.02)  # of every kernel, in the authors' repository
 
@@ -222,24 +221,3 @@ def check_fit(model: ConvNeXt, height: int, width: int) -> None:
             f"first; the nearest legal heights are {heights}, the nearest legal widths {widths}: "
             "resize or pad the images."
         )
-
-
-# Section 3 of the paper.
-for _size, _depths, _width in (
-    ("T", (3, 3, 9, 3), 96),
-    ("S", (3, 3, 27, 3), 96),
-    ("B", (3, 3, 27, 3), 128),
-    ("L", (3, 3, 27, 3), 192),
-):
-    register(
-        f"ConvNeXt-{_size}",
-        ConvNeXt,
-        "A ConvNet for the 2020s (Liu et al. 2022), section 3",
-        depths=_depths,
-        widths=tuple(_width * 2**stage for stage in range(4)),
-    )
-register(
-    "ConvNeXt",
-    ConvNeXt,
-    "the class itself, with the sizes of ConvNeXt-T: for weights and sizes that have no name here",
-)

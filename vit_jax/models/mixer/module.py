@@ -17,7 +17,6 @@ from vit_jax.models.features import Features
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers.basic import DropPath, LayerNorm, Mlp, PatchEmbed, drop_path_rates
-from vit_jax.models.registry import register
 
 
 class Mixer(nn.Module):
@@ -204,30 +203,3 @@ def _check_fields(model: Mixer) -> None:
         name, validation.pair(model.image_size), validation.pair(model.patch_size)
     )
     validation.check_tokens(name, model.built_grid)
-
-
-# width, depth, D_S, D_C, and the patch sizes: Tolstikhin et al. 2021, table 1.
-_SIZES = {
-    "S": (512, 8, 256, 2048, (32, 16)),
-    "B": (768, 12, 384, 3072, (32, 16)),
-    "L": (1024, 24, 512, 4096, (32, 16)),
-    "H": (1280, 32, 640, 5120, (14,)),
-}
-for _size, (_width, _depth, _tokens, _channels, _patches) in _SIZES.items():
-    for _patch in _patches:
-        register(
-            f"Mixer-{_size}/{_patch}",
-            Mixer,
-            "MLP-Mixer: An all-MLP Architecture for Vision (Tolstikhin et al. 2021), table 1",
-            patch_size=_patch,
-            width=_width,
-            depth=_depth,
-            token_mlp_width=_tokens,
-            channel_mlp_width=_channels,
-        )
-
-register(
-    "Mixer",
-    Mixer,
-    "the class itself, with the sizes of Mixer-B/16: for weights and sizes that have no name here",
-)

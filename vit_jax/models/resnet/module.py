@@ -20,7 +20,6 @@ from vit_jax.models.features import Features, features_of_map
 from vit_jax.models.fields import Checked
 from vit_jax.models.layers import convolutions
 from vit_jax.models.layers.convolutions import BatchNorm, ConvNorm, conv, torch_linear
-from vit_jax.models.registry import register
 
 # How much wider than its 3 x 3 convolution a block's output is.
 EXPANSIONS = {"bottleneck": 4, "basic": 1}
@@ -192,18 +191,3 @@ class Block(Checked):
         x = jax.nn.relu(x + branch)
         self.sow("intermediates", "out", x)
         return x
-
-
-for _name, _depths in {"50": (3, 4, 6, 3), "101": (3, 4, 23, 3), "152": (3, 8, 36, 3)}.items():
-    register(
-        f"ResNet-{_name}",
-        ResNet,
-        "Deep Residual Learning for Image Recognition (He et al. 2016), table 1; v1.5, with the "
-        "stride in the 3 x 3 convolution",
-        depths=_depths,
-    )
-register(
-    "ResNet",
-    ResNet,
-    "the class itself, with the sizes of ResNet-50: for weights and sizes that have no name here",
-)

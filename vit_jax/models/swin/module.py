@@ -25,7 +25,6 @@ from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers.basic import LayerNorm, PatchEmbed, stage_drop_path_rates
 from vit_jax.models.positions.tables import PositionTable
-from vit_jax.models.registry import register
 from vit_jax.models.swin.block import PatchMerging, SwinBlock
 
 
@@ -267,28 +266,3 @@ def _check_fields(model: Swin) -> None:
             f"have more than {_LARGEST_WINDOW:,} tokens each or {_MOST_PAIRS:,} pairs of them in "
             "all; take smaller windows or images."
         )
-
-
-# width, depths, heads: Swin paper, section 3.3.
-_SIZES = {
-    "T": (96, (2, 2, 6, 2), (3, 6, 12, 24)),
-    "S": (96, (2, 2, 18, 2), (3, 6, 12, 24)),
-    "B": (128, (2, 2, 18, 2), (4, 8, 16, 32)),
-    "L": (192, (2, 2, 18, 2), (6, 12, 24, 48)),
-}
-for _size, (_width, _depths, _heads) in _SIZES.items():
-    register(
-        f"Swin-{_size}",
-        Swin,
-        "Swin Transformer: Hierarchical Vision Transformer using Shifted Windows (Liu et al. "
-        "2021), section 3.3; window 7 at 224 pixels, published at 384 with window=12",
-        width=_width,
-        depths=_depths,
-        heads=_heads,
-    )
-
-register(
-    "Swin",
-    Swin,
-    "the class itself, with the sizes of Swin-T: for weights and sizes that have no name here",
-)
