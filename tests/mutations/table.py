@@ -103,10 +103,10 @@ MUTATIONS = (
     Mutation(
         "drop-path-not-rescaled",
         "kept branches are too small in training",
-        "models/layers/basic.py",
+        "models/layers/residual.py",
         "jnp.where(kept, x / divisor, ",
         "jnp.where(kept, x, ",
-        "unit/models/layers/test_basic.py -k drop_path",
+        "unit/models/layers/test_residual.py -k drop_path",
     ),
     Mutation(
         "swin-without-mask",

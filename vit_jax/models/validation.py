@@ -21,7 +21,7 @@ from vit_jax.models.fields import (
     is_whole,
 )
 from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers.basic import ACTIVATIONS
+from vit_jax.models.layers.mlp import ACTIVATIONS
 from vit_jax.models.positions.tables import RESIZE_KERNELS
 from vit_jax.models.positions.types import POSITION_KINDS
 

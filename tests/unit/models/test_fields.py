@@ -8,8 +8,10 @@ from vit_jax.models.attention.cross import CrossAttentionBlock
 from vit_jax.models.attention.multi_head import Attention
 from vit_jax.models.attention.types import AttentionType
 from vit_jax.models.block import Block
-from vit_jax.models.layers.basic import DropPath, LayerNorm, LayerScale, Mlp
 from vit_jax.models.layers.convolutions import BatchNorm
+from vit_jax.models.layers.mlp import Mlp
+from vit_jax.models.layers.norm import LayerNorm
+from vit_jax.models.layers.residual import DropPath, LayerScale
 from vit_jax.models.registry import MODELS
 
 ARCHITECTURES = {preset.architecture.__name__: name for name, preset in MODELS.items()}

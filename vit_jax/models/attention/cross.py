@@ -5,7 +5,9 @@ from jaxtyping import Array, Float
 
 from vit_jax.models.attention.multi_head import Attention
 from vit_jax.models.fields import Checked
-from vit_jax.models.layers.basic import DropPath, LayerNorm, LayerScale, Mlp
+from vit_jax.models.layers.mlp import Mlp
+from vit_jax.models.layers.norm import LayerNorm
+from vit_jax.models.layers.residual import DropPath, LayerScale
 
 
 class CrossAttentionBlock(Checked):

@@ -14,7 +14,8 @@ from vit_jax.models.attention import implementations as kernels
 from vit_jax.models.attention.types import AttentionType, mix_tokens
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers.basic import LayerNorm, LowRank, flat_dot_general
+from vit_jax.models.layers.linear import LowRank, flat_dot_general
+from vit_jax.models.layers.norm import LayerNorm
 from vit_jax.models.positions.types import AttentionPositions
 from vit_jax.models.validation import check_choice, check_multiple
 

@@ -19,8 +19,8 @@ from jaxtyping import Array, Float
 
 from vit_jax.errors import shown
 from vit_jax.models import validation
-from vit_jax.models.layers.basic import PatchEmbed
 from vit_jax.models.layers.convolutions import BatchNorm
+from vit_jax.models.layers.patch_embed import PatchEmbed
 from vit_jax.models.vit.module import ViT
 
 # He et al. 2015, as the authors' code (pycls) begins all convolutions but the last.

@@ -18,8 +18,10 @@ from vit_jax.models import validation
 from vit_jax.models.features import Features, features_of_map
 from vit_jax.models.fields import Checked
 from vit_jax.models.layers import convolutions
-from vit_jax.models.layers.basic import DropPath, LayerNorm, LayerScale, Mlp, stage_drop_path_rates
 from vit_jax.models.layers.convolutions import conv
+from vit_jax.models.layers.mlp import Mlp
+from vit_jax.models.layers.norm import LayerNorm
+from vit_jax.models.layers.residual import DropPath, LayerScale, stage_drop_path_rates
 
 _normal02 = nn.initializers.normal(0.02)  # of every kernel, in the authors' repository
 

@@ -26,8 +26,8 @@ from vit_jax.models import validation
 from vit_jax.models.features import Features, features_of_map
 from vit_jax.models.fields import Checked
 from vit_jax.models.layers import convolutions
-from vit_jax.models.layers.basic import DropPath
 from vit_jax.models.layers.convolutions import PADDINGS, ConvNorm
+from vit_jax.models.layers.residual import DropPath
 
 _LARGEST_SQUEEZE = 16  # and no published one is above 1
 

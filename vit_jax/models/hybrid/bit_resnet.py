@@ -18,8 +18,9 @@ from flax.typing import Dtype
 from jaxtyping import Array, Float
 
 from vit_jax.models.fields import Checked
-from vit_jax.models.layers.basic import PatchEmbed, centre
 from vit_jax.models.layers.convolutions import GroupNorm
+from vit_jax.models.layers.norm import centre
+from vit_jax.models.layers.patch_embed import PatchEmbed
 
 
 class StdConv(Checked):

@@ -25,7 +25,7 @@ from jaxtyping import Array, Float
 from vit_jax.errors import shown
 from vit_jax.models import validation
 from vit_jax.models.fields import Checked
-from vit_jax.models.layers.basic import centre
+from vit_jax.models.layers.norm import centre
 
 # He et al. 2015, "Delving Deep into Rectifiers", with the fans of what goes out: torch's
 # kaiming_normal_(mode="fan_out"), which torchvision and timm give the convolutions of ResNets.

@@ -7,7 +7,8 @@ from jaxtyping import Array, Float
 from vit_jax.models.attention.multi_head import Attention
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers.basic import LayerNorm, Mlp
+from vit_jax.models.layers.mlp import Mlp
+from vit_jax.models.layers.norm import LayerNorm
 
 
 class AttentionPooling(Checked):

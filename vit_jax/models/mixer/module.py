@@ -16,7 +16,10 @@ from vit_jax.models.block import remat_block, scan_blocks
 from vit_jax.models.features import Features
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers.basic import DropPath, LayerNorm, Mlp, PatchEmbed, drop_path_rates
+from vit_jax.models.layers.mlp import Mlp
+from vit_jax.models.layers.norm import LayerNorm
+from vit_jax.models.layers.patch_embed import PatchEmbed
+from vit_jax.models.layers.residual import DropPath, drop_path_rates
 
 
 class Mixer(nn.Module):

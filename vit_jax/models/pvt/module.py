@@ -25,7 +25,10 @@ from vit_jax.models.block import remat_block
 from vit_jax.models.features import Features
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers.basic import DropPath, LayerNorm, Mlp, PatchEmbed, stage_drop_path_rates
+from vit_jax.models.layers.mlp import Mlp
+from vit_jax.models.layers.norm import LayerNorm
+from vit_jax.models.layers.patch_embed import PatchEmbed
+from vit_jax.models.layers.residual import DropPath, stage_drop_path_rates
 from vit_jax.models.positions.tables import PositionTable, resize_positions
 
 

@@ -15,7 +15,10 @@ from vit_jax.models.attention.multi_head import QueryKeyValue, attention
 from vit_jax.models.attention.windows import Windows, fit_windows, relative_index
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers.basic import DropPath, LayerNorm, Mlp, flat_dot_general
+from vit_jax.models.layers.linear import flat_dot_general
+from vit_jax.models.layers.mlp import Mlp
+from vit_jax.models.layers.norm import LayerNorm
+from vit_jax.models.layers.residual import DropPath
 
 
 class SwinBlock(Checked):

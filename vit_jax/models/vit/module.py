@@ -24,8 +24,10 @@ from vit_jax.models.attention.types import AttentionType
 from vit_jax.models.block import Block, remat_block, scan_blocks
 from vit_jax.models.features import DistilledLogits, Features
 from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers.basic import LayerNorm, PatchEmbed, drop_path_rates
+from vit_jax.models.layers.norm import LayerNorm
+from vit_jax.models.layers.patch_embed import PatchEmbed
 from vit_jax.models.layers.pooling import AttentionPooling
+from vit_jax.models.layers.residual import drop_path_rates
 from vit_jax.models.positions.tables import PositionTable, resize_positions
 from vit_jax.models.positions.types import (
     POSITION_KINDS,

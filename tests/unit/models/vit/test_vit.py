@@ -17,7 +17,8 @@ from tests.support.shapes import (
     relative_difference,
 )
 from vit_jax.models import DistilledLogits, Features, ViT
-from vit_jax.models.layers.basic import DropPath, LayerNorm
+from vit_jax.models.layers.norm import LayerNorm
+from vit_jax.models.layers.residual import DropPath
 from vit_jax.models.positions.tables import resize_positions
 
 GOLDEN = sorted((GOLDENS / "models" / "vit").glob("*.npz"))

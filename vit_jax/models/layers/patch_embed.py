@@ -1,0 +1,64 @@
+"""Patch embedding: one set of parameters with two ways to compute it, `"conv"` and `"dense"`.
+
+Both give the same numbers to rounding, so weights move freely between them.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.typing import Dtype
+from jaxtyping import Array, Float
+
+from vit_jax.models.fields import Checked
+from vit_jax.models.initializers import INIT_SCHEMES
+
+
+class PatchEmbed(Checked):
+    """Cuts images into patches and projects each one linearly (ViT paper, section 3.1, eq. 1).
+
+    Parameters: `kernel (patch_height, patch_width, channels, width)` and `bias (width,)`.
+
+    Args:
+        images: `(batch, height, width, channels)`; the sides are multiples of the patch's.
+
+    Returns:
+        `(batch, height / patch_height, width / patch_width, width)`.
+    """
+
+    width: int
+    patch_size: tuple[int, int]
+    method: str = "conv"  # "conv": strided convolution; "dense": cut into patches, then one matmul
+    use_bias: bool = True
+    init_scheme: str = "vit"
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, images: Float[Array, "batch height width channels"]
+    ) -> Float[Array, "batch grid_height grid_width features"]:
+        scheme = INIT_SCHEMES[self.init_scheme]
+        kernel_shape = (*self.patch_size, images.shape[-1], self.width)
+        kernel = self.param("kernel", scheme.patch, kernel_shape).astype(self.dtype)
+        images = images.astype(self.dtype)
+        if self.method == "conv":
+            layout = ("NHWC", "HWIO", "NHWC")
+            patches = jax.lax.conv_general_dilated(
+                images, kernel, self.patch_size, "VALID", dimension_numbers=layout
+            )
+        else:
+            patches = patchify(images, self.patch_size) @ kernel.reshape(-1, self.width)
+        if self.use_bias:
+            bias = self.param("bias", nn.initializers.zeros_init(), (self.width,))
+            patches = patches + bias.astype(self.dtype)
+        return patches
+
+
+def patchify(
+    images: Float[Array, "batch height width channels"], patch_size: tuple[int, int]
+) -> Float[Array, "batch grid_height grid_width pixels"]:
+    """Cuts images into flat patches, pixels in the order (row, column, channel) of the kernel."""
+    batch, height, width, channels = images.shape
+    patch_height, patch_width = patch_size
+    grid = (height // patch_height, width // patch_width)
+    rows_and_columns = (batch, grid[0], patch_height, grid[1], patch_width, channels)
+    return images.reshape(rows_and_columns).swapaxes(2, 3).reshape(batch, *grid, -1)
