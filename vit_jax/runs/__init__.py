@@ -5,17 +5,8 @@ from typing import TYPE_CHECKING
 from vit_jax.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from vit_jax.runs.run_dir import (
-        DIAGNOSTICS,
-        EVALUATE,
-        FORMAT,
-        RESULT,
-        TRAIN,
-        ModelRecord,
-        RunDir,
-        result,
-        unnamed_classes,
-    )
+    from vit_jax.runs.record import FORMAT, ModelRecord, unnamed_classes
+    from vit_jax.runs.run_dir import DIAGNOSTICS, EVALUATE, RESULT, TRAIN, RunDir, result
 
 __all__ = [
     "DIAGNOSTICS",
@@ -29,5 +20,7 @@ __all__ = [
     "unnamed_classes",
 ]
 
+_HOMES = dict.fromkeys(__all__, "run_dir")
+_HOMES |= dict.fromkeys(("FORMAT", "ModelRecord", "unnamed_classes"), "record")
 # A command that needs no run does not import what reads one.
-__getattr__, __dir__ = lazy_names(__name__, globals(), dict.fromkeys(__all__, "run_dir"))
+__getattr__, __dir__ = lazy_names(__name__, globals(), _HOMES)

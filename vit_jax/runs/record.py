@@ -1,0 +1,106 @@
+"""Record of a model: everything that loading and predicting need besides its parameters."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from vit_jax.config.values import Modules
+from vit_jax.data.images.preprocess import Preprocessing
+from vit_jax.errors import UserError
+from vit_jax.plugins import import_plugins, module_names
+
+FORMAT = 2
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """Record of a model: everything that `load` and `predict` need besides its parameters.
+
+    name, fields: the model, as `create_model(name, **fields)`.
+    preprocessing: how an image becomes the model's input.
+    class_names: in the order of the model's outputs.
+    activation: "softmax" or "sigmoid", which makes probabilities of the outputs; a sigmoid of a
+        single output is the probability of the second of two classes.
+    origin: where the parameters come from.
+    versions: of the libraries that wrote them.
+    plugins: modules to import first, where the architecture is a user's own.
+    source_config: the configuration of the library that wrote the weights, for the way back to it;
+        empty where they are no longer those of the file.
+    """
+
+    name: str
+    fields: dict[str, Any]
+    preprocessing: Preprocessing
+    class_names: tuple[str, ...]
+    activation: str = "softmax"
+    origin: str = ""
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    format: int = FORMAT
+    plugins: tuple[str, ...] = ()
+    source_config: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of JSON values."""
+        record = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**record, "preprocessing": self.preprocessing.to_dict()}
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "ModelRecord":
+        """The record that `to_json` wrote; lists become the tuples they were."""
+        fields = {k: tuple(v) if isinstance(v, list) else v for k, v in record["fields"].items()}
+        return cls(
+            **{
+                **record,
+                "fields": fields,
+                "preprocessing": Preprocessing.from_dict(record["preprocessing"]),
+                "class_names": tuple(record["class_names"]),
+                "plugins": module_names(Modules().convert(record.get("plugins", ()))),
+            }
+        )
+
+    def has_names(self) -> bool:
+        """Return whether the classes have names instead of numbers."""
+        return self.class_names != unnamed_classes(len(self.class_names))
+
+    def changed(self, fields: dict[str, Any]) -> "ModelRecord":
+        """The record of the same model with other fields: size, channels and classes follow."""
+        from vit_jax.models.validation import pair
+
+        model = dataclasses.replace(self, fields=fields).create_model()
+        size, classes = pair(model.image_size), model.num_classes
+        return dataclasses.replace(
+            self,
+            fields=fields,
+            source_config={},
+            preprocessing=self.preprocessing.for_images(size, model.in_channels),
+            class_names=self.class_names
+            if classes == len(self.class_names)
+            else unnamed_classes(classes),
+        )
+
+    def create_model(self):
+        """The module that the parameters belong to; UserError where this version has no such.
+
+        Imports the `plugins` where the name is not known without them.
+        """
+        # Seconds, and a program that is kept needs none of it.
+        from vit_jax.models import create_model
+        from vit_jax.models.registry import MODELS
+
+        if self.name not in MODELS:
+            import_plugins(self.plugins, "plugins of the model record (model.json)")
+        try:
+            return create_model(self.name, **self.fields)
+        except (ValueError, TypeError) as error:
+            hint = ""
+            if self.name not in MODELS:
+                hint = (
+                    ' An architecture of your own is found by "plugins" in model.json, the names '
+                    "of the modules that register it; docs/extending.md has an example"
+                )
+            raise UserError(f"the model record cannot be followed: {error}{hint}") from error
+
+
+def unnamed_classes(count: int) -> tuple[str, ...]:
+    """Names of classes whose names nobody has said."""
+    return tuple(f"class {number}" for number in range(count))
