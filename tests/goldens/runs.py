@@ -37,7 +37,7 @@ from vit_jax.config import flatten, load_config
 from vit_jax.data.sources import digits
 from vit_jax.runs import RunDir
 from vit_jax.training import fit
-from vit_jax.training.loop import Observation
+from vit_jax.training.callbacks import Observation
 
 CONFIGS = CONFIGS
 STOP_AT = 4  # after the next step: between two log lines, two evaluations and two checkpoints

@@ -20,7 +20,7 @@ from vit_jax.startup import STOPPED, ignore_signals, unwind_on_signals
 from vit_jax.text import tell
 
 if TYPE_CHECKING:
-    from vit_jax.training.loop import Observer
+    from vit_jax.training.callbacks import Observer
     from vit_jax.training.setup import Experiment
 
 

@@ -8,57 +8,32 @@ interrupted and resumed is therefore identical to one that never stopped.
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from ml_collections import ConfigDict
 
-from vit_jax.config import flatten
 from vit_jax.data import Source
 from vit_jax.errors import Diverged
 from vit_jax.evaluation.metrics import MultiLabelPredictions, Predictions, nonfinite_warning
-from vit_jax.plugins import NOT_IMPORTABLE
 from vit_jax.runs import DIAGNOSTICS, EVALUATE, RESULT, TRAIN, RunDir
 from vit_jax.tasks.classification import Batch
 from vit_jax.text import counted
 from vit_jax.training import out_of_memory
+from vit_jax.training.callbacks import DrawFigures, Observer
 from vit_jax.training.distributed import processes
 from vit_jax.training.evaluate import Evaluation, Interrupted
-from vit_jax.training.logging.hardware import find_peak, training_flops
+from vit_jax.training.logging.introduction import introduce
 from vit_jax.training.logging.loss_spikes import SpikeDetector
 from vit_jax.training.logging.profiler import Profile
-from vit_jax.training.logging.provenance import process_origin
 from vit_jax.training.logging.reporter import MetricsLog, Reporter
-from vit_jax.training.optim.optimizer import count_branches, format_branches, optimizer_notes
-from vit_jax.training.optim.param_groups import format_groups, parameter_groups
 from vit_jax.training.setup import Experiment
 from vit_jax.training.state import NonfiniteSteps, TrainState
 
 if TYPE_CHECKING:
     from vit_jax.training.checkpointing.checkpoints import Checkpoints
-
-DrawFigures = Callable[
-    [RunDir, list[dict[str, Any]], Source, Predictions | MultiLabelPredictions], None
-]
-
-
-class Observation(NamedTuple):
-    """Measurements that a callback made inside the model.
-
-    numbers: finite ones, by name. warnings: sentences, by the layer they refer to.
-    """
-
-    numbers: dict[str, float]
-    warnings: dict[str, str]
-
-
-# Called with a state and the batch it is about to learn from; changes neither. All processes call
-# it at the same steps.
-Observer = Callable[[int, TrainState, Batch], Observation]
-Callback = Callable[[Experiment], Observer]
 
 # Steps between two checks for nonfinite steps, besides those of the log. A check waits for the
 # previous one, so at most the batches of twenty steps are on the devices.
@@ -104,7 +79,7 @@ class Loop:
 
     def train(self) -> bool:
         """Run the remaining steps; return False if a signal stopped it, after saving."""
-        self._introduce()
+        introduce(self.experiment, self.report, self.run, self.state, self.step)
         if self.stop():
             return False  # before minutes of compilation; there is nothing new to save
         train_step = self.profile.around(self.experiment.train_step(), self.step)
@@ -339,65 +314,6 @@ class Loop:
 
     # ------------------------------------------------------------------------------------ reporting
 
-    def _introduce(self) -> None:
-        """Report the resolved configuration and the setup of the run."""
-        experiment = self.experiment
-        for section, values in _by_section(experiment.config):
-            self.report.say(f"{section:>10}  {values}")
-        parameters = sum(leaf.size for leaf in jax.tree.leaves(self.state.params))
-        images, classes = len(experiment.train_source), len(experiment.record.class_names)
-        devices = experiment.mesh.devices.flat
-        self.report.say(
-            f"{experiment.record.name}: {parameters:,} parameters; "
-            f"{counted(images, 'training image')} in {counted(classes, 'class', 'classes')}; "
-            f"{len(devices)} x {devices[0].device_kind}"
-        )
-        if (
-            experiment.config.optimizer.lr_multipliers
-            or experiment.config.optimizer.layer_decay != 1
-        ):
-            groups = parameter_groups(experiment.config, self.state.params)
-            self.report.say(format_groups(groups))
-        branches = count_branches(experiment.config, self.state.params)
-        if "adam" in branches:
-            self.report.say(f"optimizer: {format_branches(branches)}")
-        for note in optimizer_notes(experiment.config, self.state.params):
-            self.report.say(f"warning: {note}")
-        names = experiment.record.class_names
-        more = f", and {classes - 20:,} more" if classes > 20 else ""
-        self.report.say(f"classes in order: {', '.join(names[:20])}{more}")
-        for note in dict.fromkeys(n for s in experiment.sources.values() for n in s.notes):
-            self.report.say(f"note: {note}")
-        if set(experiment.record.plugins) & set(NOT_IMPORTABLE):
-            self.report.say(
-                "warning: the model's class is defined or registered in a script, a notebook or a "
-                "config, so other processes cannot load this run; see docs/extending.md"
-            )
-        if self.step == 0:
-            for note in experiment.notes:
-                self.report.say(f"warning: {note}")
-        if classes == 1:
-            self.report.say("warning: the data have only one class, so there is nothing to learn")
-        self._measure_limits()
-        going_on = f", resuming from step {self.step}" if self.step else ""
-        self.report.start(self.step, f"training {self.total} steps{going_on}")
-
-    def _measure_limits(self) -> None:
-        """Measure the peak of the devices, which the training lines are compared with."""
-        devices = list(self.experiment.mesh.devices.flat)
-        peak = find_peak(devices, self.experiment.config.precision)
-        self.report.devices, self.report.peak = devices, peak
-        self.report.flops_per_image = training_flops(self.experiment.model)
-        hardware = {"device": devices[0].device_kind, "count": len(devices)}
-        hardware |= {"peak_flops": peak.flops, "peak_from": peak.source}
-        hardware |= {**process_origin(), "data": self.experiment.fingerprint}
-        if jax.process_index() == 0:
-            self.run.write_hardware(hardware)
-        self.report.say(
-            f"peak of the devices: {peak.flops / 1e9:,.0f} GFLOP/s ({peak.source}); training needs "
-            f"{self.report.flops_per_image / 1e9:,.3f} GFLOP per image"
-        )
-
     def _line(self, kind: str, **values) -> dict[str, Any]:
         """Return one line of the metrics log."""
         epoch = round(self.experiment.clock.epochs(self.step), 6)
@@ -441,12 +357,3 @@ def _means(totals: dict[str, np.ndarray]) -> dict[str, float]:
         **{name: total / weight for name, total in totals.items()},
         "grad_norm": grad_norm / steps,
     }
-
-
-def _by_section(config: ConfigDict):
-    """Return pairs of a section's name and its resolved keys and values on one line."""
-    sections: dict[str, list[str]] = {}
-    for path, value in flatten(config):
-        section, _, name = path.rpartition(".")
-        sections.setdefault(section or "run", []).append(f"{name}={value}")
-    return [(section, "  ".join(values)) for section, values in sections.items()]

@@ -17,6 +17,7 @@ from vit_jax.data import split_record
 from vit_jax.errors import UserError
 from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.training import leaks, out_of_memory
+from vit_jax.training.callbacks import Callback, DrawFigures, Observer
 from vit_jax.training.checkpointing.claim import claimed
 from vit_jax.training.checkpointing.preemption import StopSignal
 from vit_jax.training.checks import check_batch
@@ -24,7 +25,7 @@ from vit_jax.training.distributed import processes
 from vit_jax.training.logging.profiler import Profile, steps_to_profile
 from vit_jax.training.logging.reporter import MetricsLog, Reporter
 from vit_jax.training.logging.wandb import WandbWriter
-from vit_jax.training.loop import Callback, DrawFigures, Loop, Observer
+from vit_jax.training.loop import Loop
 from vit_jax.training.setup import Experiment, build
 from vit_jax.training.state import TrainState
 

@@ -13,7 +13,7 @@ from vit_jax.analysis.monitoring.monitor import Monitor
 from vit_jax.config import load_config
 from vit_jax.errors import UserError
 from vit_jax.training import fit
-from vit_jax.training.loop import Observation
+from vit_jax.training.callbacks import Observation
 from vit_jax.training.setup import build
 
 

@@ -39,8 +39,8 @@ from vit_jax.analysis.attention.layers import Layer
 from vit_jax.errors import UserError
 from vit_jax.models.stacking import read_outputs, unstack_blocks
 from vit_jax.tasks.classification import Batch
+from vit_jax.training.callbacks import Observation
 from vit_jax.training.distributed.sharding import replicated
-from vit_jax.training.loop import Observation
 from vit_jax.training.setup import Experiment
 from vit_jax.training.state import TrainState
 

@@ -11,10 +11,10 @@ from tensorboardX.record_writer import masked_crc32c
 from vit_jax.errors import explained
 from vit_jax.runs import RunDir
 from vit_jax.training import fit
+from vit_jax.training.callbacks import Observation
 from vit_jax.training.logging.hardware import Peak
 from vit_jax.training.logging.loss_spikes import SpikeDetector
 from vit_jax.training.logging.reporter import TIMINGS, MetricsLog, Reporter
-from vit_jax.training.loop import Observation
 
 LINES = [
     {"kind": "train", "step": 2, "epoch": 0.5, "loss": 2.0},
