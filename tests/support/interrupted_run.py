@@ -26,7 +26,7 @@ leave_on_signals()
 
 from vit_jax import cli  # noqa: E402
 from vit_jax.commands import train  # noqa: E402
-from vit_jax.training import setup  # noqa: E402
+from vit_jax.training import data_setup, setup  # noqa: E402
 from vit_jax.training.checkpointing import checkpoints  # noqa: E402
 from vit_jax.training.logging import reporter  # noqa: E402
 
@@ -39,7 +39,7 @@ def send_signal_if(here):
         os.kill(os.getpid(), signal.Signals[name])
 
 
-opened = setup.open_source
+opened = data_setup.open_source
 made = setup.Experiment.train_step
 shown = reporter.Reporter.progress
 batches = setup.Experiment.eval_batches
@@ -86,7 +86,7 @@ def ignore_signals():
     send_signal_if("exit")
 
 
-setup.open_source = open_source
+data_setup.open_source = open_source
 setup.Experiment.train_step = train_step
 setup.Experiment.eval_batches = eval_batches
 reporter.Reporter.progress = progress

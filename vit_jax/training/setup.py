@@ -3,7 +3,6 @@
 Building it runs all checks and compiles nothing, so mistakes are reported within seconds.
 """
 
-import dataclasses
 import functools
 import os
 from collections.abc import Mapping, Sequence
@@ -24,20 +23,18 @@ from vit_jax.data import (
     DecodeErrors,
     Preprocessing,
     Source,
-    TableOptions,
-    open_source,
     train_batches,
 )
 from vit_jax.data.images.decoding import opencv
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
 from vit_jax.models.registry import outside_modules
-from vit_jax.models.validation import pair
 from vit_jax.plugins import import_plugins, module_names
 from vit_jax.runs import ModelRecord
 from vit_jax.tasks.classification import Objective, make_objective
 from vit_jax.training import checks
 from vit_jax.training.compile_cache import compile_anew_where_unsafe
+from vit_jax.training.data_setup import choose_preprocessing, open_sources
 from vit_jax.training.distillation import ANSWERS, check_distillation, make_distillation
 from vit_jax.training.distributed.device_batches import on_devices
 from vit_jax.training.distributed.sharding import find_devices, make_mesh, replicated, shard_state
@@ -264,7 +261,7 @@ def build(
     mesh = make_mesh(find_devices(config.device), **config.mesh)
     compile_anew_where_unsafe(mesh)
 
-    sources = {"train": only, "test": only} if only else _open_sources(config, class_names, split)
+    sources = {"train": only, "test": only} if only else open_sources(config, class_names, split)
     train_source = sources["train"]
     notes: list[str] = []
     if only is None:  # otherwise nothing will be trained
@@ -280,7 +277,7 @@ def build(
         model = create_model(name, **fields)
     except (ValueError, TypeError) as error:
         raise UserError(f"model: {error}") from error
-    preprocessing = _preprocessing(config, model, trained)
+    preprocessing = choose_preprocessing(config, model, trained)
     if start:
         notes += checks.describe_preprocessing(config, trained.preprocessing, preprocessing)
     augment = Augment.among(config.augment)
@@ -335,57 +332,6 @@ def build(
         teacher=teacher,
         notes=tuple(notes),
     )
-
-
-def _open_sources(
-    config: ConfigDict,
-    class_names: Sequence[str] | None,
-    split: Mapping[str, Sequence[str]] | None,
-) -> dict[str, Source]:
-    """Open the splits that a configuration names; they must share no images."""
-    sources = {
-        name: open_source(
-            config.dataset,
-            config.data[name],
-            data_dir=config.data.dir or None,
-            manual_dir=config.data.manual_dir or None,
-            holdout=config.data.holdout,
-            split_seed=config.data.split_seed,
-            class_names=class_names,
-            saved=split,
-            table=table_options(config),
-        )
-        for name in ("train", "validation", "test")
-        if config.data[name] or name != "validation"
-    }
-    checks.check_splits(config, sources)
-    return sources
-
-
-def table_options(config: ConfigDict) -> TableOptions:
-    """Return the options of a configuration for a file of labels."""
-    data = config.data
-    return TableOptions(data.path_column, data.label_column, data.image_dir)
-
-
-def _preprocessing(
-    config: ConfigDict, model: nn.Module, trained: ModelRecord | None
-) -> Preprocessing:
-    """Return the preprocessing of the configuration, with the initial weights' defaults."""
-    size, channels = pair(model.image_size), model.in_channels
-    if trained is None:
-        base = Preprocessing(size, channels)
-    else:
-        base = trained.preprocessing.for_images(size, channels)
-    named = {name: config.data[name] for name in PREPROCESSING_KEYS}
-    named = {name: value for name, value in named.items() if value is not None}
-    if named.get("resize") == "pad":  # padding shows the whole image, so there is no crop
-        named.setdefault("crop", 1.0)
-    return dataclasses.replace(base, **named)
-
-
-# Keys of preprocessing in a configuration, besides those fixed by the model.
-PREPROCESSING_KEYS = ("mean", "std", "crop", "interpolation", "resize", "color_management")
 
 
 def library_versions() -> dict[str, str]:

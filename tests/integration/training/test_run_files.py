@@ -17,9 +17,10 @@ from vit_jax.errors import DecodeError, Diverged, UserError
 from vit_jax.inference import load
 from vit_jax.runs import RunDir
 from vit_jax.training import fit
+from vit_jax.training.data_setup import open_sources
 from vit_jax.training.leaks import leaks, records_of_run
 from vit_jax.training.open_run import open_other, open_run
-from vit_jax.training.setup import _open_sources, build
+from vit_jax.training.setup import build
 
 BRIGHTNESS = {"dark": 20, "día": 120, "明": 230}
 
@@ -252,7 +253,7 @@ def test_skewed_data_can_weigh_their_classes(config, images):
 def test_the_test_images_are_the_same_for_every_seed(config):
     def test_files(**changes):
         changed = config({key.replace("__", "."): value for key, value in changes.items()})
-        return _open_sources(changed, None, None)["test"].files
+        return open_sources(changed, None, None)["test"].files
 
     assert test_files(seed="1") == test_files(seed="0")
     assert set(test_files(data__split_seed="1")) != set(test_files(seed="1"))
