@@ -70,7 +70,7 @@ MUTATIONS = (
     Mutation(
         "padding-is-no-padding",
         "evaluation counts the rows that fill the last batch",
-        "data/pipeline.py",
+        "data/streams.py",
         "mask.append(example is not self.padding)",
         "mask.append(True)",
         "unit/data/test_pipeline.py -k evaluation",

@@ -9,10 +9,11 @@ from vit_jax.lazy import lazy_names
 if TYPE_CHECKING:
     from vit_jax.data.decode_errors import DecodeErrors
     from vit_jax.data.images.preprocess import Preprocessing
-    from vit_jax.data.pipeline import Batch, eval_batches, train_batches
+    from vit_jax.data.pipeline import eval_batches, train_batches
     from vit_jax.data.sampler import BalancedSampler, RepeatedSampler, ShuffledSampler
     from vit_jax.data.sources.columns import TableOptions
     from vit_jax.data.sources.registry import Source, list_splits, open_source, split_record
+    from vit_jax.data.streams import Batch
     from vit_jax.data.transforms.augment import Augment
 
 __all__ = [
@@ -37,7 +38,7 @@ _HOMES = {
     "Augment": "transforms.augment",
     "DecodeErrors": "decode_errors",
     "BalancedSampler": "sampler",
-    "Batch": "pipeline",
+    "Batch": "streams",
     "Preprocessing": "images.preprocess",
     "RepeatedSampler": "sampler",
     "Source": "sources.registry",
