@@ -14,7 +14,7 @@ import numpy as np
 from vit_jax.errors import UserError, nearest
 from vit_jax.weights.io.pickles import Opaque
 from vit_jax.weights.io.safety import show
-from vit_jax.weights.io.torch_file import TorchTensor
+from vit_jax.weights.io.torch_names import TorchTensor
 
 # Words in the names of what trains weights and is none.
 TRAINING = (
