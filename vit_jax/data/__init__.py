@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from vit_jax.data.pipeline import eval_batches, train_batches
     from vit_jax.data.sampler import BalancedSampler, RepeatedSampler, ShuffledSampler
     from vit_jax.data.sources.columns import TableOptions
-    from vit_jax.data.sources.registry import Source, list_splits, open_source, split_record
+    from vit_jax.data.sources.registry import list_splits, open_source, split_record
+    from vit_jax.data.sources.source import Source
     from vit_jax.data.streams import Batch
     from vit_jax.data.transforms.augment import Augment
 
@@ -41,7 +42,7 @@ _HOMES = {
     "Batch": "streams",
     "Preprocessing": "images.preprocess",
     "RepeatedSampler": "sampler",
-    "Source": "sources.registry",
+    "Source": "sources.source",
     "TableOptions": "sources.columns",
     "ShuffledSampler": "sampler",
     "eval_batches": "pipeline",

@@ -14,7 +14,8 @@ import numpy as np
 from jaxtyping import UInt8
 
 from vit_jax.data.images.preprocess import Preprocessing
-from vit_jax.data.sources.registry import IN_MEMORY_BYTES, Example, Source
+from vit_jax.data.sources.registry import Example
+from vit_jax.data.sources.source import IN_MEMORY_BYTES, Source
 from vit_jax.errors import DecodeError
 
 

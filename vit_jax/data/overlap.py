@@ -12,7 +12,7 @@ from typing import Any
 
 from vit_jax.data.paths import as_text
 from vit_jax.data.sources.examples import FileExamples
-from vit_jax.data.sources.registry import Source
+from vit_jax.data.sources.source import Source
 
 MOST_DIGESTS = 20_000  # files; reading parts of as many takes about a second from a warm disk
 _WHOLE, _PART = 65_536, 16_384  # bytes: smaller files are read whole, of others three parts

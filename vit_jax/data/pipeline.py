@@ -28,7 +28,7 @@ from vit_jax.data.sampler import (
     RepeatedSampler,
     ShuffledSampler,
 )
-from vit_jax.data.sources.registry import Source
+from vit_jax.data.sources.source import Source
 from vit_jax.data.streams import (
     Batch,
     Blocks,

@@ -15,7 +15,8 @@ from vit_jax.data.sampler import (
     Order,
     Position,
 )
-from vit_jax.data.sources.registry import Example, Source
+from vit_jax.data.sources.registry import Example
+from vit_jax.data.sources.source import Source
 from vit_jax.data.transforms.augment import Augment
 from vit_jax.errors import DecodeError, UserError
 

@@ -14,7 +14,7 @@ from jaxtyping import Int64, UInt8
 from PIL import Image, ImageDraw, ImageFont
 
 from vit_jax.data.images.preprocess import Preprocessing
-from vit_jax.data.sources.registry import Source
+from vit_jax.data.sources.source import Source
 from vit_jax.data.streams import augmentation_rng
 from vit_jax.data.transforms.augment import Augment
 from vit_jax.errors import DecodeError

@@ -24,7 +24,7 @@ from PIL import Image
 from vit_jax.data.images.preprocess import to_pillow
 from vit_jax.data.images.transparency import is_invisible, read_alpha, with_alpha
 from vit_jax.data.paths import some_of
-from vit_jax.data.sources.registry import Source
+from vit_jax.data.sources.source import Source
 from vit_jax.errors import DecodeError, UserError
 
 LIMIT = 20_000  # images of a split; decoding as many photographs takes a minute or two

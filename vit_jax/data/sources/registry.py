@@ -9,8 +9,6 @@ of TFDS: `train`, `test[:100]`, `train[90%:]`. Whatever the dataset, the rest of
 `Source` and nothing else.
 """
 
-import dataclasses
-import functools
 import hashlib
 import math
 import os
@@ -18,20 +16,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import UInt64
 
-from vit_jax.data.images.decoding import AS_IT_IS, Decoding
 from vit_jax.data.paths import as_text, same_form, some_of
 from vit_jax.data.sources.columns import TableOptions
 from vit_jax.data.sources.examples import (
-    EncodedExamples,
     Example,
     FileExamples,
-    Labels,
     MemoryExamples,
 )
 from vit_jax.data.sources.folder import list_folder
 from vit_jax.data.sources.manifest import list_table
+from vit_jax.data.sources.source import IN_MEMORY_BYTES, Source
 from vit_jax.data.sources.splits import Listing, divide, split_sizes
 from vit_jax.errors import UserError, nearest, shown
 
@@ -40,104 +35,7 @@ if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 
 DATASET_FORMS = ("digits", "folder:PATH", "csv:PATH", "jsonl:PATH", "tfds:NAME", "tfds:NAME:CONFIG")
-IN_MEMORY_BYTES = 512 * 2**20  # decoded; CIFAR-10 takes 147 MiB, ImageNet some 500 GB
 TABLE_KINDS = ("csv", "jsonl")
-
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Source:
-    """A split of a dataset: `len(source)` examples, `source[i]` in any order.
-
-    Attributes:
-      name: the dataset as the user named it.
-      split: the split as the user named it.
-      class_names: the name of every label.
-      fingerprint: dataset, version, split, number of examples and a hash of class names, of the
-        labels where they are in memory, and of paths and sizes of files; equal fingerprints mean
-        the same examples in the same order.
-      in_memory: whether the examples are held decoded, so that reading them costs nothing.
-      examples: what holds or reads them.
-      spans: which part of the dataset it is, as (split, first, end) in the dataset's own splits;
-        empty where `files` tells it.
-      multi_label: whether an image may have several labels, or none.
-      notes: sentences on what was left out, to be shown once.
-      files: the paths of the images from the folder of the dataset, where they are files.
-      identities: device and inode of these files, uint64 (n, 2); an inode of 0 is not known.
-    """
-
-    name: str
-    split: str
-    class_names: tuple[str, ...]
-    fingerprint: str
-    in_memory: bool
-    examples: Sequence[Example]
-    spans: tuple[tuple[str, int, int], ...] = ()
-    multi_label: bool = False
-    notes: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    identities: UInt64[np.ndarray, "n 2"] | None = None
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def __getitem__(self, index: int) -> Example:
-        return self.examples[index]
-
-    def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
-        """Return `source[index]`, with image files decoded by the given settings."""
-        if isinstance(self.examples, EncodedExamples):
-            return self.examples.read(index, how)
-        if how.crop is not None:
-            example = self.examples[index]
-            image = how.crop(example["image"], *example["image"].shape[:2])
-            return {**example, "image": image}
-        return self.examples[index]
-
-    @functools.cached_property
-    def labels(self) -> Labels:
-        """The label of every example, int64 (n,), or uint8 (n, classes) of 0 and 1; not to be
-        changed. No image is decoded for it."""
-        if isinstance(self.examples, EncodedExamples | MemoryExamples):
-            return self.examples.labels
-        return np.array([self[index]["label"] for index in range(len(self))])
-
-    def where(self, index: int) -> str:
-        """Return the name of an example for messages: its path if it has one."""
-        if isinstance(self.examples, EncodedExamples):
-            return self.examples.where(index)
-        return f"example {index} of {self.name} {self.split}"
-
-    def overlaps(self, other: "Source") -> bool:
-        """Return whether two sources of one dataset share an example."""
-        if self.files and other.files:
-            return bool(self.shared_files(other))
-        return any(
-            mine == theirs and max(start, first) < min(end, last)
-            for mine, start, end in self.spans
-            for theirs, first, last in other.spans
-        )
-
-    def shared_files(self, other: "Source") -> list[tuple[str, str]]:
-        """The files of both, by their paths in each; for two sources of one dataset.
-
-        A file is told by its device and inode, so that one with two paths is one file.
-        """
-        theirs = {name: name for name in other.files}
-        theirs |= _by_identity(other)
-        mine = _by_identity(self)
-        pairs = {name: theirs[name] for name in self.files if name in theirs}
-        pairs |= {name: theirs[key] for key, name in mine.items() if key in theirs}
-        return sorted(pairs.items())
-
-    def __repr__(self) -> str:
-        return f"Source({self.fingerprint})"
-
-
-def _by_identity(source: Source) -> dict[tuple[int, int], str]:
-    if source.identities is None:
-        return {}
-    keys = map(tuple, source.identities.tolist())
-    return {key: name for key, name in zip(keys, source.files, strict=True) if key[1]}
 
 
 def open_source(

@@ -10,7 +10,8 @@ from PIL import Image
 
 from vit_jax.data import list_splits, open_source
 from vit_jax.data.images.decoding import Decoding
-from vit_jax.data.sources.registry import MemoryExamples, Source
+from vit_jax.data.sources.registry import MemoryExamples
+from vit_jax.data.sources.source import Source
 from vit_jax.errors import UserError
 
 
