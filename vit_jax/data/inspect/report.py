@@ -11,28 +11,20 @@ of more than `LIMIT` images are judged by a sample, and the report says so.
 import collections
 import dataclasses
 import functools
-import hashlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64, UInt8
-from PIL import Image
+from jaxtyping import Int64
 
-from vit_jax.data.images.preprocess import to_pillow
-from vit_jax.data.images.transparency import is_invisible, read_alpha, with_alpha
+from vit_jax.data.inspect.examine import Look, examine_all
 from vit_jax.data.paths import some_of
 from vit_jax.data.sources.source import Source
-from vit_jax.errors import DecodeError, UserError
 
 LIMIT = 20_000  # images of a split; decoding as many photographs takes a minute or two
 LARGE_IMBALANCE = 10  # from here on, classes had better be balanced
 
 _NAMED = 3  # how many images or classes a sentence names
-_THREADS = 8  # decoders run outside of the GIL; each holds one decoded image
-_BLOCK = 256  # images that wait for those threads at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +144,7 @@ def inspect_dataset(
     """
     first = next(iter(sources.values()))
     looks = {
-        name: _look_at_all(source, limit, functools.partial(progress, name))
+        name: examine_all(source, limit, functools.partial(progress, name))
         for name, source in sources.items()
     }
     return Report(
@@ -164,105 +156,10 @@ def inspect_dataset(
     )
 
 
-# -------------------------------------------------------------------------- looking at the images
-
-
-@dataclasses.dataclass(frozen=True)
-class _Look:
-    """Findings on one image; only the first two fields if it cannot be read."""
-
-    index: int
-    bad: tuple[str, str] | None = None
-    size: tuple[int, int] = (0, 0)
-    grey: bool = False
-    invisible: bool = False
-    format: str | None = None
-    pixels: bytes = b""  # a hash of them
-    mean: tuple[float, ...] = ()
-    mean_of_squares: tuple[float, ...] = ()
-
-
-def _look_at_all(
-    source: Source, limit: int | None, progress: Callable[[int, int], None]
-) -> list[_Look]:
-    indices = range(len(source))
-    if limit is not None and len(source) > limit:
-        chosen = np.random.default_rng(0).choice(len(source), limit, replace=False)
-        indices = np.sort(chosen).tolist()
-    looks: list[_Look] = []
-    with ThreadPoolExecutor(_THREADS) as threads:
-        for start in range(0, len(indices), _BLOCK):
-            block = indices[start : start + _BLOCK]
-            for look in threads.map(functools.partial(_look, source), block):
-                looks.append(look)
-                progress(len(looks), len(indices))
-    return looks
-
-
-def _look(source: Source, index: int) -> _Look:
-    try:
-        image = source[index]["image"]
-    except DecodeError as error:
-        return _Look(index, bad=(error.name, error.cause))
-    except UserError as error:  # an example that its owner gives no label, for one
-        return _Look(index, bad=(source.where(index), str(error)))
-    channels = image.shape[2]
-    mean, mean_of_squares = _moments(image)
-    return _Look(
-        index,
-        size=image.shape[:2],
-        grey=channels == 1 or bool(channels == 3 and np.all(image[:, :, :1] == image[:, :, 1:])),
-        invisible=image.min() == 255 and _is_invisible_file(source.where(index)),
-        format=_file_format(source.where(index)),
-        pixels=hashlib.blake2b(
-            np.ascontiguousarray(image), digest_size=16, person=b"%dx%d" % image.shape[:2]
-        ).digest(),
-        mean=mean,
-        mean_of_squares=mean_of_squares,
-    )
-
-
-def _moments(image: UInt8[np.ndarray, "h w c"]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and mean of squares of the pixels on the scale 0 to 1, for each channel."""
-    channels = image.shape[2]
-    # A histogram holds all that is needed, and Pillow counts it faster than numpy squares.
-    if channels in (1, 3):
-        counts = to_pillow(image).histogram()
-    else:
-        counts = [to_pillow(image[:, :, [channel]]).histogram() for channel in range(channels)]
-    shares = np.reshape(counts, (channels, 256)) / (image.shape[0] * image.shape[1])
-    levels = np.arange(256) / 255
-    return tuple((shares @ levels).tolist()), tuple((shares @ levels**2).tolist())
-
-
-def _file_format(path: str) -> str | None:
-    """Return the format of an image file by its first bytes, such as JPEG; None without a file."""
-    if not os.path.isfile(path):
-        return None
-    try:
-        with Image.open(path) as file:
-            return file.format
-    except Exception:  # it was read a moment ago; whatever this is, it is not this function's
-        return None
-
-
-def _is_invisible_file(path: str) -> bool:
-    """Return whether an image file is transparent in every pixel."""
-    if not os.path.isfile(path):
-        return False
-    try:
-        with Image.open(path) as image:
-            alpha = read_alpha(image)
-            image.load()
-            return is_invisible(with_alpha(image, alpha))
-    except Exception:  # as above
-        return False
-
-
 # ----------------------------------------------------------------------------------- summing it up
 
 
-def _split_report(source: Source, looks: Sequence[_Look]) -> SplitReport:
+def _split_report(source: Source, looks: Sequence[Look]) -> SplitReport:
     read = [look for look in looks if not look.bad]
     mean = std = None
     channels = {len(look.mean) for look in read}
@@ -306,7 +203,7 @@ def _count(source: Source) -> tuple[Int64[np.ndarray, " classes"], int]:
     return np.bincount(labels[~secret], minlength=classes), int(secret.sum())
 
 
-def _leaks(sources: Mapping[str, Source], looks: Mapping[str, Sequence[_Look]]) -> Iterator[Equal]:
+def _leaks(sources: Mapping[str, Source], looks: Mapping[str, Sequence[Look]]) -> Iterator[Equal]:
     names = list(sources)
     for place, first in enumerate(names):
         known = {look.pixels: look.index for look in reversed(looks[first]) if not look.bad}
@@ -321,7 +218,7 @@ def _leaks(sources: Mapping[str, Source], looks: Mapping[str, Sequence[_Look]]) 
 
 
 def _contradictions(
-    sources: Mapping[str, Source], looks: Mapping[str, Sequence[_Look]]
+    sources: Mapping[str, Source], looks: Mapping[str, Sequence[Look]]
 ) -> Equal | None:
     """Images whose label differs from that of an equal image before them."""
     seen: dict[bytes, tuple[bytes, str]] = {}
