@@ -5,7 +5,7 @@
 `make_golden.py` says what a golden file is and what it needs. Here `block_0`, ... are the blocks of
 all stages. The maps are 8 x 8 and 4 x 4 tokens with windows of 4: the first stage is shifted, and
 in the second a window covers the map. Sizes are such that nothing is padded, where other libraries
-differ (see `vit_jax/models/swin/weights.py`).
+differ (see `vit_jax/models/swin/weights/__init__.py`).
 
 The authors' repository is no package: its model is timm's of the same function, with the names and
 buffers that its files have. Its `other` is for windows of 6, to which the tables are resized by the

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from tests.support.shapes import run
 from tests.support.stored import stored, write_files
 from vit_jax.errors import UserError
-from vit_jax.models.swin.weights import describe_timm, tidy_timm
+from vit_jax.models.swin.weights.timm import describe_timm, tidy_timm
 from vit_jax.weights.adapt import adapt
 from vit_jax.weights.convert import make_record, model_name, read_pretrained, write_pretrained
 

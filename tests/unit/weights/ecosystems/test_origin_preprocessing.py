@@ -18,7 +18,7 @@ from vit_jax.models.convnext import weights as convnext
 from vit_jax.models.efficientnet import weights as efficientnet
 from vit_jax.models.registry import model_fields
 from vit_jax.models.resnet import weights as resnet
-from vit_jax.models.swin import weights as swin
+from vit_jax.models.swin.weights import timm as swin
 from vit_jax.models.vit.weights import torchvision
 from vit_jax.weights.ecosystems import convolutions, meta, processors, timm_writing
 from vit_jax.weights.formats import Hints
