@@ -11,7 +11,7 @@ from tests.support.stages import TOLERANCE, assert_agrees, largest_error, read
 from tests.support.stored import stored, write_files
 from vit_jax.errors import UserError
 from vit_jax.models.convnext import weights as convnext
-from vit_jax.models.layers import basic
+from vit_jax.models.layers import mlp
 from vit_jax.weights.convert import make_record, read_pretrained, write_pretrained
 from vit_jax.weights.formats import Hints
 from vit_jax.weights.recognition import recognise
@@ -44,7 +44,7 @@ def test_another_epsilon_is_noticed(loaded):
 
 def test_another_gelu_is_noticed(loaded, monkeypatch):
     record, variables = loaded["convnext_timm"]
-    monkeypatch.setitem(basic.ACTIVATIONS, "gelu", basic.ACTIVATIONS["gelu_tanh"])
+    monkeypatch.setitem(mlp.ACTIVATIONS, "gelu", mlp.ACTIVATIONS["gelu_tanh"])
 
     def traced_again(model, variables, images, **asked):
         return jax.jit(functools.partial(model.apply, **asked))(variables, images)
