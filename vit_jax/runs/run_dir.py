@@ -70,7 +70,8 @@ class RunDir:
 
     def read_model(self) -> ModelRecord:
         """The record of the run's model."""
-        record = self._read_formatted()
+        record = self._read_json(self.model_file)
+        _check_format(self.model_file, record)
         try:
             return ModelRecord.from_json(record)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -79,18 +80,13 @@ class RunDir:
             ) from error
 
     def check_format(self) -> None:
-        """Raise UserError where the folder was written by a vit_jax of another format."""
-        if self.model_file.exists():
-            self._read_formatted()
-
-    def _read_formatted(self) -> dict[str, Any]:
-        record = self._read_json(self.model_file)
-        if record.get("format") != FORMAT:
-            raise UserError(
-                f"{self.model_file} has format {record.get('format')} and this vit_jax reads "
-                f"format {FORMAT}; use the vit_jax that wrote the folder, or train again in another"
-            )
-        return record
+        """Raise UserError if the folder has another format. A damaged record has none."""
+        try:
+            record = json.loads(self.model_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return  # the last checkpoint restores it
+        if isinstance(record, dict):
+            _check_format(self.model_file, record)
 
     def write_model(self, record: ModelRecord) -> None:
         """Store the record of the run's model."""
@@ -397,6 +393,14 @@ class RunDir:
 def result(lines: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The last of the lines of a log if it is the result of a finished run; None if not."""
     return lines[-1] if lines and lines[-1]["kind"] == RESULT else None
+
+
+def _check_format(path: Path, record: dict[str, Any]) -> None:
+    if record.get("format") != FORMAT:
+        raise UserError(
+            f"{path} has format {record.get('format')} and this vit_jax reads format {FORMAT}; use "
+            "the vit_jax that wrote the folder, or train again in another"
+        )
 
 
 def _has_stacked_blocks(tree: dict[str, Any]) -> bool:

@@ -39,7 +39,7 @@ def settings_of(monkeypatch, name, call):
 
 def test_the_step_has_the_settings_of_the_configuration(built, monkeypatch):
     given = settings_of(monkeypatch, "make_train_step", built.train_step)
-    assert (given["seed"], given["accumulate_steps"], given["ema"]) == (7, 2, 0.9)
+    assert (given["seed"], given["accumulate_steps"], given["ema_decay"]) == (7, 2, 0.9)
     given = settings_of(monkeypatch, "make_gradient", built.gradient)
     assert (given["seed"], given["accumulate_steps"]) == (7, 2)
 
