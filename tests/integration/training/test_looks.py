@@ -27,7 +27,7 @@ def numbers(step):
 
 
 def looks(workdir):
-    return [line for line in metrics_but_timings(workdir) if line["kind"] == "inside"]
+    return [line for line in metrics_but_timings(workdir) if line["kind"] == "diagnostics"]
 
 
 # ----------------------------------------------------------------------------- what it leaves alone
@@ -41,7 +41,7 @@ def test_a_watched_run_has_the_bits_of_one_that_is_not(tiny_config, tmp_path):
     assert alone.keys() == watched.keys()
     for path, array in alone.items():
         assert array.tobytes() == watched[path].tobytes(), path
-    others = [x for x in metrics_but_timings(tmp_path / "watched") if x["kind"] != "inside"]
+    others = [x for x in metrics_but_timings(tmp_path / "watched") if x["kind"] != "diagnostics"]
     assert others == metrics_but_timings(tmp_path / "alone")
     assert [line["step"] for line in looks(tmp_path / "watched")] == [0, 1, 2, 3, 4, 5]
 
@@ -147,7 +147,7 @@ def test_tensorboard_the_figure_and_the_report_have_what_was_seen(tiny_config, t
     config = tiny_config({"log.diagnostics": "2"})
     run = fit(config, tmp_path / "run", watch=Monitor, draw=draw_all).run
     scalars = tensorboard_scalars(run.tensorboard)
-    assert [x[1:] for x in scalars if x[0] == "inside/entropy/blocks_0"] == [
+    assert [x[1:] for x in scalars if x[0] == "diagnostics/entropy/blocks_0"] == [
         (line["step"], pytest.approx(line["entropy/blocks_0"], abs=1e-5))
         for line in looks(run.path)
     ]

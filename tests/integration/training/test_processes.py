@@ -94,7 +94,7 @@ def assert_same(workdir, other):
         got, wanted = ([line.get(name, 0) for line in run] for run in (lines, expected))
         np.testing.assert_allclose(got, wanted, rtol=1e-5, err_msg=name)
     looks, others = (
-        [line for line in run if line["kind"] == "inside"] for run in (lines, expected)
+        [line for line in run if line["kind"] == "diagnostics"] for run in (lines, expected)
     )
     for look, other in zip(looks, others, strict=True):
         names = [name for name in other if "/" in name]

@@ -78,7 +78,7 @@ def write_report(run: RunDir, lines: Sequence[dict[str, Any]] | None = None) -> 
         Section("Calibration", list(calibration_parts(run, config))),
         Section("Accuracy by class size", list(_class_sizes(run))),
         Section("Attention", list(_attention(run))),
-        Section("Diagnostics", list(_inside(run))),
+        Section("Diagnostics", list(_diagnostics(run))),
         Section("Hardware", [table(_cost(size, config, lines)), table(_provenance(run, config))]),
         Section("Configuration", [_settings(config)]),
     ]
@@ -346,10 +346,10 @@ def _class_sizes(run: RunDir) -> Iterator[str]:
         )
 
 
-def _inside(run: RunDir) -> Iterator[str]:
+def _diagnostics(run: RunDir) -> Iterator[str]:
     yield stored(
         run,
-        "inside",
+        "diagnostics",
         "Attention, ranks, gradients and updates of every block over the steps",
         "Every block by step. An entropy of 1 means uniform attention, 0 attention to a single "
         "token; bands cover the heads, and crosses mark blocks all of whose heads are at one of "
