@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.families import FAMILY, VARIANTS, accuracy, train
+from tests.folders import ROOT
 from tests.support.processes import compiled_for_speed
 from vit_jax.config import load_config
 from vit_jax.models import create_model, list_models
@@ -14,8 +15,25 @@ from vit_jax.models.summary.cost import cost
 CONFIGS = sorted(FAMILY.glob("*.py"))
 
 
+NAMES = [name for name in VARIANTS if name != "vit"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in VARIANTS if name != "vit"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_family_reaches_80_percent_in_a_part_of_its_epochs(
+    name, data_dir, tmp_path, monkeypatch
+):
+    compiled_for_speed(monkeypatch)
+    variant = VARIANTS[name]
+    config = load_config(str(ROOT / variant.config_file), list(variant.changes))
+    epochs = round(0.3 * float(config.duration.removesuffix("epochs")))
+    options = (f"--config.data.dir={data_dir}", f"--config.duration={epochs} epochs")
+    train(name, tmp_path, *options)
+    assert accuracy(tmp_path) >= 0.8
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
 def test_every_family_reaches_95_percent_on_the_digits(name, data_dir, tmp_path, monkeypatch):
     compiled_for_speed(monkeypatch)
     train(name, tmp_path, f"--config.data.dir={data_dir}")
