@@ -43,6 +43,7 @@ from vit_jax.training.optim.optimizer import make_optimizer
 from vit_jax.training.optim.param_groups import trainable_mask
 from vit_jax.training.optim.schedules import make_schedule
 from vit_jax.training.pretrained_init import inherited_fields, load_pretrained_init
+from vit_jax.training.reuse import program_key, reuse
 from vit_jax.training.state import TrainState, random_keys, state_maker, zero_totals
 from vit_jax.training.step import make_eval_step, make_gradient, make_train_step
 from vit_jax.training.teacher import Teacher, answers, open_teacher
@@ -122,7 +123,12 @@ class Experiment:
         # CPU a lower optimization level, which gives the same bits, saves a third of it.
         level, cpu = "xla_backend_optimization_level", self.mesh.devices.flat[0].platform == "cpu"
         options = {level: 1} if cpu and level not in os.environ.get("XLA_FLAGS", "") else None
-        make = jax.jit(self._make_state, out_shardings=self.shardings, compiler_options=options)
+        make = self._reused(
+            f"initial_state {options}",
+            lambda: jax.jit(
+                self._make_state, out_shardings=self.shardings, compiler_options=options
+            ),
+        )
         key = random_keys(self.config.seed)[0]
         if self.start is None:
             return make(key)
@@ -140,7 +146,10 @@ class Experiment:
         return self._zero_totals()
 
     def train_step(self):
-        """Return the compiled training step."""
+        """Return the compiled training step, shared with earlier experiments of the same program."""
+        return self._reused("train_step", self._make_train_step)
+
+    def _make_train_step(self):
         return make_train_step(
             self.objective,
             self.optimizer,
@@ -173,7 +182,9 @@ class Experiment:
 
     def eval_step(self):
         """Return the compiled evaluation step."""
-        return make_eval_step(self.objective, self.preprocessing, self.mesh)
+        return self._reused(
+            "eval_step", lambda: make_eval_step(self.objective, self.preprocessing, self.mesh)
+        )
 
     def train_batches(self, start_step: int):
         """Return batches on the devices, from `start_step` to the end of the run."""
@@ -225,7 +236,16 @@ class Experiment:
         # On the mesh like the rest of the state, or the step would be compiled again for them.
         # `device_put` of them cannot be read where processes have a single device each.
         make = functools.partial(zero_totals, self.metric_names)
-        return jax.jit(make, out_shardings=replicated(self.mesh))
+        return self._reused(
+            "zero_totals", lambda: jax.jit(make, out_shardings=replicated(self.mesh))
+        )
+
+    def _reused(self, name, make):
+        return reuse(self._program_key, name, make)
+
+    @functools.cached_property
+    def _program_key(self):
+        return program_key(self)
 
     @functools.cached_property
     def _make_state(self):
