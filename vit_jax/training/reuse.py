@@ -34,12 +34,13 @@ def program_key(experiment: "Experiment") -> Hashable | None:
     outside = not type(experiment.model).__module__.startswith("vit_jax.")
     if outside or experiment.teacher is not None:
         return None
-    config = flatten(experiment.config)
+    settings = [
+        (key, value)
+        for key, value in flatten(experiment.config)
+        if key.split(".")[0] not in _OTHERS
+    ]
     return (
-        # As text, in which 0, 0.0 and False are three values.
-        json.dumps(
-            {k: v for k, v in config.items() if k.split(".")[0] not in _OTHERS}, default=str
-        ),
+        json.dumps(settings, default=str),  # as text, in which 0, 0.0 and False are three values
         repr(experiment.record.fields),
         experiment.model,
         experiment.objective,
