@@ -146,7 +146,7 @@ class Experiment:
         return self._zero_totals()
 
     def train_step(self):
-        """Return the compiled training step, shared with earlier experiments of the same program."""
+        """Return the compiled training step, that of an earlier experiment if equal."""
         return self._reused("train_step", self._make_train_step)
 
     def _make_train_step(self):
