@@ -7,10 +7,6 @@ error there, such as a full disk, is never reported, and the run then waits for 
 import time
 from pathlib import Path
 
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event
-from tensorboardX.summary import scalar
-
 FLUSH_SECONDS = 10.0  # how late TensorBoard may see a value; each flush waits for the disk
 
 
@@ -18,12 +14,17 @@ class TensorBoardFile:
     """New event file in a folder, which is created if missing. Raises OSError like files."""
 
     def __init__(self, folder: Path):
+        from tensorboardX.event_file_writer import EventsWriter  # a tenth of a second to import
+
         folder.mkdir(parents=True, exist_ok=True)
         self._writer = EventsWriter(str(folder / "events"))
         self._flushed = time.monotonic()
 
     def add_scalar(self, name: str, value: float, step: int) -> None:
         """Add one value of a curve."""
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.summary import scalar
+
         self._writer.write_event(
             Event(step=step, wall_time=time.time(), summary=scalar(name, value))
         )
