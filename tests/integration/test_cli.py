@@ -31,6 +31,7 @@ def flags(overrides):
     return [f"--config.{key}={value}" for key, value in overrides]
 
 
+@pytest.mark.smoke
 def test_train_ends_with_where_everything_is_and_what_to_type_next(overrides, tmp_path, capsys):
     run = tmp_path / "run"
     assert main(["train", DIGITS, f"--workdir={run}", *flags(overrides())]) == 0
@@ -51,6 +52,7 @@ def test_without_a_workdir_a_run_is_named_after_its_config(overrides, tmp_path, 
     assert RunDir(tmp_path / "runs" / "digits").result()["step"] == 2
 
 
+@pytest.mark.smoke
 def test_evaluate_reproduces_what_training_reported(finished_run, capsys):
     assert main(["evaluate", str(finished_run.path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -71,6 +73,7 @@ def test_evaluate_takes_a_split_and_a_checkpoint(finished_run, capsys):
     assert (told["accuracy"], told["step"]) == (best, finished_run.best_step())
 
 
+@pytest.mark.smoke
 def test_predict_prints_the_top_classes(finished_run, digit, capsys):
     assert main(["predict", str(finished_run.path), digit, digit, "--top=2"]) == 0
     lines = capsys.readouterr().out.splitlines()

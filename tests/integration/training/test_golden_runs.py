@@ -68,8 +68,8 @@ def test_a_number_of_the_log_is_written_to_the_last_bit():
         ({**BEFORE, "vit/log/train 2/loss": "0.6"}, "vit/log/train 2/loss: 0.5 -> 0.6"),
         ({**BEFORE, "vit/config/new": "1"}, "vit/config/new: missing -> 1"),
         (
-            {path: value for path, value in BEFORE.items() if "strict" not in path},
-            "vit/config/data.strict: false -> missing",
+            {path: value for path, value in BEFORE.items() if "on_decode" not in path},
+            "vit/config/data.on_decode_error: false -> missing",
         ),
     ],
 )
@@ -83,7 +83,7 @@ def test_a_renamed_key_is_no_difference_and_its_value_still_counts(tmp_path, cap
         "vit/config/data.on_error": "false",
         "vit/log/train 2/loss": "0.5",
     }
-    names = {"ema": "ema_decay", "data.strict": "data.on_error"}
+    names = {"ema": "ema_decay", "data.on_decode_error": "data.on_error"}
     assert len(runs.differences(BEFORE, after, {})) == 4
     assert runs.differences(BEFORE, after, names) == []
     for file, content in (("before", BEFORE), ("after", {**after, "vit/config/ema_decay": "0.8"})):

@@ -85,6 +85,7 @@ def test_any_signal_anywhere_loses_nothing(run_process, tmp_path):
     assert RunDir(parts).find_step("best") == RunDir(whole).best_step()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("signal", ["SIGINT", pytest.param("SIGTERM", marks=pytest.mark.slow)])
 def test_a_signal_before_the_run_folder_is_touched_is_one_sentence(run_process, tmp_path, signal):
     process = run_process(tmp_path / "run", {}, 0, signal, "data")

@@ -141,6 +141,7 @@ def test_resume_must_needs_a_checkpoint(tiny_config, tmp_path):
     assert not fit(tiny_config({"resume": "must"}), tmp_path / "run").trained
 
 
+@pytest.mark.smoke
 def test_a_damaged_checkpoint_is_passed_over_and_trained_again(tiny_config, tmp_path, capsys):
     whole = fit(tiny_config(), tmp_path / "whole").run
     broken = fit(tiny_config(), tmp_path / "broken").run

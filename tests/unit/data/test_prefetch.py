@@ -26,6 +26,7 @@ class Squares:
         return index**2
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("threads, workers", [(1, 0), (None, 0), (None, 2)])
 def test_items_come_in_order_from_the_first_one_wanted(threads, workers):
     items = Squares(30, pause=0.003)

@@ -34,6 +34,7 @@ def compiled():
     jax.monitoring.unregister_event_duration_listener(listen)
 
 
+@pytest.mark.smoke
 def test_a_second_fit_compiles_nothing(tiny_config, tmp_path, compiled):
     changes = {"model.mlp_dropout": "0.1"}
     fit(tiny_config(changes), tmp_path / "first")
@@ -47,6 +48,7 @@ def test_a_second_fit_compiles_nothing(tiny_config, tmp_path, compiled):
             assert array.tobytes() == states[1][path].tobytes(), path
 
 
+@pytest.mark.smoke
 def test_after_another_learning_rate_a_run_is_the_one_of_a_fresh_process(tiny_config, tmp_path):
     low, high = ({"optimizer.learning_rate": rate} for rate in ("0.001", "0.01"))
     fit(tiny_config(high), tmp_path / "alone")

@@ -37,6 +37,7 @@ def experiment(tiny_config):
     return build(tiny_config({"model.mlp_dropout": "0.5"}))
 
 
+@pytest.mark.smoke
 def test_no_step_waits_for_the_host(experiment):
     state, step = experiment.initial_state(), experiment.train_step()
     batches = experiment.train_batches(0)

@@ -24,6 +24,7 @@ from vit_jax.training.optim.optimizer import (
 )
 
 
+@pytest.mark.smoke
 def test_muon_turns_q_k_and_v_apart_and_heads_together():
     """Against optax's Muon on the matrices written out, and its Adam on everything else."""
     params = small_params()
