@@ -1,4 +1,4 @@
-"""Vision Transformers in JAX: models, training, and using what was trained.
+"""Vision Transformers in JAX: models, training and inference.
 
 model = vit_jax.create_model("ViT-B/16", num_classes=10)    # a linen module
 classifier = vit_jax.load("runs/digits")                    # a run of train.py
@@ -45,5 +45,5 @@ _HOMES = {
     "setup_cpu": "process_setup",
 }
 
-# A command listens to signals before anything large is imported.
+# Commands handle signals before anything large is imported.
 __getattr__, __dir__ = lazy_names(__name__, globals(), _HOMES)

@@ -1,4 +1,4 @@
-"""The commands: python -m vit_jax COMMAND, or `vit_jax COMMAND` where the package is installed."""
+"""Entry point of the command line: `python -m vit_jax COMMAND`, or `vit_jax COMMAND`."""
 
 import sys
 
@@ -7,7 +7,7 @@ from vit_jax.startup import leave_on_signals
 
 
 def run() -> int:
-    """Set the process up, run the command of its arguments, and return the exit code."""
+    """Set up the process, run the command in its arguments, and return the exit code."""
     restart_with_huge_pages()
     leave_on_signals()  # before the import below, which takes seconds
 

@@ -1,7 +1,7 @@
-"""The command line: python -m vit_jax COMMAND. The commands themselves are in `commands/`.
+"""Command line: python -m vit_jax COMMAND. The commands themselves are in `commands/`.
 
-What a person can get wrong ends in one sentence and exit code 2; an internal fault keeps its
-traceback. See `vit_jax/errors.py` for the codes.
+A user error ends in one sentence and exit code 2; an internal fault keeps its traceback. See
+`vit_jax/errors.py` for the codes.
 """
 
 import gc
@@ -49,8 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _quiet_libraries() -> None:
     """Silence what libraries print in addition to the error that they raise.
 
-    `training/checkpointing/checkpoints.py` says in one sentence that a checkpoint cannot be written
-    or read; Orbax logs it as well, drops tasks, and its threads stumble over their closed loop.
+    `training/checkpointing/checkpoints.py` reports in one sentence that a checkpoint cannot be
+    written or read; Orbax logs the same error, and its abandoned tasks and threads raise more.
     """
     for library in ("absl", "asyncio"):
         logging.getLogger(library).setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Tables as CSV files, UTF-8; names of files may hold bytes that are no text, and come back."""
+"""CSV files in UTF-8; bytes of file names that are not UTF-8 survive writing and reading."""
 
 import csv
 import os
@@ -12,12 +12,12 @@ _TEXT = {"encoding": "utf-8", "errors": "surrogateescape", "newline": ""}
 def write_csv(
     path: str | os.PathLike, columns: Sequence[str], rows: Iterable[Sequence[Any]]
 ) -> None:
-    """Write the names of the columns and the rows; None is left empty."""
+    """Write the column names and the rows; None becomes an empty cell."""
     with Path(path).open("w", **_TEXT) as file:
         csv.writer(file).writerows([columns, *rows])
 
 
 def read_csv(path: str | os.PathLike) -> list[dict[str, str]]:
-    """The rows of a file, by the names of the columns."""
+    """Return the rows of a file as dictionaries by column name."""
     with Path(path).open(**_TEXT) as file:
         return list(csv.DictReader(file))

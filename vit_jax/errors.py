@@ -1,7 +1,7 @@
 """User errors, as one exception class, and the exit codes of the command line.
 
-A `UserError` carries one clear sentence: what is wrong, where, which values are legal and what to
-do. The command line prints that sentence without a traceback. Everything else is an internal fault
+A `UserError` carries one clear sentence: the problem, its place, the legal values and a remedy. The
+command line prints that sentence without a traceback. Every other exception is an internal fault
 and keeps its traceback.
 """
 
@@ -19,17 +19,17 @@ EXIT_DONE = 0
 EXIT_INTERNAL_FAULT = 1
 EXIT_USER_ERROR = 2
 EXIT_DIVERGED = 3
-EXIT_STOPPED = 75  # by a signal, after saving: the same command goes on (EX_TEMPFAIL of sysexits.h)
+EXIT_STOPPED = 75  # by a signal, after saving: the same command resumes (EX_TEMPFAIL, sysexits.h)
 
 
 class UserError(ValueError):
-    """A mistake of the person at the keyboard, told in one sentence."""
+    """User error with a message of one sentence."""
 
 
 class DecodeError(UserError):
-    """An image that cannot be read: training puts another in its place, evaluation masks it.
+    """Image that cannot be read: training replaces it, evaluation masks it.
 
-    name: which image, a path where there is one. cause: what is wrong with it.
+    name: the path of the image, or a description without one. cause: the reason.
     """
 
     def __init__(self, name: str, cause: str):
@@ -37,15 +37,15 @@ class DecodeError(UserError):
         self.name = name
         self.cause = cause
 
-    def __reduce__(self):  # it comes out of worker processes
+    def __reduce__(self):  # worker processes send it to the main process
         return type(self), (self.name, self.cause)
 
 
 class Diverged(ArithmeticError):
-    """A run whose loss or gradient is no longer finite, and what to try."""
+    """Divergence of a run: its loss or gradient is no longer finite. The message has remedies."""
 
 
-# What a full disk, a quota, missing rights or an impossible path look like.
+# Error numbers of a full disk, a quota, missing permissions or an impossible path.
 _DISK_ERRORS = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
     *(errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EIO),
@@ -53,7 +53,7 @@ _DISK_ERRORS = (
 
 
 def explained(error: Exception) -> int:
-    """Tells a mistake in a sentence, and returns the exit code; an internal fault is left alone."""
+    """Report a user error in one sentence; return the exit code of any error."""
     if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
         room = ""
         if error.filename and is_disk_full(error):
@@ -80,12 +80,12 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 
 def shown(value: object, length: int = 120) -> str:
-    """A value as a sentence shows it: its `repr`, cut where it is long."""
+    """Return the `repr` of a value for a message, shortened to `length` characters."""
     try:
         if isinstance(value, int) and value.bit_length() > 400:
             return f"a whole number of {value.bit_length():,} bits"
         text = repr(value)
-    except Exception:  # a value that cannot even be shown; its kind says enough
+    except Exception:  # a value whose repr fails; its type is enough
         return f"a {type(value).__name__}"
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
@@ -94,7 +94,7 @@ def shown(value: object, length: int = 120) -> str:
 def writing(path: str | os.PathLike) -> Iterator[None]:
     """Context in which system errors name the file that is being written.
 
-    A write to an open file, such as one that finds the disk full, does not name it by itself.
+    A failed write to an open file, such as on a full disk, does not name the file by itself.
     """
     try:
         yield
@@ -105,7 +105,10 @@ def writing(path: str | os.PathLike) -> Iterator[None]:
 
 
 def room_left(path: str | os.PathLike, needed: int = 0) -> str:
-    """Say how much room the disk of a path has, and how much is needed, in bytes, where known."""
+    """Return in words the free space on the disk of a path, and the space needed if not 0.
+
+    needed: in bytes.
+    """
     there = next(
         folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists()
     )
@@ -114,7 +117,7 @@ def room_left(path: str | os.PathLike, needed: int = 0) -> str:
 
 
 def nearest(word: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5) -> str:
-    """A hint such as `; did you mean 'ViT-B/16' or 'ViT-B/32'?`, or nothing when none is near."""
+    """Return a hint such as `; did you mean 'ViT-B/16' or 'ViT-B/32'?`, or "" if none is near."""
     by_lower = {name.lower(): name for name in known}
     close = difflib.get_close_matches(word[:200].lower(), by_lower, n=count, cutoff=cutoff)
     if not close:

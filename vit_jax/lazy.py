@@ -1,6 +1,6 @@
-"""Public names of a package that import their module when they are first used.
+"""Lazy imports: public names of a package import their module on first use.
 
-JAX and its libraries take seconds to import, and most commands need a part of them only. This file
+JAX and its libraries take seconds to import, and most commands need only a part of them. This file
 imports nothing large.
 """
 
@@ -16,8 +16,8 @@ def lazy_names(
 
     Args:
         package: its `__name__`.
-        namespace: its `globals()`, where a name is kept once it has been imported.
-        homes: of each public name, the submodule that defines it.
+        namespace: its `globals()`, where names are cached after their import.
+        homes: maps each public name to the submodule that defines it.
     """
 
     def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
-"""Modules of a user's own, imported by name, so that the architectures they register are known.
+"""Plugins: a user's modules, imported by name, so that the architectures they register are known.
 
-No folder is added to where Python looks for modules: `PYTHONPATH` or an installed package says so.
+No folder is added to Python's search path: use `PYTHONPATH` or an installed package.
 """
 
 import importlib
@@ -10,30 +10,30 @@ from collections.abc import Iterable
 
 from vit_jax.errors import UserError
 
-# Names under which the code of a script, a notebook or a config runs: no other process has them.
+# Module names of code that runs as a script, a notebook or a config: no other process has them.
 NOT_IMPORTABLE = ("__main__", "vit_jax_config")
 
 
 def module_names(text: str) -> tuple[str, ...]:
-    """Return the names in the value of the key `plugins`, which has commas between them."""
+    """Return the comma-separated names in the value of the key `plugins`."""
     return tuple(filter(None, text.split(",")))
 
 
 def import_plugins(names: Iterable[str], asked_by: str) -> None:
-    """Import modules by their dotted names; those that are imported already stay as they are.
+    """Import modules by their dotted names; modules that are imported already are not reloaded.
 
     Args:
-        asked_by: what names them, for the sentence of an error: a config key or a file.
+        asked_by: the config key or file that names them, for error messages.
 
     Raises:
-        UserError: there is no such module, or it fails; the sentence says which and where.
+        UserError: there is no such module, or its import fails; the message has the place.
     """
     for name in names:
         if name in NOT_IMPORTABLE:
             raise UserError(
                 f"{asked_by}: the class of the model was defined in a script, a notebook or a "
-                "config, which no other process can import; move it into a module of its own, "
-                f"with its call of register, and write the module's name for {name!r}"
+                "config, which no other process can import; move it and its call of register into "
+                f"a module of its own, and replace {name!r} by the name of that module"
             )
         try:
             importlib.import_module(name)
@@ -41,8 +41,8 @@ def import_plugins(names: Iterable[str], asked_by: str) -> None:
             if not f"{name}.".startswith(f"{error.name}."):  # what the module itself imports
                 raise _failed(name, asked_by, error) from error
             raise UserError(
-                f"{asked_by} names the module {name!r}, and Python finds none of that name in "
-                f"{', '.join(repr(path) for path in sys.path[:3])} or among installed packages; "
+                f"{asked_by} names the module {name!r}, which is neither in "
+                f"{', '.join(repr(path) for path in sys.path[:3])} nor among installed packages; "
                 "set PYTHONPATH to the folder that holds it, or install it"
             ) from error
         except Exception as error:  # the code of a module can raise anything
@@ -50,7 +50,7 @@ def import_plugins(names: Iterable[str], asked_by: str) -> None:
 
 
 def _failed(name: str, asked_by: str, error: Exception) -> UserError:
-    """The sentence on a module that raises while it is imported."""
+    """Return the error for a module whose import raises."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if len(frames) > 1 else ""
     reason = str(error).strip().split("\n")[0]

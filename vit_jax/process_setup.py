@@ -1,15 +1,16 @@
-"""Setup of the process for speed on a CPU, before JAX or any other large library is imported.
+"""Process setup for speed on a CPU, before JAX or any other large library is imported.
 
-What is notable here:
-- XLA allocates its temporary buffer, 100 to 500 MB, anew for every execution. glibc takes such a
-  block from the kernel and gives it back, so every step touches fresh memory, 4 KiB at a time:
-  77,000 page faults in a training step of a small ViT (28 pixels, width 64, batch 128).
-- Where transparent huge pages are to be asked for (`madvise`, the default of most distributions),
-  glibc 2.35 asks for them if `GLIBC_TUNABLES` says so when the process starts: 460 faults.
-- A process cannot change that for itself, so `restart_with_huge_pages` executes the same command
-  once more, in the same process (its id, files and limits stay), before anything is imported.
-- `docs/speed.md` has the measurements, and what was tried and did not help: a heap that is never
-  given back, other XLA flags. `VIT_JAX_SETUP=off` switches it off.
+Notable:
+- XLA allocates its temporary buffer, 100 to 500 MB, anew for every execution. glibc maps such a
+  block and unmaps it again, so every step touches fresh memory, 4 KiB at a time: 77,000 page faults
+  in a training step of a small ViT (28 pixels, width 64, batch 128).
+- If the system gives transparent huge pages on request (`madvise`, the default of most
+  distributions), glibc 2.35 requests them when `GLIBC_TUNABLES` is set at process start: then the
+  step has 460 page faults.
+- A running process cannot change this setting, so `restart_with_huge_pages` executes the same
+  command again in the same process (its id, files and limits stay), before anything is imported.
+- `docs/speed.md` has the measurements, and the attempts that did not help: a heap that is never
+  returned to the system, other XLA flags. `VIT_JAX_SETUP=off` disables the restart.
 
 This file imports nothing large.
 """
@@ -21,16 +22,16 @@ from pathlib import Path
 SWITCH = "VIT_JAX_SETUP"  # "off": leave the process as it is
 TUNABLE = "glibc.malloc.hugetlb"
 HUGE_PAGES_FILE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-_OLDEST_GLIBC = (2, 35)  # the first with this tunable
-# Modules of debuggers; another start under one would lose its breakpoints.
+_OLDEST_GLIBC = (2, 35)  # first version with this tunable
+# Modules of debuggers; a restart under a debugger would lose its breakpoints.
 _DEBUGGERS = ("pydevd", "debugpy", "pdb")
 
 
 def setup_cpu() -> str:
-    """Return one sentence on what would make this process faster, "" where nothing would.
+    """Return one sentence of advice that would make this process faster, or "".
 
-    For notebooks and other programs that have started already: memory is set up when a process
-    starts, so the sentence names the environment variable to set before Python does.
+    For notebooks and other programs that are running already: memory is set up when a process
+    starts, so the sentence names the environment variable to set before starting Python.
     """
     if not wants_huge_pages():
         return ""
@@ -41,23 +42,23 @@ def setup_cpu() -> str:
 
 
 def restart_with_huge_pages() -> None:
-    """Execute the command of this process again with huge pages, where that makes it faster.
+    """Execute the command of this process again with huge pages if that makes it faster.
 
-    Call it first thing in a program. It does not return where it restarts; elsewhere it does
-    nothing: where the system has no huge pages to give or gives them to everyone, where the
-    environment already decides, and under a debugger or profiler.
+    Call it first in a program. After a restart it does not return. It does nothing if the system
+    has no huge pages or gives them to every process, if the environment sets the tunable already,
+    or under a debugger or profiler.
     """
     if not wants_huge_pages() or is_observed():
         return
     environment = {**os.environ, "GLIBC_TUNABLES": tunables_with_huge_pages()}
     try:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
-    except OSError:  # as fast as before is better than not at all
+    except OSError:  # run without huge pages
         return
 
 
 def wants_huge_pages() -> bool:
-    """Return whether huge pages are available, and neither in use nor decided on already."""
+    """Return whether huge pages are available, not in use, and not configured already."""
     return (
         os.environ.get(SWITCH, "").lower() != "off"
         and TUNABLE not in os.environ.get("GLIBC_TUNABLES", "")
@@ -85,14 +86,14 @@ def has_tunable() -> bool:
 
 
 def tunables_with_huge_pages() -> str:
-    """`GLIBC_TUNABLES` of the environment, with huge pages besides."""
+    """Return the environment's `GLIBC_TUNABLES` with huge pages added."""
     present = os.environ.get("GLIBC_TUNABLES", "")
     return ":".join(filter(None, (present, f"{TUNABLE}=1")))
 
 
 def is_observed() -> bool:
     """Return whether a debugger, profiler or coverage tool follows this process."""
-    monitoring = getattr(sys, "monitoring", None)  # how such tools work from Python 3.12 on
+    monitoring = getattr(sys, "monitoring", None)  # interface of such tools since Python 3.12
     return (
         sys.gettrace() is not None
         or sys.getprofile() is not None

@@ -1,4 +1,4 @@
-"""Progress of long work: bars on a terminal, and otherwise a line every ten seconds.
+"""Progress of long work: bars on a terminal, elsewhere a line every ten seconds.
 
 with progress_bars() as show:
     show("looking at train", 300, 1437)
@@ -13,17 +13,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from vit_jax.text import printable, table_cell
 
-Show = Callable[[str, int, int | None], None]  # what is done, how much of it, of how much
+Show = Callable[[str, int, int | None], None]  # (task, done, total)
 
 _SECONDS = 10.0  # between two lines
 
 
 @contextmanager
 def progress_bars(unit: str = "images") -> Iterator[Show]:
-    """Show progress on the standard error; each kind of work has a bar of its own.
+    """Show progress on standard error; each task has a bar of its own.
 
     Args:
-        unit: what is counted.
+        unit: plural noun of the counted items.
     """
     console = Console(stderr=True, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())

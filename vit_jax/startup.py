@@ -1,9 +1,9 @@
 """Signal handling before there is anything to save: one sentence, and exit code 75.
 
-A program starts for seconds before it trains, and a scheduler or a person may stop it then too.
+A program takes seconds to start before it trains, and may be stopped during that time too.
 `train.py` and `python -m vit_jax` call `leave_on_signals` before they import anything large, so
 this file imports nothing large either. During training `training/checkpointing/preemption.py`
-takes over.
+handles signals.
 """
 
 import os
@@ -16,10 +16,10 @@ STOPPED = "stopped before there was anything to save"
 
 
 def stopping_signals() -> list[signal.Signals]:
-    """The signals that ask a program to stop, where the system has them.
+    """Return the signals that ask a program to stop, as far as the system has them.
 
-    Ctrl-C, the request of a scheduler, and a closed terminal, but for a program that was started
-    with `nohup` to outlive it.
+    These are Ctrl-C, the request of a scheduler, and a closed terminal; the last is excluded for a
+    program started with `nohup`.
     """
     found = [signal.SIGINT, signal.SIGTERM]
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -46,7 +46,7 @@ def ignore_signals() -> None:
     _handle_with(signal.SIG_IGN)
 
 
-_handled: list[signal.Signals] = []  # none in a notebook, whose signals are its own
+_handled: list[signal.Signals] = []  # none in a notebook, which handles its own signals
 
 
 def _handle_with(handler) -> None:

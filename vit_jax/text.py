@@ -1,7 +1,7 @@
-"""Text for people and for other programs: counts in words, safe names, strict JSON.
+"""Text output: counts with nouns, safe names, strict JSON.
 
-Names of classes and files come from outside. Written to a terminal as they are, an escape sequence
-in one moves the cursor or repaints lines, and a bidirectional override reorders the rest of a line.
+Names of classes and files are external input. Printed unchanged, an escape sequence in a name moves
+the cursor or repaints lines, and a bidirectional override reorders the rest of a line.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 from rich.markup import escape
 
 # C0 and C1 controls, line separators, marks and overrides of direction (Unicode Standard Annex 9,
-# section 2), and bytes of file names that are no text.
+# section 2), and undecodable bytes of file names.
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -24,30 +24,30 @@ def printable(text: str, *, lines: bool = False) -> str:
     """Return the text with control and direction characters as backslash escapes.
 
     Args:
-        text: from a file, such as a class name, or a sentence that holds such text.
-        lines: whether line breaks and tabs stay, as in a sentence of several lines.
+        text: external text such as a class name, or a message that contains such text.
+        lines: whether line breaks and tabs stay, as in a message of several lines.
     """
     kept = "\n\t" if lines else ""
     return _UNSAFE.sub(lambda found: found[0] if found[0] in kept else _escaped(found[0]), text)
 
 
 def tell(text: str, *, error: bool = False) -> None:
-    """Print a sentence that may hold names from outside.
+    """Print a message that may contain external names.
 
-    error: to the standard error.
+    error: print to standard error.
     """
     print(printable(text, lines=True), file=sys.stderr if error else sys.stdout, flush=error)
 
 
 def table_cell(text: str) -> str:
-    """Return text from outside as a cell of a rich table: printable, and no markup."""
+    """Return external text as a cell of a rich table: printable, without markup."""
     return escape(printable(text))
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Return the count with its noun: `1 mistake`, `1,200 mistakes`, `0 classes`.
 
-    plural: where it is not the noun and an s.
+    plural: needed if it is not the noun and an s.
     """
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
@@ -55,8 +55,8 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 def to_json(value: Any, indent: int | None = None) -> str:
     """Return strict JSON (RFC 8259): a number that is not finite becomes null.
 
-    Names stay readable; characters that `printable` escapes are `\\u` escapes, so that the text may
-    be printed, and is the same value when read.
+    Names stay readable. Characters that `printable` escapes become `\\u` escapes, so the text is
+    safe to print and reads back as the same value.
     """
     text = json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
     kept = "\n" if indent is not None else ""  # json escapes line breaks inside strings itself

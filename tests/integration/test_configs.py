@@ -152,5 +152,5 @@ def test_papers_lengths_on_their_data_are_as_they_were(monkeypatch):
 @pytest.mark.parametrize("path", FINE_TUNING)
 def test_fine_tuning_without_weights_is_asked_for_them(path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    with pytest.raises(UserError, match=r"leaves init_from to you; use --config.init_from="):
+    with pytest.raises(UserError, match=r"requires a value for init_from; use --config.init_from="):
         load_config(path)

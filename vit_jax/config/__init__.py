@@ -1,4 +1,4 @@
-"""Configuration: its keys, what they may hold, and the files that set them."""
+"""Configuration: keys, legal values, and the files that set them."""
 
 from typing import TYPE_CHECKING
 
@@ -23,5 +23,5 @@ __all__ = [
     "restore_config",
 ]
 
-# Help and mistakes do not wait for ml_collections.
+# Help and error messages do not wait for the import of ml_collections.
 __getattr__, __dir__ = lazy_names(__name__, globals(), dict.fromkeys(__all__, "loading"))

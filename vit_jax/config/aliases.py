@@ -1,8 +1,8 @@
-"""The names that other trainers give to keys of a configuration, each with the key that it means.
+"""Aliases: the names that other trainers give to configuration keys, with the key that each means.
 
-They are suggestions only: a key has one name, and a mistake in it is told with the one that is
-right. Names are those of the options of timm's, torchvision's, DeiT's, Ultralytics' and Hugging
-Face's training scripts.
+They are used in suggestions only: a key has one name, and the error for an unknown key suggests it.
+The aliases are options of timm's, torchvision's, DeiT's, Ultralytics' and Hugging Face's training
+scripts.
 """
 
 import difflib
@@ -110,7 +110,7 @@ _SHORT = {
 }
 _BY_SHORT = {word: key for key, words in _SHORT.items() for word in words.split()}
 
-# What the command says beside the configuration.
+# The option of the command that is not a key.
 _OF_WORKDIR = (
     "workdir output output_dir out_dir out logdir log_dir save_dir run_dir exp_name experiment "
     "checkpoint_dir work_dir rundir outdir save_path"
@@ -120,12 +120,12 @@ _WITH_UNIT = ' (with its unit, such as "5 epochs"; a bare number is steps)'
 
 
 def short_names() -> dict[str, tuple[str, ...]]:
-    """Return the names that other trainers give to each key, by key."""
+    """Return the aliases of each key."""
     return {key: tuple(words.split()) for key, words in _SHORT.items()}
 
 
 def suggest_key(path: str) -> str:
-    """The end of a sentence on a key that does not exist: `; did you mean 'seed'?`, or the like."""
+    """Return the hint for a key that does not exist, such as `; did you mean 'seed'?`."""
     name = _bare(path)
     last = name.rsplit(".", 1)[-1]
     inside = [key for key in KEYS if key.startswith(f"{name}.")]
@@ -134,20 +134,20 @@ def suggest_key(path: str) -> str:
         span = isinstance(getattr(KEYS.get(key), "legal", None), Span)
         return f"; did you mean {key!r}?{_WITH_UNIT if span else ''}{section}"
     if last in _OF_WORKDIR.split():
-        return "; use --workdir=FOLDER, which is an option beside the keys"
+        return "; use the option --workdir=FOLDER, which is no key"
     if inside:
-        return f"; it is a section with the keys {', '.join(inside)}"
+        return f"; it is a section: use its keys {', '.join(inside)}"
     same_end = [key for key in KEYS if key.rsplit(".", 1)[-1] == last]
     if same_end:
         return "; did you mean " + " or ".join(map(repr, same_end)) + "?"
     return (
         _nearest_keys(name)
-        or "; python -m vit_jax train --keys lists them all, or --keys WORD some"
+        or "; python -m vit_jax train --keys lists all keys, --keys WORD those about a word"
     )
 
 
 def _nearest_keys(name: str) -> str:
-    """The keys whose names, or whose short names, are spelled nearly like this."""
+    """Return a hint with the keys whose names or aliases are spelled similarly."""
     name = name[:100]
     meant = {key: key for key in KEYS} | {key.rsplit(".", 1)[-1]: key for key in KEYS} | _BY_SHORT
     words = difflib.get_close_matches(name, meant, n=3, cutoff=0.6)
@@ -156,7 +156,7 @@ def _nearest_keys(name: str) -> str:
 
 
 def find_keys(words: Iterable[str]) -> dict[str, Key]:
-    """The keys with one of some words in what is said of them; all without words."""
+    """Return the keys whose name or description has one of the words; all keys without words."""
     words = [word.lower().removeprefix("--config.") for word in words]
 
     def has(path: str, key: Key) -> bool:
@@ -167,7 +167,7 @@ def find_keys(words: Iterable[str]) -> dict[str, Key]:
 
 
 def _key_of(name: str, last: str) -> str | None:
-    if len(name) > 100:  # no name that anybody types
+    if len(name) > 100:  # longer than any key or typing error
         return None
     if name in KEYS or last in KEYS:
         return name if name in KEYS else last
@@ -176,9 +176,9 @@ def _key_of(name: str, last: str) -> str | None:
 
 
 def _bare(name: str) -> str:
-    """`Batch-Size` and `batch_size` are one to the person who types."""
+    """Normalise a key for comparison: `Batch-Size` equals `batch_size`."""
     return re.sub(r"[^a-z0-9.]+", "_", name.lower().removeprefix("config.")).strip("_")
 
 
-# What the last parts of keys are: `x.name` asks which of them is meant.
+# Keys by their last part: `x.name` gets a hint with all keys that end in `name`.
 _ENDS = {key.rsplit(".", 1)[-1] for key in KEYS if "." in key}

@@ -1,19 +1,19 @@
-"""Augmentation on one dial: a word for a whole set of `augment.*` values.
+"""Augmentation presets: each is a named set of `augment.*` values.
 
-`light`, `medium` and `strong` are this project's own steps on the way that Steiner et al. (2021),
-"How to train your ViT?", go: random resized crops and flips, then RandAugment and MixUp, together
-more and more. Their levels of RandAugment are another implementation's; ours end where DeiT stands.
-`deit` and `deit3` are two papers' configs for ImageNet-1k, of which some parts are no augmentation:
-`docs/augmentation.md` names them.
+`light`, `medium` and `strong` follow the sequence of Steiner et al. (2021), "How to train your
+ViT?": random resized crops and flips first, then RandAugment and MixUp at increasing levels. The
+steps are this project's own, because their levels of RandAugment belong to another implementation;
+`strong` is close to DeiT. `deit` and `deit3` are two papers' recipes for ImageNet-1k;
+`docs/augmentation.md` lists the parts of them that are not augmentation.
 
-Everything is relative to the image's size, so that 32 and 384 pixels go through the same change.
+All values are relative to the image's size, so that 32 and 384 pixels get the same change.
 """
 
 from collections.abc import Mapping
 
 Value = bool | int | float | str
 
-# What a preset decides; rotate, shift, scale, shear, pad_crop and flip_vertical hang on the data.
+# Keys of a preset; rotate, shift, scale, shear, pad_crop and flip_vertical depend on the data.
 _OFF: dict[str, Value] = {
     "augment.random_resized_crop": 0.0,
     "augment.flip": 0.0,
@@ -53,7 +53,7 @@ PRESETS: Mapping[str, Mapping[str, Value]] = {
         "augment.mixup": 0.5,
     },
     # Touvron et al. (2021), "Training data-efficient image transformers", table 9. RandAugment
-    # takes the place of colour jitter, as in their code.
+    # replaces colour jitter, as in their code.
     "deit": _OFF
     | {
         "augment.random_resized_crop": 0.08,

@@ -1,9 +1,8 @@
-"""Durations as people say them: "90 epochs", "5%", "10_000 steps", "1.2M examples".
+"""Durations of training in text: "90 epochs", "5%", "10_000 steps", "1.2M examples".
 
-A bare number is steps, one step being one global batch. Percentages are of the whole run. An epoch
-is as many steps as it takes to see every training example once; because batches run on across the
-border of two epochs, that need not be a whole number, and the result is rounded to the nearest
-step.
+A bare number is a number of steps; one step is one global batch. Percentages are of the whole run.
+An epoch is one pass over all training examples. Batches continue across the border of two epochs,
+so an epoch may be a fraction of steps; durations are rounded to the nearest step.
 
 A duration may have bounds, "10 epochs, at least 500 steps, at most 20_000 steps", so that one
 config suits 20 images and a million.
@@ -25,7 +24,7 @@ _PATTERN = re.compile(
 )
 _BOUND = re.compile(r"\s*at (least|most)\s+(.*)")
 _LONGEST = 1e15
-_MOST_STEPS = 2**31 - 1  # which are counted in int32
+_MOST_STEPS = 2**31 - 1  # steps are counted in int32
 _MAGNITUDES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
@@ -40,13 +39,13 @@ class Duration:
 
 
 def parse_duration(text: str | int) -> Duration:
-    """Read a duration in one of `FORMS`, with bounds or without; ValueError for anything else."""
+    """Parse a duration in one of `FORMS`, optionally with bounds; ValueError for other text."""
     if isinstance(text, bool):
         raise ValueError(f"{text!r} is not a duration; use {FORMS}")
     try:
         first, *rest = str(text).split(",")
-    except ValueError:  # a whole number too long to be written
-        raise ValueError(f"{shown(text)} is longer than any run; use {FORMS}") from None
+    except ValueError:  # an integer with more digits than Python converts to text
+        raise ValueError(f"{shown(text)} is too long for a run; use {FORMS}") from None
     duration = _parse_one(first, text)
     bounds: dict[str, Duration] = {}
     for part in rest:
@@ -58,13 +57,13 @@ def parse_duration(text: str | int) -> Duration:
 
 
 def _parse_one(part: str, text: str | int) -> Duration:
-    """A duration without bounds; `text` is what the sentence of an error names."""
+    """Parse a duration without bounds; `text` is the whole value for error messages."""
     match = _PATTERN.fullmatch(part.strip())
     if not match:
         raise ValueError(f"{shown(text)} is not a duration; use {FORMS}")
     amount = float(match["number"].replace("_", "")) * _MAGNITUDES[match["magnitude"]]
     if amount > _LONGEST:
-        raise ValueError(f"{shown(text)} is longer than any run; use {FORMS}")
+        raise ValueError(f"{shown(text)} is too long for a run; use {FORMS}")
     unit = {"%": "percent", None: "steps"}.get(match["unit"]) or match["unit"].rstrip("s") + "s"
     if unit == "percent" and amount > 100:
         raise ValueError(f"{shown(text)} is more than the whole run; use at most 100%")
@@ -73,7 +72,7 @@ def _parse_one(part: str, text: str | int) -> Duration:
 
 @dataclass(frozen=True)
 class Clock:
-    """Translates durations into steps for one run.
+    """Converter of durations into steps of one run.
 
     examples: training examples in one epoch.
     batch_size: examples in one step, over all devices and hosts.
@@ -87,9 +86,9 @@ class Clock:
     def steps(self, text: str | int) -> int:
         """Steps of a duration, rounded to the nearest; anything above zero is at least one step.
 
-        Where bounds contradict each other in a run, the most holds. Raises ValueError for a text
-        that is no duration, for bounds that no run could hold, for more steps than can be counted,
-        and for a percentage of an unknown total.
+        If bounds contradict each other in a run, the upper bound wins. Raises ValueError for a text
+        that is no duration, for bounds that contradict each other in every run, for more steps than
+        int32 holds, and for a percentage of an unknown total.
         """
         duration = parse_duration(text)
         steps = self._steps(duration, text)
@@ -97,8 +96,8 @@ class Clock:
         most = self._steps(duration.most, text) if duration.most else _MOST_STEPS
         if least > most and duration.least.unit == duration.most.unit:
             raise ValueError(
-                f"{text!r} is at least {least:,} and at most {most:,} steps; lower the one bound "
-                "or raise the other"
+                f"{text!r} is at least {least:,} and at most {most:,} steps, which contradict each "
+                "other; lower the first bound or raise the second"
             )
         return min(max(steps, least), most)
 
@@ -113,9 +112,7 @@ class Clock:
             "percent": lambda amount: amount / 100 * self.total_steps,
         }[duration.unit](duration.amount)
         if exact > _MOST_STEPS:
-            raise ValueError(
-                f"{text!r} is {exact:,.0f} steps, more than the {_MOST_STEPS:,} that are counted"
-            )
+            raise ValueError(f"{text!r} is {exact:,.0f} steps; use at most {_MOST_STEPS:,} steps")
         return max(1, math.floor(exact + 0.5)) if exact > 0 else 0
 
     def epochs(self, step: int) -> float:

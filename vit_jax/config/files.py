@@ -1,7 +1,7 @@
-"""Config files by path or by name, such as `digits` and `family/swin`.
+"""Lookup of config files by path or by name, such as `digits` and `family/swin`.
 
-The repository keeps them in its top-level folder `configs`; an installed package has the same files
-in `vit_jax/configs` (setup.py). So a name works in a checkout and from any other folder.
+The repository has them in its top-level folder `configs`; an installed package has the same files
+in `vit_jax/configs` (setup.py). A name therefore works both in a checkout and anywhere else.
 """
 
 import ast
@@ -11,7 +11,7 @@ from pathlib import Path
 from vit_jax.errors import UserError, nearest, shown
 
 _PACKAGE = Path(__file__).parents[1]
-_MOST_SIBLINGS = 200  # files of a person's own folder that are looked at for a hint
+_MOST_SIBLINGS = 200  # files of the user's folder that are searched for a hint
 
 
 def config_folder() -> Path:
@@ -23,8 +23,8 @@ def config_folder() -> Path:
 def list_configs() -> dict[str, Path]:
     """Return the files of the configs that come with the package, by name, in alphabetical order.
 
-    Those of the folder itself come before those of folders in it (`family/swin`); the bases in
-    `common` are none.
+    Files of the folder itself come before those of its subfolders (`family/swin`); the bases in
+    `common` are not configs.
     """
     folder = config_folder()
     files = [*sorted(folder.glob("*.py")), *sorted(folder.glob("*/*.py"))]
@@ -41,11 +41,11 @@ def find_config(text: str | os.PathLike) -> tuple[Path, str | None]:
 
     Args:
         text: path of a Python file, or a name of `list_configs()`, with or without `configs/` in
-            front and `.py` at the end; either may have `:ARGUMENT` after it. A file that exists
-            comes before a name.
+            front and `.py` at the end; either may end in `:ARGUMENT`. An existing file takes
+            precedence over a name.
 
     Raises:
-        UserError: there is neither, with the nearest names and all that there are.
+        UserError: neither exists; the message has the nearest names and all available ones.
     """
     text = os.fspath(text)
     before, colon, after = text.rpartition(":")
@@ -72,7 +72,7 @@ def _name(written: str) -> str:
 
 
 def _missing(written: str) -> str:
-    """Return the sentence on a config that is not there."""
+    """Return the message for a config that does not exist."""
     known, name = list_configs(), _name(written)
     folder = os.path.dirname(os.path.expanduser(written))
     siblings = _configs_in(folder or ".")
@@ -92,7 +92,7 @@ def _missing(written: str) -> str:
 
 
 def _configs_in(folder: str) -> list[str]:
-    """Return the paths of a person's own files in a folder that define `get_config`."""
+    """Return the paths of the user's files in a folder that define `get_config`."""
     found: list[str] = []
     if not os.path.isdir(folder):
         return found
@@ -101,7 +101,7 @@ def _configs_in(folder: str) -> list[str]:
     for path in sorted(Path(folder).glob("*.py"))[:_MOST_SIBLINGS]:
         try:
             text = path.read_text(encoding="utf-8", errors="replace")
-        except OSError:  # a broken link, or a file of somebody else
+        except OSError:  # a broken link, or no permission
             continue
         if "def get_config" in text:
             found.append(str(path))

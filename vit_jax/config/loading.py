@@ -1,9 +1,9 @@
-"""The configuration: read from a config and the command line, checked key by key, compared.
+"""Configuration loading: from a config file and the command line, validated key by key.
 
 A config (found by `config/files.py`) is a Python file with a `get_config()` that starts from
 `default_config()` and changes what it needs. On the command line
 `--config.optimizer.learning_rate=3e-4` overrides a key of the config. The order of precedence is
-command line, then config, then the defaults. Every key stands in the table of `config/schema.py`.
+command line, then config, then the defaults. `config/schema.py` has the table of all keys.
 """
 
 import ast
@@ -29,10 +29,10 @@ _LONGEST_LITERAL = 10_000  # characters; a longer text stays one
 
 
 def default_config() -> ConfigDict:
-    """A fresh configuration with the default of every key, to be changed by a config.
+    """Return a new configuration with the default of every key, to be changed by a config.
 
-    Setting a key that does not exist fails at once; `model` alone takes new keys, the fields of the
-    model named there.
+    Setting a key that does not exist fails at once; only `model` accepts new keys, the fields of
+    the model named there.
     """
     tree: dict[str, Any] = {}
     for path, key in KEYS.items():
@@ -52,20 +52,20 @@ def default_config() -> ConfigDict:
 def load_config(
     config_file: str | os.PathLike, overrides: Sequence[tuple[str, Any]] | Mapping[str, Any] = ()
 ) -> ConfigDict:
-    """The configuration of a file, the command line's overrides on top, checked key by key.
+    """Return the configuration of a file with overrides of the command line, validated.
 
     Args:
         config_file: path of a Python file with a `get_config()`, or the name of one that comes
             with the package (`"digits"`); `file.py:argument` calls `get_config("argument")`. A
-            function with the keyword `init_from` is given that key of the overrides, so that one
-            file can train from scratch and fine-tune.
-        overrides: dotted keys and their values, as pairs or a dictionary. A text is read as on the
-            command line, `"3e-4"`; anything else is the value itself, `3e-4`, and a dictionary
-            holds a whole section.
+            function with the keyword `init_from` gets that key of the overrides, so that one file
+            can train from scratch and fine-tune.
+        overrides: dotted keys and their values, as pairs or a dictionary. A string is parsed as on
+            the command line, `"3e-4"`; any other value is used as it is, `3e-4`, and a dictionary
+            sets a whole section.
 
     Raises:
-        UserError: for a file that cannot be read or run, a key that does not exist, a value of the
-            wrong type or out of range, or a key that the file leaves to whoever runs it.
+        UserError: a file cannot be read or run, a key does not exist, a value has the wrong type or
+            is out of range, or a key that the file requires from the user is not set.
     """
     config_file = os.fspath(config_file)
     config = default_config()
@@ -79,7 +79,7 @@ def load_config(
 
 
 def restore_config(record: Mapping) -> ConfigDict:
-    """The configuration that a run folder keeps, checked like any other."""
+    """Return the configuration stored in a run folder, validated like any other."""
     config = default_config()
     for path, value in flatten(record):
         _set(config, path, value, source="config.json")
@@ -87,7 +87,7 @@ def restore_config(record: Mapping) -> ConfigDict:
 
 
 def flatten(config: Mapping, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Pairs of dotted key and value, in the order of the configuration."""
+    """Yield pairs of dotted key and value, in the order of the configuration."""
     for name, value in config.items():
         path = f"{prefix}{name}"
         if isinstance(value, Mapping | ConfigDict) and path not in KEYS:
@@ -97,7 +97,7 @@ def flatten(config: Mapping, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def differences(old: Mapping, new: Mapping) -> list[str]:
-    """Lines `key: old -> new` for every key that differs and may not differ when a run goes on."""
+    """Return a line `key: old -> new` for every changed key that a resumed run may not change."""
     old_values, new_values = dict(flatten(old)), dict(flatten(new))
     lines = []
     for path in sorted(old_values.keys() | new_values.keys()):
@@ -109,17 +109,17 @@ def differences(old: Mapping, new: Mapping) -> list[str]:
 
 
 def _pairs(overrides: Any) -> Iterator[tuple[str, Any]]:
-    """Pairs of dotted key and value, those of dictionaries included."""
+    """Yield pairs of dotted key and value, including those inside dictionaries."""
     items = overrides.items() if isinstance(overrides, Mapping | ConfigDict) else overrides
     for item in items:
         if not isinstance(item, Sequence) or isinstance(item, str) or len(item) != 2:
             raise UserError(
-                f"an override is {shown(item)}; it is a pair of a key and its value, such as "
-                '("optimizer.learning_rate", 3e-4)'
+                f"the override {shown(item)} is invalid; use a pair of a key and its value, such "
+                'as ("optimizer.learning_rate", 3e-4)'
             )
         path, value = item
         if not isinstance(path, str):
-            raise UserError(f"an override has the key {shown(path)}; a key is a text, like 'seed'")
+            raise UserError(f"the override key {shown(path)} is invalid; use a string like 'seed'")
         if isinstance(value, Mapping | ConfigDict) and path not in KEYS:
             yield from flatten(value, prefix=f"{path}.")
         else:
@@ -127,20 +127,20 @@ def _pairs(overrides: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _check_required(config: ConfigDict, config_file: str) -> None:
-    """Raise UserError where a file leaves a key to whoever runs it, and nobody has set it."""
+    """Raise UserError if a key that the file requires from the user is not set."""
     for path, key in KEYS.items():
         section, _, name = path.rpartition(".")
         if isinstance(key.legal, Text) and (config[section] if section else config)[name] == (
             REQUIRED
         ):
             raise UserError(
-                f"{config_file} leaves {path} to you; use --config.{path}=...: "
+                f"{config_file} requires a value for {path}; use --config.{path}=...: "
                 + key.meaning.removesuffix("; empty: none")
             )
 
 
 def _with_preset(config: ConfigDict) -> ConfigDict:
-    """The same configuration; what nobody has set has the value that its preset gives."""
+    """Return the configuration with unset keys filled from its augmentation preset."""
     for path, value in PRESETS[config.augment.preset].items():
         section, _, name = path.partition(".")
         if config[section][name] is None:
@@ -151,7 +151,7 @@ def _with_preset(config: ConfigDict) -> ConfigDict:
 def _run_config_file(config_file: str, init_from: Any) -> list[tuple[str, Any]]:
     """Run the `get_config` of a file, and return pairs of dotted key and value.
 
-    `init_from` is that of the overrides, given to a function that takes it as a keyword.
+    `init_from`, from the overrides, is passed to a function that has it as a keyword.
     """
     file, argument = find_config(config_file)
     path = str(file)
@@ -166,15 +166,15 @@ def _run_config_file(config_file: str, init_from: Any) -> list[tuple[str, Any]]:
         asked = inspect.signature(module.get_config).parameters
         if argument is not None and not _takes_argument(asked.values()):
             raise UserError(
-                f"{path} takes no argument, and {shown(argument)} stands after its colon; leave "
-                "the colon and what follows away"
+                f"{path} takes no argument, but got {shown(argument)} after the colon; remove "
+                "the colon and the argument"
             )
         keywords = {"init_from": init_from} if "init_from" in asked else {}
         config = module.get_config(*arguments, **keywords)
         pairs = list(flatten(config)) if isinstance(config, Mapping | ConfigDict) else None
     except UserError:
         raise
-    except (Exception, SystemExit) as error:  # what a person's own file does is theirs to mend
+    except (Exception, SystemExit) as error:  # a fault in the user's file is a user error
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
         line = getattr(error, "lineno", None) or (lines[-1] if lines else "?")
         reason = str(error).strip().split("\n")[0]
@@ -187,7 +187,7 @@ def _run_config_file(config_file: str, init_from: Any) -> list[tuple[str, Any]]:
 
 
 def _takes_argument(parameters: Iterable[inspect.Parameter]) -> bool:
-    """Return whether a function with these parameters may be called with a value alone."""
+    """Return whether a function with these parameters accepts a positional argument."""
     by_place = (
         inspect.Parameter.POSITIONAL_ONLY,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -208,7 +208,7 @@ def _set(config: ConfigDict, path: str, value: Any, source: str) -> None:
             raise UserError(
                 f"{source}: {path} = {shown(value)} is invalid{reason}; use {legal.describe()}"
             ) from error
-    elif sections != ["model"]:  # whether the model has such a field, the model will say
+    elif sections != ["model"]:  # fields of the model are validated by the model
         raise UserError(f"{source}: there is no key {shown(path)}{suggest_key(path)}")
     elif not name.isidentifier() or name.startswith("_") or len(name) > 100:
         raise UserError(f"{source}: a model has no field {shown(name)}; docs/models.md lists them")
@@ -216,12 +216,12 @@ def _set(config: ConfigDict, path: str, value: Any, source: str) -> None:
     for part in sections:
         section = section[part]
     if path not in KEYS and name in section:
-        del section[name]  # or ConfigDict makes a whole number the float that stood there
+        del section[name]  # or ConfigDict converts an integer to the type of the old value
     section[name] = value
 
 
 def _from_text(path: str, text: Any) -> Any:
-    """The value that a text on the command line stands for, at a key; what is no text stays."""
+    """Parse a command-line text as the value of a key; return other values unchanged."""
     if not isinstance(text, str):
         return text
     if path in KEYS and isinstance(KEYS[path].legal, Text | Choice | Span):
@@ -230,7 +230,7 @@ def _from_text(path: str, text: Any) -> Any:
 
 
 def literal(text: str) -> Any:
-    """A number, tuple, None, true or false where the text looks like one; else the text itself."""
+    """Parse a text as a number, tuple, None, true or false; return the text if it is none."""
     words = {"none": None, "null": None, "true": True, "false": False}
     if text.lower() in words:
         return words[text.lower()]
@@ -243,5 +243,5 @@ def literal(text: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON gives it back, so that a tuple equals its list."""
+    """Convert tuples to lists, as a round trip through JSON does."""
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,7 +1,7 @@
-"""Kinds of legal values of a configuration's keys: each describes itself and converts what it gets.
+"""Types of configuration values: each describes its legal values and converts to plain Python.
 
-`convert` gives the value as plain Python and raises ValueError for what is invalid, whatever that
-is: texts of the command line, scalars of numpy, values of a person's own program.
+`convert` returns plain Python and raises ValueError for every invalid value: strings of the command
+line, scalars of numpy, or objects of a user's program.
 """
 
 import math
@@ -17,7 +17,7 @@ from vit_jax.config.durations import BOUNDS, FORMS, parse_duration
 from vit_jax.errors import shown
 
 LARGEST_WHOLE = 2**31 - 1
-LARGEST_NUMBER = 3.4028234663852886e38  # of float32, in which everything is computed
+LARGEST_NUMBER = 3.4028234663852886e38  # of float32, the type of all computation
 LONGEST_TEXT = 4096  # characters, as of a path on Linux
 
 
@@ -108,7 +108,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Text:
-    """Any text; `filled` says that it may not be empty."""
+    """Any text; `filled`: not empty."""
 
     filled: bool = False
 
@@ -119,13 +119,13 @@ class Text:
         if not isinstance(value, str) or (self.filled and not value):
             raise ValueError
         if "\0" in value or len(value) > LONGEST_TEXT:
-            raise ValueError(f"a text has no NUL and at most {LONGEST_TEXT:,} characters")
+            raise ValueError(f"use at most {LONGEST_TEXT:,} characters without NUL")
         return str(value)
 
 
 @dataclass(frozen=True)
 class Span:
-    """A duration; `zero` says whether none at all is legal too, `empty` whether never is."""
+    """A duration; `zero`: a duration of 0 is legal; `empty`: an empty text, never, is legal."""
 
     zero: bool = False
     empty: bool = False
@@ -146,10 +146,10 @@ class Span:
 
 @dataclass(frozen=True)
 class Modules:
-    """Dotted names of Python modules, with commas between; a tuple of names is legal as well."""
+    """Comma-separated dotted names of Python modules, or a tuple of names."""
 
     def describe(self) -> str:
-        return "names of Python modules such as my_module or my_package.nets, with commas between"
+        return "comma-separated names of Python modules such as my_module or my_package.nets"
 
     def convert(self, value: Any) -> str:
         if isinstance(value, str):
@@ -158,13 +158,13 @@ class Modules:
             raise ValueError
         for name in value:
             if not isinstance(name, str) or not all(p.isidentifier() for p in name.split(".")):
-                raise ValueError(f"{name!r} is no name of a module")
+                raise ValueError(f"{name!r} is not a module name")
         return ",".join(value)
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Pairs of a regular expression of parameter paths and a factor of their learning rate."""
+    """Pairs of a regular expression of parameter paths and a learning rate multiplier."""
 
     def describe(self) -> str:
         return (
@@ -189,5 +189,5 @@ class Rates:
         try:
             re.compile(Text(filled=True).convert(pattern))
         except (re.error, OverflowError, RecursionError) as error:
-            raise ValueError(f"{shown(pattern)} is no regular expression: {error}") from error
+            raise ValueError(f"{shown(pattern)} is not a regular expression: {error}") from error
         return pattern, Number().convert(factor)

@@ -250,7 +250,9 @@ def test_two_updates_of_the_config_change_every_leaf_of_a_taught_student(data_di
 
 
 def test_the_config_of_the_paper_wants_a_teacher():
-    with pytest.raises(UserError, match=r"leaves distillation.teacher to you; use --config.dis"):
+    with pytest.raises(
+        UserError, match=r"requires a value for distillation.teacher; use --config.dis"
+    ):
         load_config(ROOT / "configs" / "deit.py")
 
 

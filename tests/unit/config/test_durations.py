@@ -92,7 +92,7 @@ def test_the_most_holds_where_a_run_is_too_short_for_the_least():
         ("1 epoch, 2 epochs", "is not a duration"),
         ("1 epoch, at least 1 step, at least 2 steps", "is not a duration"),
         ("1 epoch, at least 500 steps, at most 50", "at least 500 and at most 50 steps"),
-        ("3_000_000_000 steps", "3,000,000,000 steps, more than the 2,147,483,647"),
+        ("3_000_000_000 steps", "3,000,000,000 steps; use at most 2,147,483,647"),
     ],
 )
 def test_bounds_that_make_no_sense_are_told(text, sentence):

@@ -53,7 +53,7 @@ def test_what_follows_the_last_colon_is_the_argument(elsewhere):
 
 @pytest.mark.parametrize("text", ["digits:7", "images:a"])  # the second has a keyword alone
 def test_an_argument_that_a_config_does_not_take_is_told(text):
-    with pytest.raises(UserError, match=r"\.py takes no argument, and '\w' stands after its colon"):
+    with pytest.raises(UserError, match=r"\.py takes no argument, but got '\w' after the colon"):
         load_config(text)
 
 

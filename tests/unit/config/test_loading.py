@@ -142,17 +142,17 @@ def test_model_fields_are_free_and_read_as_literals(config_file):
         ("precision", "half", "one of float32, bfloat16"),
         ("data.test", "", "a text that is not empty"),
         ("seed", "18446744073709551616", "whole number"),
-        ("duration", "1e400", "longer than any run"),
+        ("duration", "1e400", "too long for a run"),
         ("learning_rate", "1", r"did you mean 'optimizer.learning_rate'\?"),
         ("optimizer.learnig_rate", "1", r"did you mean 'optimizer.learning_rate'"),
         ("optimizer", "1", "section: optimizer.name, optimizer.learning_rate"),
-        ("zzz.qqq", "1", "vit_jax train --keys lists them all"),
+        ("zzz.qqq", "1", "vit_jax train --keys lists all keys"),
         ("optimizer.lr_multipliers", "head", "pairs of a regular expression"),
         ("optimizer.lr_multipliers", '(("head/.*", -1),)', "a factor of at least 0"),
         (
             "optimizer.lr_multipliers",
             '(("head/(", 1),)',
-            r"'head/\(' is no regular expression: missing \)",
+            r"'head/\(' is not a regular expression: missing \)",
         ),
     ],
 )
@@ -263,7 +263,7 @@ def test_overrides_may_be_a_dictionary_with_sections(config_file):
         ([("data.mean", ())], r"data.mean = \(\) is invalid"),
         ([("data.dir", "a\0b")], "no NUL"),
         ([("data.dir", "a" * 10_000)], "at most 4,096 characters"),
-        ([("optimizer.lr_multipliers", "(('a{99999999999}', 1),)")], "no regular expression"),
+        ([("optimizer.lr_multipliers", "(('a{99999999999}', 1),)")], "not a regular expression"),
         ([("precision", ["float32"])], "precision = .'float32'. is invalid; use one of"),
         ([("data.workers", 10**9)], "at most 1,024"),
         ([("model.", 1)], "a model has no field ''"),
@@ -295,7 +295,9 @@ def test_a_key_that_a_config_leaves_open_is_asked_for(tmp_path):
     text += "def get_config():\n    config = default_config()\n    config.init_from = REQUIRED\n"
     path = tmp_path / "open.py"
     path.write_text(text + "    return config\n")
-    with pytest.raises(UserError, match=r"open.py leaves init_from to you; use --config.init_fr"):
+    with pytest.raises(
+        UserError, match=r"open.py requires a value for init_from; use --config.init_fr"
+    ):
         load_config(path)
     assert load_config(path, [("init_from", "runs/mine")]).init_from == "runs/mine"
 
