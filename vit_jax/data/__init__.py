@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-# At once: it has the name of its file, which would stand in its place if that came first.
+# Imported now: a later import of the submodule of the same name would replace the function.
 from vit_jax.data.images.decoding import decode
 from vit_jax.lazy import lazy_names
 
@@ -52,5 +52,5 @@ _HOMES = {
     "train_batches": "pipeline",
 }
 
-# Predicting needs no Grain and no TFDS.
+# Lazy, because prediction needs neither Grain nor TFDS.
 __getattr__, __dir__ = lazy_names(__name__, globals(), _HOMES)

@@ -1,8 +1,8 @@
-"""Preprocessed images, kept in memory once they have been computed.
+"""In-memory cache of preprocessed images.
 
-Where all the preprocessed images of a source are small enough together, the first epoch decodes
-and preprocesses them as they come, and later epochs and evaluations find them ready. Nothing is
-computed ahead, so a run starts at once.
+If all preprocessed images of a source fit in memory, the first epoch decodes and preprocesses each
+image, and later epochs and evaluations reuse the result. Nothing is computed ahead, so a run starts
+at once.
 """
 
 import dataclasses
@@ -22,13 +22,13 @@ from vit_jax.errors import DecodeError
 def cached(
     source: Source, preprocess: Preprocessing, *, fast: bool = False, processes: int = 1
 ) -> Sequence[Example]:
-    """The preprocessed examples of a source, kept where they fit in memory.
+    """Return the preprocessed examples of a source, cached if they fit in memory.
 
     Args:
       source: the examples.
       preprocess: makes each `uint8 (*preprocess.size, preprocess.channels)`.
-      fast: whether the quicker decoder may read them.
-      processes: how many processes are going to read; each keeps its own copy.
+      fast: whether the faster decoder may read them.
+      processes: number of processes that read; each has its own copy.
     """
     examples = _Preprocessed(source, preprocess, fast and not source.in_memory)
     shape = (len(source), *preprocess.size, preprocess.channels)
@@ -40,7 +40,7 @@ def cached(
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class _Preprocessed:
-    """The examples of a source, each preprocessed when it is asked for."""
+    """Examples of a source, each preprocessed at every read."""
 
     source: Source
     preprocess: Preprocessing
@@ -55,14 +55,14 @@ class _Preprocessed:
 
 
 class _Store:
-    """Room for images of one size, their labels, and what is wrong with those that have none.
+    """Storage for images of one size, their labels, and the causes of unreadable images.
 
-    Threads share it without a lock: two that miss the same image write the same pixels. Another
-    process gets an empty one.
+    Threads share it without a lock: two threads that miss the same image write the same pixels.
+    Another process gets an empty one.
     """
 
     def __init__(self, shape: tuple[int, int, int, int]):
-        # Not zeros: the system hands out the memory when it is first written to.
+        # Not zeros: the system allocates the memory at the first write.
         self.images: UInt8[np.ndarray, "n h w c"] = np.empty(shape, np.uint8)
         self.labels: list[int | UInt8[np.ndarray, " classes"] | None] = [None] * shape[0]
         self.bad: dict[int, tuple[str, str]] = {}
@@ -71,13 +71,13 @@ class _Store:
         return _Store, (self.images.shape,)
 
 
-# Evaluation comes back to the same source every few minutes; a source that is gone is forgotten.
+# Evaluation reads the same source every few minutes; the cache of a deleted source is freed.
 _stores = weakref.WeakKeyDictionary[Source, dict[tuple[Preprocessing, bool], _Store]]()
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class _Kept:
-    """Examples that are computed at most once. The store does not hold on to the source."""
+    """Examples that are computed at most once. The store has no reference to the source."""
 
     examples: _Preprocessed
     store: _Store
@@ -88,7 +88,7 @@ class _Kept:
     def __getitem__(self, index: int) -> Example:
         store = self.store
         if index in store.bad:
-            # A new error: one that is raised again and again grows by a traceback each time.
+            # A new error: an error that is raised again grows by a traceback each time.
             raise DecodeError(*store.bad[index])
         if store.labels[index] is None:
             try:
@@ -97,7 +97,7 @@ class _Kept:
                 store.bad[index] = error.name, error.cause
                 raise
             store.images[index] = example["image"]
-            store.labels[index] = example["label"]  # last: it says that the image is there
+            store.labels[index] = example["label"]  # last: it marks the image as present
         image = store.images[index]
-        image.flags.writeable = False  # it comes back in every epoch
+        image.flags.writeable = False  # every epoch reads it again
         return {"image": image, "label": store.labels[index]}

@@ -11,17 +11,17 @@ def _to_stderr(sentence: str) -> None:
 
 
 class DecodeErrors:
-    """Collects the unreadable images that training and evaluation come across.
+    """Collector of the unreadable images in training and evaluation.
 
-    One collector serves a whole run, so that an image is named once however often it comes.
+    One collector serves a whole run, so that an image is reported once however often it is read.
 
     Args:
-      strict: whether the first such image ends the run, as a DecodeError error.
-      say: takes a sentence to show; default: prints to the standard error.
+      strict: whether the first unreadable image ends the run with a DecodeError.
+      say: shows a sentence; default: prints to standard error.
 
     Attributes:
-      say: as given; may be set anew.
-      found: name of every image found -> what is wrong with it, in the order they came.
+      say: as given; may be replaced.
+      found: name of every unreadable image -> cause, in the order of their first read.
     """
 
     def __init__(self, strict: bool = False, say: Callable[[str], None] = _to_stderr):
@@ -30,23 +30,23 @@ class DecodeErrors:
         self.say = say
 
     def add(self, images: Iterable[DecodeError]) -> None:
-        """Take note of images and name those that are new."""
+        """Record images and report those that are new."""
         for image in images:
             if image.name not in self.found:
                 self.found[image.name] = image.cause
                 self.say(f"warning: {image}")
 
     def summary(self) -> str | None:
-        """A sentence for the end of the run, or None where every image could be read."""
+        """Return a sentence for the end of the run, or None if every image was readable."""
         if not self.found:
             return None
         first = next(iter(self.found))
         if len(self.found) == 1:
             return (
-                f"1 image could not be read ({first}): in training another took its place, and"
-                " evaluation did not count it"
+                f"1 image could not be read ({first}): training replaced it by another image, and"
+                " evaluation skipped it"
             )
         return (
-            f"{len(self.found):,} images could not be read (the first: {first}): in training"
-            " others took their places, and evaluation did not count them"
+            f"{len(self.found):,} images could not be read (the first: {first}): training replaced"
+            " them by other images, and evaluation skipped them"
         )

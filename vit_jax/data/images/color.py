@@ -1,7 +1,7 @@
-"""Colours converted to sRGB by the profile that an image file brings along (ICC.1:2022).
+"""Conversion of colours to sRGB by the ICC profile of an image file (ICC.1:2022).
 
-Cameras of phones write Display P3, photographers Adobe RGB, printers CMYK. Published weights were
-trained without looking at profiles, so this is done on request alone (`data.color_management`).
+Phone cameras write Display P3, photographers Adobe RGB, printers CMYK. Published weights were
+trained without regard to profiles, so this is done only on request (`data.color_management`).
 """
 
 import functools
@@ -9,13 +9,13 @@ import io
 
 from PIL import Image, ImageCms
 
-# The mode that the channels of an image are converted in; its alpha is put aside.
+# Mode of the conversion by mode of the image; alpha is separated first.
 _MODES = {"1": "L", "L": "L", "LA": "L", "RGB": "RGB", "RGBA": "RGB", "RGBX": "RGB", "P": "RGB"}
 _MODES |= {"PA": "RGB", "YCbCr": "RGB", "CMYK": "CMYK"}
 
 
 def to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
-    """An image of 8 bits in sRGB, mode RGB or RGBA; as it is where the profile does not fit it."""
+    """Convert an 8-bit image to sRGB, mode RGB or RGBA; unchanged if the profile misfits."""
     mode = _MODES.get(image.mode)
     if not profile or mode is None:
         return image

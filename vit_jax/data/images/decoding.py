@@ -1,21 +1,21 @@
 """Decoding of any image to RGB: the one decoder of training, evaluation and prediction.
 
-What `decode` settles, once for everybody:
+Rules of `decode`:
 
-- EXIF orientation is applied, as every viewer does;
-- transparency (alpha channel, palette entry or key colour) is laid on white, so that the colours
-  that hide under invisible pixels never show;
+- EXIF orientation is applied, as in every viewer;
+- transparency (alpha channel, palette entry or key colour) is blended onto white, so that colours
+  of invisible pixels never show;
 - 16-bit and float images are scaled to 8 bits, not clipped;
-- grey, 1-bit, palette and CMYK images become RGB, and a file of many frames gives its first;
-- other numbers of channels than RGB's are given as they are stored, where they are asked for;
-- colours are converted to sRGB by the file's own profile, where that is asked for;
-- an image that cannot be read whole is an error with its name: there are no half-grey images;
-- images of more pixels than Pillow's limit are such errors too, and below it memory stays at the
-  decoder's own and 3 bytes for a pixel.
+- grey, 1-bit, palette and CMYK images become RGB; of several frames the first is decoded;
+- other numbers of channels are returned as stored, on request;
+- colours are converted to sRGB by the file's own profile, on request;
+- an image that cannot be read completely is an error with its name: no image is partly grey;
+- an image of more pixels than Pillow's limit is an error too; below the limit, decoding takes the
+  decoder's memory and 3 bytes per pixel.
 
-Decoding is Pillow's, so that accuracy does not hang on what else is installed. Training alone may
-ask for `fast`: ordinary JPEG files are then decoded by OpenCV, if it is there, to the same pixels
-but for a few levels.
+Pillow decodes, so that accuracy does not depend on other installed packages. Only training may set
+`fast`: OpenCV, if installed, then decodes ordinary JPEG files to the same pixels within a few
+levels.
 """
 
 import dataclasses
@@ -42,17 +42,17 @@ from vit_jax.errors import DecodeError
 
 ImageLike = str | os.PathLike | bytes | Image.Image | np.ndarray
 
-# Whatever Pillow finds odd in a file, it makes an image of it or `decode` raises; a remark on each
-# of a million images would only bury a run's log. Filters that a program has set come first.
+# Pillow either decodes an irregular file or `decode` raises; a warning for each of a million images
+# would only fill a run's log. Filters that a program has set take precedence.
 warnings.filterwarnings("ignore", module=r"PIL\.", append=True)
 logging.getLogger("PIL").addHandler(logging.NullHandler())
 
-STRIP_PIXELS = 2**22  # larger images are converted in strips of about as many pixels
+STRIP_PIXELS = 2**22  # larger images are converted in strips of about this many pixels
 
-# Tags of TIFF 6.0: the bits of each sample, and whether 0 is black (1) or white (0).
+# Tags of TIFF 6.0: bits per sample, and photometric interpretation (1: 0 is black; 0: 0 is white).
 _BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262
 
-# How an image of each EXIF orientation is turned upright; TIFF 6.0, tag 274.
+# Operation that turns an image of each EXIF orientation upright; TIFF 6.0, tag 274.
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -63,20 +63,20 @@ UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 
-# The brands of HEIF files, ISO/IEC 23008-12; AVIF is Pillow's own.
+# Brands of HEIF files, ISO/IEC 23008-12; Pillow reads AVIF itself.
 _HEIF_BRANDS = {b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"}
 
 
 class Crop(Protocol):
-    """A part of an image at another size."""
+    """Crop of an image, resized."""
 
     def reduction(self, height: int, width: int) -> int:
-        """Return how many times smaller an image of this size may be decoded: 1, 2, 4 or 8."""
+        """Return the factor by which an image may be decoded smaller: 1, 2, 4 or 8."""
 
     def __call__(
         self, image: Image.Image | UInt8[np.ndarray, "h w c"], height: int, width: int
     ) -> UInt8[np.ndarray, "H W C"]:
-        """Cut the part out of an image, reduced or not; the size is that of the whole image."""
+        """Crop an image, reduced or not; `height` and `width` are of the unreduced image."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,12 +84,12 @@ class Decoding:
     """Settings of decoding image files.
 
     Attributes:
-      channels: of the pixels: 1 or 3 for RGB; another number for files with just as many, which are
-        given as they are stored; None for RGB where it can be made, and all channels elsewhere.
+      channels: 1 or 3 for RGB; another number for files with exactly as many channels, returned as
+        stored; None for RGB where possible, and all channels elsewhere.
       color_management: whether colours are converted to sRGB by the profile of a file.
-      fast: whether OpenCV may decode a plain JPEG, where it is installed.
-      crop: what is cut out of the image right away; where `fast`, a JPEG is decoded no larger than
-        that needs.
+      fast: whether OpenCV, if installed, may decode a plain JPEG.
+      crop: crop to apply while decoding; with `fast`, a JPEG is decoded no larger than the crop
+        needs.
     """
 
     channels: int | None = None
@@ -109,22 +109,22 @@ def decode(
     color_management: bool = False,
     fast: bool = False,
 ) -> UInt8[np.ndarray, "h w c"]:
-    """Decode an image to pixels: RGB, uint8 of shape (h, w, 3), unless other channels are wanted.
+    """Decode an image to pixels: RGB, uint8 of shape (h, w, 3), unless `channels` says otherwise.
 
     Args:
       image: a path, the bytes of an image file (`.npy` included), a Pillow image, or pixels of
         shape (h, w), (h, w, 1), (h, w, 3), (h, w, 4, the last being alpha) or (h, w, channels).
-        Pixels are bool, uint8, uint16 or float; floats follow the scale that holds their largest
-        value: 0 to 1, 0 to 255 or 0 to 65,535.
-      name: what error messages call the image; default: its path.
-      channels: 3, or 1, for RGB; any other number for the channels as they are stored, of which
-        there must be as many; None for RGB, or all channels where RGB cannot be made of them.
-      color_management: whether colours become sRGB by the profile that the file holds. A profile
+        Pixels are bool, uint8, uint16 or float; floats are read on the smallest scale that contains
+        their largest value: 0 to 1, 0 to 255 or 0 to 65,535.
+      name: name of the image in error messages; default: its path.
+      channels: 3, or 1, for RGB; any other number for exactly as many channels, as stored; None for
+        RGB, or all channels if they cannot be converted to RGB.
+      color_management: whether to convert colours to sRGB by the profile in the file. A profile
         that is damaged, or does not fit the image, is ignored.
-      fast: whether OpenCV may decode it, where that is installed and the image is a plain JPEG.
+      fast: whether OpenCV, if installed, may decode a plain JPEG.
 
     Raises:
-      DecodeError: the image cannot be read; the sentence names it and the cause.
+      DecodeError: the image cannot be read; the message has its name and the cause.
     """
     if name is None:
         is_path = isinstance(image, str | os.PathLike)
@@ -133,7 +133,7 @@ def decode(
 
 
 def decode_as(image: ImageLike, name: str, how: Decoding) -> UInt8[np.ndarray, "h w c"]:
-    """`decode`, and crop where that is asked for."""
+    """Decode an image by settings, and crop it if they have a crop."""
     try:
         if isinstance(image, np.ndarray):
             return _cropped(_decode_array(image, how), how)
@@ -142,19 +142,19 @@ def decode_as(image: ImageLike, name: str, how: Decoding) -> UInt8[np.ndarray, "
         with _opened(image) as file:
             return _decode_file(file, how)
     except Exception as error:
-        # Pillow's readers let out whatever a damaged file makes them stumble on: OSError,
-        # SyntaxError, struct.error, zlib.error, MemoryError (for a length that is no length), ...
+        # On a damaged file Pillow's readers raise many types: OSError, SyntaxError, struct.error,
+        # zlib.error, MemoryError (for a damaged length), ...
         raise DecodeError(name, _cause(error)) from error
 
 
 @functools.cache
 def opencv():
-    """OpenCV, or None where it is not installed: `pip install opencv-python-headless`."""
+    """Import OpenCV; return None if it is not installed (`pip install opencv-python-headless`)."""
     try:
-        import cv2  # a second, so only for those who want it
+        import cv2  # takes a second, so only on request
     except ImportError:
         return None
-    # A folder that happens to be called cv2 can be imported as well, and holds nothing.
+    # A folder with the name cv2 can be imported too, as an empty package.
     return cv2 if hasattr(cv2, "imdecode") else None
 
 
@@ -192,19 +192,18 @@ def _decode_whole(
         if (pixels := read_tiff(file, size, None)) is not None:
             return _decode_array(pixels, how)
         raise ValueError(
-            "Pillow cannot read this TIFF: it is damaged, or has channels or a depth that tifffile"
-            " can read; pip install 'vit_jax[tiff]', and say with data.channels how many channels"
-            " the model sees"
+            "Pillow cannot read this TIFF: it is damaged, or it needs tifffile for its channels or"
+            " depth; pip install 'vit_jax[tiff]', and set data.channels to the number of channels"
         ) from None
     with image:
         return _decode_image(image, how)
 
 
 def _open_image(file: BinaryIO, start: bytes) -> Image.Image:
-    """The image of a file that is not TIFF; of HEIF by pillow-heif."""
+    """Open an image file other than TIFF; HEIF by pillow-heif."""
     if start[4:8] == b"ftyp" and start[8:12] in _HEIF_BRANDS and not _register_heif():
         raise ValueError(
-            "it is a HEIF file (HEIC), which pillow-heif reads: pip install 'vit_jax[heif]', or"
+            "it is a HEIF file (HEIC), which needs pillow-heif: pip install 'vit_jax[heif]', or"
             " convert it to JPEG or PNG"
         )
     return Image.open(file)
@@ -222,8 +221,8 @@ def _register_heif() -> bool:
 
 
 def _decode_jpeg(content: bytes, how: Decoding) -> UInt8[np.ndarray, "h w 3"] | None:
-    """A plain JPEG by OpenCV, or cropped as soon as it is decoded; None where it is not plain."""
-    with Image.open(io.BytesIO(content)) as image:  # reads the header alone, and checks the size
+    """Decode a plain JPEG by OpenCV, or crop it directly after decoding; None for other files."""
+    with Image.open(io.BytesIO(content)) as image:  # reads only the header, and checks the size
         plain = image.format == "JPEG" and image.mode in ("RGB", "L") and _is_upright(image)
         profile = how.color_management and image.info.get("icc_profile")
         if not plain or profile or how.channels not in (None, 1, 3):
@@ -243,23 +242,23 @@ def _decode_jpeg(content: bytes, how: Decoding) -> UInt8[np.ndarray, "h w 3"] | 
 
 
 def _opened(image: str | os.PathLike | bytes) -> BinaryIO:
-    """The file of an image. Given a path, Pillow might map the file, and map TIFFs askew."""
+    """Open an image file; given a path, Pillow might map it, for TIFFs at a wrong offset."""
     if isinstance(image, str | os.PathLike):
         status = os.stat(image)
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError
-        if not stat.S_ISREG(status.st_mode):  # opening a pipe waits for a writer, maybe for ever
-            raise ValueError("it is a pipe, a socket or a device, not a file")
+        if not stat.S_ISREG(status.st_mode):  # opening a pipe may wait for a writer for ever
+            raise ValueError("it is a pipe, a socket or a device, not a regular file")
         if status.st_size == 0:
             raise ValueError("the file is empty (0 bytes)")
         return open(image, "rb")
     if not isinstance(image, bytes):
         raise TypeError(
-            "an image is a path, the bytes of a file, a Pillow image or a numpy array, not "
+            "an image must be a path, the bytes of a file, a Pillow image or a numpy array, not "
             + type(image).__name__
         )
     if not image:
-        raise ValueError("there are no bytes in it")
+        raise ValueError("it has 0 bytes")
     return io.BytesIO(image)
 
 
@@ -271,18 +270,18 @@ def _cause(error: Exception) -> str:
         case IsADirectoryError():
             return "it is a directory, not a file"
         case PermissionError():
-            return "reading it is not permitted"
+            return "there is no permission to read it"
         case UnidentifiedImageError():
-            return "its content is not an image in a format that Pillow knows"
+            return "its content is not an image in a format that Pillow supports"
         case Image.DecompressionBombError():
             return (
                 f"it is too large ({error}); if you trust the file, raise the limit"
                 " PIL.Image.MAX_IMAGE_PIXELS"
             )
         case AssertionError():
-            return "it is damaged, or in a form of its format that Pillow does not know"
+            return "it is damaged, or in a variant of its format that Pillow does not support"
         case MemoryError():
-            return "reading it takes more memory than there is"
+            return "reading it needs more memory than is available"
         case OSError(strerror=str(reason)):
             return reason
         case _:
@@ -292,14 +291,14 @@ def _cause(error: Exception) -> str:
 def _decode_image(image: Image.Image, how: Decoding) -> UInt8[np.ndarray, "h w c"]:
     if isinstance(image, ImageFile.ImageFile):
         _check_tiles(image)
-        # Pillow joins blocks of a file until they make a line: minutes, where lines are endless.
+        # Pillow collects blocks of a file until a line is complete: minutes for very long lines.
         image.decodermaxblock = max(image.decodermaxblock, 4 * image.width)
     if how.channels not in (None, 1, 3):
         orientation = _orientation(image)
         pixels = bands_of_image(image, how.channels)
         return np.array(turn_upright(pixels, orientation), order="C")
     alpha, tags = read_alpha(image), getattr(image, "tag_v2", {})
-    # Of 8 bits and less, Pillow inverts and scales such images itself.
+    # Pillow itself inverts and scales such images of 8 bits and less.
     white_is_zero = tags.get(_PHOTOMETRIC) == 0
     top = 4095 if tags.get(_BITS_PER_SAMPLE) == (12,) else None
     image.load()
@@ -326,8 +325,8 @@ def _decode_image(image: Image.Image, how: Decoding) -> UInt8[np.ndarray, "h w c
 
 
 def _check_tiles(image: ImageFile.ImageFile) -> None:
-    """Raise ValueError where the data that a file announces would leave a part of it black."""
-    if image.format == "GIF":  # its frames may be smaller than its screen
+    """Raise ValueError if the data that the header lists do not cover the whole image."""
+    if image.format == "GIF":  # frames may be smaller than the screen
         return
     tiles = [tile[1] for tile in image.tile]
     if not tiles or None in tiles:
@@ -339,7 +338,7 @@ def _check_tiles(image: ImageFile.ImageFile) -> None:
 
 
 def _strips(image: Image.Image) -> Iterator[tuple[slice, Image.Image]]:
-    """The image in parts of some rows each, so that what is made of a part stays small."""
+    """Yield the image in strips of some rows, so that intermediate copies stay small."""
     step = max(1, STRIP_PIXELS // image.width)
     if step >= image.height:
         yield slice(None), image
@@ -350,7 +349,7 @@ def _strips(image: Image.Image) -> Iterator[tuple[slice, Image.Image]]:
 
 
 def _to_rgb(image: Image.Image, profile: bytes | None) -> Image.Image:
-    """An image of any mode of 8 bits or less as RGB, transparency laid on white."""
+    """Convert an image of any mode of 8 bits or less to RGB, blended onto white."""
     if image.mode == "LAB":
         lab, srgb = ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB")
         return ImageCms.profileToProfile(image, lab, srgb, outputMode="RGB")
@@ -364,7 +363,7 @@ def _is_upright(image: Image.Image) -> bool:
 def _orientation(image: Image.Image) -> int | None:
     try:
         return image.getexif().get(ExifTags.Base.Orientation)
-    except Exception:  # whatever damaged EXIF data make of Pillow's reader; the pixels may be sound
+    except Exception:  # damaged EXIF data raise many types of errors; the pixels may be intact
         return None
 
 

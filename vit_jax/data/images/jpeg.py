@@ -1,31 +1,31 @@
-"""Plain JPEG files read by OpenCV, as quickly as training wants them."""
+"""Fast decoding of plain JPEG files by OpenCV for training."""
 
 import re
 
 import numpy as np
 from jaxtyping import UInt8
 
-# Markers of ITU-T T.81, table B.1: every part of a JPEG file begins with the byte 255 and another.
+# Markers of ITU-T T.81, table B.1: every segment of a JPEG file begins with byte 255 and a code.
 JPEG_START = b"\xff\xd8"
 JPEG_END, JPEG_SCAN, JPEG_CODES = 0xD9, 0xDA, 0xC4
-# Within the pixels of a scan, 255 stands before 0 (a 255 of theirs) or before a restart marker.
+# Within the data of a scan, 255 is followed by 0 (a data byte 255) or by a restart code.
 JPEG_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 
 
 def read_jpeg(
     cv2, content: bytes, size: tuple[int, int], reduced: int = 1
 ) -> UInt8[np.ndarray, "h w 3"] | None:
-    """The pixels of a whole JPEG file, or None where OpenCV cannot read it.
+    """Decode a complete JPEG file; return None if OpenCV cannot read it.
 
-    OpenCV fills what is missing of a file with grey and says so to nobody, so it gets only files
-    whose parts are all there. (Of wrong bytes within a part Pillow, too, makes what it can.)
+    OpenCV fills missing parts of a file with grey without an error, so it gets only files with all
+    segments. (Pillow, too, decodes wrong bytes within a segment without an error.)
 
     Args:
       cv2: the library.
       content: of the file.
-      size: (height, width) that its header announces.
-      reduced: 1, 2, 4 or 8: sides become that many times smaller, rounded up. The decoder then
-        computes that many times fewer rows and columns from each block of frequencies.
+      size: (height, width) in its header.
+      reduced: 1, 2, 4 or 8: divisor of the sides, rounded up. The decoder then computes only that
+        fraction of the rows and columns of each block.
     """
     if not is_whole_jpeg(content):
         return None
@@ -41,7 +41,7 @@ def read_jpeg(
 
 
 def is_whole_jpeg(content: bytes) -> bool:
-    """Return whether the parts of a JPEG file follow each other as they must, up to its end."""
+    """Return whether the segments of a JPEG file are valid and complete up to its end."""
     if not content.startswith(JPEG_START):
         return False
     at, in_scans = len(JPEG_START), False
@@ -53,5 +53,5 @@ def is_whole_jpeg(content: bytes) -> bool:
         if in_scans and kind not in (JPEG_SCAN, JPEG_CODES):
             return False  # a damaged byte that looks like a marker; OpenCV would stop there
         in_scans |= kind == JPEG_SCAN
-        at += int.from_bytes(content[at : at + 2])  # the length of the part, or of its header
+        at += int.from_bytes(content[at : at + 2])  # length of the segment, or of its header
     return False

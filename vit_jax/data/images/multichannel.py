@@ -1,8 +1,8 @@
 """Images of any number of channels, such as those of satellites and microscopes: TIFF, PNG, WebP.
 
-Pillow gives the two or four channels of images with alpha as they are stored. TIFF files of other
-numbers of channels, or of more than 8 bits for each of several, are read by tifffile, where it is
-installed: `pip install 'vit_jax[tiff]'`.
+Pillow returns the two or four channels of images with alpha as stored. tifffile, if installed
+(`pip install 'vit_jax[tiff]'`), reads TIFF files of other numbers of channels, or of several
+channels with more than 8 bits.
 """
 
 import functools
@@ -20,7 +20,7 @@ _ORIENTATION = 274
 _WHITE_IS_ZERO = 0
 _GREY_OR_RGB = (_WHITE_IS_ZERO, 1, 2)  # values of tag 262, the photometric interpretation
 
-# How pixels of each orientation are turned upright; TIFF 6.0, tag 274.
+# Operation that turns pixels of each orientation upright; TIFF 6.0, tag 274.
 _UPRIGHT = {
     2: lambda pixels: pixels[:, ::-1],
     3: lambda pixels: pixels[::-1, ::-1],
@@ -33,18 +33,18 @@ _UPRIGHT = {
 
 
 def turn_upright(pixels: Shaped[np.ndarray, "h w c"], orientation: int | None) -> np.ndarray:
-    """Pixels as a viewer shows them."""
+    """Turn pixels upright by their EXIF orientation."""
     return _UPRIGHT.get(orientation, lambda pixels: pixels)(pixels)
 
 
 def bands_of_image(image: Image.Image, channels: int) -> UInt8[np.ndarray, "h w c"]:
-    """The channels of a Pillow image of 8 bits as they are stored, alpha included.
+    """Return the channels of an 8-bit Pillow image as stored, including alpha.
 
     Raises:
       ValueError: it has another number of channels.
     """
     if image.format == "TIFF" and image.tile and image.tile[0].args[0] == "RGBX":
-        image._mode = "RGBX"  # Pillow would leave out the fourth channel, as it is not alpha
+        image._mode = "RGBX"  # Pillow would drop the fourth channel, because it is not alpha
     image.load()
     if image.mode == "P" and image.has_transparency_data and channels == 4:
         image = image.convert("RGBA")
@@ -52,37 +52,37 @@ def bands_of_image(image: Image.Image, channels: int) -> UInt8[np.ndarray, "h w 
     deep = image.mode.startswith(("I", "F")) and image.mode != "P"
     if bands != channels or deep:
         raise ValueError(
-            f"it has {bands} channel{'s' if bands > 1 else ''}, and {channels} are asked for by"
-            " data.channels or the model"
+            f"it has {bands} channel{'s' if bands > 1 else ''}, but data.channels or the model"
+            f" requires {channels}"
         )
     return np.array(image)
 
 
 @functools.cache
 def _tifffile():
-    """The library, or None where it is not installed."""
+    """Import tifffile; return None if it is not installed."""
     try:
         import tifffile
     except ImportError:
         return None
-    logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # remarks on files, see `decode`
+    logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # warnings on files, see `decode`
     return tifffile
 
 
 def read_tiff(file: BinaryIO, size: int, channels: int | None) -> UInt8[np.ndarray, "h w c"] | None:
-    """The channels of a TIFF file of any depth, in 8 bits; None where tifffile is not installed.
+    """Read the channels of a TIFF file of any depth in 8 bits; None if tifffile is not installed.
 
-    They are the samples of the first page, or the first pages of one sample each where there are
-    just as many.
+    The channels are the samples of the first page, or, if the number fits, the first pages of one
+    sample each.
 
     Args:
-      file: the file, anywhere.
-      size: its bytes.
-      channels: how many there must be; None: as many as there are.
+      file: the file, at any position.
+      size: its size in bytes.
+      channels: required number of channels; None: any.
 
     Raises:
-      ValueError: there are others, data are missing, or with `channels=None` the samples are no
-        grey levels or RGB, such as the indices of a palette.
+      ValueError: the number of channels differs, data are missing, or with `channels=None` the
+        samples are neither grey levels nor RGB, such as the indices of a palette.
     """
     if not (tifffile := _tifffile()):
         return None
@@ -91,10 +91,10 @@ def read_tiff(file: BinaryIO, size: int, channels: int | None) -> UInt8[np.ndarr
         page = tiff.pages[0]
         if channels is None and page.photometric not in _GREY_OR_RGB:
             kind = getattr(page.photometric, "name", page.photometric)
-            raise ValueError(f"its colours ({kind}) cannot be read, or are cut off")
+            raise ValueError(f"its colours ({kind}) are not supported, or are truncated")
         height, width, samples = page.imagelength, page.imagewidth, page.samplesperpixel
         if not all(isinstance(number, int) for number in (height, width, samples)):
-            raise ValueError("its tags name several sizes for one image")
+            raise ValueError("its tags have several sizes for one image")
         if page.imagedepth != 1:
             raise ValueError("it is a volume, not an image")
         stacked = samples == 1 and channels not in (None, 1, 3) and len(tiff.pages) == channels
@@ -107,7 +107,7 @@ def read_tiff(file: BinaryIO, size: int, channels: int | None) -> UInt8[np.ndarr
         parts = [one.asarray() for one in pages]
     if stacked:
         if len({part.shape for part in parts}) > 1:
-            raise ValueError("its pages, which would be channels, are of different sizes")
+            raise ValueError("its pages, which would be its channels, have different sizes")
         pixels = np.stack(parts, axis=-1)
     else:
         planes = page.axes.startswith("S")
@@ -120,7 +120,7 @@ def read_tiff(file: BinaryIO, size: int, channels: int | None) -> UInt8[np.ndarr
 
 
 def _check_page(page, size: int) -> None:
-    """All of its data must be in the file: what is missing would be read as black."""
+    """Raise ValueError if data of a page are missing, which would be read as black."""
     if page.dataoffsets:
         parts = zip(page.dataoffsets, page.databytecounts, strict=True)
         if len(page.dataoffsets) == np.prod(page.chunked) and all(

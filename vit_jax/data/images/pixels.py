@@ -1,4 +1,4 @@
-"""Pixels of any depth and number of channels, from arrays and `.npy` files, in 8 bits."""
+"""Conversion of arrays and `.npy` files of any depth and number of channels to 8 bits."""
 
 import math
 from typing import BinaryIO
@@ -16,19 +16,19 @@ def to_8_bits(
     highest: float | None = None,
     top: int | None = None,
 ) -> UInt8[np.ndarray, "*shape"]:
-    """Pixels of any depth scaled to uint8, same shape.
+    """Scale pixels of any depth to uint8, same shape.
 
-    bool becomes 0 and 255, uint16 is divided by 257, and floats are read on the first scale that
-    holds their largest value: 0 to 1, 0 to 255 or 0 to 65,535.
+    bool becomes 0 and 255, uint16 is divided by 257, and floats are read on the smallest scale that
+    contains their largest value: 0 to 1, 0 to 255 or 0 to 65,535.
 
     Args:
       pixels: bool, uint8, integers or floats.
-      lowest: smallest pixel of the whole image, where these are a part of it.
-      highest: its largest one.
-      top: where the scale of integers ends, if not at 65,535.
+      lowest: smallest pixel of the whole image, if `pixels` is a part of it.
+      highest: its largest pixel.
+      top: end of the scale of integers, if not 65,535.
 
     Raises:
-      ValueError: there are pixels outside of the scale.
+      ValueError: a pixel is outside the scale.
     """
     if pixels.dtype == np.uint8:
         return pixels
@@ -42,22 +42,22 @@ def to_8_bits(
         if lowest >= 0 and highest <= scale:
             return np.round(pixels * (255 / scale)).astype(np.uint8)
     raise ValueError(
-        f"its pixels go from {lowest} to {highest}, but {pixels.dtype} pixels are read on a scale"
+        f"its pixels range from {lowest} to {highest}, but {pixels.dtype} pixels must be on a scale"
         f" from 0 to {' or '.join(map(str, scales))}"
     )
 
 
 def check_array(pixels: np.ndarray, channels: int | None) -> Shaped[np.ndarray, "h w c"]:
-    """An array as (h, w, c), whose shape and type are those of an image.
+    """Return an array as (h, w, c) after a check of its shape and type.
 
     Args:
       pixels: (h, w) or (h, w, c).
-      channels: 3 for anything that RGB can be made of, another number for just that c, None for
-        any c.
+      channels: 3 for any c that can be converted to RGB, another number for exactly that c, None
+        for any c.
 
     Raises:
-      ValueError: it has another shape.
-      TypeError: its type has no scale.
+      ValueError: the shape is invalid.
+      TypeError: the type has no scale.
     """
     shape = pixels.shape
     if pixels.ndim == 2:
@@ -68,27 +68,27 @@ def check_array(pixels: np.ndarray, channels: int | None) -> Shaped[np.ndarray, 
         if channels not in (1, 3):
             forms = f"(h, w, {channels or 'c'})"
         many = pixels.ndim == 3 and 0 not in shape and pixels.shape[2] not in legal
-        hint = f"; data.channels={pixels.shape[2]} takes it as it is" if many else ""
-        raise ValueError(f"its shape is {shape}, but pixels are {forms}{hint}")
+        hint = f"; data.channels={pixels.shape[2]} uses it as it is" if many else ""
+        raise ValueError(f"its shape is {shape}, but pixels must be {forms}{hint}")
     if pixels.dtype not in (bool, np.uint8, np.uint16) and pixels.dtype.kind != "f":
-        # The scale of wider integers is anyone's guess: a wrong one makes black images.
+        # The scale of wider integers is unknown: a wrong one makes black images.
         raise TypeError(f"its pixels are {pixels.dtype}; they must be bool, uint8, uint16 or float")
     return pixels
 
 
 def read_npy(file: BinaryIO, size: int) -> np.ndarray:
-    """The array of a `.npy` file. Nothing is unpickled, and no more read than there is.
+    """Read the array of a `.npy` file without unpickling and within the size of the file.
 
     Args:
-      file: at its beginning.
-      size: its bytes.
+      file: the file, at its beginning.
+      size: its size in bytes.
 
     Raises:
-      ValueError: it holds objects, or not as many numbers as its header says.
+      ValueError: it holds objects, or another number of values than its header says.
     """
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"it is of version {version} of the .npy format; 1.0 and 2.0 can be read")
+        raise ValueError(f"it has version {version} of the .npy format; use 1.0 or 2.0")
     read = np.lib.format.read_array_header_1_0
     read = read if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, by_columns, dtype = read(file)
@@ -97,7 +97,7 @@ def read_npy(file: BinaryIO, size: int) -> np.ndarray:
     there = size - file.tell()
     if math.prod(shape) * dtype.itemsize != there:
         raise ValueError(
-            f"its header announces {shape} numbers of {dtype.itemsize} bytes each, and {there:,}"
+            f"its header specifies {shape} numbers of {dtype.itemsize} bytes each, but {there:,}"
             " bytes follow"
         )
     order = "F" if by_columns else "C"
@@ -105,10 +105,10 @@ def read_npy(file: BinaryIO, size: int) -> np.ndarray:
 
 
 def check_size(height: int, width: int, channels: int = 1) -> None:
-    """Reject images of more pixels than Pillow's limit allows, before they take memory.
+    """Reject images with more pixels than Pillow's limit, before they take memory.
 
     Raises:
-      PIL.Image.DecompressionBombError: there are too many.
+      PIL.Image.DecompressionBombError: there are too many pixels.
     """
     limit = Image.MAX_IMAGE_PIXELS
     pixels = height * width * max(1, channels / 4)

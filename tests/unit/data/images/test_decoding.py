@@ -171,7 +171,7 @@ def test_unreadable_files_are_named_with_their_cause(name, cause):
 
 
 def test_bytes_are_named_as_the_caller_says():
-    with pytest.raises(UserError, match="cannot read the image upload 7: there are no bytes"):
+    with pytest.raises(UserError, match="cannot read the image upload 7: it has 0 bytes"):
         decode(b"", name="upload 7")
 
 

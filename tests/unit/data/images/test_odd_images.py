@@ -451,5 +451,5 @@ def test_a_reader_that_runs_out_of_memory_names_the_image(monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr(Image, "open", greedy)
-    with pytest.raises(DecodeError, match="upload 7: reading it takes more memory than there is"):
+    with pytest.raises(DecodeError, match="upload 7: reading it needs more memory"):
         decode(encoded_jpeg(), name="upload 7")

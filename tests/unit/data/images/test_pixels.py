@@ -67,7 +67,7 @@ class Trap:
     "content, cause",
     [
         (npy(np.array([Trap()], object), allow_pickle=True), "Python objects.*never unpickled"),
-        (npy(LEVELS)[:-1], "announces .2, 3, 5. numbers of 1 bytes each, and 29 bytes follow"),
+        (npy(LEVELS)[:-1], "specifies .2, 3, 5. numbers of 1 bytes each, but 29 bytes follow"),
         (npy(LEVELS) + b"x", "and 31 bytes follow"),
         (npy(LEVELS).replace(b"(2, 3, 5)", b"(9**9,5)"), "."),
         (npy(LEVELS).replace(b"(2, 3, 5)", b"(9999,99)"), "announces .9999, 99. numbers"),
@@ -75,7 +75,7 @@ class Trap:
         (npy(LEVELS.astype(complex)), "complex128"),
         (npy(-LEVELS.astype(np.float32)), "from -232.0 to -?0.0"),
         (npy(np.full((1, 1, 5), np.nan)), "from nan to nan"),
-        (npy(LEVELS[:, :, 0].reshape(-1)), "shape is .6,., but pixels are"),
+        (npy(LEVELS[:, :, 0].reshape(-1)), "shape is .6,., but pixels must be"),
         (npy(LEVELS[None]), "shape is .1, 2, 3, 5."),
         (npy(LEVELS[:0]), "shape is .0, 3, 5."),
         (b"\x93NUMPY\3\0" + npy(LEVELS)[8:], "version"),

@@ -161,7 +161,7 @@ def test_unreadable_images_are_named_with_their_cause(pets):
     assert train.examples == train.examined == 4
     assert train.bad == {
         empty: "the file is empty (0 bytes)",
-        text: "its content is not an image in a format that Pillow knows",
+        text: "its content is not an image in a format that Pillow supports",
     }
     [finding] = report.findings
     assert "2 images of train cannot be read" in finding and "data.on_decode_error" in finding
