@@ -1,17 +1,16 @@
 """Preprocessing of a decoded image for a model: size, channels and pixel statistics.
 
 `Preprocessing` is part of a trained model's record. Training, evaluation, prediction and export
-share one instance, in two halves:
+share one instance, which has two parts:
 
 - calling it, on the host: uint8 of any size -> uint8 of the model's size (batches travel as uint8);
-- `normalize`, on the device: uint8 -> float32. It is the only normaliser of the package; floats of
-  0 to 1, which can be differentiated, go through it by `normalize_unit`.
+- `normalize`, on the device: uint8 -> float32. It is the only normaliser of the package;
+  `normalize_unit` applies it to differentiable floats from 0 to 1.
 
-Resizing is Pillow's with anti-aliasing, and the pixels are those of torchvision, timm and the
-processors of transformers that use Pillow, in sizes and offsets too. What becomes of the ratio of
-the sides is up to where the model is from: torchvision and timm keep it and cut out the centre,
-Google and most of Hugging Face squeeze the whole image into the square. Padding keeps both, the
-ratio and the whole image.
+Resizing is Pillow's with anti-aliasing. Pixels, sizes and offsets equal those of torchvision, timm
+and the processors of transformers that use Pillow. The handling of the aspect ratio depends on the
+model's origin: torchvision and timm keep it and crop the centre, Google and most of Hugging Face
+squash the whole image into the square. Padding keeps both the aspect ratio and the whole image.
 """
 
 import dataclasses
@@ -36,7 +35,7 @@ INTERPOLATIONS = {
 RESIZES = ("cover", "squash", "pad")
 ROUNDINGS = ("nearest", "down")
 
-_MOST_PIXELS = 64  # that are resized for one of the crop; of longer strips only the crop is
+_MOST_PIXELS = 64  # resized per pixel of the crop; of longer strips only the crop is resized
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,21 +43,21 @@ class Preprocessing:
     """Preprocessing between the decoder and the model.
 
     Attributes:
-      size: (height, width) that the model sees, in pixels.
-      channels: 3 for RGB, 1 for grey; of any other number images must have as many.
+      size: (height, width) of the model's input, in pixels.
+      channels: 3 for RGB, 1 for grey; with any other number, images must have as many channels.
       mean: mean of the pixels on the scale 0 to 1, one number or one per channel.
       std: their standard deviation, likewise. The defaults map 0 to -1 and 255 to 1.
       crop: the side of the central crop as a fraction of the resized image, in (0, 1].
       interpolation: "bilinear", "bicubic" or "lanczos".
-      resize: "cover" keeps the ratio of the sides and cuts out the centre, "squash" gives them that
-        of `size`, and "pad" fits the whole image in, centred, and fills up with the level nearest
-        to `mean`, which normalises to 0 within half a level; its `crop` is 1.
+      resize: "cover" keeps the aspect ratio and crops the centre, "squash" changes the aspect ratio
+        to that of `size`, and "pad" centres the whole image and pads it with the level nearest to
+        `mean`, which normalises to 0 within half a level; its `crop` is 1.
       color_management: whether colours are converted to sRGB by the profile of the file.
-      crop_rounding: of the offsets of the central crop, "nearest" (to even) as in torchvision and
-        timm, or "down" as in transformers.
+      crop_rounding: rounding of the offsets of the central crop, "nearest" (to even) as in
+        torchvision and timm, or "down" as in transformers.
 
     Raises:
-      UserError: a field has an illegal value.
+      UserError: a field is invalid.
     """
 
     size: tuple[int, int]
@@ -72,18 +71,18 @@ class Preprocessing:
     crop_rounding: str = "nearest"
 
     def __post_init__(self):
-        for field in ("size", "mean", "std"):  # JSON knows lists only
+        for field in ("size", "mean", "std"):  # JSON has only lists
             value = getattr(self, field)
             if isinstance(value, list):
                 object.__setattr__(self, field, tuple(value))
         _check(self)
 
     def __call__(self, image: UInt8[np.ndarray, "h w c"]) -> UInt8[np.ndarray, "H W C"]:
-        """Resize to cover `size / crop`, to just that, or to fit into `size`; set the channels.
+        """Resize an image by `resize`, crop or pad it to `size`, and convert its channels.
 
         Args:
-          image: uint8 pixels (h, w, 1) or (h, w, 3), sides of 1 pixel included; (h, w, channels)
-            where channels are neither 1 nor 3.
+          image: uint8 pixels (h, w, 1) or (h, w, 3), with sides of at least 1 pixel; (h, w,
+            channels) if channels are neither 1 nor 3.
 
         Returns:
           uint8 pixels (*size, channels).
@@ -93,8 +92,8 @@ class Preprocessing:
             forms = " or ".join(f"(height, width, {channels})" for channels in legal)
             raise UserError(
                 f"an image of shape {image.shape} cannot be preprocessed; its shape must be"
-                f" {forms}: pass it through vit_jax.data.decode, or set data.channels to what the"
-                " images have"
+                f" {forms}: decode it with vit_jax.data.decode, or set data.channels to the number"
+                " of channels of the images"
             )
         if self.crop == 1.0 and image.shape[:2] == self.size:
             resized = image
@@ -105,21 +104,21 @@ class Preprocessing:
         return to_channels(resized, self.channels)
 
     def decoding(self, *, fast: bool = False) -> Decoding:
-        """Return how files are decoded for this."""
+        """Return the settings for decoding files."""
         return Decoding(self.channels, self.color_management, fast)
 
     def decode(self, image: ImageLike, *, name: str | None = None) -> UInt8[np.ndarray, "h w c"]:
-        """Decode an image as this wants it: its channels, its colours.
+        """Decode an image with the channels and the color management of this preprocessing.
 
         Raises:
-          DecodeError: it cannot be read; the sentence names it and the cause.
+          DecodeError: it cannot be read; the message has its name and the cause.
         """
         return decode(
             image, name=name, channels=self.channels, color_management=self.color_management
         )
 
     def normalize(self, images: UInt8[Array, "*batch c"]) -> Float[Array, "*batch c"]:
-        """uint8 pixels to the float32 that the model was trained on, on the device.
+        """Normalise uint8 pixels to the float32 input of the model, on the device.
 
         Args:
           images: uint8 pixels with `channels` as the last axis.
@@ -128,7 +127,7 @@ class Preprocessing:
           float32 `(images / 255 - mean) / std`, same shape.
 
         Raises:
-          UserError: another type, which is of another scale, or another number of channels.
+          UserError: the type is not uint8, or the number of channels differs.
         """
         images = jnp.asarray(images)
         if images.dtype != jnp.uint8:
@@ -144,23 +143,23 @@ class Preprocessing:
                 f"images of shape {images.shape} cannot be normalised; their last axis must be the"
                 f" {self.channels} channels of the model: preprocess each image first"
             )
-        # Not images / 255: XLA turns that into a product with 1 / 255, and compiled and eager code
+        # Not images / 255: XLA compiles that to a product with 1 / 255, and compiled and eager code
         # would differ in the last bit.
         mean = jnp.asarray(255 * np.array(self.mean), jnp.float32)
         std = jnp.asarray(255 * np.array(self.std), jnp.float32)
         return (images.astype(jnp.float32) - mean) / std
 
     def normalize_unit(self, images: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
-        """`normalize` for pixels that are floats on the scale 0 to 1, between whole steps too.
+        """Normalise float pixels on the scale 0 to 1.
 
-        What changes pixels by gradients works on this scale; `normalize` has none.
+        It is differentiable, for methods that change pixels by gradients; `normalize` is not.
         """
         return self._normalized(255 * jnp.asarray(images, jnp.float32))
 
     def for_images(self, size: tuple[int, int], channels: int) -> "Preprocessing":
-        """The same for images of another size or number of channels.
+        """Return the preprocessing for images of another size or number of channels.
 
-        Where the channels are others, mean and std are those of all colours together.
+        If the number of channels changes, mean and std become the averages over channels.
         """
         changes: dict[str, Any] = {"size": size, "channels": channels}
         for name in ("mean", "std"):
@@ -170,7 +169,7 @@ class Preprocessing:
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values that JSON can hold; `from_dict` reads them."""
+        """Return the fields as JSON-compatible values; `from_dict` reads them."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in dataclasses.asdict(self).items()
@@ -178,7 +177,7 @@ class Preprocessing:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "Preprocessing":
-        """The instance that `to_dict` described. Raises UserError on unknown or missing fields."""
+        """Return the instance of a `to_dict`. Raises UserError on unknown or missing fields."""
         known = [field.name for field in dataclasses.fields(cls)]
         for name in fields:
             if name not in known:
@@ -191,10 +190,10 @@ class Preprocessing:
         return cls(**fields)
 
     def _resize_and_crop(self, image: UInt8[np.ndarray, "h w c"]) -> UInt8[np.ndarray, "H W c"]:
-        """Resize the whole image and cut out the centre.
+        """Resize the whole image and crop the centre.
 
-        Of a strip only the crop is computed, which is the same but for the rounding between
-        Pillow's two passes: 1 x 10,000 pixels as a whole would take gigabytes.
+        Of a long strip only the crop is resized; the result is equal except for the rounding
+        between Pillow's two passes. Resizing all of 1 x 10,000 pixels would take gigabytes.
         """
         height, width = image.shape[:2]
         full_height, full_width = self._resized_size(height, width)
@@ -216,10 +215,10 @@ class Preprocessing:
         return resize(image, self.size, self.interpolation, box)
 
     def _resized_size(self, height: int, width: int) -> tuple[int, int]:
-        """(height, width) that an image is resized to before the crop.
+        """Return (height, width) of the resized image before the crop.
 
-        Divided in the order of torchvision, and for an oblong size of timm: another order may give
-        a pixel less.
+        The order of divisions is torchvision's, and timm's for an oblong size: another order may
+        give one pixel less.
         """
         covered = tuple(math.floor(side / self.crop) for side in self.size)
         if self.resize == "squash":
@@ -231,7 +230,7 @@ class Preprocessing:
         return round(height / ratio), round(width / ratio)
 
     def _offset(self, rest: int) -> int:
-        """Rows or columns before the crop, of those that are cut off."""
+        """Return the offset of the crop from the number of rows or columns that are cut off."""
         return rest // 2 if self.crop_rounding == "down" else round(rest / 2)
 
     def _fit_and_pad(self, image: UInt8[np.ndarray, "h w c"]) -> UInt8[np.ndarray, "H W C"]:
@@ -248,11 +247,11 @@ class Preprocessing:
 
 
 def crop_of(size: tuple[int, int], resized: tuple[int, int]) -> float:
-    """The `crop` with which `Preprocessing` of a size resizes to exactly that many pixels.
+    """Return the `crop` with which `Preprocessing` resizes to exactly a given size.
 
     Args:
-      size: (height, width) of the crop. resized: (height, width) that it is cut out of; where the
-        two axes differ in their share, that with the smaller one counts.
+      size: (height, width) of the crop. resized: (height, width) before the crop; if the axes have
+        different ratios, the smaller ratio counts.
     """
     side, whole = min(zip(size, resized, strict=True), key=lambda pair: pair[0] / pair[1])
     crop = min(side / whole, 1.0)
@@ -295,7 +294,7 @@ def _check(fields: Preprocessing) -> None:
         raise UserError(f"preprocessing crop is {fields.crop!r}; it must be above 0 and at most 1")
     if fields.resize == "pad" and fields.crop != 1:
         raise UserError(
-            f"preprocessing crop is {fields.crop!r}, and resize 'pad' keeps the whole image; set"
+            f"preprocessing crop is {fields.crop!r}, but resize 'pad' keeps the whole image; set"
             " data.crop=1, or data.resize to cover or squash"
         )
     choices = {"interpolation": INTERPOLATIONS, "resize": RESIZES, "crop_rounding": ROUNDINGS}
@@ -308,7 +307,7 @@ def _check(fields: Preprocessing) -> None:
 
 
 def to_pillow(image: UInt8[np.ndarray, "h w c"]) -> Image.Image:
-    """The Pillow image of uint8 pixels (h, w, 1) or (h, w, 3): mode "L" or "RGB"."""
+    """Convert uint8 pixels (h, w, 1) or (h, w, 3) to a Pillow image of mode "L" or "RGB"."""
     return Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
 
 
@@ -318,8 +317,8 @@ def resize(
     interpolation: str,
     box: tuple[float, float, float, float],
 ) -> UInt8[np.ndarray, "H W c"]:
-    """A box (left, top, right, bottom) of an image of any number of channels at another size."""
-    if image.shape[2] not in (1, 3):  # one by one: two or four would be colours and their alpha
+    """Resize a box (left, top, right, bottom) of an image of any number of channels."""
+    if image.shape[2] not in (1, 3):  # one by one: Pillow treats two or four as colours with alpha
         parts = [image[:, :, [channel]] for channel in range(image.shape[2])]
         return np.concatenate([resize(part, size, interpolation, box) for part in parts], axis=2)
     resized = to_pillow(image).resize(size[::-1], INTERPOLATIONS[interpolation], box=box)
@@ -327,7 +326,7 @@ def resize(
 
 
 def to_channels(image: UInt8[np.ndarray, "h w c"], channels: int) -> UInt8[np.ndarray, "h w C"]:
-    """Grey repeated to RGB, RGB to its luma, or the image as it is."""
+    """Convert grey to RGB or RGB to luma, or return the image unchanged."""
     if image.shape[2] == channels:
         return image
     if channels == 3:

@@ -1,16 +1,15 @@
-"""Cropping and resizing of training images, by OpenCV where it is installed.
+"""Cropping and resizing of training images, by OpenCV if it is installed.
 
 Evaluation and prediction always resize as Pillow does (see `preprocess`). In training, where the
-crop is random anyway, OpenCV's shortcut takes a sixth of the time: an image that shrinks to less
-than half its side is first averaged over whole blocks of pixels, and the rest is bilinear.
-Over random-resized crops of photographs to 224 pixels the result is 1.7 levels from Pillow's
-bicubic in the mean; Pillow's own bilinear is 1.5 from it, and sampling single pixels 8.9. Without
-OpenCV it is Pillow's bilinear, which averages over blocks as well, but only down to twice the size
-asked for, which Pillow calls as good as the whole way (`reducing_gap`).
+crop is random anyway, a faster method of OpenCV takes a sixth of the time: an image that shrinks to
+less than half its side is first averaged over whole blocks of pixels, then resized bilinearly.
+For random-resized crops of photographs to 224 pixels the result differs from Pillow's bicubic by
+1.7 levels on average; Pillow's own bilinear differs by 1.5, sampling of single pixels by 8.9.
+Without OpenCV the method is Pillow's bilinear, which averages over blocks too, but only down to
+twice the target size, a limit that Pillow documents as equally good (`reducing_gap`).
 
-A JPEG file of which a crop is wanted is decoded at a half, a quarter or an eighth of its size where
-the crop still has all the pixels that the model sees: the decoder leaves out the frequencies that
-resizing would take away.
+A JPEG file to be cropped is decoded at a half, a quarter or an eighth of its size if the crop still
+has at least the model's pixels: the decoder skips the frequencies that resizing would remove.
 """
 
 import numpy as np
@@ -22,7 +21,7 @@ from vit_jax.data.images.preprocess import INTERPOLATIONS, to_pillow
 
 
 def reduction_for(box: tuple[int, int, int, int], size: tuple[int, int]) -> int:
-    """Return how many times smaller an image may be decoded for a box to keep `size`."""
+    """Return the factor by which an image may be decoded smaller for a box to keep `size`."""
     left, top, right, bottom = box
     most = min((bottom - top) // size[0], (right - left) // size[1])
     return next((times for times in (8, 4, 2) if times <= most), 1)
@@ -34,15 +33,15 @@ def fast_resize(
     size: tuple[int, int],
     interpolation: str,
 ) -> UInt8[np.ndarray, "H W c"]:
-    """A box of an image, resized.
+    """Resize a box of an image.
 
     Args:
       image: uint8 pixels (h, w, c), or a Pillow image of mode L or RGB.
-      box: (left, top, right, bottom) in pixels, right and bottom excluded; of pixels, OpenCV takes
-        the nearest whole ones.
+      box: (left, top, right, bottom) in pixels, right and bottom excluded; OpenCV rounds to whole
+        pixels.
       size: (height, width) of the result.
-      interpolation: "bilinear", "bicubic" or "lanczos"; it is kept where the box grows along both
-        axes, and bilinear elsewhere.
+      interpolation: "bilinear", "bicubic" or "lanczos"; it applies if the box grows along both
+        axes; otherwise the method is bilinear.
 
     Returns:
       uint8 pixels (*size, c).
@@ -50,7 +49,7 @@ def fast_resize(
     left, top, right, bottom = box
     grows = bottom - top < size[0] and right - left < size[1]
     if not isinstance(image, Image.Image):
-        if image.shape[2] not in (1, 3):  # one by one: two or four would be colours and their alpha
+        if image.shape[2] not in (1, 3):  # Pillow treats two or four channels as colours with alpha
             parts = [image[:, :, [channel]] for channel in range(image.shape[2])]
             resized = [fast_resize(part, box, size, interpolation) for part in parts]
             return np.concatenate(resized, axis=2)
@@ -69,7 +68,7 @@ def fast_resize(
 def _by_opencv(crop: np.ndarray, size: tuple[int, int], interpolation: str) -> np.ndarray:
     cv2 = opencv()
     height, width = crop.shape[:2]
-    # How many whole pixels along each axis become one.
+    # Number of whole pixels along each axis that become one.
     rows, columns = max(1, height // size[0]), max(1, width // size[1])
     if rows > 1 or columns > 1:
         height, width = height // rows, width // columns

@@ -1,17 +1,17 @@
-"""Meaning of the alpha of image files, where Pillow takes it for more than the format says.
+"""Interpretation of alpha in image files, for formats that Pillow interprets incorrectly.
 
-Many files keep a fourth byte for each pixel that means nothing. Laid on white, an image whose
-unused byte is 0 would be white all over; here its colours stay visible.
+Many files have an unused fourth byte for each pixel. If that byte is 0 and were read as alpha, the
+whole image would be white; here its colours stay visible.
 
-- TGA: the descriptor says how many bits of a pixel are alpha, and the extension area of version 2
-  whether they mean something (Truevision TGA file format specification 2.0, fields 5.6 and 24).
-- DDS: the header of DirectX 10 says whether alpha is straight, premultiplied or none.
-- PSD: a fourth channel is transparency where the number of layers is negative, and a saved
-  selection elsewhere (Adobe Photoshop file formats specification, "Layer info").
-- BMP, CUR, ICO, DDS, TGA, and TIFF without the tag ExtraSamples: an alpha of 0 in all of the image
-  says that the writer left it unset, as Windows takes it, too.
-- PNG: the key colour is given at the depth of the file (PNG specification, 11.3.2.1), where Pillow
-  compares it with pixels of 8 bits.
+- TGA: the descriptor has the number of alpha bits per pixel, and the extension area of version 2
+  their type (Truevision TGA file format specification 2.0, fields 5.6 and 24).
+- DDS: the header of DirectX 10 specifies straight, premultiplied or no alpha.
+- PSD: a fourth channel is transparency if the number of layers is negative, and a saved selection
+  otherwise (Adobe Photoshop file formats specification, "Layer info").
+- BMP, CUR, ICO, DDS, TGA, and TIFF without the tag ExtraSamples: an alpha of 0 in the whole image
+  is unset alpha, as in Windows.
+- PNG: the key colour has the depth of the file (PNG specification, 11.3.2.1), but Pillow compares
+  it with pixels of 8 bits.
 """
 
 import io
@@ -25,16 +25,16 @@ _UNSET_IF_ZERO = {"BMP", "CUR", "DIB", "DDS", "ICO", "TGA"}
 _EXTRA_SAMPLES = next(
     tag for tag in TiffTags.TAGS_V2 if TiffTags.lookup(tag).name == "ExtraSamples"
 )
-_REMEMBERED = "vit_jax.alpha"  # its key in the `info` of an image, which may be decoded again
+_REMEMBERED = "vit_jax.alpha"  # key in the `info` of an image, which may be decoded again
 _ASSOCIATED, _UNASSOCIATED = 1, 2  # values of that tag that mean alpha
 
 
 class Alpha(NamedTuple):
-    """Statements of a file on its alpha, beside its mode.
+    """Properties of a file's alpha, in addition to its mode.
 
-    unused: it means nothing. premultiplied: colours are multiplied by it. unset_if_zero: it means
-    nothing if it is 0 in all of the image. opaque: for each pixel whether it is visible, where
-    Pillow cannot tell; uint8 of 0 or 255.
+    unused: it has no meaning. premultiplied: colours are multiplied by it. unset_if_zero: it has no
+    meaning if it is 0 in the whole image. opaque: mask of the visible pixels if Pillow cannot
+    compute it; uint8 of 0 or 255.
     """
 
     unused: bool = False
@@ -44,10 +44,9 @@ class Alpha(NamedTuple):
 
 
 def read_alpha(image: Image.Image) -> Alpha:
-    """Return what the file of an image says of its alpha; to be asked before the image is loaded.
+    """Return the properties of an image file's alpha; call it before the image is loaded.
 
-    The answer is remembered in `image.info`, where a key colour of PNG is brought to the scale of
-    the pixels.
+    The result is stored in `image.info`, where a key colour of PNG is scaled like the pixels.
     """
     if not isinstance(image, ImageFile.ImageFile):
         return Alpha()
@@ -62,7 +61,7 @@ def _read_alpha(image: ImageFile.ImageFile) -> Alpha:
         extra = image.tag_v2.get(_EXTRA_SAMPLES, ())
         zero = not {_ASSOCIATED, _UNASSOCIATED} & set(extra)
     alpha = Alpha(unset_if_zero=zero)
-    if not image.tile or image.fp is None:  # somebody has loaded it already
+    if not image.tile or image.fp is None:  # it is loaded already
         return alpha
     if image.format == "PNG":
         return alpha._replace(opaque=_correct_key(image))
@@ -70,14 +69,14 @@ def _read_alpha(image: ImageFile.ImageFile) -> Alpha:
     place = image.fp.tell()
     try:
         return read(image.fp)._replace(unset_if_zero=zero) if read else alpha
-    except struct.error:  # too short for what it announces; the reader of the pixels will say so
+    except struct.error:  # the file is truncated; the reader of the pixels will report it
         return alpha
     finally:
         image.fp.seek(place)
 
 
 def with_alpha(image: Image.Image, alpha: Alpha) -> Image.Image:
-    """A loaded image whose alpha means transparency, or that has none."""
+    """Correct a loaded image, so that its alpha means transparency or is removed."""
     if alpha.opaque is not None:
         image = image.copy()
         image.info.pop("transparency", None)
@@ -94,7 +93,7 @@ def with_alpha(image: Image.Image, alpha: Alpha) -> Image.Image:
 
 
 def is_invisible(image: Image.Image) -> bool:
-    """Return whether a loaded image has an alpha, and it is 0 in every pixel."""
+    """Return whether a loaded image has alpha that is 0 in every pixel."""
     if not image.has_transparency_data:
         return False
     if "A" not in image.getbands():
@@ -103,8 +102,8 @@ def is_invisible(image: Image.Image) -> bool:
 
 
 def on_white(image: Image.Image) -> Image.Image:
-    """An RGB image, with what is transparent laid on white; of any mode of 8 bits but LAB."""
-    if image.mode == "La":  # Pillow turns it into its sibling only
+    """Blend an image of any 8-bit mode except LAB onto white; return RGB."""
+    if image.mode == "La":  # Pillow converts it only to LA
         image = image.convert("LA")
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
@@ -145,9 +144,9 @@ def _of_psd(file: BinaryIO) -> Alpha:
 
 
 def _correct_key(image: ImageFile.ImageFile) -> np.ndarray | None:
-    """Scale the key colour of a PNG like its pixels; if it cannot be, says what it leaves."""
+    """Scale the key colour of a PNG like its pixels; if impossible, return the mask it leaves."""
     key = image.info.get("transparency")
-    # Of a palette the key is an entry, of 1 bit Pillow scales it, and 16 bits of grey stay.
+    # In a palette the key is an entry, Pillow scales that of 1 bit, and 16-bit grey stays as it is.
     if key is None or image.mode not in ("L", "RGB"):
         return None
     place = image.fp.tell()
@@ -166,7 +165,7 @@ def _correct_key(image: ImageFile.ImageFile) -> np.ndarray | None:
 
 
 def _opaque_of_16_bits(content: bytes, key: tuple[int, int, int]) -> np.ndarray:
-    """Return a mask of pixels that are not the key colour, by all bits; Pillow keeps fewer."""
+    """Return a mask of pixels that differ from the key colour in all 16 bits; Pillow keeps 8."""
     key = np.array(key)
     same = np.True_
     for raw_mode, level in (("RGB;16B", key >> 8), ("RGB;16L", key & 255)):

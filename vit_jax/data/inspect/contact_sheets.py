@@ -1,4 +1,4 @@
-"""Contact sheets: what a dataset looks like, and what training sees of it.
+"""Contact sheets of a dataset and of its augmented training images.
 
 contact_sheet(source).save("contact_sheet.png")  # a row for each class
 augmented_sheet(source, preprocess, augment).save("augmented.png")  # a row for each image
@@ -19,7 +19,7 @@ from vit_jax.data.streams import augmentation_rng
 from vit_jax.data.transforms.augment import Augment
 from vit_jax.errors import DecodeError
 
-CELL = 96  # side of the square that an image is shown in, in pixels
+CELL = 96  # side of an image's square cell, in pixels
 _GAP = 4
 _MOST_LABEL_WIDTH = 200
 _TEXT_SIZE = 14
@@ -29,13 +29,13 @@ _PAPER, _MOUNT, _INK = "white", (225, 225, 225), "black"
 def contact_sheet(
     source: Source, *, rows: int = 12, columns: int = 10, seed: int = 0
 ) -> Image.Image:
-    """A row of images for each class, chosen at random; images that cannot be read are passed.
+    """Draw a row of random images for each class; images that cannot be read are skipped.
 
     Args:
       source: the images.
-      rows: the most classes to show; of more, a random choice is shown.
-      columns: the most images to show of a class.
-      seed: of the choices.
+      rows: largest number of classes; of more classes, a random choice is shown.
+      columns: largest number of images per class.
+      seed: seed of the choices.
     """
     rng = np.random.default_rng(seed)
     table = []
@@ -60,16 +60,16 @@ def augmented_sheet(
     seed: int = 0,
     note: str = "",
 ) -> Image.Image:
-    """A row for each image: as it is, and as training sees it in its first epochs.
+    """Draw a row for each image: the original, and its augmented versions in the first epochs.
 
     Args:
-      source: the training images; as many of each class are shown as `images` allows.
-      preprocess: what the model sees.
-      augment: the random changes.
-      images: the most images to show.
-      epochs: how many epochs to show.
-      seed: that of the run.
-      note: a line to write below.
+      source: the training images; classes are shown equally often as far as possible.
+      preprocess: preprocessing of the model.
+      augment: the augmentation.
+      images: largest number of images.
+      epochs: number of epochs.
+      seed: seed of the run.
+      note: a line below the images.
     """
     augment.check_channels(preprocess.channels)
     rng = np.random.default_rng(seed)
@@ -95,7 +95,7 @@ def as_trained(
     augment: Augment,
     seed: int = 0,
 ) -> UInt8[np.ndarray, "H W C"]:
-    """An example as training with this seed sees it in an epoch, the very same pixels.
+    """Return an example exactly as training with this seed sees it in an epoch.
 
     Returns:
       uint8 pixels (*preprocess.size, preprocess.channels).
@@ -112,7 +112,7 @@ def as_trained(
 
 
 def _some_classes(source: Source, count: int, rng: np.random.Generator) -> list[int]:
-    """Labels that have examples: all of them, or a random choice, in order."""
+    """Return the labels that have examples, or a random choice of them, in order."""
     labels = source.labels
     filled = labels.any(axis=0).nonzero()[0] if labels.ndim == 2 else np.unique(labels[labels >= 0])
     if len(filled) > count:
@@ -121,7 +121,7 @@ def _some_classes(source: Source, count: int, rng: np.random.Generator) -> list[
 
 
 def _members(source: Source, label: int) -> Int64[np.ndarray, " members"]:
-    """The indices of the examples of a class."""
+    """Return the indices of the examples of a class."""
     labels = source.labels
     return np.flatnonzero(labels[:, label] if labels.ndim == 2 else labels == label)
 
@@ -129,7 +129,7 @@ def _members(source: Source, label: int) -> Int64[np.ndarray, " members"]:
 def _readable(
     source: Source, indices: Sequence[int], count: int
 ) -> Iterator[tuple[int, UInt8[np.ndarray, "h w c"]]]:
-    """The first few examples that can be read, with their images."""
+    """Yield the first readable examples with their images."""
     for index in map(int, indices):
         if not count:
             return
@@ -151,7 +151,7 @@ class _Row:
 
 
 def _draw(table: Sequence[_Row], *, headings: Sequence[str] = (), note: str = "") -> Image.Image:
-    """Rows of images with a text before each, headings above and a note below."""
+    """Draw rows of images with a text before each, headings above and a note below."""
     columns = max((len(row.images) for row in table), default=1)
     labels = [_shortened(row.label, _MOST_LABEL_WIDTH) for row in table]
     left = round(max(map(_font().getlength, labels), default=0)) + 3 * _GAP
@@ -172,16 +172,16 @@ def _draw(table: Sequence[_Row], *, headings: Sequence[str] = (), note: str = ""
 
 
 def _mounted(pixels: UInt8[np.ndarray, "h w c"]) -> Image.Image:
-    """An image as large as the cell allows, aspect kept, in the middle of it."""
+    """Resize an image to fit into the cell, aspect ratio kept, and centre it."""
     height, width = pixels.shape[:2]
     scale = CELL / max(height, width)
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    # Every n-th pixel of a huge image is enough, and no resizing runs out of memory.
+    # Every n-th pixel of a huge image is enough, and resizing does not run out of memory.
     down, right = max(1, height // (16 * CELL)), max(1, width // (16 * CELL))
     pixels = np.ascontiguousarray(pixels[::down, ::right, :3])
     channels = pixels.shape[2]  # of many, the first three are shown, of two the first
     image = Image.fromarray(pixels[:, :, 0] if channels < 3 else pixels[:, :, :3])
-    # Enlarged pixels stay visible; the eye shall see how little there is of a small image.
+    # Enlarged pixels stay visible, so that the resolution of a small image is seen.
     how = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
     cell = Image.new("RGB", (CELL, CELL), _MOUNT)
     cell.paste(
@@ -191,13 +191,13 @@ def _mounted(pixels: UInt8[np.ndarray, "h w c"]) -> Image.Image:
 
 
 def _write(sheet: Image.Image, place: tuple[float, float], text: str) -> None:
-    """Write one line, its left middle at a place."""
+    """Draw one line of text with its left middle at a position."""
     ImageDraw.Draw(sheet).text(place, text, _INK, _font(), anchor="lm")
 
 
 def _shortened(text: str, width: int) -> str:
-    """One line of at most that width in pixels."""
-    # A class name is whatever a folder may be called: line breaks, lone surrogates.
+    """Shorten a text to one line of at most a width in pixels."""
+    # A class name may have any character of a folder name: line breaks, lone surrogates.
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     text = "".join(letter if letter.isprintable() else "?" for letter in text)[: width // 2]
     if _font().getlength(text) <= width:
@@ -209,8 +209,8 @@ def _shortened(text: str, width: int) -> str:
 
 @functools.cache
 def _font() -> ImageFont.FreeTypeFont:
-    """DejaVu Sans, which knows most alphabets; what it does not know is drawn as a box."""
-    import matplotlib  # half a second, and needed for its font only
+    """Load DejaVu Sans, which has most alphabets; other characters are drawn as boxes."""
+    import matplotlib  # takes half a second, and only its font is needed
 
     path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
     return ImageFont.truetype(path, _TEXT_SIZE)

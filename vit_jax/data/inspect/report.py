@@ -1,11 +1,11 @@
 """Inspection of a dataset before training: counts, sizes, colours, duplicates, damage.
 
     report = examine({"train": open_source("digits", "train"), "test": ...})
-    report.findings  # sentences on what will hurt a run, and what to do about each
+    report.findings  # sentences on problems for a run, each with a remedy
 
-Every image is decoded as training would decode it, so what cannot be read is known by name
-beforehand, and images that are equal to the last pixel are found however they were saved. Splits
-of more than `LIMIT` images are judged by a sample, and the report says so.
+Every image is decoded as in training, so unreadable images are known by name before a run, and
+images with equal pixels are found in any file format. Of splits with more than `LIMIT` images a
+sample is inspected, and the report says so.
 """
 
 import collections
@@ -22,14 +22,14 @@ from vit_jax.data.paths import some_of
 from vit_jax.data.sources.source import Source
 
 LIMIT = 20_000  # images of a split; decoding as many photographs takes a minute or two
-LARGE_IMBALANCE = 10  # from here on, classes had better be balanced
+LARGE_IMBALANCE = 10  # from this ratio on, the report recommends balancing
 
 _NAMED = 3  # how many images or classes a sentence names
 
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """The lowest, the middle and the highest of some numbers."""
+    """Minimum, median and maximum of some numbers."""
 
     lowest: float
     median: float
@@ -41,25 +41,25 @@ class SplitReport:
     """Findings on one split; all but the first three fields are about the examined images.
 
     Attributes:
-      examples: how many there are.
-      class_counts: how many of each class, in the order of the class names; an image with several
-        labels counts for each of them.
-      unlabelled: how many have no label.
-      examined: how many images were decoded; fewer than `examples` in a sample.
-      height: of the upright images, in pixels.
+      examples: number of examples.
+      class_counts: number of examples of each class, in the order of the class names; an image with
+        several labels counts for each of them.
+      unlabelled: number of examples without a label.
+      examined: number of decoded images; fewer than `examples` in a sample.
+      height: height of the upright images, in pixels.
       width: likewise.
       aspect: width divided by height.
-      grey: how many have no colour in any pixel.
+      grey: number of images without colour in any pixel.
       invisible: names of the files whose images are transparent in every pixel, hence white.
-      formats: how many files there are of each format; empty where the source has no files.
-      mean: of the pixels on the scale 0 to 1 in each channel, every image counting the same; what
-        `data.mean` can be set to.
+      formats: number of files of each format; empty if the source has no files.
+      mean: mean of the pixels on the scale 0 to 1 in each channel, with equal weight of every
+        image; a value for `data.mean`.
       std: their standard deviation, likewise.
-      repeated: how many are equal, to the last pixel, to one before them in the split.
+      repeated: number of images whose pixels equal those of an earlier image in the split.
       bad: name -> cause of every image that cannot be read.
-      notes: what the source says it has left out.
+      notes: the source's notes on skipped files.
 
-    Spreads, `mean` and `std` are None where no image can be read.
+    Spreads, `mean` and `std` are None if no image can be read.
     """
 
     examples: int
@@ -80,19 +80,19 @@ class SplitReport:
 
     @property
     def imbalance(self) -> float | None:
-        """Images of the largest class for each of the smallest that has any."""
+        """Size of the largest class divided by that of the smallest non-empty class."""
         filled = [count for count in self.class_counts if count]
         return max(filled) / min(filled) if filled else None
 
 
 @dataclasses.dataclass(frozen=True)
 class Equal:
-    """Images that are equal to the last pixel where they should not be.
+    """Unwanted images with equal pixels.
 
     Attributes:
-      where: in which splits, or "different classes".
-      count: how many.
-      named: pairs of the first few.
+      where: names of the splits, or "different classes".
+      count: number of images.
+      named: pairs of names of the first few.
     """
 
     where: str
@@ -105,10 +105,10 @@ class Report:
     """Findings on a dataset.
 
     Attributes:
-      class_names: in the order of the labels.
+      class_names: class names in the order of the labels.
       multi_label: whether an image may have several labels, or none.
-      splits: one report for each.
-      leaks: for every two splits, images of the second that also stand in the first.
+      splits: one report for each split.
+      leaks: for every two splits, images of the second that are also in the first.
       contradictions: equal images with different labels, if any.
     """
 
@@ -120,11 +120,11 @@ class Report:
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """Sentences on what will hurt training or spoil its numbers; empty for healthy data."""
+        """Sentences on problems for training or evaluation; empty for sound data."""
         return tuple(_findings(self))
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values that JSON can hold."""
+        """Return the report as JSON-compatible values."""
         return {**dataclasses.asdict(self), "findings": list(self.findings)}
 
 
@@ -134,13 +134,12 @@ def inspect_dataset(
     limit: int | None = LIMIT,
     progress: Callable[[str, int, int], None] = lambda split, done, total: None,
 ) -> Report:
-    """Look at every image of some splits of one dataset, or at a sample of each.
+    """Inspect every image of some splits of one dataset, or a sample of each split.
 
     Args:
       sources: the splits, by name; the class names are those of the first.
-      limit: the most images to decode of a split; None: all there are. A sample is always the
-        same.
-      progress: called with split, images examined so far, and images to be examined.
+      limit: largest number of images to decode of a split; None: all. The sample is deterministic.
+      progress: called with the split, the number of inspected images, and their total.
     """
     first = next(iter(sources.values()))
     looks = {
@@ -199,7 +198,7 @@ def _count(source: Source) -> tuple[Int64[np.ndarray, " classes"], int]:
     labels, classes = source.labels, len(source.class_names)
     if labels.ndim == 2:
         return labels.sum(axis=0, dtype=np.int64), int(np.sum(~labels.any(axis=1)))
-    secret = labels < 0  # how TFDS writes a label that the owner of the data keeps to himself
+    secret = labels < 0  # TFDS's value for a label that the owner of the data keeps secret
     return np.bincount(labels[~secret], minlength=classes), int(secret.sum())
 
 
@@ -220,13 +219,13 @@ def _leaks(sources: Mapping[str, Source], looks: Mapping[str, Sequence[Look]]) -
 def _contradictions(
     sources: Mapping[str, Source], looks: Mapping[str, Sequence[Look]]
 ) -> Equal | None:
-    """Images whose label differs from that of an equal image before them."""
+    """Return the images whose label differs from that of an earlier equal image."""
     seen: dict[bytes, tuple[bytes, str]] = {}
     pairs = []
     for name, source in sources.items():
         for look in looks[name]:
             label = source.labels[look.index]
-            if look.bad or np.any(label < 0):  # unreadable, or its label is a secret
+            if look.bad or np.any(label < 0):  # unreadable, or its label is secret
                 continue
             where = source.where(look.index)
             first_label, first = seen.setdefault(look.pixels, (label.tobytes(), where))
@@ -242,8 +241,8 @@ def _findings(report: Report) -> Iterator[str]:
     for name, split in report.splits.items():
         if split.bad:
             yield (
-                f"{_images(len(split.bad))} of {name} cannot be read: training puts another in"
-                " the place of each and evaluation does not count it, unless"
+                f"{_images(len(split.bad))} of {name} cannot be read: training replaces each by"
+                " another one and evaluation skips it, unless"
                 " --config.data.on_decode_error=raise makes it an error"
             )
         if split.invisible:
@@ -254,32 +253,32 @@ def _findings(report: Report) -> Iterator[str]:
             )
         if split.examined < split.examples:
             yield (
-                f"of the {split.examples:,} images of {name}, {split.examined:,} were looked at;"
-                " damaged and equal ones may be among the others, and --full looks at all"
+                f"of the {split.examples:,} images of {name}, {split.examined:,} were inspected;"
+                " use --full to inspect all, because the others may include damaged or equal ones"
             )
         if split.unlabelled and not report.multi_label:
             yield (
                 f"{_images(split.unlabelled)} of {name} without a label, because the owner of the"
-                " data keeps it secret: neither training nor evaluation can use such a split"
+                " data keeps it secret: such a split is for neither training nor evaluation"
             )
     yield from _findings_on_classes(report)
     for leak in report.leaks:
         yield (
-            f"{leak.where} share {_images(leak.count)}, equal to the last pixel:"
-            f" {_pairs(leak)}; remove them from one, or the accuracy will be too good to be true"
+            f"{leak.where} share {_images(leak.count)} with equal pixels:"
+            f" {_pairs(leak)}; remove them from one split, or the accuracy will be too high"
         )
     if report.contradictions:
         yield (
             f"{_images(report.contradictions.count)} with another label than an equal image:"
-            f" {_pairs(report.contradictions)}; no model can get both right"
+            f" {_pairs(report.contradictions)}; no model can predict both labels"
         )
 
 
 def _findings_on_classes(report: Report) -> Iterator[str]:
     names = report.class_names
     if len(names) == 1 and not report.multi_label:
-        yield f"there is a single class, {names[0]!r}, so there is nothing to tell apart"
-    for split, what in (("train", "learn from"), ("validation", "choose by"), ("test", "test")):
+        yield f"there is a single class, {names[0]!r}, so there is nothing to classify"
+    for split, what in (("train", "train on"), ("validation", "validate"), ("test", "test")):
         if split not in report.splits:
             continue
         counts = report.splits[split].class_counts
@@ -294,7 +293,7 @@ def _findings_on_classes(report: Report) -> Iterator[str]:
         if not report.multi_label:
             remedy = f"--config.data.sampling=balanced shows all classes equally often, {remedy}"
         yield (
-            f"the largest class has {max(counts):,} images to learn from and the smallest"
+            f"the largest class has {max(counts):,} training images and the smallest"
             f" {min(counts):,}; {remedy}"
         )
 

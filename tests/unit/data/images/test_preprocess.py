@@ -194,7 +194,7 @@ def test_json_round_trip_is_exact():
         ({"channels": 0}, "channels is 0; it must be 3 .RGB., 1 .grey. or another whole number"),
         ({"channels": True}, "channels is True"),
         ({"channels": 4, "mean": (0.5,) * 3}, "mean is .*one per channel .4."),
-        ({"resize": "pad", "crop": 0.9}, "crop is 0.9, and resize 'pad' keeps the whole.*crop=1"),
+        ({"resize": "pad", "crop": 0.9}, "crop is 0.9, but resize 'pad' keeps the whole.*crop=1"),
         ({"color_management": "yes"}, "color_management is 'yes'; it must be true or false"),
         ({"mean": (0.5, 0.5)}, "mean is .*one per channel .3."),
         ({"std": (0.0,)}, "std is .*above 0"),
