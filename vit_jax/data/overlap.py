@@ -1,8 +1,8 @@
-"""Images that a model was trained on, and those of a source that are among them.
+"""Overlap of a source with the images that a model was trained on.
 
-A test image that the starting weights or a teacher were trained on makes a test accuracy too good
-to be true. A run therefore keeps a record of its training images: files by their place and, up to
-`MOST_DIGESTS`, by a digest of their content, examples of TensorFlow Datasets by their numbers.
+If the initial weights or a teacher were trained on test images, the test accuracy is too high. A
+run therefore stores a record of its training images: files by path and, up to `MOST_DIGESTS` files,
+by a digest of their content, examples of TensorFlow Datasets by index.
 """
 
 import os
@@ -14,12 +14,12 @@ from vit_jax.data.paths import as_text
 from vit_jax.data.sources.examples import FileExamples
 from vit_jax.data.sources.source import Source
 
-MOST_DIGESTS = 20_000  # files; reading parts of as many takes about a second from a warm disk
-_WHOLE, _PART = 65_536, 16_384  # bytes: smaller files are read whole, of others three parts
+MOST_DIGESTS = 20_000  # files; reading parts of this many takes a second with a warm disk cache
+_WHOLE, _PART = 65_536, 16_384  # bytes: smaller files are read whole, of larger ones three parts
 
 
 def training_record(source: Source) -> dict[str, Any]:
-    """A record of the images of a source, as values that JSON can hold."""
+    """Return a record of the images of a source, as JSON-compatible values."""
     record: dict[str, Any] = {"dataset": source.name, "split": source.split}
     if isinstance(source.examples, FileExamples):
         record |= {"root": _root(source), "files": list(source.files)}
@@ -31,7 +31,7 @@ def training_record(source: Source) -> dict[str, Any]:
 
 
 def seen_images(source: Source, records: Sequence[Mapping[str, Any]]) -> list[int]:
-    """The numbers of the examples of a source that are among the images of some records."""
+    """Return the indices of the examples of a source that are in some records."""
     seen: set[int] = set()
     for record in records:
         if "files" in record and isinstance(source.examples, FileExamples):
@@ -73,7 +73,7 @@ def _builder(source: Source) -> str:
 
 
 def _digests(source: Source) -> list[str | None]:
-    """Size and checksum of every file; None for one that cannot be read."""
+    """Return size and checksum of every file; None for an unreadable file."""
     return [_digest(os.path.join(source.examples.root, path)) for path in source.examples.paths]
 
 
@@ -84,7 +84,7 @@ def _digest(path: str) -> str | None:
             checksum = 0
             if size <= _WHOLE:
                 checksum = zlib.crc32(file.read())
-            else:  # the ends of a file may be the same in many, its middle not
+            else:  # many files may have the same beginning and end, but not the same middle
                 for start in (0, (size - _PART) // 2, size - _PART):
                     file.seek(start)
                     checksum = zlib.crc32(file.read(_PART), checksum)

@@ -1,8 +1,8 @@
-"""Names of files: as text that can be printed, stored and compared, and which files are images.
+"""File names as text that can be printed, stored and compared, and extensions of image files.
 
-A name on disk is a string of bytes, and Python shows those bytes in the encoding of the locale. The
-text of a name here is always its UTF-8 reading, so that the same folder has the same class names
-under every locale; a byte that is not UTF-8 is written `\\xff`.
+A name on disk is a string of bytes, which Python decodes by the locale. Here names are always
+decoded as UTF-8, so that the same folder has the same class names under every locale; a byte that
+is not UTF-8 is written `\\xff`.
 """
 
 import functools
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 from PIL import Image
 
-# Formats that Pillow only registers (it calls a program or a plug-in to read them) or that hold
-# something else than an image as a rule.
+# Formats that Pillow only registers (an external program or a plug-in reads them) or that usually
+# contain something other than an image.
 _NOT_IMAGES = {"BUFR", "EPS", "GRIB", "HDF5", "IPTC", "MPEG", "WMF"}
-# What is read by others: arrays of numpy, and HEIF where pillow-heif is installed.
+# Formats of other readers: numpy arrays, and HEIF if pillow-heif is installed.
 _OTHERS = frozenset({".npy", ".heic", ".heif", ".hif"})
-# What systems leave in folders, beside names that begin with a dot.
+# Files of operating systems, in addition to names that begin with a dot.
 _SYSTEM_NAMES = {
     "thumbs.db",
     "ehthumbs.db",
@@ -32,7 +32,7 @@ _SYSTEM_NAMES = {
 
 @functools.cache
 def image_extensions() -> frozenset[str]:
-    """The endings of file names that are taken for images, in lower case, such as `.jpg`."""
+    """Return the extensions of image files in lower case, such as `.jpg`."""
     formats = Image.registered_extensions()
     return _OTHERS | {
         extension
@@ -52,28 +52,28 @@ def is_hidden(name: str) -> bool:
 
 
 def as_text(path: str | os.PathLike) -> str:
-    """A path of this system as text; see above."""
+    """Return a path of this system as text; see the module's docstring."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def as_path(text: str) -> str:
-    """The path of this system that a text in UTF-8 means.
+    """Return the path of this system for a text in UTF-8; the inverse of `as_text`.
 
     Raises:
       ValueError: no file can have that name.
     """
     if "\0" in text:
-        raise ValueError("a path holds no zero byte")
+        raise ValueError("a path cannot contain a zero byte")
     return os.fsdecode(text.encode("utf-8"))
 
 
 def same_form(name: str) -> str:
-    """A name in the one of its Unicode forms that compares: `é` may be one code point or two."""
+    """Normalise a name for comparison (Unicode): `é` may be one code point or two."""
     return unicodedata.normalize("NFC", name)
 
 
 def some_of(names: Sequence[str], count: int = 3) -> str:
-    """The first few of some names, and how many more there are."""
+    """Return the first few names and the number of remaining ones, as text."""
     shown = ", ".join(repr(name) for name in names[:count])
     more = len(names) - count
     return f"{shown} and {more:,} more" if more > 0 else shown

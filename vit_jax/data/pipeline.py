@@ -1,17 +1,17 @@
 """Input pipeline from a source to batches: the same ones on any machine, from any step on.
 
-Step s of training takes the positions from `s * B` to `(s + 1) * B` of an order (see `order`),
-across the border of epochs, so nothing is dropped. Therefore
+Step s of training takes the positions from `s * B` to `(s + 1) * B` of a sampler, across the border
+of epochs, so nothing is dropped. Therefore
 
-- a place in the data is the number of batches taken: going on from step s needs no other state;
+- the position in the data is the number of batches taken: resuming at step s needs no other state;
 - the stream does not depend on workers, threads or hosts: a host takes a contiguous block of every
-  global batch, and augmentation is keyed by (seed, epoch, example, copy), not by place in the
+  global batch, and augmentation is keyed by (seed, epoch, example, copy), not by position in the
   stream.
 
-An image that cannot be read must not move its neighbours. In training another one, drawn by the
-place of the bad one, is put there; in evaluation its place stays, black and masked.
+An unreadable image must not shift the following ones. Training replaces it by another one, chosen
+by its position; evaluation keeps its position, black and masked.
 
-Reading ahead, in threads or in worker processes, is Grain's.
+Grain prefetches in threads or in worker processes.
 """
 
 import math
@@ -63,31 +63,31 @@ def train_batches(
 
     Args:
       source: the training examples.
-      preprocess: applied before augmentation, once per image where the results fit in memory;
-        random-resized cropping, which works from the image at its own size, takes its place.
+      preprocess: applied before augmentation, once per image if the results fit in memory;
+        random-resized cropping, which needs the image at its original size, replaces it.
       augment: applied anew in every epoch.
       batch_size: of the global batch; this host gets `batch_size / process_count` examples.
-      seed: of order and augmentation.
+      seed: seed of sampling and augmentation.
       start_step: number of batches already taken.
       total_steps: number of batches of the whole run.
-      workers: worker processes that decode and augment; 0 leaves it to threads of this process,
+      workers: number of worker processes that decode and augment; 0 uses threads of this process,
         which is best for small images. A script that uses workers needs an
         `if __name__ == "__main__":` guard.
       process_index: number of this host, from 0.
       process_count: number of hosts.
-      balanced: whether every class comes equally often instead of every example.
-      repeats: how many copies of an image follow each other, each augmented anew.
-      bad: takes note of images that cannot be read; default: names them on the standard error.
-      rows: what else is known of every example, by name; row i travels with example i.
+      balanced: whether to sample every class equally often instead of every example.
+      repeats: number of consecutive copies of an image, each augmented anew.
+      bad: collects unreadable images; default: reports them on standard error.
+      rows: additional arrays by name; row i belongs to example i.
 
     Returns:
-      An iterator of `{"image": uint8 (b, h, w, c), "label": int32 (b,)}` in numpy, and of what is
-      in `rows`; the label is float32 (b, classes) for multi-label data. Its `close()` ends threads
-      and workers.
+      An iterator of `{"image": uint8 (b, h, w, c), "label": int32 (b,)}` in numpy, with the arrays
+      of `rows` added; the label is float32 (b, classes) for multi-label data. Its `close()` ends
+      threads and workers.
 
     Raises:
-      UserError: the batch does not divide among the hosts, the source is empty, or the options do
-        not fit it. While iterating: no image can be read, or a worker died.
+      UserError: the batch is not divisible by the number of hosts, the source is empty, or the
+        options do not fit it. While iterating: no image can be read, or a worker died.
       DecodeError: while iterating, an image cannot be read and `bad` is strict.
     """
     bad = DecodeErrors() if bad is None else bad
@@ -130,17 +130,17 @@ def eval_batches(
       batch_size: of the global batch; this host gets `batch_size / process_count` examples.
       process_index: number of this host, from 0.
       process_count: number of hosts.
-      bad: takes note of images that cannot be read; default: names them on the standard error.
-      fast: whether the quicker decoder may read them, as in training.
+      bad: collects unreadable images; default: reports them on standard error.
+      fast: whether the faster decoder may read them, as in training.
 
     Returns:
       An iterator of `{"image": uint8 (b, h, w, c), "label": int32 (b,), "mask": float32 (b,)}` in
-      numpy, with as many batches on every host. `mask` is 1 for an example and 0 for what must not
-      count (black, label 0): an image that cannot be read, and the padding that fills the last
+      numpy, with equally many batches on every host. `mask` is 1 for an example and 0 for black
+      images with label 0 that must not count: unreadable images, and the padding of the last
       global batch. The label is float32 (b, classes) for multi-label data.
 
     Raises:
-      UserError: the batch does not divide among the hosts.
+      UserError: the batch is not divisible by the number of hosts.
       DecodeError: while iterating, an image cannot be read and `bad` is strict.
     """
     bad = DecodeErrors() if bad is None else bad
@@ -172,7 +172,7 @@ def _batches(
         stream,
         start_step,
         item_bytes=block * math.prod(preprocess.size) * preprocess.channels,
-        # Threads help where they wait for disk or decoder; on arrays they only wait for the GIL.
+        # Threads help if they wait for a disk or a decoder; on arrays they only wait for the GIL.
         threads=1 if source.in_memory else None,
         workers=workers,
     )

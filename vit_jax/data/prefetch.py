@@ -1,13 +1,13 @@
-"""Batches computed ahead of the step that takes them, in threads or worker processes of Grain.
+"""Prefetching of batches in threads or worker processes of Grain.
 
-What Grain leaves open and a long run needs is settled here:
+This file adds to Grain what a long run needs:
 
-- workers do not see the signals that stop a run: the run saves and closes them, and Ctrl-C, which
-  the terminal sends to all of them, prints no traceback of theirs;
-- workers end when the process that started them is gone, even if it was killed;
-- memory shared with workers is given back at once, not by a thread that the end of the program cuts
-  short: Python would report it as leaked;
-- a worker that dies, with whatever exit code, is an error with a remedy.
+- workers ignore the signals that stop a run: the run saves and closes them, and Ctrl-C, which the
+  terminal sends to all processes, prints no traceback of a worker;
+- workers end when their parent process has ended, even if it was killed;
+- memory shared with workers is released at once, not in a thread that may not finish before the
+  program ends: Python would report a leak;
+- a worker that dies, with any exit code, is an error with a remedy.
 """
 
 import itertools
@@ -30,8 +30,8 @@ from vit_jax.errors import UserError
 
 Item = TypeVar("Item")
 
-MOST_AHEAD = 16  # items that each process reads ahead
-READ_AHEAD_BYTES = 2 * 2**30  # of all processes together, where the items are large
+MOST_AHEAD = 16  # prefetched items of each process
+READ_AHEAD_BYTES = 2 * 2**30  # limit for all processes together
 STOPPING_SIGNALS = {
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 }
@@ -40,22 +40,22 @@ STOPPING_SIGNALS = {
 def read_ahead(
     items: Sequence[Item], first: int, *, item_bytes: int, threads: int | None, workers: int
 ) -> Iterator[Item]:
-    """The items from `first` on, in their order, computed ahead.
+    """Yield the items from `first` on in order, prefetched.
 
     Args:
-      items: random access to what is computed; it travels to workers by pickling.
-      first: index of the first item wanted.
-      item_bytes: size of an item, which bounds how many are held.
-      threads: how many compute in each process; None is two for each core, of all processes
-        together, and no more than there are items held. More of them get in each other's way: 16
-        on two cores made a sixth fewer images in the same processor time than 4.
-      workers: number of worker processes; 0 leaves the work to this one.
+      items: random access to the items; it is pickled for the workers.
+      first: index of the first item.
+      item_bytes: size of an item, which limits the number of prefetched items.
+      threads: number of threads in each process; None: two per core over all processes together,
+        but at most the number of prefetched items. More threads are slower: 16 on two cores made a
+        sixth fewer images in the same processor time than 4.
+      workers: number of worker processes; 0 computes in this process.
 
     Returns:
       An iterator whose `close()` ends threads and workers.
 
     Raises:
-      UserError: while iterating, if a worker dies. Whatever `items` raises is raised as it is.
+      UserError: while iterating, a worker dies. Errors of `items` are raised unchanged.
     """
     held = READ_AHEAD_BYTES // max(1, item_bytes * max(1, workers))
     held = min(max(2, held), MOST_AHEAD)
@@ -66,7 +66,7 @@ def read_ahead(
 
 
 def _threads(workers: int) -> int:
-    """Threads of one process: while one waits for a disk, another computes."""
+    """Return the number of threads of one process: some compute while others wait for a disk."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, 2 * (cores or 1) // max(1, workers))
 
@@ -80,18 +80,18 @@ def _from_threads(dataset: grain.IterDataset) -> Iterator[Item]:
 
 
 def _from_workers(dataset: grain.IterDataset, workers: int) -> Iterator[Item]:
-    # Grain's workers read absl flags, which nobody has parsed in a notebook or a test.
+    # Grain's workers read absl flags, which are not parsed in a notebook or a test.
     if not flags.FLAGS.is_parsed():
         flags.FLAGS.mark_as_parsed()
-    # Grain gives shared memory back in its thread while fewer than so many wait for it: none here.
+    # Grain frees shared memory in a thread if fewer items than this limit wait: 0 disables it.
     SharedMemoryArray.enable_async_del()
     SharedMemoryArray._outstanding_del_requests = threading.Semaphore(0)
     process_prefetch.ProcessPrefetchDatasetIterator._process_failed = _has_ended
     options = grain.MultiprocessingOptions(num_workers=workers)
     iterator = iter(dataset.mp_prefetch(options, worker_init_fn=_begin))
     try:
-        # Which signals are blocked is inherited, by threads and then by the processes they start,
-        # and Grain starts both when the first item is asked for.
+        # Threads, and the processes that they start, inherit the blocked signals, and Grain starts
+        # both at the first item.
         nothing = object()
         with ThreadPoolExecutor(1, initializer=_block_stopping_signals) as starter:
             item = starter.submit(next, iterator, nothing).result()
@@ -113,14 +113,14 @@ def _from_workers(dataset: grain.IterDataset, workers: int) -> Iterator[Item]:
 def _has_ended(iterator: process_prefetch.ProcessPrefetchDatasetIterator) -> bool:
     """Return whether Grain's worker has ended without leaving a batch to wait for.
 
-    Grain itself waits for ever for a worker that ended with exit code 0, as one does whose main
-    script has no guard and comes to its end a second time.
+    Grain itself waits for ever for a worker that ended with exit code 0, for example a worker whose
+    main script has no `__main__` guard and runs to its end a second time.
     """
     process = iterator._prefetch_process
     if process is None or process.exitcode is None or not iterator._buffer.empty():
         return False
-    # A process that is killed while it holds a lock never gives it back, and closing would wait for
-    # it: these two have locks that both sides take.
+    # A process that is killed while it holds a lock never releases it, and closing would wait for
+    # it: these two objects have locks that both sides take.
     iterator._prefetch_should_stop = iterator._process_ctx.Event()
     iterator._set_state_request_count = iterator._process_ctx.Value("i", 0)
     return True
@@ -128,19 +128,19 @@ def _has_ended(iterator: process_prefetch.ProcessPrefetchDatasetIterator) -> boo
 
 def _meaning(exit_code: int) -> str:
     if exit_code == -9:
-        return ", killed from outside, most often by the system for want of memory"
+        return ", because it was killed, most often by the system for lack of memory"
     if exit_code < 0:
         return ""
-    reason = ", for the reason that stands above" if exit_code else ""
+    reason = ", with the traceback printed above" if exit_code else ""
     return (
-        f"{reason} (a script that uses workers must be a file and keep what it does under"
+        f"{reason} (a script that uses workers must be a file with its code under"
         ' `if __name__ == "__main__":`)'
     )
 
 
 def _block_stopping_signals() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING_SIGNALS)
-    # Python's own process that looks after shared memory; starting it unblocks some of them here.
+    # Python's process that tracks shared memory; starting it unblocks some signals here.
     resource_tracker.ensure_running()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING_SIGNALS)
 
@@ -148,8 +148,8 @@ def _block_stopping_signals() -> None:
 def _begin(worker: int, workers: int) -> None:
     """Initialise a worker process.
 
-    It ignores the signals that it was started with blocked, or they would wait for it. And it ends
-    when its parent is gone; else it would wait for ever.
+    It ignores the signals that were blocked at its start, or they would stay pending. It also ends
+    when its parent has ended; otherwise it would wait for ever.
     """
     del worker, workers
     for number in STOPPING_SIGNALS:

@@ -1,12 +1,12 @@
 """Samplers: the order of the examples in the endless stream of training.
 
-An order is arithmetic, not state: `order[position]` costs the same at any position and hangs on
-nothing but the seed. Every order names, for each position of the stream,
+A sampler has no state: `sampler[position]` takes the same time at any position and depends only on
+the seed. For each position of the stream it returns
 
-- the epoch of the position, counted in the order's own passes of N positions,
+- the epoch of the position, counted in the sampler's own passes of N positions,
 - the example, an index into the source,
-- the copy: how often the example has been there in this epoch before, so that every copy is
-  augmented with random numbers of its own.
+- the copy: the number of earlier occurrences of the example in this epoch, so that every copy is
+  augmented with different random numbers.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from jaxtyping import Int64
 
 from vit_jax.errors import UserError
 
-# What the random numbers of one seed are for; two uses must never share a stream.
+# Uses of the random numbers of one seed; two uses must never share a stream.
 FOR_ORDER, FOR_AUGMENTATION, FOR_SUBSTITUTES, FOR_CLASSES = 0, 1, 2, 3
 
 
@@ -31,18 +31,18 @@ class Position(NamedTuple):
 
 
 class Order(Protocol):
-    """Random access to the places of an endless stream."""
+    """Random access to the positions of an endless stream."""
 
     def __getitem__(self, position: int) -> Position: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class ShuffledSampler:
-    """Every example once in each epoch, in a permutation of the epoch's own.
+    """Sampler of every example once in each epoch, in a new permutation for each epoch.
 
     Attributes:
       examples: number of examples in an epoch, at least 1.
-      seed: whole number from 0 to 2**64 - 1; another seed is another order.
+      seed: whole number from 0 to 2**64 - 1, the seed of the permutations.
 
     Raises:
       UserError: an attribute is out of its range.
@@ -60,17 +60,17 @@ class ShuffledSampler:
 
 
 class BalancedSampler:
-    """Every class equally often in each epoch, for data where some classes are rare.
+    """Sampler of every class equally often in each epoch, for data with rare classes.
 
-    An epoch has as many positions as there are examples, N. Of the K classes with examples, each
-    gets N / K of them, rounded down or up, the spare ones going round from epoch to epoch. A class
-    deals its examples out like a pack of cards that was shuffled once: none comes again before all
-    the others have come. So a rare class comes several times in an epoch, and a frequent one needs
-    several epochs to show all its examples.
+    An epoch has N positions, the number of examples. Each of the K classes with examples gets N / K
+    positions, rounded down or up; the remaining positions rotate over the classes from epoch to
+    epoch. The examples of a class are shuffled once and then taken in turn: none is repeated before
+    all others were taken. So examples of a rare class occur several times in an epoch, and those of
+    a frequent class are distributed over several epochs.
 
     Args:
       labels: the class of every example, int64 (n,).
-      seed: whole number from 0 to 2**64 - 1; another seed is another order.
+      seed: whole number from 0 to 2**64 - 1, the seed of the permutations.
 
     Raises:
       UserError: there are no examples, they have several labels each, or the seed is out of range.
@@ -79,13 +79,13 @@ class BalancedSampler:
     def __init__(self, labels: Int64[np.ndarray, " n"], seed: int):
         if labels.ndim != 1:
             raise UserError(
-                "data.sampling is balanced, but images with several labels belong to no single"
-                " class to balance by; legal is natural"
+                "data.sampling is balanced, which needs one label per image, but images may have"
+                " several; use natural"
             )
         _check(len(labels), seed)
         self.examples, self.seed = len(labels), seed
         shuffled = np.random.default_rng((FOR_CLASSES, seed)).permutation(len(labels))
-        # The examples class by class, and where each class begins.
+        # The examples sorted by class, and the start of each class.
         self._dealt = shuffled[np.argsort(labels[shuffled], kind="stable")]
         _, self._first, self._count = np.unique(
             labels[self._dealt], return_index=True, return_counts=True
@@ -95,7 +95,7 @@ class BalancedSampler:
         epoch, place = divmod(position, self.examples)
         start = epoch * self.examples
         draw = start + int(_permutation(self.examples, self.seed, epoch)[place])
-        # Draws go round the classes: draw d is the (d // K)-th one of class d % K.
+        # Draws rotate over the classes: draw d is the (d // K)-th one of class d % K.
         classes = len(self._count)
         turn, which = divmod(draw, classes)
         count = int(self._count[which])
@@ -106,17 +106,17 @@ class BalancedSampler:
 
 @dataclasses.dataclass(frozen=True)
 class RepeatedSampler:
-    """Another order, every position of it several times in a row.
+    """Sampler that repeats every position of another sampler.
 
     Copies of one image in one batch, each augmented anew: Hoffer et al. (2020), "Augment Your
     Batch: Improving Generalization Through Instance Repetition"; DeiT trains with three.
 
     Attributes:
-      order: what is repeated.
-      repeats: how often each of its positions comes, at least 1.
+      order: the sampler to repeat.
+      repeats: number of consecutive copies of each position, at least 1.
 
     Raises:
-      UserError: `repeats` is no such number.
+      UserError: `repeats` is out of range.
     """
 
     order: Order
@@ -141,7 +141,7 @@ def _check(examples: int, seed: int) -> None:
         raise UserError(f"seed is {seed}; it must be a whole number from 0 to 2**64 - 1")
 
 
-# A batch lies in one or two epochs, and reading ahead may already be in the next ones.
+# A batch has positions of one or two epochs, and prefetching may already be in the next ones.
 @functools.lru_cache(maxsize=4)
 def _permutation(examples: int, seed: int, epoch: int) -> Int64[np.ndarray, " examples"]:
     return np.random.default_rng((FOR_ORDER, seed, epoch)).permutation(examples)

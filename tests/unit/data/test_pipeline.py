@@ -220,8 +220,8 @@ def test_a_finished_run_has_no_more_batches(train):
 @pytest.mark.parametrize(
     "batch_size, hosts, sentence",
     [
-        (10, 4, "batch_size is 10, which does not divide among 4 hosts.*8 or 12"),
-        (3, 4, "nearest legal value is 4"),
+        (10, 4, "batch_size is 10, which is not divisible by .* hosts, 4; use 8 or 12"),
+        (3, 4, "hosts, 4; use 4"),
         (0, 1, "batch_size is 0"),
     ],
 )

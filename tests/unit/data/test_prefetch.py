@@ -95,7 +95,7 @@ def test_a_script_without_a_guard_is_told_so(tmp_path):
     script.write_text("from tests.support.stopped_workers import batches\nnext(batches())\n")
     done = run_script(script)
     assert done.returncode == 1
-    assert "exit code 1, for the reason that stands above" in done.stderr
+    assert "exit code 1, with the traceback printed above" in done.stderr
     assert 'if __name__ == "__main__":' in done.stderr.splitlines()[-1]
 
 

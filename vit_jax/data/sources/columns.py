@@ -1,8 +1,8 @@
-"""Columns of a table that hold the image, its label and its split.
+"""Detection of the columns of a table that have the image, its label and its split.
 
-`path` and `label` are taken by these names. Other names are found by what is usual (`image_id`,
-`filename`, `class`, `breed`), by what stands in the columns, or are said by the user; where more
-than one column would do, the user is asked.
+`path` and `label` are used by these names. Other columns are found by usual names (`image_id`,
+`filename`, `class`, `breed`), by their contents, or by options of the user; if more than one column
+is possible, an error asks for an option.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ _LABELS = {
     *("target", "targets", "tag", "tags", "y", "species", "breed", "diagnosis", "dx"),
 }
 _SPLITS = ("split", "subset", "partition", "set", "data_set", "dataset", "usage", "phase")
-_SAMPLE = 50  # lines that are looked at where names do not decide
+_SAMPLE = 50  # lines that are inspected if names do not decide
 
 _ZERO = {"0", "0.0", "false", ""}
 _ONE = {"1", "1.0", "true"}
@@ -35,11 +35,11 @@ _ONE = {"1", "1.0", "true"}
 
 @dataclasses.dataclass(frozen=True)
 class TableOptions:
-    """Options of a table, as a user gives them; empty where they are to be found out.
+    """User's options of a table; empty: to be detected.
 
-    path_column: the column with the image's path or name. label_column: that with its label, or
-    several, separated by commas, with a 0 or 1 for each class. image_dir: the folder that the
-    paths start from, from the folder of the table.
+    path_column: the column with the image's path or name. label_column: the column with its label,
+    or several, separated by commas, with a 0 or 1 for each class. image_dir: the folder that paths
+    start from, relative to the folder of the table.
     """
 
     path_column: str = ""
@@ -48,13 +48,13 @@ class TableOptions:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The names of columns among them."""
+        """Column names among the options."""
         return tuple(filter(None, (self.path_column, self.label_column)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """The columns of a table by what they hold; several `labels` hold a 0 or 1 for each class."""
+    """Columns of a table by content; several `labels` have a 0 or 1 for each class."""
 
     path: str
     labels: tuple[str, ...]
@@ -62,12 +62,12 @@ class Columns:
 
     @property
     def has_marks(self) -> bool:
-        """Return whether a column stands for a class, marked with 0 and 1."""
+        """Return whether each label column is a class, marked with 0 and 1."""
         return len(self.labels) > 1
 
 
 def is_header(fields: Sequence[str], is_file: Callable[[str], bool]) -> bool:
-    """Return whether the first line of CSV holds the names of the columns, and no image."""
+    """Return whether the first line of a CSV file has column names, and no image."""
     names = set(map(_plain, fields))
     if {"path", "label"} <= names:
         return True
@@ -81,17 +81,17 @@ def choose_columns(
     options: TableOptions,
     is_file: Callable[[str], bool],
 ) -> Columns:
-    """The columns of a table by what they hold.
+    """Choose the columns of the image, the label and the split of a table.
 
     Args:
       where: the table, for messages.
       names: its columns, in order.
       records: its lines.
-      options: what the user says.
-      is_file: tells whether a text is the name of an image file.
+      options: the user's options.
+      is_file: returns whether a text is the name of an image file.
 
     Raises:
-      UserError: a column is not there, or several would do.
+      UserError: a column is missing, or several are possible.
     """
     path = _path_column(where, names, records, options.path_column, is_file)
     split = _split_column(names, records)
@@ -100,7 +100,7 @@ def choose_columns(
 
 
 def is_mark(value: Any) -> bool | None:
-    """Return whether a class is marked: 1, or 0 and empty; None where the value is no mark."""
+    """Return whether a value marks a class: 1 is true, 0 and empty are false; None for others."""
     text = str(value).strip().lower()
     return True if text in _ONE else False if text in _ZERO else None
 
@@ -134,12 +134,12 @@ def _path_column(
         return found[0]
     if not candidates and not found:
         raise UserError(
-            f"{where}: no column holds the names of images; the columns are {some_of(names, 10)}:"
-            " call one path, or name it with --config.data.path_column=NAME"
+            f"{where}: no column has the names of images; the columns are {some_of(names, 10)};"
+            " rename one to path, or use --config.data.path_column=NAME"
         )
     raise UserError(
-        f"{where}: {some_of(found or candidates, 5)} may each be the column of the images; name it"
-        " with --config.data.path_column=NAME"
+        f"{where}: {some_of(found or candidates, 5)} may each be the column of the images; select"
+        " one with --config.data.path_column=NAME"
     )
 
 
@@ -167,11 +167,12 @@ def _label_columns(
         return tuple(others)
     if not others:
         raise UserError(
-            f"{where}: no column holds labels; the columns are {some_of(names, 10)}: call one label"
+            f"{where}: no column has labels; the columns are {some_of(names, 10)}; rename one to"
+            " label, or use --config.data.label_column=NAME"
         )
     raise UserError(
-        f"{where}: {some_of(candidates or others, 10)} may each be the column of the labels; name"
-        " it with --config.data.label_column=NAME (NAME,NAME,... for columns of 0 and 1, one for"
+        f"{where}: {some_of(candidates or others, 10)} may each be the column of the labels; select"
+        " one with --config.data.label_column=NAME (NAME,NAME,... for columns of 0 and 1, one for"
         " each class)"
     )
 
@@ -188,7 +189,7 @@ def _of_one_meaning(candidates: list[str], records: Sequence[dict[str, Any]]) ->
 
 
 def _split_column(names: Sequence[str], records: Sequence[dict[str, Any]]) -> str | None:
-    """The column `split`, or one of another usual name in which nothing but splits stands."""
+    """Return the column `split`, or one with another usual name that contains only split names."""
     for usual in _SPLITS:
         for name in names:
             if _plain(name) != usual:
@@ -202,7 +203,7 @@ def _split_column(names: Sequence[str], records: Sequence[dict[str, Any]]) -> st
 
 
 def _named(where: str, names: Sequence[str], asked: str, key: str) -> str:
-    """The column that the user has named, or one that is called so in another case."""
+    """Return the column with the name that the user has given, in any case of letters."""
     for name in names:
         if name == asked:
             return name
@@ -229,7 +230,7 @@ def _is_numbering(name: str) -> bool:
 
 
 def _all_marks(names: Sequence[str], records: Sequence[dict[str, Any]]) -> bool:
-    """Return whether columns hold nothing but 0 and 1."""
+    """Return whether columns contain only 0 and 1."""
     return bool(records) and all(
         is_mark(row.get(name, "")) is not None for row in records for name in names
     )

@@ -2,11 +2,11 @@
 
 The images are scikit-learn's copy of the UCI "Optical Recognition of Handwritten Digits" test
 set (Alpaydin and Kaynak, 1998): scanned forms of 13 writers, reduced to 8x8 counts of 0 to 16.
-Notable here:
+Notable:
 
 - `SklearnDigits` is an ordinary TFDS builder, so the digits are read like any other TFDS dataset;
-- 1,437 digits train and 360 test, split within every class by one permutation that never changes;
-- `prepare` writes the dataset once as ArrayRecord and leaves either all of it or nothing.
+- 1,437 training and 360 test digits, split within every class by one fixed permutation;
+- `prepare` writes the dataset once as ArrayRecord, either completely or not at all.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ class SklearnDigits(tfds.core.GeneratorBasedBuilder):
         )
 
     def _split_generators(self, dl_manager):
-        from sklearn.datasets import load_digits  # slow to import, and needed once
+        from sklearn.datasets import load_digits  # slow import, needed only once
 
         del dl_manager  # nothing is downloaded
         digits = load_digits()
@@ -60,7 +60,7 @@ class SklearnDigits(tfds.core.GeneratorBasedBuilder):
     def _generate_examples(self, digits, indices: np.ndarray):
         for index in indices:
             pixels = np.round(digits.images[index] * (255 / 16)).astype(np.uint8)
-            # A PIL image and not an array: TFDS encodes arrays with TensorFlow.
+            # A PIL image, because TFDS encodes arrays with TensorFlow.
             yield (
                 int(index),
                 {
@@ -71,12 +71,12 @@ class SklearnDigits(tfds.core.GeneratorBasedBuilder):
 
 
 def split_indices(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The indices of the training and the test examples, each class in proportion.
+    """Return the indices of the training and the test examples, stratified by class.
 
-    Every class gives the test set its share of the 360 examples. Shares are rounded down, and the
-    examples still missing come from the classes with the largest remainders (Hamilton's method).
+    Every class contributes its share of the 360 test examples. Shares are rounded down, and the
+    remaining examples come from the classes with the largest remainders (Hamilton's method).
     """
-    # RandomState, because numpy promises its stream for ever; that of Generator may change.
+    # RandomState, because numpy guarantees its stream for ever; that of Generator may change.
     shuffled = np.random.RandomState(SPLIT_SEED).permutation(len(labels))
     counts = np.bincount(labels)
     shares = counts * TEST_EXAMPLES / len(labels)
@@ -91,7 +91,7 @@ def split_indices(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def prepare(data_dir: str | os.PathLike | None = None) -> Path:
-    """Write the digits as ArrayRecord where they are not there yet, and return their directory.
+    """Write the digits as ArrayRecord if they are missing, and return their directory.
 
     Args:
       data_dir: root of the prepared TFDS datasets; `None` is TFDS's own (`~/tensorflow_datasets`,
@@ -106,14 +106,14 @@ def prepare(data_dir: str | os.PathLike | None = None) -> Path:
     if remains and _is_whole(directory):
         return directory
     try:
-        if remains:  # TFDS would take any directory of the right name for the dataset
+        if remains:  # TFDS would accept any directory of the right name as the dataset
             shutil.rmtree(directory)
         # TFDS writes beside that name and renames at the end: an interruption leaves nothing.
         tfds.disable_progress_bar()  # for this process; a second of work needs no progress bars
         builder = SklearnDigits(data_dir=str(root), file_format="array_record")
-        with contextlib.redirect_stdout(io.StringIO()):  # TFDS prints of downloads there are not
+        with contextlib.redirect_stdout(io.StringIO()):  # TFDS reports downloads even without any
             builder.download_and_prepare(file_format="array_record")
-    except Exception as error:  # the C++ writer reports a full disk as it likes
+    except Exception as error:  # the C++ writer raises various types for a full disk
         if _is_whole(directory):  # another process was faster
             return directory
         raise UserError(_cannot_write(root, error)) from error
@@ -130,7 +130,7 @@ def _is_whole(directory: Path) -> bool:
             if len(examples) != count:
                 return False
             examples[0], examples[count - 1]
-    except Exception:  # whatever fails while reading, the answer is no
+    except Exception:  # any failure of reading means that the dataset is incomplete
         return False
     return True
 
@@ -141,6 +141,6 @@ def _cannot_write(root: Path, error: Exception) -> str:
     remedy = "free some space there" if full else "make that directory writable"
     return (
         f"the digits dataset (under 1 MB) could not be written to {root}: {cause}; {remedy}, or"
-        " name another directory with data.dir or the environment variable TFDS_DATA_DIR, then run"
+        " set another directory with data.dir or the environment variable TFDS_DATA_DIR, then run"
         " the same command again"
     )

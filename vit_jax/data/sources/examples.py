@@ -14,7 +14,7 @@ from vit_jax.data.paths import as_text
 
 
 class Example(TypedDict):
-    """One image and its class; with several labels, a 0 or 1 for each class."""
+    """Image and its class; for multi-label data, a 0 or 1 for each class."""
 
     image: UInt8[np.ndarray, "h w c"]
     label: int | UInt8[np.ndarray, " classes"]
@@ -24,7 +24,7 @@ Labels = Int64[np.ndarray, " n"] | UInt8[np.ndarray, "n classes"]
 
 
 class EncodedExamples(abc.ABC):
-    """Examples kept as image files, which are decoded whenever they are asked for.
+    """Examples stored as image files, which are decoded at every read.
 
     labels: the label of every example.
     """
@@ -36,7 +36,7 @@ class EncodedExamples(abc.ABC):
 
     @abc.abstractmethod
     def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
-        """Read an example, decoded in some way."""
+        """Read an example, decoded by the given settings."""
 
     @abc.abstractmethod
     def where(self, index: int) -> str:
@@ -46,13 +46,13 @@ class EncodedExamples(abc.ABC):
         return self.read(index)
 
     def read_all(self) -> Iterator[Example]:
-        """Every example, in order."""
+        """Yield every example, in order."""
         return map(self.read, range(len(self)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FileExamples(EncodedExamples):
-    """Image files, each with its label; without a word on decoding the images are RGB."""
+    """Image files with their labels; the default decoding is to RGB."""
 
     root: str
     paths: Sequence[str]
@@ -72,14 +72,14 @@ class FileExamples(EncodedExamples):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MemoryExamples:
-    """Examples of one size, held decoded."""
+    """Decoded examples of one size in memory."""
 
     images: UInt8[np.ndarray, "n h w c"]
     labels: Labels
 
     @classmethod
     def read(cls, examples: Sequence[Example]) -> "MemoryExamples":
-        """Read all the examples, which must be of one shape."""
+        """Read all examples, which must have one shape."""
         images, labels = [], []
         if isinstance(examples, EncodedExamples):
             every = examples.read_all()
@@ -90,7 +90,7 @@ class MemoryExamples:
             labels.append(example["label"])
         dtype = np.uint8 if isinstance(labels[0], np.ndarray) else np.int64
         held = cls(np.stack(images), np.array(labels, dtype))
-        held.images.flags.writeable = False  # they come back in every epoch
+        held.images.flags.writeable = False  # every epoch reads them again
         return held
 
     def __len__(self) -> int:

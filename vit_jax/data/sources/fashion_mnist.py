@@ -1,13 +1,13 @@
 """Fashion-MNIST, real and without TensorFlow: 60,000 + 10,000 images of clothes, 28x28, grey.
 
-    make data-fashion-mnist         # or whatever opens tfds:fashion_mnist for the first time
+    make data-fashion-mnist         # or any command that opens tfds:fashion_mnist
 
-Xiao, Rasul and Vollgraf (2017), arXiv:1708.07747. The dataset is the one of TensorFlow Datasets,
-with its addresses, checksums and features; only the reading of the four files is done here, because
-TFDS unpacks them with TensorFlow. Debian's package `dataset-fashion-mnist` holds the same files and
-is preferred where apt is, since the original address is slow and plain HTTP. Debian has packed them
-with `gzip -n`: the name and the time in the header are gone, and with them the checksum. `restore`
-puts them back, and TFDS verifies that what comes out are the originals, byte for byte.
+Xiao, Rasul and Vollgraf (2017), arXiv:1708.07747. The dataset is that of TensorFlow Datasets, with
+its addresses, checksums and features; only the four files are read here, because TFDS unpacks them
+with TensorFlow. Debian's package `dataset-fashion-mnist` has the same files and is preferred if apt
+is available, since the original address is slow and plain HTTP. Debian packs them with `gzip -n`,
+which removes the name and the time from the header and thereby changes the checksum. `restore`
+inserts them again, and TFDS verifies that the results equal the originals, byte for byte.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ _MODIFIED = {"train": 1504176606, "t10k": 1504176627}
 _KINDS = ("images-idx3-ubyte", "labels-idx1-ubyte")
 _EXAMPLES = {"train": 60_000, "t10k": 10_000}
 
-# TFDS knows the name already; this class stands in for its own while preparing and no longer.
+# TFDS has registered the name already; this class replaces TFDS's own only while preparing.
 with tfds.core.registered.skip_registration():
 
     class _FashionMnist(FashionMNIST):
@@ -47,7 +47,7 @@ with tfds.core.registered.skip_registration():
         def _split_generators(self, dl_manager):
             def examples(part: str):
                 urls = {kind: f"{self.URL}{part}-{kind}.gz" for kind in _KINDS}
-                # download and not download_and_extract, which needs TensorFlow
+                # not download_and_extract, which needs TensorFlow
                 files = dl_manager.download(urls)
                 return self._generate_examples(_EXAMPLES[part], *(files[kind] for kind in _KINDS))
 
@@ -71,17 +71,17 @@ def prepare(
     manual_dir: str | os.PathLike | None = None,
     say=lambda sentence: print(sentence, file=sys.stderr),
 ) -> Path:
-    """Write the dataset as ArrayRecord where it is not there yet, and return its directory.
+    """Write the dataset as ArrayRecord if it is missing, and return its directory.
 
     Args:
       data_dir: root of the prepared TFDS datasets; `None` is TFDS's own (`~/tensorflow_datasets`,
         or `$TFDS_DATA_DIR`).
-      manual_dir: a directory with the four original files; `None` fetches them, from the Debian
-        package where apt is there and has it, else from the address that TFDS knows.
-      say: called with a sentence before what takes long.
+      manual_dir: a directory with the four original files; `None` downloads them, from the Debian
+        package if apt is available and has it, else from the address in TFDS.
+      say: called with a sentence before every long task.
 
     Raises:
-      UserError: the files cannot be fetched, are not the original ones, or cannot be written.
+      UserError: the files cannot be downloaded, differ from the originals, or cannot be written.
     """
     root = Path(data_dir or tfds.core.constants.DATA_DIR).expanduser()
     builder = _FashionMnist(data_dir=str(root), file_format="array_record")
@@ -95,7 +95,7 @@ def prepare(
             say(f"preparing fashion_mnist in {root}: 70,000 images, about a minute")
             options = {"manual_dir": os.fspath(manual_dir)} if manual_dir else {}
             tfds.disable_progress_bar()
-            with contextlib.redirect_stdout(io.StringIO()):  # TFDS speaks of downloads
+            with contextlib.redirect_stdout(io.StringIO()):  # TFDS reports downloads
                 builder.download_and_prepare(
                     file_format="array_record",
                     download_config=tfds.download.DownloadConfig(try_download_gcs=False, **options),
@@ -104,15 +104,15 @@ def prepare(
         if is_disk_full(error):
             raise UserError(
                 f"fashion_mnist could not be prepared in {root}: the disk is full; free some space"
-                " there, or name another directory with data.dir, then run the same command again"
+                " there, or set another directory with data.dir, then run the same command again"
             ) from error
         reason = str(error).strip().partition("\n")[0].rstrip(":.")
         reason = reason or type(error).__name__
         raise UserError(
-            f"fashion_mnist could not be prepared in {root}: {reason}; fetch the four files"
+            f"fashion_mnist could not be prepared in {root}: {reason}; download the four files"
             " train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz"
-            " and t10k-labels-idx1-ubyte.gz of github.com/zalandoresearch/fashion-mnist and name"
-            " their directory with data.manual_dir"
+            " and t10k-labels-idx1-ubyte.gz of github.com/zalandoresearch/fashion-mnist and set"
+            " data.manual_dir to their directory"
         ) from error
     return directory
 
@@ -122,10 +122,10 @@ def restore(package_files: str | os.PathLike, originals: str | os.PathLike) -> N
 
     Args:
       package_files: directory with Debian's four `.gz` files.
-      originals: directory to write to; made if missing.
+      originals: output directory; created if missing.
 
     Raises:
-      UserError: a file is missing, or does not begin with the header that `gzip -n` writes.
+      UserError: a file is missing, or does not begin with the header of `gzip -n`.
     """
     originals = Path(originals)
     originals.mkdir(parents=True, exist_ok=True)
@@ -145,12 +145,12 @@ def restore(package_files: str | os.PathLike, originals: str | os.PathLike) -> N
 
 @contextlib.contextmanager
 def _files_of_debian(say) -> Iterator[Path | None]:
-    """A directory with the original files out of the Debian package; None where there is none."""
+    """Yield a directory with the original files from the Debian package; None without a package."""
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         yield None
         return
     with tempfile.TemporaryDirectory() as folder:
-        say(f"fetching the Debian package {PACKAGE} (31 MB)")
+        say(f"downloading the Debian package {PACKAGE} (31 MB)")
         try:
             _run(["apt-get", "download", PACKAGE], folder)
             [package] = Path(folder).glob(f"{PACKAGE}_*.deb")
@@ -159,7 +159,7 @@ def _files_of_debian(say) -> Iterator[Path | None]:
         except (subprocess.CalledProcessError, OSError, ValueError) as error:
             output = getattr(error, "stderr", None) or str(error)
             reason = output.strip().splitlines()[-1] if output.strip() else type(error).__name__
-            say(f"apt could not deliver {PACKAGE} ({reason}); downloading the files instead")
+            say(f"apt could not download {PACKAGE} ({reason}); downloading the files instead")
             yield None
             return
         yield Path(folder) / "originals"
@@ -170,6 +170,6 @@ def _run(command: list[str], folder: str) -> None:
 
 
 def _idx(path: str | os.PathLike, header: int) -> np.ndarray:
-    """The bytes of a packed IDX file after its header."""
+    """Return the bytes of a compressed IDX file after its header."""
     with gzip.open(path) as file:
         return np.frombuffer(file.read(), np.uint8, offset=header)

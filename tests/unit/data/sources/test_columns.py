@@ -65,8 +65,8 @@ def test_a_column_of_another_name_divides_only_if_it_holds_splits():
         ("path,colour,shape", "a,red,disc", "'colour', 'shape' may each .* labels.*label_column"),
         ("path,class,species", "a,x,y", None),
         ("path,healthy,rust", "a,0,0.5", "'healthy', 'rust' may each be the column of the labels"),
-        ("path", "a", "no column holds labels"),
-        ("this,that", "a,b", "no column holds the names of images"),
+        ("path", "a", "no column has labels"),
+        ("this,that", "a,b", "no column has the names of images"),
     ],
 )
 def test_what_is_not_clear_is_asked(header, line, sentence):

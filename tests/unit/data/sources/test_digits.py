@@ -129,5 +129,5 @@ def test_a_full_disk_is_told_in_one_sentence(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(digits.SklearnDigits, "download_and_prepare", no_space)
-    with pytest.raises(UserError, match="disk is full; free some space there, or name another"):
+    with pytest.raises(UserError, match="disk is full; free some space there, or set another"):
         digits.prepare(tmp_path)

@@ -93,7 +93,7 @@ def test_without_the_package_the_files_are_downloaded_and_a_failure_is_one_sente
     monkeypatch.setattr(fashion_mnist, "_run", no_package)
     monkeypatch.setattr(fashion_mnist._FashionMnist, "download_and_prepare", no_network)
     said = []
-    with pytest.raises(UserError, match="no route to host; fetch the four files .*manual_dir"):
+    with pytest.raises(UserError, match="no route to host; download the four files .*manual_dir"):
         fashion_mnist.prepare(tmp_path, say=said.append)
     assert asked == [None]
     assert any("Unable to locate package" in sentence for sentence in said)
@@ -101,7 +101,7 @@ def test_without_the_package_the_files_are_downloaded_and_a_failure_is_one_sente
 
 def test_files_that_are_not_the_originals_leave_nothing_behind(package, tmp_path):
     """TFDS compares what it finds with its checksums."""
-    with pytest.raises(UserError, match="has wrong checksum; fetch the four files"):
+    with pytest.raises(UserError, match="has wrong checksum; download the four files"):
         fashion_mnist.prepare(tmp_path / "data", manual_dir=package, say=lambda sentence: None)
     assert not list((tmp_path / "data").glob("fashion_mnist/*/dataset_info.json"))
 
@@ -113,4 +113,4 @@ def test_a_full_disk_asks_for_room_and_not_for_files(tmp_path, monkeypatch):
     monkeypatch.setattr(fashion_mnist._FashionMnist, "download_and_prepare", no_space)
     with pytest.raises(UserError, match="disk is full; free some space there.*data.dir") as caught:
         fashion_mnist.prepare(tmp_path, manual_dir=tmp_path, say=lambda sentence: None)
-    assert "fetch the four files" not in str(caught.value)
+    assert "download the four files" not in str(caught.value)

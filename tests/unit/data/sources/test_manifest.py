@@ -193,7 +193,7 @@ def test_a_line_that_comes_twice_counts_once(table):
         ("path,label\n0.png,a".encode("utf-16"), "csv:1: byte 0xff is not UTF-8"),
         ('path,label\n0.png,a\n"1.png,b\n2.png,c\n', "csv:3: unexpected end"),
         ('path,label\n"0\n.png",a\n1.png\n', "csv:4: 1 field where"),
-        ("this,that\nx,a\n", "no column holds the names of images; the columns are 'this'"),
+        ("this,that\nx,a\n", "no column has the names of images; the columns are 'this'"),
         ("0.png\n", "csv:1: there is 1 field"),
         ("0.png,a,b,c\n", "csv:1: there are 4 fields"),
         ("path,label,split\n0.png,a,trian\n", "csv:2: there is no split 'trian'"),
