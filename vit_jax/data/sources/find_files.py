@@ -1,14 +1,14 @@
-"""The files that a table names: found on disk, and called by one path each however it is spelled.
+"""Lookup of the files that a table names; each file gets one path, however it is spelled.
 
     finder = FileFinder("pets")
     finder.find("./pix//a.png").path  # 'pix/a.png'
     finder.find("/data/pets/pix/a.png").path  # 'pix/a.png'
-    finder.find("pix/a").path  # 'pix/a.png', if no other image is called so
+    finder.find("pix/a").path  # 'pix/a.png', if no other image has this name
 
-- The path of a file is that of its real place below the folder of the table. Links are resolved
-  where they lead to a visible place below that folder, or where such a link stands directly in it.
-- A name may be written in another Unicode form than on disk, or in another case where the file
-  system makes no difference, or with backslashes.
+- The path of a file is its real location below the folder of the table. Links are resolved if they
+  lead to a visible location below that folder, or if a link directly in that folder leads there.
+- A name may differ from the disk in its Unicode form, in case if the file system ignores case, or
+  by backslashes.
 """
 
 import collections
@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 from vit_jax.data.paths import as_path, as_text, is_hidden, is_image_name, same_form, some_of
 
-_MOST_FILES_BELOW = 500_000  # of a folder that is searched for files
+_MOST_FILES_BELOW = 500_000  # limit of files below a folder that is searched
 
 
 class FileFacts(NamedTuple):
-    """Identity of a file: its size in bytes, and the device and inode that tell it apart.
+    """Size of a file in bytes, and its identity: device and inode.
 
-    size is -1 for a file that is not there; inode is 0 where the system gives none.
+    size is -1 for a missing file; inode is 0 if the system has none.
     """
 
     size: int
@@ -34,7 +34,7 @@ class FileFacts(NamedTuple):
 
     @property
     def identity(self) -> tuple[int, int] | None:
-        """Equal for two paths of the same file; None where that is not known."""
+        """Return a value that is equal for two paths of one file; None if unknown."""
         return (self.device, self.inode) if self.inode else None
 
 
@@ -42,21 +42,21 @@ MISSING = FileFacts(-1)
 
 
 class Found(NamedTuple):
-    """A file of a table: its path from the table's folder, and what is known of it."""
+    """File of a table: its path from the table's folder, its location and its facts."""
 
     path: str
     facts: FileFacts
 
 
 def facts_of(status: os.stat_result) -> FileFacts:
-    """The facts that the status of a file holds."""
+    """Return the facts in a file's status."""
     return FileFacts(status.st_size, status.st_dev, status.st_ino)
 
 
 class FileFinder:
-    """Find files from a folder; folders are listed once each.
+    """Finder of files; every folder is listed once.
 
-    root: the folder of the table, which the paths of files are given from.
+    root: the folder of the table; paths of files are relative to it.
     start: the folder that relative names start from; by default the root.
     """
 
@@ -67,10 +67,10 @@ class FileFinder:
         self._listings: dict[str, _Names] = {}
 
     def find(self, name: str) -> Found:
-        """The file of that name, or of that name and the suffix of an image.
+        """Return the file of a name, with or without the extension of an image.
 
         Raises:
-          ValueError: no file can have that name, or several images have it but for their suffix.
+          ValueError: no file can have that name, or several images differ only in extension.
         """
         path = as_path(name)
         place = self._place(path)
@@ -79,14 +79,14 @@ class FileFinder:
         return self._found(path, place)
 
     def find_below(self, name: str, preferred: frozenset[str] = frozenset()) -> Found:
-        """The only file below the root whose path ends in that name, suffix left out or not.
+        """Return the only file below the root whose path ends in a name, with or without extension.
 
         Args:
           name: as the table writes it.
-          preferred: names of folders that decide between several.
+          preferred: names of folders that decide between several files.
 
         Raises:
-          ValueError: no file can have that name, or there are several.
+          ValueError: no file can have that name, or there are several files.
         """
         path = os.path.normpath(as_path(name).replace("\\", "/"))
         endings = [path.split("/")]
@@ -101,14 +101,14 @@ class FileFinder:
         if len(found) > 1:
             names = some_of(sorted(map(as_text, found)))
             raise ValueError(
-                f"there are {names}; name their folder with --config.data.image_dir=FOLDER"
+                f"there are {names}; set their folder with --config.data.image_dir=FOLDER"
             )
         return self._found(path, os.path.join(self._root, found[0]) if found else None)
 
     # ------------------------------------------------------------------------ from a name to a file
 
     def _place(self, path: str) -> str | None:
-        """Return where a file is, its folder's links resolved; None where there is no such file."""
+        """Return the location of a file, its folder's links resolved; None if it is missing."""
         folder, name = os.path.split(os.path.join(self.start, path))
         real_folder = self._folder(folder)
         if real_folder is None or name in ("", ".", ".."):
@@ -139,7 +139,7 @@ class FileFinder:
         return os.path.realpath(place) if place and os.path.isdir(place) else None
 
     def _actual(self, folder: str, name: str) -> str | None:
-        """The name on disk of an entry of a folder."""
+        """Return the name on disk of an entry of a folder."""
         names = self._names(folder)
         if name in names.all:
             return name
@@ -147,7 +147,7 @@ class FileFinder:
             same = [other for other in alike if _is_same(folder, name, other, alike)]
             if same:
                 return same[0]
-        # A folder that may be entered and not listed has files nevertheless.
+        # A folder that may be entered but not listed can still have the file.
         return name if os.path.lexists(os.path.join(folder, name)) else None
 
     def _names(self, folder: str) -> "_Names":
@@ -157,7 +157,7 @@ class FileFinder:
 
     @functools.cached_property
     def _files_below(self) -> dict[str, list[str]]:
-        """The images below the root, by their names without folder and suffix."""
+        """Images below the root, by their names without folder and extension."""
         files = collections.defaultdict(list)
         for count, path in enumerate(_walk(self._root)):
             if count == _MOST_FILES_BELOW:
@@ -177,7 +177,7 @@ class FileFinder:
         return Found(self._path(place, path), facts)
 
     def _path(self, place: str, path: str) -> str:
-        """The one path of a file from the root."""
+        """Return the unique path of a file from the root."""
         real = os.path.realpath(place) if os.path.islink(place) else place
         for candidate in (real, place):
             if inside := self._inside(candidate):
@@ -187,7 +187,7 @@ class FileFinder:
         return os.path.relpath(place, self._root) if leaves else tidy
 
     def _inside(self, real: str) -> str | None:
-        """The path of a visible real place from the root, by way of a link in the root or none."""
+        """Return the path of a visible real location from the root, through a link in it or not."""
         for target, name in ((self._root, ""), *self._links):
             if real.startswith(os.path.join(target, "")):
                 inside = os.path.join(name, os.path.relpath(real, target))
@@ -196,7 +196,7 @@ class FileFinder:
         return None
 
     def _tidy(self, path: str) -> str:
-        """The path of a name from the root, as it is written."""
+        """Return the path of a name from the root, as it is written."""
         if self.start != self._root and not os.path.isabs(path):
             path = os.path.relpath(os.path.join(self.start, path), self._root)
         elif path.startswith(os.path.join(self._root, "")):
@@ -205,7 +205,7 @@ class FileFinder:
 
     @functools.cached_property
     def _links(self) -> list[tuple[str, str]]:
-        """The folders that links directly in the root lead to, and the names of those links."""
+        """Target folders of links directly in the root, with the names of the links."""
         links = []
         for name in sorted(self._names(self._root).all):
             path = os.path.join(self._root, name)
@@ -215,7 +215,7 @@ class FileFinder:
 
 
 class _Names:
-    """The names in a folder, none where it cannot be listed."""
+    """Names in a folder; none if it cannot be listed."""
 
     def __init__(self, folder: str):
         try:
@@ -224,15 +224,15 @@ class _Names:
             self.all = frozenset()
 
     def of_form(self, name: str) -> list[str]:
-        """The names that are the same in another Unicode form."""
+        """Return the names that are equal in another Unicode form."""
         return self._forms.get(same_form(name), [])
 
     def of_case(self, name: str) -> list[str]:
-        """The names that differ in case, and form, only."""
+        """Return the names that differ only in case and Unicode form."""
         return self._cases.get(same_form(name).casefold(), [])
 
     def with_stem(self, name: str) -> list[str]:
-        """The names of images that are this one without their suffix."""
+        """Return the names of images that equal a name without their extension."""
         return self._stems.get(same_form(name), [])
 
     @functools.cached_property
@@ -257,22 +257,22 @@ def _grouped(pairs: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def _is_same(folder: str, name: str, other: str, alike: list[str]) -> bool:
-    """Return whether a name that is not listed means another, listed one."""
+    """Return whether a name that is not listed is the same file as a listed name."""
     try:
         written = os.stat(os.path.join(folder, name))
-    except OSError:  # no file system makes them one, so only a single other form is clear
+    except OSError:  # the file system has both as different names: one other form must be unique
         return len(alike) == 1 and same_form(name) == same_form(other)
     return os.path.samestat(written, os.stat(os.path.join(folder, other)))
 
 
 def _stem(path: str) -> str:
-    """The name of a file without folder and without the suffix of an image."""
+    """Return the name of a file without folder and image extension."""
     name = same_form(os.path.basename(path))
     return os.path.splitext(name)[0] if is_image_name(name) else name
 
 
 def _ends_in(parts: list[str], ending: list[str]) -> bool:
-    """Return whether a path ends in another, whose last part may lack the suffix."""
+    """Return whether a path ends in another, whose last part may lack the extension."""
     *folders, name = parts[-len(ending) :]
     *wanted, last = ending
     if list(map(same_form, folders)) != list(map(same_form, wanted)):
@@ -281,7 +281,7 @@ def _ends_in(parts: list[str], ending: list[str]) -> bool:
 
 
 def _walk(root: str) -> Iterator[str]:
-    """The paths of the visible images below a folder."""
+    """Yield the paths of the visible images below a folder."""
     for folder, folders, names in os.walk(root, followlinks=False):
         folders[:] = sorted(name for name in folders if not is_hidden(name))
         for name in names:

@@ -1,16 +1,16 @@
-"""A folder of images: one sub-folder per class, with or without folders of splits above them.
+"""Folder dataset: one sub-folder per class, with or without folders of splits above them.
 
-    pets/cat/1.jpg                 undivided: a part is held out to test
+    pets/cat/1.jpg                 undivided: a part is held out for testing
     pets/train/cat/1.jpg           divided: train/, val/ (or valid/, validation/) and test/
     pets/val/cat/2.jpg
 
-- A class is a folder of the first level, however deep its images lie; classes are numbered in the
-  code-point order of their names (1, 10, 2), those of `train/` for all splits, or of the only split
-  there is.
+- A class is a folder of the first level; its images may be in deeper folders. Classes are numbered
+  in the code-point order of their names (1, 10, 2); all splits use the classes of `train/`, or of
+  the only split.
 - Links are followed, and each directory and each file is read once per class, so that loops end
   and one file is one example.
-- Names of classes are in one Unicode form (NFC), in whatever form their folders are.
-- Hidden and system files and folders are not data. Whatever else is left out is in the notes.
+- Class names are normalised to one Unicode form (NFC).
+- Hidden and system files and folders are not data. The notes list everything else that is skipped.
 """
 
 import dataclasses
@@ -33,16 +33,16 @@ from vit_jax.errors import UserError, nearest
 
 
 def list_folder(dataset: str, root: str, class_names: Sequence[str] | None = None) -> Listing:
-    """The images of a folder; which there are is looked up when a split is asked for.
+    """Return the listing of a folder; the images of a split are listed when it is opened.
 
     Args:
       dataset: as the user named it.
       root: the folder.
-      class_names: those of a trained model, for a folder that has none of its own because it has
-        no `train/`.
+      class_names: classes of a trained model, for a folder without classes of its own, that is,
+        without `train/`.
 
     Raises:
-      UserError: there is no such folder, or it has no class folders where they are expected.
+      UserError: there is no such folder, or the expected class folders are missing.
     """
     root = os.path.expanduser(root)
     _check_directory(dataset, root)
@@ -53,7 +53,7 @@ def list_folder(dataset: str, root: str, class_names: Sequence[str] | None = Non
     if split_folders is None:
         split_folders = {"train": ""}
         notes += [
-            f"{as_text(name)}/ in {as_text(root)} is taken for a class, because there is no train/"
+            f"{as_text(name)}/ in {as_text(root)} is read as a class, because there is no train/"
             " with class folders beside it"
             for name in folders
             if name in SPLIT_NAMES
@@ -61,7 +61,7 @@ def list_folder(dataset: str, root: str, class_names: Sequence[str] | None = Non
     else:
         left_out.tell(notes)
         if others := [as_text(name) for name in folders if name not in SPLIT_NAMES]:
-            notes.append(f"folders beside train/ in {as_text(root)}, left out: {some_of(others)}")
+            notes.append(f"folders beside train/ in {as_text(root)}, skipped: {some_of(others)}")
 
     if "train" in split_folders or len(split_folders) == 1:
         numbering = "train" if "train" in split_folders else min(split_folders)
@@ -71,8 +71,8 @@ def list_folder(dataset: str, root: str, class_names: Sequence[str] | None = Non
     elif class_names is None:
         raise UserError(
             f"{dataset} has {some_of([f'{as_text(name)}/' for name in folders])} but no train/,"
-            " whose folders give the classes their names and numbers; make it, or put the class"
-            f" folders directly into {as_text(root)}"
+            " whose folders define the classes; create it, or move the class folders directly into"
+            f" {as_text(root)}"
         )
     facts: dict[str, FileFacts] = {}
     return Listing(
@@ -94,8 +94,8 @@ def _check_directory(dataset: str, root: str) -> None:
         return
     if os.path.exists(root):
         raise UserError(
-            f"{dataset}: {as_text(root)} is a file, not a folder of images; a file of labels is"
-            " named csv:FILE or jsonl:FILE"
+            f"{dataset}: {as_text(root)} is a file, not a folder of images; for a file of labels"
+            " use csv:FILE or jsonl:FILE"
         )
     parent = os.path.dirname(os.path.normpath(root)) or "."
     while not os.path.isdir(parent):
@@ -109,18 +109,18 @@ def _check_directory(dataset: str, root: str) -> None:
 
 
 def _split_folders(dataset: str, root: str, folders: list[str]) -> dict[str, str] | None:
-    """The folder of every split; None where the folders are classes."""
+    """Return the folder of every split; None if the folders are classes."""
     found: dict[str, str] = {}
     for name in folders:
         split = SPLIT_NAMES.get(name)
         if split in found:
             raise UserError(
-                f"{dataset}: both {found[split]}/ and {name}/ hold the {split} split; keep one"
+                f"{dataset}: both {found[split]}/ and {name}/ are the {split} split; keep one"
             )
         if split:
             found[split] = name
     has_others = len(found) < len(folders)
-    # A class may be called `train`: then it holds images, and has other classes beside it.
+    # A class may have the name `train`: then it has images directly, and other classes beside it.
     if "train" in found and has_others and not any(_sub_folders(root, found["train"])):
         return None
     return found if "train" in found or (found and not has_others) else None
@@ -135,8 +135,8 @@ def _class_folders(dataset: str, root: str, folder: str) -> list[str]:
             raise UserError(f"{dataset}: {where} cannot be read: {left_out.unreadable[0]}")
         holds = "images directly" if left_out.stray else "no class folders"
         raise UserError(
-            f"{dataset}: {where} holds {holds}; it must hold one sub-folder per class, as in"
-            f" {where}/cat/1.jpg" + ("" if folder else ", or train/ and val/ with such")
+            f"{dataset}: {where} contains {holds}; it must contain one sub-folder per class, as in"
+            f" {where}/cat/1.jpg" + ("" if folder else ", or train/ and val/ with such folders")
         )
     return classes
 
@@ -149,7 +149,7 @@ def _files(
     notes: list[str],
     facts: dict[str, FileFacts],
 ) -> Files:
-    """The images below the class folders of a split; `notes` and `facts` grow."""
+    """Return the images below the class folders of a split; extends `notes` and `facts`."""
     left_out = _LeftOut(root)
     files: Files = {}
     empty = []
@@ -166,24 +166,22 @@ def _files(
         raise UserError(
             f"{dataset}: there are no images in the class folders of"
             f" {as_text(os.path.join(root, folder) if folder else root)} ({some_of(empty)});"
-            f" images are files that end in {', '.join(sorted(image_extensions()))}"
+            f" the extensions of images are {', '.join(sorted(image_extensions()))}"
         )
     if empty and training:
-        notes.append(
-            f"classes without a single image, which keep their numbers: {some_of(empty, 10)}"
-        )
+        notes.append(f"classes without an image, which keep their numbers: {some_of(empty, 10)}")
     return files
 
 
 def _drop_second_paths(
     root: str, files: Files, facts: dict[str, FileFacts], links: set[str], notes: list[str]
 ) -> None:
-    """Leaves one path of every file of a class, and tells of files in two classes."""
+    """Keep one path of every file of a class, and report files in two classes."""
     paths: dict[tuple[int, int], list[str]] = {}
     for path in files:
         try:
             facts[path] = facts_of(os.stat(os.path.join(root, path)))
-        except OSError:  # it was there a moment ago, and is left to fail when it is read
+        except OSError:  # it was deleted after the listing; reading it will fail
             facts[path] = MISSING
         if (identity := facts[path].identity) is not None:
             paths.setdefault(identity, []).append(path)
@@ -199,18 +197,18 @@ def _drop_second_paths(
             shared.append(" = ".join(map(as_text, first_of.values())))
     if dropped:
         notes.append(
-            f"paths in {as_text(root)} of a file that has another path in its class, left out:"
+            f"paths in {as_text(root)} of a file that has another path in its class, skipped:"
             f" {len(dropped):,}, {some_of(sorted(dropped))}"
         )
     if shared:
         notes.append(
             f"files in {as_text(root)} that belong to several classes by links, so that no model"
-            f" can get all of their labels right: {len(shared):,}, {some_of(sorted(shared))}"
+            f" can predict all of their labels: {len(shared):,}, {some_of(sorted(shared))}"
         )
 
 
 def _sub_folders(root: str, folder: str, left_out: "_LeftOut | None" = None) -> Iterator[str]:
-    """The names of the visible folders directly in a folder, in the order of the system."""
+    """Yield the names of the visible folders directly in a folder, in the system's order."""
     left_out = left_out or _LeftOut(root)
     for entry in left_out.entries(folder):
         path = f"{folder}/{entry.name}" if folder else entry.name
@@ -222,8 +220,8 @@ def _sub_folders(root: str, folder: str, left_out: "_LeftOut | None" = None) -> 
 
 
 def _images(root: str, top: str, split_folder: str, left_out: "_LeftOut") -> Iterator[str]:
-    """The paths of the images below a class folder."""
-    # A link back to the split, the root or above would make other classes' images this one's.
+    """Yield the paths of the images below a class folder."""
+    # A link back to the split, the root or above would add other classes' images to this class.
     seen = set(_identities_above(os.path.join(root, split_folder)))
     waiting = [top]
     while waiting:
@@ -265,7 +263,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 @dataclasses.dataclass
 class _LeftOut:
-    """Look at directory entries and keep account of those that are no data."""
+    """Classifier of directory entries, with a record of those that are skipped."""
 
     root: str
     hidden: list[str] = dataclasses.field(default_factory=list)
@@ -279,7 +277,7 @@ class _LeftOut:
     stray_example: str = ""
 
     def entries(self, folder: str) -> Iterator[os.DirEntry]:
-        """The entries of a folder; one that cannot be read has none."""
+        """Yield the entries of a folder; none if it cannot be read."""
         try:
             with os.scandir(os.path.join(self.root, folder)) as entries:
                 yield from entries
@@ -290,7 +288,7 @@ class _LeftOut:
         """Return whether an entry is a visible folder or a link to one."""
         try:
             folder = entry.is_dir()
-        except OSError:  # a link to itself, for one
+        except OSError:  # for example, a link to itself
             return False
         if folder and is_hidden(entry.name):
             self.hidden.append(as_text(path))
@@ -315,31 +313,31 @@ class _LeftOut:
         return False
 
     def tell(self, notes: list[str]) -> None:
-        """Add a sentence for every kind of thing that was left out."""
+        """Append a sentence for every type of skipped entry."""
         where = f"in {as_text(self.root)}"
         told = []
         if self.hidden:
             told.append(
-                f"hidden or system folders {where}, left out: {some_of(sorted(self.hidden))}"
+                f"hidden or system folders {where}, skipped: {some_of(sorted(self.hidden))}"
             )
         if self.stray:
             told.append(
-                f"images {where} that lie beside the class folders and belong to no class, left"
-                f" out: {self.stray:,}, such as {self.stray_example!r}"
+                f"images {where} that are beside the class folders and belong to no class, skipped:"
+                f" {self.stray:,}, such as {self.stray_example!r}"
             )
         if self.others:
             told.append(
-                f"files {where} that are no images by their names, left out: {self.others:,},"
+                f"files {where} without an image extension, skipped: {self.others:,},"
                 f" such as {self.other_example!r}"
             )
         if self.broken:
             told.append(
-                f"links {where} that lead nowhere, left out: {len(self.broken):,},"
+                f"broken links {where}, skipped: {len(self.broken):,},"
                 f" {some_of(sorted(self.broken))}"
             )
         if self.seen_twice:
             told.append(
-                f"folders {where} that links lead to a second time, read once:"
+                f"folders {where} that are linked repeatedly, read once:"
                 f" {some_of(sorted(map(as_text, self.seen_twice)))}"
             )
         if self.unreadable:

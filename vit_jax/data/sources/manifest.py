@@ -1,4 +1,4 @@
-"""Images listed in a file of labels: CSV or JSON Lines.
+"""Manifest dataset: images listed in a file of labels, CSV or JSON Lines.
 
     path,label,split                  {"path": "a/1.jpg", "label": "cat", "split": "train"}
     a/1.jpg,cat,train                 {"path": "b/2.jpg", "label": ["cat", "dog"]}
@@ -8,13 +8,13 @@
     Train_0,0,0,1                     000bec180eb18c76;boston_bull
     Train_1,1,0,0
 
-- Which column holds what is found by `columns.py`, which file a name means by `find_files.py`.
-- Where some label has a `|`, or is a JSON list, or more than one column of 0 and 1 is set, images
-  may have several classes, or none.
-- Labels are texts in one Unicode form. Classes are numbered in the code-point order of the labels
-  of the training split, or in that of the columns of 0 and 1, unless a file `classes.txt` beside it
-  gives their names, one a line, in another order.
-- A line that cannot be understood is refused with its number; nothing is guessed.
+- `columns.py` detects the columns, `find_files.py` finds the files of names.
+- If any label has a `|`, or is a JSON list, or more than one column of 0 and 1 is set, images may
+  have several classes, or none.
+- Labels are normalised to one Unicode form. Classes are numbered in the code-point order of the
+  training split's labels, or in the order of the columns of 0 and 1, unless a file `classes.txt`
+  beside it has their names, one per line, in another order.
+- An invalid line is an error with its number; nothing is guessed.
 """
 
 import collections
@@ -34,23 +34,22 @@ from vit_jax.data.sources.manifest_splits import CLASSES_FILE, Row, SortedRows
 from vit_jax.data.sources.splits import SPLIT_NAMES, Listing
 from vit_jax.errors import UserError, nearest
 
-# How programs write that there is no value.
+# Texts that programs write for a missing value.
 _NO_LABEL = {"nan", "<na>", "nat", "#n/a", "n/a", "null"}
 _WHOLE_FLOAT, _WHOLE = re.compile(r"[+-]?\d+\.0*"), re.compile(r"[+-]?\d+(\.0*)?")
 
 
 def list_table(dataset: str, path: str, kind: str, options: TableOptions | None = None) -> Listing:
-    """The images that a file of labels lists, or several such files in one folder.
+    """Return the listing of a file of labels, or of several such files in one folder.
 
     Args:
       dataset: as the user named it.
-      path: the file, or a folder with train.csv and, where there are, val.csv and test.csv
-        (or .jsonl).
+      path: the file, or a folder with train.csv and optionally val.csv and test.csv (or .jsonl).
       kind: `csv` or `jsonl`.
-      options: what the user says of its columns and of the place of its files.
+      options: the user's options for its columns and the folder of its images.
 
     Raises:
-      UserError: there is no such file, or a line of it cannot be understood.
+      UserError: there is no such file, or a line of it is invalid.
     """
     options = options or TableOptions()
     path = os.path.expanduser(path)
@@ -111,7 +110,7 @@ def list_table(dataset: str, path: str, kind: str, options: TableOptions | None 
 
 
 def _image_dir(dataset: str, root: str, options: TableOptions) -> str | None:
-    """The folder that paths start from, if it is not that of the table."""
+    """Return the folder that paths start from, if it is not that of the table."""
     if not options.image_dir:
         return None
     asked = os.path.expanduser(options.image_dir)
@@ -119,7 +118,7 @@ def _image_dir(dataset: str, root: str, options: TableOptions) -> str | None:
         if os.path.isdir(folder):
             return folder
     raise UserError(
-        f"{dataset}: data.image_dir = {options.image_dir!r} is no folder in"
+        f"{dataset}: data.image_dir = {options.image_dir!r} is not a folder in"
         f" {as_text(root) or 'the current folder'}"
     )
 
@@ -138,7 +137,7 @@ def _tables_of_folder(dataset: str, folder: str, kind: str) -> dict[str | None, 
         tables[split] = table
     if "train" not in tables:
         others = _names_beside(os.path.join(folder, ""), f".{kind}")
-        hint = f"; name one file, as in {kind}:{as_text(folder)}/{others[0]}" if others else ""
+        hint = f"; use one file, as in {kind}:{as_text(folder)}/{others[0]}" if others else ""
         raise UserError(f"{dataset}: there is no train.{kind} in {as_text(folder)}{hint}")
     return tables
 
@@ -165,7 +164,7 @@ def _is_file(finder: FileFinder, name: str) -> bool:
 
 
 def _columns(table: Table, options: TableOptions, finder: FileFinder) -> Columns | None:
-    """Return what the columns of a table hold; None for one without a line."""
+    """Return the columns of a table by content; None for a table without lines."""
     if not table.records:
         table.mistakes.tell()
         return None
@@ -177,7 +176,7 @@ def _columns(table: Table, options: TableOptions, finder: FileFinder) -> Columns
 def _rows(
     table: Table, columns: Columns | None, known: Mapping[str, Any] | None, finder: FileFinder
 ) -> Iterator[Row]:
-    """The lines of a table that can be understood; what is wrong with others is noted there."""
+    """Return the valid lines of a table; mistakes in others are added to the table."""
     for record in table.records:
         try:
             yield _row(record, columns, known, finder)
@@ -195,16 +194,16 @@ def _row(
         )
     name = record.values[columns.path]
     if isinstance(name, int) and not isinstance(name, bool):
-        name = str(name)  # an `id` of JSON
+        name = str(name)  # a numeric `id` in JSON
     split = record.values.get(columns.split) if columns.split else None
     if not isinstance(name, str) or not isinstance(split, str | None):
-        raise ValueError(f"{_quoted((columns.path, columns.split or 'split'))} must be texts")
+        raise ValueError(f"{_quoted((columns.path, columns.split or 'split'))} must be strings")
     try:
         if not name:
             raise ValueError("it is empty")
         found = finder.find(name)
     except ValueError as error:
-        raise ValueError(f"{name!r} is no path: {error}") from error
+        raise ValueError(f"{name!r} is not a path: {error}") from error
     if columns.has_marks:
         labels, several = _marked(record, columns), None
     else:
@@ -214,7 +213,7 @@ def _row(
 
 
 def _marked(record: Record, columns: Columns) -> tuple[str, ...]:
-    """The classes that are marked with 1, in alphabetical order."""
+    """Return the classes that are marked with 1, in alphabetical order."""
     marks = {name: is_mark(record.values[name]) for name in columns.labels}
     for name, mark in marks.items():
         if mark is None:
@@ -225,19 +224,19 @@ def _marked(record: Record, columns: Columns) -> tuple[str, ...]:
 def _labels(
     name: str, value: Any, columns: Columns, known: Mapping[str, Any] | None
 ) -> tuple[tuple[str, ...], bool]:
-    """The classes that a value names, in alphabetical order, and whether it is a list of them."""
+    """Return the classes of a value in alphabetical order, and whether it is a list of classes."""
     names = _label_texts(value)
     if names is None:
         raise ValueError(
-            f"{_quoted(columns.labels)} must be a text, a whole number or a list of them"
+            f"{_quoted(columns.labels)} must be a string, a whole number or a list of them"
         )
     several = isinstance(value, list) or len(names) > 1
     labels = tuple(sorted(set(map(normal_label, names)))) if names != [""] else ()
     for label in labels:
         if label.lower() in _NO_LABEL and label not in (known or ()):
             raise ValueError(
-                f"the label of {name!r} is missing ({label!r}); give it one, remove the line, or,"
-                f" if that is a class, name all classes in {CLASSES_FILE}"
+                f"the label of {name!r} is missing ({label!r}); add it, remove the line, or, if"
+                f" {label!r} is a class, list all classes in {CLASSES_FILE}"
             )
     return labels, several
 
@@ -247,7 +246,7 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 def _label_texts(value: Any) -> list[str] | None:
-    """The labels of a list, or of a text with a `|` between them; None where one is none."""
+    """Return the labels of a list, or of a text with `|` as separator; None if one is invalid."""
     if not isinstance(value, list):
         text = _label_text(value)
         return None if text is None else text.split("|")
@@ -256,7 +255,7 @@ def _label_texts(value: Any) -> list[str] | None:
 
 
 def _label_text(value: Any) -> str | None:
-    """A label as text; None where it is none."""
+    """Return a label as text; None if it is invalid."""
     if value is None:
         return "null"
     if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -272,7 +271,7 @@ def _found_below(
     finder: FileFinder,
     notes: list[str],
 ) -> dict[str | None, list[Row]]:
-    """The rows with files of folders below the table's, if all of them are there and none here."""
+    """Return rows with files in subfolders, if all of them exist there and none at its path."""
     if any(row.found.facts.size >= 0 for rows in read.values() for row in rows):
         return read
     below: dict[str | None, list[Row]] = {}
@@ -284,7 +283,7 @@ def _found_below(
             try:
                 found = finder.find_below(row.name, preferred)
             except ValueError as error:
-                tables[split].mistakes.add(row.line, f"{row.name!r} is not clear: {error}")
+                tables[split].mistakes.add(row.line, f"{row.name!r} is ambiguous: {error}")
                 continue
             below[split].append(dataclasses.replace(row, found=found))
             if found.facts.size >= 0:
@@ -297,7 +296,7 @@ def _found_below(
 def _with_whole_numbers(
     read: dict[str | None, list[Row]], known: Mapping[str, Any] | None, notes: list[str]
 ) -> dict[str | None, list[Row]]:
-    """The rows with labels such as 1.0 as whole numbers, where all labels are such."""
+    """Return the rows with labels such as 1.0 as whole numbers, if all labels are such."""
     names = {name for rows in read.values() for row in rows for name in row.labels}
     floats = sorted(name for name in names if _WHOLE_FLOAT.fullmatch(name))
     if not floats or not all(map(_WHOLE.fullmatch, names)) or set(floats) & set(known or ()):
@@ -316,13 +315,13 @@ def _with_whole_numbers(
 
 
 def _classes_of_file(root: str) -> dict[str, None] | None:
-    """The names, in order, in `classes.txt`; None where there is no such file."""
+    """Return the names in `classes.txt`, in order; None without such a file."""
     path = os.path.join(root, CLASSES_FILE)
     if not os.path.isfile(path):
         return None
     names = list(filter(None, map(normal_label, read_text(path).splitlines())))
     if not names:
-        raise UserError(f"{as_text(path)} names no class; use one name a line, or remove it")
+        raise UserError(f"{as_text(path)} has no class; use one name per line, or remove the file")
     if twice := [name for name, count in collections.Counter(names).items() if count > 1]:
-        raise UserError(f"{as_text(path)} names {some_of(twice)} more than once")
+        raise UserError(f"{as_text(path)} has {some_of(twice)} more than once; keep one of each")
     return dict.fromkeys(names)

@@ -1,7 +1,7 @@
-"""The lines of a file of labels, CSV or JSON Lines, as records: the value of every column.
+"""Parsing of a file of labels, CSV or JSON Lines, into records: the value of every column.
 
-Fields of CSV are separated by commas, semicolons or tabs, whichever the first lines show. A line
-that cannot be understood is refused with its number.
+Fields of CSV are separated by commas, semicolons or tabs, as detected from the first lines. An
+invalid line is an error with its number.
 """
 
 import csv
@@ -16,13 +16,13 @@ from vit_jax.data.sources.columns import is_header
 from vit_jax.errors import UserError
 
 _SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab"}
-_LINES_LOOKED_AT = 20  # to tell which of them separates fields
+_LINES_LOOKED_AT = 20  # for the detection of the separator
 _UNNAMED = ("path", "label", "split")  # columns of a file without a line of names
 
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """One line of a table, and what stands in it by the names of its columns."""
+    """Line of a table: its number and its values by column name."""
 
     line: int
     values: dict[str, Any]
@@ -32,8 +32,8 @@ class Record:
 class Table:
     """Content of a file of labels.
 
-    file: its path. columns: their names, in order. records: its lines that can be read.
-    mistakes: what is wrong with the others.
+    file: its path. columns: their names, in order. records: its valid lines.
+    mistakes: errors in the other lines.
     """
 
     file: str
@@ -43,7 +43,7 @@ class Table:
 
 
 class Mistakes:
-    """The mistakes in a file, told together: the first in full, the others by their number."""
+    """Mistakes in a file, reported together: the first in full, the others by line number."""
 
     def __init__(self, table: str):
         self.table = as_text(table)
@@ -70,11 +70,11 @@ def read_table(file: str, kind: str, asked: Sequence[str], is_file: Callable[[st
     Args:
       file: its path.
       kind: `csv` or `jsonl`.
-      asked: names of columns that the user gave; with any, the first line of CSV holds names.
-      is_file: tells whether a text is the name of an image file, which a name of a column is not.
+      asked: column names given by the user; with any, the first line of CSV must have names.
+      is_file: returns whether a text is the name of an image file, unlike a column name.
 
     Raises:
-      UserError: the file cannot be read, is not UTF-8, or its first line cannot be understood.
+      UserError: the file cannot be read, is not UTF-8, or its first line is invalid.
     """
     text = read_text(file)
     if kind == "csv":
@@ -83,7 +83,7 @@ def read_table(file: str, kind: str, asked: Sequence[str], is_file: Callable[[st
 
 
 def read_text(path: str) -> str:
-    """The text of a file in UTF-8, with or without a byte-order mark."""
+    """Read a text file in UTF-8, with or without a byte-order mark."""
     try:
         with open(path, "rb") as file:
             content = file.read()
@@ -113,8 +113,8 @@ def _read_csv(text: str, file: str, named: bool, is_file: Callable[[str], bool])
         if len(fields) != len(columns):
             mistakes.add(
                 line,
-                f"{len(fields)} field{'s' * (len(fields) != 1)} where {len(columns)} are expected"
-                f" ({','.join(columns)}); quote a field that holds {_SEPARATORS[separator]}",
+                f"{len(fields)} field{'s' * (len(fields) != 1)} instead of {len(columns)}"
+                f" ({','.join(columns)}); quote a field that contains {_SEPARATORS[separator]}",
             )
             continue
         records.append(Record(line, dict(zip(columns, fields, strict=True))))
@@ -122,8 +122,8 @@ def _read_csv(text: str, file: str, named: bool, is_file: Callable[[str], bool])
 
 
 def _csv_lines(text: str, separator: str, mistakes: Mistakes) -> Iterator[tuple[int, list[str]]]:
-    """The fields of every line that is not empty, with the number of the line."""
-    # newline="" as the csv module asks for: quoted fields may hold line breaks.
+    """Yield the fields of every non-empty line, with the number of the line."""
+    # newline="" as the csv module requires: quoted fields may contain line breaks.
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator)
     line = 1
     while True:
@@ -141,7 +141,7 @@ def _csv_lines(text: str, separator: str, mistakes: Mistakes) -> Iterator[tuple[
 
 
 def _separator(text: str) -> str:
-    """The separator that cuts the first lines into as many fields each, and into the most."""
+    """Return the separator that splits the first lines into equally many, and most, fields."""
 
     def rank(separator: str) -> tuple[bool, int]:
         counts = []
@@ -158,23 +158,27 @@ def _separator(text: str) -> str:
 def _checked_names(fields: list[str], file: str, line: int) -> list[str]:
     twice = sorted({name for name in fields if name and fields.count(name) > 1})
     if twice:
-        raise UserError(f"{as_text(file)}:{line}: two columns are called {twice[0]!r}; rename one")
+        raise UserError(
+            f"{as_text(file)}:{line}: two columns have the name {twice[0]!r}; rename one"
+        )
     return fields
 
 
 def _check_first_line(
     fields: list[str], file: str, line: int, is_file: Callable[[str], bool]
 ) -> None:
-    """Raise UserError where the first line neither names columns nor begins with a file."""
+    """Raise UserError if the first line neither has column names nor begins with a file."""
     if len(fields) not in (2, 3):
         fault = (
             f"there {'is' if len(fields) == 1 else 'are'} {len(fields)}"
-            f" field{'s' * (len(fields) != 1)}; fields are separated by commas,"
-            " semicolons or tabs, and without a line of names they are path,label or"
+            f" field{'s' * (len(fields) != 1)}; separate fields by commas,"
+            " semicolons or tabs; without a line of names they must be path,label or"
             " path,label,split"
         )
     elif not (is_image_name(fields[0]) or is_file(fields[0])):
-        fault = f"the first field, {fields[0]!r}, is no image; the first line must name the columns"
+        fault = (
+            f"the first field, {fields[0]!r}, is no image; the first line must have column names"
+        )
     else:
         return
     raise UserError(f"{as_text(file)}:{line}: {fault}")
@@ -183,7 +187,7 @@ def _check_first_line(
 def _read_json(text: str, file: str) -> Table:
     mistakes, records = Mistakes(file), []
     columns: dict[str, None] = {}
-    # Not splitlines(), which also breaks at characters that JSON allows within a text.
+    # Not splitlines(), which also splits at characters that JSON allows within a string.
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue

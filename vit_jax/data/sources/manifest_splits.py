@@ -1,4 +1,4 @@
-"""The rows of a table sorted into splits: repeated, contradictory and missing ones are told."""
+"""Assignment of table rows to splits, with reports of repeated, contradictory and missing rows."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ CLASSES_FILE = "classes.txt"
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One image as a line names it: `name` as it stands there, `several` for a list of labels."""
+    """Image in a line: `name` as written there; `several`: the label is a list."""
 
     line: int
     name: str
@@ -25,10 +25,10 @@ class Row:
 
 @dataclasses.dataclass
 class SortedRows:
-    """The rows of one or more files, sorted into splits, each checked against those before it.
+    """Rows of one or more files by split, each checked against earlier rows.
 
-    known: the names in `classes.txt`, where there is one. seen: for every path, where it was first
-    listed, in which split and with which labels. paths: of every file, by what tells it apart.
+    known: the names in `classes.txt`, if there is one. seen: the place, the split and the labels of
+    the first row of every path. paths: the path of every file by its identity.
     """
 
     known: dict[str, None] | None
@@ -40,7 +40,7 @@ class SortedRows:
     paths: dict[tuple[int, int], str] = dataclasses.field(default_factory=dict)
 
     def add(self, table: Table, rows: list[Row], split_of_file: str | None) -> None:
-        """Sort the rows of a file in; its mistakes are those found while reading it."""
+        """Add the rows of a file, and report its mistakes."""
         repeated: list[str] = []
         for row in rows:
             split = split_of_file or SPLIT_NAMES.get((row.split or "train").lower(), "")
@@ -60,30 +60,30 @@ class SortedRows:
         table.mistakes.tell()
         if repeated:
             self.notes.append(
-                f"lines of {as_text(table.file)} that repeat an earlier one, left out:"
+                f"lines of {as_text(table.file)} that repeat an earlier one, skipped:"
                 f" {len(repeated):,}, such as that of {repeated[0]!r}"
             )
 
     def tell_missing(self, dataset: str, finder: FileFinder) -> None:
-        """Add a sentence on files that are not there; raise UserError if none is."""
+        """Append a sentence on missing files; raise UserError if all are missing."""
         missing = [as_text(path) for path, facts in self.facts.items() if facts.size < 0]
         if missing and len(missing) == len(self.facts):
             raise UserError(
-                f"{dataset}: none of the {len(missing):,} images listed is there, such as"
-                f" {missing[0]!r}; paths start from {as_text(finder.start)}, or from the folder"
-                " named by --config.data.image_dir"
+                f"{dataset}: none of the {len(missing):,} listed images exists, such as"
+                f" {missing[0]!r}; paths start from {as_text(finder.start)}; to change that, use"
+                " --config.data.image_dir=FOLDER"
             )
         if missing:
             self.notes.append(
-                f"images listed in {dataset} that are not there, treated like unreadable ones:"
+                f"images listed in {dataset} that do not exist, treated like unreadable ones:"
                 f" {len(missing):,} of {len(self.facts):,}, {some_of(missing)}"
             )
 
     def _mistake(self, row: Row, split: str, split_of_file: str | None) -> str | None:
         if row.split is not None and split_of_file:
-            return "the whole file is one split, so that its lines name none"
+            return "the whole file is one split; remove its column of splits"
         if not split or row.split == "":
-            return f"there is no split {row.split!r}; it is train, val or test"
+            return f"there is no split {row.split!r}; use train, val or test"
         if "" in row.labels or not (row.labels or self.multi_label):
             return f"the label of {row.name!r} is empty"
         if self.known is not None:
@@ -98,12 +98,12 @@ class SortedRows:
         name = f"{row.name!r}" + (f" (the file {text!r})" if text != row.name else "")
         if first_split != split:
             return (
-                f"{name} is in {split} here and in {first_split} in {where}; an image is"
-                " either learned from or tested with"
+                f"{name} is in {split} here and in {first_split} in {where}; an image"
+                " must be in one split"
             )
         if first_labels != row.labels:
             return (
-                f"{name} has another label in {where}; several labels of one image are"
-                " written in one line, with | between them"
+                f"{name} has another label in {where}; write several labels of one image"
+                " in one line, with | between them"
             )
         return None

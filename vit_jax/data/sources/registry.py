@@ -5,8 +5,8 @@
 
 A dataset is named by a string: `folder:PATH`, `csv:PATH`, `jsonl:PATH`, `digits` or
 `tfds:NAME[:CONFIG]`. A split is one of the dataset's own, or a part of one in the slicing language
-of TFDS: `train`, `test[:100]`, `train[90%:]`. Whatever the dataset, the rest of the package sees a
-`Source` and nothing else.
+of TFDS: `train`, `test[:100]`, `train[90%:]`. The rest of the package uses only the interface of
+`Source`.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from vit_jax.data.sources.source import IN_MEMORY_BYTES, Source
 from vit_jax.data.sources.splits import Listing, divide, split_sizes
 from vit_jax.errors import UserError, nearest, shown
 
-# TFDS takes most of a second to import, and files need nothing of it: the functions below do.
+# TFDS takes most of a second to import, and files do not need it: the functions below import it.
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 
@@ -50,7 +50,7 @@ def open_source(
     saved: Mapping[str, Sequence[str]] | None = None,
     table: TableOptions | None = None,
 ) -> Source:
-    """Open a split of a dataset, preparing the dataset first where that is needed and possible.
+    """Open a split of a dataset; prepare the dataset first if necessary and possible.
 
     Args:
       dataset: `folder:PATH` with one sub-folder per class; `csv:PATH` or `jsonl:PATH` with paths
@@ -58,18 +58,18 @@ def open_source(
       split: such as `train`, `test` or `train[:90%]`.
       data_dir: root of the prepared TFDS datasets; `None` is TFDS's own (`~/tensorflow_datasets`,
         or `$TFDS_DATA_DIR`).
-      manual_dir: directory with files that the user fetched, for preparing a TFDS dataset.
-      holdout: share of every class that makes the `test` split of a folder or file of labels that
-        has neither `test` nor `validation`.
-      split_seed: chooses which images are held out.
-      class_names: those of a trained model, which number the labels; the dataset's classes are
-        found among them by name.
-      saved: the files of splits as `split_record` gave them; a split that is not in it is made.
-      table: which columns of a file of labels hold what, where that cannot be found out.
+      manual_dir: directory with manually downloaded files, for preparing a TFDS dataset.
+      holdout: share of every class that becomes the `test` split of a folder or file of labels
+        with neither `test` nor `validation`.
+      split_seed: seed of the choice of held-out images.
+      class_names: classes of a trained model, which number the labels; the dataset's classes are
+        matched with them by name.
+      saved: the files of splits as returned by `split_record`; other splits are computed.
+      table: the columns of a file of labels, if they cannot be detected.
 
     Raises:
-      UserError: there is no such dataset or split, it is not one of images and classes, it has a
-        class that `class_names` lacks, or it is not prepared and cannot be prepared here.
+      UserError: there is no such dataset or split, it is not an image classification dataset, it
+        has a class that `class_names` lacks, or it is not prepared and cannot be prepared here.
     """
     if not 0 <= holdout < 1:
         raise UserError(f"data.holdout is {holdout}; it must be a share of at least 0 and below 1")
@@ -90,7 +90,7 @@ def list_splits(
     class_names: Sequence[str] | None = None,
     table: TableOptions | None = None,
 ) -> dict[str, int]:
-    """The splits of a dataset and how many examples each has; the arguments of `open_source`.
+    """Return the number of examples of each split of a dataset; arguments as for `open_source`.
 
     Raises:
       UserError: there is no such dataset, or it is not prepared and cannot be prepared here.
@@ -102,24 +102,24 @@ def list_splits(
 
     builder = _builder(dataset, data_dir, manual_dir)
     if not builder.info.splits:
-        tfds.open_records(builder, dataset, "train", "image")  # says what is missing
+        tfds.open_records(builder, dataset, "train", "image")  # raises with the missing files
     return {name: info.num_examples for name, info in builder.info.splits.items()}
 
 
 def split_record(sources: Mapping[str, Source]) -> dict[str, list[str]]:
-    """The files of every split among some sources, to be kept as JSON and given as `saved`."""
+    """Return the files of every split of some sources, to be stored as JSON and used as `saved`."""
     return {source.split: list(source.files) for source in sources.values() if source.files}
 
 
 def _listing(
     dataset: str, class_names: Sequence[str] | None, table: TableOptions | None
 ) -> Listing | None:
-    """The files of a dataset that consists of files."""
+    """Return the listing of a dataset of files; None for other datasets."""
     kind, _, path = dataset.partition(":")
     if kind not in ("folder", *TABLE_KINDS):
         return None
     if not path:
-        raise UserError(f"{dataset!r} names no path; use {kind}:PATH")
+        raise UserError(f"{dataset!r} has no path; use {kind}:PATH")
     ending = os.path.splitext(path)[1].removeprefix(".")
     if kind == "folder" and ending in TABLE_KINDS and not os.path.isdir(os.path.expanduser(path)):
         kind = ending
@@ -139,7 +139,7 @@ def _builder(
         kind, name = "tfds", SklearnDigits.name
     if kind != "tfds" or not name:
         raise UserError(_no_such_dataset(dataset))
-    # An empty text, as in the configuration, is as good as None.
+    # An empty text, as in the configuration, means None.
     return tfds.open_builder(
         name,
         os.fspath(data_dir) if data_dir else None,
@@ -147,7 +147,7 @@ def _builder(
     )
 
 
-# What people write in front of a path or name, by the kind that it means.
+# Words before a path or name in other tools, by the type of dataset that they mean.
 _KINDS = {
     "folder": "folder folders imagefolder image_folder dir directory path file files images",
     "csv": "csv tsv table manifest",
@@ -158,19 +158,19 @@ _KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words.split
 
 
 def _no_such_dataset(dataset: str) -> str:
-    forms = f"a dataset is named {' or '.join(DATASET_FORMS)}"
+    forms = f"use {' or '.join(DATASET_FORMS)}"
     return f"there is no dataset {shown(dataset)}; {forms}{_nearest_dataset(dataset)}"
 
 
 def _nearest_dataset(dataset: str) -> str:
-    """The end of that sentence: the spelling that was meant, where that can be told."""
+    """Return a hint with the probable spelling, or ""."""
     from vit_jax.data.sources import tfds
 
     path = os.path.expanduser(dataset)
     kind = os.path.splitext(path)[1].removeprefix(".").lower()
     kind = "folder" if os.path.isdir(path) else _KIND_OF.get(kind, "")
     if dataset and os.path.exists(path) and kind in ("folder", *TABLE_KINDS):
-        return f"; for what lies at that path, write {kind}:{dataset}"
+        return f"; for that path, use {kind}:{dataset}"
     before, colon, rest = dataset.partition(":")
     known = ["digits", *(f"tfds:{name}" for name in tfds.known_names())]
     if colon and (kind := _KIND_OF.get(before.strip().lower())):
@@ -232,18 +232,18 @@ def _numbers_of_files(
     if unknown:
         raise UserError(
             f"{listing.dataset}: {split} has classes that the training split lacks,"
-            f" {some_of(unknown)}; that one has {some_of(listing.class_names, 10)}"
+            f" {some_of(unknown)}; the training split has {some_of(listing.class_names, 10)}"
         )
     return numbers
 
 
 def number_classes(names: Iterable[str], known: Sequence[str]) -> tuple[dict[str, int], list[str]]:
-    """The place of each name among the known ones, and the names that are not among them.
+    """Return the index of each name in the known names, and the unknown names.
 
-    A name that is there only in another Unicode form of the same letters is taken for it.
+    Names that differ only in their Unicode form are equal.
 
     Raises:
-      UserError: a known name is there in two Unicode forms.
+      UserError: a known name exists in two Unicode forms.
     """
     exact = {name: number for number, name in enumerate(known)}
     by_form = {same_form(name): number for name, number in exact.items()}
@@ -251,7 +251,7 @@ def number_classes(names: Iterable[str], known: Sequence[str]) -> tuple[dict[str
         twins = [name for name in known if exact[name] != by_form[same_form(name)]]
         raise UserError(
             f"the model has the class {twins[0]!r} twice, in two Unicode forms of one name, so that"
-            " its labels cannot be told; train it again, with both as one class"
+            " its labels are ambiguous; train it again, with both as one class"
         )
     numbers = {name: exact.get(name, by_form.get(same_form(name))) for name in names}
     return numbers, [name for name, number in numbers.items() if number is None]

@@ -1,12 +1,12 @@
-"""Division of a dataset into splits: held out by `split_seed`, or sliced as TFDS slices.
+"""Division of a dataset into splits: held out by `split_seed`, or sliced as in TFDS.
 
     train, train[:90%], train[100:200], train+validation, test
 
-- A dataset that comes undivided is divided here: of every class a share is held out as `test`.
-- Where there is `validation` and no `test`, the first serves as the second.
-- The files of a split stand in the order of a hash of their paths. A file's place therefore hangs
-  on its name alone, a slice such as `train[:90%]` holds all classes in about their proportions, and
-  the same files give the same split on every machine.
+- An undivided dataset is divided here: a share of every class is held out as `test`.
+- If there is `validation` and no `test`, `validation` is used as `test`.
+- The files of a split are in the order of a hash of their paths. A file's position therefore
+  depends only on its name, a slice such as `train[:90%]` has all classes in about their
+  proportions, and the same files give the same split on every machine.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from vit_jax.errors import UserError, nearest
 Files = dict[str, tuple[str, ...]]
 """The path of every file, from the root of its dataset, and the names of its classes."""
 
-# How folders and tables may call a split.
+# Names of splits in folders and tables.
 SPLIT_NAMES = {
     spelling: split
     for split, names in {
@@ -43,13 +43,13 @@ class Listing:
     Attributes:
       dataset: as the user named it.
       root: the directory that paths start from.
-      class_names: those of the training split.
+      class_names: class names of the training split.
       splits: a function that lists the files, for each of `train`, `validation` and `test` that
-        the dataset comes with.
-      form: where a split is to be found, with `{}` for its name, such as `folder {}/ in pets`.
+        the dataset has.
+      form: location of a split, with `{}` for its name, such as `folder {}/ in pets`.
       multi_label: whether an image may have several classes, or none.
-      notes: sentences on what was left out; they grow when files are listed.
-      facts: of every file that was listed, by its path: its size, and what tells it apart.
+      notes: sentences on skipped files; extended when files are listed.
+      facts: size and identity of every listed file, by path.
     """
 
     dataset: str
@@ -69,15 +69,15 @@ def divide(
     split_seed: int,
     saved: Sequence[str] | None = None,
 ) -> tuple[list[str], Files]:
-    """The paths of a split, in order, and the files among which they stand.
+    """Return the paths of a split, in order, and all listed files of the dataset.
 
     Args:
       listing: the files.
       split: in the slicing language of TFDS, with `val` and `valid` for `validation`.
-      holdout: the share of every class that is held out as `test`, where the dataset has neither
-        `test` nor `validation`; every class keeps at least one image to train on.
-      split_seed: chooses what is held out.
-      saved: the texts of the paths that the split consists of, where that is settled already.
+      holdout: the share of every class that is held out as `test`, if the dataset has neither
+        `test` nor `validation`; every class keeps at least one training image.
+      split_seed: seed of the choice of held-out images.
+      saved: the stored paths of the split as texts, if any.
 
     Raises:
       UserError: there is no such split, or it is empty, or a saved file is missing.
@@ -88,13 +88,13 @@ def divide(
         roles |= {"test": "validation", "Test": "validation"}
         mentioned = mentioned - {"test"} | {"validation"}
         listing.notes.append(
-            f"without a {listing.form.format('test')}, the validation images serve as 'test'"
+            f"without a {listing.form.format('test')}, the validation images are used as 'test'"
         )
     if "validation" in mentioned and "validation" not in listing.splits:
         raise UserError(
             f"{listing.dataset} has no validation split: there is no"
-            f" {listing.form.format('val')}; make it, or take parts of the training images that"
-            " share none, such as train[:90%] and train[90%:]"
+            f" {listing.form.format('val')}; create it, or use disjoint parts of the training"
+            " images, such as train[:90%] and train[90%:]"
         )
 
     if "all" in mentioned or _is_undivided(listing):
@@ -112,13 +112,13 @@ def divide(
 
 
 def split_sizes(listing: Listing, holdout: float, split_seed: int) -> dict[str, int]:
-    """The splits of a listing and the number of files in each; those without any are left out."""
+    """Return the number of files in each split of a listing; empty splits are skipped."""
     listed = {name: list_files() for name, list_files in listing.splits.items()}
     members = _members(listing, listed, holdout, split_seed)
     return {name: len(paths) for name, paths in members.items() if paths}
 
 
-# A name stands at the beginning of a split or behind a plus.
+# A name is at the beginning of a split or after a plus.
 _NAME = re.compile(r"(?:^|(?<=\+))\s*([A-Za-z_]\w*)")
 
 
@@ -127,7 +127,7 @@ def _names(split: str) -> list[str]:
 
 
 def _place(path: str, key: bytes = b"") -> bytes:
-    """A number that hangs on the path alone (and the key)."""
+    """Return a hash of the path and the key."""
     return hashlib.blake2b(os.fsencode(path), digest_size=16, key=key).digest()
 
 
@@ -138,7 +138,7 @@ def _is_undivided(listing: Listing) -> bool:
 def _members(
     listing: Listing, listed: Mapping[str, Files], holdout: float, split_seed: int
 ) -> dict[str, list[str]]:
-    """The paths of every split, in order; of those that were not listed, none."""
+    """Return the paths of every split, in order; none of splits that were not listed."""
     members = {name: sorted(listed.get(name, ()), key=_place) for name in listing.splits}
     if _is_undivided(listing):
         members |= _hold_out(listing, members["train"], listed["train"], holdout, split_seed)
@@ -153,7 +153,7 @@ def _found_again(listing: Listing, split: str, saved: Sequence[str], files: File
     if missing:
         raise UserError(
             f"{listing.dataset} lacks {len(missing):,} of the {len(saved):,} images that the"
-            f" run has recorded for {split!r}: {some_of(missing)}; bring them back to"
+            f" run has recorded for {split!r}: {some_of(missing)}; restore them to"
             f" {as_text(listing.root)}"
         )
     return [known[text] for text in saved]
@@ -162,9 +162,9 @@ def _found_again(listing: Listing, split: str, saved: Sequence[str], files: File
 def _hold_out(
     listing: Listing, paths: list[str], files: Files, share: float, split_seed: int
 ) -> dict[str, list[str]]:
-    """Training and test paths: of every class, those with the lowest keyed hash are held out.
+    """Return training and test paths: of every class, the lowest keyed hashes are held out.
 
-    Images with several labels have no class to be stratified by and count as one.
+    Multi-label images are not stratified and count as one class.
     """
     classes: dict[tuple[str, ...], list[str]] = {}
     for path in paths:
@@ -180,7 +180,7 @@ def _hold_out(
     held_out -= _also_trained_on(listing, paths, held_out)
     if alone:
         listing.notes.append(
-            f"a class with a single image trains on it, and none is held out to test:"
+            f"classes with a single image, which is used for training and not held out for testing:"
             f" {some_of(sorted(alone))}"
         )
     return {
@@ -190,7 +190,7 @@ def _hold_out(
 
 
 def _also_trained_on(listing: Listing, paths: Sequence[str], held_out: set[str]) -> set[str]:
-    """Held-out paths whose file is trained on by another path: links in two classes."""
+    """Return held-out paths whose file is in training by another path: links in two classes."""
     identities = {path: listing.facts[path].identity for path in paths if path in listing.facts}
     trained = {identity for path, identity in identities.items() if path not in held_out}
     return {path for path in held_out if identities.get(path) in trained - {None}}
@@ -198,13 +198,13 @@ def _also_trained_on(listing: Listing, paths: Sequence[str], held_out: set[str])
 
 def _nothing_to_test(listing: Listing, holdout: float) -> str:
     why = (
-        "every class has a single image, which is needed to train"
+        "every class has a single image, which is needed for training"
         if holdout
         else "data.holdout is 0, so that none are held out"
     )
     return (
-        f"{listing.dataset} has no images to test: there is neither"
-        f" {listing.form.format('test')} nor {listing.form.format('val')}, and {why}; make one of"
+        f"{listing.dataset} has no test images: there is neither"
+        f" {listing.form.format('test')} nor {listing.form.format('val')}, and {why}; create one of"
         " them" + (", or add images" if holdout else ", or set data.holdout to 0.2")
     )
 
@@ -223,21 +223,21 @@ def _sliced(dataset: str, split: str, spec: str, members: dict[str, list[str]]) 
     )
     try:
         parts = tfds.core.ReadInstruction.from_spec(spec).to_absolute(infos)
-    except Exception as error:  # TFDS raises what it likes at a text that it cannot parse
+    except Exception as error:  # TFDS raises various types for a text that it cannot parse
         raise UserError(split_mistake(dataset, split, str(error), counts)) from error
     paths = [path for part in parts for path in members[part.splitname][part.from_ : part.to]]
     if not paths:
-        raise UserError(split_mistake(dataset, split, "it holds no examples", counts))
+        raise UserError(split_mistake(dataset, split, "it has no examples", counts))
     return paths
 
 
 def split_mistake(dataset: str, split: str, cause: str, counts: Mapping[str, int]) -> str:
-    """The sentence on a split that cannot be had; a count of 0 is one that nobody has counted."""
+    """Return the message for an invalid split; a count of 0 is an unknown count."""
     known = ", ".join(f"{name} ({n:,})" if n else name for name, n in counts.items())
     cause = cause.strip().partition("\n")[0].rstrip(".")
     unknown = [name for name in _names(split) if name not in counts]
     hint = nearest(unknown[0], counts) if unknown else ""
     return (
-        f"split {split!r} of {dataset} cannot be read: {cause}; the splits are {known}, and a part"
-        f" of one is written like train[:90%] or test[100:200]{hint}"
+        f"split {split!r} of {dataset} cannot be read: {cause}; use one of {known}, or a part of"
+        f" one like train[:90%] or test[100:200]{hint}"
     )

@@ -1,7 +1,7 @@
-"""Datasets of TensorFlow Datasets, read and, where that is possible, prepared without TensorFlow.
+"""Datasets of TensorFlow Datasets, read and, if possible, prepared without TensorFlow.
 
 A dataset is prepared once, as ArrayRecord files with random access. TFDS writes them to a directory
-beside the final one and renames it at the end, so that nothing half-prepared is taken for whole.
+beside the final one and renames it at the end, so that an incomplete dataset is never used.
 """
 
 import dataclasses
@@ -21,14 +21,14 @@ from vit_jax.data.sources.examples import EncodedExamples, Example, Labels
 from vit_jax.data.sources.splits import split_mistake
 from vit_jax.errors import UserError, is_disk_full, nearest
 
-# The datasets that this package prepares itself, without TensorFlow: from (data_dir, manual_dir) to
-# the directory of the prepared dataset.
+# Functions that prepare a dataset without TensorFlow: from (data_dir, manual_dir) to the directory
+# of the prepared dataset.
 PREPARED_HERE: Mapping[str, Callable[[str | None, str | None], Path]] = {
     digits.SklearnDigits.name: lambda data_dir, manual_dir: digits.prepare(data_dir),
     "fashion_mnist": fashion_mnist.prepare,
 }
 
-_READ_TOGETHER = 256  # one record at a time costs three times as much
+_READ_TOGETHER = 256  # reading single records takes three times as long
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,12 +45,12 @@ class Features:
 def open_builder(
     name: str, data_dir: str | None = None, manual_dir: str | None = None
 ) -> tfds.core.DatasetBuilder:
-    """The builder of a dataset, prepared if it can be without TensorFlow.
+    """Return the builder of a dataset; prepare the dataset if that is possible without TensorFlow.
 
     Args:
-      name: `NAME`, `NAME/CONFIG` or `NAME:CONFIG`, and `:VERSION` behind each.
+      name: `NAME`, `NAME/CONFIG` or `NAME:CONFIG`, each optionally with `:VERSION`.
       data_dir: root of the prepared datasets; `None` is TFDS's own.
-      manual_dir: directory with files that the user fetched, for preparing.
+      manual_dir: directory with manually downloaded files, for preparing.
 
     Raises:
       UserError: there is no such dataset, or it cannot be opened or prepared.
@@ -71,22 +71,22 @@ def open_builder(
     if not builder.is_prepared():
         return builder
     try:
-        # OpenedRun from its files, a builder travels to worker processes whatever its class needs.
+        # Opened from its files, a builder can be pickled for worker processes without its class.
         return tfds.builder_from_directory(str(builder.data_dir))
-    except Exception as error:  # files that are missing, cut or of another version of TFDS
+    except Exception as error:  # files that are missing, truncated or of another version of TFDS
         raise UserError(
-            f"tfds:{name} in {builder.data_dir} is not whole: {_first_line(error)}; remove that"
+            f"tfds:{name} in {builder.data_dir} is incomplete: {_first_line(error)}; remove that"
             " directory and prepare the dataset again"
         ) from error
 
 
 def known_names() -> list[str]:
-    """The names of the datasets that TFDS knows."""
+    """Return the names of all TFDS datasets."""
     return tfds.list_builders(with_community_datasets=False)
 
 
 def find_features(builder: tfds.core.DatasetBuilder, dataset: str) -> Features:
-    """The image and the class of a dataset's examples.
+    """Return the features with the image and the class of a dataset's examples.
 
     Raises:
       UserError: it is not an image-classification dataset, or its images are float32.
@@ -103,18 +103,18 @@ def find_features(builder: tfds.core.DatasetBuilder, dataset: str) -> Features:
             break
     else:
         raise UserError(
-            f"{dataset} is not an image-classification dataset: that has an image 'image' and a"
-            f" class 'label', this one has {', '.join(sorted(features))}"
+            f"{dataset} is not an image classification dataset: it needs an image 'image' and a"
+            f" class 'label', but has {', '.join(sorted(features))}"
         )
     if image.np_dtype == np.float32:  # TFDS packs these into the four bytes of RGBA pixels
-        raise UserError(f"the images of {dataset} are float32; uint8 and uint16 can be read")
+        raise UserError(f"the images of {dataset} are float32; they must be uint8 or uint16")
     return Features(*keys, image, label, several)
 
 
 def open_records(
     builder: tfds.core.DatasetBuilder, dataset: str, split: str, image_key: str
 ) -> Sequence[dict[str, Any]]:
-    """The examples of a split, their images undecoded.
+    """Return the examples of a split with undecoded images.
 
     Raises:
       UserError: the dataset is not prepared, or not with random access, or has no such split.
@@ -122,7 +122,7 @@ def open_records(
     splits = builder.info.splits
     try:
         if splits and splits[split].num_examples < 1:
-            raise ValueError("it holds no examples")
+            raise ValueError("it has no examples")
         records = builder.as_data_source(split=split)
     except Exception as error:
         if not builder.is_prepared():
@@ -134,15 +134,15 @@ def open_records(
             ) from error
         counts = {key: info.num_examples for key, info in splits.items()}
         raise UserError(split_mistake(dataset, split, _first_line(error), counts)) from error
-    # Set after opening, because tfds.testing.mock_data encodes for decoders, with TensorFlow.
+    # Set after opening, because tfds.testing.mock_data would encode with TensorFlow for decoders.
     records.decoders = {image_key: tfds.decode.SkipDecoding()}
     return records
 
 
 def find_spans(builder: tfds.core.DatasetBuilder, split: str) -> tuple[tuple[str, int, int], ...]:
-    """The parts (split, first, end) of the dataset's own splits that a split consists of."""
+    """Return the parts (split, first, end) of the dataset's own splits that form a split."""
     splits = builder.info.splits
-    if not splits:  # a dataset that tfds.testing.mock_data makes up has none
+    if not splits:  # a dataset of tfds.testing.mock_data has none
         return ()
     parts = tfds.core.ReadInstruction.from_spec(split).to_absolute(splits)
     return tuple(
@@ -153,7 +153,7 @@ def find_spans(builder: tfds.core.DatasetBuilder, split: str) -> tuple[tuple[str
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TfdsExamples(EncodedExamples):
-    """Examples in ArrayRecord files. `numbers` gives the place of each of their classes."""
+    """Examples in ArrayRecord files. `numbers` maps the dataset's classes to labels."""
 
     records: Sequence[dict[str, Any]]
     features: Features
@@ -167,7 +167,7 @@ class TfdsExamples(EncodedExamples):
 
     @functools.cached_property
     def labels(self) -> Labels:
-        """The label of every example; -1 where it is kept secret."""
+        """Label of every example; -1 if it is secret."""
         labels = [
             self._label(record)
             for start in range(0, len(self), _READ_TOGETHER)
@@ -176,7 +176,7 @@ class TfdsExamples(EncodedExamples):
         return np.array(labels, np.uint8 if self.features.multi_label else np.int64)
 
     def read_all(self) -> Iterator[Example]:
-        """Every example in order, many read at a time."""
+        """Yield every example in order; records are read in groups."""
         for start in range(0, len(self), _READ_TOGETHER):
             together = range(start, min(start + _READ_TOGETHER, len(self)))
             for index, record in zip(together, self._records(together), strict=True):
@@ -191,7 +191,9 @@ class TfdsExamples(EncodedExamples):
     def _example(self, index: int, record: dict[str, Any], how: Decoding = AS_IT_IS) -> Example:
         label = self._label(record)
         if not self.features.multi_label and label < 0:
-            raise UserError(f"{self.where(index)} has no label: its owner keeps it secret")
+            raise UserError(
+                f"{self.where(index)} has no label: the owner of the data keeps it secret"
+            )
         name = f"{index} of {self.split} in {self.directory}"
         pixels = decode_as(record[self.features.image_key], name, how)
         grey = self.features.image.shape[-1] == 1
@@ -218,12 +220,12 @@ class TfdsExamples(EncodedExamples):
         try:
             return self.records.__getitems__(indices)
         except (RuntimeError, TypeError):
-            # One by one: to name the damaged one, or because tfds.testing.mock_data cannot do more.
+            # One by one: to find the damaged one, or because tfds.testing.mock_data needs it.
             return [self._record(index) for index in indices]
 
 
 def _with_slash(name: str) -> str:
-    """TFDS's way of writing NAME:CONFIG; what looks like a version is one."""
+    """Convert NAME:CONFIG to TFDS's form; a part that looks like a version is a version."""
     base, colon, rest = name.partition(":")
     is_config = colon and "/" not in base and not re.match(r"\d+\.\d+|\*", rest)
     return f"{base}/{rest}" if is_config else name
@@ -240,7 +242,7 @@ def _why_not(name: str, error: Exception) -> str:
         return (
             f"its builder needs {cause.name}; run once, on any machine: pip install {cause.name}"
             f" tensorflow-datasets, then tfds.builder({name!r}).download_and_prepare(file_format="
-            "'array_record'), and name the directory of what it prepared with data.dir"
+            "'array_record'), and set data.dir to the directory of the prepared dataset"
         )
     return _first_line(cause)
 
@@ -249,15 +251,15 @@ def _prepare(builder: tfds.core.DatasetBuilder, name: str, manual_dir: str | Non
     download = tfds.download.DownloadConfig(manual_dir=manual_dir, try_download_gcs=False)
     try:
         builder.download_and_prepare(file_format="array_record", download_config=download)
-    except Exception as error:  # what a user's own builder may raise is anything
+    except Exception as error:  # a user's own builder may raise any type
         cause = _first_line(error)
         instructions = builder.MANUAL_DOWNLOAD_INSTRUCTIONS
         if instructions and manual_dir is None:
-            cause = f"its files must be fetched by hand: {' '.join(instructions.split())}"
-            cause = f"{cause.rstrip('.')}; name their directory with data.manual_dir"
+            cause = f"its files must be downloaded manually: {' '.join(instructions.split())}"
+            cause = f"{cause.rstrip('.')}; set data.manual_dir to their directory"
         elif is_disk_full(error):
             cause = (
-                f"the disk of {builder.data_dir_root} is full; free some space there, or name"
+                f"the disk of {builder.data_dir_root} is full; free some space there, or set"
                 " another directory with data.dir or the environment variable TFDS_DATA_DIR"
             )
         raise UserError(f"tfds:{name} cannot be prepared: {cause}") from error
@@ -269,9 +271,9 @@ def _how_to_prepare(builder: tfds.core.DatasetBuilder, dataset: str) -> str:
     options, by_hand = "file_format='array_record'", ""
     if builder.MANUAL_DOWNLOAD_INSTRUCTIONS:
         options += ", download_config=tfds.download.DownloadConfig(manual_dir='FOLDER')"
-        by_hand = f", with FOLDER holding the files that {builder.info.homepage} gives by hand"
+        by_hand = f", where FOLDER has the manually downloaded files of {builder.info.homepage}"
     return (
-        f"{dataset} is not prepared in {root}, and preparing it takes a download and TensorFlow;"
+        f"{dataset} is not prepared in {root}, and preparing it needs a download and TensorFlow;"
         f" run once, on any machine that has both{by_hand}: pip install tensorflow-cpu"
         ' tensorflow-datasets && python -c "import tensorflow_datasets as tfds;'
         f' {call}.download_and_prepare({options})"'

@@ -181,7 +181,7 @@ def test_each_split_folder_is_its_split(make):
 def test_validation_that_serves_as_test_is_told_and_cannot_be_both(make):
     root = make("train/a/1.png", "val/a/2.png")
     _, test = contents(root, "test")
-    assert any("folder test/" in note and "serve as 'test'" in note for note in test.notes)
+    assert any("folder test/" in note and "used as 'test'" in note for note in test.notes)
     assert test.overlaps(open_source(f"folder:{root}", "validation"))
     assert not test.overlaps(open_source(f"folder:{root}", "train"))
 
@@ -190,7 +190,7 @@ def test_a_class_may_be_called_train(make):
     root = make("train/1.png", "plane/1.png", "test/2.png")
     files, source = contents(root, "all")
     assert source.class_names == ("plane", "test", "train") and len(files) == 3
-    assert any("train/" in note and "taken for a class" in note for note in source.notes)
+    assert any("train/" in note and "read as a class" in note for note in source.notes)
 
 
 def test_folders_beside_the_splits_are_left_out_and_told(make):
@@ -202,12 +202,12 @@ def test_folders_beside_the_splits_are_left_out_and_told(make):
 @pytest.mark.parametrize(
     "files, split, sentence",
     [
-        (["1.png", "2.png"], "train", "pets holds images directly.*pets/cat/1.jpg, or train/"),
-        (["train/1.png", "val/1.png"], "train", "pets/train holds images directly.*cat/1.jpg"),
+        (["1.png", "2.png"], "train", "pets contains images directly.*pets/cat/1.jpg, or train/"),
+        (["train/1.png", "val/1.png"], "train", "pets/train contains images directly.*cat/1.jpg"),
         (["val/a/1.png", "test/a/1.png"], "val", "'test/', 'val/' but no train/"),
         (["train/a/1.png", "val/a/1.png", "valid/a/1.png"], "val", "both val/ and valid/"),
         (["train/a/1.png", "val/a/1.png", "val/b/1.png"], "val", "training split lacks, 'b'"),
-        (["a/1.png", "b/1.png"], "trian", "'trian'.*splits are train.*mean 'train'"),
+        (["a/1.png", "b/1.png"], "trian", "'trian'.*use one of train.*mean 'train'"),
         (["a/1.png", "b/1.png"], "train[:0]", "no examples"),
     ],
 )
@@ -217,7 +217,9 @@ def test_folders_of_another_form_are_told_which_form_is_expected(make, files, sp
 
 
 def test_an_empty_folder_is_told_what_it_must_hold(tmp_path):
-    with pytest.raises(UserError, match=r"no class folders; it must hold one sub-folder per class"):
+    with pytest.raises(
+        UserError, match=r"no class folders; it must contain one sub-folder per class"
+    ):
         open_source(f"folder:{tmp_path}", "train")
 
 
@@ -254,9 +256,9 @@ def test_links_are_followed_and_loops_end(make):
         "fox/2.png": "fox",
     }
     notes = " ".join(source.notes)
-    assert "lead nowhere, left out: 2, 'cat/itself.png', 'dog/gone.png'" in notes
+    assert "skipped: 2, 'cat/itself.png', 'dog/gone.png'" in notes
     assert "'cat/above', 'cat/loop', 'cat/up'" in notes
-    assert "left out: 1, 'cat/1b.png = cat/1.png'" in notes
+    assert "skipped: 1, 'cat/1b.png = cat/1.png'" in notes
     assert "several classes by links" in notes and "cat/1.png = dog/shared.png" in notes
 
 
@@ -373,7 +375,7 @@ def test_class_folders_of_either_unicode_form_are_one_class(make):
 
 def test_classes_that_look_alike_are_named(make):
     _, source = contents(make("Cat/1.png", "cat/2.png", "cat\u200b/3.png", "dog/4.png"), "train")
-    [note] = [note for note in source.notes if "differ in case" in note]
+    [note] = [note for note in source.notes if "differ only in case" in note]
     assert r"'Cat', 'cat', 'cat\u200b'" in note and "dog" not in note
 
 

@@ -178,7 +178,7 @@ def test_the_fingerprint_is_that_of_the_labels_too(table):
 def test_a_line_that_comes_twice_counts_once(table):
     source = open_source(table("labels.csv", ROWS + "1.png,dog\n"), "train", holdout=0)
     assert len(source) == 3
-    assert any("repeat an earlier one, left out: 1" in note for note in source.notes)
+    assert any("repeat an earlier one, skipped: 1" in note for note in source.notes)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_line_that_comes_twice_counts_once(table):
     [
         ("0.png,a\n1.png\n2.png,b,c\n", "csv:2: 1 field where 2 .*; 1 more in line 3"),
         ("path,label\n0.png,a,b\n", r"csv:2: 3 fields where 2 are expected \(path,label\)"),
-        ("path,label\n0.png,a\n,b\n", "csv:3: '' is no path: it is empty"),
+        ("path,label\n0.png,a\n,b\n", "csv:3: '' is not a path: it is empty"),
         ("path,label\n0.png,a\n1.png,\n", "csv:3: the label of '1.png' is empty"),
         ("path,label\n0.png,a||b\n", "csv:2: the label of '0.png' is empty"),
         (b"path,label\n0.png,a\n1.png,caf\xe9\n", "csv:3: byte 0xe9 is not UTF-8"),
@@ -202,7 +202,7 @@ def test_a_line_that_comes_twice_counts_once(table):
         ("0.png,a,train\n0.png,a,test\n", "csv:2: '0.png' is in test here and in train in"),
         ("0.png,a,test\n", "no line of .* has the split train, only 'test'"),
         ("0.png,a,train\n1.png,b,val\n", "training split lacks, 'b'"),
-        ("a\0b.png,a\n", r"csv:1: .*is no path"),
+        ("a\0b.png,a\n", r"csv:1: .*is not a path"),
         ("", "lists no images"),
         ("path,label\n", "lists no images"),
     ],
@@ -219,15 +219,15 @@ def test_a_bad_line_of_csv_is_refused_with_its_number(table, content, sentence):
         ("[" * 100_000, "it is not JSON"),
         ("[1]", 'an object with "path" and "label"'),
         ('{"path": "1.png"}', 'no "label"; it must be an object with "path" and "label"'),
-        ('{"path": [1], "label": "a"}', '"path" and "split" must be texts'),
-        ('{"path": "1.png", "label": "a", "split": 1}', '"path" and "split" must be texts'),
+        ('{"path": [1], "label": "a"}', '"path" and "split" must be strings'),
+        ('{"path": "1.png", "label": "a", "split": 1}', '"path" and "split" must be strings'),
         ('{"path": "1.png", "label": null}', "the label of '1.png' is missing"),
         ('{"path": "1.png", "label": NaN}', "the label of '1.png' is missing"),
-        ('{"path": "1.png", "label": 1.5}', '"label" must be a text'),
-        ('{"path": "1.png", "label": true}', '"label" must be a text'),
-        ('{"path": "1.png", "label": [["a"]]}', '"label" must be a text'),
+        ('{"path": "1.png", "label": 1.5}', '"label" must be a string'),
+        ('{"path": "1.png", "label": true}', '"label" must be a string'),
+        ('{"path": "1.png", "label": [["a"]]}', '"label" must be a string'),
         ('{"path": "1.png", "label": ""}', "the label of '1.png' is empty"),
-        ('{"path": "\\ud800.png", "label": "a"}', "is no path"),
+        ('{"path": "\\ud800.png", "label": "a"}', "is not a path"),
     ],
 )
 def test_a_bad_line_of_json_is_refused_with_its_number(table, line, cause):
@@ -240,7 +240,7 @@ def test_missing_files_are_told_what_there_is(table, tmp_path):
     name = table("labels.csv", ROWS)
     with pytest.raises(UserError, match="no file .*label.csv; did you mean 'labels.csv'"):
         open_source(name.replace("labels", "label"), "train")
-    with pytest.raises(UserError, match=r"no train.csv in .*; name one file, as in csv:.*/labels"):
+    with pytest.raises(UserError, match=r"no train.csv in .*; use one file, as in csv:.*/labels"):
         open_source(f"csv:{tmp_path}", "train")
     with pytest.raises(UserError, match="no validation split: there is no split val in .*labels"):
         open_source(name, "val")
@@ -344,7 +344,7 @@ def test_classes_that_look_alike_are_named(table):
     rows = "0.png,Hot dog\n1.png,hot dog\n2.png,hot\u00a0dog\n3.png,hot\u200bdog\n4.png,cat\n"
     source = open_source(table("labels.csv", rows), "train", holdout=0)
     assert len(source.class_names) == 5
-    [note] = [note for note in source.notes if "differ in case" in note]
+    [note] = [note for note in source.notes if "differ only in case" in note]
     for name in ("'Hot dog'", "'hot dog'", r"'hot\xa0dog'", r"'hot\u200bdog'"):
         assert name in note
     assert "cat" not in note
@@ -359,7 +359,7 @@ def test_columns_of_other_names_and_separators_and_ids_without_suffix(table, sep
 
 def test_an_id_that_fits_two_images_is_not_guessed(table, tmp_path):
     Image.new("RGB", (3, 2)).save(tmp_path / "0.jpg")
-    with pytest.raises(UserError, match=r"csv:2: '0' is no path: it may be '0.jpg', '0.png'"):
+    with pytest.raises(UserError, match=r"csv:2: '0' is not a path: it may be '0.jpg', '0.png'"):
         open_source(table("labels.csv", "id,breed\n0,pug\n"), "train")
 
 
@@ -373,7 +373,7 @@ def test_images_of_ids_are_found_below_the_table(table, tmp_path):
     assert labels(source) == {"pix/part_1/ISIC_0.jpg": "mel", "pix/part_2/deep/ISIC_2.jpg": "nv"}
     assert any("found by their names in 'pix/part_1'" in note for note in source.notes)
     name = table("labels.csv", "image_id,dx\nISIC_0,mel\nISIC_1,nv\n")
-    with pytest.raises(UserError, match=r"csv:3: 'ISIC_1' is not clear.*other.*data.image_dir"):
+    with pytest.raises(UserError, match=r"csv:3: 'ISIC_1' is ambiguous.*other.*data.image_dir"):
         open_source(name, "train")
     options = TableOptions(image_dir="pix/part_1")
     source = open_source(name, "train", holdout=0, table=options)
@@ -428,11 +428,11 @@ def test_missing_files_of_all_splits_are_counted(table):
     rows = "".join(f"{i}.png,{'ab'[i % 2]}\n" for i in range(20))  # ten of them are there
     for split in ("train", "test"):
         notes = " ".join(open_source(table("labels.csv", rows), split).notes)
-        assert "not there, treated like unreadable ones: 10 of 20, '10.png'" in notes
+        assert "not exist, treated like unreadable ones: 10 of 20, '10.png'" in notes
 
 
 def test_two_columns_of_one_name_are_refused(table):
-    with pytest.raises(UserError, match="csv:1: two columns are called 'label'"):
+    with pytest.raises(UserError, match="csv:1: two columns have the name 'label'"):
         open_source(table("labels.csv", "path,label,label\n0.png,a,b\n"), "train")
 
 

@@ -83,7 +83,7 @@ def test_a_new_file_leaves_the_others_in_their_order(tmp_path):
 
 def test_without_a_share_to_hold_out_everything_trains(pets):
     assert len(open_source(pets, "train", holdout=0)) == 20
-    with pytest.raises(UserError, match="no images to test.*data.holdout is 0"):
+    with pytest.raises(UserError, match="no test images.*data.holdout is 0"):
         open_source(pets, "test", holdout=0)
 
 
@@ -122,7 +122,7 @@ def test_parts_overlap_where_they_share_a_file(pets):
 
 @pytest.mark.parametrize("split", ["train[", "train[:5%", "test[:500]", "trian", "", "train[::2]"])
 def test_wrong_splits_are_told_which_there_are(pets, split):
-    with pytest.raises(UserError, match=r"the splits are train \(16\), test \(4\)"):
+    with pytest.raises(UserError, match=r"use one of train \(16\), test \(4\)"):
         open_source(pets, split)
 
 

@@ -195,13 +195,13 @@ def test_a_dataset_without_some_of_its_files_is_not_taken_for_whole(tmp_path):
     open_source("tfds:tiny_photos", "train", data_dir=tmp_path)
     [directory] = tmp_path.glob("tiny_photos/2.1.0")
     (directory / "features.json").unlink()
-    with pytest.raises(UserError, match=f"{directory} is not whole: .*remove that directory"):
+    with pytest.raises(UserError, match=f"{directory} is incomplete: .*remove that directory"):
         open_source("tfds:tiny_photos", "train", data_dir=tmp_path)
 
 
 def test_the_splits_are_listed(tmp_path):
     assert list_splits("tfds:tiny_photos", data_dir=tmp_path) == {"train": 6, "hidden": 2}
-    with pytest.raises(UserError, match="takes a download and TensorFlow"):
+    with pytest.raises(UserError, match="needs a download and TensorFlow"):
         list_splits("tfds:cifar10", data_dir=tmp_path)
 
 
@@ -221,7 +221,7 @@ def test_mocked_datasets_open_without_files(name, shape):
         ("tfds:cifar10/small", "no configuration 'small'"),
         ("tfds:cifar10:small", "no configuration 'small'"),
         ("tfds:imagenette/161px", "no configuration '161px', there are .*160px-v2"),
-        ("tfds:cifar10", r"takes a download and TensorFlow.*tfds.builder\('cifar10'"),
+        ("tfds:cifar10", r"needs a download and TensorFlow.*tfds.builder\('cifar10'"),
         ("tfds:imagenette:160px-v2", r"tfds.builder\('imagenette/160px-v2'"),
         ("tfds:tiny_captions", "not an image-classification.*this one has caption, image"),
         ("tfds:imdb_reviews", "not an image-classification.*this one has label, text"),
