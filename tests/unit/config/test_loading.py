@@ -261,7 +261,7 @@ def test_overrides_may_be_a_dictionary_with_sections(config_file):
         ([("optimizer.learning_rate", "1e400")], "learning_rate = inf is invalid.*3.4e38"),
         ([("data.mean", -math.inf)], "data.mean = -inf is invalid"),
         ([("data.mean", ())], r"data.mean = \(\) is invalid"),
-        ([("data.dir", "a\0b")], "no NUL"),
+        ([("data.dir", "a\0b")], "without NUL"),
         ([("data.dir", "a" * 10_000)], "at most 4,096 characters"),
         ([("optimizer.lr_multipliers", "(('a{99999999999}', 1),)")], "not a regular expression"),
         ([("precision", ["float32"])], "precision = .'float32'. is invalid; use one of"),
@@ -270,9 +270,9 @@ def test_overrides_may_be_a_dictionary_with_sections(config_file):
         ([("model.__class__", 1)], "a model has no field '__class__'"),
         ([("model.depth.x", 1)], "no key 'model.depth.x'"),
         ([("model", {"depth": {"x": 1}})], "no key 'model.depth.x'"),
-        ([(3, 4)], "a key is a text"),
-        ([("seed", 1, 2)], "it is a pair of a key and its value"),
-        (["seed=1"], "it is a pair of a key and its value"),
+        ([(3, 4)], "use a string like"),
+        ([("seed", 1, 2)], "use a pair of a key and its value"),
+        (["seed=1"], "use a pair of a key and its value"),
     ],
 )
 def test_a_mistake_in_a_program_is_one_short_sentence_too(config_file, overrides, sentence):

@@ -167,11 +167,11 @@ def test_wrong_datasets_are_told_what_would_be_right(dataset, sentence, tmp_path
 
 def test_a_path_without_its_kind_is_told_the_kind(animals, tmp_path, monkeypatch):
     path = animals("a", "b").removeprefix("folder:")
-    with pytest.raises(UserError, match=f"write folder:{path}$"):
+    with pytest.raises(UserError, match=f"use folder:{path}$"):
         open_source(path, "train")
     (tmp_path / "labels.csv").write_text("path,label\n")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="write csv:labels.csv$"):
+    with pytest.raises(UserError, match="use csv:labels.csv$"):
         open_source("labels.csv", "train")
 
 
