@@ -1,4 +1,4 @@
-"""Using a trained model."""
+"""Inference with trained models: classifiers, images and compiled programs."""
 
 from typing import TYPE_CHECKING
 
@@ -19,5 +19,5 @@ _HOMES = {
     "load_pretrained": "pretrained",
 }
 
-# A run of ours needs no reader of other files.
+# Lazy, because a run of this package needs no reader of other formats.
 __getattr__, __dir__ = lazy_names(__name__, globals(), _HOMES)

@@ -1,4 +1,4 @@
-"""A trained classifier: its model, its parameters, and images in, labelled probabilities out."""
+"""Trained classifier: a model with parameters, from images to labelled probabilities."""
 
 import functools
 import os
@@ -17,14 +17,14 @@ from vit_jax.inference.programs import program
 from vit_jax.inference.streaming import ReadBatch, read_batches
 from vit_jax.runs import ModelRecord, RunDir
 
-if TYPE_CHECKING:  # a program that is kept on disk runs without it
+if TYPE_CHECKING:  # a cached program runs without linen
     import flax.linen as nn
 
 BATCH_SIZE = 64
 
 
 class Prediction(NamedTuple):
-    """A class and the probability that an image shows it."""
+    """Class and its probability for an image."""
 
     label: str
     probability: float
@@ -33,8 +33,8 @@ class Prediction(NamedTuple):
 class ImageResult(NamedTuple):
     """Result of a classifier for one image of a stream.
 
-    name: the path, or the image's number where it has none.
-    probabilities: of all classes, in the order of `class_names`; None where there is an error.
+    name: the path, or the image's number without a path.
+    probabilities: of all classes, in the order of `class_names`; None with an error.
     error: the image cannot be read, or the model's outputs for it are not finite numbers.
     """
 
@@ -44,15 +44,15 @@ class ImageResult(NamedTuple):
 
 
 class Classifier:
-    """A model with its parameters, and all that its inputs and outputs mean.
+    """Model with its parameters, its preprocessing and its class names.
 
     model: the linen module.
     params: its parameters.
     model_state: other collections of the module, such as running statistics.
     class_names: in the order of the outputs.
-    preprocessing: how an image becomes an input.
-    step: of the checkpoint that the parameters come from.
-    activation: "softmax", or "sigmoid": yes or no for each class on its own.
+    preprocessing: preprocessing of images to inputs.
+    step: step of the parameters' checkpoint.
+    activation: "softmax", or "sigmoid" for independent classes.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Classifier:
     def of_record(
         cls, record: ModelRecord, variables: dict[str, Any], step: int | None = None
     ) -> "Classifier":
-        """Return the classifier of a record; its model is made when it is first wanted.
+        """Return the classifier of a record; its model is created at the first use.
 
         variables: {"params": ..., and any other collections}, put on the device here.
         """
@@ -92,7 +92,7 @@ class Classifier:
 
     @functools.cached_property
     def model(self) -> "nn.Module":
-        """The linen module."""
+        """Linen module of the model."""
         return self._record.create_model()
 
     @property
@@ -101,16 +101,16 @@ class Classifier:
         return {"params": self.params, **self.model_state}
 
     def logits(self, images: UInt8[np.ndarray, "batch h w c"]) -> Float[Array, "batch classes"]:
-        """Logits of preprocessed images (the result of `preprocessing`, uint8).
+        """Return the logits of preprocessed images (the result of `preprocessing`, uint8).
 
-        Raises UserError for images of another size or type than `preprocessing` gives.
+        Raises UserError for images of another size or type than the result of `preprocessing`.
         """
         expected = (*self.preprocessing.size, self.preprocessing.channels)
         if images.shape[1:] != expected or images.dtype != np.uint8:
             raise UserError(
                 f"images of type {images.dtype} and shape {images.shape} are not preprocessed; "
-                f"they must be uint8 of shape (batch, {', '.join(map(str, expected))}): np.stack "
-                "classifier.preprocessing(image) of each, or call predict, which takes any size"
+                f"they must be uint8 of shape (batch, {', '.join(map(str, expected))}): use "
+                "np.stack on classifier.preprocessing(image) of each, or predict, which takes any size"
             )
         variables = self.variables
         return self._program(images.shape)(variables, images)
@@ -121,20 +121,19 @@ class Classifier:
         top: int | None = None,
         batch_size: int = BATCH_SIZE,
     ) -> list[list[Prediction]]:
-        """The most probable classes of each image, most probable first.
+        """Return the most probable classes of each image, most probable first.
 
-        Where images may have several labels, the probabilities are of each class on its own, and
-        do not sum to 1.
+        For multi-label models the probabilities are independent and do not sum to 1.
 
         Args:
             images: file names, folders, bytes of image files, uint8 arrays `(height, width,
                 channels)` or Pillow images, of any size; an array `(batch, height, width,
-                channels)` counts as several. Any iterable of these is read as it goes.
-            top: how many classes to give for each image; all by default.
-            batch_size: how many images to run at once.
+                channels)` is several images. Any iterable of these is read lazily.
+            top: number of classes to return for each image; all by default.
+            batch_size: number of images to run at once.
 
         Raises:
-            UserError: for an image that cannot be read, with its name.
+            UserError: an image cannot be read; the message has its name.
         """
         guesses = []
         for result in self.iter_predict(images, batch_size):
@@ -146,19 +145,20 @@ class Classifier:
     def iter_predict(
         self, images: ImageLike | Iterable[ImageLike], batch_size: int = BATCH_SIZE
     ) -> Iterator[ImageResult]:
-        """Yield the probabilities of any number of images, in their order, as they are computed.
+        """Yield the probabilities of any number of images, in order, as they are computed.
 
-        Images are decoded by threads while the model runs. No more than a few batches are in
-        memory. An image that cannot be read is a result with an error, and the rest goes on.
+        Threads decode images while the model runs. Only a few batches are in memory. An unreadable
+        image is a result with an error, and the following images are still processed.
 
         Args:
-            images: as for `predict`; the images of a folder come by name, sub-folders last.
-            batch_size: how many to run at once. The last batch is padded.
+            images: as for `predict`; the images of a folder are in the order of names, those of
+                sub-folders last.
+            batch_size: number of images to run at once. The last batch is padded.
         """
         running = None
         for batch in read_batches(images, self.preprocessing, batch_size):
             logits = self.logits(batch.images)
-            if running is not None:  # fetched while the device works on the next batch
+            if running is not None:  # fetched while the device computes the next batch
                 yield from self._results(*running)
             running = batch, logits
         if running is not None:
@@ -167,7 +167,7 @@ class Classifier:
     def top_classes(
         self, probabilities: Float32[np.ndarray, " classes"], top: int | None = None
     ) -> list[Prediction]:
-        """The most probable classes first; `top` of them, by default all."""
+        """Return the `top` most probable classes, by default all, most probable first."""
         order = np.argsort(-probabilities, kind="stable")[:top]
         return [Prediction(self.class_names[i], float(probabilities[i])) for i in order]
 
@@ -188,19 +188,19 @@ class Classifier:
     def _probabilities(
         self, logits: Float[np.ndarray, "batch outputs"]
     ) -> Float32[np.ndarray, "batch classes"]:
-        # By NumPy: JAX would compile a program for it.
+        # In NumPy: JAX would compile a program for it.
         logits = logits.astype(np.float64)
         if self.activation == "softmax":
             shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
             return (shares / shares.sum(axis=-1, keepdims=True)).astype(np.float32)
-        yes = 0.5 * (1 + np.tanh(0.5 * logits))  # the sigmoid, which cannot overflow in this form
+        yes = 0.5 * (1 + np.tanh(0.5 * logits))  # sigmoid in a form that cannot overflow
         # A single output of two classes is the logit of the second.
         single = logits.shape[-1] == 1 and len(self.class_names) == 2
         yes = np.concatenate([1 - yes, yes], axis=-1) if single else yes
         return yes.astype(np.float32)
 
     def _program(self, shape: tuple[int, ...]) -> Callable[..., Float[Array, "batch classes"]]:
-        if self._record is None:  # a module of somebody's own, that nothing on disk describes
+        if self._record is None:  # a module without a record on disk
             return self._compiled
         if shape not in self._programs:
             images = jax.ShapeDtypeStruct(shape, np.uint8)
@@ -214,7 +214,7 @@ class Classifier:
             {part: record[part] for part in parts},
             self._forward,
             (variables, images),
-            # The code of somebody else's architecture may change unseen.
+            # The code of a user's architecture may change without a new version.
             may_keep=lambda: type(self.model).__module__.startswith("vit_jax."),
         )
 
@@ -236,15 +236,15 @@ class Classifier:
 def load(
     path: str | os.PathLike, checkpoint: int | str = "last", *, raw: bool = False
 ) -> Classifier:
-    """The classifier that a run folder holds: `load("runs/digits").predict("seven.png")`.
+    """Load the classifier of a run folder: `load("runs/digits").predict("seven.png")`.
 
     Args:
-        path: a run folder, as training writes it.
-        checkpoint: "last", "best" (on the validation data, where the run had some), or a step.
-        raw: the parameters as they were learned, where the run keeps an average of them too.
+        path: a run folder, as written by training.
+        checkpoint: "last", "best" (on validation data, if the run had any), or a step.
+        raw: use the raw parameters of a run that also has their moving average.
 
     Raises:
-        UserError: where there is no such run or checkpoint.
+        UserError: there is no such run or checkpoint.
     """
     run = RunDir(path)
     record = run.read_model()

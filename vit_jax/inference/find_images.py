@@ -1,4 +1,4 @@
-"""Images by the names that a person gives: files, folders, and lists of either."""
+"""Lookup of images by names on the command line: files, folders, and lists of them."""
 
 import os
 import sys
@@ -13,13 +13,13 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def find_images(names: Iterable[str | os.PathLike]) -> Iterator[str | DecodeError]:
-    """Yield the path of every image that is named, one by one.
+    """Yield the path of every image in some names, one by one.
 
-    A folder stands for the images in it and below it: those of a folder by name, then those of its
-    sub-folders. Of a folder only the names are held. A file is an image whatever it is called.
+    A folder means the images in and below it: those of a folder in the order of names, then those
+    of its sub-folders. Only names of one folder are in memory. A file is always an image.
 
     Yields:
-        Paths, and an error for a folder that holds no images or cannot be read.
+        Paths, and an error for a folder without images or without read permission.
     """
     for name in names:
         if os.path.isdir(name):
@@ -29,10 +29,10 @@ def find_images(names: Iterable[str | os.PathLike]) -> Iterator[str | DecodeErro
 
 
 def read_lists(names: Iterable[str]) -> Iterator[str]:
-    """Yield the names as they are, but for `@FILE` and `-` the lines of that file or of stdin.
+    """Yield the names, with `@FILE` and `-` replaced by the lines of that file or of stdin.
 
     Raises:
-        UserError: for a list that cannot be read, before the first name.
+        UserError: a list cannot be read; raised before the first name.
     """
     lists = {}
     for name in (names := list(names)):
@@ -42,7 +42,7 @@ def read_lists(names: Iterable[str]) -> Iterator[str]:
 
 
 def is_list(name: str) -> bool:
-    """Return whether a name stands for a list of names."""
+    """Return whether a name means a list of names."""
     return name == STDIN or (name.startswith("@") and len(name) > 1 and not os.path.exists(name))
 
 
@@ -62,8 +62,8 @@ def _open_list(name: str) -> BinaryIO:
         return open(name[1:], "rb")
     except OSError as error:
         raise UserError(
-            f"the list of images {as_text(name[1:])} cannot be read: {error.strerror}; it must be a"
-            " text file with one path a line"
+            f"the list of images {as_text(name[1:])} cannot be read: {error.strerror}; use a text"
+            " file with one path per line"
         ) from error
 
 
@@ -80,12 +80,12 @@ def _walk(top: str) -> Iterator[str | DecodeError]:
         folder = waiting.pop()
         try:
             status = os.stat(folder)
-            if (status.st_dev, status.st_ino) in seen:  # by a link that leads up or across
+            if (status.st_dev, status.st_ino) in seen:  # through a link
                 continue
             seen.add((status.st_dev, status.st_ino))
             files, folders = _entries(folder)
         except OSError as error:
-            found = True  # what is wrong is said here
+            found = True  # the error is reported here
             yield DecodeError(as_text(folder), f"the folder cannot be read ({error.strerror})")
             continue
         for name in files:
@@ -95,7 +95,7 @@ def _walk(top: str) -> Iterator[str | DecodeError]:
     if not found:
         yield DecodeError(
             as_text(top),
-            "it is a folder without images (files that end in .jpg, .png, .webp, .tif or the like)",
+            "it is a folder without images (files that end in .jpg, .png, .webp, .tif or similar)",
         )
 
 

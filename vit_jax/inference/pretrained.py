@@ -1,4 +1,4 @@
-"""Published weights as a classifier, and weights turned from one form into another."""
+"""Published weights as a classifier, and conversion of weights between formats."""
 
 import dataclasses
 import os
@@ -29,25 +29,25 @@ def load_pretrained(
     file_size: tuple[int, int] | None = None,
     part: str | None = None,
 ) -> Classifier:
-    """Published weights as a classifier: `load_pretrained("model.safetensors").predict("cat.png")`.
+    """Load published weights: `load_pretrained("model.safetensors").predict("cat.png")`.
 
-    Whatever the file leaves open, and these arguments do not say, is an error that asks for it.
+    If a fact is neither in the file nor in these arguments, an error asks for it.
 
     Args:
         source: a name of `python -m vit_jax models --pretrained`, `hf://OWNER/NAME`,
             `https://...`, a file or folder that `weights` can read, or a run folder.
-        num_classes: of a new head, which begins at zero; 0: none. By default the file's own.
-        image_size: pixels (height, width) to be used at; the position table is resized. By default
-            the size that the file was made for.
-        in_channels: of images; the patch kernel is summed or repeated.
-        origin: whose weights, where several have such a file ("timm", "deit", "mae", ...).
-        heads: of attention, where nothing says it.
-        file_size: pixels (height, width) that the position table in the file is made for, where it
-            is not a square.
-        part: which weights of a file with several, such as "model_ema".
+        num_classes: classes of a new head, initialised with zeros; 0: no head. By default the
+            file's own head.
+        image_size: pixels (height, width) of the inputs; the position table is resized. By default
+            the size of the file's position table.
+        in_channels: channels of images; the patch kernel is summed or repeated.
+        origin: origin of the weights ("timm", "deit", "mae", ...), if several have such a file.
+        heads: number of attention heads, if unknown.
+        file_size: pixels (height, width) of the file's position table, if it is not square.
+        part: name of the weights in a file with several, such as "model_ema".
 
     Raises:
-        UserError: the file cannot be read, or is not what it is said to be.
+        UserError: the file cannot be read, or contradicts the arguments.
     """
     record, variables = open_weights(source, Hints(origin, heads, file_size), part=part)
     changes = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
@@ -66,26 +66,26 @@ def convert(
     class_names: str | os.PathLike | None = None,
     background_first: bool = False,
 ) -> ModelRecord:
-    """Turn weights of any kind into a run folder, or into the files of another library.
+    """Convert weights of any format to a run folder, or to the files of another library.
 
-    Low-rank additions are merged into the kernels they belong to.
+    Low-rank updates (LoRA) are merged into their kernels.
 
     Args:
         source: as for `load_pretrained`.
-        folder: where; it must be empty or not there.
+        folder: output folder; it must be empty or missing.
         to: "run", "timm" or "huggingface".
         hints, part, image_size: as for `load_pretrained`.
-        class_names: text file with the names of the outputs, one a line.
-        background_first: output 0 is for none of them.
+        class_names: text file with the names of the outputs, one per line.
+        background_first: output 0 is the background, which has no name in the file.
 
     Returns:
-        The record of the model that was written.
+        The record of the written model.
 
     Raises:
         UserError: the weights cannot be read, or the folder cannot be written.
     """
-    if Path(folder).is_dir() and any(Path(folder).iterdir()):  # before weights are fetched
-        raise UserError(f"{folder} is not empty; choose another folder to write to")
+    if Path(folder).is_dir() and any(Path(folder).iterdir()):  # before weights are downloaded
+        raise UserError(f"{folder} is not empty; choose another output folder")
     record, variables = open_weights(source, hints, part=part)
     if record.fields.get("lora_rank"):
         variables = {**variables, "params": merge_lora(variables["params"])}
@@ -99,7 +99,7 @@ def convert(
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
-            f"{folder} cannot be written: {error.strerror}; choose another folder to write to"
+            f"{folder} cannot be written: {error.strerror}; choose another output folder"
         ) from error
     if to == RUN:
         run = RunDir(folder)
@@ -111,7 +111,7 @@ def convert(
 
 
 def change(record: ModelRecord, variables: dict, **changes) -> tuple[ModelRecord, dict]:
-    """The same model with other fields; None leaves a field as it is."""
+    """Return the model with changed fields; None keeps a field."""
     old = record.create_model()
     changes = {name: value for name, value in changes.items() if value is not None}
     changes = {name: value for name, value in changes.items() if getattr(old, name) != value}

@@ -1,12 +1,12 @@
-"""Compiled programs of classifiers, kept on disk from one process to the next.
+"""Cache of classifiers' compiled programs on disk.
 
-To trace and compile a model takes seconds, and needs the code of all architectures. A program that
-was compiled once is therefore kept, and found again by all that it depends on.
+Tracing and compiling a model takes seconds, and needs the code of all architectures. A compiled
+program is therefore stored, with a key of everything that it depends on.
 
-It lies in a folder of the person's own and never in a run folder: it is machine code, and to load a
-run that somebody else has sent must not run any of his.
+It is stored in a folder of the user and never in a run folder: it is machine code, and loading a
+run of another person must not execute that person's code.
 
-    VIT_JAX_CACHE   another folder than ~/.cache/vit_jax; "none": nothing is kept
+    VIT_JAX_CACHE   another folder than ~/.cache/vit_jax; "none": no cache
 """
 
 import functools
@@ -25,7 +25,7 @@ import numpy as np
 VARIABLE = "VIT_JAX_CACHE"
 
 _PACKAGE = Path(__file__).parents[1]
-# All the code that a program is made of.
+# All code that a program depends on.
 _CODE = ("models/**/*.py", "data/preprocess.py", "deploy/classifier.py", "deploy/programs.py")
 
 _folder: Path | None = None
@@ -34,8 +34,8 @@ _folder: Path | None = None
 def keep_programs() -> None:
     """Enable the compilation cache: keep compiled programs on disk and reuse those found there.
 
-    It is for commands: whoever imports the package may not want files in his home folder. A folder
-    that cannot be written is not used; the results are the same, and the start is slower.
+    It is for commands: a program that imports the package may not want files in the home folder. A
+    folder that cannot be written is not used; the results are the same, and the start is slower.
     """
     global _folder
     hints = os.environ.get(VARIABLE, "")
@@ -57,14 +57,14 @@ def program(
     arguments: tuple[Any, ...],
     may_keep: Callable[[], bool] = lambda: True,
 ) -> Callable[..., jax.Array]:
-    """Return a compiled function of arguments of these shapes, from disk where it is kept.
+    """Return a compiled function of arguments of these shapes, from disk if it is cached.
 
     Args:
-        description: JSON of all that the function depends on, apart from the package's own code,
-            JAX and the devices, which are seen to here.
-        make: makes the function, to be compiled where it is not kept; it returns one array.
-        arguments: trees of arrays of the shapes and types that it will be called with.
-        may_keep: asked where it is not kept yet.
+        description: JSON of everything that the function depends on, except the package's own code,
+            JAX and the devices, which are added here.
+        make: returns the function to compile if it is not cached; the function returns one array.
+        arguments: trees of arrays with the shapes and types of the later arguments.
+        may_keep: returns whether a new program may be stored.
     """
     if _folder is None:
         return jax.jit(make())
@@ -95,7 +95,7 @@ def _key(description: Mapping[str, Any], arguments: Any) -> str:
 
 @functools.cache
 def _code_digest() -> str:
-    """Return a digest of the code that programs are made of: an edit makes new ones."""
+    """Return a digest of the code that programs depend on: an edit compiles them again."""
     from importlib.metadata import version
 
     versions = [version(name) for name in ("jax", "jaxlib", "flax")]
@@ -108,7 +108,7 @@ def _code_digest() -> str:
 
 @functools.cache
 def _processor() -> str:
-    """Return what machine code this processor can run: it may share its disks with others."""
+    """Return the machine code features of this processor: its disks may be shared with others."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
         flags = next(line for line in lines if line.lower().startswith(("flags", "features")))
@@ -118,7 +118,7 @@ def _processor() -> str:
 
 
 def _is_mine(path: Path) -> bool:
-    """Return whether nobody else can have written to a file or folder."""
+    """Return whether only this user can have written to a file or folder."""
     if not hasattr(os, "getuid"):
         return True
     status = path.stat()
@@ -126,7 +126,7 @@ def _is_mine(path: Path) -> bool:
 
 
 def _read(file: Path, arguments: tuple[Any, ...]) -> Callable[..., jax.Array] | None:
-    """Return the program in a file; None where there is none, or none that is whole."""
+    """Return the program in a file; None if it is missing or incomplete."""
     try:
         content = file.read_bytes()
         if not _is_mine(file):
@@ -138,7 +138,7 @@ def _read(file: Path, arguments: tuple[Any, ...]) -> Callable[..., jax.Array] | 
         return None
     try:
         return _load(body, arguments)
-    except Exception:  # XLA raises nearly anything for code that does not fit this machine
+    except Exception:  # XLA raises various types for code that does not fit this machine
         return None
 
 
@@ -150,13 +150,13 @@ def _load(body: bytes, arguments: tuple[Any, ...]) -> Callable[..., jax.Array]:
 
 
 def _write(file: Path, compiled: jax.stages.Compiled, arguments: tuple[Any, ...]) -> None:
-    """Write a program that gives the same when it is read again, all of it or nothing."""
+    """Write a program atomically, if it computes the same after reading it again."""
     from jax.experimental.serialize_executable import serialize
 
     draft = file.with_suffix(f".{os.getpid()}")
     try:
         body = serialize(compiled)[0]
-        # What JAX has from its own cache of compiled programs may lack its machine code.
+        # A program from JAX's own compilation cache may lack its machine code.
         zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), arguments)
         found, expected = _load(body, arguments)(*zeros), compiled(*zeros)
         if not np.array_equal(found, expected, equal_nan=True):
@@ -164,5 +164,5 @@ def _write(file: Path, compiled: jax.stages.Compiled, arguments: tuple[Any, ...]
         draft.write_bytes(hashlib.sha256(body).digest() + body)
         draft.chmod(0o600)
         os.replace(draft, file)
-    except Exception:  # the disk is full, or the code of this device cannot be kept
+    except Exception:  # the disk is full, or programs of this device cannot be serialised
         draft.unlink(missing_ok=True)

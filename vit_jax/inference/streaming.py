@@ -1,4 +1,4 @@
-"""Images read ahead, in threads, and handed on as batches of one size."""
+"""Prefetching of images in threads, in batches of one size."""
 
 import itertools
 import math
@@ -18,19 +18,19 @@ from vit_jax.data.paths import as_text
 from vit_jax.errors import DecodeError
 from vit_jax.inference.find_images import find_images
 
-MOST_AHEAD = 4  # batches that are read ahead
-READ_AHEAD_BYTES = 2**30  # of preprocessed images, where a batch is large
-_AT_ONCE = 8  # images that a thread reads before the next one is handed to it
+MOST_AHEAD = 4  # prefetched batches
+READ_AHEAD_BYTES = 2**30  # limit of prefetched images
+_AT_ONCE = 8  # images per task of a thread
 
 Named = tuple[str, ImageLike | DecodeError]
 
 
 class ReadBatch(NamedTuple):
-    """Preprocessed images and what they are called.
+    """Preprocessed images with their names.
 
-    names: of the images; fewer than `images` where the batch is padded.
-    images: what cannot be read, and the padding, is black.
-    errors: one for each name, None for an image that can be read.
+    names: of the images; fewer than `images` if the batch is padded.
+    images: unreadable images and padding are black.
+    errors: one for each name; None for a readable image.
     """
 
     names: list[str]
@@ -44,14 +44,14 @@ def read_batches(
     batch_size: int,
     threads: int | None = None,
 ) -> Iterator[ReadBatch]:
-    """Read images of any number, in their order, with a bounded amount of memory.
+    """Yield batches of any number of images, in order, within a limited amount of memory.
 
     Args:
-        images: as `Classifier.predict` takes them, or errors, which are handed on.
-        preprocess: makes each image the model's size.
-        batch_size: of all batches, the last included; where there are fewer images than that, the
-            next power of two.
-        threads: that decode; by default two for each core.
+        images: as for `Classifier.predict`, or errors, which are passed on.
+        preprocess: preprocessing of the model.
+        batch_size: size of all batches including the last; with fewer images in total, the next
+            power of two.
+        threads: number of decoding threads; by default two per core.
     """
     named = _named(images)
     chunk = list(itertools.islice(named, batch_size))
@@ -77,13 +77,13 @@ def read_batches(
 
 
 def _threads() -> int:
-    """Return how many threads read: while one waits for a disk, another computes."""
+    """Return the number of reading threads: some compute while others wait for a disk."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return 2 * (cores or 1)
 
 
 def _named(images: ImageLike | Iterable[ImageLike | DecodeError]) -> Iterator[Named]:
-    """Yield every image with what messages call it; folders are looked through."""
+    """Yield every image with its name in messages; folders are searched."""
     for number, image in enumerate(_each(images), start=1):
         if isinstance(image, DecodeError):
             yield image.name, image
@@ -113,7 +113,7 @@ def _read(part: list[Named], preprocess: Preprocessing) -> list[np.ndarray | Dec
         try:
             found.append(preprocess(preprocess.decode(image, name=as_text(name))))
         except DecodeError as error:
-            # Without its traceback, which would keep the pixels of its origin.
+            # Without its traceback, which would keep pixels in memory.
             found.append(DecodeError(error.name, error.cause))
     return found
 

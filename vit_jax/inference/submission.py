@@ -1,7 +1,7 @@
-"""The form of a competition: the rows and columns of its sample file, filled by a classifier.
+"""Submission files of competitions: a sample file's rows, filled by a classifier.
 
 A sample file has a row for every image. Its first column names the image, with or without folder
-and suffix; what follows is either one column for the class, or one column for the probability of
+and extension; the rest is either one column for the class, or one column for the probability of
 each class.
 
     id,affenpinscher,afghan_hound,...        id,label
@@ -23,19 +23,19 @@ Row = list[str]
 
 
 class Submission:
-    """A sample file that was read and understood.
+    """Parsed sample file.
 
     path: of the sample file.
     header: its columns.
     rows: its rows.
-    note: how its columns are understood, in a sentence.
+    note: a sentence on the interpretation of its columns.
     """
 
     def __init__(self, path: str, class_names: Sequence[str], activation: str = "softmax"):
         """Read a sample file for a classifier of these classes.
 
         Raises:
-            UserError: it cannot be read, or its columns are not the classes.
+            UserError: it cannot be read, or its columns do not match the classes.
         """
         self.path = path
         self.header, self.rows = _read(path)
@@ -43,19 +43,19 @@ class Submission:
         self._fill, self.note = self._understand(activation)
 
     def fill(self, number: int, probabilities: Float32[np.ndarray, " classes"] | None) -> Row:
-        """Return the row of this number, filled; without probabilities it stays as it is."""
+        """Return a row filled with probabilities; without probabilities it is unchanged."""
         row = self.rows[number]
         return row if probabilities is None else [row[0], *self._fill(probabilities)]
 
     def match(self, images: Iterable[str], roots: Sequence[str]) -> list[str]:
         """Return the image of every row.
 
-        An id stands for a file by its path from the folder that was given, or by the end of it,
-        with or without suffix.
+        An id matches a file by its path from the given folder, or by the end of that path, with or
+        without extension.
 
         Args:
             images: paths.
-            roots: the folders that they were found in.
+            roots: the given folders of the paths.
 
         Raises:
             UserError: a row has no image, or several.
@@ -77,8 +77,8 @@ class Submission:
             if len(candidates) > 1:
                 several = some_of([*map(as_text, candidates)])
                 raise UserError(
-                    f"{as_text(self.path)}: {row[0]!r} may be {several}; give the one folder that "
-                    "the competition means"
+                    f"{as_text(self.path)}: {row[0]!r} may be {several}; pass only the folder of "
+                    "the competition's test images"
                 )
             found += candidates
             if not candidates:
@@ -86,7 +86,7 @@ class Submission:
         if missing:
             raise UserError(
                 f"{as_text(self.path)}: {len(missing):,} of {len(self.rows):,} rows have no image "
-                f"among those that were given: {some_of(missing)}"
+                f"in the given folders: {some_of(missing)}"
             )
         return found
 
@@ -97,9 +97,8 @@ class Submission:
             return self._probabilities(columns, places)
         if activation == "sigmoid" and len(self._class_names) > 2:
             raise UserError(
-                f"{as_text(self.path)} has one column {columns[0]!r} for the class, and the model "
-                "gives several classes to an image; only a file with a column for each class can "
-                "be filled"
+                f"{as_text(self.path)} has one column {columns[0]!r} for the class, but the model "
+                "predicts several classes per image; use a sample file with a column for each class"
             )
         return self._label(columns[0])
 
@@ -110,14 +109,14 @@ class Submission:
             places = [int(column) for column in columns]
         if unknown := [c for c, place in zip(columns, places, strict=True) if place is None]:
             raise UserError(
-                f"{where} has columns that are no classes of the model: {some_of(unknown)}; its "
+                f"{where} has columns that are not classes of the model: {some_of(unknown)}; its "
                 f"classes are {some_of(names, 10)}"
             )
         if len(set(places)) < len(places):
-            raise UserError(f"{where} has two columns for one class of the model")
+            raise UserError(f"{where} has two columns for one class of the model; remove one")
         note = f"{where} has a column for the probability of each class"
         if left := [names[i] for i in range(count) if i not in places]:
-            note += f", but for {some_of(left)}"
+            note += f", except {some_of(left)}"
 
         def fill(probabilities: np.ndarray) -> Row:
             return format_numbers(probabilities[places])
@@ -125,7 +124,7 @@ class Submission:
         return fill, note
 
     def _label(self, column: str):
-        """One column: the name of the class, its number, or the probability of one of two."""
+        """Interpret a single column: class name, class number, or probability of one of two."""
         where, names = as_text(self.path), self._class_names
         values = sorted({row[1].strip() for row in self.rows} - {""})
         by_name = _places(values, names)
@@ -149,13 +148,13 @@ class Submission:
             return fill, f"{where} has a column for the probability of {names[1]!r}"
         unknown = [v for v, place in zip(values, by_name, strict=True) if place is None]
         raise UserError(
-            f"{where}: the column {column!r} holds what is no class of the model: "
-            f"{some_of(unknown)}; its classes are {some_of(names, 10)}, or their numbers from 0"
+            f"{where}: the column {column!r} has values that are not classes of the model: "
+            f"{some_of(unknown)}; use {some_of(names, 10)}, or their numbers from 0"
         )
 
 
 def format_numbers(values: Float32[np.ndarray, " n"]) -> Row:
-    """Return numbers as text that gives the same float32 again."""
+    """Format numbers as text that parses to the same float32."""
     return [f"{value:.9g}" for value in values.tolist()]
 
 
@@ -167,7 +166,7 @@ def _read(path: str) -> tuple[Row, list[Row]]:
     except OSError as error:
         raise UserError(f"the sample file {where} cannot be read: {error.strerror}") from error
     except csv.Error as error:
-        raise UserError(f"the sample file {where} is no CSV file: {error}") from error
+        raise UserError(f"the sample file {where} is not a CSV file: {error}") from error
     if len(lines) < 2 or len(lines[0][1]) < 2:
         raise UserError(
             f"the sample file {where} must have a line of column names, such as id,label, and a row"
@@ -177,18 +176,18 @@ def _read(path: str) -> tuple[Row, list[Row]]:
     for number, row in rows:
         if len(row) != len(header):
             raise UserError(
-                f"{where}, row {number}: {len(row)} fields where the first row has {len(header)}"
+                f"{where}, row {number}: {len(row)} fields instead of {len(header)} as in line 1"
             )
     return header, [row for _, row in rows]
 
 
 def _form(name: str) -> str:
-    """Return a name in the form that compares: `é` may be one code point or two."""
+    """Normalise a name for comparison: `é` may be one code point or two."""
     return unicodedata.normalize("NFC", name.strip())
 
 
 def _places(names: Sequence[str], class_names: Sequence[str]) -> list[int | None]:
-    """Return which class each name is; upper and lower case differ only where both are there."""
+    """Return the class index of each name; case matters only if names differ only in case."""
     exact = {_form(name): place for place, name in enumerate(class_names)}
     lower: dict[str, list[int]] = {}
     for name, place in exact.items():
@@ -201,7 +200,7 @@ def _places(names: Sequence[str], class_names: Sequence[str]) -> list[int | None
 
 
 def _are_numbers(values: Sequence[str], count: int) -> bool:
-    """Return whether all are numbers of so many classes, counted from 0."""
+    """Return whether all values are class numbers from 0 to `count - 1`."""
     return bool(values) and all(v.isascii() and v.isdecimal() and int(v) < count for v in values)
 
 
@@ -213,7 +212,7 @@ def _is_share(value: str) -> bool:
 
 
 def _key(name: str) -> str:
-    """Return the spelling of an id that compares."""
+    """Normalise an id for comparison."""
     return _form(name).replace("\\", "/").removeprefix("./").strip("/")
 
 
@@ -226,7 +225,7 @@ def _from_root(image: str, roots: Sequence[str]) -> str:
 
 
 def _spellings(path: str) -> list[str]:
-    """Return a path with its suffix, and without."""
+    """Return a path with and without its extension."""
     path = _key(path)
     stem, suffix = os.path.splitext(path)
     return [path, stem] if suffix.lower() in image_extensions() else [path]

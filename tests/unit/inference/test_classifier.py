@@ -153,7 +153,9 @@ def test_a_image_that_cannot_be_read_is_named(classifier, tmp_path):
 def test_a_folder_that_cannot_be_made_is_one_sentence(finished_run, tmp_path):
     (tmp_path / "file").write_text("in the way")
     for to in ("run", "timm"):
-        with pytest.raises(UserError, match=r"file/x cannot be written: .*; choose another folder"):
+        with pytest.raises(
+            UserError, match=r"file/x cannot be written: .*; choose another output folder"
+        ):
             convert(finished_run.path, tmp_path / "file" / "x", to)
 
 

@@ -59,7 +59,7 @@ def test_names_match_in_any_unicode_form_and_case(sample):
     form = sample(f"id,{apart},beagle\na,0,0\n", (composed, "Beagle"))
     assert form.fill(0, np.array([0.5, 0.25], np.float32)) == ["a", "0.5", "0.25"]
     # But not where case is what tells two classes apart.
-    with pytest.raises(UserError, match="no classes of the model: 'BEAGLE'"):
+    with pytest.raises(UserError, match="not classes of the model: 'BEAGLE'"):
         sample("id,BEAGLE,chow\na,0,0\n", ("Beagle", "beagle", "chow"))
 
 
@@ -92,12 +92,15 @@ def test_rows_without_an_image_are_named(sample):
         ("", "must have a line of column names"),
         ("id,label\n", "must have a line of column names"),
         ("id;label\na;beagle\n", "with commas between"),
-        ("id,label\na,beagle,x\n", "row 2: 3 fields where the first row has 2"),
-        ("id,beagle,poodle\na,0,0\n", "no classes of the model: 'poodle'; its classes are"),
+        ("id,label\na,beagle,x\n", "row 2: 3 fields instead of 2"),
+        ("id,beagle,poodle\na,0,0\n", "not classes of the model: 'poodle'; its classes are"),
         ("id,beagle,Beagle\na,0,0\n", "two columns for one class"),
-        ("id,label\na,poodle\n", "'label' holds what is no class of the model: 'poodle'"),
-        ("id,label\na,3\n", "holds what is no class of the model: '3'.*their numbers from 0"),
-        ("id,label\na,0.33\n", "holds what is no class"),
+        ("id,label\na,poodle\n", "'label' has values that are not classes of the model: 'poodle'"),
+        (
+            "id,label\na,3\n",
+            "has values that are not classes of the model: '3'.*their numbers from 0",
+        ),
+        ("id,label\na,0.33\n", "has values that are not classes"),
     ],
 )
 def test_a_sample_that_does_not_fit_is_one_sentence(sample, text, sentence):
@@ -106,7 +109,7 @@ def test_a_sample_that_does_not_fit_is_one_sentence(sample, text, sentence):
 
 
 def test_several_classes_of_an_image_need_a_column_each(sample):
-    with pytest.raises(UserError, match="a file with a column for each class"):
+    with pytest.raises(UserError, match="a sample file with a column for each class"):
         sample("id,label\na,beagle\n", activation="sigmoid")
 
 

@@ -184,7 +184,7 @@ def test_a_converted_run_is_loaded_evaluated_and_begun_from(config, finished_run
     for path, leaf in one.items():
         np.testing.assert_array_equal(leaf, other[path])
     assert build(config({"init_from": copy.path})).start.fresh == ()
-    with pytest.raises(UserError, match="is not empty; choose another folder"):
+    with pytest.raises(UserError, match="is not empty; choose another output folder"):
         convert(finished_run.path, tmp_path / "copy")
 
 

@@ -1,7 +1,7 @@
-"""Random changes of single training images, on the host, on uint8 pixels.
+"""Random augmentation of single training images, on the host, on uint8 pixels.
 
-Every option names its source, and 0 switches it off: it then costs nothing and draws no random
-numbers. Mixing of several images (MixUp, CutMix) happens on the device, inside the training step.
+Every option has its source, and 0 disables it: it then takes no time and draws no random numbers.
+Mixing of several images (MixUp, CutMix) happens on the device, inside the training step.
 """
 
 import dataclasses
@@ -33,10 +33,10 @@ class Augment:
     """Random augmentation of training images, applied in the order of the options.
 
     Attributes:
-      random_resized_crop: smallest share of the image's area that a random crop keeps, 0.08 as a
-        rule. The crop, of an aspect ratio between 3/4 and 4/3 of the model's, takes the place of
-        the central one. Szegedy et al. (2015), "Going Deeper with Convolutions", section 6, as
-        torchvision and timm do it.
+      random_resized_crop: smallest share of the image's area that a random crop keeps, usually
+        0.08. The crop, with an aspect ratio between 3/4 and 4/3 of the model's, replaces the
+        central crop. Szegedy et al. (2015), "Going Deeper with Convolutions", section 6, as
+        in torchvision and timm.
       rotate: largest rotation to either side, in degrees.
       shift: largest shift along each axis, as a fraction of the image's side.
       scale: largest relative magnification s; the factor is log-uniform in [1/(1+s), 1+s].
@@ -46,12 +46,12 @@ class Augment:
         Neural Networks Applied to Visual Document Analysis", and of LeCun et al. (1998).
       pad_crop: pixels of black border on every side before a random crop of the old size; 4 on
         CIFAR-10 in He et al. (2016), "Deep Residual Learning", section 4.2.
-      flip: probability of a left-right flip; 0.5 in Krizhevsky et al. (2012), section 4.1. Not for
+      flip: probability of a horizontal flip; 0.5 in Krizhevsky et al. (2012), section 4.1. Not for
         digits or text.
-      flip_vertical: probability of an upside-down flip, for images from above or a microscope.
+      flip_vertical: probability of a vertical flip, for aerial or microscope images.
       policy: "none", "rand" (RandAugment), "auto-cifar10" or "auto-imagenet" (AutoAugment), or
         "three" (3-Augment); see `randaugment.py`.
-      rand_n: number of operations that RandAugment draws for an image.
+      rand_n: number of operations that RandAugment draws per image.
       rand_m: their mean level, from 0 to 10.
       rand_std: standard deviation of the level; 0.5 in timm and DeiT.
       rand_increasing: whether a higher level always changes the image more (timm's `inc1`).
@@ -97,43 +97,43 @@ class Augment:
 
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> "Augment":
-        """The instance with these options. Raises UserError on a name that is none."""
+        """Return the instance with these options. Raises UserError on an unknown name."""
         known = [field.name for field in dataclasses.fields(cls)]
         for name in options:
             if name not in known:
                 raise UserError(
-                    f"there is no augmentation {name!r}; there are {', '.join(known)}"
+                    f"there is no augmentation {name!r}; use one of {', '.join(known)}"
                     + nearest(name, known)
                 )
         return cls(**options)
 
     @classmethod
     def among(cls, options: Mapping[str, Any]) -> "Augment":
-        """The instance with those of some options that concern a single image.
+        """Return the instance with the options for single images among some options.
 
-        The others are how images come together: presets, repeats, MixUp and CutMix.
+        The other options are presets, repeats, MixUp and CutMix.
         """
         known = {field.name for field in dataclasses.fields(cls)}
         return cls(**{name: value for name, value in options.items() if name in known})
 
     @property
     def active(self) -> tuple[str, ...]:
-        """The options that change images; with none every epoch shows the same ones."""
+        """Names of the enabled options; without any, every epoch has the same images."""
         numbers = tuple(name for name, legal in _LEGAL.items() if legal.off and getattr(self, name))
         return numbers if self.policy == "none" else (*numbers, "policy")
 
     def check_channels(self, channels: int) -> None:
-        """Reject changes of colour where channels are no colours.
+        """Reject changes of colour if channels are not colours.
 
         Raises:
-          UserError: the policy or the jitter of colours is on, and images are neither RGB nor grey.
+          UserError: the policy or colour jitter is on, and images are neither RGB nor grey.
         """
         active = [name for name in ("policy", "color_jitter") if name in self.active]
         if channels not in (1, 3) and active:
             off = {"policy": "none", "color_jitter": "0"}
             raise UserError(
                 f"augment.{active[0]} = {getattr(self, active[0])!r} changes the colours of RGB or"
-                f" grey images, and these have {channels} channels; set"
+                f" grey images, but these have {channels} channels; set"
                 f" {' and '.join(f'augment.{name}={off[name]}' for name in active)}"
             )
 
@@ -143,14 +143,14 @@ class Augment:
         preprocess: Preprocessing,
         rng: np.random.Generator,
     ) -> UInt8[np.ndarray, "H W C"]:
-        """A random part of the decoded image at the model's size, in place of `preprocess`.
+        """Return a random crop of the decoded image at the model's size, instead of `preprocess`.
 
-        It is resized by OpenCV where that is installed, see `images/resize.py`.
+        OpenCV, if installed, resizes it; see `images/resize.py`.
 
         Args:
-          image: uint8 pixels (h, w, c), c as `preprocess` takes it, sides of 1 pixel included.
-          preprocess: gives size, channels and interpolation; its central crop is not used.
-          rng: where the random numbers come from.
+          image: uint8 pixels (h, w, c), c as for `preprocess`, with sides of at least 1 pixel.
+          preprocess: defines size, channels and interpolation; its central crop is not used.
+          rng: generator of the random numbers.
 
         Returns:
           uint8 pixels (*preprocess.size, preprocess.channels).
@@ -158,16 +158,16 @@ class Augment:
         return RandomCrop(self.random_resized_crop, preprocess, rng)(image, *image.shape[:2])
 
     def decoding(self, preprocess: Preprocessing, rng: np.random.Generator) -> Decoding:
-        """Return how a file becomes a random crop: no larger than needed, by the quickest way."""
+        """Return the settings to decode a random crop of a file, no larger than needed and fast."""
         crop = RandomCrop(self.random_resized_crop, preprocess, rng)
         return dataclasses.replace(preprocess.decoding(fast=True), crop=crop)
 
     def __call__(
         self, image: UInt8[np.ndarray, "h w c"], rng: np.random.Generator
     ) -> UInt8[np.ndarray, "h w c"]:
-        """A changed copy of the image, or the image itself where nothing is switched on.
+        """Return an augmented copy of the image, or the image itself if no option is enabled.
 
-        Everything but the random resized crop, on an image of the model's size.
+        Applies all options except the random resized crop, to an image of the model's size.
         """
         if self.rotate or self.shift or self.scale or self.shear:
             image = self._affine(image, rng)
@@ -211,8 +211,8 @@ class Augment:
         shear = self.shear * slant
         shrink = (1 + self.scale) ** -zoom
         cos, sin = math.cos(angle) * shrink, math.sin(angle) * shrink
-        # Pillow wants the inverse map: from a pixel of the result to its place in the image,
-        # (a b; d e), the shear applied last. The centre of the image stays, but for the shift.
+        # Pillow needs the inverse map, from a pixel of the result to its position in the image,
+        # (a b; d e), with the shear applied last. Only the shift moves the centre of the image.
         a, b = cos + shear * sin, -sin + shear * cos
         d, e = sin, cos
         to_x = width / 2 + self.shift * width * right
@@ -236,13 +236,13 @@ class Augment:
 
 @dataclasses.dataclass(frozen=True)
 class _Range:
-    """The legal values of a numeric option."""
+    """Legal values of a numeric option."""
 
     low: float
     high: float
     meaning: str
     whole: bool = False
-    off: bool = True  # whether 0 switches the option off
+    off: bool = True  # whether 0 disables the option
 
 
 _LEGAL = {
@@ -277,14 +277,14 @@ def _check(name: str, value: Any, legal: _Range) -> None:
 
 
 class RandomCrop:
-    """A random part of one image at the model's size, drawn when the image's size is known."""
+    """Random crop of one image at the model's size, drawn when the image's size is known."""
 
     def __init__(self, smallest: float, preprocess: Preprocessing, rng: np.random.Generator):
         self._smallest, self._preprocess, self._rng = smallest, preprocess, rng
         self._box: tuple[int, int, int, int] | None = None
 
     def box(self, height: int, width: int) -> tuple[int, int, int, int]:
-        """(left, top, right, bottom) of the part, drawn once."""
+        """Return (left, top, right, bottom) of the crop, drawn once."""
         if self._box is None:
             rows, columns = self._preprocess.size
             ratio = columns / rows
@@ -292,13 +292,13 @@ class RandomCrop:
         return self._box
 
     def reduction(self, height: int, width: int) -> int:
-        """Return how many times smaller an image of this size may be decoded."""
+        """Return the factor by which an image of this size may be decoded smaller."""
         return reduction_for(self.box(height, width), self._preprocess.size)
 
     def __call__(
         self, image: Image.Image | UInt8[np.ndarray, "h w c"], height: int, width: int
     ) -> UInt8[np.ndarray, "H W C"]:
-        """The part of an image; (height, width) is its size before it was reduced."""
+        """Return the crop of an image; (height, width) is its size before reduction."""
         box = self.box(height, width)
         there = image.width if isinstance(image, Image.Image) else image.shape[1]
         times = round(width / there)
@@ -318,11 +318,11 @@ _TRIES = 10
 def _random_box(
     size: tuple[int, int], ratio: float, smallest: float, rng: np.random.Generator
 ) -> tuple[int, int, int, int]:
-    """(left, top, right, bottom) of a random part of an image of this (height, width).
+    """Return (left, top, right, bottom) of a random crop of an image of this (height, width).
 
-    Area uniform between `smallest` and 1, log of the aspect ratio uniform, around the model's
-    (width / height). If none of ten tries fits, the largest central part whose ratio is legal.
-    torchvision and timm do not look at the model's ratio; for square models that is the same.
+    The area is uniform between `smallest` and 1, the log of the aspect ratio uniform around the
+    model's (width / height). If none of ten tries fits, the result is the largest central crop with
+    a legal ratio. torchvision and timm ignore the model's ratio; for square models that is equal.
     """
     height, width = size
     lowest, highest = (ratio * bound for bound in _CROP_RATIOS)
@@ -366,7 +366,7 @@ _ERASED_RATIOS = (0.3, 1 / 0.3)
 def _erase(
     image: UInt8[np.ndarray, "h w c"], rng: np.random.Generator
 ) -> UInt8[np.ndarray, "h w c"]:
-    """The image with a rectangle of noise, or as it is where ten tries give none that fits."""
+    """Fill a random rectangle with noise; return the image unchanged if none of ten tries fits."""
     height, width, channels = image.shape
     for _ in range(_TRIES):
         area = rng.uniform(*_ERASED_AREA) * height * width
@@ -374,8 +374,8 @@ def _erase(
         h, w = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if h < height and w < width:
             top, left = int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1))
-            # timm's noise is normal after normalisation; in uint8 that is this, at mean 0.5 and
-            # deviation 0.25, but for what is clipped.
+            # timm's noise is normal after normalisation; this is the same in uint8 for mean 0.5
+            # and deviation 0.25, except for clipped values.
             noise = 127.5 + 63.75 * rng.standard_normal((h, w, channels), np.float32)
             image = image.copy()
             image[top : top + h, left : left + w] = np.clip(np.rint(noise), 0, 255)

@@ -1,9 +1,9 @@
-"""The single changes of an image that the policies of `randaugment.py` are made of.
+"""Image operations of the policies in `randaugment.py`.
 
-Each takes a Pillow image, grey ("L") or RGB, of any size, and gives a new one of the same mode
+Each takes a Pillow image, grey ("L") or RGB, of any size, and returns a new one of the same mode
 and size. Nothing here is random. They are the operations of Cubuk et al. (2019), "AutoAugment:
 Learning Augmentation Strategies from Data", table 6, with the conventions of timm: geometry is
-sampled bilinearly or bicubically, and what comes in from outside is middle grey.
+sampled bilinearly or bicubically, and pixels outside the image are middle grey.
 """
 
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
@@ -35,14 +35,14 @@ def translate_y(image: Image.Image, share: float, resample: Image.Resampling) ->
 
 
 def rotate(image: Image.Image, degrees: float, resample: Image.Resampling) -> Image.Image:
-    """Turn the image counter-clockwise about its centre."""
+    """Rotate the image counter-clockwise about its centre."""
     return image.rotate(degrees, resample, fillcolor=OUTSIDE)
 
 
 def _affine(
     image: Image.Image, inverse: tuple[float, ...], resample: Image.Resampling
 ) -> Image.Image:
-    """The warp whose inverse map, from a pixel of the result to its place, is given row by row."""
+    """Warp by an inverse map, from a pixel of the result to its source, given row by row."""
     return image.transform(image.size, Image.Transform.AFFINE, inverse, resample, fillcolor=OUTSIDE)
 
 
@@ -55,24 +55,24 @@ def auto_contrast(image: Image.Image) -> Image.Image:
 
 
 def equalize(image: Image.Image) -> Image.Image:
-    """Make the histogram of every channel as flat as it can be."""
+    """Make the histogram of every channel as flat as possible."""
     return ImageOps.equalize(image)
 
 
 def invert(image: Image.Image) -> Image.Image:
-    """The negative."""
+    """Invert every value."""
     return ImageOps.invert(image)
 
 
 def posterize(image: Image.Image, bits: int) -> Image.Image:
     """Keep the `bits` highest bits of every value; with 0 bits the image is black."""
-    # Not Pillow's function, which since version 13 refuses 0 bits.
+    # Not Pillow's function, which rejects 0 bits since version 13.
     kept = 256 - 2 ** (8 - bits)
     return image.point([value & kept for value in range(256)] * len(image.getbands()))
 
 
 def solarize(image: Image.Image, threshold: float) -> Image.Image:
-    """Inverts every value of `threshold` or more."""
+    """Invert every value of `threshold` or more."""
     return ImageOps.solarize(image, threshold)
 
 
@@ -89,22 +89,22 @@ def solarize_add(image: Image.Image, amount: int) -> Image.Image:
 
 
 def color(image: Image.Image, factor: float) -> Image.Image:
-    """Saturation: 0 is grey, 1 the image, above 1 more vivid. A grey image stays as it is."""
+    """Change the saturation: 0 is grey, 1 the image, above 1 more vivid. Grey images stay."""
     return image if image.mode == "L" else ImageEnhance.Color(image).enhance(factor)
 
 
 def contrast(image: Image.Image, factor: float) -> Image.Image:
-    """0 is the image's mean grey everywhere, 1 the image, above 1 more contrast."""
+    """Change the contrast: 0 is the image's mean grey, 1 the image, above 1 more contrast."""
     return ImageEnhance.Contrast(image).enhance(factor)
 
 
 def brightness(image: Image.Image, factor: float) -> Image.Image:
-    """0 is black, 1 the image, above 1 brighter."""
+    """Change the brightness: 0 is black, 1 the image, above 1 brighter."""
     return ImageEnhance.Brightness(image).enhance(factor)
 
 
 def sharpness(image: Image.Image, factor: float) -> Image.Image:
-    """0 is smoothed, 1 the image, above 1 sharpened."""
+    """Change the sharpness: 0 is smoothed, 1 the image, above 1 sharpened."""
     return ImageEnhance.Sharpness(image).enhance(factor)
 
 
@@ -112,10 +112,10 @@ def sharpness(image: Image.Image, factor: float) -> Image.Image:
 
 
 def grayscale(image: Image.Image) -> Image.Image:
-    """Luma (ITU-R BT.601) in every channel. A grey image stays as it is."""
+    """Set every channel to the luma (ITU-R BT.601). Grey images are unchanged."""
     return image.convert("L").convert(image.mode)
 
 
 def gaussian_blur(image: Image.Image, sigma: float) -> Image.Image:
-    """Blurs by a Gaussian of standard deviation `sigma` pixels, as Pillow approximates it."""
+    """Blur by a Gaussian of standard deviation `sigma` pixels, as approximated by Pillow."""
     return image.filter(ImageFilter.GaussianBlur(sigma))

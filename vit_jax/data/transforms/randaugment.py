@@ -1,4 +1,4 @@
-"""Policies: which of the single operations a training image goes through, and how strongly.
+"""Augmentation policies: random choices of operations and their strengths.
 
 - `rand_augment`: a few operations out of 15, all at one level. Cubuk et al. (2019), "RandAugment:
   Practical automated data augmentation with a reduced search space", as timm does it.
@@ -7,8 +7,8 @@
 - `three_augment`: grey, solarized or blurred. Touvron et al. (2022), "DeiT III: Revenge of the
   ViT".
 
-The papers count strength in levels from 0 to 10. A table below says, for every operation, what a
-level means as its argument.
+The papers define strength in levels from 0 to 10. A table below maps levels to the argument of
+every operation.
 """
 
 import dataclasses
@@ -27,14 +27,14 @@ _RESAMPLINGS = (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC)
 
 @dataclasses.dataclass(frozen=True)
 class Leveled:
-    """An operation that takes a level.
+    """Operation with a level.
 
     Attributes:
-      change: the operation; its arguments are the image, what `argument` gives, and for geometry
-        the kind of resampling.
+      change: the operation; its arguments are the image, the result of `argument`, and for geometry
+        the resampling method.
       argument: from strength (level / 10) and sign (1 or -1) to the operation's argument; None for
-        an operation that has none.
-      geometric: whether `change` resamples; the kind is then drawn anew every time.
+        an operation without arguments.
+      geometric: whether `change` resamples; the method is then drawn anew every time.
     """
 
     change: Callable[..., Image.Image]
@@ -42,7 +42,7 @@ class Leveled:
     geometric: bool = False
 
     def __call__(self, image: Image.Image, level: float, rng: np.random.Generator) -> Image.Image:
-        """The image after the operation at this level, in a random direction."""
+        """Apply the operation at a level, in a random direction."""
         arguments = []
         if self.argument:
             sign = 1 if rng.random() < 0.5 else -1
@@ -102,7 +102,7 @@ _EITHER_RAND = (
     | {"SolarizeAdd": Leveled(image_ops.solarize_add, lambda strength, sign: int(110 * strength))}
 )
 
-# As the level was first counted: at 0 colours are nearly gone, at 10 posterizing is mildest.
+# Original levels: at 0 colours are nearly removed, at 10 posterizing is mildest.
 RAND = (
     _EITHER_RAND
     | _enhancements(_from_dull_to_vivid)
@@ -124,8 +124,8 @@ RAND_INCREASING = (
     }
 )
 
-# The ranges of AutoAugment's table 6 as they stand there: the magnitude of Posterize is the number
-# of bits kept, that of Solarize the threshold, and a shift is up to 150 of 331 pixels.
+# Ranges of AutoAugment's table 6: the magnitude of Posterize is the number of bits kept, that of
+# Solarize the threshold, and a shift is up to 150 of 331 pixels.
 AUTO = (
     _ALWAYS
     | _translations(150 / 331)
@@ -151,11 +151,11 @@ def rand_augment(
 ) -> Image.Image:
     """Draw n of the 15 operations, with replacement, and apply each with probability 1/2.
 
-    It is timm's `rand-m{m}-n{n}-mstd{std}-inc{increasing}`; the papers apply each always.
+    It is timm's `rand-m{m}-n{n}-mstd{std}-inc{increasing}`; the papers always apply each.
 
     Args:
       image: grey or RGB.
-      rng: where the random numbers come from.
+      rng: generator of the random numbers.
       n: number of operations drawn.
       m: mean of the level, from 0 to 10.
       std: standard deviation of the level, which is drawn per operation and clipped to 0..10.
@@ -172,18 +172,18 @@ def rand_augment(
     return image
 
 
-# (name, probability, level) of two operations, one after the other.
+# (name, probability, level) of two consecutive operations.
 SubPolicy = tuple[tuple[str, float, int | None], tuple[str, float, int | None]]
 
 
 def auto_augment(
     image: Image.Image, rng: np.random.Generator, policy: Sequence[SubPolicy]
 ) -> Image.Image:
-    """Draw one sub-policy and apply each of the two with its own probability.
+    """Draw one sub-policy and apply each of its two operations with its own probability.
 
     Args:
       image: grey or RGB.
-      rng: where the random numbers come from.
+      rng: generator of the random numbers.
       policy: `AUTO_AUGMENT["auto-cifar10"]` or `AUTO_AUGMENT["auto-imagenet"]`.
 
     Returns:
@@ -205,7 +205,7 @@ def three_augment(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     return image_ops.gaussian_blur(image, rng.uniform(0.1, 2))
 
 
-# Tables 7 and 9 of AutoAugment: 25 sub-policies each. None stands where the level means nothing.
+# Tables 7 and 9 of AutoAugment: 25 sub-policies each. None: the operation has no level.
 AUTO_AUGMENT: Mapping[str, tuple[SubPolicy, ...]] = {
     "auto-cifar10": (
         (("Invert", 0.1, None), ("Contrast", 0.2, 6)),
