@@ -109,8 +109,9 @@ class Classifier:
         if images.shape[1:] != expected or images.dtype != np.uint8:
             raise UserError(
                 f"images of type {images.dtype} and shape {images.shape} are not preprocessed; "
-                f"they must be uint8 of shape (batch, {', '.join(map(str, expected))}): use "
-                "np.stack on classifier.preprocessing(image) of each, or predict, which takes any size"
+                f"they must be uint8 of shape (batch, {', '.join(map(str, expected))}): "
+                "use np.stack on classifier.preprocessing(image) of each, or predict, which takes "
+                "any size"
             )
         variables = self.variables
         return self._program(images.shape)(variables, images)
