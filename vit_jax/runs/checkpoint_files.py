@@ -1,12 +1,12 @@
-"""One checkpoint on disk: a state, the checksums of its arrays, and a record beside it.
+"""Checkpoint on disk: a state, the checksums of its arrays, and a record.
 
     checkpoints/N/
-      state/          the arrays, as Orbax writes them
-      checksums/      of every array; a file from each process that wrote, of the pieces it had
-      record/         small JSON: what the run knew when it saved
+      state/          the arrays, written by Orbax
+      checksums/      of every array; one file from each process, for its pieces
+      record/         small JSON: the position of the run at the checkpoint
 
-All that is read is compared with its checksum. Checkpoints of earlier versions have none: they are
-read as they are, and that is said.
+Everything read is compared with its checksum. Checkpoints of earlier versions have no checksums:
+they are read without a check, and a warning says so.
 """
 
 import functools
@@ -23,19 +23,19 @@ import numpy as np
 from vit_jax.errors import UserError, is_disk_full, room_left
 from vit_jax.runs.checksums import MODULUS, checksum, sealed, unsealed
 
-if TYPE_CHECKING:  # half a second, which reading what is whole does not need
+if TYPE_CHECKING:  # the import takes half a second, and undamaged checkpoints do not need it
     import orbax.checkpoint as ocp
 
-# All that a record without checksum may hold; with more it is a new one that has been damaged.
+# Keys of a record without checksum; a record with other keys is a damaged new one.
 _OLD_RECORD = {"data", "versions"}
 
 
 class Damaged(ValueError):
-    """A checkpoint that is not what was saved."""
+    """Error for a checkpoint that differs from what was saved."""
 
 
 class Leaf(NamedTuple):
-    """An array of a state as it was saved."""
+    """Shape, type and checksum of a saved array."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -53,7 +53,7 @@ def leaves(tree: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class LocalPieces:
-    """The pieces of an array that this process answers for: together all have each element once.
+    """Pieces of an array that this process saves; all processes together have each element once.
 
     pieces: pairs of the index of a piece's first element and its elements, on the host.
     """
@@ -86,34 +86,34 @@ def local_pieces(state: Any) -> dict[str, LocalPieces]:
     found = leaves(state)
     for leaf in found.values():
         if isinstance(leaf, jax.Array):
-            leaf.copy_to_host_async()  # all of them at once
+            leaf.copy_to_host_async()  # all arrays in parallel
     return {path: LocalPieces.of(leaf) for path, leaf in found.items()}
 
 
 def local_checksums(state: Any) -> dict[str, int]:
-    """Return, for every array, the share of its checksum that this process answers for."""
+    """Return, for every array, this process's share of its checksum."""
     return {path: of.checksum() for path, of in local_pieces(state).items()}
 
 
 def differing(saved: Mapping[str, Leaf], checksums: Mapping[str, int]) -> str:
-    """Return a sentence on the first array that is not what was saved; "" where all are."""
+    """Return a sentence on the first array that differs from the saved one; "" if none does."""
     for path, found in checksums.items():
         if path not in saved or saved[path].checksum != found % MODULUS:
-            return f"{path} is not what was saved: their checksums differ"
+            return f"{path} differs from what was saved: the checksums are not equal"
     return ""
 
 
 def read_checksums(folder: Path) -> dict[str, Leaf] | None:
-    """Return what was saved in a checkpoint; None for one that an earlier version has written.
+    """Return the checksums of a checkpoint; None for a checkpoint of an earlier version.
 
-    Raises Damaged, or OSError, where that is not known.
+    Raises Damaged, or OSError, if they cannot be read.
     """
     files = sorted((folder / "checksums").glob("*.json"))
     if not files and not (folder / "checksums").exists() and _is_old(folder):
         return None
     parts = [_read_sealed(file) for file in files]
     if not parts or any(part["processes"] != len(parts) for part in parts):
-        raise Damaged("not all of its checksums are there")
+        raise Damaged("some of its checksums are missing")
     total: dict[str, Leaf] = {}
     for part in parts:
         for path, leaf in part["leaves"].items():
@@ -124,11 +124,11 @@ def read_checksums(folder: Path) -> dict[str, Leaf] | None:
 
 
 def _is_old(folder: Path) -> bool:
-    """Return whether a checkpoint was written before there were checksums."""
+    """Return whether a checkpoint was written by a version without checksums."""
     try:
         record = json.loads((folder / "record" / "metadata").read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return True  # of weights that were converted
+        return True  # converted weights
     return isinstance(record, dict) and record.keys() <= _OLD_RECORD
 
 
@@ -140,9 +140,9 @@ def _read_sealed(file: Path) -> dict[str, Any]:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """Return the record of a checkpoint; an empty one of weights that were converted before.
+    """Return the record of a checkpoint; empty for weights converted by an earlier version.
 
-    Raises Damaged, or OSError, where there is none that can be used.
+    Raises Damaged, or OSError, if there is no valid record.
     """
     file = folder / "record" / "metadata"
     if _is_old(folder) and not (folder / "checksums").exists():
@@ -150,17 +150,17 @@ def read_record(folder: Path) -> dict[str, Any]:
     return _read_sealed(file)
 
 
-# Fields of a model that may change without changing what its parameters mean.
+# Fields of a model that do not change the meaning of its parameters.
 _HOW_IT_RUNS = ("dtype", "attention_impl", "remat", "scan_layers")
 
 
 def model_changes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return what differs between two records of a model, such as `fields.depth 12 -> 24`.
+    """Return the differences between two records of a model, such as `fields.depth 12 -> 24`.
 
-    Only what changes the meaning of parameters counts: neither names of classes nor versions.
+    Only changes to the meaning of parameters count, neither class names nor versions.
 
     Args:
-        saved, now: of `ModelRecord.to_json`.
+        saved, now: results of `ModelRecord.to_json`.
     """
     now = json.loads(json.dumps(now))  # tuples become lists
     pairs = {name: (saved[name], now[name]) for name in ("name", "activation")}
@@ -173,10 +173,10 @@ def model_changes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
 
 @functools.cache
 def say_unchecked(folder: Path) -> None:
-    """Say, once for all checkpoints of a folder, that damage in them would not be noticed."""
+    """Warn once per folder of checkpoints that they have no checksums."""
     print(
         f"the checkpoints in {folder} were written by an earlier version, without checksums: "
-        "damage in them would not be noticed",
+        "damage in them cannot be detected",
         file=sys.stderr,
     )
 
@@ -185,7 +185,7 @@ def say_unchecked(folder: Path) -> None:
 
 
 def save_args(state: Any, record: Mapping[str, Any]) -> "ocp.args.Composite":
-    """Return what a CheckpointManager needs to write a whole checkpoint."""
+    """Return the arguments of a CheckpointManager for a complete checkpoint."""
     import orbax.checkpoint as ocp
 
     from vit_jax.runs.checkpoint_handler import ChecksumSave
@@ -209,11 +209,11 @@ def read_state(folder: Path, abstract: Any) -> Any:
 
 
 def read_variables(folder: Path, raw: bool) -> dict[str, Any]:
-    """Return parameters and model state of a checkpoint as numpy arrays, all checked.
+    """Return parameters and model state of a checkpoint as numpy arrays, with verified checksums.
 
-    raw: the parameters as they are, where there are averaged ones too.
+    raw: the raw parameters, if there are averaged ones too.
 
-    Raises Damaged, or nearly anything that Orbax raises for a damaged file.
+    Raises Damaged, or any type that Orbax raises for a damaged file.
     """
     saved = read_checksums(folder)
     if saved is not None and (variables := _read_quickly(folder, raw, saved)) is not None:
@@ -224,7 +224,7 @@ def read_variables(folder: Path, raw: bool) -> dict[str, Any]:
     if saved is None:
         say_unchecked(folder.parent)
     elif leaves(tree).keys() != saved.keys():
-        raise Damaged("its list of arrays is not what was saved")
+        raise Damaged("its list of arrays differs from what was saved")
     params = "params" if raw or not tree.get("ema_params") else "ema_params"
     wanted = {name: tree[name] for name in (params, "model_state") if tree.get(name)}
     restore_args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
@@ -238,13 +238,13 @@ def read_variables(folder: Path, raw: bool) -> dict[str, Any]:
 
 
 def _read_quickly(folder: Path, raw: bool, saved: Mapping[str, Leaf]) -> dict[str, Any] | None:
-    """Return the same without Orbax; None where it does not come to what the checksums say."""
+    """Return the same variables without Orbax; None if they do not match the checksums."""
     averaged = any(path.startswith("ema_params/") for path in saved)
     params = "ema_params" if averaged and not raw else "params"
     wanted = [path for path in saved if path.split("/")[0] in (params, "model_state")]
     try:
         arrays = _read_arrays(folder / "state", {path: saved[path] for path in wanted})
-    except Exception:  # TensorStore raises nearly anything; Orbax says what to make of it
+    except Exception:  # TensorStore raises various types; reading again by Orbax explains the error
         return None
     variables: dict[str, Any] = {"params": {}}
     for path, array in arrays.items():
@@ -261,10 +261,10 @@ def _read_quickly(folder: Path, raw: bool, saved: Mapping[str, Leaf]) -> dict[st
 def _read_arrays(state: Path, saved: Mapping[str, Leaf]) -> dict[str, np.ndarray]:
     """Return arrays of a saved state by their paths.
 
-    Orbax keeps an array as Zarr under its path with dots, all in one store (OCDBT). Both are
-    formats of TensorStore, which is imported in a hundredth of the time.
+    Orbax stores an array as Zarr under its path with dots, all in one store (OCDBT). Both are
+    formats of TensorStore, whose import takes a hundredth of the time of Orbax's.
 
-    Raises whatever TensorStore raises for a damaged file, or ValueError for another shape.
+    Raises any type that TensorStore raises for a damaged file, or ValueError for another shape.
     """
     import tensorstore
 
@@ -277,7 +277,7 @@ def _read_arrays(state: Path, saved: Mapping[str, Leaf]) -> dict[str, np.ndarray
         opening[path] = tensorstore.open(spec, open=True, read=True, context=context)
     reading = {}
     for path, store in opening.items():
-        if store.result().shape != saved[path].shape:  # or it might not fit in memory
+        if store.result().shape != saved[path].shape:  # a damaged shape might exceed the memory
             raise ValueError(f"{path} has another shape than was saved")
         reading[path] = store.result().read()
     return {path: array.result() for path, array in reading.items()}
@@ -286,9 +286,9 @@ def _read_arrays(state: Path, saved: Mapping[str, Leaf]) -> dict[str, np.ndarray
 def write_variables(
     checkpoints: Path, variables: Mapping[str, Any], record: Mapping[str, Any]
 ) -> None:
-    """Write variables that no training has made as checkpoint 0 of a folder of checkpoints.
+    """Write variables that do not come from training as checkpoint 0 of a folder of checkpoints.
 
-    Raises UserError where they cannot be written.
+    Raises UserError if they cannot be written.
     """
     import orbax.checkpoint as ocp
 
@@ -298,7 +298,7 @@ def write_variables(
     try:
         with ocp.CheckpointManager(checkpoints.resolve()) as manager:
             manager.save(0, args=save_args(state, record))
-    except Exception as error:  # Orbax raises nearly anything for a disk that is full
+    except Exception as error:  # Orbax raises various types for a full disk
         room = ""
         if is_disk_full(error):
             size = sum(leaf.nbytes for leaf in leaves(state).values())
@@ -306,12 +306,12 @@ def write_variables(
         reason = str(error).strip().split("\n")[0][:300]
         raise UserError(
             f"the weights could not be written to {checkpoints} ({reason}{room}); make room or fix "
-            "the permissions, and write them to an empty folder again"
+            "the permissions, and repeat the command with an empty folder"
         ) from error
 
 
 def _tree(folder: Path) -> Any:
-    """The tree of a saved state, with a description of each array in its place."""
+    """Return the tree of a saved state with Orbax's metadata as leaves."""
     import orbax.checkpoint as ocp
 
     handler = ocp.PyTreeCheckpointHandler()
@@ -324,8 +324,8 @@ def _tree(folder: Path) -> Any:
 def _read(folder: Path, asked: "ocp.args.PyTreeRestore") -> Any:
     import orbax.checkpoint as ocp
 
-    # A handler, not a Checkpointer, which warns that one item of a checkpoint is no whole one, and
-    # lets processes wait for each other where one of them has found damage.
+    # A handler, not a Checkpointer, which warns about reading a single item of a checkpoint, and
+    # makes processes wait for each other after one of them has found damage.
     handler = ocp.PyTreeCheckpointHandler()
     try:
         return handler.restore((folder / "state").resolve(), args=asked)

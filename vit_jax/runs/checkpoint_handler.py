@@ -1,4 +1,4 @@
-"""Orbax handler that writes the checksums of a state; importing it makes it known to Orbax."""
+"""Orbax handler that writes the checksums of a state; importing the module registers it."""
 
 import json
 from dataclasses import dataclass
@@ -14,27 +14,27 @@ from vit_jax.runs.checksums import sealed
 
 
 class ChecksumHandler(ocp.AsyncCheckpointHandler):
-    """Write the checksums of a state in the background, beside Orbax's own writing of it."""
+    """Handler that writes the checksums of a state in the background, in parallel with Orbax."""
 
     async def async_save(self, directory, args: "ChecksumSave"):
-        """Copy the state to the host, where Orbax needs it too, and leave the rest to a thread."""
+        """Copy the state to the host, where Orbax needs it too, and start a background thread."""
         pieces = local_pieces(args.state)
         write = _write_checksums(directory, pieces)
         return [CommitFutureAwaitingContractedSignals(write, name="checksums")]
 
     def save(self, directory, args: "ChecksumSave"):
-        """Write them at once."""
+        """Write the checksums synchronously; not supported."""
         raise NotImplementedError  # a CheckpointManager saves asynchronously
 
     def restore(self, directory, args=None):
-        """Read them; see `read_checksums`."""
+        """Read the checksums; not supported, use `read_checksums`."""
         raise NotImplementedError
 
 
 @ocp.args.register_with_handler(ChecksumHandler, for_save=True, for_restore=True)
 @dataclass
 class ChecksumSave(ocp.args.CheckpointArgs):
-    """The state that checksums are wanted of."""
+    """State whose checksums are to be written."""
 
     state: Any
 

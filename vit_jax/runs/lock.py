@@ -1,7 +1,7 @@
-"""One training in a run folder at a time.
+"""Lock of a run folder: only one training at a time writes to it.
 
-The lock is the system's own (`flock`): it goes with the process that holds it, even if that is
-killed, so none is ever left behind. The file stays, and says who held it last.
+The lock is the system's (`flock`): it ends with its process, even if that is killed, so no stale
+lock remains. The file remains and names the last process that held the lock.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-# What a file system that knows no locks says, such as some network disks.
+# Error numbers of file systems without locks, such as some network disks.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
@@ -29,13 +29,13 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.
 def run_lock(run: RunDir, warn: Callable[[str], None]) -> Iterator[None]:
     """Context in which no other training writes to the run folder, which is created if missing.
 
-    Of a training in many processes the first one holds the lock.
+    If a training has many processes, the first one holds the lock.
 
     Args:
-        warn: told where the file system knows no locks, and the training goes on without.
+        warn: gets a sentence if the file system has no locks; the training continues without one.
 
     Raises:
-        UserError: when another training holds the lock, or the folder cannot be written.
+        UserError: another training holds the lock, or the folder cannot be written.
     """
     if fcntl is None or jax.process_index() != 0:
         run.hold()
@@ -59,8 +59,8 @@ def run_lock(run: RunDir, warn: Callable[[str], None]) -> Iterator[None]:
             if error.errno not in _NO_LOCKS:
                 raise
             warn(
-                f"warning: the file system of {run.path} knows no locks ({error.strerror}); make "
-                "sure that nothing else trains there"
+                f"warning: the file system of {run.path} has no locks ({error.strerror}); make "
+                "sure that no other training writes there"
             )
         held_by = f"process {os.getpid()} on {socket.gethostname()}\n"
         with writing(run.lock_file):
@@ -75,16 +75,16 @@ def run_lock(run: RunDir, warn: Callable[[str], None]) -> Iterator[None]:
 
 
 def make_folder(path: Path) -> None:
-    """Make a run folder if it is missing; of a link that leads nowhere, the folder it names.
+    """Create a run folder if it is missing; for a broken link, create its target.
 
-    Raises UserError where that cannot be.
+    Raises UserError if that is impossible.
     """
     if path.is_symlink() and not path.exists():
         target = path.resolve()
         if not target.parent.is_dir():
             raise UserError(
-                f"the run folder {path} is a link to {target}, and there is no folder "
-                f"{target.parent}; bring it back, for example by mounting its disk, or remove the "
+                f"the run folder {path} is a link to {target}, but there is no folder "
+                f"{target.parent}; restore it, for example by mounting its disk, or remove the "
                 "link"
             )
         path = target

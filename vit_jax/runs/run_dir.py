@@ -2,20 +2,20 @@
 
     workdir/
       config.json      the resolved configuration
-      model.json       what loading and predicting need, see `ModelRecord`
-      split.json       which files are in which split, where the data are files
-      training_images.json   which images it was trained on, see `vit_jax/data/overlap.py`
+      model.json       the record for loading and prediction, see `ModelRecord`
+      split.json       the files of each split, if the data are files
+      training_images.json   the images that it was trained on, see `vit_jax/data/overlap.py`
       checkpoints/N/   train state after N steps, see `checkpoint_files`
       metrics.jsonl    one line per log or evaluation
       tensorboard/     the same, for TensorBoard
       figures/         report.html, curves.png, confusion.png, mistakes.png; diagnostics.png if
                        log.diagnostics is set
       hardware.json    the devices of the last process that trained
-      profile/         traces of steps, where the configuration asks for some
-      wandb_id.txt     which run of Weights & Biases this is, where it is one
+      profile/         traces of steps, if `profile` is set
+      wandb_id.txt     the run's id at Weights & Biases, if `log.wandb` is set
       lock             held by the training that writes here
 
-Nothing here runs code from a file: configuration and records are JSON, parameters are plain arrays.
+No code from a file is executed: configuration and records are JSON, parameters are plain arrays.
 """
 
 import contextlib
@@ -37,9 +37,9 @@ DIAGNOSTICS = "diagnostics"
 
 
 class RunDir:
-    """The files of one run.
+    """Files of one run.
 
-    Reading raises UserError with the path where a file is missing or damaged.
+    Reading raises UserError with the path if a file is missing or damaged.
     """
 
     def __init__(self, path: str | os.PathLike):
@@ -61,11 +61,11 @@ class RunDir:
         self._held_by: str | None = None
 
     def read_config(self) -> dict[str, Any]:
-        """The resolved configuration of the run, as nested dictionaries."""
+        """Read the resolved configuration of the run, as nested dictionaries."""
         return self._read_json(self.config_file)
 
     def write_config(self, config: dict[str, Any]) -> None:
-        """Store the resolved configuration."""
+        """Write the resolved configuration."""
         self._write_json(self.config_file, config)
 
     def read_model(self) -> ModelRecord:
@@ -76,7 +76,7 @@ class RunDir:
             return ModelRecord.from_json(record)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise UserError(
-                f"{self.model_file} is no model record ({error}); restore it from a copy"
+                f"{self.model_file} is not a model record ({error}); restore it from a copy"
             ) from error
 
     def check_format(self) -> None:
@@ -89,42 +89,42 @@ class RunDir:
             _check_format(self.model_file, record)
 
     def write_model(self, record: ModelRecord) -> None:
-        """Store the record of the run's model."""
+        """Write the record of the run's model."""
         self._write_json(self.model_file, record.to_json())
 
     def read_split(self) -> dict[str, list[str]] | None:
-        """The files of every split; None where the data are not files, or not yet divided."""
+        """Read the files of every split; None if the data are not files, or not yet divided."""
         return self._read_json(self.split_file) if self.split_file.exists() else None
 
     def write_split(self, split: dict[str, list[str]]) -> None:
-        """Store which files are in which split."""
+        """Write the files of every split."""
         self._write_json(self.split_file, split)
 
     def read_training_images(self) -> list[dict[str, Any]]:
-        """Records of the images that the model was trained on; none where nothing is known."""
+        """Read the records of the images that the model was trained on; empty if unknown."""
         if not self.training_images_file.exists():
             return []
         records = self._read_json(self.training_images_file).get("trained_on")
         if not isinstance(records, list) or not all(isinstance(r, dict) for r in records):
-            raise UserError(f"{self.training_images_file} is damaged; restore it, or remove it")
+            raise UserError(f"{self.training_images_file} is damaged; restore or remove it")
         return records
 
     def write_training_images(self, records: list[dict[str, Any]]) -> None:
-        """Store which images the model is trained on."""
+        """Write the records of the images that the model is trained on."""
         self._write_json(self.training_images_file, {"trained_on": records})
 
     def read_hardware(self) -> dict[str, Any] | None:
-        """The devices of the last process that trained; None where that is not known."""
+        """Read the devices of the last process that trained; None if unknown."""
         return self._read_json(self.hardware_file) if self.hardware_file.exists() else None
 
     def write_hardware(self, hardware: dict[str, Any]) -> None:
-        """Store on what devices the run trains."""
+        """Write the devices that the run trains on."""
         self._write_json(self.hardware_file, hardware)
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """The lines of `metrics.jsonl`; one that a crash has cut off is left out.
+        """Read the lines of `metrics.jsonl`; an incomplete last line is skipped.
 
-        JSON has no number that is not finite: null stands for one, and NaN is returned.
+        JSON has no non-finite numbers: null is read as NaN.
         """
         if not self.metrics_file.exists():
             return []
@@ -143,20 +143,20 @@ class RunDir:
         return lines
 
     def steps(self) -> list[int]:
-        """Steps of the complete checkpoints, ascending."""
+        """Return the steps of the complete checkpoints, ascending."""
         if not self.checkpoints.is_dir():
             return []
         return sorted(
             int(folder.name)
             for folder in self.checkpoints.iterdir()
             if folder.name.isdigit()
-            # An interrupted copy can leave a folder with the right name and nothing in it.
+            # An interrupted copy can leave an empty folder with the right name.
             and (folder / "_CHECKPOINT_METADATA").is_file()
             and (folder / "state").is_dir()
         )
 
     def read_last_record(self) -> dict[str, Any]:
-        """The record of the last checkpoint; empty where there is none that can be read."""
+        """Read the record of the last checkpoint; empty without a readable one."""
         from vit_jax.runs import checkpoint_files  # Orbax is slow to import
 
         for step in self.steps()[-1:]:
@@ -167,10 +167,10 @@ class RunDir:
         return {}
 
     def best_step(self) -> int | None:
-        """The step that was best on the validation data; None where nothing was compared.
+        """Return the step that was best on the validation data; None without a validation.
 
-        A new best counts from when its checkpoint is whole; until then the one before does. The
-        last checkpoint knows it too, should the log have lost the line.
+        A new best step counts once its checkpoint is complete; before that, the previous one
+        counts. The last checkpoint has the step too, in case the log has lost the line.
         """
         last = max(self.steps(), default=0)
         marked = [line["step"] for line in self.read_metrics() if line.get("best")]
@@ -184,13 +184,13 @@ class RunDir:
         return self.model_file.is_file()
 
     def result(self) -> dict[str, Any] | None:
-        """The result of a finished run, with the test accuracy; None for any other."""
+        """Return the result of a finished run, with the test accuracy; None for other runs."""
         return result(self.read_metrics())
 
     def mark_undrawn(self) -> None:
         """Record that the figures are about to be drawn, in case the process ends before they are.
 
-        Where that cannot be written, nothing is: a note is not worth a result.
+        Errors of writing are ignored: the mark is less important than the run's result.
         """
         with contextlib.suppress(OSError):
             self.figures.mkdir(exist_ok=True)
@@ -205,9 +205,9 @@ class RunDir:
         return not self.figures.is_dir() or self.undrawn_file.exists()
 
     def hold(self, held_by: str = "") -> None:
-        """Remember that a training holds the folder, for `check_held`.
+        """Record that a training holds the folder, for `check_held`.
 
-        held_by: what the lock says of it; "" where another process of it holds the lock.
+        held_by: content of the lock file; "" if another process of the training holds the lock.
         """
         self._held_by = held_by
 
@@ -216,7 +216,7 @@ class RunDir:
         self._held_by = None
 
     def is_held(self) -> bool:
-        """Return whether the folder is still the one that this training holds, if it holds one."""
+        """Return whether the folder is still the one that this training holds, if any."""
         if self._held_by is None:
             return True
         return self.config_file.exists() and not self._is_held_by_another()
@@ -224,12 +224,12 @@ class RunDir:
     def _is_held_by_another(self) -> bool:
         try:
             held_by = self.lock_file.read_text(encoding="utf-8")
-        except FileNotFoundError:  # somebody has cleaned up locks, or everything
+        except FileNotFoundError:  # the lock or the whole folder was deleted
             return False
         return self._held_by not in ("", held_by)
 
     def check_held(self) -> None:
-        """Raise UserError where the folder was deleted, renamed or replaced during training."""
+        """Raise UserError if the folder was deleted, renamed or replaced during training."""
         if self.is_held():
             return
         what = "was deleted or renamed"
@@ -238,13 +238,13 @@ class RunDir:
         elif self.lock_file.exists():
             what = f"has lost its {self.config_file.name}"
         raise UserError(
-            f"the run folder {self.path} {what} while this run was training, and nothing more can "
-            "be saved in it. If it was renamed or moved, pass its new path as --workdir to resume "
-            "from its last checkpoint; otherwise the run has to start from the beginning"
+            f"the run folder {self.path} {what} while this run was training, so that nothing more "
+            "can be saved in it. If it was renamed or moved, pass its new path as --workdir to "
+            "resume from its last checkpoint; otherwise start the run again"
         )
 
     def leftover_files(self) -> list[str]:
-        """Names of what stands where a run keeps its files, apart from its configuration."""
+        """Return the names of existing run files and folders, except the configuration."""
         kept = (
             self.model_file,
             self.split_file,
@@ -257,11 +257,11 @@ class RunDir:
         return [path.name for path in kept if path.exists()]
 
     def find_step(self, which: int | str = "last") -> int:
-        """The step of a checkpoint: "last", "best" (on the validation data), or a number."""
+        """Return the step of a checkpoint: "last", "best" (on validation data), or a number."""
         steps = self.steps()
         if not steps:
             raise UserError(
-                f"{self.path} holds no checkpoint yet; train with "
+                f"{self.path} has no checkpoint yet; train with "
                 f"python -m vit_jax train --config=CONFIG --workdir={self.path}"
             )
         if which == "last":
@@ -269,7 +269,7 @@ class RunDir:
         best = self.best_step()
         if which == "best" and best is None:
             raise UserError(
-                f"{self.path} kept no best checkpoint, since its configuration names no "
+                f"{self.path} has no best checkpoint, because its configuration has no "
                 "validation data (--config.data.train='train[:90%]' "
                 "--config.data.validation='train[90%:]') or was not evaluated on them yet; use "
                 "'last'"
@@ -277,9 +277,9 @@ class RunDir:
         wanted = best if which == "best" else which
         if wanted not in steps:
             names = "'last', 'best'" if best in steps else "'last'"
-            gone = f", its best one ({best}) being gone" if which == "best" else f" {which!r}"
+            gone = f" of its best step ({best})" if which == "best" else f" {which!r}"
             raise UserError(
-                f"{self.path} has no checkpoint{gone}; there are {names} and "
+                f"{self.path} has no checkpoint{gone}; use {names} or one of "
                 f"{', '.join(map(str, steps))}"
             )
         return wanted
@@ -287,13 +287,11 @@ class RunDir:
     def read_variables(
         self, which: int | str = "last", *, raw: bool = False
     ) -> tuple[dict[str, Any], int]:
-        """Model variables ({"params": ..., and any other collections}) as numpy, and their step.
+        """Read model variables ({"params": ..., and any other collections}) as numpy, and the step.
 
-        The parameters are the averaged ones where the run keeps them, but for `raw`.
-
-        Needs neither the model nor the devices that wrote them. All are compared with the
-        checksums that were saved with them. When asked for the last checkpoint and that one is
-        damaged, the one before is taken and said so.
+        If the run has averaged parameters, they are returned unless `raw` is set. The model and the
+        devices that wrote them are not needed. All arrays are compared with their checksums. If
+        `which` is "last" and that checkpoint is damaged, the previous one is read, with a message.
         """
         from vit_jax.runs import checkpoint_files  # Orbax is slow to import
 
@@ -305,8 +303,8 @@ class RunDir:
                 variables = checkpoint_files.read_variables(folder, raw)
                 self._compare_model(folder)
             except UserError:
-                raise  # it is not the checkpoint that is at fault
-            except Exception as error:  # Orbax raises nearly anything for a damaged file
+                raise  # the checkpoint is not the cause
+            except Exception as error:  # Orbax raises various types for a damaged file
                 if self._is_replaced(which, candidate):
                     return self.read_variables(which, raw=raw)
                 reason = str(error).split("\n")[0][:200]
@@ -319,9 +317,9 @@ class RunDir:
         )
 
     def write_variables(self, variables: dict[str, Any], record: ModelRecord | None = None) -> None:
-        """Store variables that no training of this folder has made, as its checkpoint 0.
+        """Write variables that do not come from training here, as checkpoint 0.
 
-        record: of their model, which later readings are compared with.
+        record: record of their model, for comparison at later reads.
         """
         from vit_jax.runs import checkpoint_files
 
@@ -329,13 +327,13 @@ class RunDir:
         checkpoint_files.write_variables(self.checkpoints, variables, saved)
 
     def _is_replaced(self, which: int | str, step: int) -> bool:
-        """Return whether a training has replaced a checkpoint by a newer one while it was read."""
+        """Return whether a training has replaced a checkpoint by a newer one during the read."""
         if which not in ("last", "best") or (self.checkpoints / str(step)).exists():
             return False
         return self.find_step(which) != step
 
     def _compare_model(self, folder: Path) -> None:
-        """Says where `model.json` is not the record that a checkpoint was written with."""
+        """Warn if `model.json` differs from the record in a checkpoint."""
         from vit_jax.runs import checkpoint_files  # Orbax is slow to import
 
         saved = checkpoint_files.read_record(folder).get("model")
@@ -343,22 +341,22 @@ class RunDir:
             return
         if changes := checkpoint_files.model_changes(saved, self.read_model().to_json()):
             tell(
-                f"warning: {self.model_file} is not what checkpoint {folder.name} was written with "
-                f"({', '.join(changes)}); if nobody has changed it on purpose it is damaged",
+                f"warning: {self.model_file} differs from the record in checkpoint {folder.name} "
+                f"({', '.join(changes)}); unless it was edited, it is damaged: restore it",
                 error=True,
             )
 
     def _as_the_model_has_them(self, variables: dict[str, Any]) -> dict[str, Any]:
-        """Blocks stacked or apart as the run's model wants them: it may have changed on the way."""
+        """Stack or unstack blocks as the run's model does; its layout may have changed since."""
         if not self.model_file.exists():
             return variables
         record = self.read_model()
         if not record.fields.get("scan_layers") and not _has_stacked_blocks(variables):
-            return variables  # as nearly all are; to ask the model costs a second
+            return variables  # the usual case; creating the model takes a second
         from vit_jax.models.stacking import stack_blocks, unstack_blocks
 
         model = record.create_model()
-        if not hasattr(model, "scan_layers"):  # it has one form only, the one that was trained
+        if not hasattr(model, "scan_layers"):  # its blocks have only one layout
             return variables
         return stack_blocks(variables) if model.scan_layers else unstack_blocks(variables)
 
@@ -367,7 +365,7 @@ class RunDir:
             siblings = [str(p.parent) for p in self.path.parent.glob("*/model.json")]
             raise UserError(
                 f"there is no run folder {self.path}{nearest(str(self.path), siblings)}"
-                " (a run folder is what training writes to its --workdir)"
+                " (training writes a run folder to its --workdir)"
             )
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -380,18 +378,18 @@ class RunDir:
             raise UserError(f"{path} cannot be read ({error}); restore it from a copy") from error
 
     def _write_json(self, path: Path, content: dict[str, Any]) -> None:
-        """Write all or nothing, so that a crash leaves the old file whole."""
+        """Write atomically, so that a crash leaves the old file intact."""
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(path.name + ".tmp")
         with writing(path), draft.open("w", encoding="utf-8") as file:
             file.write(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
             file.flush()
-            os.fsync(file.fileno())  # or a power failure could leave the new name of no content
+            os.fsync(file.fileno())  # or a power failure could leave the new name without content
         os.replace(draft, path)
 
 
 def result(lines: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The last of the lines of a log if it is the result of a finished run; None if not."""
+    """Return the last line of a log if it is the result of a finished run; None otherwise."""
     return lines[-1] if lines and lines[-1]["kind"] == RESULT else None
 
 
@@ -404,6 +402,6 @@ def _check_format(path: Path, record: dict[str, Any]) -> None:
 
 
 def _has_stacked_blocks(tree: dict[str, Any]) -> bool:
-    """Return whether a node of a tree is called `blocks`, as those of `scan_layers` are."""
+    """Return whether a node of a tree has the name `blocks`, as with `scan_layers`."""
     nodes = {name: node for name, node in tree.items() if isinstance(node, dict)}
     return "blocks" in nodes or any(map(_has_stacked_blocks, nodes.values()))

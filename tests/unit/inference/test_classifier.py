@@ -134,7 +134,7 @@ def test_best_and_numbered_checkpoints_on_request(finished_run):
     [
         ("nowhere", "last", "there is no run folder .*nowhere"),
         ("empty", "last", "is not a run folder: it has no model.json"),
-        ("run", 5, r"has no checkpoint 5; there are 'last', 'best' and 8, 12"),
+        ("run", 5, r"has no checkpoint 5; use 'last', 'best' or one of 8, 12"),
     ],
 )
 def test_a_wrong_folder_or_step_is_one_sentence(finished_run, tmp_path, path, checkpoint, sentence):

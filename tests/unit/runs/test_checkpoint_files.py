@@ -78,7 +78,7 @@ def test_values_that_changed_are_never_used(run, monkeypatch):
 
     monkeypatch.setattr(checkpoint_files, "_read", with_a_flipped_bit)
     monkeypatch.setattr(checkpoint_files, "_read_arrays", None)
-    with pytest.raises(Damaged, match="params/head/kernel is not what was saved"):
+    with pytest.raises(Damaged, match="params/head/kernel differs from what was saved"):
         checkpoint_files.read_variables(run.checkpoints / "0", raw=False)
     with pytest.raises(UserError, match="no readable checkpoint"):
         run.read_variables()
@@ -133,7 +133,7 @@ def test_shards_of_several_processes_make_the_checksums_of_the_whole(tmp_path):
         checkpoint_files.differing(saved, checkpoint_files.local_checksums({"kernel": whole})) == ""
     )
     path.unlink()
-    with pytest.raises(Damaged, match="not all of its checksums"):
+    with pytest.raises(Damaged, match="some of its checksums"):
         checkpoint_files.read_checksums(tmp_path)
 
 

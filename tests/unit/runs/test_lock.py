@@ -45,7 +45,7 @@ def test_where_there_are_no_locks_training_goes_on_with_a_warning(tmp_path, monk
     warnings = []
     with lock(RunDir(tmp_path), warnings.append):
         pass
-    assert len(warnings) == 1 and "knows no locks (No locks available)" in warnings[0]
+    assert len(warnings) == 1 and "has no locks (No locks available)" in warnings[0]
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path):

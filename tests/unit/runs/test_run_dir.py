@@ -74,7 +74,7 @@ def test_only_complete_checkpoints_count(tmp_path):
 
 
 def test_a_young_run_has_no_checkpoint_and_says_how_to_get_one(tmp_path):
-    with pytest.raises(UserError, match="holds no checkpoint yet; train with"):
+    with pytest.raises(UserError, match="has no checkpoint yet; train with"):
         RunDir(tmp_path).find_step()
 
 
@@ -82,7 +82,7 @@ def test_the_best_is_asked_for_in_vain_without_validation_data(tmp_path):
     run = RunDir(tmp_path)
     (run.checkpoints / "5" / "state").mkdir(parents=True)
     (run.checkpoints / "5" / "_CHECKPOINT_METADATA").touch()
-    with pytest.raises(UserError, match="names no validation data"):
+    with pytest.raises(UserError, match="has no validation data"):
         run.find_step("best")
 
 
@@ -138,9 +138,7 @@ def test_a_best_checkpoint_that_is_gone_is_not_replaced_in_silence(tmp_path):
     with_checkpoints(run, 2, 6)
     lines = [{"kind": "evaluate", "step": step, "best": True} for step in (2, 4)]
     run.metrics_file.write_text("\n".join(map(json.dumps, lines)))
-    with pytest.raises(
-        UserError, match=r"its best one \(4\) being gone; there are 'last' and 2, 6"
-    ):
+    with pytest.raises(UserError, match=r"of its best step \(4\); use 'last' or one of 2, 6"):
         run.find_step("best")
 
 
@@ -156,10 +154,10 @@ def test_the_last_checkpoint_knows_the_best_that_the_log_has_lost(tmp_path):
 def test_what_a_run_has_not_is_not_offered(tmp_path):
     run = RunDir(tmp_path)
     with_checkpoints(run, 2, 6)
-    with pytest.raises(UserError, match="no checkpoint 17; there are 'last' and 2, 6$"):
+    with pytest.raises(UserError, match="no checkpoint 17; use 'last' or one of 2, 6$"):
         run.find_step(17)
     run.metrics_file.write_text(json.dumps({"kind": "evaluate", "step": 2, "best": True}))
-    with pytest.raises(UserError, match="no checkpoint 17; there are 'last', 'best' and 2, 6$"):
+    with pytest.raises(UserError, match="no checkpoint 17; use 'last', 'best' or one of 2, 6$"):
         run.find_step(17)
 
 

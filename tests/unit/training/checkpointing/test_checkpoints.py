@@ -168,7 +168,7 @@ def test_bits_that_flip_on_the_way_into_the_state_are_noticed(run, monkeypatch):
     monkeypatch.setattr(checkpoint_files, "read_state", with_a_flipped_bit)
     said = []
     assert restored_step(run, said.append) == 3
-    assert "checkpoint 6 is damaged (params/kernel is not what was saved" in said[0]
+    assert "checkpoint 6 is damaged (params/kernel differs from what was saved" in said[0]
 
 
 def test_a_checkpoint_of_an_earlier_version_is_restored_and_that_is_said(run, capsys):

@@ -74,7 +74,7 @@ def test_a_link_that_leads_nowhere_gets_its_folder(tmp_path):
 def test_a_link_to_a_disk_that_is_not_there_is_one_sentence(tmp_path):
     link = tmp_path / "latest"
     link.symlink_to(tmp_path / "disk" / "run")
-    with pytest.raises(UserError, match="is a link to .*no folder .*disk; bring it back"):
+    with pytest.raises(UserError, match="is a link to .*no folder .*disk; restore it"):
         make_folder(link)
     assert not (tmp_path / "disk").exists()
 
