@@ -1,1 +1,1 @@
-"""Other people's weights: files read safely, tables of names and shapes, and ways back."""
+"""Weights of other libraries: safe readers, tables of names and shapes, and writers."""

@@ -1,12 +1,12 @@
-"""Trained parameters for another image size, other channels or other classes.
+"""Adaptation of trained parameters to another image size, other channels or other classes.
 
     adapted = adapt(params, trained_model, model)
 
-What can be kept is kept bit for bit. Three things change, and each is listed: position tables, as
-in a model's `position_tables`, are resized from grid to grid with the kernel that belongs to the
-weights; the patch kernel is summed or repeated over channels; and heads of another number of
-classes are zero (the 2020 paper, section 3.2), so that fine-tuning begins with equal probabilities.
-Anything else that differs is an error.
+Parameters of equal shape are kept bit for bit. Three changes are possible, and each is listed:
+position tables, as in a model's `position_tables`, are resized from grid to grid with the method
+that belongs to the weights; the patch kernel is summed or repeated over channels; and heads with
+another number of classes are zero (the 2020 paper, section 3.2), so that fine-tuning begins with
+equal probabilities. Any other difference is an error.
 """
 
 import re
@@ -29,11 +29,11 @@ HEADS = ("head", "head_dist")  # of the ViT; a distilled one has both
 
 @dataclass(frozen=True)
 class Adapted:
-    """Parameters for a model, and what in them is not as it was.
+    """Adapted parameters of a model, with the changes.
 
-    fresh: paths that begin anew: heads at zero, low-rank additions with a product of zero.
+    fresh: newly initialised paths: heads with zeros, low-rank updates with a product of zero.
     resized: paths whose numbers were resampled, summed or repeated. left_out: paths of the trained
-    model that this one has no place for. model_state: other collections, as they are.
+    model that the new model does not have. model_state: other collections, unchanged.
     """
 
     params: dict[str, Any]
@@ -43,29 +43,29 @@ class Adapted:
     model_state: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Changes to the parameters, in words."""
+        """Return the changes to the parameters as a sentence."""
         parts = {
             "new": self.fresh,
             "resampled, summed or repeated": self.resized,
-            "left out": self.left_out,
+            "skipped": self.left_out,
         }
         said = [f"{what}: {', '.join(paths)}" for what, paths in parts.items() if paths]
-        return "; ".join(said) or "all of them as they are"
+        return "; ".join(said) or "no changes"
 
 
 def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) -> Adapted:
-    """Arrange the parameters of one model for another, blocks stacked or apart as that has.
+    """Adapt the parameters of one model to another, with blocks stacked or not as in that model.
 
     Args:
-        params: of the trained model.
-        trained: the module they belong to.
-        model: the module wanted.
-        fresh_head: whether heads begin anew even where their shape is the same, since the classes
-            are others.
+        params: parameters of the trained model.
+        trained: the trained module.
+        model: the new module.
+        fresh_head: whether to initialise heads anew even if their shape is equal, because the
+            classes differ.
 
     Raises:
-        UserError: the models differ in more than image size, channels and classes; the sentence
-            has the paths and both shapes.
+        UserError: the models differ in more than image size, channels and classes; the message has
+            the paths and both shapes.
     """
     old = flatten_dict(unstack_blocks(params), sep="/")
     wanted = parameter_shapes(model)
@@ -93,7 +93,7 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
         else:
             new[path] = old[path]
     if wrong:
-        # The patches say it best.
+        # The patch embedding is the most informative.
         wrong.sort(key=lambda sentence: sentence.startswith(("blocks_", "stages_")))
         more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
         raise UserError(f"the weights do not fit the model: {'; '.join(wrong[:4])}{more}")
@@ -106,12 +106,12 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
 def change_channels(
     kernel: Float[Array, "height width channels out"], channels: int
 ) -> Float[np.ndarray, "height width other out"]:
-    """A patch kernel for images with another number of channels.
+    """Return a patch kernel for images with another number of channels.
 
-    For one channel the kernels are summed: a grey image gives what it gave as equal red, green
-    and blue. For others they are repeated in order and scaled by the ratio of the numbers, so that
-    what an image of equal channels gives stays the same where whole sets are repeated, and nearly
-    so elsewhere ("inflated", as timm does).
+    For one channel the kernels are summed: the result for a grey image equals that for equal red,
+    green and blue. For other numbers they are repeated in order and scaled by the ratio of the
+    numbers, so that the result for equal channels is unchanged if whole sets are repeated, and
+    nearly unchanged otherwise ("inflation", as in timm).
     """
     kernel = np.asarray(kernel)
     old = kernel.shape[2]
@@ -122,7 +122,7 @@ def change_channels(
 
 
 def padding_note(model: Any) -> str | None:
-    """Sentence for weights of others whose windows do not fill the maps; None where they do.
+    """Return a note on converted weights whose windows do not fill the maps; None if they do.
 
     Other libraries let tokens attend to the padding, which is masked here.
     """
@@ -133,27 +133,27 @@ def padding_note(model: Any) -> str | None:
     height, width = pair(model.image_size)
     return (
         f"at {height} x {width} pixels windows do not fill the map in {len(padded)} of "
-        f"{len(windows)} blocks; what they are filled up with is masked here, and other libraries "
-        "let tokens attend to it, so that answers differ from theirs by some percent"
+        f"{len(windows)} blocks; the padding is masked here, but other libraries let tokens attend "
+        "to it, so that outputs differ from theirs by some percent"
     )
 
 
 def variable_shapes(model: Any) -> dict[str, Any]:
-    """Shapes of a model's collections, as `jax.ShapeDtypeStruct`; nothing is computed."""
+    """Return the shapes of a model's collections, as `jax.ShapeDtypeStruct`, without computing."""
     shape = (1, *pair(model.image_size), model.in_channels)
     images = jax.ShapeDtypeStruct(shape, jnp.float32)
     variables = jax.eval_shape(lambda x: model.init(jax.random.key(0), x, train=False), images)
-    # What layers sow is no state.
+    # Values that layers sow are not state.
     return {name: tree for name, tree in variables.items() if name != "intermediates"}
 
 
 def parameter_shapes(model: Any) -> Any:
-    """Shapes of a model's parameters, as `jax.ShapeDtypeStruct`; nothing is computed."""
+    """Return the shapes of a model's parameters, as `jax.ShapeDtypeStruct`; nothing is computed."""
     return variable_shapes(model)["params"]
 
 
 def merge_lora(params: Any) -> Any:
-    """The parameters with low-rank additions added to their kernels, and gone.
+    """Merge low-rank updates (LoRA) into their kernels.
 
     A model without `lora_rank` then computes the same.
     """
@@ -162,7 +162,7 @@ def merge_lora(params: Any) -> Any:
         name = path.removesuffix("_lora/down")
         down, up = flat.pop(path), flat.pop(f"{name}_lora/up")
         kernel = flat[f"{name}/kernel"]
-        # Blocks that are stacked have a leading axis in all three.
+        # Stacked blocks have a leading axis in all three.
         stacked = down.ndim == 3
         added = (jax.vmap(_product) if stacked else _product)(down, up)
         flat[f"{name}/kernel"] = np.asarray(kernel + added.reshape(kernel.shape))
@@ -175,7 +175,7 @@ def _product(down: Array, up: Array) -> Array:
 
 
 def _fresh_low_rank(path: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Zeros for `up`; for `down` numbers of variance 1 / width, each time the same."""
+    """Return zeros for `up`, and deterministic numbers of variance 1 / width for `down`."""
     if path.endswith("/up"):
         return np.zeros(shape, np.float32)
     rng = np.random.default_rng(list(path.encode()))
@@ -198,7 +198,7 @@ def _table_of(path: str, model: Any) -> PositionTable | None:
 
 
 def _resized_table(table: Array, source: PositionTable, target: PositionTable) -> np.ndarray:
-    """A table `(1, rows, width)`, or `(rows, heads)` as relative positions have it."""
+    """Resize a table `(1, rows, width)`, or `(rows, heads)` of relative positions."""
     resized = resize_positions(
         jnp.asarray(table).reshape(1, -1, table.shape[-1]),
         source.grid,

@@ -2,9 +2,9 @@
 
     record, variables = read_pretrained("model.safetensors", Hints(origin="deit", heads=6))
 
-Read `read_pretrained`: the tensors are read, the ecosystem recognised, the model described, and the
-tensors arranged. Whatever is left over on either side is an error that lists it, but for what the
-ecosystem knows to be no part of the model.
+`read_pretrained` reads the tensors, recognises their format, describes the model, and arranges the
+tensors as its parameters. Missing and unexpected tensors are an error that lists them, except those
+that the format ignores.
 """
 
 import dataclasses
@@ -34,21 +34,21 @@ from vit_jax.weights.recognition import FORMATS, find_model
 def read_pretrained(
     source: str | os.PathLike, hints: Hints | None = None, *, part: str | None = None
 ) -> tuple[ModelRecord, dict[str, Any]]:
-    """The record of the model in a file, and its variables as nested dictionaries of float32.
+    """Read the record of the model in a file, and its variables as nested dictionaries of float32.
 
     They are {"params": ...} and the running statistics of a model that has some.
 
     Args:
         source: a file or the folder of one, see `files.read_tensors`.
-        hints: what the file does not say itself, if anything.
-        part: which of several sets of weights in one file, such as "model_ema".
+        hints: hints for the facts that the file does not contain.
+        part: name of one of several sets of weights in a file, such as "model_ema".
 
-    What is peculiar about the file, such as numbers that are NaN, and what in it is no part of the
-    model, is said on the standard error stream.
+    Peculiarities of the file, such as NaN, and tensors that are no part of the model are reported
+    on standard error.
 
     Raises:
-        UserError: the file cannot be read, is of another architecture, does not say enough, or
-            holds more or less than the model.
+        UserError: the file cannot be read, has another architecture, lacks facts, or has missing or
+            unexpected tensors.
     """
     tensors = files.read_tensors(source, part=part)
     config = files.read_config(source)
@@ -80,26 +80,26 @@ def read_pretrained(
 
 
 def _notes_on_channels(description: ModelSpec) -> list[str]:
-    """A sentence where a mean of three colours stands beside a model of other channels."""
+    """Return a note if the known mean is of three colours and the model has other channels."""
     channels, mean = description.fields["in_channels"], description.preprocessing.get("mean", ())
     averaged = for_channels(description.preprocessing, channels)
     if not averaged or len(set(mean)) == 1:
         return []
     numbers = " and ".join(f"{name} {values[0]:.4g}" for name, values in averaged.items())
     return [
-        f"the mean and std known for it are of three colours, and the model has {channels} "
-        f"channel{'s'[: channels != 1]}: their averages are used for all, {numbers}; where the "
-        "images were normalised by others, write these into model.json of the converted run"
+        f"the known mean and std are of three colours, but the model has {channels} "
+        f"channel{'s'[: channels != 1]}: their averages are used for all, {numbers}; if the "
+        "images were normalised by other values, write these into model.json of the converted run"
     ]
 
 
 def make_record(description: ModelSpec, architecture: str = "ViT") -> ModelRecord:
-    """The record of a described model, by the registered name that it is nearest to."""
+    """Return the record of a described model, with the nearest registered name."""
     depths = description.fields.get("depths", ())
     if sum(depths) > 2 * MOST_BLOCKS:
         raise UserError(
-            f"the file holds {sum(depths)} blocks in {len(depths)} stages, more than any vision "
-            "model has; they are not built"
+            f"the file has {sum(depths)} blocks in {len(depths)} stages, more than any vision "
+            "model; such a model is not built"
         )
     name = model_name(description.fields, architecture)
     defaults = model_fields(name)
@@ -117,7 +117,7 @@ def make_record(description: ModelSpec, architecture: str = "ViT") -> ModelRecor
     classes = description.fields["num_classes"]
     names = description.class_names or unnamed_classes(classes)
     if len(names) != classes:
-        raise UserError(f"the model has {classes} outputs, and its config.json {len(names)} names")
+        raise UserError(f"the model has {classes} outputs, but its config.json {len(names)} names")
     return ModelRecord(
         name=name,
         fields=description.fields,
@@ -128,10 +128,10 @@ def make_record(description: ModelSpec, architecture: str = "ViT") -> ModelRecor
 
 
 def for_channels(preprocessing: Mapping[str, Any], channels: int) -> dict[str, tuple[float, ...]]:
-    """Mean and std of pixels for a model of so many channels.
+    """Return mean and std of pixels for a model with a number of channels.
 
-    Those of three colours are what origins and libraries write beside any model: for other channels
-    it is their average, one number for all.
+    Origins and libraries specify those of three colours for any model: for other numbers of
+    channels the result is their average, one number for all.
     """
     found = {name: preprocessing[name] for name in ("mean", "std") if name in preprocessing}
     return {
@@ -141,7 +141,7 @@ def for_channels(preprocessing: Mapping[str, Any], channels: int) -> dict[str, t
     }
 
 
-# Fields in which a model of a name may differ from what the name stands for.
+# Fields in which a model may differ from the registered model of its name.
 _FREE = (
     "num_classes",
     "image_size",
@@ -163,13 +163,13 @@ _SIZES_OF_VIT = (
     "distilled",
     "mlp",
 )
-_SIZES_OF_STEMS = ("stem_channels", "stem_units", "stem_width")  # of what has a ViT behind them
+_SIZES_OF_STEMS = ("stem_channels", "stem_units", "stem_width")  # of models with a ViT after a stem
 
 
 def model_name(fields: Mapping[str, Any], architecture: str = "ViT") -> str:
-    """The registered model with these sizes; that of the class where there is none.
+    """Return the name of the registered model with these sizes; without one, of its class.
 
-    It adds nothing to the fields, such as a dropout, but how a fresh head begins.
+    The name adds nothing to the fields, such as a dropout, except the initialisation of a new head.
     """
     given = {*fields, "init_scheme"}
     plain = model_fields(architecture)
@@ -190,15 +190,15 @@ def model_name(fields: Mapping[str, Any], architecture: str = "ViT") -> str:
 def write_pretrained(
     folder: str | os.PathLike, to: str, record: ModelRecord, variables: Mapping[str, Any]
 ) -> Path:
-    """Write a model as `model.safetensors` with the JSON beside it that an ecosystem opens.
+    """Write a model as `model.safetensors` with the JSON files of a library.
 
     Args:
-        folder: where; made if missing.
-        to: name of the ecosystem.
+        folder: output folder; created if missing.
+        to: name of the library.
         record, variables: the model.
 
     Raises:
-        UserError: the ecosystem is not known, cannot hold such a model, or the disk is full.
+        UserError: the library is unknown, has no such model, or the disk is full.
     """
     model = record.create_model()
     writable = [one for one in FORMATS if one.config is not None]
@@ -208,10 +208,7 @@ def write_pretrained(
     by_name = {one.name: one for one in writable if is_of(one, model)}
     if to not in by_name:
         others = " or ".join(["run", *by_name])
-        raise UserError(
-            f"--to={to} is not for a model such as {record.name}, which it has not, or nobody has "
-            f"written down its names here; use {others}"
-        )
+        raise UserError(f"--to={to} does not support a model such as {record.name}; use {others}")
     ecosystem = by_name[to]
     fields = {name: getattr(model, name) for name in model_fields(record.name)}
     if isinstance(model, ViT):
@@ -238,7 +235,7 @@ def write_pretrained(
 
 
 def is_of(ecosystem: CheckpointFormat, model: Any) -> bool:
-    """Return whether an ecosystem is for models of this class."""
+    """Return whether a format is for models of this class."""
     return type(model) is MODELS[ecosystem.architecture].architecture
 
 

@@ -1,9 +1,9 @@
 """Checkpoint formats: names, shapes, and the facts that a file does not contain itself.
 
 A file is recognised by the names of its tensors and by the `config.json` beside it, never by its
-own name. What neither tells is asked of the person: torch keeps the heads of attention in one
-matrix, so their number is not in the tensors; and some origins share every name and shape and
-differ in preprocessing, GELU or how they resize positions.
+own name. An error asks for the remaining facts: torch stores the heads of attention in one matrix,
+so their number is not in the tensors; and some origins share every name and shape but differ in
+preprocessing, GELU or the resizing of positions.
 """
 
 import math
@@ -20,17 +20,17 @@ from vit_jax.weights.mapping import Row, Tensors
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}  # pixels from -1 to 1
-# In a row. The deepest published networks have some 60; building thousands would take for ever.
+# Consecutive blocks. The deepest published networks have about 60; thousands take too long.
 MOST_BLOCKS = 256
-MOST_PIXELS = 8192  # of a side; windows and their masks are laid out for all of it
+MOST_PIXELS = 8192  # of a side; windows and their masks cover all of it
 
 
 @dataclass(frozen=True)
 class Hints:
     """User's hints about a file for facts that it does not contain; None: no hint.
 
-    origin: whose weights, such as "deit". heads: of attention. image_size: (height, width) in
-    pixels that the position table was made for.
+    origin: origin of the weights, such as "deit". heads: number of attention heads. image_size:
+    (height, width) in pixels of the position table.
     """
 
     origin: str | None = None
@@ -40,11 +40,11 @@ class Hints:
 
 @dataclass(frozen=True)
 class Origin:
-    """The facts that come with weights of one origin.
+    """Facts about the weights of one origin.
 
-    fields: of the model, such as its GELU and the epsilon of its norms.
-    preprocessing: fields of `Preprocessing`, but for size and channels.
-    source: where these facts stand.
+    fields: model fields, such as its GELU and the epsilon of its norms.
+    preprocessing: fields of `Preprocessing`, except size and channels.
+    source: reference for these facts.
     """
 
     fields: Mapping[str, Any]
@@ -56,9 +56,9 @@ class Origin:
 class ModelSpec:
     """Description of a model that can be built from a file.
 
-    fields: of the model. preprocessing: as of an `Origin`, and the size of the images where it is
-    not the one that the model is built for. class_names: None where nobody says.
-    origin: its name. notes: what the person should know of the file, one sentence each.
+    fields: model fields. preprocessing: as in `Origin`, with the image size if it differs from that
+    of the model. class_names: None if unknown. origin: its name. notes: sentences for the user
+    about the file.
     """
 
     fields: dict[str, Any]
@@ -74,23 +74,23 @@ def _as_it_is(tensors: Any, fields: Any = None) -> Any:
 
 @dataclass(frozen=True)
 class CheckpointFormat:
-    """One way to name and shape the weights of an architecture.
+    """Names and shapes of the weights of one architecture in one library.
 
-    name: of the library or its authors; there may be several architectures of one name.
-    signature: regular expressions; a file is of this ecosystem if each matches some name.
-    rows: the table, see `tables`.
-    describe: the tensors, the `config.json` beside them if any, and what the person said; raises
-        UserError where that is not enough.
-    ignored: regular expression of names that are no part of the model, and why.
-    normalize_names: removes what differs between files of one ecosystem, such as a prefix of all
+    name: name of the library or its authors; several architectures may have one name.
+    signature: regular expressions; a file has this format if each matches some name.
+    rows: the table, see `mapping`.
+    describe: from tensors, `config.json` (or None) and hints to a spec; raises UserError if these
+        are not sufficient.
+    ignored: regular expressions of names that are no part of the model, with reasons.
+    normalize_names: removes differences between files of one format, such as a prefix of all
         names.
-    finish: from what `rows` have written and the model's fields to what the ecosystem reads.
-    config: our model's fields, preprocessing and class names to the `config.json` that the
-        ecosystem reads; None where nothing is written for it.
-    preprocessor: our preprocessing to its `preprocessor_config.json`; None where it has none.
-    architecture: the registered name of the class, of which `describe` gives the fields.
-    others: regular expression of architectures in a `config.json` of timm that have the same names
-        and compute something else; empty where `describe` looks at that itself, or there are none.
+    finish: from the tensors written by `rows` and the model's fields to the library's tensors.
+    config: from our model's fields, preprocessing and class names to the library's `config.json`;
+        None if nothing is written for it.
+    preprocessor: from our preprocessing to its `preprocessor_config.json`; None without one.
+    architecture: the registered name of the class whose fields `describe` returns.
+    others: regular expression of architectures in a `config.json` of timm with the same names but
+        another computation; empty if `describe` checks that itself, or there are none.
     """
 
     name: str
@@ -118,12 +118,12 @@ class CheckpointFormat:
 
 
 def axes_of(tensors: Tensors, name: str, axes: str) -> tuple[int, ...]:
-    """The shape of a tensor that must have these axes, such as "out, in, height, width".
+    """Return the shape of a tensor that must have these axes, such as "out, in, height, width".
 
-    Raises UserError where there is no such tensor, or it has others.
+    Raises UserError if there is no such tensor, or it has other axes.
     """
     if name not in tensors:
-        raise UserError(f"the file holds no {name}: it is not whole")
+        raise UserError(f"the file has no {name}: it is incomplete")
     shape = tensors[name].shape
     if len(shape) != len(axes.split(", ")) or 0 in shape:
         raise UserError(f"{name} has shape {shape} and should have the axes ({axes})")
@@ -131,23 +131,23 @@ def axes_of(tensors: Tensors, name: str, axes: str) -> tuple[int, ...]:
 
 
 def most_common_side(tensors: Tensors, pattern: str, axis: int) -> int:
-    """The side along an axis that most tensors of such names have.
+    """Return the most common size of an axis of tensors whose names match a pattern.
 
-    What all blocks share is asked of all of them, so that one of another shape is blamed itself.
+    Sizes shared by all blocks are read from all of them, so that errors name the deviating block.
 
-    Raises UserError where none has such an axis.
+    Raises UserError if none has such an axis.
     """
     shapes = (x.shape for name, x in tensors.items() if re.fullmatch(pattern, name))
     sides = Counter(shape[axis] for shape in shapes if len(shape) > axis)
     if not sides:
-        raise UserError(f"no tensor called like {pattern} has {axis + 1} axes: it is not whole")
+        raise UserError(f"no tensor like {pattern} has {axis + 1} axes: the file is incomplete")
     return sides.most_common(1)[0][0]
 
 
 def configured_section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """An object inside the configuration; an empty one where it has none.
+    """Return an object inside the configuration; an empty one without it.
 
-    Raises UserError for anything else.
+    Raises UserError for other types.
     """
     section = config.get(name)
     if section is not None and not isinstance(section, Mapping):
@@ -156,9 +156,9 @@ def configured_section(config: Mapping[str, Any], name: str) -> Mapping[str, Any
 
 
 def configured_number(config: Mapping[str, Any], name: str) -> int | None:
-    """A whole number of the configuration; None where it has none.
+    """Return a whole number of the configuration; None without it.
 
-    Raises UserError for anything else, and for 0 and less.
+    Raises UserError for other types, and for 0 and less.
     """
     value = config.get(name)
     if value is not None and (type(value) is not int or value < 1):
@@ -167,17 +167,17 @@ def configured_number(config: Mapping[str, Any], name: str) -> int | None:
 
 
 def configured_text(config: Mapping[str, Any], name: str) -> str | None:
-    """A text of the configuration; None where it has none. Raises UserError for anything else."""
+    """Return a string of the configuration; None without it. Raises UserError for other types."""
     value = config.get(name)
     if value is not None and not isinstance(value, str):
-        raise UserError(f"config.json: {name} = {str(value)[:80]} should be a text in quotes")
+        raise UserError(f"config.json: {name} = {str(value)[:80]} should be a string in quotes")
     return value
 
 
 def configured_numbers(config: Mapping[str, Any], name: str) -> tuple[float, ...] | None:
-    """A list of numbers of the configuration, or one number; None where it has none.
+    """Return a list of numbers of the configuration, or one number; None without it.
 
-    Raises UserError for anything else.
+    Raises UserError for other types.
     """
     value = config.get(name)
     if value is None:
@@ -189,9 +189,9 @@ def configured_numbers(config: Mapping[str, Any], name: str) -> tuple[float, ...
 
 
 def configured_size(config: Mapping[str, Any], name: str) -> tuple[int, int] | None:
-    """(height, width) of the configuration, where one number stands for both; None: it has none.
+    """Return (height, width) of the configuration, where one number means both; None without it.
 
-    Raises UserError for anything else.
+    Raises UserError for other types.
     """
     value = config.get(name)
     if value is None:
@@ -205,32 +205,32 @@ def configured_size(config: Mapping[str, Any], name: str) -> tuple[int, int] | N
         )
     if max(sides) > MOST_PIXELS:
         raise UserError(
-            f"config.json: {name} = {value!r}; sides of at most {MOST_PIXELS} pixels are read, no "
-            "vision model has more"
+            f"config.json: {name} = {value!r} is larger than any vision model; sides of at most "
+            f"{MOST_PIXELS} pixels are read"
         )
     return tuple(sides)
 
 
 def count_blocks(tensors: Tensors, pattern: str) -> int:
-    """The number of blocks: `pattern` is a regular expression whose group is a block's number.
+    """Count blocks; `pattern` is a regular expression whose group is a block's number.
 
-    Raises UserError where numbers are missing, as in a file of a part of a model, and where there
-    are more than any model has: building it would take for ever.
+    Raises UserError if numbers are missing, as in a shard of a model, and for more blocks than any
+    model has: building it would take too long.
     """
     matches = (re.fullmatch(pattern, name) for name in tensors)
     numbers = {match[1] for match in matches if match}
-    # Counted, not made into a range: a name may hold a number of any length.
+    # Counted, not made into a range: a name may have a number of any length.
     gap = next((i for i in range(len(numbers)) if str(i) not in numbers), None)
     if gap is not None:
         last = max(numbers, key=lambda number: (len(number), number))
         raise UserError(
-            f"the file holds blocks up to number {last[:20]} and not number {gap}: it is a part of "
-            "a model; give the index of its parts, or the folder where all of them are"
+            f"the file has blocks up to number {last[:20]} but not number {gap}: it is a part of "
+            "a model; use the index of its shards, or the folder with all of them"
         )
     if len(numbers) > MOST_BLOCKS:
         raise UserError(
-            f"the file holds {len(numbers)} blocks in a row; at most {MOST_BLOCKS} are read, more "
-            "than any vision model has"
+            f"the file has {len(numbers)} consecutive blocks, more than any vision model; at most "
+            f"{MOST_BLOCKS} are read"
         )
     return len(numbers)
 
@@ -238,15 +238,15 @@ def count_blocks(tensors: Tensors, pattern: str) -> int:
 def position_grid(
     rows: int, prefix_choices: tuple[int, ...], patch: tuple[int, int], hints: Hints
 ) -> tuple[int, tuple[int, int]]:
-    """Prefix rows of a position table, and the image size (height, width) it is made for.
+    """Return the number of prefix rows of a position table, and its image size (height, width).
 
-    A size that the person or the configuration gives decides; without one the grid is a square.
+    The size is that of the hints or the configuration; without one the grid is a square.
 
     Args:
-        rows: of the table. prefix_choices: how many rows of them may belong to prefix tokens.
+        rows: number of rows. prefix_choices: possible numbers of rows for prefix tokens.
 
     Raises:
-        UserError: no choice leaves the grid.
+        UserError: no choice matches the grid.
     """
     if hints.image_size is not None:
         height, width = (side // p for side, p in zip(hints.image_size, patch, strict=True))
@@ -255,39 +255,39 @@ def position_grid(
                 return prefix, (height * patch[0], width * patch[1])
         raise UserError(
             f"an image of {hints.image_size[0]} x {hints.image_size[1]} pixels has {height} x "
-            f"{width} patches of {patch[0]} x {patch[1]}, and the position table has {rows} rows "
-            f"(with {' or '.join(map(str, prefix_choices))} for other tokens); give the size that "
-            "the table was made for"
+            f"{width} patches of {patch[0]} x {patch[1]}, but the position table has {rows} rows "
+            f"(with {' or '.join(map(str, prefix_choices))} for other tokens); use the image size "
+            "of the table"
         )
     for prefix in prefix_choices:
         side = math.isqrt(max(rows - prefix, 0))
         if side and side * side == rows - prefix:
             return prefix, (side * patch[0], side * patch[1])
     raise UserError(
-        f"the position table has {rows} rows, which are no square of patches; say which image "
-        "size it was made for: --file-size=HEIGHTxWIDTH"
+        f"the position table has {rows} rows, which are not a square of patches; set its image "
+        "size with --file-size=HEIGHTxWIDTH"
     )
 
 
 def need_heads(hints: Hints, configured: int | None, width: int) -> int:
-    """The number of heads, as configured or as the person says.
+    """Return the number of heads from the configuration or the hints.
 
-    Raises UserError where nobody says it or it does not divide the width.
+    Raises UserError if it is unknown or does not divide the width.
     """
     heads = hints.heads or configured
     if heads is None:
         usual = f"; published models of width {width} have {width // 64}" if width % 64 == 0 else ""
         raise UserError(
-            f"neither the file nor a config.json beside it says how many heads its attention of "
-            f"width {width} has; say it with --heads=NUMBER{usual}"
+            f"neither the file nor a config.json beside it has the number of attention heads for "
+            f"width {width}; use --heads=NUMBER{usual}"
         )
     if hints.heads and configured and hints.heads != configured:
         raise UserError(
-            f"--heads={hints.heads}, and the config.json beside the file says {configured}; leave "
-            "--heads out"
+            f"--heads={hints.heads} contradicts the config.json beside the file, {configured}; "
+            "remove --heads"
         )
     if width % heads:
-        raise UserError(f"{heads} heads do not divide the width {width}; give another --heads")
+        raise UserError(f"{heads} heads do not divide the width {width}; use another --heads")
     return heads
 
 
@@ -297,12 +297,11 @@ def choose_origin(
     found: str | None = None,
     look_alike: str | None = None,
 ) -> tuple[str, Origin]:
-    """The origin that is found in the file or its configuration, or that the person names.
+    """Return the origin found in the file or its configuration, or named in the hints.
 
-    look_alike: a model that cannot be read and has the same tensors; the person has to say that it
-        is not that one.
+    look_alike: an unsupported model with the same tensors; the hints have to exclude it.
 
-    Raises UserError where several fit, with their names and what differs between them.
+    Raises UserError if several fit, with their names and differences.
     """
     name = hints.origin or found
     if name is None and len(candidates) == 1 and look_alike is None:
@@ -310,23 +309,21 @@ def choose_origin(
     legal = " or ".join(f"--origin={candidate}" for candidate in candidates)
     if name is None and look_alike:
         raise UserError(
-            f"the tensors fit {look_alike}, which cannot be read, as well as what can; if it is "
-            f"the latter, say which: {legal}"
+            f"the tensors fit {look_alike}, which is not supported, and also supported models; if "
+            f"it is one of those, use {legal}"
         )
     if name is None:
         raise UserError(
-            "the tensors fit several origins, which differ in preprocessing and in how positions "
-            f"are resized, some in the activation; say which it is: {legal}"
+            "the tensors fit several origins, which differ in preprocessing and in the resizing of "
+            f"positions, some in the activation; use {legal}"
         )
     if name not in candidates:
-        raise UserError(
-            f"--origin={name} does not fit this file; it can be {' or '.join(candidates)}"
-        )
+        raise UserError(f"--origin={name} does not fit this file; use {' or '.join(candidates)}")
     return name, candidates[name]
 
 
 def side_or_pair(sides: tuple[int, int]) -> int | tuple[int, int]:
-    """One number where height and width are equal, as model fields are written."""
+    """Return one number if height and width are equal, as in model fields."""
     return sides[0] if sides[0] == sides[1] else sides
 
 
@@ -339,13 +336,13 @@ def all_zero(array: np.ndarray) -> bool:
 
 
 def need(library: str, fields: Mapping[str, Any], needed: Mapping[str, Any], of: str = "") -> None:
-    """Raise UserError for a field in which a library's models are all alike, and ours is not.
+    """Raise UserError for a field in which our model differs from all models of a library.
 
-    of: of what it is a field, such as " of a Swin".
+    of: the owner of the field, such as " of a Swin".
     """
     for name, value in needed.items():
         if fields[name] != value:
             raise UserError(
-                f"{library} cannot say {name} = {fields[name]!r}{of}: a model like this has "
-                f"{value!r} there and would compute something else; keep the run folder"
+                f"{library} does not support {name} = {fields[name]!r}{of}, only {value!r}; keep "
+                "the run folder"
             )

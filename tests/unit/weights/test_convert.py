@@ -311,7 +311,7 @@ def test_names_that_are_more_or_fewer_than_the_outputs_are_refused(count, tmp_pa
     ):
         case = stored(name)
         folder = write_files(tmp_path / name, case.tensors, {**case.config, **change})
-        with pytest.raises(UserError, match=f"has 5 outputs, and its config.json {count} names"):
+        with pytest.raises(UserError, match=f"has 5 outputs, but its config.json {count} names"):
             read_pretrained(folder, case.hints)
 
 

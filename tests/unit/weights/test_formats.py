@@ -73,7 +73,7 @@ def test_a_size_that_does_not_fit_the_table_is_refused_with_all_numbers():
 
 
 def test_heads_are_asked_for_where_nobody_says_them():
-    with pytest.raises(UserError, match=r"width 384 has; say it with --heads=NUMBER; .* have 6"):
+    with pytest.raises(UserError, match=r"width 384; use --heads=NUMBER; .* have 6"):
         need_heads(Hints(), None, 384)
     with pytest.raises(UserError, match=r"--heads=NUMBER$"):
         need_heads(Hints(), None, 100)
@@ -83,7 +83,9 @@ def test_heads_that_the_person_and_the_configuration_say_must_be_equal():
     assert need_heads(Hints(heads=6), None, 384) == 6
     assert need_heads(Hints(), 12, 384) == 12
     assert need_heads(Hints(heads=6), 6, 384) == 6
-    with pytest.raises(UserError, match="--heads=6, and the config.json beside the file says 12"):
+    with pytest.raises(
+        UserError, match="--heads=6 contradicts the config.json beside the file, 12"
+    ):
         need_heads(Hints(heads=6), 12, 384)
 
 
@@ -111,7 +113,7 @@ def test_axes_are_checked_before_a_shape_is_believed():
     for name in ("w", "empty"):
         with pytest.raises(UserError, match=rf"{name} has shape .* the axes \("):
             axes_of(tensors, name, "out, in" if name == "empty" else "out, in, height, width")
-    with pytest.raises(UserError, match="holds no v: it is not whole"):
+    with pytest.raises(UserError, match="has no v: it is incomplete"):
         axes_of(tensors, "v", "out, in")
 
 

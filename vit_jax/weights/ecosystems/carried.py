@@ -1,8 +1,8 @@
-"""Entries of a `config.json` that make no difference to a model here, kept for the way back.
+"""Entries of a `config.json` without effect on a model here, kept for writing it back.
 
-Licence, tag, sizes recommended for tests, rates of training: a library writes them, none of them
-changes what the model computes, and whoever converts weights and converts them back expects them.
-A record keeps the files beside the weights as long as its model is the one in the file.
+Licence, tag, recommended test sizes, dropout rates of training: a library writes them, none of them
+changes the model's computation, and they should survive a conversion in both directions. A record
+has the files beside the weights as long as its model is the one in the file.
 """
 
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from vit_jax.weights.ecosystems import processors
 
 # Names of classes, which the record has itself.
 _NAMES = ("label_names", "labels", "id2label", "label2id", "num_labels")
-# What is about the numbers in the file, or the code to run, and not about what is written.
+# Entries about the source file's numbers or code, which do not apply to the written file.
 _OF_THE_FILE = ("torch_dtype", "quantization_config", "auto_map", "pruned_heads")
-# As the file has it: rates of training, which are written as 0 where nobody says them, the epsilon
-# of ConvNeXt's last norm, and the name of an architecture, where we write any of the same class.
+# Entries written as in the file: dropout rates of training (otherwise 0), the epsilon of ConvNeXt's
+# last norm, and the name of an architecture (otherwise any name of the same class).
 _AS_TOLD = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "drop_path_rate"),
     *("layer_norm_eps", "architecture"),
@@ -24,11 +24,11 @@ _AS_TOLD = (
 
 
 def keep(library: str, config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what a record keeps of the configuration beside a file, in plain values.
+    """Return the entries of a file's configuration that a record keeps, as plain values.
 
     Args:
-        library: the name of the ecosystem.
-        config: of the model, with that of its processor under "preprocessor" if there is one.
+        library: the name of the library.
+        config: the model's configuration, with that of its processor under "preprocessor", if any.
     """
     if not config:
         return {}
@@ -38,11 +38,11 @@ def keep(library: str, config: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def add(library: str, written: dict[str, Any], kept: Mapping[str, Any]) -> dict[str, Any]:
-    """A `config.json` for a library, with what the file of the same library said besides.
+    """Return a `config.json` for a library, with the kept entries of that library's file.
 
     Args:
-        written: what the model's own fields make of it; it wins, but for `_AS_TOLD`.
-        kept: of `keep`.
+        written: entries from the model's fields; they take precedence, except `_AS_TOLD`.
+        kept: result of `keep`.
     """
     told = kept.get("config", {})
     if kept.get("library") != library or told.get("model_type") != written.get("model_type"):
@@ -59,7 +59,7 @@ def add(library: str, written: dict[str, Any], kept: Mapping[str, Any]) -> dict[
 def processor(
     written: dict[str, Any], kept: Mapping[str, Any], preprocessing: Preprocessing
 ) -> dict[str, Any]:
-    """The processor's configuration of the file, where it still says what is done to images."""
+    """Return the file's processor configuration if it still matches the preprocessing."""
     told = kept.get("config", {}).get("preprocessor")
     if kept.get("library") != "huggingface" or not told:
         return written
@@ -70,11 +70,11 @@ def processor(
 
 # ----------------------------------------------------------------------------------------- inside
 
-_ELSEWHERE = ("preprocessor", "model_args", "pretrained_cfg")  # files and sections of their own
+_ELSEWHERE = ("preprocessor", "model_args", "pretrained_cfg")  # separate files and sections
 
 
 def _besides(told: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what can stand beside what is written: no own sections, no words on other classes."""
+    """Return the entries to add to the written ones: no separate sections, no other classes."""
     left_out = (*_ELSEWHERE, *_NAMES)
     described = told.get("label_descriptions")
     names = written.get("label_names") or written.get("pretrained_cfg", {}).get("label_names", ())

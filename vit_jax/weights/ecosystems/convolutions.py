@@ -14,19 +14,19 @@ from vit_jax.weights.mapping import SAME, Layout, Row, Tensors
 
 CONV_AXES = "out, in, height, width"
 
-# A 1 x 1 convolution's weight (out, in, 1, 1) of torch, and our dense kernel (in, out).
+# A 1 x 1 convolution's weight (out, in, 1, 1) of torch, to our dense kernel (in, out).
 POINTWISE = Layout(
     lambda arrays, shape: arrays[0].reshape(shape[::-1]).T,
     lambda x: [x.transpose(1, 0)[:, :, None, None]],
 )
 
 IGNORED = {
-    r"(.*\.)?num_batches_tracked": "how many batches a BatchNorm has seen, which none here uses",
+    r"(.*\.)?num_batches_tracked": "the number of batches of a BatchNorm, which is not used here",
 }
 
 
 def batch_norm(ours: str, theirs: str) -> tuple[Row, ...]:
-    """The rows of a BatchNorm, as torch names its parameters and running statistics."""
+    """Return the rows of a BatchNorm with torch's names of parameters and running statistics."""
     return (
         Row(f"{ours}/scale", f"{theirs}.weight", SAME),
         Row(f"{ours}/bias", f"{theirs}.bias", SAME),
@@ -38,7 +38,7 @@ def batch_norm(ours: str, theirs: str) -> tuple[Row, ...]:
 def with_counters(
     tensors: dict[str, np.ndarray], fields: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
-    """Batches that each BatchNorm has seen, which torch has beside its statistics: 0."""
+    """Add the number of batches, 0, that torch stores with the statistics of each BatchNorm."""
     ends = {"running_mean": "num_batches_tracked"}
     norms = [name.rpartition(".") for name in tensors]
     counters = {
@@ -54,8 +54,7 @@ def count_stages(tensors: Tensors, name: str, first: int = 0) -> int:
         stages += 1
     if stages > MOST_BLOCKS:
         raise UserError(
-            f"the file holds {stages} stages; at most {MOST_BLOCKS} are read, more than any "
-            "network has"
+            f"the file has {stages} stages, more than any network; at most {MOST_BLOCKS} are read"
         )
     return stages
 
@@ -66,7 +65,7 @@ def rows_of(tensors: Tensors, name: str) -> int:
 
 
 def size_of_images(hints: Hints, configured: tuple[int, int] | None, usual: Any = 224) -> Any:
-    """The size to build a model for, which no tensor shows."""
+    """Return the image size of a model, which tensors do not determine."""
     size = hints.image_size or configured
     return side_or_pair(size) if size else usual
 
@@ -75,17 +74,17 @@ def size_of_images(hints: Hints, configured: tuple[int, int] | None, usual: Any 
 
 
 def timm_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
-    """(height, width) of images that timm's configuration names."""
+    """Return (height, width) of images in timm's configuration."""
     return timm_arguments.input_size_of(timm_arguments.pretrained_of(config))
 
 
 def timm_preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of `Preprocessing` that timm's configuration names, but for the size."""
+    """Return the fields of `Preprocessing` in timm's configuration, except the size."""
     return timm_arguments.preprocessing_of({}, timm_arguments.pretrained_of(config), (1, 1))
 
 
 def timm_names(config: Mapping[str, Any], num_classes: int) -> tuple[str, ...] | None:
-    """The classes that timm's configuration names; None where it has none."""
+    """Return the class names in timm's configuration; None without names."""
     return timm_arguments.label_names(config, num_classes)
 
 
@@ -99,7 +98,7 @@ def timm_config(
     first: str,
     classifier: str,
 ) -> dict[str, Any]:
-    """The `config.json` with which timm makes a model: `timm.create_model("local-dir:FOLDER")`.
+    """Return timm's `config.json` of a model, for `timm.create_model("local-dir:FOLDER")`.
 
     Args:
         first, classifier: timm's names of the first convolution and of the head.
@@ -118,17 +117,17 @@ def timm_config(
 
 
 def transformers_preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of `Preprocessing` that the processor's configuration beside a model names."""
+    """Return the fields of `Preprocessing` in the processor's configuration of a model."""
     return processors.read(config.get("preprocessor") or {}, (1, 1), config.get("model_type"))
 
 
 def transformers_config(
     kind: str, classes: tuple[str, str], fields: Mapping[str, Any], class_names
 ) -> dict[str, Any]:
-    """Entries common to every `config.json` of transformers.
+    """Return the entries common to every `config.json` of transformers.
 
     Args:
-        kind: transformers' model_type. classes: its class without a head, and with one.
+        kind: transformers' model_type. classes: its classes without a head and with one.
     """
     return {
         "model_type": kind,
@@ -140,14 +139,14 @@ def transformers_config(
 
 
 def transformers_names(config: Mapping[str, Any], num_classes: int) -> tuple[str, ...] | None:
-    """The classes that transformers' configuration names; None where it has none."""
+    """Return the class names in transformers' configuration; None without names."""
     return hugging_face.class_names_of(config) if num_classes else None
 
 
 def with_prefix(
     tensors: dict[str, np.ndarray], kind: str, fields: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
-    """The names of transformers' class with a head, which puts the model's own in front."""
+    """Return the names of transformers' class with a head, which prefixes those of the model."""
     if not fields["num_classes"]:
         return tensors
     return {

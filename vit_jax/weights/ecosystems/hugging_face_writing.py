@@ -1,10 +1,10 @@
 """Writing for Hugging Face's transformers: `config.json` of a model, and tensor names.
 
 ViT, DeiT with one head or two, DINOv2 and DINOv2 with registers are written. DINOv2's class is also
-for what others call ViT with layer scale or registers, such as DeiT III: its classifier gets zeros
-for the mean of the patches, a model without layer scale one of ones, and the token in place of
-hidden patches, which no model here keeps, is zero, as transformers begins it. A ViT with one
-register is a DeiT with one head, whose distillation token no head reads.
+used for ViT with layer scale or registers, such as DeiT III: its classifier gets zeros for the mean
+of the patches, a model without layer scale gets a scale of ones, and the mask token, which no model
+here has, is zero, as transformers initialises it. A ViT with one register is written as a DeiT with
+one head, whose distillation token no head reads.
 """
 
 import re
@@ -16,7 +16,7 @@ import numpy as np
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 
-# Names of activations in a config.json, and ours; the first of several is written.
+# Names of activations in a config.json to ours; of several names the first is written.
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -47,7 +47,7 @@ def finish(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> dict[st
             ones = np.ones(width, np.float32)
             for i in range(fields["depth"]):
                 tensors |= {f"encoder.layer.{i}.layer_scale{n}.lambda1": ones for n in (1, 2)}
-        if "classifier.weight" in tensors:  # nothing for the mean of the patches
+        if "classifier.weight" in tensors:  # zeros for the mean of the patches
             tensors["classifier.weight"] = np.pad(
                 tensors["classifier.weight"], ((0, 0), (0, width))
             )
@@ -60,13 +60,13 @@ def finish(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> dict[st
 
 
 def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict[str, Any]:
-    """The `config.json` with which transformers makes the model: `AutoModel.from_pretrained`.
+    """Return transformers' `config.json` of a model, for `AutoModel.from_pretrained`.
 
-    transformers resizes positions in a way of its own (`pos_resize` of its origins here), so that
-    the numbers are the same at the model's own image size; and of a model without a head it says
-    that its pooler is new, which `last_hidden_state` does not go through.
+    transformers resizes positions by its own method (`pos_resize` of its origins here), so that
+    outputs are equal only at the model's own image size. For a model without a head it warns about
+    a new pooler, which `last_hidden_state` does not use.
 
-    Raises UserError where transformers has no model for a field.
+    Raises UserError if transformers has no model with such fields.
     """
     kind = _kind_to_write(fields)
     one_head = kind == "deit" and not fields["distilled"]
@@ -106,7 +106,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
 
 # ----------------------------------------------------------------------------------------- inside
 
-# By model_type: the class without a head, and with one.
+# By model_type: the classes without a head and with one.
 _ARCHITECTURES = {
     "vit": ("ViTModel", "ViTForImageClassification"),
     "deit": ("DeiTModel", "DeiTForImageClassificationWithTeacher"),
@@ -131,7 +131,7 @@ _DINOV2_GATED = {
     r"(\d)\.output\.dense\.": r"\1.mlp.weights_out.",
 }
 
-# What all of transformers' models have in common.
+# Fields with one value in all of transformers' models.
 _NEEDED = {
     "pool": "cls",
     "pool_norm": "before",
@@ -147,11 +147,11 @@ _NEEDED = {
 
 
 def _kind_to_write(fields: Mapping[str, Any]) -> str:
-    """The model_type that can be a model of these fields; UserError where there is none."""
+    """Return the model_type for a model of these fields; UserError if there is none."""
     for name, needed in _NEEDED.items():
         if fields[name] != needed:
             raise UserError(
-                f"transformers has no model with {name} = {fields[name]!r}; its have {needed!r}"
+                f"transformers has no model with {name} = {fields[name]!r}, only with {needed!r}"
             )
     as_dinov2 = fields["registers"] > 0 or fields["layer_scale"] is not None
     if fields["distilled"] and (as_dinov2 or fields["mlp"] == "swiglu" or not fields["pos_on_cls"]):
@@ -176,8 +176,8 @@ def _mlp_ratio(fields: Mapping[str, Any]) -> int:
         if hidden == ((int(wide * 2 / 3) + 7) // 8 * 8 if fields["mlp"] == "swiglu" else wide):
             return ratio
     raise UserError(
-        f"transformers has no DINOv2 whose MLP is {hidden} wide with tokens of width {width}: it "
-        "must be a whole multiple, and two thirds of one where it is gated"
+        f"transformers has no DINOv2 with MLP width {hidden} and token width {width}: MLP width "
+        "must be a whole multiple, or, if gated, two thirds of one"
     )
 
 

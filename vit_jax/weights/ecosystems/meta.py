@@ -1,7 +1,7 @@
-"""The facts of the original files of DeiT, DeiT III, MAE, DINO and DINOv2.
+"""Origins of the original files of DeiT, DeiT III, MAE, DINO and DINOv2.
 
-They have timm's names, so their table is in `timm`; what differs is in the tensors only in part.
-Preprocessing is that of the authors' evaluation, and positions are resized as their code does.
+They have timm's names, so their table is in `timm`; tensors show only some of the differences.
+Preprocessing is that of the authors' evaluation, and positions are resized as in their code.
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ ORIGINS = {
 
 
 def preprocessing_of(name: str, image_size: tuple[int, int]) -> dict[str, Any]:
-    """Fields of `Preprocessing` of an origin, for images of a size; MAE crops small ones only."""
+    """Return an origin's fields of `Preprocessing` for a size; MAE crops only small images."""
     crops = name != "mae" or max(image_size) <= 224
     return {**ORIGINS[name].preprocessing, **({} if crops else {"crop": 1.0})}
 
@@ -47,16 +47,16 @@ def preprocessing_of(name: str, image_size: tuple[int, int]) -> dict[str, Any]:
 # With registers the authors of DINOv2 resize by size and with antialiasing.
 DINOV2_REGISTERS = {"pos_resize": "torch-bicubic-antialias"}
 
-# Names that no model needs: regular expression, and what it is.
+# Names that no model needs: regular expression and reason.
 IGNORED = {
-    r"mask_token": "the token in place of hidden patches, for pre-training",
+    r"mask_token": "the mask token of pre-training",
     r"decoder_.*|decoder\..*": "the decoder of MAE's pre-training",
     r"head\.(mlp|last_layer)\..*|(dino|ibot)_head\..*": "the head of DINO's pre-training",
 }
 
 
 def recognised_origin(tensors: Tensors) -> str | None:
-    """The origin that only its own files can have, by names and ranks; None: it cannot be told."""
+    """Return the origin if names and ranks identify it; None if they are ambiguous."""
     if "decoder_pos_embed" in tensors:
         return "mae"
     if "register_tokens" in tensors or getattr(tensors.get("mask_token"), "ndim", 0) == 2:
@@ -67,7 +67,7 @@ def recognised_origin(tensors: Tensors) -> str | None:
 
 
 def possible_origins(tensors: Tensors) -> tuple[str, ...]:
-    """The origins besides timm whose models can have these tensors, where nothing marks one."""
+    """Return the origins besides timm that match these tensors, if nothing identifies one."""
     has_class = "cls_token" in tensors
     if "norm_pre.weight" in tensors:
         return ("clip", "openclip")
@@ -89,13 +89,13 @@ def possible_origins(tensors: Tensors) -> tuple[str, ...]:
 
 
 def unreadable_look_alike(tensors: Tensors) -> str | None:
-    """A model that cannot be read here and has these very tensors too; None where none is known."""
+    """Return an unsupported model with exactly these tensors too; None if none is known."""
     if "attn_pool.latent" in tensors and "norm_pre.weight" in tensors:
-        return "Meta's Perception Encoder (`vit_pe_*` of timm), which has rotary positions besides"
+        return "Meta's Perception Encoder (`vit_pe_*` of timm), which also has rotary positions"
     if "blocks.0.gamma_1" in tensors:
-        return "RoPE-ViT (`vit_*_rope_ape_*` of timm), which has rotary positions besides"
+        return "RoPE-ViT (`vit_*_rope_ape_*` of timm), which also has rotary positions"
     if "norm_pre.weight" in tensors or "cls_token" in tensors or "reg_token" in tensors:
         return None
     if "blocks.0.attn.qkv.bias" not in tensors and "blocks.0.ls1.gamma" not in tensors:
-        return "a ViT with norms after (`vit_*_rpn_*` of timm)"
+        return "a ViT with post-norm (`vit_*_rpn_*` of timm)"
     return None

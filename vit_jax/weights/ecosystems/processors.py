@@ -1,9 +1,9 @@
-"""`preprocessor_config.json` of Hugging Face, and our preprocessing.
+"""Conversion between Hugging Face's `preprocessor_config.json` and our preprocessing.
 
-Their processors resize the shorter side and cut out the centre (DINOv2, CLIP), or squeeze the whole
-image into a fixed size (ViT, DeiT). What the file does not say is a default of the processor's
-class, which the file names, or else the model's `config.json` by its type. All of them round the
-offsets of the central crop down.
+Their processors resize the shorter side and crop the centre (DINOv2, CLIP), or squash the whole
+image to a fixed size (ViT, DeiT). Missing entries are defaults of the processor's class, which is
+in the file, or follows from the model's `config.json`. All processors round the offsets of the
+central crop down.
 
 Source: transformers 5.24, `models/*/image_processing_pil_*.py`.
 """
@@ -28,7 +28,7 @@ _CLIP = {
 _SQUARE = {"height": 224, "width": 224}
 _SHORTEST = {"shortest_edge": 224}
 _CENTRE = {"do_center_crop": True, "crop_size": _SQUARE}
-# By the name of a processor, without what stands for a library behind it.
+# By the name of a processor, without its suffix for a library.
 DEFAULTS = {
     "ViT": {**_HALF, "resample": 2, "size": _SQUARE},
     "DeiT": {**_HALF, "resample": 3, "size": {"height": 256, "width": 256}, **_CENTRE},
@@ -43,7 +43,7 @@ DEFAULTS = {
     },
     "Siglip": {**_HALF, "resample": 3, "size": _SQUARE},
 }
-# Of these one number is the shorter side, of the others a square.
+# For these processors one number is the shorter side, for the others a square.
 _NOT_SQUARE = ("Bit", "CLIP", "ConvNext", "Siglip")
 OF_MODELS = {
     "vit": "ViT",
@@ -56,22 +56,21 @@ OF_MODELS = {
     "resnet": "ConvNext",
     "pvt": "Pvt",
 }
-_SQUEEZED_FROM = 384  # pixels; below it ConvNext's processor keeps the ratio and crops
+_SQUEEZED_FROM = 384  # pixels; below it ConvNext's processor keeps the aspect ratio and crops
 
 
 def read(
     processor: Mapping[str, Any], patch: tuple[int, int], model_type: str | None = None
 ) -> dict[str, Any]:
-    """Fields of `Preprocessing` that a processor's configuration stands for.
+    """Return the fields of `Preprocessing` for a processor's configuration.
 
     Args:
-        processor: the content of the file; if empty, nothing is read.
-        patch: (height, width) of the model's patches; a size that they do not fill is left out.
-        model_type: of the model's `config.json`, for files that do not name their class.
+        processor: the content of the file; if empty, the result is empty.
+        patch: (height, width) of the model's patches; a size that is not a multiple is skipped.
+        model_type: of the model's `config.json`, for files without the name of their class.
 
     Raises:
-        UserError: a value is of another kind than it should be, or means something that
-            `Preprocessing` has not.
+        UserError: a value has the wrong type, or `Preprocessing` does not support it.
     """
     if not processor:
         return {}
@@ -94,8 +93,8 @@ def read(
     resized, size, keeps_ratio = sizes
     if any(side > whole for side, whole in zip(size, resized, strict=True)):
         raise UserError(
-            f"{_FILE}: crop_size = {processor['crop_size']!r} is larger than what is resized to, "
-            f"{processor['size']!r}, and the rest is black, which cannot be read yet"
+            f"{_FILE}: crop_size = {processor['crop_size']!r} is larger than the resized image, "
+            f"{processor['size']!r}, which is not supported yet; reduce crop_size"
         )
     fields |= {"crop": crop_of(size, resized), "resize": "cover" if keeps_ratio else "squash"}
     if keeps_ratio or resized != size:
@@ -103,7 +102,7 @@ def read(
     if any(math.floor(s / fields["crop"]) != r for s, r in zip(size, resized, strict=True)):
         raise UserError(
             f"{_FILE}: size = {processor['size']!r} and crop_size = {processor['crop_size']!r} "
-            "have another ratio of height to width, which cannot be read yet; give them the same"
+            "have different aspect ratios, which is not supported yet; use one aspect ratio"
         )
     if size[0] % patch[0] == 0 and size[1] % patch[1] == 0:
         fields["size"] = size
@@ -111,18 +110,18 @@ def read(
 
 
 def write(preprocessing: Preprocessing) -> dict[str, Any]:
-    """The content of the file for a preprocessing.
+    """Return the content of the file for a preprocessing.
 
-    Transformers have no way to cover an oblong size, and squeeze the image into it: see
+    transformers cannot cover an oblong size, and squashes the image instead: see
     `squeezes_instead`.
 
     Raises:
-        UserError: images are padded, which these processors cannot do.
+        UserError: images are padded, which these processors do not support.
     """
     if preprocessing.resize == "pad":
         raise UserError(
-            f"{_FILE} has no way to fit a whole image in and pad it (data.resize = 'pad'); use "
-            "timm's form, or train with data.resize=cover or squash"
+            f"{_FILE} does not support data.resize = 'pad'; use "
+            "timm's format, or train with data.resize=cover or squash"
         )
     height, width = preprocessing.size
     covered = [math.floor(side / preprocessing.crop) for side in preprocessing.size]
@@ -148,14 +147,14 @@ def write(preprocessing: Preprocessing) -> dict[str, Any]:
 
 
 def squeezes_instead(preprocessing: Preprocessing) -> bool:
-    """Return whether what `write` gives is not what a model was trained with: see `SQUEEZED`."""
+    """Return whether the result of `write` differs from the preprocessing: see `SQUEEZED`."""
     return preprocessing.resize == "cover" and len(set(preprocessing.size)) > 1
 
 
 SQUEEZED = (
-    f"{_FILE} squeezes images into an oblong size, where this model was trained with their ratio "
-    "kept and the centre cut out: image processors of transformers cannot do that, so that answers "
-    "there will differ"
+    f"{_FILE} squashes images to an oblong size, but this model was trained with the aspect ratio "
+    "kept and the centre cropped: image processors of transformers do not support that, so that "
+    "outputs there will differ"
 )
 
 
@@ -170,7 +169,7 @@ def _largest_pixel(processor: Mapping[str, Any]) -> float:
 
 
 def _kind(processor: Mapping[str, Any], model_type: str | None) -> str | None:
-    """The class of a processor, such as "ViT"; None where nobody says it."""
+    """Return the class of a processor, such as "ViT"; None if unknown."""
     name = processor.get("image_processor_type") or processor.get("feature_extractor_type")
     if name is None:
         return OF_MODELS.get(model_type)
@@ -181,8 +180,10 @@ def _kind(processor: Mapping[str, Any], model_type: str | None) -> str | None:
 def _sizes(
     processor: Mapping[str, Any], kind: str | None
 ) -> tuple[tuple[int, int], tuple[int, int], bool] | None:
-    """(height, width) that an image is resized to at least, what is cut out, and whether its ratio
-    is kept; None where the file says nothing of sizes."""
+    """Return (height, width) of resizing and of the crop, and whether the aspect ratio is kept.
+
+    None if the file has no sizes.
+    """
     resizes, cuts = processor.get("do_resize", True), processor.get("do_center_crop", False)
     resized = _size(processor, "size") if resizes else None
     keeps_ratio = _keeps_ratio(processor.get("size"), kind)
@@ -194,9 +195,9 @@ def _sizes(
     cut = _size(processor, "crop_size") if cuts else None
     if resized is None and cut is not None:
         raise UserError(
-            f"{_FILE}: the centre is cut out of images that are not resized (do_resize = "
-            f"{processor.get('do_resize')!r}, size = {processor.get('size')!r}), which cannot be "
-            "read yet; set do_resize and size"
+            f"{_FILE}: images are cropped without resizing (do_resize = "
+            f"{processor.get('do_resize')!r}, size = {processor.get('size')!r}), which is not "
+            "supported yet; set do_resize and size"
         )
     return None if resized is None else (resized, cut or resized, keeps_ratio)
 
@@ -214,7 +215,10 @@ def _size(processor: Mapping[str, Any], name: str) -> tuple[int, int] | None:
         return None
     sides = value
     if isinstance(value, Mapping) and value.get("longest_edge") is not None:
-        raise UserError(f"{_FILE}: {name} = {value!r} bounds the longer side, which is not here")
+        raise UserError(
+            f"{_FILE}: {name} = {value!r} limits the longer side, which is not supported; "
+            "use height and width, or shortest_edge"
+        )
     if isinstance(value, Mapping):
         edge = value.get("shortest_edge")
         sides = [edge, edge] if edge is not None else [value.get("height"), value.get("width")]
@@ -239,7 +243,7 @@ def _interpolation(resample: Any) -> str:
     name = _INTERPOLATIONS.get(resample, resample) if isinstance(resample, int | str) else None
     if name not in _INTERPOLATIONS.values():
         legal = ", ".join(f"{number} ({name})" for number, name in _INTERPOLATIONS.items())
-        raise UserError(f"{_FILE}: resample = {resample!r} is no interpolation here; it is {legal}")
+        raise UserError(f"{_FILE}: resample = {resample!r} is invalid; use {legal}")
     return name
 
 

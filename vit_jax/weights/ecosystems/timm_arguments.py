@@ -1,8 +1,8 @@
-"""Arguments of timm's `config.json` for a ViT, with timm's defaults where it says nothing.
+"""Arguments in timm's `config.json` for a ViT, with timm's defaults for missing ones.
 
 timm writes three layers: the name of an architecture, `model_args` that differ from it, and a
-`pretrained_cfg` with the preprocessing. `global_pool` stands at the root besides, as a description
-of the model that was saved. Older files have all of it at the root.
+`pretrained_cfg` with the preprocessing. `global_pool` is at the root too, as a description of the
+saved model. Older files have everything at the root.
 
 Source: timm 1.0.31, `VisionTransformer`, `_hub._parse_model_cfg` and `_builder`, by running them.
 """
@@ -26,15 +26,15 @@ from vit_jax.weights.formats import (
 from vit_jax.weights.io.safety import show
 from vit_jax.weights.mapping import Tensors
 
-# Architectures with names like those of ViTs that compute something else: rotary positions, norms
-# after, blocks in parallel, gates, convolutions in front, pooling in stages.
+# Architectures with tensor names of ViTs but another computation: rotary positions, post-norm,
+# parallel blocks, gates, convolutional stems, pooling in stages.
 OTHERS = (
     r"(?!eva_large_patch14_).*(rope|_pe_|_rpn_|relpos|dinov3|lingbot|eva|beit|hiera|qwen|deepseek"
     r"|aimv2|samvit|cait|_mci_|_xp_|_radio_|18x2|_[dp]+(wee|little)_|vitamin|naflex).*"
     r"|test_vit[34]"
 )
 
-# How many heads an architecture has that is called so and is that wide.
+# Number of heads by the name and the width of an architecture.
 _HEADS = {
     ("tiny", 192): 3,
     ("wee", 256): 4,
@@ -66,8 +66,8 @@ _ACTIVATIONS = {
     r"vit_large_patch16_siglip_(gap_)?512": "gelu_tanh",
 }
 
-# Arguments of timm's class that change what it computes and that no ViT here has: those that stand
-# for the class as it is. The others are in the tensors, or are for training.
+# Arguments of timm's class that change its computation and that no ViT here has, with the values
+# that keep it unchanged. The other arguments are in the tensors, or are for training.
 _NEEDED = {
     "norm_layer": (None, "layernorm", "layer_norm", "LayerNorm"),
     "embed_norm_layer": (None,),
@@ -89,13 +89,13 @@ _NEUTRAL = (
 
 
 def architecture_of(config: Mapping[str, Any]) -> str:
-    """The name of the architecture; empty where the configuration has none."""
+    """Return the name of the architecture; empty if the configuration has none."""
     return str(config.get("architecture", ""))
 
 
 def pretrained_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The `pretrained_cfg`, as timm makes it of what stands there and at the root."""
-    if "pretrained_cfg" not in config:  # timm before 0.8 kept all of it at the root
+    """Return the `pretrained_cfg`, combined with the root as in timm."""
+    if "pretrained_cfg" not in config:  # timm before 0.8 had everything at the root
         return {"label_names": config.get("labels"), **config}
     section = configured_section(config, "pretrained_cfg")
     above = {name: config[name] for name in ("num_classes", "label_names") if name in config}
@@ -103,9 +103,9 @@ def pretrained_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def label_names(config: Mapping[str, Any], num_classes: int) -> tuple[str, ...] | None:
-    """The names of classes; None where nobody says all of them, or there is no head."""
+    """Return the class names; None if they are incomplete, or there is no head."""
     names = pretrained_of(config).get("label_names")
-    if isinstance(names, Mapping):  # by number, of which some may be missing
+    if isinstance(names, Mapping):  # by number; some may be missing
         names = [names.get(str(i)) for i in range(len(names))]
     if not isinstance(names, list) or not names or not num_classes or None in names:
         return None
@@ -115,20 +115,20 @@ def label_names(config: Mapping[str, Any], num_classes: int) -> tuple[str, ...] 
 def pooling(tensors: Tensors, config: Mapping[str, Any]) -> str:
     """Return our name of the pooling in the configuration, or of timm's default.
 
-    Raises UserError for one that ViT has not here, or that needs tensors which are not there.
+    Raises UserError for an unsupported pooling, or if its tensors are missing.
     """
     has_class, has_map = "cls_token" in tensors, "attn_pool.latent" in tensors
     named = _named_pool(config)
     ours = {theirs: name for name, theirs in POOLS.items()}
     if named is not None and named not in ours:
         raise UserError(
-            f"config.json: global_pool = {named!r} is no pooling that ViT has here; there are "
+            f"config.json: global_pool = {named!r} is not supported; use one of "
             f"{', '.join(map(repr, ours))}"
         )
     pool = ours.get(named) or _default_pool(tensors, config)
     if (pool == "map") != has_map or (pool == "cls" and not has_class):
         raise UserError(
-            f"config.json: global_pool = {named!r}, and the tensors have "
+            f"config.json: global_pool = {named!r}, but the tensors have "
             f"{'' if has_class else 'no '}class token and {'' if has_map else 'no '}attention "
             "pooling; the two files are of different models"
         )
@@ -136,7 +136,7 @@ def pooling(tensors: Tensors, config: Mapping[str, Any]) -> str:
     if arguments.get("pool_include_prefix") and pool in ("mean", "map"):
         raise UserError(
             "config.json: pool_include_prefix = true pools class token and registers with the "
-            "patches, which ViT does not do here"
+            "patches, which is not supported"
         )
     return pool
 
@@ -144,15 +144,15 @@ def pooling(tensors: Tensors, config: Mapping[str, Any]) -> str:
 def activation(config: Mapping[str, Any], *, gated: bool, usual: str) -> str:
     """Return our name of the activation; `usual` if the configuration has none.
 
-    Raises UserError for one that is not here.
+    Raises UserError for an unsupported one.
     """
     named = configured_text(configured_section(config, "model_args"), "act_layer")
     if gated:
         if named not in (None, "silu", "swish"):
             raise UserError(
-                f"config.json: act_layer = {named!r} of a gated MLP, which has 'silu' here"
+                f"config.json: act_layer = {named!r} is not supported in a gated MLP; use 'silu'"
             )
-        return "gelu"  # which a gated MLP does not read
+        return "gelu"  # a gated MLP does not use it
     if named is None:
         like = architecture_of(config)
         own = (name for known, name in _ACTIVATIONS.items() if re.fullmatch(known, like))
@@ -160,16 +160,15 @@ def activation(config: Mapping[str, Any], *, gated: bool, usual: str) -> str:
     legal = ("gelu", "gelu_tanh", "quick_gelu", "relu")
     if named not in legal:
         raise UserError(
-            f"config.json: act_layer = {named!r} is no activation that ViT has here; there are "
-            f"{', '.join(legal)}"
+            f"config.json: act_layer = {named!r} is not supported; use one of {', '.join(legal)}"
         )
     return named
 
 
 def norm_eps(config: Mapping[str, Any], usual: float) -> float:
-    """The epsilon of norms: torch's own in architectures called CLIP, 1e-6 in all others of timm.
+    """Return the epsilon of norms: torch's default in timm's CLIP architectures, else 1e-6.
 
-    `usual` is that of files without a configuration.
+    `usual` is the epsilon of files without a configuration.
     """
     name = architecture_of(config)
     if not name:
@@ -178,7 +177,7 @@ def norm_eps(config: Mapping[str, Any], usual: float) -> float:
 
 
 def heads(config: Mapping[str, Any], width: int) -> int | None:
-    """The heads of attention that the configuration names, by number or by architecture."""
+    """Return the number of attention heads in the configuration, or of its architecture."""
     arguments = configured_section(config, "model_args")
     architecture = architecture_of(config)
     if "num_heads" in arguments:
@@ -190,31 +189,31 @@ def heads(config: Mapping[str, Any], width: int) -> int | None:
 
 
 def check_arguments(config: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    """Raise UserError where arguments change what ViT computes here, or deny the tensors.
+    """Raise UserError for arguments that change ViT's computation or contradict the tensors.
 
-    found: by timm's names of arguments, what the tensors have.
+    found: values in the tensors, by timm's names of arguments.
     """
     arguments = configured_section(config, "model_args")
     for name, value in arguments.items():
         fits = _NEEDED.get(name, () if name not in _NEUTRAL else (value,))
         if value is not None and not any(value is fit or value == fit for fit in fits):
             raise UserError(
-                f"config.json: model_args has {show(name)} = {show(value)}, with which timm's ViT "
-                "computes something else than the one here; such a model cannot be read yet"
+                f"config.json: model_args has {show(name)} = {show(value)}, which changes timm's "
+                "ViT in a way that is not supported yet"
             )
     for name, value in found.items():
         told = arguments.get(name)
-        if name == "init_values":  # a number, which says that there is a layer scale
+        if name == "init_values":  # a number means that there is a layer scale
             told = None if name not in arguments else told is not None
         if told is not None and told != value:
             raise UserError(
-                f"config.json: {name} = {show(arguments[name])}, and the tensors have "
-                f"{show(value)}; the two files are of different models, or the tensors are a part "
-                "of one"
+                f"config.json: {name} = {show(arguments[name])}, but the tensors have "
+                f"{show(value)}; the two files are of different models, or the tensors are "
+                "incomplete"
             )
 
 
-# Of every model of timm: what the tensors show, and what is for training alone.
+# Arguments of every timm model that the tensors show, or that are only for training.
 _OF_EVERY_MODEL = (
     *("in_chans", "num_classes", "img_size", "drop_rate", "drop_path_rate", "proj_drop_rate"),
     *("attn_drop_rate", "drop_block_rate", "zero_init_last", "weight_init", "head_init_scale"),
@@ -224,30 +223,30 @@ _OF_EVERY_MODEL = (
 def check_plain(
     config: Mapping[str, Any], free: Collection[str], needed: Mapping[str, tuple[Any, ...]]
 ) -> None:
-    """Raise UserError for `model_args` with which timm computes something else than is here.
+    """Raise UserError for `model_args` with which timm's computation may differ from ours.
 
-    timm 1.0.31 writes arguments at their defaults too.
+    timm 1.0.31 writes arguments with default values too.
 
     Args:
         free: arguments that the tensors show, or that are read elsewhere.
-        needed: the values of others with which they are as here; global_pool is "avg".
+        needed: supported values of other arguments; global_pool is "avg".
     """
     needed = {"global_pool": ("avg", ""), **needed}
-    described = {"global_pool": config.get("global_pool")}  # at the root it says what was saved
+    described = {"global_pool": config.get("global_pool")}  # the root describes the saved model
     for name, value in {**described, **configured_section(config, "model_args")}.items():
         if name in free or name in _OF_EVERY_MODEL or value is None:
             continue
         if not any(value is fit or value == fit for fit in needed.get(name, ())):
             legal = needed.get(name)
-            can = f"; it can be {' or '.join(map(repr, legal))}" if legal else ""
+            can = f"; use {' or '.join(map(repr, legal))}" if legal else ""
             raise UserError(
-                f"config.json: model_args has {show(name)} = {show(value)}, which may compute "
-                f"something else than the model here and cannot be read yet{can}"
+                f"config.json: model_args has {show(name)} = {show(value)}, which may change the "
+                f"model in a way that is not supported yet{can}"
             )
 
 
 def with_size(hints: Hints, config: Mapping[str, Any]) -> Hints:
-    """Return what was asked, with the image size of the configuration where it names one."""
+    """Return the hints with the image size of the configuration, if it has one."""
     arguments = configured_section(config, "model_args")
     if hints.image_size is not None:
         return hints
@@ -256,7 +255,7 @@ def with_size(hints: Hints, config: Mapping[str, Any]) -> Hints:
 
 
 def input_size_of(pretrained: Mapping[str, Any]) -> tuple[int, int] | None:
-    """(height, width) of the images that the configuration names, channels first."""
+    """Return (height, width) of images in the configuration, whose sizes have channels first."""
     sides = pretrained.get("input_size")
     if sides is None:
         return None
@@ -268,10 +267,10 @@ def input_size_of(pretrained: Mapping[str, Any]) -> tuple[int, int] | None:
 def preprocessing_of(
     arguments: Mapping[str, Any], pretrained: Mapping[str, Any], patch: tuple[int, int]
 ) -> dict[str, Any]:
-    """Fields of Preprocessing that a `pretrained_cfg` stands for.
+    """Return the fields of Preprocessing for a `pretrained_cfg`.
 
-    Where it names some of them, the others are the defaults of timm's `PretrainedCfg`. The size of
-    images is among them only if the model is made to take other sizes than that of its table.
+    If it has some of them, the others are the defaults of timm's `PretrainedCfg`. They include the
+    image size only if the model accepts other sizes than that of its position table.
 
     Raises:
         UserError: crop_mode is not timm's, or pads and crops at once.
@@ -292,14 +291,14 @@ def preprocessing_of(
     if named.get("resize") == "pad" and named["crop"] != 1:
         raise UserError(
             f"config.json: crop_mode = 'border' with crop_pct = {named['crop']!r} pads and crops "
-            "at once, which cannot be read yet; 1.0 pads only"
+            "at once, which is not supported yet; use 1.0 to pad only"
         )
     return named | ({"size": size} if size else {})
 
 
 # ----------------------------------------------------------------------------------------- inside
 
-# timm's crop_mode, and our way of resizing.
+# timm's crop_mode to our `resize`.
 RESIZES = {"center": "cover", "squash": "squash", "border": "pad"}
 
 
@@ -307,7 +306,7 @@ def _resize(pretrained: Mapping[str, Any]) -> str | None:
     mode = configured_text(pretrained, "crop_mode")
     if mode is not None and mode not in RESIZES:
         raise UserError(
-            f"config.json: crop_mode = {show(mode)} is none of timm's: {', '.join(RESIZES)}"
+            f"config.json: crop_mode = {show(mode)} is invalid; use one of {', '.join(RESIZES)}"
         )
     return RESIZES.get(mode)
 
@@ -325,7 +324,7 @@ def _defaults(arguments: Mapping[str, Any], pretrained: Mapping[str, Any]) -> di
 
 
 def _named_pool(config: Mapping[str, Any]) -> str | None:
-    """The pooling that is said: an argument goes first, then what describes the saved model."""
+    """Return the configured pooling: an argument takes precedence over the saved model's entry."""
     sections = (
         configured_section(config, "model_args"),
         configured_section(config, "pretrained_cfg"),
@@ -336,10 +335,10 @@ def _named_pool(config: Mapping[str, Any]) -> str | None:
 
 
 def _default_pool(tensors: Tensors, config: Mapping[str, Any]) -> str:
-    """The pooling where nobody says it.
+    """Return the default pooling.
 
-    timm puts the norm after the pooling exactly where it pools by the mean, unless `fc_norm` says
-    otherwise; then the pooling is the architecture's own, of the class token where there is one.
+    timm places the norm after the pooling exactly if it pools by the mean, unless `fc_norm` is set;
+    then the pooling is the architecture's default: the class token if there is one.
     """
     if "attn_pool.latent" in tensors:
         return "map"

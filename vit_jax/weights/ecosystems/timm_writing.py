@@ -10,7 +10,7 @@ import numpy as np
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 
-# Our names of poolings, and timm's.
+# Our names of poolings to timm's.
 POOLS = {"cls": "token", "mean": "avg", "map": "map", "none": ""}
 
 
@@ -19,7 +19,7 @@ def finish(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> dict[st
     if fields["pool_norm"] == "after":
         tensors = {re.sub(r"^norm\.", "fc_norm.", name): x for name, x in tensors.items()}
     if fields["registers"] and fields["pos_on_cls"] and "cls_token" in tensors:
-        # With registers timm has no position for the class token: it is added in.
+        # With registers timm has no position for the class token: add it to the token.
         positions = tensors["pos_embed"]
         in_front = int(fields["class_token"])
         tensors["cls_token"] = tensors["cls_token"] + positions[:, :in_front]
@@ -28,22 +28,22 @@ def finish(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> dict[st
 
 
 def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict[str, Any]:
-    """The `config.json` with which timm makes the model: `timm.create_model("local-dir:FOLDER")`.
+    """Return timm's `config.json` of the model, for `timm.create_model("local-dir:FOLDER")`.
 
-    Its arguments say all, whatever the named architecture has by default.
+    Its arguments are complete and do not depend on the architecture's defaults.
 
-    Raises UserError where timm has no argument for a field.
+    Raises UserError if timm has no argument for a field.
     """
     _check_arguments(fields)
     arguments = _arguments(fields)
     if preprocessing.size != tuple(np.broadcast_to(fields["image_size"], 2)):
-        arguments["dynamic_img_size"] = True  # the table is not for images of that size
+        arguments["dynamic_img_size"] = True  # the position table has another size
     if fields["distilled"]:
         architecture = "deit_base_distilled_patch16_224"
     elif fields["mlp"] == "swiglu":
         architecture = "vit_giant_patch14_dinov2"
     else:
-        # The epsilon is no argument: it is that of the architecture.
+        # The epsilon is not an argument but a property of the architecture.
         as_clip = fields["norm_eps"] == 1e-5
         architecture = "vit_base_patch32_clip_224" if as_clip else "vit_base_patch16_224"
     return {
@@ -97,7 +97,7 @@ def mlp_ratio(hidden: int, width: int) -> float:
 
 
 def _check_arguments(fields: Mapping[str, Any]) -> None:
-    """Raise UserError for a model that timm's arguments cannot say."""
+    """Raise UserError for a model that timm's arguments cannot describe."""
     plain = not fields["distilled"] and fields["mlp"] == "plain"
     needed = {
         "norm_eps": 1e-5 if plain and fields["norm_eps"] == 1e-5 else 1e-6,
@@ -115,9 +115,8 @@ def _check_arguments(fields: Mapping[str, Any]) -> None:
     for name, value in needed.items():
         if fields[name] != value:
             raise UserError(
-                f"timm's config.json cannot say {name} = {fields[name]!r}: a model like this has "
-                f"{value!r} there and would compute something else; write to huggingface, or keep "
-                "the run folder"
+                f"timm's config.json does not support {name} = {fields[name]!r}, only {value!r}; "
+                "use --to=huggingface, or keep the run folder"
             )
 
 
@@ -138,7 +137,7 @@ def _arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
     }
     if fields["activation"] != "gelu":
         arguments["act_layer"] = fields["activation"]
-    if fields["distilled"]:  # timm's class for it knows no other pooling
+    if fields["distilled"]:  # timm's class for it has no other pooling
         return arguments
     registers = fields["registers"]
     return {

@@ -214,7 +214,7 @@ def test_what_timm_has_no_architecture_for_is_not_written(tmp_path):
 
 def test_another_origin_is_refused():
     golden = stored("hybrid_timm")
-    with pytest.raises(UserError, match="--origin=deit does not fit this file; it can be timm"):
+    with pytest.raises(UserError, match="--origin=deit does not fit this file; use --origin=timm"):
         hybrid.describe_timm(golden.tensors, golden.config, Hints(origin="deit"))
 
 

@@ -186,5 +186,5 @@ def test_timm_cannot_be_told_another_epsilon(tmp_path):
     case = stored("swin_timm")
     description = describe_timm(case.tensors, case.config, case.hints)
     description.fields["norm_eps"] = 1e-6
-    with pytest.raises(UserError, match="timm cannot say norm_eps = 1e-06 of a Swin"):
+    with pytest.raises(UserError, match="timm does not support norm_eps = 1e-06 of a Swin"):
         write_pretrained(tmp_path / "ours", "timm", make_record(description, "Swin"), variables)

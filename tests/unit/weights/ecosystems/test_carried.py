@@ -105,7 +105,7 @@ def test_an_oblong_model_that_transformers_squeezes_images_for_is_told(tmp_path,
         preprocessing = Preprocessing((16, 24), resize=resize)
         changed = dataclasses.replace(record, preprocessing=preprocessing)
         write_pretrained(tmp_path / resize, "huggingface", changed, variables)
-        assert ("squeezes images into an oblong size" in capsys.readouterr().err) == told
+        assert ("squashes images to an oblong size" in capsys.readouterr().err) == told
 
 
 def test_descriptions_of_other_classes_are_left_out():

@@ -125,10 +125,10 @@ def test_the_models_type_says_the_class_where_the_file_does_not():
 @pytest.mark.parametrize(
     "wrong, sentence",
     [
-        ({"crop_size": {"height": 224, "width": 192}}, "another ratio of height to width"),
+        ({"crop_size": {"height": 224, "width": 192}}, "different aspect ratios"),
         ({"do_resize": False}, "not resized"),
-        ({"crop_size": 300}, "300.*larger than what is resized"),
-        ({"size": {"shortest_edge": 256, "longest_edge": 300}}, "bounds the longer side"),
+        ({"crop_size": 300}, "300.*larger than the resized"),
+        ({"size": {"shortest_edge": 256, "longest_edge": 300}}, "limits the longer side"),
     ],
 )
 def test_what_our_preprocessing_has_not_is_refused(wrong, sentence):

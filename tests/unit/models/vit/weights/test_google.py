@@ -211,7 +211,9 @@ def test_heads_are_in_the_file_and_cannot_be_said_otherwise():
 
 
 def test_an_origin_that_the_layout_excludes_is_refused():
-    with pytest.raises(UserError, match="--origin=siglip does not fit this file; it can be google"):
+    with pytest.raises(
+        UserError, match="--origin=siglip does not fit this file; use --origin=google"
+    ):
         describe(tensors_of("classic"), Hints(origin="siglip"))
     assert describe(tensors_of("stacked"), Hints(origin="siglip")).origin == "siglip"
 

@@ -143,7 +143,7 @@ def test_activations_have_names_of_their_own(theirs, ours):
         ({"id2label": {"0": "a", "00": "b"}}, "id2label should name the outputs"),
         ({"id2label": ["a"]}, "id2label should name the outputs"),
         ({"id2label": 3}, "id2label should name the outputs"),
-        ({"hidden_act": ["gelu"]}, "hidden_act = .* should be a text"),
+        ({"hidden_act": ["gelu"]}, "hidden_act = .* should be a string"),
         ({"id2label": {"zero": "a"}}, "id2label should name the outputs"),
     ],
 )
@@ -280,7 +280,7 @@ def test_dinov2_has_a_ratio_in_place_of_a_hidden_width(width, hidden, mlp, ratio
 
 
 def test_a_hidden_width_that_no_ratio_gives_is_refused():
-    with pytest.raises(UserError, match="no DINOv2 whose MLP is 3073 wide"):
+    with pytest.raises(UserError, match="no DINOv2 with MLP width 3073"):
         written(mlp_width=3073, layer_scale=1.0)
 
 

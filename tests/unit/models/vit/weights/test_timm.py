@@ -276,5 +276,5 @@ def test_timm_computes_the_hidden_width_that_is_meant(width, mlp):
 )
 def test_what_timms_arguments_cannot_say_is_refused(field):
     name = list(field)[-1]
-    with pytest.raises(UserError, match=f"timm's config.json cannot say {name} = "):
+    with pytest.raises(UserError, match=f"timm's config.json does not support {name} = "):
         written(**field)
