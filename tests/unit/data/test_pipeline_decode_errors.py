@@ -70,7 +70,7 @@ def test_one_good_image_of_fifty_is_found():
 @pytest.mark.parametrize("examples", [3, 500])
 def test_a_source_without_a_good_image_is_an_error(examples):
     source = numbered(examples, torn=range(examples))
-    with pytest.raises(UserError, match=r"of the images of numbered train.*\.png: it is torn"):
+    with pytest.raises(UserError, match=r"images of numbered train were tried.*\.png: it is torn"):
         stream(source, bad=quiet())
 
 

@@ -209,7 +209,7 @@ def test_a_tiff_whose_palette_is_cut_off_is_refused(compression):
         content = content.replace(struct.pack("<H", 320), struct.pack("<H", 65_000), 1)
     else:
         content = content[:-1]
-    with pytest.raises(DecodeError, match=r"its colours \(PALETTE\) cannot be read"):
+    with pytest.raises(DecodeError, match=r"its colours \(PALETTE\) are not supported"):
         decode(content, name="it")
 
 

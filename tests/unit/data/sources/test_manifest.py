@@ -135,7 +135,7 @@ def test_classes_txt_gives_names_and_order(table, tmp_path):
     ):
         open_source(table("labels.csv", "0.png,dog\n1.png,cats\n"), "train")
     (tmp_path / "classes.txt").write_text("cat\ndog\ncat\n")
-    with pytest.raises(UserError, match="classes.txt names 'cat' more than once"):
+    with pytest.raises(UserError, match="classes.txt has 'cat' more than once"):
         open_source(table("labels.csv", ROWS), "train")
 
 
@@ -184,15 +184,15 @@ def test_a_line_that_comes_twice_counts_once(table):
 @pytest.mark.parametrize(
     "content, sentence",
     [
-        ("0.png,a\n1.png\n2.png,b,c\n", "csv:2: 1 field where 2 .*; 1 more in line 3"),
-        ("path,label\n0.png,a,b\n", r"csv:2: 3 fields where 2 are expected \(path,label\)"),
+        ("0.png,a\n1.png\n2.png,b,c\n", "csv:2: 1 field instead of 2 .*; 1 more in line 3"),
+        ("path,label\n0.png,a,b\n", r"csv:2: 3 fields instead of 2 \(path,label\)"),
         ("path,label\n0.png,a\n,b\n", "csv:3: '' is not a path: it is empty"),
         ("path,label\n0.png,a\n1.png,\n", "csv:3: the label of '1.png' is empty"),
         ("path,label\n0.png,a||b\n", "csv:2: the label of '0.png' is empty"),
         (b"path,label\n0.png,a\n1.png,caf\xe9\n", "csv:3: byte 0xe9 is not UTF-8"),
         ("path,label\n0.png,a".encode("utf-16"), "csv:1: byte 0xff is not UTF-8"),
         ('path,label\n0.png,a\n"1.png,b\n2.png,c\n', "csv:3: unexpected end"),
-        ('path,label\n"0\n.png",a\n1.png\n', "csv:4: 1 field where"),
+        ('path,label\n"0\n.png",a\n1.png\n', "csv:4: 1 field instead of 2"),
         ("this,that\nx,a\n", "no column has the names of images; the columns are 'this'"),
         ("0.png\n", "csv:1: there is 1 field"),
         ("0.png,a,b,c\n", "csv:1: there are 4 fields"),
@@ -378,7 +378,7 @@ def test_images_of_ids_are_found_below_the_table(table, tmp_path):
     options = TableOptions(image_dir="pix/part_1")
     source = open_source(name, "train", holdout=0, table=options)
     assert sorted(source.files) == ["pix/part_1/ISIC_0.jpg", "pix/part_1/ISIC_1.jpg"]
-    with pytest.raises(UserError, match="data.image_dir = 'nowhere' is no folder"):
+    with pytest.raises(UserError, match="data.image_dir = 'nowhere' is not a folder"):
         open_source(name, "train", table=TableOptions(image_dir="nowhere"))
 
 

@@ -147,5 +147,5 @@ def test_a_saved_split_comes_back_whatever_has_been_added_since(tmp_path):
 
     for name in saved["test"][:2]:
         (tmp_path / name).unlink()
-    with pytest.raises(UserError, match=rf"lacks 2 of the 4 .*{saved['test'][0]}.*bring them back"):
+    with pytest.raises(UserError, match=rf"lacks 2 of the 4 .*{saved['test'][0]}.*restore them"):
         open_source(folder, "test", saved=saved)

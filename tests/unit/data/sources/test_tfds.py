@@ -168,7 +168,7 @@ def test_a_version_is_no_configuration(scenes):
 
 
 def test_files_that_the_user_must_fetch_are_asked_for(tmp_path):
-    with pytest.raises(UserError, match="by hand: Put scenes.txt there; name their .*manual_dir"):
+    with pytest.raises(UserError, match="manually: Put scenes.txt there; set data.manual_dir"):
         open_source("tfds:tiny_scenes", "train", data_dir=tmp_path)
     with pytest.raises(UserError, match=r"array_record', download_config=.*manual_dir='FOLDER'"):
         open_source("tfds:imagenet2012", "train", data_dir=tmp_path)
@@ -223,8 +223,8 @@ def test_mocked_datasets_open_without_files(name, shape):
         ("tfds:imagenette/161px", "no configuration '161px', there are .*160px-v2"),
         ("tfds:cifar10", r"needs a download and TensorFlow.*tfds.builder\('cifar10'"),
         ("tfds:imagenette:160px-v2", r"tfds.builder\('imagenette/160px-v2'"),
-        ("tfds:tiny_captions", "not an image-classification.*this one has caption, image"),
-        ("tfds:imdb_reviews", "not an image-classification.*this one has label, text"),
+        ("tfds:tiny_captions", "not an image classification.*but has caption, image"),
+        ("tfds:imdb_reviews", "not an image classification.*but has label, text"),
     ],
 )
 def test_wrong_datasets_are_told_what_would_be_right(dataset, sentence, tmp_path):
