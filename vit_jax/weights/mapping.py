@@ -1,14 +1,14 @@
-"""Tables that say what another library calls a parameter of ours, and how it lays it out.
+"""Tables that map our parameters to names and layouts of another library.
 
-A row pairs a path of ours with one or more names of theirs; `{i}` is the number of a block, or of a
+A row maps a path of ours to one or more names of theirs; `{i}` is the number of a block, or of a
 stage whose blocks are `{j}`.
 
     Row("blocks_{i}/attn/qkv/kernel", "blocks.{i}.attn.qkv.weight", QKV_KERNEL)
     Row("stages_{i}/blocks_{j}/norm1/scale", "layers.{i}.blocks.{j}.norm1.weight", SAME)
 
-The same rows read and write. Where a library has used several layouts, a path has several rows: the
-first one whose names a file holds is read, and the first of all is written. A layout only moves
-numbers, so that what is read and written again is equal bit for bit.
+The same rows are used for reading and writing. If a library has used several layouts, a path has
+several rows: the first one whose names are in the file is read, and the first of all is written. A
+layout only moves numbers, so that reading and writing again is exact bit for bit.
 """
 
 import functools
@@ -29,16 +29,16 @@ from vit_jax.weights.io.safety import show
 Tensors = Mapping[str, Shaped[np.ndarray, "..."]]
 Shape = tuple[int, ...]
 
-SHOWN = 5  # names in a sentence; of more it gives the number
+SHOWN = 5  # names in a message; the rest is counted
 
 
 @dataclass(frozen=True)
 class Layout:
     """Correspondence between their arrays and ours.
 
-    read: their arrays and the shape of ours, to ours.
-    write: our array to theirs, by methods that arrays of NumPy and JAX share: JAX works out which
-        shapes to expect in a file.
+    read: from their arrays and the shape of ours to our array.
+    write: from our array to theirs, with methods that NumPy and JAX arrays share: JAX traces it to
+        compute the expected shapes in a file.
     """
 
     read: Callable[[list[np.ndarray], Shape], np.ndarray]
@@ -47,9 +47,9 @@ class Layout:
 
 @dataclass(frozen=True)
 class Row:
-    """An array of ours and the tensors of theirs that hold it.
+    """Row of a table: an array of ours and their tensors with the same numbers.
 
-    ours: path such as `blocks_{i}/norm1/scale`; what is no parameter has its collection in front,
+    ours: path such as `blocks_{i}/norm1/scale`; paths of other collections begin with it, as in
     `batch_stats/norm/mean`. theirs: their names, in the layout's order.
     """
 
@@ -82,8 +82,8 @@ class Reading:
     """Result of `read_params`.
 
     params: the arrays found, as nested dictionaries of float32.
-    missing: paths of ours that no tensor is there for.
-    left_over: their names that no row has asked for.
+    missing: paths of ours without a tensor.
+    left_over: their names without a row.
     """
 
     params: dict[str, Any]
@@ -92,15 +92,15 @@ class Reading:
 
 
 def read_params(rows: Sequence[Row], tensors: Tensors, shapes: Any) -> Reading:
-    """Arrange the tensors of a file as parameters of a model.
+    """Convert the tensors of a file to parameters of a model.
 
     Args:
         rows: the table of the library that wrote the file.
         tensors: name to array.
-        shapes: the model's variables as `joined` gives them, blocks apart; arrays or their shapes.
+        shapes: the model's variables as returned by `joined`, unstacked; arrays or their shapes.
 
     Raises:
-        UserError: shapes differ, with the names and both shapes; or numbers are no floats.
+        UserError: shapes differ, with the names and both shapes; or numbers are not floats.
     """
     params, missing, used, wrong = {}, [], set(), []
     for path, leaf in flatten_dict(shapes, sep="/").items():
@@ -127,11 +127,11 @@ def read_params(rows: Sequence[Row], tensors: Tensors, shapes: Any) -> Reading:
 
 
 def write_tensors(rows: Sequence[Row], params: Any) -> dict[str, np.ndarray]:
-    """Arrange parameters as the tensors that another library reads; contiguous.
+    """Convert parameters to the contiguous tensors of another library.
 
     Args:
         rows: the table of that library.
-        params: of one of our models as `joined` gives them, blocks apart.
+        params: of one of our models as returned by `joined`, unstacked.
 
     Raises:
         UserError: the library has no name for some of the parameters.
@@ -146,31 +146,33 @@ def write_tensors(rows: Sequence[Row], params: Any) -> dict[str, np.ndarray]:
         for name, array in zip(row.names(path), arrays, strict=True):
             tensors[name] = np.ascontiguousarray(array)
     if homeless:
-        raise UserError(f"there is no place for {summarize(homeless)} in that layout")
+        raise UserError(
+            f"{summarize(homeless)} cannot be written: that library has no names for it"
+        )
     return tensors
 
 
 def joined(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """The collections of a model as one tree: its parameters, and others under their names."""
+    """Join the collections of a model to one tree: its parameters, and others under their names."""
     others = {name: tree for name, tree in variables.items() if name != "params"}
     return {**variables["params"], **others}
 
 
 def apart(tree: Mapping[str, Any], collections: Iterable[str]) -> dict[str, Any]:
-    """The collections of such names, as `joined` has found them."""
+    """Split a tree of `joined` into its collections."""
     others = {name: tree[name] for name in collections if name != "params"}
     params = {name: value for name, value in tree.items() if name not in others}
     return {"params": params, **others}
 
 
 def expected_shapes(row: Row, shape: Shape) -> list[Shape]:
-    """Shapes of their tensors for a parameter of ours of this shape."""
+    """Return the shapes of their tensors for a parameter of ours of this shape."""
     leaf = jax.ShapeDtypeStruct(shape, np.float32)
     return [array.shape for array in jax.eval_shape(row.layout.write, leaf)]
 
 
 def summarize(names: Sequence[str]) -> str:
-    """The first few of many, and how many more there are; odd letters are escaped."""
+    """Return the first few names and the number of others; unusual letters are escaped."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     shown = [
         name if name.isprintable() and len(name) < 200 else show(name) for name in names[:SHOWN]
@@ -189,7 +191,7 @@ def _find(rows: Sequence[Row], path: str, tensors: Tensors) -> tuple[Row, list[s
 def _floats(tensors: Tensors, name: str) -> np.ndarray:
     array = tensors[name]
     if not jnp.issubdtype(array.dtype, jnp.floating):  # bfloat16 and float8 too
-        raise UserError(f"{name} holds {array.dtype}, and parameters are floating-point numbers")
+        raise UserError(f"{name} has {array.dtype}, but parameters must be floating-point numbers")
     return array.astype(np.float32)
 
 
@@ -197,11 +199,11 @@ def _floats(tensors: Tensors, name: str) -> np.ndarray:
 
 
 def _one(read: Callable[[np.ndarray, Shape], np.ndarray], write: Callable[[Any], Any]) -> Layout:
-    """A layout of one tensor of theirs to one of ours."""
+    """Return the layout of one tensor of theirs and one of ours."""
     return Layout(lambda arrays, shape: read(arrays[0], shape), lambda x: [write(x)])
 
 
-# Norm scales, biases, tokens and tables that have our shape.
+# Norm scales, biases, tokens and tables of equal shape.
 SAME = _one(lambda x, shape: x, lambda x: x)
 
 # A linear layer's weight (out, in) of torch, and our kernel (in, out).
@@ -210,7 +212,7 @@ LINEAR = _one(lambda x, shape: x.T, lambda x: x.T)
 # A convolution's weight (out, in, height, width) of torch, and our kernel (height, width, in, out).
 CONV = _one(lambda x, shape: x.transpose(2, 3, 1, 0), lambda x: x.transpose(3, 2, 0, 1))
 
-# q, k and v under each other, (3 * heads * head_dim, in), and our kernel (in, 3, heads, head_dim).
+# Concatenated q, k and v, (3 * heads * head_dim, in), and our kernel (in, 3, heads, head_dim).
 QKV_KERNEL = _one(
     lambda x, shape: x.T.reshape(shape), lambda x: x.reshape(x.shape[0], -1).transpose(1, 0)
 )
@@ -221,7 +223,7 @@ OUT_KERNEL = _one(
     lambda x, shape: x.T.reshape(shape), lambda x: x.reshape(-1, x.shape[-1]).transpose(1, 0)
 )
 
-# q, k and v apart, each as torch keeps a linear layer.
+# Separate q, k and v, each a linear layer of torch.
 SPLIT_QKV_KERNEL = Layout(
     lambda arrays, shape: np.stack([x.T for x in arrays], axis=1).reshape(shape),
     lambda x: [x[:, i].reshape(x.shape[0], -1).transpose(1, 0) for i in range(3)],
@@ -231,13 +233,13 @@ SPLIT_QKV_BIAS = Layout(
     lambda x: [x[i].reshape(-1) for i in range(3)],
 )
 
-# q, k and v apart, each as linen keeps it: (in, heads, head_dim) and (heads, head_dim).
+# Separate q, k and v of linen: (in, heads, head_dim) and (heads, head_dim).
 LINEN_QKV_KERNEL = Layout(
     lambda arrays, shape: np.stack(arrays, axis=1), lambda x: [x[:, i] for i in range(3)]
 )
 LINEN_QKV_BIAS = Layout(lambda arrays, shape: np.stack(arrays), lambda x: [x[i] for i in range(3)])
 
-# q apart from k and v together, as timm's attention pooling and PVT keep them.
+# Separate q and concatenated k and v, as in timm's attention pooling and PVT.
 Q_AND_KV_KERNEL = Layout(
     lambda arrays, shape: np.concatenate(arrays).T.reshape(shape),
     lambda x: [
@@ -252,7 +254,7 @@ Q_AND_KV_BIAS = Layout(
 
 
 def linear(ours: str, theirs: str, kernel: Layout = LINEAR) -> tuple[Row, Row]:
-    """The rows of a layer with a weight and a bias, as torch names them."""
+    """Return the rows of a layer with torch's names of weight and bias."""
     return (
         Row(f"{ours}/kernel", f"{theirs}.weight", kernel),
         Row(f"{ours}/bias", f"{theirs}.bias", SAME),
@@ -260,7 +262,7 @@ def linear(ours: str, theirs: str, kernel: Layout = LINEAR) -> tuple[Row, Row]:
 
 
 def layer_norm(ours: str, theirs: str) -> tuple[Row, Row]:
-    """The rows of a LayerNorm, as torch names its scale and bias."""
+    """Return the rows of a LayerNorm with torch's names of scale and bias."""
     return (
         Row(f"{ours}/scale", f"{theirs}.weight", SAME),
         Row(f"{ours}/bias", f"{theirs}.bias", SAME),

@@ -1,9 +1,9 @@
-"""Prefixes of the names of a model: `model.`, `net.vit.`, `student.backbone.`.
+"""Removal of prefixes from tensor names: `model.`, `net.vit.`, `student.backbone.`.
 
-Training wraps models, and each wrapper puts a part before every name: Lightning `model.`,
-DistributedDataParallel `module.`, a class of one's own the name of its attribute. Some models have
-a first part of their own (`vit.` of transformers, `features.` of torchvision), so a part is removed
-only where the names as they are belong to no known model.
+Training wraps models, and each wrapper prefixes every name: Lightning with `model.`,
+DistributedDataParallel with `module.`, a user's class with the name of its attribute. Some models
+have a prefix of their own (`vit.` of transformers, `features.` of torchvision), so a prefix is
+removed only if the names with it belong to no known model.
 """
 
 import re
@@ -14,22 +14,22 @@ from vit_jax.weights.io.safety import show
 from vit_jax.weights.io.unwrap import is_of_training
 from vit_jax.weights.mapping import Tensors
 
-_MOST_PARTS = 8  # in front of each other; the longest seen, of DINO in Lightning, are three
+_MOST_PARTS = 8  # nested prefixes; the most seen are three, of DINO in Lightning
 
 
 def levels(tensors: Tensors, is_model: Callable[[Tensors], bool]) -> Iterator[Tensors]:
-    """Yield the tensors as they are, then with more and more first parts removed from names.
+    """Yield the tensors unchanged, then with more and more prefixes removed from their names.
 
-    A part that all names share is removed. Where there are several, and only one of them stands
-    before a model, it is removed from that model's names. The other names stay as they are: nobody
-    knows what they belong to, so the caller has to refuse them.
+    A prefix of all names is removed. If there are several prefixes, and only one of them is before
+    a model, it is removed from that model's names. The other names are unknown and stay unchanged,
+    so that the caller can reject them.
 
     Args:
-        tensors: by name.
-        is_model: whether names are those of a model that is known.
+        tensors: tensors by name.
+        is_model: returns whether names are those of a known model.
 
     Raises:
-        UserError: several parts stand before models, which the sentence lists.
+        UserError: several prefixes are before models; the message lists them.
     """
     yield tensors
     for _ in range(_MOST_PARTS):
@@ -54,29 +54,29 @@ def levels(tensors: Tensors, is_model: Callable[[Tensors], bool]) -> Iterator[Te
 
 
 def split_training(names: Collection[str]) -> tuple[list[str], list[str]]:
-    """Names of a model, and those of a loss, a metric or an optimizer beside it."""
+    """Split names into those of a model and those of a loss, a metric or an optimizer."""
     of_training = [name for name in names if is_of_training(re.split(r"[./]", name)[0])]
     return [name for name in names if name not in set(of_training)], of_training
 
 
 def hint(names: Collection[str], tensors: Tensors) -> str:
-    """Remedy for a file in which `names` stand beside a model; empty where it would not help."""
+    """Return a remedy for a file with `names` beside a model; empty if none would help."""
     others = {_first_part(name) for name in names}
     inner = {_first_part(name) for name in tensors} - others
     if None in others or len(inner) != 1 or None in inner:
         return ""
     [part] = inner
-    return f"; to read what stands under {show(part.rstrip('./'))} alone, give --part={part[:-1]}"
+    return f"; to read only the tensors under {show(part.rstrip('./'))}, use --part={part[:-1]}"
 
 
 def _first_part(name: str) -> str | None:
-    """The first part of a name with the mark behind it, "." or "/"; None where it has one only."""
+    """Return the first part of a name with its separator, "." or "/"; None without a separator."""
     match = re.match(r"[^./]*[./](?=.)", name, re.DOTALL)
     return match[0] if match else None
 
 
 def _by_first_part(tensors: Tensors) -> dict[str | None, Tensors]:
-    """The tensors by the first parts of their names, which they come without."""
+    """Group tensors by the first parts of their names, which are removed."""
     groups: dict[str | None, dict] = {}
     for name, array in tensors.items():
         part = _first_part(name)
@@ -85,7 +85,7 @@ def _by_first_part(tensors: Tensors) -> dict[str | None, Tensors]:
 
 
 def _holds(part: str, below: Tensors, is_model: Callable[[Tensors], bool]) -> bool:
-    """Return whether a model stands below a part, directly or behind further shared parts."""
+    """Return whether a model is below a prefix, directly or after further shared prefixes."""
     if is_of_training(part):
         return False
     for _ in range(_MOST_PARTS):

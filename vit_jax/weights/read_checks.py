@@ -1,6 +1,6 @@
-"""Checks of a file once its tensors are arranged: tensors missing, left over, or NaN.
+"""Checks of a file after reading its tensors: missing, unexpected, or NaN.
 
-Tensors are called as they are in the file, with all that stands in front, and not by our paths.
+Messages use the tensor names of the file, with all prefixes, and not our paths.
 """
 
 import re
@@ -17,19 +17,20 @@ from vit_jax.weights.mapping import Reading, Row, Tensors, summarize
 def check_read(
     ecosystem: CheckpointFormat, tensors: Tensors, in_file: Tensors, reading: Reading
 ) -> list[str]:
-    """Sentences on tensors that are no part of the model, and on numbers that are not finite.
+    """Return notes on tensors that are no part of the model, and on non-finite numbers.
 
     Args:
-        tensors: as the ecosystem has them. in_file: as the file has them; they share arrays.
+        tensors: by names of the format. in_file: by names of the file; both share arrays.
 
     Raises:
-        UserError: tensors of the model are missing, or there are others that nobody knows.
+        UserError: tensors of the model are missing, or there are unknown ones.
     """
     if reading.missing:
         missing = _missing(ecosystem.rows, reading.missing, tensors)
         raise UserError(
-            f"the file holds no {summarize([_spelled(name, tensors, in_file) for name in missing])}"
-            f", which the model has: it is not whole, or no {ecosystem.architecture} as it is here"
+            f"the file has no {summarize([_spelled(name, tensors, in_file) for name in missing])}, "
+            "which the model needs: it is incomplete, or another variant of "
+            f"{ecosystem.architecture}"
         )
     names = {id(array): name for name, array in in_file.items()}
     unknown = [name for name in reading.left_over if not ecosystem.is_ignored(name)]
@@ -37,41 +38,41 @@ def check_read(
     if unknown:
         unknown = [names.get(id(tensors[name]), name) for name in unknown]
         raise UserError(
-            f"the model has no place for {summarize(unknown)}: it is another architecture, or one "
-            f"with parts that {ecosystem.architecture} does not have here"
+            f"the model has no parameter for {summarize(unknown)}: the file has another "
+            f"architecture, or parts that are not supported in {ecosystem.architecture}"
             + prefixes.hint(unknown, in_file)
         )
     notes = list(_ignored(ecosystem, reading.left_over))
     if of_training:
-        notes.append(f"left out: {summarize(of_training)} (the state of training)")
+        notes.append(f"skipped: {summarize(of_training)} (the state of training)")
     used = [name for name in tensors if name not in {*reading.left_over}]
     return notes + list(_not_finite({names.get(id(tensors[n]), n): tensors[n] for n in used}))
 
 
 def _ignored(ecosystem: CheckpointFormat, names: Sequence[str]) -> Iterator[str]:
-    """A sentence for each kind of tensor that is no part of the model."""
+    """Yield a note for each type of tensor that is no part of the model."""
     for pattern, reason in ecosystem.ignored.items():
         if matching := [name for name in names if re.fullmatch(pattern, name)]:
-            yield f"left out: {summarize(matching)} ({reason})"
+            yield f"skipped: {summarize(matching)} ({reason})"
 
 
 def _not_finite(tensors: Tensors) -> Iterator[str]:
-    """A sentence on numbers that are NaN or infinite, with which every answer is NaN too."""
+    """Yield a note on NaN or infinite numbers, which make every output NaN."""
     counts = {name: np.size(x) - int(np.isfinite(x).sum()) for name, x in tensors.items()}
     bad = [f"{name} ({count} of {tensors[name].size})" for name, count in counts.items() if count]
     if bad:
         yield (
-            f"warning: NaN or infinite numbers in {summarize(bad)}; what the model answers will be "
-            "no numbers either: the training that made the file went wrong, or it is damaged"
+            f"warning: NaN or infinite numbers in {summarize(bad)}, so that outputs of the model "
+            "will be NaN: its training has diverged, or the file is damaged"
         )
 
 
 def _missing(rows: Sequence[Row], paths: Sequence[str], tensors: Tensors) -> list[str]:
-    """The names that a file like this one has for paths of ours, as far as they are not there."""
+    """Return the missing tensors' names for paths of ours, in the naming of this file."""
     missing = {}
     for path in paths:
         candidates = [row for row in rows if row.names(path)]
-        # Where a library has used several names, those that the other blocks of the file have.
+        # If a library has used several names, the names of the file's other blocks.
         row = max(candidates, key=lambda row: _alike(row, tensors), default=None)
         names = row.names(path) if row else [path]
         missing |= dict.fromkeys(name for name in names if name not in tensors)
@@ -79,14 +80,14 @@ def _missing(rows: Sequence[Row], paths: Sequence[str], tensors: Tensors) -> lis
 
 
 def _alike(row: Row, tensors: Tensors) -> int:
-    """Return how many tensors have the names of a row, of any block."""
+    """Return the number of tensors with the names of a row, in any block."""
     theirs = (row.theirs,) if isinstance(row.theirs, str) else row.theirs
     patterns = [re.sub(r"\\\{[ij]\\\}", r"\\d+", re.escape(name)) for name in theirs]
     return sum(bool(re.fullmatch(pattern, name)) for pattern in patterns for name in tensors)
 
 
 def _spelled(name: str, tensors: Tensors, in_file: Tensors) -> str:
-    """A name as the file would have it: like the one most like it, but for the end."""
+    """Return a name with the prefix of the most similar name in the file."""
     full_names = {id(array): full for full, array in in_file.items()}
     best, spelled = -1, name
     for short, array in tensors.items():
@@ -98,6 +99,6 @@ def _spelled(name: str, tensors: Tensors, in_file: Tensors) -> str:
 
 
 def _shared(one: str, other: str) -> int:
-    """Return how many letters two names share at their beginning."""
+    """Return the length of the common beginning of two names."""
     pairs = zip(one, other, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

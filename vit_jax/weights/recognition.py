@@ -2,8 +2,8 @@
 
     ecosystem, tensors = find_model(tensors, config)
 
-Names of tensors decide. A `config.json` beside them that names another architecture than those that
-are read here is believed before: some share every name with one that is.
+Names of tensors decide. But first a `config.json` beside them is checked for an unsupported
+architecture: some have the same names as a supported one.
 """
 
 import re
@@ -25,7 +25,7 @@ from vit_jax.weights.formats import CheckpointFormat
 from vit_jax.weights.io.safety import show
 from vit_jax.weights.mapping import Tensors, summarize
 
-# The first that recognises a file reads it: those with more names than a ViT stand in front.
+# The first format that recognises a file reads it: those with more names than a ViT come first.
 FORMATS = (
     *hybrid.FORMATS,
     conv_stem.FORMAT,
@@ -42,11 +42,11 @@ FORMATS = (
 )
 
 _READ = (
-    "there are ViT and its hybrids, DeiT, DeiT III, MAE, DINO, DINOv2, Swin, PVT, MLP-Mixer, "
+    "supported are ViT and its hybrids, DeiT, DeiT III, MAE, DINO, DINOv2, Swin, PVT, MLP-Mixer, "
     "ResNet, ConvNeXt and EfficientNet"
 )
 
-# What files of other architectures look like: a name that only they have.
+# Signatures of unsupported architectures: names that only they have.
 _OTHERS = {
     "BEiT, EVA or DINOv3 of timm": (
         r"blocks\.\d+\.attn\.(q_bias|relative_position_bias_table)",
@@ -92,14 +92,14 @@ _OTHERS = {
 def find_model(
     tensors: Tensors, config: Mapping[str, Any] | None = None
 ) -> tuple[CheckpointFormat, Tensors]:
-    """The ecosystem whose names the tensors have, and the tensors without what stands in front.
+    """Return the format of the tensor names, and the tensors without prefixes.
 
     Args:
         tensors: by their names in the file.
         config: the `config.json` beside it, if any.
 
     Raises:
-        UserError: it is another architecture, which the sentence names as far as it can be told.
+        UserError: the architecture is not supported; the message names it if possible.
     """
     config = config or {}
     _check_config(config)
@@ -108,30 +108,30 @@ def find_model(
     for level in prefixes.levels(tensors, is_model):
         if looks_like := _looks_like(level):
             raise UserError(
-                f"{says}the file looks like {looks_like}, which cannot be read yet; {_READ}"
+                f"{says}the file looks like {looks_like}, which is not supported yet; {_READ}"
             )
         if ecosystem := _ecosystem_of(level):
             _check_architecture(ecosystem, config)
             return ecosystem, level
     if named:
         raise UserError(
-            f"{says}its names ({summarize(list(tensors))}) are of no architecture that is read "
-            f"here; the nearest that is: {_nearest_read(named)}"
+            f"{says}its names ({summarize(list(tensors))}) are of no supported architecture; the "
+            f"nearest one is {_nearest_read(named)}"
         )
     known = ", ".join(dict.fromkeys(ecosystem.name for ecosystem in FORMATS))
     raise UserError(
-        f"its names ({summarize(list(tensors))}) are of no ecosystem that is known here ({known}), "
-        f"and no config.json beside it says what it is; {_READ}"
+        f"its names ({summarize(list(tensors))}) are of no supported library ({known}), and there "
+        f"is no config.json beside it; {_READ}"
     )
 
 
 def recognise(tensors: Tensors) -> CheckpointFormat:
-    """The ecosystem whose names the tensors have; see `find_model`."""
+    """Return the format of the tensor names; see `find_model`."""
     return find_model(tensors)[0]
 
 
 def is_model(tensors: Tensors) -> bool:
-    """Return whether the names are those of a model that some ecosystem here has."""
+    """Return whether the names are those of a model in some format."""
     return _ecosystem_of(tensors) is not None
 
 
@@ -152,11 +152,11 @@ def _looks_like(tensors: Tensors) -> str | None:
     return None
 
 
-# By model_type of transformers, all that are read.
+# Supported models by model_type of transformers.
 _MODEL_TYPES = (*hugging_face.MODEL_TYPES, "swin", "pvt", "resnet", "convnext")
 _WRAPPER = "timm_wrapper"  # transformers' class around any model of timm
 
-# Of what is not read, the nearest that is: the first whose expression matches.
+# Nearest supported architecture of an unsupported one: the first whose expression matches.
 _NEAREST = {
     r"swin": "Swin",
     r"segformer|pvt|mit_b\d|poolformer|twins|glpn": "PVT",
@@ -170,30 +170,30 @@ _NEAREST = {
 
 
 def _check_config(config: Mapping[str, Any]) -> None:
-    """Raise UserError where the configuration names a model that is not read here."""
+    """Raise UserError if the configuration names an unsupported model."""
     kind = config.get("model_type")
     if kind is None or kind in _MODEL_TYPES or kind == _WRAPPER:
         return
     raise UserError(
-        f"config.json says that this is {_named(config)}, which cannot be read; of transformers' "
-        f"models there are {', '.join(_MODEL_TYPES)}; the nearest of them all is "
+        f"config.json says that this is {_named(config)}, which is not supported; of transformers' "
+        f"models use {', '.join(_MODEL_TYPES)}; the nearest supported model is "
         f"{_nearest_read(str(kind))}"
     )
 
 
 def _check_architecture(ecosystem: CheckpointFormat, config: Mapping[str, Any]) -> None:
-    """Raise UserError for an architecture of timm that has the names of another one."""
+    """Raise UserError for an architecture of timm with the names of another one."""
     name = str(config.get("architecture", ""))
     if ecosystem.others and re.fullmatch(ecosystem.others, name):
         raise UserError(
             f"config.json says that this is {_named(config)}, which has names of "
-            f"{ecosystem.architecture} and computes something else; it cannot be read yet, and the "
-            f"nearest that can is {_nearest_read(name)}"
+            f"{ecosystem.architecture} but another computation; it is not supported yet, and the "
+            f"nearest supported model is {_nearest_read(name)}"
         )
 
 
 def _named(config: Mapping[str, Any]) -> str | None:
-    """Return what the configuration says that the model is; None where it does not."""
+    """Return the model in the configuration, in words; None if it has none."""
     kind, timms = config.get("model_type"), config.get("architecture")
     classes = config.get("architectures")
     if kind is not None and kind != _WRAPPER:

@@ -1,4 +1,4 @@
-"""Weights by whatever name they go: a published checkpoint, an address, a file, or a run."""
+"""Opening of weights by name: a published checkpoint, an address, a file, or a run."""
 
 import dataclasses
 import os
@@ -17,16 +17,16 @@ from vit_jax.weights.zoo import PUBLISHED
 def open_weights(
     source: str | os.PathLike, hints: Hints | None = None, *, part: str | None = None
 ) -> tuple[ModelRecord, dict[str, Any]]:
-    """The record of a trained model and its variables: {"params": ..., and other collections}.
+    """Return the record of a trained model and its variables, {"params": ..., and others}.
 
     Args:
-        source: a name of `published.list_published`, `hf://...`, `https://...`, a file or folder
-            that `read_pretrained` takes, or a run folder.
-        hints: what a file does not say itself, if anything.
-        part: which of several sets of weights in one file.
+        source: a name of `zoo.list_published`, `hf://...`, `https://...`, a file or folder for
+            `read_pretrained`, or a run folder.
+        hints: hints for the facts that a file does not contain.
+        part: name of one of several sets of weights in a file.
 
     Raises:
-        UserError: it cannot be had, cannot be read, or does not say enough about itself.
+        UserError: the weights cannot be downloaded or read, or lack facts.
     """
     hints = hints or Hints()
     published = PUBLISHED.get(os.fspath(source))
@@ -41,9 +41,9 @@ def open_weights(
     record = run.read_model()
     if record.plugins and record.name not in MODELS and not Path(source).exists():
         raise UserError(
-            f"{source} is a model of the module {', '.join(record.plugins)}, and what comes from "
-            "elsewhere imports nothing; get that module, read it, and import it first "
-            "(--config.plugins does)"
+            f"{source} is a model of the module {', '.join(record.plugins)}, which downloaded "
+            "weights may not import; install and review that module, and import it first "
+            "(--config.plugins)"
         )
     variables, _ = run.read_variables()
     return record, variables

@@ -1,10 +1,10 @@
-"""The checkpoints that authors have put on the web, and what they say of them.
+"""Published checkpoints, with the accuracies that their authors report.
 
     get_published("DeiT-S/16-distilled.in1k").where
 
-Each family is a table; a row gives what differs. Where an accuracy stands, `source` says whose it
-is; of files for fine-tuning nobody gives one. Numbers of parameters are those of the model that is
-read, head included, as the tests count them.
+Each family is a table; a row has the differences. `source` is the reference of an accuracy; for
+files without a fine-tuned head there is none. Numbers of parameters are those of the model here,
+including the head, as counted by the tests.
 """
 
 import fnmatch
@@ -19,16 +19,16 @@ from vit_jax.weights.formats import Hints
 
 @dataclass(frozen=True)
 class Published:
-    """A checkpoint on the web.
+    """Published checkpoint.
 
-    name: of this table, `MODEL.KIND`.
-    where: an address that `hub.fetch` takes.
-    origin: whose weights, such as "deit": a name among the origins of the ecosystems.
+    name: name in this table, `MODEL.KIND`.
+    where: an address for `hub.fetch`.
+    origin: origin of the weights, such as "deit": a name among the origins of the formats.
     model, fields: the model in it, as `create_model(model, **fields)`.
-    parameters: of that model.
-    top1: accuracy on ImageNet-1k's validation images in percent, as reported; None: not reported.
-    measured: what was measured, such as "fine-tuned" or "linear probe".
-    source: who reported it, and where.
+    parameters: number of parameters of that model.
+    top1: reported accuracy on ImageNet-1k's validation images in percent; None: not reported.
+    measured: type of the accuracy, such as "fine-tuned" or "linear probe".
+    source: reference of the accuracy.
     """
 
     name: str
@@ -57,12 +57,12 @@ PUBLISHED: dict[str, Published] = {}
 
 
 def list_published(pattern: str = "*") -> list[str]:
-    """The names that match a shell pattern such as `"ViT-B/*"`, family by family."""
+    """Return the names that match a shell pattern such as `"ViT-B/*"`, family by family."""
     return [name for name in PUBLISHED if fnmatch.fnmatchcase(name.lower(), pattern.lower())]
 
 
 def get_published(name: str) -> Published:
-    """The record of a name. Raises UserError with the nearest names if there is none."""
+    """Return the record of a name. Raises UserError with the nearest names if there is none."""
     if name not in PUBLISHED:
         raise UserError(
             f"there is no published checkpoint {name!r}{nearest(name, PUBLISHED)}; all names: "
@@ -125,7 +125,7 @@ for _model, _kind, _file, _parameters, _top1, _source in (
     )
 
 # The recommended files of "How to train your ViT?" (Steiner et al. 2022), table 3, by the README:
-# model, what was pre-trained, the learning rate of fine-tuning, accuracy, parameters of both.
+# model, pre-trained model, learning rate of fine-tuning, accuracy, parameters of both.
 _AUGREG = (
     ("Ti/16", "Ti_16", "aug_none-wd_0.03", "0.03", 78.22, 9_740_115, 5_790_376),
     ("S/32", "S_32", "aug_none-wd_0.1", "0.01", 79.58, 30_903_507, 22_915_432),
@@ -157,7 +157,7 @@ for _name, _file, _config, _rate, _top1, _before, _after in _AUGREG:
         fields={"image_size": 384},
     )
 
-# AugReg at 224 pixels, as timm has copied it.
+# AugReg at 224 pixels, copied by timm.
 for _model, _file, _top1, _parameters in (
     ("ViT-Ti/16", "tiny_patch16", 75.454, 5_717_416),
     ("ViT-S/32", "small_patch32", 75.994, 22_878_952),
@@ -228,7 +228,7 @@ for _model, _size, _file, _parameters in (
         f"{_BIG_VISION}/siglip/{_file}.npz",
         "siglip",
         _parameters,
-        source=f"{_SIGLIP}; the image tower, without the text tower's zero-shot answers",
+        source=f"{_SIGLIP}; the image tower, without the text tower's zero-shot classification",
         fields={"num_classes": 0, "image_size": _size, "pool": "map"},
     )
 

@@ -245,7 +245,7 @@ def test_a_tensor_of_another_shape_is_named_with_both_shapes(tmp_path):
 def test_what_is_missing_is_called_as_in_the_file(tmp_path):
     tensors = tensors_of("deit")
     del tensors["blocks.1.norm2.bias"], tensors["norm.weight"]
-    with pytest.raises(UserError, match=r"holds no blocks\.1\.norm2\.bias, norm\.weight, which"):
+    with pytest.raises(UserError, match=r"has no blocks\.1\.norm2\.bias, norm\.weight, which"):
         read_pretrained(write_files(tmp_path, tensors), stored("deit").hints)
 
 
@@ -254,7 +254,7 @@ def test_what_is_left_over_is_listed(tmp_path):
         "blocks.0.attn.rope.freqs": np.zeros(3, np.float32),
         "extra": np.zeros(3, np.float32),
     }
-    with pytest.raises(UserError, match=r"no place for blocks\.0\.attn\.rope\.freqs, extra"):
+    with pytest.raises(UserError, match=r"no parameter for blocks\.0\.attn\.rope\.freqs, extra"):
         read_pretrained(write_files(tmp_path, tensors), stored("deit").hints)
 
 
@@ -264,7 +264,9 @@ def test_every_sentence_says_which_file(tmp_path):
 
 
 def test_names_of_no_library_are_shown_with_the_libraries_that_are_known():
-    expected = r"its names \(a, b\) are of no ecosystem .*timm, google, torchvision, huggingface"
+    expected = (
+        r"its names \(a, b\) are of no supported library .*timm, google, torchvision, huggingface"
+    )
     with pytest.raises(UserError, match=expected):
         recognise({"a": np.zeros(1), "b": np.zeros(1)})
 

@@ -68,11 +68,11 @@ def test_a_loss_beside_the_model_is_left_out_with_a_word_and_a_neck_is_not(tmp_p
     tensors = in_front("model.")
     folder = write_files(tmp_path / "a", tensors | {"criterion.weight": WEIGHT}, VIT.config)
     record, variables = read_pretrained(folder)
-    assert "left out: criterion.weight (the state of training)" in capsys.readouterr().err
+    assert "skipped: criterion.weight (the state of training)" in capsys.readouterr().err
     np.testing.assert_array_equal(variables["params"]["norm"]["scale"], VIT.tensors["norm.weight"])
     folder = write_files(tmp_path / "b", tensors | {"neck.conv.weight": WEIGHT}, VIT.config)
     with pytest.raises(
-        UserError, match=r"no place for neck.conv.weight.*under 'model'.*--part=model"
+        UserError, match=r"no parameter for neck.conv.weight.*under 'model'.*--part=model"
     ):
         read_pretrained(folder)
     again, _ = read_pretrained(folder, part="model")

@@ -28,7 +28,7 @@ def test_a_missing_tensor_is_called_as_the_others_of_the_file(case, prefix, miss
     folder = write_files(tmp_path, tensors, case.config)
     with pytest.raises(UserError) as refused:
         read_pretrained(folder, case.hints)
-    assert f"holds no {prefix}{missing}, which the model has" in str(refused.value)
+    assert f"has no {prefix}{missing}, which the model needs" in str(refused.value)
 
 
 def test_numbers_that_are_not_finite_are_counted_by_tensor(tmp_path, capsys):

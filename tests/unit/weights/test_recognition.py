@@ -109,5 +109,5 @@ def test_a_stack_or_an_image_that_no_model_has_is_refused_before_it_is_built():
     with pytest.raises(UserError, match="img_size = 1000000; sides of at most 8192 pixels"):
         timm.describe(case.tensors, wide, Hints())
     fields = {"depths": (200, 200, 200), "image_size": 32, "in_channels": 3, "num_classes": 2}
-    with pytest.raises(UserError, match="holds 600 blocks in 3 stages"):
+    with pytest.raises(UserError, match="has 600 blocks in 3 stages"):
         make_record(ModelSpec(fields, {}, "timm"), "ConvNeXt")

@@ -1,4 +1,4 @@
-"""A zip archive from elsewhere, as `.npz` and torch files are: only what is checked is read."""
+"""Safe reading of zip archives, the container of `.npz` and torch files."""
 
 import os
 import struct
@@ -8,21 +8,21 @@ from pathlib import Path
 from vit_jax.errors import UserError
 from vit_jax.weights.io.safety import refuse_damage, refuse_duplicates, show
 
-# numpy and torch write no others; lzma would allot what the file declares.
+# numpy and torch write no others; lzma would allocate the declared size.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
-# The record that ends an archive; numpy and torch write no comment behind it.
+# Record at the end of an archive; numpy and torch write no comment after it.
 _END = struct.Struct("<4s6xH10x")
 
 
 class Archive:
-    """An open archive.
+    """Open archive.
 
-    sizes: bytes of each member by its name; no reading gives more.
+    sizes: bytes of each member by its name; no read returns more.
 
     Raises:
-      UserError: the archive is damaged, holds a name twice, or declares more than it holds.
+      UserError: the archive is damaged, has a name twice, or declares more bytes than it has.
     """
 
     def __init__(self, path: Path):
@@ -47,25 +47,28 @@ class Archive:
         return self._members[name].compress_type != zipfile.ZIP_STORED
 
     def read(self, name: str) -> bytes:
-        """The bytes of a member; UserError where its checksum is wrong."""
+        """Return the bytes of a member; UserError if its checksum is wrong."""
         size = self.sizes[name]
         with refuse_damage(self.path), self._file.open(self._members[name]) as member:
-            # Not read(): that unpacks up to two gigabytes, and cuts to the declared size after.
+            # Not read(), which decompresses up to two gigabytes before cutting to this size.
             content = member.read(size)
             if len(content) != size:
-                raise ValueError(f"{show(name)} has {len(content)} bytes, {size} are declared")
+                raise ValueError(f"{show(name)} has {len(content)} bytes, but declares {size}")
             return content
 
 
 def _check_end(path: Path, found: int) -> None:
-    """An entry whose length is damaged swallows those behind it; zipfile does not count them."""
+    """Compare the number of members with the end record, because zipfile does not.
+
+    An entry with a damaged length hides the following ones.
+    """
     with path.open("rb") as file:
         file.seek(-_END.size, os.SEEK_END)
         signature, count = _END.unpack(file.read())
     if signature != b"PK\x05\x06":
-        raise ValueError("something stands behind the end of the archive")
-    if count not in (found, 0xFFFF):  # 0xFFFF: more than fit in here
-        raise ValueError(f"it lists {found} members, {count} are declared")
+        raise ValueError("there are bytes after the end of the archive")
+    if count not in (found, 0xFFFF):  # 0xFFFF: more than fit in this field
+        raise ValueError(f"it lists {found} members, but declares {count}")
 
 
 def _check_members(path: Path, members: list[zipfile.ZipInfo]) -> None:
@@ -73,13 +76,13 @@ def _check_members(path: Path, members: list[zipfile.ZipInfo]) -> None:
         if member.compress_type not in _METHODS:
             raise UserError(
                 f"{path}: its member {show(member.filename)} is compressed by method"
-                f" {member.compress_type}; numpy and torch do not write that"
+                f" {member.compress_type}, which numpy and torch never write; save the file again"
             )
         stored = member.compress_type == zipfile.ZIP_STORED
         if stored and member.compress_size != member.file_size:
             raise UserError(
                 f"{path}: its member {show(member.filename)} declares {member.file_size} bytes and"
-                f" {member.compress_size} in the file; the file is damaged: fetch it again"
+                f" {member.compress_size} in the file; the file is damaged: download it again"
             )
     held, declared = path.stat().st_size, sum(member.compress_size for member in members)
     if declared > held:

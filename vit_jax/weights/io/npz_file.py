@@ -1,7 +1,7 @@
-"""Read numpy's `.npz`, the format of Google's checkpoints, never unpickling anything.
+"""Reading of numpy's `.npz`, the format of Google's checkpoints, without unpickling.
 
-A `.npz` is a zip archive of `.npy` files. The header of each says dtype and shape; it is compared
-with the size of the member before anything is allotted, and zip's checksums are checked.
+A `.npz` is a zip archive of `.npy` files. The header of each has dtype and shape; it is compared
+with the size of the member before any allocation, and zip's checksums are checked.
 """
 
 import io
@@ -23,12 +23,12 @@ from vit_jax.weights.io.safety import (
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """The arrays by their names, such as "Transformer/encoder_norm/scale".
+    """Read arrays by their names, such as "Transformer/encoder_norm/scale".
 
-    Arrays may be read-only. bfloat16, which numpy stores as raw bytes, comes back as bfloat16.
+    Arrays may be read-only. bfloat16, which numpy stores as raw bytes, is restored.
 
     Raises:
-      UserError: the file is damaged, holds Python objects, or declares more than it holds.
+      UserError: the file is damaged, has Python objects, or declares more bytes than it has.
     """
     with Archive(path) as archive:
         check_names(path, archive.sizes)
@@ -45,8 +45,8 @@ def _read_member(archive: Archive, member: str) -> np.ndarray:
     shape, fortran, dtype, start = _read_header(path, stored)
     if dtype.hasobject:
         raise UserError(
-            f"{path}: {show(name)} holds Python objects and not numbers; they were not read, since"
-            " they can run code. Save it again as a plain array"
+            f"{path}: {show(name)} has Python objects and not numbers, which are not read because"
+            " they can run code; save it again as a plain array"
         )
     odd = dtype.itemsize == 0 or dtype.names or dtype.subdtype
     if odd or (dtype.kind == "V" and dtype.itemsize != 2):
@@ -56,7 +56,7 @@ def _read_member(archive: Archive, member: str) -> np.ndarray:
     if declared != held:
         raise UserError(
             f"{path}: {show(name)} declares the shape {show(shape)} of {dtype}, {declared} bytes,"
-            f" but the file holds {held}; the file is damaged: fetch it again"
+            f" but the file has {held}; the file is damaged: download it again"
         )
     if dtype.kind == "V":
         dtype = np.dtype(ml_dtypes.bfloat16)
@@ -66,7 +66,7 @@ def _read_member(archive: Archive, member: str) -> np.ndarray:
 
 
 def _read_header(path: Path, stored: bytes) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-    """Shape, whether it is in Fortran's order, dtype, and where the numbers begin."""
+    """Return shape, whether the order is Fortran's, dtype, and the offset of the numbers."""
     file = io.BytesIO(stored)
     with refuse_damage(path):
         version = np.lib.format.read_magic(file)

@@ -1,10 +1,10 @@
-"""Read the pickles inside torch files without running anything in them.
+"""Reading of the pickles inside torch files without executing anything in them.
 
-A pickle is a program for a small stack machine, and Python's own machine does as the program says:
-it imports and calls what is named, and allots what is declared. This machine knows only the
-instructions that data need. A name in the file stands for what the reader's own table says, and a
-name that is not in the table ends the reading. Texts are cut out of the file's bytes, so that
-memory stays in proportion to the file.
+A pickle is a program for a small stack machine, and Python's own machine executes it: it imports
+and calls any name, and allocates any declared size. This machine has only the instructions for
+data. Names in the file are replaced by entries of the reader's own table, and a name outside the
+table is an error. Strings are slices of the file's bytes, so that memory is proportional to the
+file.
 """
 
 import pickletools
@@ -18,11 +18,11 @@ from vit_jax.weights.io.safety import MAX_NAME, refuse_damage, show
 
 # A checkpoint of 1,000 tensors with the state of its optimizer has some 200,000 instructions.
 MAX_INSTRUCTIONS = 2_000_000
-# Of a call. A tuple may be shared, and is copied with every call that gets it.
+# Arguments of a call. A tuple may be shared, and every call copies it.
 _MAX_ARGUMENTS = 1000
 
 REMEDY = (
-    "open it where it was made, in a process you trust, and save the tensors alone:"
+    "open it with the program that made it, in a trusted process, and save only the tensors:"
     " torch.save(model.state_dict(), FILE), or as .safetensors"
 )
 
@@ -42,7 +42,7 @@ class Builder:
 
 @dataclass(frozen=True)
 class Opaque:
-    """A value that weights do not need. Only its kind is known, its content was not kept."""
+    """Value that weights do not need; only its type is stored, not its content."""
 
     kind: str
 
@@ -53,32 +53,32 @@ def read_pickle(
     names: Mapping[str, Any],
     persistent: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """The value of the pickle that begins at the file's position; leaves the position behind it.
+    """Read the pickle at the file's position; the position afterwards is after the pickle.
 
     Args:
-      file: a file in memory, such as `io.BytesIO`: no read gives more than it holds.
-      path: the file that the pickle is in, for messages.
-      names: what the globals of the file stand for, by "module.name": a `Builder` where the file
-        calls it, or any value. Nothing else is looked up.
-      persistent: makes values of persistent identifiers, as torch uses them for storages.
+      file: a file in memory, such as `io.BytesIO`: no read returns more than its content.
+      path: path of the pickle's file, for messages.
+      names: replacements of the file's globals, by "module.name": a `Builder` if the file calls
+        it, or any value. No other global is looked up.
+      persistent: converts persistent identifiers to values; torch uses them for storages.
 
     Returns:
-      Plain containers and numbers, and what `names` and `persistent` gave.
+      Plain containers and numbers, and values of `names` and `persistent`.
 
     Raises:
-      UserError: the pickle names something else, uses another instruction, is damaged or too long.
+      UserError: the pickle has another global or instruction, is damaged or too long.
     """
     machine = _Machine(path, names, persistent)
     with refuse_damage(path):
         for count, (instruction, argument, _) in enumerate(pickletools.genops(file)):
             if count >= MAX_INSTRUCTIONS:
                 raise UserError(
-                    f"{path} has more than {MAX_INSTRUCTIONS} pickle instructions, which is no"
+                    f"{path} has more than {MAX_INSTRUCTIONS} pickle instructions, too many for a"
                     f" list of tensors; {REMEDY}"
                 )
             try:
                 machine.run(instruction.name, argument)
-            except (IndexError, TypeError) as error:  # an empty stack, an item of the wrong kind
+            except (IndexError, TypeError) as error:  # an empty stack, an item of the wrong type
                 raise ValueError(f"pickle instruction {instruction.name} out of place") from error
         if len(machine.stack) != 1 or machine.stack[0] is _MARK:
             raise ValueError("a pickle without a value")
@@ -86,7 +86,7 @@ def read_pickle(
 
 
 class _Machine:
-    """The stack, the memo, and what each instruction does with them."""
+    """Stack machine: the stack, the memo, and the instructions."""
 
     def __init__(
         self,
@@ -204,28 +204,28 @@ class _Machine:
         if not isinstance(target, dict) or len(items) % 2:
             raise TypeError
         for key, value in zip(items[::2], items[1::2], strict=True):
-            # Hashing nested tuples, or whole numbers made to collide, could take for ever.
+            # Hashing nested tuples, or whole numbers chosen to collide, could take for ever.
             if not (isinstance(key, str) or (isinstance(key, int) and abs(key) < 2**62)):
                 raise UserError(
-                    f"{self.path} has a dictionary with a key that is no text and no number;"
-                    f" {REMEDY}"
+                    f"{self.path} has a dictionary with a key that is neither a string nor a"
+                    f" number; {REMEDY}"
                 )
-            if isinstance(key, str) and len(key) > MAX_NAME:  # it may be the key of many
+            if isinstance(key, str) and len(key) > MAX_NAME:  # many entries may share it
                 raise UserError(
-                    f"{self.path} has a dictionary with a key of {len(key)} letters, which no name "
-                    f"of a tensor has; {REMEDY}"
+                    f"{self.path} has a dictionary with a key of {len(key)} letters, too long for "
+                    f"a tensor's name; {REMEDY}"
                 )
             if key in target:
                 raise UserError(
-                    f"{self.path} holds {show(key)} twice; the file is damaged or hostile: fetch it"
-                    " again"
+                    f"{self.path} has {show(key)} twice; the file is damaged or hostile: download"
+                    " it again"
                 )
             target[key] = value
 
     def look_up(self, name: str) -> Any:
         if name not in self.names:
             raise UserError(
-                f"{self.path} asks for {show(name)}, which was refused: a weights file holds"
-                f" tensors and plain values, and nothing in it is run; {REMEDY}"
+                f"{self.path} needs {show(name)}, which is not allowed: only tensors and plain"
+                f" values are read, and no code is executed; {REMEDY}"
             )
         return self.names[name]

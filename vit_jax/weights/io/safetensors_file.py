@@ -1,7 +1,7 @@
-"""Read and writes `.safetensors`: a JSON header with names and shapes, and then the numbers.
+"""Reading and writing of `.safetensors`: a JSON header with names and shapes, then the numbers.
 
-The format has no checksum. Whatever its header could get wrong is checked here, so that a message
-can name the tensor; reading and writing is done by the format's own library.
+The format has no checksum. All properties of the header are checked here, so that messages can name
+the tensor; the format's own library reads and writes.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ _NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """The tensors by name, in the order of the header.
+    """Read tensors by name, in the order of the header.
 
     Raises:
       UserError: the header is damaged, or does not fit the size of the file.
@@ -62,15 +62,15 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
 def write_safetensors(
     path: str | os.PathLike, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]
 ) -> None:
-    """Write tensors all or nothing: a crash leaves what was there before.
+    """Write tensors atomically: a crash leaves the previous file.
 
     Args:
-      path: of the file; one that exists is replaced.
+      path: of the file; an existing file is replaced.
       tensors: arrays by name, of a dtype in `DTYPES`, in any memory order.
-      metadata: texts that go with them; transformers needs {"format": "pt"}.
+      metadata: additional strings; transformers needs {"format": "pt"}.
 
     Raises:
-      UserError: a dtype that the format does not know, or a place that cannot be written.
+      UserError: the format does not support a dtype, or the file cannot be written.
     """
     path = Path(path).expanduser()
     arrays = {}
@@ -79,7 +79,7 @@ def write_safetensors(
         native = array.dtype.newbyteorder("=")
         if native not in _NAMES:
             raise UserError(
-                f"{show(name)} has the dtype {array.dtype}; .safetensors knows"
+                f"{show(name)} has the dtype {array.dtype}; .safetensors supports"
                 f" {', '.join(map(str, _NAMES))}"
             )
         arrays[name] = np.require(array, native, "C")
@@ -88,24 +88,24 @@ def write_safetensors(
         path.parent.mkdir(parents=True, exist_ok=True)
         safetensors.numpy.save_file(arrays, draft, dict(metadata))
         with draft.open("rb") as file:
-            os.fsync(file.fileno())  # or a power failure could leave the new name of no content
+            os.fsync(file.fileno())  # or a power failure could leave the new name without content
         os.replace(draft, path)
     except (OSError, safetensors.SafetensorError) as error:
         with contextlib.suppress(OSError):
             draft.unlink()
-        remedy = "make room on the disk" if is_disk_full(error) else "name another place"
+        remedy = "make room on the disk" if is_disk_full(error) else "choose another folder"
         raise UserError(f"{path} cannot be written ({error}); {remedy}") from error
 
 
 def _read_header(path: Path) -> dict[str, dict[str, Any]]:
-    """Names, dtypes and places of the tensors, checked against the size of the file."""
+    """Return names, dtypes and offsets of the tensors, checked against the size of the file."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
             raise UserError(
                 f"{path} has {size} bytes and declares a header of {length} (at most"
-                f" {MAX_HEADER_BYTES} are read); it is damaged or cut off: fetch it again"
+                f" {MAX_HEADER_BYTES} are read); it is damaged or truncated: download it again"
             )
         header = parse_json_object(path, file.read(length))
     header.pop("__metadata__", None)
@@ -115,14 +115,14 @@ def _read_header(path: Path) -> dict[str, dict[str, Any]]:
         stop = _check_entry(path, name, entry)
         if stop > size - 8 - length:
             raise UserError(
-                f"{path}: {show(name)} reaches to byte {stop} of the {size - 8 - length} that the"
-                " file holds; it is cut off: fetch it again"
+                f"{path}: {show(name)} ends at byte {stop} of the {size - 8 - length} in the"
+                " file; it is truncated: download it again"
             )
         end = max(end, stop)
     if 8 + length + end != size:
         raise UserError(
-            f"{path} has {size} bytes, its tensors end after {8 + length + end}; it is damaged:"
-            " fetch it again"
+            f"{path} has {size} bytes, but its tensors end after {8 + length + end}; it is damaged:"
+            " download it again"
         )
     return header
 
@@ -135,17 +135,17 @@ def _check_entry(path: Path, name: str, entry: Any) -> int:
         case _:
             raise UserError(
                 f"{path}: {show(name)} is declared as {show(entry)}, without dtype, shape and"
-                " data_offsets; the file is damaged: fetch it again"
+                " data_offsets; the file is damaged: download it again"
             )
     if dtype not in DTYPES:
         raise UserError(
-            f"{path}: {show(name)} has the dtype {show(dtype)}; known are {', '.join(DTYPES)}"
+            f"{path}: {show(name)} has the dtype {show(dtype)}; use one of {', '.join(DTYPES)}"
         )
     declared = byte_count(path, name, tuple(shape), np.dtype(DTYPES[dtype]).itemsize)
     if start < 0 or stop - start != declared:
         raise UserError(
             f"{path}: {show(name)} declares the shape {tuple(shape)} of {dtype}, {declared} bytes,"
             f" but has {show(stop - start)} (from {show(start)} to {show(stop)}); the file is"
-            " damaged: fetch it again"
+            " damaged: download it again"
         )
     return stop

@@ -1,8 +1,7 @@
 """Safety limits of weights files, and the error for a file that exceeds them.
 
-A file from elsewhere declares sizes before it shows data. Nothing here is allotted on its word: a
-size is compared with what the file holds, and what all of it would become in memory with the size
-of the file.
+An external file declares sizes before its data. Before any allocation a declared size is compared
+with the file's content, and the total size in memory with the size of the file.
 """
 
 import contextlib
@@ -23,15 +22,15 @@ from vit_jax.errors import UserError
 MAX_HEADER_BYTES = 16 * 2**20
 # Names of tensors. The longest published ones have about 100 letters.
 MAX_NAME = 1000
-# Tensors in a file: the work of describing a model grows faster than their number. Those of the
-# largest vision models are some 3,000, twice with averages.
+# Tensors in a file: the time to describe a model grows faster than their number. The largest vision
+# models have some 3,000, twice that with averages.
 MAX_TENSORS = 20_000
-# Tensors may be larger than their file: an all-zero head is compressed to nothing, tied weights are
-# kept once. Random weights do not compress, so a whole file does not grow by this much.
+# Tensors may be larger than their file: an all-zero head compresses to almost nothing, tied weights
+# are stored once. Random weights do not compress, so a real file does not grow by this factor.
 MAX_GROWTH = 4
 FREE_BYTES = 64 * 2**20
 
-# Names and shapes in messages: whole where they are of a usual length, never megabytes.
+# Names and shapes in messages: complete at usual lengths, never megabytes.
 _MAX_SHOWN = 300
 _shortened = reprlib.Repr()
 _shortened.maxstring = 200
@@ -40,7 +39,7 @@ _shortened.maxlevel = 2  # eight items of eight items, and so on, would be megab
 
 
 def show(value: Any) -> str:
-    """The value as Python writes it, cut to a length that fits a message."""
+    """Return the `repr` of a value, shortened for a message."""
     text = _shortened.repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
 
@@ -53,7 +52,7 @@ _DAMAGE = (
     OSError,
     ValueError,
     KeyError,
-    RuntimeError,  # an encrypted member, a nesting too deep, a feature zipfile does not know
+    RuntimeError,  # an encrypted member, too deep nesting, a feature that zipfile does not support
     OverflowError,
     SyntaxError,  # these three: Python's parser, which numpy uses for its headers
     tokenize.TokenError,
@@ -63,7 +62,7 @@ _DAMAGE = (
 
 @contextlib.contextmanager
 def refuse_damage(path: Path) -> Iterator[None]:
-    """Turn what parsers raise over a damaged file into a UserError with its path."""
+    """Context that converts errors of parsers for a damaged file to a UserError with its path."""
     try:
         yield
     except UserError:
@@ -71,23 +70,23 @@ def refuse_damage(path: Path) -> Iterator[None]:
     except _DAMAGE as error:
         cause = str(error)[:200] or type(error).__name__  # zipfile may quote the whole file
         raise UserError(
-            f"{path} cannot be read, it is damaged or cut off ({cause}); fetch it again"
+            f"{path} cannot be read, it is damaged or truncated ({cause}); download it again"
         ) from error
 
 
 def byte_count(path: Path, name: str, shape: tuple[int, ...], item_size: int) -> int:
-    """Bytes of a tensor of this shape; UserError where no array could have the shape."""
-    # Its length first: many tensors could share one shape of a million sides.
+    """Return the bytes of a tensor of this shape; UserError for an impossible shape."""
+    # The number of axes first: many tensors could share one shape of a million axes.
     legal = len(shape) <= 32 and all(type(side) is int and side >= 0 for side in shape)
     if not legal:
         raise UserError(
             f"{path}: {show(name)} has the shape {show(shape)}, which no tensor can have; the file"
             " is damaged"
         )
-    # numpy counts sides of 0 as 1 when it looks for overflow.
+    # numpy counts sides of 0 as 1 in its check for overflow.
     if item_size * math.prod(max(side, 1) for side in shape) >= 2**62:
         raise UserError(
-            f"{path}: {show(name)} has the absurd shape {show(shape)}; the file is damaged or"
+            f"{path}: {show(name)} has the impossible shape {show(shape)}; the file is damaged or"
             " hostile"
         )
     return item_size * math.prod(shape)
@@ -98,40 +97,40 @@ def check_total(path: Path, total: int) -> None:
     size = path.stat().st_size
     if total > FREE_BYTES + MAX_GROWTH * size:
         raise UserError(
-            f"{path} has {size} bytes, but its tensors would take {total} bytes in memory; that is"
-            f" no weights file (at most {MAX_GROWTH} times its size and {FREE_BYTES} bytes are"
+            f"{path} has {size} bytes, but its tensors would take {total} bytes in memory; it is"
+            f" not a weights file (at most {MAX_GROWTH} times its size and {FREE_BYTES} bytes are"
             " read)"
         )
 
 
 def check_names(path: Path, names: Collection[str]) -> None:
-    """Reject more tensors, or longer names, than any model has: both are walked many times."""
+    """Reject more tensors or longer names than any model has, which would take too long."""
     if len(names) > MAX_TENSORS:
         raise UserError(
-            f"{path} holds {len(names)} tensors; at most {MAX_TENSORS} are read, more than any "
-            "vision model has"
+            f"{path} has {len(names)} tensors, more than any vision model; at most {MAX_TENSORS} "
+            "are read"
         )
     for name in names:
         if len(name) > MAX_NAME:
             raise UserError(
-                f"{path}: the name {show(name[:MAX_NAME])} has {len(name)} letters; at most "
-                f"{MAX_NAME} are read; the file is damaged or hostile"
+                f"{path}: the name {show(name[:MAX_NAME])} has {len(name)} letters, more than the "
+                f"{MAX_NAME} that are read; the file is damaged or hostile"
             )
 
 
 def refuse_duplicates(path: Path, names: list[str]) -> None:
-    """Reject a list of names where one comes twice: which of the two is meant is not known."""
+    """Reject a list with a repeated name, which would be ambiguous."""
     seen = set()
     for name in names:
         if name in seen:
             raise UserError(
-                f"{path} holds {show(name)} twice; the file is damaged or hostile: fetch it again"
+                f"{path} has {show(name)} twice; the file is damaged or hostile: download it again"
             )
         seen.add(name)
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file of bounded size; UserError for anything else."""
+    """Read the object in a JSON file of limited size; UserError for other content."""
     size = path.stat().st_size
     if size > MAX_HEADER_BYTES:
         raise UserError(
@@ -141,7 +140,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def parse_json_object(path: Path, text: bytes) -> dict[str, Any]:
-    """The object that a text in `path` holds; UserError where it is none or a key comes twice."""
+    """Parse a JSON object from a text in `path`; UserError for other JSON or a repeated key."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         refuse_duplicates(path, [key for key, _ in pairs])
@@ -150,5 +149,5 @@ def parse_json_object(path: Path, text: bytes) -> dict[str, Any]:
     with refuse_damage(path):
         content = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
     if not isinstance(content, dict):
-        raise UserError(f"{path} holds JSON, but not an object ({{...}}); fetch it again")
+        raise UserError(f"{path} is JSON, but not an object ({{...}}); download it again")
     return content

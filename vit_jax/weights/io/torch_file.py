@@ -1,11 +1,11 @@
-"""Read what `torch.save` wrote, without torch, and without running anything in the file.
+"""Reading of files of `torch.save` without torch and without executing anything in the file.
 
 Two formats are in use. Since torch 1.6 (2020) a file is a zip archive without compression:
 `NAME/data.pkl` describes the tensors, `NAME/data/KEY` are the bytes of their storages. Before, it
-was five pickles in a row and the storages behind them. In both, a tensor is a window on a storage:
-an offset, a shape and strides, in elements; several tensors may look at one storage.
+was five consecutive pickles followed by the storages. In both, a tensor is a window on a storage:
+an offset, a shape and strides, in elements; several tensors may share one storage.
 
-The zip format carries checksums, which are checked; the older one carries none.
+The zip format has checksums, which are checked; the older one has none.
 """
 
 import collections
@@ -38,14 +38,14 @@ Choose = Callable[[Any], dict[str, TorchTensor]]
 
 
 def read_torch_zip(path: Path, choose: Choose) -> dict[str, np.ndarray]:
-    """The chosen tensors of a file as torch 1.6 and later write it.
+    """Read the chosen tensors of a file of torch 1.6 or later.
 
     Args:
       path: of the file.
-      choose: gets the pickled value, with a `TorchTensor` for each tensor, and names those to read.
+      choose: from the pickled value, with a `TorchTensor` for each tensor, to the tensors to read.
 
     Raises:
-      UserError: the file is damaged, wants code run, or declares more than it holds.
+      UserError: the file is damaged, needs code to run, or declares more bytes than it has.
     """
     with Archive(path) as archive:
         folder = _check_members(archive)
@@ -62,21 +62,21 @@ def read_torch_zip(path: Path, choose: Choose) -> dict[str, np.ndarray]:
 
 
 def read_torch_legacy(path: Path, choose: Choose) -> dict[str, np.ndarray]:
-    """The chosen tensors of a file as torch before 1.6 wrote it. See `read_torch_zip`."""
+    """Read the chosen tensors of a file of torch before 1.6. See `read_torch_zip`."""
     storages: dict[str, Storage] = {}
 
     def keep_storage(identifier: Any) -> Storage:
         storage = declared_storage(identifier)
         known = storages.setdefault(storage.key, storage)
         if known != storage:
-            raise ValueError(f"storage {storage.key!r} is declared in two ways")
+            raise ValueError(f"storage {storage.key!r} has two different declarations")
         return storage
 
     with path.open("rb") as file:
         description = io.BytesIO(file.read(MAX_HEADER_BYTES))
         if read_pickle(description, path, {}) != LEGACY_MAGIC:
             raise UserError(f"{path} is a pickle, but not one of torch; {REMEDY}")
-        read_pickle(description, path, {})  # the version of the format, 1001 ever since
+        read_pickle(description, path, {})  # the version of the format, always 1001
         system = read_pickle(description, path, {})
         if not (isinstance(system, dict) and system.get("little_endian") is True):
             raise UserError(f"{path} was not written by a little-endian machine; {REMEDY}")
@@ -96,7 +96,7 @@ def read_torch_legacy(path: Path, choose: Choose) -> dict[str, np.ndarray]:
 
 
 def _check_members(archive: Archive) -> str:
-    """The folder that holds `data.pkl` in the archive, such as "archive/"."""
+    """Return the folder of `data.pkl` in the archive, such as "archive/"."""
     path = archive.path
     if any(name.endswith("/constants.pkl") for name in archive.sizes):
         raise UserError(f"{path} is a TorchScript program and not a weights file; {REMEDY}")
@@ -112,12 +112,12 @@ def _check_members(archive: Archive) -> str:
             )
     pickles = [name for name in archive.sizes if name.endswith("/data.pkl")]
     if len(pickles) != 1:
-        raise UserError(f"{path} must hold one data.pkl, it holds {len(pickles)}; {REMEDY}")
+        raise UserError(f"{path} must have one data.pkl, but has {len(pickles)}; {REMEDY}")
     return pickles[0].removesuffix("data.pkl")
 
 
 def _is_big_endian(archive: Archive, name: str) -> bool:
-    """torch 2.1 and later say so; before, files of big-endian machines were not told apart."""
+    """Return whether the bytes are big-endian; files of torch before 2.1 do not specify it."""
     if name not in archive.sizes:
         return False
     order = archive.read(name)
@@ -146,7 +146,7 @@ def _find_storages(
         declared = int.from_bytes(file.read(8), "little")
         if declared != storages[key].count:
             raise ValueError(
-                f"storage {key!r} has {declared} elements, {storages[key].count} are declared"
+                f"storage {key!r} has {declared} elements, but {storages[key].count} are declared"
             )
         length = declared * storages[key].dtype.itemsize
         start = file.tell()
@@ -166,7 +166,7 @@ def _read_windows(
     read_storage: Callable[[str], bytes],
     swapped: bool,
 ) -> dict[str, np.ndarray]:
-    """The tensors' own elements. `sizes` says how many bytes of each storage the file holds."""
+    """Read the tensors' elements. `sizes` has the number of bytes of each storage in the file."""
     check_names(path, tensors)
     for name, tensor in tensors.items():
         _check_storage(path, name, tensor.storage, sizes.get(tensor.storage.key))
@@ -181,7 +181,7 @@ def _read_windows(
             held[key] = read_storage(key)
         arrays[name] = _window(held[key], tensor, swapped)
         waiting[key] -= 1
-        if not waiting[key]:  # a storage of which little was wanted does not stay in memory
+        if not waiting[key]:  # free the storage after its last tensor
             del held[key]
     return arrays
 
@@ -191,12 +191,12 @@ def _check_storage(path: Path, name: str, storage: Storage, held: int | None) ->
     if held is None:
         raise UserError(
             f"{path}: the storage {show(storage.key)} of {show(name)} is missing; the file is"
-            " damaged: fetch it again"
+            " damaged: download it again"
         )
     if held != declared:
         raise UserError(
             f"{path}: the storage {show(storage.key)} of {show(name)} declares {declared} bytes,"
-            f" the file holds {held}; the file is damaged: fetch it again"
+            f" but the file has {held}; the file is damaged: download it again"
         )
 
 
@@ -217,7 +217,7 @@ def _check_window(path: Path, name: str, tensor: TorchTensor) -> None:
     if tensor.offset < 0 or end > held:
         raise UserError(
             f"{path}: {show(name)} of shape {show(shape)}, strides {show(strides)} and offset"
-            f" {show(tensor.offset)} reaches to element {show(end)} of a storage of {held}; the"
+            f" {show(tensor.offset)} ends at element {show(end)} of a storage of {held}; the"
             " file is damaged or hostile"
         )
 
@@ -227,14 +227,14 @@ def _size(path: Path, name: str, tensor: TorchTensor) -> int:
 
 
 def _window(stored: bytes, tensor: TorchTensor, swapped: bool) -> np.ndarray:
-    """The elements of a tensor; none but these are touched, since many may share one storage."""
+    """Return the elements of a tensor and access no others, since many may share one storage."""
     dtype, shape = tensor.dtype, tensor.shape
     item = dtype.itemsize
     raw = np.frombuffer(stored, np.uint8)[tensor.offset * item :]
-    # Where there is one element or none, a stride may be any number.
+    # With at most one element, a stride may be any number.
     steps = zip(shape, tensor.strides, strict=True)
     strides = [stride * item if side > 1 and 0 not in shape else 0 for side, stride in steps]
-    if swapped:  # bfloat16 has no byte order in numpy, so the bytes are turned; complex are two
+    if swapped:  # swap bytes, as numpy's bfloat16 has no byte order; complex numbers are two parts
         unit = item // (2 if dtype.kind == "c" else 1)
         numbers = np.lib.stride_tricks.as_strided(
             raw, (*shape, item // unit, unit), (*strides, unit, 1), writeable=False

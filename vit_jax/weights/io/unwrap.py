@@ -1,8 +1,8 @@
 """Unwrapping of checkpoints: the weights without wrapper dictionaries and prefixes.
 
 A training script saves more than weights: `{"model": ..., "optimizer": ..., "epoch": ...}`, often
-two sets of weights (the raw and the averaged ones, a student and its teacher). One set is taken as
-it is; between several the person chooses.
+two sets of weights (the raw and the averaged ones, a student and its teacher). A single set is used
+directly; of several the user chooses one.
 """
 
 from collections import deque
@@ -16,50 +16,50 @@ from vit_jax.weights.io.pickles import Opaque
 from vit_jax.weights.io.safety import show
 from vit_jax.weights.io.torch_names import TorchTensor
 
-# Words in the names of what trains weights and is none.
+# Words in the names of training state that is not weights.
 TRAINING = (
     *("optim", "sched", "scaler", "loss", "criterion", "metric", "rng", "callback"),
     *("hyper_param", "hparam"),
 )
-# What wrappers put before every name: DistributedDataParallel, torch.compile, and DINO's training,
-# which joins a backbone and a head.
+# Prefixes of wrappers: DistributedDataParallel, torch.compile, and DINO's training, which joins a
+# backbone and a head.
 _PREFIXES = ("module.", "_orig_mod.", "backbone.")
 _MAX_DEPTH = 4
-_LISTED = 12  # sets in a sentence
+_LISTED = 12  # sets in a message
 
 
 def unwrap(tree: Any, part: str | None, path: Any) -> dict[str, Any]:
-    """The one set of weights in what a file holds.
+    """Return the single or chosen set of weights in the content of a file.
 
     Args:
       tree: nested dictionaries, with tensors (arrays or `TorchTensor`) at some of their leaves.
-      part: which set, where there are several: its keys joined by "/", such as "model_ema" or
-        "teacher/backbone". It may also be the beginning of tensors' names, such as "visual" or
-        "params/img"; the names come without it.
+      part: name of one of several sets: its keys joined by "/", such as "model_ema" or
+        "teacher/backbone". It may also be a prefix of tensor names, such as "visual" or
+        "params/img", which is removed.
       path: of the file, for messages.
 
     Returns:
-      Tensors by name, without `module.`, `_orig_mod.` and `backbone.` where all names begin so.
+      Tensors by name, without prefixes `module.`, `_orig_mod.` and `backbone.` of all names.
 
     Raises:
       UserError: there is no such part, or there are several and `part` is None.
     """
     parts = dict(_parts(tree))
     if not parts:
-        raise UserError(f"{path} holds no tensors by name, only {_describe(tree)}")
+        raise UserError(f"{path} has no tensors by name, only {_describe(tree)}")
     if part is not None:
         chosen = _select(tree, parts, part, path)
     elif len(parts) == 1:
         (chosen,) = parts.values()
     else:
         raise UserError(
-            f"{path} holds several sets of tensors: {_list(parts)}; choose one with --part=NAME"
+            f"{path} has several sets of tensors: {_list(parts)}; choose one with --part=NAME"
             f" (in Python: part=NAME)"
         )
     tensors = {name: value for name, value in chosen.items() if _is_tensor(value)}
     for name, value in chosen.items():
         if isinstance(value, Opaque):
-            raise UserError(f"{path}: {show(name)} is a {value.kind} and not a tensor of torch")
+            raise UserError(f"{path}: {show(name)} is a {value.kind}, not a tensor of torch")
     return _without_prefixes(tensors)
 
 
@@ -68,10 +68,10 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _parts(tree: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every dictionary that has tensors of its own, with its place; the outermost is "".
+    """Yield every dictionary with tensors of its own, with its path; the outermost is "".
 
-    A dictionary that is referred to from several places comes once, by the shortest: pickles share
-    objects, and walking each path to them would take breadth to the power of depth.
+    A dictionary with several paths is yielded once, with the shortest: pickles share objects, and
+    walking every path to them would take breadth to the power of depth.
     """
     waiting, seen = deque([((), tree)]), {id(tree)}
     while waiting:
@@ -83,7 +83,7 @@ def _parts(tree: Any) -> Iterator[tuple[str, dict[str, Any]]]:
             for key, value in inner.items()
             if isinstance(key, str) and not is_of_training(key)
         }
-        # A lone number is a counter (epochs, averages), and makes no set of weights.
+        # A single number is a counter (epochs, averages), and not a set of weights.
         if any(_is_tensor(value) and value.ndim > 0 for value in named.values()):
             yield "/".join(keys), inner
         for key, value in named.items():
@@ -93,7 +93,7 @@ def _parts(tree: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def is_of_training(key: str) -> bool:
-    """Return whether what is called so belongs to training, such as an optimizer or a loss."""
+    """Return whether a name belongs to training, such as an optimizer or a loss."""
     return any(word in key.lower() for word in TRAINING)
 
 
@@ -112,14 +112,14 @@ def _select(tree: Any, parts: dict[str, dict[str, Any]], part: str, path: Any) -
     found = [tensors for tensors in found if tensors]
     if len(found) != 1:
         raise UserError(
-            f"{path} has no part {show(part)}; it holds {_list(parts)}"
+            f"{path} has no part {show(part)}; use one of {_list(parts)}"
             + nearest(part, [*parts][:_LISTED])
         )
     return found[0]
 
 
 def _at(tree: Any, part: str) -> Any:
-    """Return what a path of keys leads to; None where it leads nowhere."""
+    """Return the value at a path of keys; None if it does not exist."""
     for key in part.split("/"):
         tree = tree.get(key) if isinstance(tree, dict) else None
     return tree

@@ -1,4 +1,4 @@
-"""One file over https: resumed where it broke off, checked, and under its name only when whole."""
+"""Download of one file over https: resumable, verified, and renamed only when complete."""
 
 import hashlib
 import http.client
@@ -20,30 +20,30 @@ from vit_jax.errors import UserError, is_disk_full
 
 CHUNK = 2**20
 TIMEOUT_SECONDS = 30
-# How often a broken connection is taken up again, and the waits before.
+# Seconds of the waits before each retry of a broken connection.
 WAITS_SECONDS = (1, 4)
 
 
 def download(address: str, folder: Path) -> Path:
-    """The file of an address, out of `folder` where it lies there already.
+    """Download the file of an address, unless it is in `folder` already.
 
-    A download that breaks off is kept as `NAME.part` and goes on from there, by itself and in the
-    next call, as long as the server still has the same file.
+    An interrupted download is stored as `NAME.part` and resumed from there, automatically and in
+    the next call, as long as the server still has the same file.
 
     Args:
       address: `https://host/path[#sha256=HEX]`; `http` only from this machine or with a checksum.
-      folder: the file lies in it under host and path.
+      folder: the file is stored in it under host and path.
 
     Raises:
-      UserError: no network, no such file, a wrong checksum, or no room.
+      UserError: no network, no such file, a wrong checksum, or no space.
     """
     try:
         url, checksum = _split(address)
         target = folder / _place(url)
     except UserError:
         raise
-    except ValueError as error:  # such as a port that is no number
-        raise UserError(f"{address} is no address of a file ({error})") from error
+    except ValueError as error:  # such as a port that is not a number
+        raise UserError(f"{address} is not the address of a file ({error})") from error
     if not target.is_file():
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -53,16 +53,17 @@ def download(address: str, folder: Path) -> Path:
         except OSError as error:
             remedy = "make room on the disk" if is_disk_full(error) else "set VIT_JAX_CACHE"
             raise UserError(
-                f"{address} cannot be kept in {target.parent} ({error.strerror or error}); {remedy}"
+                f"{address} cannot be stored in {target.parent} ({error.strerror or error}); "
+                f"{remedy}"
             ) from error
     elif checksum:
-        _check_sum(address, target, checksum, f"delete {target} to fetch it again")
+        _check_sum(address, target, checksum, f"delete {target} to download it again")
     return target
 
 
 @dataclass(frozen=True)
 class Download:
-    """One file on its way: its address with and without the checksum, and where it will lie."""
+    """Download in progress: the address with and without the checksum, and the target path."""
 
     address: str
     url: str
@@ -75,30 +76,28 @@ class Download:
 
     @property
     def note(self) -> Path:
-        """The server's mark of the version that the draft is of, for going on with the same."""
+        """Path of the file with the server's version of the draft, for resuming the same file."""
         return self.target.with_name(self.target.name + ".part.version")
 
 
 def _split(address: str) -> tuple[str, str | None]:
-    """The address without its checksum, and the checksum in lower case."""
+    """Return the address without its checksum, and the checksum in lower case."""
     url, mark, fragment = address.partition("#")
     checksum = re.fullmatch(r"sha256=([0-9a-fA-F]{64})", fragment)
     if mark and not checksum:
         raise UserError(
-            f"{address}: after # comes the checksum, as in #sha256=0123..., 64 digits from 0 to f"
+            f"{address}: use a checksum after #, as in #sha256=0123..., 64 digits from 0 to f"
         )
     url = urllib.parse.quote(url, safe=":/?[]@!$&'()*+,;=%~")
     parts = urllib.parse.urlsplit(url)
     here = parts.hostname in ("localhost", "127.0.0.1", "::1")
     if parts.scheme == "http" and not checksum and not here:
-        raise UserError(
-            f"{address}: http:// can be changed on its way; use https://, or add #sha256=..."
-        )
+        raise UserError(f"{address}: http:// is not secure; use https://, or add #sha256=...")
     return url, checksum[1].lower() if checksum else None
 
 
 def _place(url: str) -> Path:
-    """Host and path of an address as a relative path that every file system takes."""
+    """Return host and path of an address as a relative path that every file system accepts."""
     parts = urllib.parse.urlsplit(url)
     names = [urllib.parse.unquote(name) for name in parts.path.split("/") if name]
     if not parts.hostname or not names or any(name in (".", "..") for name in names):
@@ -118,13 +117,11 @@ def _fetch(file: Download, checksum: str | None) -> None:
         except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
             cause = f"the connection broke ({error or type(error).__name__})"
         if wait is None:
-            raise UserError(
-                f"{file.address}: {cause}; run the same command again, it goes on from there"
-            )
+            raise UserError(f"{file.address}: {cause}; run the same command again to resume")
         time.sleep(wait)
     if checksum:
         try:
-            _check_sum(file.address, file.draft, checksum, "what came was deleted, try again")
+            _check_sum(file.address, file.draft, checksum, "the download was deleted, try again")
         except UserError:
             file.draft.unlink()
             file.note.unlink(missing_ok=True)
@@ -134,7 +131,7 @@ def _fetch(file: Download, checksum: str | None) -> None:
 
 
 def _fetch_rest(file: Download, has_checksum: bool) -> str | None:
-    """Fetches what the draft lacks. Returns why it is still not whole; None: it is."""
+    """Download the rest of the draft; return why it is still incomplete, or None."""
     had = file.draft.stat().st_size if file.draft.exists() else 0
     version = file.note.read_text(encoding="utf-8") if file.note.exists() else ""
     request = urllib.request.Request(file.url, headers={"User-Agent": "vit_jax"})
@@ -159,15 +156,15 @@ def _fetch_rest(file: Download, has_checksum: bool) -> str | None:
             span = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
             if not span or int(span[1]) != had:
                 file.draft.unlink()
-                return "the server went on at another place than was asked for"
+                return "the server resumed at another position than requested"
             total = int(span[2])
-        else:  # the server sends the whole: it knows no ranges, or has another version by now
+        else:  # the server sends the whole file: it has no ranges, or a newer version
             had = 0
             file.note.write_text(_version(response), encoding="utf-8")
         with file.draft.open("ab" if had else "wb") as draft:
             had = _copy(file, response, draft, had, total)
             draft.flush()
-            os.fsync(draft.fileno())  # or a power failure could leave the new name of no content
+            os.fsync(draft.fileno())  # or a power failure could leave the new name without content
     if total is not None and had < total:
         return f"the connection broke after {had} of {total} bytes"
     if total is not None and had > total:
@@ -178,7 +175,7 @@ def _fetch_rest(file: Download, has_checksum: bool) -> str | None:
 
 def _explain_status(file: Download, code: int, reason: str) -> str:
     """Return the reason for another try; raise UserError if a retry is pointless."""
-    if code == 416:  # the draft is longer than the file, so it is of another version
+    if code == 416:  # the draft is longer than the file, so it belongs to another version
         file.draft.unlink()
         return "the server has another version of the file now"
     if code == 429 or code >= 500:
@@ -205,7 +202,7 @@ def _copy(
     """Copy until the response ends; return the size of the draft."""
     console = rich.console.Console(stderr=True)
     if not console.is_terminal:
-        console.print(f"fetching {file.url}", soft_wrap=True, highlight=False, markup=False)
+        console.print(f"downloading {file.url}", soft_wrap=True, highlight=False, markup=False)
     columns = (
         rich.progress.TextColumn("{task.description}", markup=False),
         rich.progress.BarColumn(),
@@ -227,7 +224,7 @@ def _copy(
 def _read(response: http.client.HTTPResponse) -> bytes:
     try:
         return response.read(CHUNK)
-    except OSError as error:  # of the network; those of the disk are another thing
+    except OSError as error:  # errors of the network, unlike those of the disk, allow a retry
         raise ConnectionError(str(error) or type(error).__name__) from error
 
 
@@ -235,11 +232,11 @@ def _check_sum(address: str, path: Path, expected: str, remedy: str) -> None:
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != expected:
-        raise UserError(f"{address}: the SHA-256 of what came is {found}; {remedy}")
+        raise UserError(f"{address}: the SHA-256 of the download is {found}; {remedy}")
 
 
 class _SecureRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows a redirection, but never from https to something that can be changed on its way."""
+    """Handler that follows redirections, but never from https to an insecure protocol."""
 
     def redirect_request(self, req, fp, code, msg, headers, newurl):
         if req.type == "https" and not newurl.startswith("https:"):

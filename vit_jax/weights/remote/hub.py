@@ -1,14 +1,14 @@
 """Locations of weights: a local path, `https://...`, or `hf://owner/name`.
 
-    fetch("downloads/vit.npz")                                  # as it is
+    fetch("downloads/vit.npz")                                  # unchanged
     fetch("hf://google/vit-base-patch16-224")                   # its weights
-    fetch("hf://owner/name@revision/file.safetensors")          # this file of them
-    fetch("https://host/ViT-B_16.npz#sha256=0123...")           # checked against the checksum
+    fetch("hf://owner/name@revision/file.safetensors")          # this file of the repository
+    fetch("https://host/ViT-B_16.npz#sha256=0123...")           # verified by the checksum
 
-What came once is not fetched again. `https` downloads lie in the cache folder under the host and
-path of their address; without a network, a file put there by hand is taken. Those of `hf` lie in
-the cache of huggingface_hub, which transformers and timm share; what is put by hand under
-`hf/owner/name` of the cache folder goes before it.
+Downloads are cached. `https` downloads are in the cache folder under the host and path of their
+address; without a network, a file put there manually is used. `hf` downloads are in the cache of
+huggingface_hub, which transformers and timm share; files put manually under `hf/owner/name` of the
+cache folder take precedence.
 """
 
 import functools
@@ -23,7 +23,7 @@ from vit_jax.errors import UserError, nearest
 from vit_jax.weights.io.files import choose_weights
 from vit_jax.weights.remote.download import download
 
-# Of several weights files in a repository, the first kind that is there.
+# Preference among several types of weights files in a repository.
 _PREFERRED = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -33,19 +33,19 @@ _PREFERRED = (
 
 
 def fetch(name: str | os.PathLike) -> Path:
-    """The local path of weights by name, downloaded where they are not yet here.
+    """Return the local path of weights by name; download them if necessary.
 
     Args:
       name: a path, `https://...[#sha256=HEX]`, or `hf://owner/name[@revision][/file]`. Plain
-        `http://` is taken from this machine only, or with a checksum.
+        `http://` is accepted only from this machine, or with a checksum.
 
     Returns:
-      The path of the file, or of the index of its shards. A `config.json` that belongs to it is
-      beside it.
+      The path of the file, or of the index of its shards, with its `config.json`, if any, beside
+      it.
 
     Raises:
-      UserError: there is no such thing, the checksum is wrong, or no network; the sentence says
-        which file to put where so that the same call works.
+      UserError: there is no such file, the checksum is wrong, or there is no network; the message
+        has the path at which the file can be put manually.
     """
     text = os.fspath(name)
     scheme, colon, _ = text.partition("://")
@@ -56,7 +56,7 @@ def fetch(name: str | os.PathLike) -> Path:
     if scheme in ("https", "http"):
         return download(text, cache_folder() / "https")
     raise UserError(
-        f"{text}: weights come from a path, https:// or hf://, not from {scheme}://"
+        f"{text}: {scheme}:// is not supported; use a path, https:// or hf://"
         + nearest(scheme, ("https", "hf"))
     )
 
@@ -76,7 +76,7 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class HubName:
-    """`hf://owner/name[@revision][/file]` in its parts; file is "" where none is named."""
+    """Parts of `hf://owner/name[@revision][/file]`; file is "" if none is given."""
 
     owner: str
     repository: str
@@ -85,13 +85,13 @@ class HubName:
 
     @classmethod
     def parse(cls, text: str) -> "HubName":
-        """Raise UserError where the text has another form."""
+        """Parse a name; raise UserError if the text has another form."""
         word = r"[A-Za-z0-9][\w.-]*"
         match = re.fullmatch(rf"hf://({word})/({word})(?:@([\w.-]+))?(?:/(.+))?", text, re.ASCII)
         parts = (match[4] or "").split("/") if match else []
         if not match or any(part in (".", "..") or "\\" in part for part in parts):
             raise UserError(
-                f"{text} is no name on the Hugging Face hub; it must be"
+                f"{text} is not a name on the Hugging Face hub; use"
                 " hf://owner/name, hf://owner/name@revision or hf://owner/name/file"
             )
         return cls(match[1], match[2], match[3], match[4] or "")
@@ -106,7 +106,7 @@ def _fetch_from_hub(name: HubName) -> Path:
     by_hand = cache_folder() / "hf" / name.owner / (name.repository + revision)
     if found := _find(name, by_hand):
         return found
-    # Imported here: it takes a second, and who reads local files does not need it.
+    # Imported here: it takes a second, and local files do not need it.
     from huggingface_hub import HfApi, errors, snapshot_download
 
     repository = f"{name.owner}/{name.repository}"
@@ -120,20 +120,20 @@ def _fetch_from_hub(name: HubName) -> Path:
         folder = snapshot(allow_patterns=[glob.escape(file) for file in files])
         return Path(folder) / files[0]
     except errors.HFValidationError as error:
-        raise UserError(f"{name} is no name on the hub: {_first_line(error)}") from error
+        raise UserError(f"{name} is not a name on the hub: {_first_line(error)}") from error
     except errors.RevisionNotFoundError as error:
         raise UserError(f"{name}: the repository has no revision {name.revision!r}") from error
     except errors.GatedRepoError as error:
         raise UserError(
-            f"{name} is given only to those who accepted its conditions on its page; accept them"
+            f"{name} requires that its conditions are accepted on its page; accept them"
             " and log in (hf auth login)"
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise UserError(
-            f"{name}: the hub shows no such repository; check the name, or log in (hf auth login)"
-            " where it is private"
+            f"{name}: the hub has no such repository; check the name, or log in (hf auth login)"
+            " if it is private"
         ) from error
-    except (errors.HTTPError, OSError) as error:  # whatever a network does, and offline mode
+    except (errors.HTTPError, OSError) as error:  # any network error, and offline mode
         try:
             kept = snapshot(local_files_only=True, allow_patterns=["config.json"])
         except errors.LocalEntryNotFoundError:
@@ -142,8 +142,8 @@ def _fetch_from_hub(name: HubName) -> Path:
             return found
         wanted = name.file or "model.safetensors and config.json"
         raise UserError(
-            f"{name} cannot be fetched ({_first_line(error)}); without a network, put {wanted} of"
-            f" that repository into {by_hand}, and the same command works"
+            f"{name} cannot be downloaded ({_first_line(error)}); without a network, put {wanted}"
+            f" of that repository into {by_hand}, and the same command works"
         ) from error
 
 
@@ -156,13 +156,13 @@ def _choose_files(name: HubName, there: list[str]) -> list[str]:
         preferred = [file for file in _PREFERRED if file in candidates] or candidates
         if not preferred:
             raise UserError(
-                f"{name}: the repository has no weights file at its top; it holds"
+                f"{name}: the repository has no weights file at its top level; it has"
                 f" {', '.join(there[:20]) or 'nothing'}"
             )
         chosen = preferred[0]
         if chosen not in _PREFERRED and len(candidates) > 1:
             raise UserError(
-                f"{name}: the repository has several weights files: {', '.join(candidates)}; name"
+                f"{name}: the repository has several weights files: {', '.join(candidates)}; use"
                 f" one, as in {name}/{chosen}"
             )
     elif name.file not in there:
@@ -178,7 +178,7 @@ def _choose_files(name: HubName, there: list[str]) -> list[str]:
 
 
 def _find(name: HubName, folder: Path) -> Path | None:
-    """The weights file in a local copy of a repository; None where it is not there."""
+    """Return the weights file in a local copy of a repository; None if it is missing."""
     there = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
     if name.file in there if name.file else choose_weights([f for f in there if "/" not in f]):
         return folder / _choose_files(name, there)[0]

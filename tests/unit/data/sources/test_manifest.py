@@ -155,10 +155,10 @@ def test_paths_start_from_the_folder_of_the_file_or_from_the_root(table, tmp_pat
 
 def test_images_that_are_not_there_are_told_and_fail_when_read(table, tmp_path):
     source = open_source(table("labels.csv", "0.png,a\nnope.png,b\n"), "train")
-    assert any("not there" in note and "1 of 2, 'nope.png'" in note for note in source.notes)
+    assert any("not exist" in note and "1 of 2, 'nope.png'" in note for note in source.notes)
     with pytest.raises(DecodeError, match="nope.png: there is no such file"):
         source[source.files.index("nope.png")]
-    with pytest.raises(UserError, match=rf"none of the 2 images.*start from {tmp_path}"):
+    with pytest.raises(UserError, match=rf"none of the 2 listed images.*start from {tmp_path}"):
         open_source(table("labels.csv", "x/0.png,a\nx/1.png,b\n"), "train")
 
 

@@ -147,7 +147,7 @@ def test_a_second_version_with_its_other_norm_is_refused(tmp_path):
     tensors = {k: x for k, x in TIMM.tensors.items() if not k.endswith("gamma")}
     tensors["stages.0.blocks.0.mlp.grn.weight"] = np.zeros(32, np.float32)
     folder = write_files(tmp_path, tensors, TIMM.config)
-    with pytest.raises(UserError, match="looks like ConvNeXt V2, which cannot be read"):
+    with pytest.raises(UserError, match="looks like ConvNeXt V2, which is not supported"):
         read_pretrained(folder)
 
 

@@ -84,5 +84,5 @@ def test_entries_swallowed_by_a_damaged_one_are_missed(tmp_path):
 def test_a_wrong_checksum_is_refused(tmp_path):
     path = write(tmp_path / "a.zip", a=b"weights")
     patch(path, path.read_bytes().index(b"weights"), b"W")
-    with pytest.raises(UserError, match=r"damaged or cut off .*CRC"):
+    with pytest.raises(UserError, match=r"damaged or truncated .*CRC"):
         read_all(path)

@@ -47,7 +47,7 @@ def test_all_zero_weights_that_compress_to_nothing_are_read(tmp_path):
 
 def test_objects_are_refused_by_name(tmp_path):
     np.savez(tmp_path / "a.npz", good=np.ones(2), **{"opt/state": np.array([{}], object)})
-    with pytest.raises(UserError, match=r"'opt/state' holds Python objects"):
+    with pytest.raises(UserError, match=r"'opt/state' has Python objects"):
         read_npz(tmp_path / "a.npz")
 
 
@@ -74,9 +74,9 @@ def header(shape, descr="<f4"):
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ((5,), r"'weight' declares the shape \(5,\) of float32, 20 bytes, but the file holds 16"),
-        ((3,), r"12 bytes, but the file holds 16"),
-        ((10**12,), r"4000000000000 bytes, but the file holds 16"),
+        ((5,), r"'weight' declares the shape \(5,\) of float32, 20 bytes, but the file has 16"),
+        ((3,), r"12 bytes, but the file has 16"),
+        ((10**12,), r"4000000000000 bytes, but the file has 16"),
         ((2**62, 2**62), r"absurd shape"),
         ((0, 2**70), r"absurd shape"),
         ((-4,), r"\(-4,\), which no tensor can have"),

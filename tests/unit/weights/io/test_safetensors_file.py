@@ -92,7 +92,7 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path):
         ({"w": entry(shape=(-4,))}, r"which no tensor can have"),
         ({"w": entry(shape=(4.0,))}, r"which no tensor can have"),
         ({"w": entry(shape=("4",))}, r"which no tensor can have"),
-        ({"w": entry(shape=(8,), stop=32)}, r"'w' reaches to byte 32 of the 16"),
+        ({"w": entry(shape=(8,), stop=32)}, r"'w' ends at byte 32 of the 16"),
         ({"w": entry(start=-16, stop=0)}, r"from -16 to 0"),
         ({"w": entry(shape=(2,), stop=8)}, r"its tensors end after"),
         ({"w": entry(), "v": entry()}, r"damaged"),  # one over the other

@@ -48,7 +48,7 @@ def test_a_file_may_grow_by_a_part_of_its_size_and_a_little(tmp_path):
 
 def test_the_name_that_comes_twice_is_told():
     refuse_duplicates(FILE, ["a", "b"])
-    with pytest.raises(UserError, match=r"holds 'b' twice"):
+    with pytest.raises(UserError, match=r"has 'b' twice"):
         refuse_duplicates(FILE, ["a", "b", "c", "b"])
 
 
@@ -84,7 +84,7 @@ def test_a_shape_of_a_million_sides_is_refused_by_its_length_alone():
 
 def test_more_tensors_and_longer_names_than_any_model_has_are_refused():
     check_names(FILE, [f"blocks.{i}.weight" for i in range(20_000)])
-    with pytest.raises(UserError, match=r"a.npz holds 20001 tensors; at most 20000"):
+    with pytest.raises(UserError, match=r"a.npz has 20001 tensors.*at most 20000"):
         check_names(FILE, range(20_001))
     with pytest.raises(UserError, match=r"has 1001 letters") as refused:
         check_names(FILE, ["x" * 1001])

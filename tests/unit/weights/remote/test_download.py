@@ -94,7 +94,7 @@ def test_a_server_that_promises_more_than_it_sends_is_not_believed(site, tmp_pat
 
 def test_a_server_that_promises_less_than_it_has_is_found_out_by_the_checksum(site, tmp_path):
     site.length = 1000
-    with pytest.raises(UserError, match=r"the SHA-256 of what came is"):
+    with pytest.raises(UserError, match=r"the SHA-256 of the download is"):
         download(f"{site.address}{PATH}#sha256={SUM}", tmp_path)
 
 
@@ -105,7 +105,9 @@ def test_the_right_checksum_passes_in_any_case_of_letters(site, tmp_path):
 
 
 def test_with_a_wrong_checksum_nothing_is_kept(site, tmp_path):
-    with pytest.raises(UserError, match=rf"SHA-256 of what came is {SUM}; what came was deleted"):
+    with pytest.raises(
+        UserError, match=rf"SHA-256 of the download is {SUM}; the download was deleted"
+    ):
         download(f"{site.address}{PATH}#sha256={'0' * 64}", tmp_path)
     assert [name for name in os.listdir(place(site, tmp_path).parent) if "lock" not in name] == []
 
@@ -113,7 +115,7 @@ def test_with_a_wrong_checksum_nothing_is_kept(site, tmp_path):
 def test_a_kept_file_is_checked_too(site, tmp_path):
     path = download(site.address + PATH, tmp_path)
     path.write_bytes(b"changed")
-    with pytest.raises(UserError, match=r"delete .*ViT-B_16.npz to fetch it again"):
+    with pytest.raises(UserError, match=r"delete .*ViT-B_16.npz to download it again"):
         download(f"{site.address}{PATH}#sha256={SUM}", tmp_path)
 
 
@@ -170,11 +172,11 @@ def test_two_queries_are_two_files(site, tmp_path):
         ("http://example.org/a.npz", r"use https://, or add #sha256"),
         ("https://example.org/a.npz#sha256=12", r"64 digits"),
         ("https://example.org/a.npz#md5=12", r"64 digits"),
-        ("https://example.org/", r"no address of a file"),
-        ("https:///a.npz", r"no address of a file"),
-        ("https://example.org/%2e%2e/%2E./a.npz", r"no address of a file"),
-        ("https://example.org:port/a.npz", r"no address of a file"),
-        ("https://[::1/a.npz", r"no address of a file"),
+        ("https://example.org/", r"not the address of a file"),
+        ("https:///a.npz", r"not the address of a file"),
+        ("https://example.org/%2e%2e/%2E./a.npz", r"not the address of a file"),
+        ("https://example.org:port/a.npz", r"not the address of a file"),
+        ("https://[::1/a.npz", r"not the address of a file"),
     ],
 )
 def test_addresses_that_are_none_are_one_sentence(tmp_path, address, message):
@@ -185,5 +187,5 @@ def test_addresses_that_are_none_are_one_sentence(tmp_path, address, message):
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(site, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"cannot be kept in .*set VIT_JAX_CACHE"):
+    with pytest.raises(UserError, match=r"cannot be stored in .*set VIT_JAX_CACHE"):
         download(site.address + PATH, tmp_path / "file")

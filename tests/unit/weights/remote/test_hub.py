@@ -66,7 +66,7 @@ def test_an_address_is_downloaded_into_the_cache(caches):
 
 @pytest.mark.parametrize("name", ["ftp://host/a.npz", "s3://bucket/a", "gs://vit_models/a.npz"])
 def test_other_schemes_are_refused(name):
-    with pytest.raises(UserError, match=r"from a path, https:// or hf://"):
+    with pytest.raises(UserError, match=r"use a path, https:// or hf://"):
         fetch(name)
 
 
@@ -148,10 +148,10 @@ def test_all_shards_come_with_their_index(repository):
 
 def test_several_weights_files_are_listed_and_none_too(repository):
     repository({"a.npz": b"", "b.npz": b""})
-    with pytest.raises(UserError, match=r"a.npz, b.npz; name one, as in hf://owner/vit/a.npz"):
+    with pytest.raises(UserError, match=r"a.npz, b.npz; use one, as in hf://owner/vit/a.npz"):
         fetch("hf://owner/vit")
     repository({"README.md": b""})
-    with pytest.raises(UserError, match=r"no weights file at its top; it holds README.md"):
+    with pytest.raises(UserError, match=r"no weights file at its top level; it has README.md"):
         fetch("hf://owner/vit")
     with pytest.raises(UserError, match=r"no such file; did you mean 'README.md'"):
         fetch("hf://owner/vit/READ.md")
@@ -186,7 +186,7 @@ def test_offline_the_sentence_says_which_file_to_put_where(caches, monkeypatch, 
 def test_an_unknown_repository_is_one_sentence(repository):
     site = repository({})
     site.headers["/api/models/owner/none"] = {"X-Error-Code": "RepoNotFound"}
-    with pytest.raises(UserError, match=r"hf://owner/none: the hub shows no such repository"):
+    with pytest.raises(UserError, match=r"hf://owner/none: the hub has no such repository"):
         fetch("hf://owner/none")
 
 
@@ -198,7 +198,7 @@ def test_an_unknown_revision_is_one_sentence(repository):
 
 
 def test_a_name_that_the_hub_forbids_is_one_sentence(repository):
-    with pytest.raises(UserError, match=r"hf://owner/a--b is no name on the hub"):
+    with pytest.raises(UserError, match=r"hf://owner/a--b is not a name on the hub"):
         fetch("hf://owner/a--b")
 
 

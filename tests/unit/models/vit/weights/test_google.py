@@ -253,7 +253,7 @@ def test_a_wrong_shape_is_named_with_both(read):
 
 def test_what_is_left_over_is_named(read):
     tensors = {**tensors_of("classic"), "Transformer/registers": np.ones(3, np.float32)}
-    with pytest.raises(UserError, match="no place for Transformer/registers"):
+    with pytest.raises(UserError, match="no parameter for Transformer/registers"):
         read(tensors)
 
 
