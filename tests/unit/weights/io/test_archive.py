@@ -77,7 +77,7 @@ def test_entries_swallowed_by_a_damaged_one_are_missed(tmp_path):
     second = content.index(LISTED, first + 4)
     comment = struct.pack("<H", content.index(END) - second)  # the second entry as a comment
     patch(path, first + COMMENT_LENGTH, comment)
-    with pytest.raises(UserError, match=r"it lists 1 members, 2 are declared"):
+    with pytest.raises(UserError, match=r"it lists 1 members, but declares 2"):
         Archive(path)
 
 

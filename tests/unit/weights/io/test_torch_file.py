@@ -244,7 +244,7 @@ def write_legacy(path, tree, keys=(), storages=b"", little=True, magic=LEGACY_MA
         ({"keys": ["0", "0"]}, r"'0' twice"),
         ({"keys": ["1"]}, r"storage '1' belongs to no tensor"),
         ({"keys": []}, r"storage '0' of 'w' is missing"),
-        ({"keys": ["0"]}, r"has 0 elements, 2 are declared"),
+        ({"keys": ["0"]}, r"has 0 elements, but 2 are declared"),
         ({"keys": ["0"], "storages": b"\x02" + bytes(7 + 4)}, r"needs 8 bytes.* ends after 4"),
     ],
 )
