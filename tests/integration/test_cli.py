@@ -103,7 +103,7 @@ MISTAKES = [
     (["train", DIGITS, "--config.model.mlp_ratio=1e400"], "mlp_ratio=inf must be a finite"),
     (["train", DIGITS, "--config.model.mlp_ratio=1e-9"], "mlp_ratio=1e-09 .* at least 1"),
     (["train", DIGITS, "--config.model.drop_path=true"], "drop_path=True must be a finite number"),
-    (["train", DIGITS, "--config.model.qk_norm=1"], "unknown qk_norm=1; it is one of True, False"),
+    (["train", DIGITS, "--config.model.qk_norm=1"], "unknown qk_norm=1; use one of True, False"),
     (["train", DIGITS, "--config.batch_size=x"], "whole number of at least 1"),
     (["train", DIGITS, "--config.model.name=ViT-B/15"], "'ViT-B/16'"),
     (["evaluate", "nowhere"], "there is no run folder nowhere"),

@@ -180,7 +180,7 @@ def _batches(
 
 
 def _noting(made: Iterator[Made], bad: DecodeErrors) -> Iterator[Batch]:
-    """The batches alone; what could not be read goes to `bad`."""
+    """Yield the batches; add the unreadable images to `bad`."""
     try:
         for batch, unreadable in made:
             bad.add(unreadable)

@@ -20,14 +20,14 @@ from vit_jax.data.sources.source import Source
 from vit_jax.data.transforms.augment import Augment
 from vit_jax.errors import DecodeError, UserError
 
-MOST_SUBSTITUTES = 100  # tried for one bad image before the whole source counts as unreadable
+MOST_SUBSTITUTES = 100  # tries for one bad image before the whole source counts as unreadable
 
 
 class Batch(TypedDict):
     """One host's block of a global batch.
 
-    A label is the number of a class; where images have several, a 0 or 1 for each class. `mask`
-    comes in evaluation, where 0 marks padding and images that cannot be read.
+    A label is the index of a class; for multi-label data, a 0 or 1 for each class. `mask` is part
+    of evaluation batches, where 0 marks padding and unreadable images.
     """
 
     image: UInt8[np.ndarray, "batch h w c"]
@@ -36,7 +36,7 @@ class Batch(TypedDict):
 
 
 class Made(NamedTuple):
-    """A batch, and which images could not be read on the way."""
+    """Batch and the images that could not be read for it."""
 
     batch: Batch
     unreadable: list[DecodeError]
@@ -56,19 +56,19 @@ class Blocks:
             below = size - size % hosts
             legal = f"{below} or {below + hosts}" if below > 0 else str(hosts)
             raise UserError(
-                f"batch_size is {size}, which does not divide among {hosts} host"
-                f"{'s' if hosts > 1 else ''}; the nearest legal value is {legal}"
+                f"batch_size is {size}, which is not divisible by the number of hosts, {hosts}; "
+                f"use {legal}"
             )
 
     def __getitem__(self, step: int) -> range:
-        """The positions of the stream that this host takes at a step."""
+        """Return the positions of the stream that this host takes at a step."""
         block = self.batch_size // self.process_count
         start = step * self.batch_size + self.process_index * block
         return range(start, start + block)
 
 
-# Grain could make batches of examples itself. Making whole batches here is twice as fast for small
-# images, where Grain's bookkeeping per example (75 microseconds) is half of the work.
+# Grain could batch examples itself. Building whole batches here is twice as fast for small images,
+# because Grain's overhead per example (75 microseconds) is half of the work.
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TrainStream:
     """Random access to this host's training batches, by step."""
@@ -103,9 +103,9 @@ class TrainStream:
     def _example(
         self, place: Position, rng: np.random.Generator, unreadable: list[DecodeError]
     ) -> tuple[Example, np.random.Generator]:
-        """The example of a place, or what takes the place of an image that cannot be read.
+        """Return the example of a position, or the substitute of an unreadable image.
 
-        With it comes what is left of the random numbers to augment it with.
+        The second result is the generator for its augmentation.
         """
         try:
             return self.reader.read(place.example, rng), rng
@@ -114,14 +114,16 @@ class TrainStream:
                 raise
             unreadable.append(_plain(error))
         for index in self._substitutes(place):
-            rng = next(_augmentation_rngs(self.seed, [place]))  # as if nothing had been drawn
+            rng = next(
+                _augmentation_rngs(self.seed, [place])
+            )  # restart: the crop has drawn numbers
             try:
                 return self.reader.read(index, rng), rng
             except DecodeError as error:
                 unreadable.append(_plain(error))
         raise UserError(
-            f"of the images of {self.name}, {len(unreadable):,} were tried in a row and none can"
-            f" be read; the first: {unreadable[0]}"
+            f"{len(unreadable):,} images of {self.name} were tried and none can be read; the first:"
+            f" {unreadable[0]}"
         )
 
     def _substitutes(self, place: Position) -> Iterable[int]:
@@ -173,14 +175,14 @@ class Ready:
         return len(self.examples)
 
     def read(self, index: int, rng: np.random.Generator) -> Example:
-        """The example; nothing is drawn."""
+        """Return the example; no random number is drawn."""
         del rng
         return self.examples[index]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Cropped:
-    """Random crops of the examples of a source, read by the quickest decoder there is."""
+    """Random crops of the examples of a source, read by the fastest decoder available."""
 
     source: Source
     preprocess: Preprocessing
@@ -190,13 +192,13 @@ class Cropped:
         return len(self.source)
 
     def read(self, index: int, rng: np.random.Generator) -> Example:
-        """A crop, which takes the first of the random numbers."""
+        """Return a random crop, which takes the first random numbers."""
         return self.source.read(index, self.augment.decoding(self.preprocess, rng))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class WithRows:
-    """Examples, each with its row of some tables."""
+    """Examples with additional rows."""
 
     examples: "Ready | Cropped"
     rows: Mapping[str, np.ndarray]
@@ -205,7 +207,7 @@ class WithRows:
         return len(self.examples)
 
     def read(self, index: int, rng: np.random.Generator) -> Example:
-        """The example and its rows."""
+        """Return the example with its rows."""
         rows = {name: table[index] for name, table in self.rows.items()}
         return {**self.examples.read(index, rng), **rows}
 
@@ -215,7 +217,7 @@ def _stacked_images(images: list[np.ndarray]) -> UInt8[np.ndarray, "batch h w c"
     for place, image in zip(batch, images, strict=True):
         if image.flags.c_contiguous:
             place[:] = image
-        else:  # a flipped one; numpy copies it four times as fast channel by channel
+        else:  # a flipped image; numpy copies it four times as fast channel by channel
             for channel in range(image.shape[2]):
                 place[:, :, channel] = image[:, :, channel]
     return batch
@@ -229,20 +231,20 @@ def _stacked_labels(
 
 
 def _plain(error: DecodeError) -> DecodeError:
-    """The error without its traceback, which would keep the frames and images of its origin."""
+    """Return the error without its traceback, which would keep frames and images in memory."""
     return DecodeError(error.name, error.cause)
 
 
 def augmentation_rng(seed: int, epoch: int, example: int) -> np.random.Generator:
-    """The random numbers that training augments an example with in an epoch."""
+    """Return the generator of random numbers for the augmentation of an example in an epoch."""
     return next(_augmentation_rngs(seed, [Position(epoch, example)]))
 
 
 def _augmentation_rngs(seed: int, places: Iterable[Position]) -> Iterator[np.random.Generator]:
-    """A generator of random numbers for every place, each valid until the next.
+    """Yield a generator of random numbers for every position, each valid until the next.
 
     Philox (Salmon et al., 2011, "Parallel Random Numbers: As Easy as 1, 2, 3") is a function of a
-    key and a counter. Setting the counter costs 3 microseconds, making a new generator 40.
+    key and a counter. Setting the counter takes 3 microseconds, creating a generator 40.
     """
     bits = np.random.Philox(key=[seed, FOR_AUGMENTATION])
     rng = np.random.Generator(bits)

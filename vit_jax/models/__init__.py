@@ -1,6 +1,6 @@
 """Models: layers, architectures, the registry of their names, and their cost."""
 
-# Importing registers the names; those of ViTs come first in their list.
+# Importing registers the names; ViTs are first in the list.
 from vit_jax.models import vit  # noqa: F401
 
 # isort: split

@@ -1,10 +1,10 @@
-"""The transformer block, and the two ways to hold less of many of them.
+"""Transformer block, with rematerialisation and a scan over many blocks.
 
 What is notable here:
-- Rematerialisation keeps less for the backward pass and computes it again; a loop over layers is
-  traced and compiled once. Both wrap the class, and the block itself knows of neither.
-- They change no number: the same parameters give the same outputs and gradients to rounding. The
-  random bits of dropout are the same with rematerialisation, and others in a loop.
+- Rematerialisation stores fewer activations for the backward pass and recomputes them; a loop over
+  layers is traced and compiled once. Both wrap the class, and the block does not depend on them.
+- Outputs and gradients stay equal up to rounding for the same parameters. The random bits of
+  dropout are equal with rematerialisation, but different in a loop.
 """
 
 import jax
@@ -21,7 +21,7 @@ from vit_jax.models.positions.types import AttentionPositions
 
 
 class Block(Checked):
-    """One transformer block: attention, then MLP, each on a residual branch; shape kept.
+    """Transformer block: attention, then MLP, each on a residual branch; shape kept.
 
     With `norm_order="pre"` a norm begins each branch, `x + f(norm(x))` (ViT paper, eq. 2 and 3);
     with `"post"` it follows the sum, `norm(x + f(x))` (Vaswani et al. 2017, section 3.1). The
@@ -56,7 +56,7 @@ class Block(Checked):
         *,
         train: bool = False,
         attention_weights: bool = False,
-        drop_path: Float[Array, ""] | None = None,  # in place of the field's, where it is traced
+        drop_path: Float[Array, ""] | None = None,  # replaces the field if it is traced
         grid: tuple[int, int] | None = None,  # of the patches, the last tokens
     ) -> Float[Array, "batch tokens width"]:
         attn = Attention(
@@ -111,17 +111,17 @@ class Block(Checked):
         attention_weights: bool,
         grid: tuple[int, int] | None = None,
     ) -> tuple[Float[Array, "batch tokens width"], None]:
-        """The call in the form that `nn.scan` and `nn.remat` want: places, a carry, no result."""
+        """Call the block in the form of `nn.scan` and `nn.remat`: a carry and no result."""
         asked = {"train": train, "attention_weights": attention_weights}
         return self(x, drop_path=drop_path, grid=grid, **asked), None
 
 
 def remat_block(block: type[Block], remat: str, in_loop: bool) -> type[Block]:
-    """The block class, with the activations that the backward pass computes again.
+    """Return the block class with rematerialisation of activations in the backward pass.
 
-    "full" keeps what enters a block. "dots" also keeps the results of products with parameters and
-    computes the rest again: norms, GELU, and the products with a batch axis. Those are the two of
-    attention, a small part of the work, whose results are tokens x tokens.
+    "full" stores only the inputs of a block. "dots" also stores the results of products with
+    parameters and recomputes the rest: norms, GELU, and the products with a batch axis, that is the
+    two of attention, a small part of the work with results of tokens x tokens.
     """
     if remat == "none":
         return block
@@ -129,7 +129,7 @@ def remat_block(block: type[Block], remat: str, in_loop: bool) -> type[Block]:
     return nn.remat(
         block,
         policy=policies[remat],
-        # In a loop the compiler has nothing to merge the second computation with.
+        # In a loop the compiler cannot merge the second computation with the first.
         prevent_cse=not in_loop,
         static_argnums=(3, 4, 5),  # of `step`, counting self: train, attention_weights, grid
         methods=["step"],
@@ -137,7 +137,7 @@ def remat_block(block: type[Block], remat: str, in_loop: bool) -> type[Block]:
 
 
 def scan_blocks(block: type[Block], depth: int) -> type[Block]:
-    """The block class as a loop over `depth` layers with parameters and random bits of their own.
+    """Return the block class as a loop over `depth` layers with separate parameters and rngs.
 
     Its `step` takes the drop-path rate of every layer.
     """

@@ -13,11 +13,11 @@ class Features:
 
     Attributes:
         tokens: `(batch, prefix + height * width, width)`, prefix tokens, then patches in raster
-            order; past the final norm, unless the model norms what it has pooled.
-        pooled: `(batch, width)`; with `pool="none"` all tokens, `(batch, tokens, width)`. Of a
+            order; after the final norm, unless the model has the norm after pooling.
+        pooled: `(batch, width)`; with `pool="none"` all tokens, `(batch, tokens, width)`. In a
             distilled model it is the class token; the distillation token is `tokens[:, 1]`.
         grid: `(height, width)` of the image in patches.
-        prefix: how many tokens come before the patches (class, distillation, registers).
+        prefix: number of tokens before the patches (class, distillation, registers).
         stages: for pyramids, one `(batch, height, width, channels)` per stage; None for a ViT.
     """
 
@@ -33,7 +33,7 @@ def features_of_map(
     pooled: Float[Array, "batch channels"],
     stages: Sequence[Float[Array, "batch h w c"]],
 ) -> Features:
-    """The features of a network that ends in a map, whose pixels are the tokens."""
+    """Return the features of a network that ends in a map, whose pixels are the tokens."""
     batch, height, width, channels = x.shape
     tokens = x.reshape(batch, height * width, channels)
     return Features(tokens, pooled, (height, width), stages=tuple(stages))
@@ -43,13 +43,14 @@ class DistilledLogits(NamedTuple):
     """Logits of the two heads of a distilled model in training (DeiT, Touvron et al. 2021).
 
     Attributes:
-        head: float32 `(batch, classes)`, of the class token, which learns from labels.
-        head_dist: the same of the distillation token, which learns from a teacher.
+        head: float32 `(batch, classes)` of the class token, trained on labels.
+        head_dist: the same of the distillation token, trained on a teacher.
     """
 
     head: Float[Array, "batch classes"]
     head_dist: Float[Array, "batch classes"]
 
     def mean(self) -> Float[Array, "batch classes"]:
-        """The model's answer: the mean of the logits, not of probabilities (DeiT's `models.py`)."""
+        """Return the output: the mean of logits, not of probabilities (DeiT's `models.py`)."""
+
         return (self.head + self.head_dist) / 2

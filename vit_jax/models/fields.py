@@ -1,12 +1,12 @@
-"""Fields of modules against their annotations: a flag is no number, and no number is infinite.
+"""Type checks of modules' fields by their annotations; flags and infinities are not numbers.
 
     class Scale(Checked):
         initial: float = 1.0
 
     Scale(initial=True)  # ValueError: Scale: initial=True must be a number.
 
-Numpy's scalars become Python's and lists become tuples, so that a module is hashable, equal to its
-record in JSON, and computes what the plain number computes.
+NumPy scalars become Python's and lists become tuples, so that a module is hashable, equal to its
+record in JSON, and independent of the number's type.
 """
 
 import dataclasses
@@ -24,8 +24,8 @@ from vit_jax.errors import shown
 
 LARGEST_WHOLE = 2**31 - 1
 LARGEST_NUMBER = float(np.finfo(np.float32).max)  # parameters and losses are float32
-_RATES = ("dropout", "drop_path", "rate")  # as a field's name ends
-_DEEPEST = 2  # tuples in tuples; what is deeper is wrong anyway
+_RATES = ("dropout", "drop_path", "rate")  # endings of the names of fields that are rates
+_DEEPEST = 2  # tuples in tuples; deeper values are always invalid
 _WORDS = {
     bool: "True or False",
     int: "a whole number below 2**31",
@@ -36,10 +36,10 @@ _WORDS = {
 
 
 class Checked(nn.Module):
-    """A linen module whose fields are what their annotations say.
+    """Linen module with fields checked against their annotations.
 
     Raises:
-        ValueError: at construction, for a field that is something else.
+        ValueError: at construction, for a field of another type.
     """
 
     def __post_init__(self):
@@ -48,13 +48,13 @@ class Checked(nn.Module):
 
 
 def check_types(module: Any, choices: Mapping[str, tuple[Any, ...]] | None = None) -> None:
-    """Make the fields of a dataclass plain Python, and raise ValueError where one does not fit.
+    """Convert the fields of a dataclass to plain Python, and raise ValueError for invalid types.
 
-    Fields whose annotation is anything but numbers, flags, texts and tuples of them are left alone.
+    Only fields annotated as numbers, flags, strings and tuples of them are checked.
 
     Args:
         module: not set up yet.
-        choices: the legal values of fields that are texts, to be named in the sentence.
+        choices: the legal values of string fields, for error messages.
     """
     where = type(module).__name__
     for field in dataclasses.fields(module):
@@ -63,7 +63,7 @@ def check_types(module: Any, choices: Mapping[str, tuple[Any, ...]] | None = Non
         if not kinds or field.name in ("parent", "name") or isinstance(value, jax.core.Tracer):
             continue
         value = plain(value)
-        object.__setattr__(module, field.name, value)  # linen forbids it only once it is set up
+        object.__setattr__(module, field.name, value)  # linen forbids it only after setup
         if not any(_fits(value, kind) for kind in kinds):
             if words := _words(field.name, kinds, choices or {}):
                 check_choice(where, field.name, value, words)
@@ -74,45 +74,45 @@ def check_types(module: Any, choices: Mapping[str, tuple[Any, ...]] | None = Non
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """A value with numpy's scalars as Python's numbers, and lists as tuples."""
+    """Convert NumPy scalars to Python numbers, and lists to tuples."""
     if isinstance(value, np.generic) or (isinstance(value, jax.Array) and value.ndim == 0):
         return value.item()
     if isinstance(value, list | tuple) and depth < _DEEPEST:
-        if hasattr(value, "_fields"):  # a named tuple is more than its items
+        if hasattr(value, "_fields"):  # keep named tuples
             return value
         return tuple(plain(item, depth + 1) for item in value)
     return value
 
 
 def check_choice(where: str, field: str, value: Any, legal: tuple[Any, ...]) -> None:
-    """Raise ValueError for a value that is none of the legal ones; 1 is not True."""
+    """Raise ValueError for an illegal value; 1 is not True."""
     if not any(type(value) is type(one) and value == one for one in legal):
         choices = ", ".join(map(repr, legal))
-        raise ValueError(f"{where}: unknown {field}={shown(value)}; it is one of {choices}.")
+        raise ValueError(f"{where}: unknown {field}={shown(value)}; use one of {choices}.")
 
 
 def check_rate(where: str, field: str, value: float) -> None:
     """Raise ValueError for a probability outside 0 to 1."""
     if not is_number(value) or not 0.0 <= value <= 1.0:
         raise ValueError(
-            f"{where}: {field}={shown(value)} is no rate; it lies between 0 (off) and 1."
+            f"{where}: {field}={shown(value)} is not a rate; use a number from 0 (off) to 1."
         )
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a real number that float32 can hold; flags are none."""
+    """Return whether a value is a real number in the range of float32; flags are not."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         return False
-    return -LARGEST_NUMBER <= value <= LARGEST_NUMBER  # which NaN is not either
+    return -LARGEST_NUMBER <= value <= LARGEST_NUMBER  # false for NaN too
 
 
 def is_whole(value: Any) -> bool:
-    """Return whether a value is a whole number that int32 can hold; flags are none."""
+    """Return whether a value is a whole number in the range of int32; flags are not."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_WHOLE
 
 
 def _kinds(annotation: Any) -> tuple[Any, ...]:
-    """The alternatives of an annotation; none if it has some that cannot be checked here."""
+    """Return the alternatives of an annotation; empty if some cannot be checked."""
     union = isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union
     kinds = typing.get_args(annotation) if union else (annotation,)
     known = all(
@@ -125,7 +125,7 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:
 def _words(
     name: str, kinds: tuple[Any, ...], choices: Mapping[str, tuple[Any, ...]]
 ) -> tuple[Any, ...]:
-    """All legal values of a field, where there are a few only."""
+    """Return all legal values of a field with few of them."""
     if bool in kinds:
         return (True, False, None) if types.NoneType in kinds else (True, False)
     return choices.get(name, ())

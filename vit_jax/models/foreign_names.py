@@ -4,8 +4,8 @@
     own_name("microsoft/swin-tiny-patch4-window7-224")  # "Swin-T"
     own_field("embed_dim", fields)  # "width"
 
-They are for the sentences of errors: a model has one name. A family that is not here (Swin V2,
-ConvNeXt V2, PVT v2, EfficientNet V2) has none, however near its name is.
+They are used in error messages only: a model has one name. Unsupported families (Swin V2, ConvNeXt
+V2, PVT v2, EfficientNet V2) have no name here, even if a name is similar.
 """
 
 import re
@@ -19,15 +19,15 @@ _SIZE = {
 _SIZES = "|".join(_SIZE)
 _LONG = "tiny|small|base|large|huge|giant|gigantic"
 
-# Patterns of whole names once they are bare (`_bare`), and ours with the groups of the match; a
-# group that is a size is written as ours. The first that fits counts.
+# Patterns of whole bare names (`_bare`) to ours with the groups of the match; a group that is a
+# size is converted to our spelling. The first match counts.
 _PATTERNS = [
     # Hybrids.
     (r"vit_tiny_r_s16_p8.*", "R+ViT-Ti/16"),
     (rf"vit_({_LONG})_r(\d+)_s(\d+).*", "R{2}+ViT-{1}/{3}"),
     (r"vit_hybrid_base(_bit)?.*", "R50+ViT-B/16"),
     (rf"r_?(\d*)_(?:vit_)?({_SIZES})_?(\d+).*", "R{1}+ViT-{2}/{3}"),
-    # DINOv2, and DeiT in its three kinds.
+    # DINOv2, and the three types of DeiT.
     (rf"vit_({_LONG})_patch14_reg4_dinov2.*", "DINOv2-{1}/14-reg"),
     (rf"vit_({_LONG})_patch14_dinov2.*", "DINOv2-{1}/14"),
     (rf"dinov2_with_registers_({_LONG}).*", "DINOv2-{1}/14-reg"),
@@ -38,10 +38,10 @@ _PATTERNS = [
     (rf"deit_({_LONG})_patch(\d+)_distilled.*", "DeiT-{1}/{2}-distilled"),
     (rf"deit_({_LONG})_patch(\d+).*", "DeiT-{1}/{2}"),
     (rf"deit_({_SIZES})(?:_?16)?", "DeiT-{1}/16"),
-    # The stem of convolutions.
+    # The convolutional stem.
     (r"vit_?c_?(1|4|18|36)_?gf.*", "ViTC-{1}GF"),
     (r"vit_(1|4|18|36)_?gf_?c.*", "ViTC-{1}GF"),
-    # Plain ViTs, whatever they learned from.
+    # Plain ViTs of any training.
     (rf"(?:mae_|dino_|beit_|samvit_|flexi)?vit_({_LONG})_patch(\d+)(?:_.*)?", "ViT-{1}/{2}"),
     (
         rf"(?:vit_)?(?:mae|msn|dino|siglip)_(?:vit_?)?({_SIZES})_?(?:patch)?_?(\d+)(?:_.*)?",
@@ -52,7 +52,7 @@ _PATTERNS = [
     (rf"vit_(?:mae|msn)_({_LONG})", "ViT-{1}/16"),
     (rf"vit_?({_SIZES})_?(?:patch_?)?(\d+)(?:_.*)?", "ViT-{1}/{2}"),
     (rf"({_SIZES})_?(8|14|16|32)(?:_.*)?", "ViT-{1}/{2}"),
-    # Pyramids and what has no attention.
+    # Pyramids and networks without attention.
     (r"swin_(tiny|small|base|large)(?:_patch4)?(?:_.*)?", "Swin-{1}"),
     (r"swin_?(t|s|b|l)", "Swin-{1}"),
     (r"pvt_?(?:v1_)?(tiny|small|medium|large)(?:_.*)?", "PVT-{1}"),
@@ -62,7 +62,7 @@ _PATTERNS = [
     (r"convnext_(tiny|small|base|large)(?:_.*)?", "ConvNeXt-{1}"),
     (r"(?:tf_)?efficientnet_?b([0-7])(?:_.*)?", "EfficientNet-B{1}"),
 ]
-# What names of a plain ViT say of one that is not: other positions, widths or parts.
+# Parts of names that exclude a plain ViT: other positions, widths or parts.
 _OTHER = r"dinov3|_rope_|relpos|_plus_|_rpn_|_pe_|vit_pe|xlarge"
 _COMPILED = [(re.compile(pattern), ours) for pattern, ours in _PATTERNS]
 _OWN_SIZES = {"PVT": {"tiny": "Tiny", "small": "Small", "medium": "Medium", "large": "Large"}}
@@ -95,11 +95,11 @@ _FIELDS = {
 
 
 def own_name(name: str, known: Collection[str]) -> str | None:
-    """Return what a model of another library is called here; None where it is not here.
+    """Return our name of another library's model; None if it is not supported.
 
     Args:
-        name: as typed, with an owner in front or a tag behind or without.
-        known: the names there are.
+        name: as typed, optionally with an owner before or a tag after it.
+        known: all names here.
     """
     bare = _bare(name)
     if re.search(_OTHER, bare):
@@ -113,7 +113,7 @@ def own_name(name: str, known: Collection[str]) -> str | None:
 
 
 def own_field(word: str, known: Iterable[str]) -> str | None:
-    """Return what a field of another library's model is called here; None where there is none."""
+    """Return our name of a field of another library's model; None if there is none."""
     word = word.lower().replace("-", "_")
     known = set(known)
     return next(
@@ -123,13 +123,13 @@ def own_field(word: str, known: Iterable[str]) -> str | None:
 
 
 def stated_size(name: str) -> int | None:
-    """The pixels that a name of another library ends with; None where it names none."""
+    """Return the image size in pixels at the end of another library's name; None without one."""
     match = re.search(r"(?<![a-z0-9])(\d{3})$", _bare(name))
     return int(match[1]) if match else None
 
 
 def _bare(name: str) -> str:
-    """`hf://google/vit-base-patch16-224.tag` as `vit_base_patch16_224`."""
+    """Reduce a name such as `hf://google/vit-base-patch16-224.tag` to `vit_base_patch16_224`."""
     name = name[:200].lower().strip().removeprefix("hf://").removeprefix("hf_hub:")
     name = name.removesuffix("_weights").split(".", 1)[0]  # timm's tag
     _, slash, rest = name.rpartition("/")

@@ -1,9 +1,9 @@
-"""Initialisation by a named scheme: which random numbers every kind of parameter starts from.
+"""Initialisation schemes by name: the initialiser of every type of parameter.
 
 What is notable here:
-- Fans are counted separately for q, k and v although they share one kernel (`per_matrix`), and so
-  for the gate and the value of a gated MLP. Counting the fused matrix instead shrinks the standard
-  deviation of q, k and v by 30 %, 0.0255 for 0.0361 at width 768.
+- Fans are counted separately for q, k and v although they share one kernel (`per_matrix`), and also
+  for the gate and the value of a gated MLP. Fans of the fused matrix would reduce the standard
+  deviation of q, k and v by 30 %, from 0.0361 to 0.0255 at width 768.
 - `"trunc02"` really has standard deviation 0.02. Truncation at +-2 *standard deviations* without
   rescaling, as JAX's own `truncated_normal(0.02)` does it, has 0.0176.
 """
@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 @dataclass(frozen=True)
 class InitScheme:
-    """The initialiser of each kind of parameter; norms start at 1 and 0, other biases at 0."""
+    """Initialiser of each type of parameter; norms start at 1 and 0, other biases at 0."""
 
     kernel: Initializer  # a dense matrix, (in, out)
     mlp_bias: Initializer
@@ -29,24 +29,24 @@ class InitScheme:
     positions: Initializer
     class_token: Initializer
     registers: Initializer  # never zero: equal registers would get equal gradients and stay equal
-    probe: Initializer  # what attention pooling asks with, (1, 1, width)
+    probe: Initializer  # the query of attention pooling, (1, 1, width)
     head: Initializer
 
     def qkv(self, key: Array, shape: Sequence[int], dtype: Any = jnp.float32) -> Array:
-        """A fused kernel `(width, 3, heads, head_dim)`: three matrices, each with its own fans."""
+        """Initialise a fused kernel `(width, 3, heads, head_dim)` as three separate matrices."""
         width, matrices, heads, head_dim = shape
         drawn = per_matrix(self.kernel, matrices)(key, (width, heads * head_dim), dtype)
         return drawn.reshape(matrices, width, heads, head_dim).swapaxes(0, 1)
 
     def gated(self, key: Array, shape: Sequence[int], dtype: Any = jnp.float32) -> Array:
-        """The kernel `(width, 2 * hidden)` of a gated MLP: two matrices, each with its own fans."""
+        """Initialise the kernel `(width, 2 * hidden)` of a gated MLP as two separate matrices."""
         width, both = shape
         drawn = per_matrix(self.kernel, 2)(key, (width, both // 2), dtype)
         return drawn.swapaxes(0, 1).reshape(width, both)
 
 
 def per_matrix(initializer: Initializer, count: int) -> Initializer:
-    """Draw `count` matrices of the asked shape, stacked in front, each from its own key."""
+    """Return an initialiser of `count` matrices on a leading axis, each from its own key."""
 
     def draw(
         key: Array, shape: Sequence[int], dtype: Any = jnp.float32
@@ -61,11 +61,11 @@ _zeros = nn.initializers.zeros_init()
 _normal02 = nn.initializers.normal(0.02)
 
 # torch's trunc_normal_(std=0.02) cuts at +-2 in absolute terms, that is at 100 standard deviations,
-# which no float32 draw reaches: it is a normal distribution. (DrawFigures it through erfinv and
-# clamping, as torch does, now and then yields a weight of exactly 2; a plain normal never does.)
+# which no float32 draw reaches: it is a normal distribution. (Drawing it through erfinv and
+# clamping, as torch does, sometimes yields a weight of exactly 2; a plain normal never does.)
 _trunc02 = _normal02
 
-# What torch gives a convolution that nobody initialises, as in the DeiT and Swin repositories.
+# torch's default of a convolution, as in the DeiT and Swin repositories.
 _torch_conv = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 INIT_SCHEMES: dict[str, InitScheme] = {

@@ -26,9 +26,9 @@ class Preset:
     Attributes:
         architecture: the module class.
         fields: the fields that differ from the class's defaults.
-        source: where the numbers come from.
-        modules: that have to be imported before this name is known: of the class, and of the call
-            of `register`.
+        source: reference of the numbers.
+        modules: modules to import before this name is known: those of the class and of the call of
+            `register`.
     """
 
     architecture: type[nn.Module]
@@ -45,10 +45,10 @@ def create_model(name: str, **fields: Any) -> nn.Module:
 
     >>> create_model("ViT-B/16", num_classes=10, image_size=384)
 
-    None is "none" where a field is a text, which is what `--config.model.positions=none` means.
+    None means "none" for a string field, as in `--config.model.positions=none`.
 
     Raises:
-        ValueError: there is no such name, or no such field; the sentence names the nearest ones.
+        ValueError: there is no such name or field; the message has the nearest ones.
     """
     preset = get_preset(name)
     known = model_fields(name)
@@ -65,17 +65,17 @@ def create_model(name: str, **fields: Any) -> nn.Module:
     }
     own = dict(preset.fields)
     if "mlp_ratio" in meant and "mlp_width" not in meant and "mlp_width" in own:
-        own["mlp_width"] = None  # the name's; it would go first, and the ratio say nothing
+        own["mlp_width"] = None  # the name's width would take precedence over the ratio
     return preset.architecture(**{**own, **meant})
 
 
 def list_models(pattern: str = "*") -> list[str]:
-    """The names that match a shell pattern such as `"ViT-B/*"`, families first, then by size."""
+    """Return the names that match a shell pattern such as `"ViT-B/*"`, by family, then by size."""
     return [name for name in MODELS if fnmatch.fnmatchcase(name.lower(), pattern.lower())]
 
 
 def model_fields(name: str) -> dict[str, Any]:
-    """The fields of a model and the values they have if `create_model` is given none."""
+    """Return the fields of a model with their default values in `create_model`."""
     preset = get_preset(name)
     fields = {
         field.name: field.default
@@ -86,18 +86,18 @@ def model_fields(name: str) -> dict[str, Any]:
 
 
 def get_preset(name: str) -> Preset:
-    """The record of a name. Raises ValueError with the nearest names if there is none."""
+    """Return the preset of a name. Raises ValueError with the nearest names if there is none."""
     if not isinstance(name, str) or name not in MODELS:
         raise ValueError(
-            f"there is no model {shown(name)}{suggest_model(name)}; list_models() gives all names."
+            f"there is no model {shown(name)}{suggest_model(name)}; list_models() lists all names."
         )
     return MODELS[name]
 
 
 def suggest_model(name: Any) -> str:
-    """The end of a sentence on a name that is not there: `; did you mean 'ViT-B/16'?`.
+    """Return the hint for an unknown name: `; did you mean 'ViT-B/16'?`.
 
-    It is one name where another library's is known, with the size of the images that it states.
+    For a known name of another library the hint is our name, with the stated image size.
     """
     if not isinstance(name, str):
         return ""
@@ -110,22 +110,22 @@ def suggest_model(name: Any) -> str:
 
 
 def register(name: str, architecture: type[nn.Module], source: str, **fields: Any) -> None:
-    """Add a name to those that `create_model` and `config.model.name` take.
+    """Add a name to those of `create_model` and `config.model.name`.
 
     >>> register("TinyNet-S", TinyNet, "my thesis, table 2", width=64)
 
-    A class of the same module and name replaces its older self, as when a notebook's cell is run
+    A class with the same module and name replaces the older class, as when a notebook's cell is run
     again.
 
     Args:
-        name: that nothing else has.
+        name: a new name.
         architecture: a linen module class with the fields `num_classes`, `image_size` and
             `in_channels`, defaults for all fields, and `__call__(images, *, train=False)`.
-        source: where the numbers come from.
+        source: reference of the numbers.
         fields: values that differ from the defaults of the class.
 
     Raises:
-        ValueError: the name is taken, or the class lacks something of this.
+        ValueError: the name is taken, or the class lacks a requirement.
     """
     caller = sys._getframe(1).f_globals.get("__name__", "__main__")
     _check_architecture(name, architecture, fields)
@@ -148,7 +148,7 @@ _REQUIRED = ("num_classes", "image_size", "in_channels")
 
 
 def _check_architecture(name: str, architecture: Any, fields: dict[str, Any]) -> None:
-    """Raise ValueError, with all that is missing, for a class that cannot be trained by name."""
+    """Raise ValueError with all missing requirements for a class that cannot be trained by name."""
     if not (isinstance(architecture, type) and issubclass(architecture, nn.Module)):
         given = getattr(
             architecture, "__name__", f"an object of type {type(architecture).__name__}"
@@ -183,9 +183,9 @@ def _identity(architecture: type) -> tuple[str, str]:
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'ViT-B/16'?`, or nothing where nothing is near."""
+    """Return a hint such as `; did you mean 'ViT-B/16'?`, or "" without a near name."""
 
-    def bare(name: str) -> str:  # vit_b_16, ViT-B-16 and ViT-B/16 are one to the person who types
+    def bare(name: str) -> str:  # vit_b_16, ViT-B-16 and ViT-B/16 are equal
         return re.sub(r"[^a-z0-9]", "", name.lower())
 
     by_bare = {bare(name): name for name in known}

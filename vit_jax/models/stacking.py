@@ -1,4 +1,4 @@
-"""The two layouts of a model's blocks: one entry for each, or one entry with them stacked.
+"""Stacking of blocks: conversion between one entry per block and one stacked entry.
 
 A model with `scan_layers=False` has `blocks_0`, `blocks_1`, ... in its trees; with `True` it has
 `blocks`, whose arrays have a leading axis of depth. These functions turn one into the other in any
@@ -23,25 +23,25 @@ _ONE_BLOCK = re.compile(r"blocks_(\d+)")
 
 
 def stack_blocks(tree: Any) -> Any:
-    """The tree with every `blocks_0`, `blocks_1`, ... as one `blocks`; a stacked tree as it is.
+    """Return the tree with `blocks_0`, `blocks_1`, ... stacked to `blocks`; stacked trees are kept.
 
     Raises:
-        ValueError: blocks that are not alike, or of which one is missing, cannot be stacked.
+        ValueError: blocks differ, or one is missing.
     """
     return _convert(tree, _stack)
 
 
 def unstack_blocks(tree: Any) -> Any:
-    """The tree with every `blocks` as `blocks_0`, `blocks_1`, ...; any other tree as it is."""
+    """Return the tree with every `blocks` split to `blocks_0`, `blocks_1`, ...; others are kept."""
     return _convert(tree, _unstack)
 
 
 def match_layout(tree: Any, like: Any) -> Any:
-    """The tree in the layout of another one, which need have the same names only.
+    """Return the tree in the layout of another one with the same names.
 
     Args:
-        tree: any tree; without blocks it comes back as it is.
-        like: a tree of the layout wanted; without blocks it leaves `tree` as it is.
+        tree: any tree; without blocks it is unchanged.
+        like: a tree of the target layout; without blocks `tree` is unchanged.
     """
     if is_stacked(like) is None or is_stacked(tree) is None:
         return tree
@@ -70,7 +70,7 @@ def read_blocks(intermediates: Mapping[str, Any], name: str) -> list[Float[Array
     >>> read_blocks(kept["intermediates"], "out")  # depth arrays (batch, tokens, width)
 
     Args:
-        name: `"out"`, or with slashes for what lies deeper, such as `"attn/weights"`.
+        name: `"out"`, or a path of deeper entries such as `"attn/weights"`.
     """
     blocks = unstack_blocks(dict(intermediates))
     numbered = sorted(
@@ -90,7 +90,7 @@ def read_outputs(intermediates: Mapping[str, Any]) -> dict[str, Float[Array, "..
     >>> list(read_outputs(kept["intermediates"]))  # as in the tree of parameters
     ['stages_0/blocks_0', 'stages_1/blocks_0']
 
-    They come in the order of `intermediates`: inside a compiled function that in which they ran.
+    They are in the order of `intermediates`: inside a compiled function the order of execution.
     """
     flat = flatten_dict(unstack_blocks(dict(intermediates)), sep="/")
     return {
@@ -153,7 +153,7 @@ def _layer(stacked: Any, number: int) -> Any:
 
 
 def _abstract(leaf: jax.ShapeDtypeStruct, shape: tuple[int, ...], change) -> jax.ShapeDtypeStruct:
-    """An abstract array of another shape, on the same devices."""
+    """Return an abstract array of another shape, on the same devices."""
     sharding = leaf.sharding
     if isinstance(sharding, NamedSharding):
         spec = PartitionSpec(*change(tuple(sharding.spec)))

@@ -1,6 +1,6 @@
 """Validation of model fields: each error names the value, the place, legal values and a remedy.
 
-Everything here runs on static numbers, at construction of a model or while it is traced.
+All checks use static numbers, at construction of a model or during tracing.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -54,15 +54,15 @@ _COUNTS = (
     "linformer_rank",
     "local_window",
 )
-# Positions that enter attention, and the kinds of attention that they can enter: a bias wants all
-# logits, a rotation wants logits that are the product of a query and a key.
+# Positions inside attention, and the attention types that support them: a bias needs all logits, a
+# rotation needs logits that are the product of a query and a key.
 _KINDS_FOR_POSITIONS = {
     "relative": ("softmax", "talking_heads"),
     "rotary": ("softmax", "talking_heads", "local"),
 }
 
 
-# What no model comes near, and what takes seconds or gigabytes merely to be looked at.
+# Limits far above any model, beyond which even checks take seconds or gigabytes.
 MOST_BLOCKS = 1_000
 MOST_STAGES = 16
 LARGEST_COUNT = 2**16  # of channels, heads, tokens in front and the like, and pixels of a side
@@ -113,12 +113,12 @@ def check_fields(model: "ViT") -> None:
     if model.pool == "cls" and not model.has_class_token:
         raise ValueError(
             f"{name}: pool='cls' reads the class token, but class_token=False; "
-            "leave class_token out, or pool by 'mean' or 'map'."
+            "remove class_token, or use pool='mean' or 'map'."
         )
     if model.mlp == "swiglu" and model.activation != "gelu" and model.pool != "map":
         raise ValueError(
             f"{name}: activation={model.activation!r} has no place in mlp='swiglu', whose gate is "
-            "SiLU; leave activation out, or write mlp='plain'."
+            "SiLU; remove activation, or use mlp='plain'."
         )
     if model.distilled:
         check_distilled(model)
@@ -127,9 +127,9 @@ def check_fields(model: "ViT") -> None:
 
 
 def check_types_and_choices(model: Any) -> None:
-    """Raise ValueError for fields of another type than annotated, and for words without meaning.
+    """Raise ValueError for fields of another type than annotated, and for unknown string values.
 
-    Words mean in all models what they mean in a ViT. What is as it should be becomes plain Python.
+    Strings have the same meaning in all models. Valid values become plain Python.
     """
     check_types(model, _CHOICES)
     for field, legal in _CHOICES.items():
@@ -138,28 +138,28 @@ def check_types_and_choices(model: Any) -> None:
 
 
 def check_positions(model: "ViT") -> None:
-    """Raise ValueError for widths and grids that a kind of positions cannot have."""
+    """Raise ValueError for widths and grids that a position type does not support."""
     name, kind = type(model).__name__, POSITION_KINDS[model.positions]
     field, width = "width", model.width
     height, columns = model.built_grid
     if model.positions == "relative" and height * columns > _MOST_TOKENS_IN_PAIRS:
         raise ValueError(
-            f"{name}: positions='relative' keep a number for every pair of tokens, and a grid of "
-            f"{height} x {columns} patches has more than {_MOST_TOKENS_IN_PAIRS:,} of them; take "
+            f"{name}: positions='relative' need a number for every pair of tokens, but a grid of "
+            f"{height} x {columns} patches has more than {_MOST_TOKENS_IN_PAIRS:,} of them; use "
             "larger patches, smaller images, or positions 'rotary'."
         )
     if model.positions.startswith("sincos") and height * columns * width > _LARGEST_TABLE:
         raise ValueError(
             f"{name}: the table of positions={model.positions!r} would be {height} x {columns} x "
-            f"{width} numbers, more than {_LARGEST_TABLE:,}; take larger patches, smaller images, "
+            f"{width} numbers, more than {_LARGEST_TABLE:,}; use larger patches, smaller images, "
             "or positions 'rotary'."
         )
     if model.pos_combine == "concat":
         if not kind.vectors:
             vectors = ", ".join(repr(other) for other, k in POSITION_KINDS.items() if k.vectors)
             raise ValueError(
-                f"{name}: pos_combine='concat' wants vectors to put behind those of patches, and "
-                f"positions={model.positions!r} are none; leave pos_combine out, or take positions "
+                f"{name}: pos_combine='concat' needs vectors to concatenate to patches, but "
+                f"positions={model.positions!r} are none; remove pos_combine, or use positions "
                 f"{vectors}."
             )
         field, width = "pos_width", model.pos_channels
@@ -167,12 +167,12 @@ def check_positions(model: "ViT") -> None:
         if width >= model.width:
             raise ValueError(
                 f"{name}: pos_width={width} leaves nothing of the width {model.width} for the "
-                f"patches; it is at most {model.width - 1}."
+                f"patches; use at most {model.width - 1}."
             )
     elif model.pos_width is not None:
         raise ValueError(
-            f"{name}: pos_width={model.pos_width!r} is for pos_combine='concat'; what is "
-            "added is as wide as tokens: leave pos_width out."
+            f"{name}: pos_width={model.pos_width!r} is for pos_combine='concat'; added positions "
+            "are as wide as tokens: remove pos_width."
         )
     parts = f"the {kind.parts} parts of {model.positions!r}"
     if kind.vectors:
@@ -194,12 +194,12 @@ def check_distilled(model: "ViT") -> None:
             raise ValueError(
                 f"{type(model).__name__}: {field}={getattr(model, field)!r} does not go with "
                 "distilled=True, where one head reads the class token and one the distillation "
-                f"token; leave {field} out ({value!r}), or write distilled=False."
+                f"token; use {field}={value!r}, or distilled=False."
             )
 
 
 def check_attention_type(model: "ViT") -> None:
-    """Raise ValueError for fields that a kind of attention other than softmax cannot use."""
+    """Raise ValueError for fields that attention types other than softmax do not support."""
     name, kind = type(model).__name__, model.attention_type
     kinds = _KINDS_FOR_POSITIONS.get(model.positions, ATTENTION_KINDS)
     if kind not in kinds:
@@ -209,8 +209,8 @@ def check_attention_type(model: "ViT") -> None:
         )
     if model.attention_impl not in ("auto", "xla"):
         raise ValueError(
-            f"{name}: attention_impl={model.attention_impl!r} is a way to compute softmax attention"
-            f" and has no place in attention_type={kind!r}; leave attention_impl out."
+            f"{name}: attention_impl={model.attention_impl!r} is for softmax attention"
+            f" and not for attention_type={kind!r}; remove attention_impl."
         )
     if kind in KINDS_WITHOUT_WEIGHTS and model.attention_dropout:
         raise ValueError(
@@ -237,8 +237,8 @@ def check_attention_type(model: "ViT") -> None:
     tokens = model.prefix + height * width
     if kind == "linformer" and model.linformer_rank > tokens:
         raise ValueError(
-            f"{name}: linformer_rank={model.linformer_rank} is more than the {tokens} tokens that "
-            f"it should stand for; it is at most {tokens}."
+            f"{name}: linformer_rank={model.linformer_rank} is more than the number of tokens; "
+            f"use at most {tokens}."
         )
 
 
@@ -342,11 +342,11 @@ def check_size(where: str, field: str, value: int | tuple[int, int]) -> None:
 
 
 def check_tokens(where: str, grid: tuple[int, int]) -> None:
-    """Raise ValueError for a grid of more tokens than any computer attends to."""
+    """Raise ValueError for a grid with too many tokens."""
     if grid[0] * grid[1] > MOST_TOKENS:
         raise ValueError(
             f"{where}: a grid of {grid[0]:,} x {grid[1]:,} patches has more than {MOST_TOKENS:,} "
-            "of them; take larger patches, or smaller images."
+            "of them; use larger patches, or smaller images."
         )
 
 
@@ -371,7 +371,7 @@ def check_patches_fit(where: str, image_size: tuple[int, int], patch: tuple[int,
 
 
 def nearest_multiples(value: int, unit: int) -> str:
-    """The legal numbers around a value: `"224 and 240"`, or the value where it is one itself."""
+    """Return the legal numbers around a value, `"224 and 240"`, or the value if it is legal."""
     lower = value // unit * unit
     if lower == value and value:
         return str(value)

@@ -22,5 +22,5 @@ __all__ = [
 
 _HOMES = dict.fromkeys(__all__, "run_dir")
 _HOMES |= dict.fromkeys(("FORMAT", "ModelRecord", "unnamed_classes"), "record")
-# A command that needs no run does not import what reads one.
+# Lazy, for commands that need no run.
 __getattr__, __dir__ = lazy_names(__name__, globals(), _HOMES)

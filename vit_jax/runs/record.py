@@ -17,15 +17,15 @@ class ModelRecord:
     """Record of a model: everything that `load` and `predict` need besides its parameters.
 
     name, fields: the model, as `create_model(name, **fields)`.
-    preprocessing: how an image becomes the model's input.
+    preprocessing: preprocessing of images to inputs.
     class_names: in the order of the model's outputs.
-    activation: "softmax" or "sigmoid", which makes probabilities of the outputs; a sigmoid of a
-        single output is the probability of the second of two classes.
-    origin: where the parameters come from.
-    versions: of the libraries that wrote them.
-    plugins: modules to import first, where the architecture is a user's own.
-    source_config: the configuration of the library that wrote the weights, for the way back to it;
-        empty where they are no longer those of the file.
+    activation: "softmax" or "sigmoid", from outputs to probabilities; a sigmoid of a single output
+        is the probability of the second of two classes.
+    origin: origin of the parameters.
+    versions: versions of the libraries that wrote them.
+    plugins: modules to import first, for an architecture of a user.
+    source_config: the configuration of the library that wrote the weights, for writing them back;
+        empty if the parameters have changed.
     """
 
     name: str
@@ -40,13 +40,13 @@ class ModelRecord:
     source_config: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary of JSON values."""
+        """Return a dictionary of JSON values."""
         record = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {**record, "preprocessing": self.preprocessing.to_dict()}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "ModelRecord":
-        """The record that `to_json` wrote; lists become the tuples they were."""
+        """Return the record of a `to_json`; lists become tuples again."""
         fields = {k: tuple(v) if isinstance(v, list) else v for k, v in record["fields"].items()}
         return cls(
             **{
@@ -63,7 +63,7 @@ class ModelRecord:
         return self.class_names != unnamed_classes(len(self.class_names))
 
     def changed(self, fields: dict[str, Any]) -> "ModelRecord":
-        """The record of the same model with other fields: size, channels and classes follow."""
+        """Return the record with changed fields; size, channels and classes are updated."""
         from vit_jax.models.validation import pair
 
         model = dataclasses.replace(self, fields=fields).create_model()
@@ -79,11 +79,11 @@ class ModelRecord:
         )
 
     def create_model(self):
-        """The module that the parameters belong to; UserError where this version has no such.
+        """Return the module of the parameters; UserError if this version cannot create it.
 
-        Imports the `plugins` where the name is not known without them.
+        Imports the `plugins` if the name is unknown without them.
         """
-        # Seconds, and a program that is kept needs none of it.
+        # This import takes seconds, and a cached program does not need it.
         from vit_jax.models import create_model
         from vit_jax.models.registry import MODELS
 
@@ -102,5 +102,5 @@ class ModelRecord:
 
 
 def unnamed_classes(count: int) -> tuple[str, ...]:
-    """Names of classes whose names nobody has said."""
+    """Return default names for unnamed classes."""
     return tuple(f"class {number}" for number in range(count))

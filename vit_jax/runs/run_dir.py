@@ -29,7 +29,7 @@ from vit_jax.errors import UserError, nearest, writing
 from vit_jax.runs.record import FORMAT, ModelRecord
 from vit_jax.text import tell
 
-# How the lines of `metrics.jsonl` name themselves, under "kind".
+# Values of "kind" in the lines of `metrics.jsonl`.
 TRAIN = "train"
 EVALUATE = "evaluate"
 RESULT = "result"
@@ -69,7 +69,7 @@ class RunDir:
         self._write_json(self.config_file, config)
 
     def read_model(self) -> ModelRecord:
-        """The record of the run's model."""
+        """Read the record of the run's model."""
         record = self._read_json(self.model_file)
         _check_format(self.model_file, record)
         try:

@@ -181,5 +181,5 @@ def test_attention_by_blocks_gives_the_logits_of_the_plain_one():
     ("field", "value"), [("attention_impl", "flash"), ("remat", "all"), ("scan_layers", "yes")]
 )
 def test_an_unknown_memory_option_is_named(field, value):
-    with pytest.raises(ValueError, match=f"unknown {field}='{value}'; it is one of"):
+    with pytest.raises(ValueError, match=f"unknown {field}='{value}'; use one of"):
         ViT(**{field: value})

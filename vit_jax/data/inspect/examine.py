@@ -32,7 +32,7 @@ class Look:
     grey: bool = False
     invisible: bool = False
     format: str | None = None
-    pixels: bytes = b""  # a hash of them
+    pixels: bytes = b""  # hash of the pixels
     mean: tuple[float, ...] = ()
     mean_of_squares: tuple[float, ...] = ()
 
@@ -59,7 +59,7 @@ def examine(source: Source, index: int) -> Look:
         image = source[index]["image"]
     except DecodeError as error:
         return Look(index, bad=(error.name, error.cause))
-    except UserError as error:  # an example that its owner gives no label, for one
+    except UserError as error:  # for example, an example with a secret label
         return Look(index, bad=(source.where(index), str(error)))
     channels = image.shape[2]
     mean, mean_of_squares = _moments(image)
@@ -97,7 +97,7 @@ def _file_format(path: str) -> str | None:
     try:
         with Image.open(path) as file:
             return file.format
-    except Exception:  # it was read a moment ago; whatever this is, it is not this function's
+    except Exception:  # decoding has succeeded before; the format alone is not worth an error
         return None
 
 

@@ -27,16 +27,16 @@ class Source:
       split: the split as the user named it.
       class_names: the name of every label.
       fingerprint: dataset, version, split, number of examples and a hash of class names, of the
-        labels where they are in memory, and of paths and sizes of files; equal fingerprints mean
-        the same examples in the same order.
-      in_memory: whether the examples are held decoded, so that reading them costs nothing.
-      examples: what holds or reads them.
-      spans: which part of the dataset it is, as (split, first, end) in the dataset's own splits;
-        empty where `files` tells it.
+        labels if they are in memory, and of paths and sizes of files; equal fingerprints mean the
+        same examples in the same order.
+      in_memory: whether decoded examples are in memory, so that reading them is fast.
+      examples: storage or reader of the examples.
+      spans: the part of the dataset, as (split, first, end) in the dataset's own splits; empty if
+        `files` defines it.
       multi_label: whether an image may have several labels, or none.
-      notes: sentences on what was left out, to be shown once.
-      files: the paths of the images from the folder of the dataset, where they are files.
-      identities: device and inode of these files, uint64 (n, 2); an inode of 0 is not known.
+      notes: sentences on skipped files, to be shown once.
+      files: the paths of the images from the folder of the dataset, if they are files.
+      identities: device and inode of these files, uint64 (n, 2); an inode of 0 is unknown.
     """
 
     name: str
@@ -69,8 +69,10 @@ class Source:
 
     @functools.cached_property
     def labels(self) -> Labels:
-        """The label of every example, int64 (n,), or uint8 (n, classes) of 0 and 1; not to be
-        changed. No image is decoded for it."""
+        """Label of every example, int64 (n,), or uint8 (n, classes) of 0 and 1; read-only.
+
+        No image is decoded for it.
+        """
         if isinstance(self.examples, EncodedExamples | MemoryExamples):
             return self.examples.labels
         return np.array([self[index]["label"] for index in range(len(self))])
@@ -92,9 +94,9 @@ class Source:
         )
 
     def shared_files(self, other: "Source") -> list[tuple[str, str]]:
-        """The files of both, by their paths in each; for two sources of one dataset.
+        """Return the files in both sources of one dataset, as pairs of their paths in each.
 
-        A file is told by its device and inode, so that one with two paths is one file.
+        Device and inode identify a file, so that a file with two paths is one file.
         """
         theirs = {name: name for name in other.files}
         theirs |= _by_identity(other)

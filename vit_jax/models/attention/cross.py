@@ -1,4 +1,4 @@
-"""A block in which some tokens ask others: queries attend to a context, then comes an MLP."""
+"""Cross-attention block: tokens attend to a context, followed by an MLP."""
 
 from flax import linen as nn
 from jaxtyping import Array, Float
@@ -14,17 +14,17 @@ class CrossAttentionBlock(Checked):
     """Attention of tokens to a context, then an MLP, each on a residual branch; shape kept.
 
     `x + attn(norm1(x), norm_context(context))`, then `x + mlp(norm2(x))`. The context may have any
-    number of tokens, of the width of `x`; it is only read. The output is sown as
-    `intermediates/.../out`, the weights `(batch, heads, queries, keys)` as `.../attn/weights` where
-    the call asks for them.
+    number of tokens, with the width of `x`; it is not changed. The output is sown as
+    `intermediates/.../out`, the weights `(batch, heads, queries, keys)` as `.../attn/weights` on
+    request.
 
     Parameters: those of a ViT's block, and the LayerNorm `norm_context`.
 
     Raises:
-        ValueError: the context is of another width.
+        ValueError: the context has another width.
 
-    Source: Vaswani et al. 2017, section 3.2.3 (attention of a decoder to an encoder), with norms in
-    front as in Perceiver (Jaegle et al. 2021, section 3.1).
+    Source: Vaswani et al. 2017, section 3.2.3 (attention of a decoder to an encoder), with pre-norm
+    as in Perceiver (Jaegle et al. 2021, section 3.1).
     """
 
     heads: int
@@ -54,7 +54,7 @@ class CrossAttentionBlock(Checked):
     ) -> Float[Array, "batch queries width"]:
         if context.shape[-1] != x.shape[-1]:
             raise ValueError(
-                f"CrossAttentionBlock: queries have a width of {x.shape[-1]}, the context of "
+                f"CrossAttentionBlock: queries have a width of {x.shape[-1]}, but the context of "
                 f"{context.shape[-1]}; project the context to {x.shape[-1]} first."
             )
 

@@ -1,9 +1,9 @@
-"""The ways to compute softmax attention, and which of them fits a call.
+"""Implementations of softmax attention, and the choice among them for a call.
 
 | name | what it is | dropout | bias | weights |
 |---|---|---|---|---|
 | `xla` | two matrix products with a softmax between them | yes | yes | yes |
-| `chunked` | the same by blocks of queries; memory linear in tokens | yes | yes | no |
+| `chunked` | `xla` by blocks of queries; memory linear in tokens | yes | yes | no |
 | `cudnn` | NVIDIA's fused kernel | no | no | no |
 | `pallas` | JAX's own fused kernels for GPUs and TPUs, on one device | no | no | no |
 
@@ -14,10 +14,10 @@ What is notable here:
 - `xla` divides by the softmax's sum after the product with V. It is the same function to rounding,
   and it divides `tokens * head_dim` numbers instead of `tokens * tokens`. Measured on one CPU
   thread: about a fifth off the inference time of ViT-Ti/16; no difference that shows in training.
-- `chunked` takes whole rows of the softmax, so it has no running maximum to correct, no key to mask
-  and the numbers of `xla`. What it saves for the backward pass is q, k and v.
-- The choice is made in Python, before anything is traced: a fused kernel that the device lacks
-  fails while it is traced, so the compiler cannot be asked to choose.
+- `chunked` computes whole rows of the softmax, so it has no running maximum to correct and no key
+  to mask, and equals `xla`. It saves q, k and v for the backward pass.
+- The choice is made in Python, before tracing: a fused kernel that the device lacks fails during
+  tracing, so the compiler cannot choose.
 """
 
 import dataclasses
@@ -32,12 +32,12 @@ from vit_jax.models.attention.products import einsum_float32, mean_of_values
 
 IMPLEMENTATIONS = ("xla", "chunked", "cudnn", "pallas")
 
-# Above so many logits for one head of one image `auto` cuts queries into blocks: at 1,024 tokens
-# they take 4 MB in float32, and the numbers of twelve heads fit no cache.
+# From this number of logits for one head of one image on, `auto` cuts queries into blocks: at 1,024
+# tokens they take 4 MB in float32, and those of twelve heads exceed any cache.
 MANY_LOGITS = 1024 * 1024
 # Logits in one block of `chunked`, for one head of one image: a megabyte in float32.
 BLOCK_LOGITS = 256 * 1024
-# The fused kernels of JAX work on tiles of so many tokens.
+# Tokens in a tile of JAX's fused kernels.
 PALLAS_TILE = 128
 
 
@@ -48,7 +48,7 @@ class AttentionCall:
     queries, keys, head_dim, dtype: of q and k.
     backend: "cpu", "gpu" or "tpu".
     compute_capability: of an NVIDIA GPU, such as `(9, 0)`; None for any other device.
-    bias, dropout, weights: whether the call has a bias, drops weights, asks for weights.
+    bias, dropout, weights: whether the call has a bias, drops weights, returns weights.
     """
 
     queries: int
@@ -63,12 +63,12 @@ class AttentionCall:
 
 
 def choose_implementation(call: AttentionCall) -> tuple[str, str]:
-    """The implementation that `auto` takes for a call, and the reason in a few words."""
+    """Return the implementation that `auto` chooses for a call, and the reason in a few words."""
     obstacle = find_obstacle("cudnn", call)
     if obstacle is None:
-        return "cudnn", "the fused kernel takes this device, type and head size"
+        return "cudnn", "the fused kernel supports this device, type and head size"
     if call.weights:
-        return "xla", "attention weights are asked for"
+        return "xla", "attention weights are requested"
     if call.queries * call.keys >= MANY_LOGITS:
         return "chunked", f"{call.queries} x {call.keys} logits for each head; {obstacle}"
     return "xla", obstacle
@@ -108,14 +108,14 @@ def _name(call: AttentionCall) -> str:
 
 
 def describe_device() -> dict[str, object]:
-    """`backend` and `compute_capability`, as `AttentionCall` has them, of where JAX computes.
+    """Return `backend` and `compute_capability` of JAX's device, as for `AttentionCall`.
 
-    That is `jax.config.jax_default_device` where it is set, else the default backend.
+    The device is `jax.config.jax_default_device` if set, else the default backend.
     """
     device = jax.config.jax_default_device
     if device is None or isinstance(device, str):
         device = jax.devices(device)[0]
-    # "9.0" for NVIDIA; AMD's GPUs have a name there, TPUs and CPUs nothing.
+    # "9.0" for NVIDIA; AMD's GPUs have a name instead, TPUs and CPUs nothing.
     version = re.fullmatch(r"(\d+)\.(\d+)", str(getattr(device, "compute_capability", "")))
     return {
         "backend": device.platform,
@@ -134,10 +134,10 @@ def xla_attention(
 ) -> tuple[
     Float[Array, "batch queries heads head_dim"], Float[Array, "batch heads queries keys"] | None
 ]:
-    """Attention by two matrix products; the result, and the float32 weights if asked for.
+    """Attention by two matrix products; returns the result, and the float32 weights on request.
 
-    Dropout acts on the normalised weights: the sum is taken before anything is dropped. Rows that a
-    bias of -inf masks whole give zeros.
+    Dropout acts on the normalised weights: the sum is computed before dropping. Rows that a bias of
+    -inf masks completely give zeros.
     """
     # Heads before tokens makes both products plain batched matrix products.
     q, k, v = (x.swapaxes(1, 2) for x in (q, k, v))
@@ -154,23 +154,23 @@ def chunked_attention(
     dropout_rng: Array | None = None,
     block: int | None = None,
 ) -> Float[Array, "batch queries heads head_dim"]:
-    """Attention for one block of queries after another; logits of one block exist at a time.
+    """Attention by consecutive blocks of queries; only one block's logits are in memory.
 
-    The backward pass computes them again, block by block, so temporary memory grows with tokens and
-    not with their square. The price is that product a second time, and the loop.
+    The backward pass recomputes them, block by block, so temporary memory grows with tokens and not
+    with their square. The cost is a second product and the loop.
 
     Args:
-        block: queries in a block; None: as many as make `BLOCK_LOGITS` logits.
+        block: queries in a block; None: enough for `BLOCK_LOGITS` logits.
 
     Source: Rabe and Staats 2021, "Self-attention Does Not Need O(n^2) Memory", with whole rows of
-    keys in place of their chunks, which bounds memory as well where the block shrinks as keys grow.
+    keys instead of chunks, which limits memory too because the block shrinks as keys grow.
     """
     batch, queries, heads, head_dim = q.shape
     blocks = math.ceil(queries / (block or max(BLOCK_LOGITS // k.shape[1], 16)))
-    size = math.ceil(queries / blocks)  # blocks of one size, so that few rows are added
+    size = math.ceil(queries / blocks)  # blocks of one size, with little padding
 
     def into_blocks(x, axis):
-        """`(..., queries, ...)` to `(blocks, ..., size, ...)`; added rows are zero."""
+        """Reshape `(..., queries, ...)` to `(blocks, ..., size, ...)`; padding rows are zero."""
         padding = [(0, 0)] * x.ndim
         padding[axis] = (0, blocks * size - queries)
         cut = jnp.pad(x, padding).reshape(*x.shape[:axis], blocks, size, *x.shape[axis + 1 :])
@@ -179,8 +179,8 @@ def chunked_attention(
     by_block = {"q": into_blocks(q.swapaxes(1, 2), 2), "index": jnp.arange(blocks)}
     if bias is not None and bias.shape[2] > 1:
         by_block["bias"] = into_blocks(bias, 2)
-    # Gradients of k and v are sums over blocks. They add up in the type of what the loop closes
-    # over, so that is float32; each block then computes in the type of the inputs again.
+    # Gradients of k and v are sums over blocks in the type of the values that the loop closes over,
+    # so that type is float32; each block then computes in the type of the inputs.
     wide_k, wide_v = (x.swapaxes(1, 2).astype(jnp.float32) for x in (k, v))
 
     @jax.checkpoint
@@ -196,14 +196,14 @@ def chunked_attention(
 
 
 def _attend(q, k, v, bias, dropout_rate, dropout_rng):
-    """The result, the unnormalised weights and their sums, heads before tokens in all."""
+    """Return the result, the unnormalised weights and their sums, all with heads before tokens."""
     scale = q.shape[-1] ** -0.5
     logits = scale * einsum_float32("bhqd,bhkd->bhqk", q, k)
     if bias is not None:
         logits = logits + bias.astype(jnp.float32)
-    # Subtracting the maximum changes nothing but the range of exp; it needs no gradient.
+    # Subtracting the maximum only changes the range of exp; it needs no gradient.
     largest = jax.lax.stop_gradient(logits.max(axis=-1, keepdims=True))
-    if bias is not None:  # a row of nothing but -inf: -inf less -inf would be NaN
+    if bias is not None:  # in a row of only -inf, -inf minus -inf would be NaN
         largest = jnp.maximum(largest, jnp.finfo(jnp.float32).min)
     unnormalised = jnp.exp(logits - largest)
     total = unnormalised.sum(axis=-1, keepdims=True)
@@ -217,7 +217,7 @@ def _attend(q, k, v, bias, dropout_rate, dropout_rng):
 
 
 def drop_weights(x: Array, rate: float, rng: Array) -> Array:
-    """Zeros with the probability `rate`, and the rest divided by `1 - rate`."""
+    """Set weights to zero with the probability `rate`, and divide the others by `1 - rate`."""
     if rate >= 1.0:
         return jnp.zeros_like(x)
     return jnp.where(jax.random.bernoulli(rng, 1.0 - rate, x.shape), x / (1.0 - rate), 0.0)
@@ -239,16 +239,16 @@ def pallas_attention(
     backend: str,
     interpret: bool = False,
 ) -> Float[Array, "batch queries heads head_dim"]:
-    """Attention by the fused kernels that JAX ships for a backend, "gpu" or "tpu".
+    """Attention by JAX's fused kernels for a backend, "gpu" or "tpu".
 
-    Tokens are padded to whole tiles; segment ids keep real tokens from seeing the added ones. The
-    compiler cannot split these kernels over devices: several devices want a `jax.shard_map`.
+    Tokens are padded to whole tiles; segment ids mask the padding. The compiler cannot split these
+    kernels over devices: several devices need a `jax.shard_map`.
 
     Tested by interpretation on a CPU only, never on a GPU or TPU.
 
     Args:
-        interpret: run the GPU's kernel as plain operations, on any device, slowly. The TPU's takes
-            this from `jax.experimental.pallas.tpu.force_tpu_interpret_mode`.
+        interpret: run the GPU's kernel as plain operations, on any device, slowly. For the TPU's,
+            use `jax.experimental.pallas.tpu.force_tpu_interpret_mode`.
 
     Source: Dao et al. 2022, "FlashAttention".
     """
@@ -260,7 +260,7 @@ def pallas_attention(
 def _pallas_gpu(q, k, v, interpret):
     from jax.experimental.pallas.ops.gpu.attention import mha
 
-    # One array of segment ids serves queries and keys, so both get one length.
+    # Queries and keys share one array of segment ids, so both are padded to one length.
     tokens = k.shape[1]
     segments = jnp.broadcast_to(_segments(tokens), (len(q), _whole_tiles(tokens)))
     padded = (_pad_to_tiles(x, tokens) for x in (q, k, v))
@@ -286,7 +286,7 @@ def _whole_tiles(tokens: int) -> int:
 
 
 def _segments(tokens: int) -> Array:
-    """1 for each token, 0 for each that is added."""
+    """Return 1 for each token, 0 for padding."""
     return (jnp.arange(_whole_tiles(tokens)) < tokens).astype(jnp.int32)
 
 

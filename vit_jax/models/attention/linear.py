@@ -1,18 +1,18 @@
-"""Attention whose weights are a product of features, so that its cost grows linearly with tokens.
+"""Linear attention: weights are a product of features, so that the cost is linear in tokens.
 
 With positive features f, weights `f(q) . f(k) / sum_n f(q) . f(k_n)` need no matrix of tokens x
-tokens: the sums over keys of `f(k) v` and of `f(k)` are taken once and serve every query.
+tokens: the sums over keys of `f(k) v` and of `f(k)` are computed once for all queries.
 
 What is notable here:
 - "linear" is another function than softmax attention. "performer" approximates softmax attention
-  by random features; it is not exact, and how far off it is depends on their number and on how
-  large the logits are.
-- Features come as logarithms. Each feature of the keys is divided by its largest over all keys and
-  multiplied onto the queries, each query is divided by its largest: all of that cancels, every
-  exponential lies in 0 to 1, and the normaliser is at least 1. So nothing overflows, nothing is
-  divided by 0, and no epsilon pulls the weights towards uniform ones, as in the papers' code.
-- Random features are made by NumPy from a seed while the program is traced: the same at every call,
-  in every block, in training and evaluation.
+  by random features; its error depends on their number and on the size of the logits.
+- Features are computed as logarithms. Each feature of the keys is divided by its largest value over
+  all keys, and the queries' feature is multiplied by that value; each query is divided by its
+  largest feature. These factors cancel, every exponential is in 0 to 1, and the normaliser is at
+  least 1. So there is no overflow, no division by 0, and no epsilon that makes the weights more
+  uniform, as in the papers' code.
+- Random features are computed by NumPy from a seed during tracing: they are equal at every call, in
+  every block, in training and evaluation.
 """
 
 import functools
@@ -34,11 +34,11 @@ def performer_attention(
 ) -> tuple[
     Float[Array, "batch queries heads head_dim"], Float[Array, "batch heads queries keys"] | None
 ]:
-    """An approximation of softmax attention by positive random features, and its weights if asked.
+    """Approximation of softmax attention by positive random features; weights on request.
 
     The expectation of `exp(w.q - |q|^2 / 2) exp(w.k - |k|^2 / 2)` over normal vectors w is
-    `exp(q.k)`; here q and k are divided by `head_dim ** 0.25`. The ratio of two such means is what
-    comes out, so it is biased a little as well. Weights are positive and each row sums to 1.
+    `exp(q.k)`; here q and k are divided by `head_dim ** 0.25`. The result is the ratio of two such
+    means and therefore slightly biased. Weights are positive and each row sums to 1.
 
     Args:
         features: the vectors w, as from `orthogonal_features`.
@@ -48,16 +48,17 @@ def performer_attention(
     """
     scale = q.shape[-1] ** -0.25
     log_queries, log_keys = (scale * _project(x.swapaxes(1, 2), features) for x in (q, k))
-    # -|q|^2 / 2 is one factor of a whole row of weights, which the normaliser takes out again.
+    # -|q|^2 / 2 is a common factor of a row of weights, which the normaliser cancels.
     wide_k = scale * k.swapaxes(1, 2).astype(jnp.float32)
     log_keys = log_keys - jnp.square(wide_k).sum(axis=-1, keepdims=True) / 2
     return _attend(log_queries, log_keys, v, return_weights)
 
 
 def _project(x: Array, features: np.ndarray) -> Array:
-    """Products of the last axis with each of the vectors, in float32.
+    """Return products of the last axis with each of the vectors, in float32.
 
-    As plain matrices: a CPU has no program for the gradient of others in bfloat16.
+    Computed as plain matrices: XLA on CPU does not support the gradient of other products in
+    bfloat16.
     """
     flat = x.reshape(-1, x.shape[-1])
     projected = einsum_float32("nd,fd->nf", flat, jnp.asarray(features, x.dtype))
@@ -72,7 +73,7 @@ def linear_attention(
 ) -> tuple[
     Float[Array, "batch queries heads head_dim"], Float[Array, "batch heads queries keys"] | None
 ]:
-    """Attention with the features `elu(x) + 1`, and its weights if asked; each row sums to 1.
+    """Attention with the features `elu(x) + 1`; weights on request, whose rows sum to 1.
 
     Source: Katharopoulos et al. 2020, "Transformers are RNNs", equations 5 and 7.
     """
@@ -90,7 +91,7 @@ def _attend(
     v: Float[Array, "batch keys heads head_dim"],
     return_weights: bool,
 ) -> tuple[Array, Array | None]:
-    # Both subtractions change nothing but the range of exp; they need no gradient.
+    # Both subtractions only change the range of exp; they need no gradient.
     largest_key = jax.lax.stop_gradient(log_keys.max(axis=2, keepdims=True))
     log_queries = log_queries + largest_key
     largest_query = jax.lax.stop_gradient(log_queries.max(axis=3, keepdims=True))
@@ -112,9 +113,10 @@ def _attend(
 def orthogonal_features(
     count: int, head_dim: int, seed: int = 0
 ) -> Float[np.ndarray, "features head_dim"]:
-    """Normal random vectors, of which each `head_dim` in a row are orthogonal to each other.
+    """Return normal random vectors, orthogonal in consecutive groups of `head_dim`.
 
-    Each vector alone is distributed as N(0, 1); together they err less than independent ones.
+    Each vector alone is distributed as N(0, 1); orthogonal vectors have a smaller error than
+    independent ones.
 
     Source: Choromanski et al. 2021, section 2.4; Yu et al. 2016, "Orthogonal Random Features".
     """
@@ -122,9 +124,9 @@ def orthogonal_features(
     rows = []
     for _ in range(-(-count // head_dim)):
         directions, upper = np.linalg.qr(rng.normal(size=(head_dim, head_dim)))
-        directions = directions * np.sign(np.diag(upper))  # uniform; QR alone prefers signs
+        directions = directions * np.sign(np.diag(upper))  # uniform; QR alone is biased in sign
         lengths = np.linalg.norm(rng.normal(size=(head_dim, head_dim)), axis=1)
         rows.append(lengths[:, None] * directions.T)
     features = np.concatenate(rows)[:count].astype(np.float32)
-    features.setflags(write=False)  # every later call gets this very array
+    features.setflags(write=False)  # later calls return the same array
     return features

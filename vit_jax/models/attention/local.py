@@ -1,13 +1,13 @@
-"""Softmax attention of every patch to the patches around it, and to a few tokens that see all.
+"""Local attention: softmax attention of every patch to its neighbours and to global tokens.
 
 What is notable here:
-- The grid is cut into tiles, and each tile of queries meets the keys of its own tile with a margin:
-  plain batched products whose cost grows linearly with patches. Within them, keys outside the
-  window of a query are masked.
-- Tiles are about as large as the window. Smaller ones would waste fewer products, and copy every
-  key into more tiles.
-- Margins are slices of the neighbouring tiles, so the backward pass adds slices and scatters
-  nothing.
+- The grid is cut into tiles, and the queries of a tile attend to the keys of the tile and a margin:
+  plain batched products with a cost linear in patches. Keys outside the window of a query are
+  masked.
+- Tiles are about as large as the window. Smaller tiles would waste fewer products, but copy every
+  key to more tiles.
+- Margins are slices of the neighbouring tiles, so the backward pass adds slices and needs no
+  scatter.
 """
 
 import math
@@ -33,11 +33,11 @@ def local_attention(
 ) -> tuple[
     Float[Array, "batch tokens heads head_dim"], Float[Array, "batch heads tokens tokens"] | None
 ]:
-    """Attention within windows of `window` x `window` patches; the result, and weights if asked.
+    """Attention within windows of `window` x `window` patches; returns weights on request.
 
-    Tokens that come before the patches are global: they see all tokens and all tokens see them. At
-    the edges of the grid windows are cut off. A call that asks for weights computes all of them,
-    with zeros outside the windows, and takes as much memory as full attention.
+    Tokens before the patches are global: they attend to all tokens, and all tokens attend to them.
+    Windows end at the edges of the grid. A call with weights computes the full matrix, with zeros
+    outside the windows, and takes as much memory as full attention.
 
     Args:
         grid: `(height, width)` in patches, which are the last tokens, in raster order.
@@ -54,7 +54,7 @@ def local_attention(
     if prefix < 0:
         raise ValueError(
             f"local attention: a grid of {height} x {width} patches has {height * width} tokens, "
-            f"got {q.shape[1]}; give the grid of the images."
+            f"got {q.shape[1]}; pass the grid of the images."
         )
     if return_weights:
         bias = jnp.where(visible_tokens(grid, prefix, window), 0.0, -jnp.inf)[None, None]
@@ -64,7 +64,7 @@ def local_attention(
     tiles = rows.tiles * columns.tiles
 
     def by_tile(x: Array, margin: bool) -> Array:
-        """Tokens to `(batch, tiles, tokens of a tile, heads, head_dim)`."""
+        """Reshape tokens to `(batch, tiles, tokens of a tile, heads, head_dim)`."""
         batch, _, heads, head_dim = x.shape
         x = x[:, prefix:].reshape(batch, height, width, heads, head_dim)
         missing = (rows.tiles * rows.size - height, columns.tiles * columns.size - width)
@@ -123,7 +123,7 @@ class _Cut(NamedTuple):
 
 
 def _cut(length: int, window: int) -> _Cut:
-    """Tiles of one size, so that few patches are added. No margin is wider than a tile.
+    """Divide a side into tiles of one size, with little padding. A margin is at most a tile wide.
 
     More than one tile means `length > window`; then `size >= length / (length / window + 1)`, which
     is more than half a window.
@@ -134,16 +134,16 @@ def _cut(length: int, window: int) -> _Cut:
 
 
 def _with_margin(x: Array, axis: int, margin: int) -> Array:
-    """Add the nearest entries of both neighbouring tiles; `axis` counts tiles, the next entries.
+    """Add the nearest entries of both neighbouring tiles, or zeros at the ends.
 
-    Beyond the first and the last tile are zeros.
+    Axis `axis` counts tiles, the next axis entries.
     """
     if not margin:
         return x
     count, size = x.shape[axis : axis + 2]
 
     def shifted(entries: slice, by: int) -> Array:
-        """A part of each tile, given to the tile after it (1) or before it (-1)."""
+        """Shift a part of each tile to the tile after it (1) or before it (-1)."""
         kept = slice(0, count - 1) if by == 1 else slice(1, count)
         x_kept = x[(slice(None),) * axis + (kept, entries)]
         padding = [(0, 0)] * x.ndim

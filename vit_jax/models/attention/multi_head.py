@@ -1,8 +1,8 @@
 """Multi-head self-attention: the function on q, k and v, and the module that projects to them.
 
-How the function is computed stands in `attention_kernels`: by plain matrix products, by blocks of
-queries, or by a fused kernel of the device. All give the same numbers to rounding, and all take
-logits and softmax statistics in float32.
+`implementations` computes the function: by plain matrix products, by blocks of queries, or by a
+fused kernel of the device. Results are equal up to rounding, and logits and softmax statistics are
+always float32.
 """
 
 import jax.numpy as jnp
@@ -38,21 +38,21 @@ def attention(
     """Scaled dot-product attention, `softmax(q k^T / sqrt(head_dim) + bias) v` for every head.
 
     Args:
-        q, k, v: queries, keys and values; queries may be of another number than keys.
+        q, k, v: queries, keys and values; the numbers of queries and keys may differ.
         bias: added to the logits; broadcasts to `(batch, heads, queries, keys)`. -inf masks a key;
-            a query with no key left gives zeros.
-        dropout_rate: the probability with which a weight is dropped, where not `deterministic`.
-        dropout_rng: the key for it; needed only then.
+            a query without unmasked keys gives zeros.
+        dropout_rate: probability of dropping a weight, unless `deterministic`.
+        dropout_rng: the key for dropout; needed only with dropout.
         return_weights: also return the float32 weights, before dropout; each row sums to 1.
-        implementation: "xla", "chunked", "cudnn" or "pallas" (see `attention_kernels`), or "auto",
-            which takes the one that suits device, type and shapes, and finds one for any of them.
+        implementation: "xla", "chunked", "cudnn" or "pallas" (see `implementations`), or "auto",
+            which chooses one by device, type and shapes, and supports every call.
 
     Returns:
         The result in the type of `v`; with `return_weights`, a pair with the weights.
 
     Raises:
-        ValueError: dropout is on and there is no `dropout_rng`, or the implementation asked for
-            cannot do what is asked; the sentence has the reason.
+        ValueError: dropout is on without a `dropout_rng`, or the implementation does not support
+            the call; the message has the reason.
 
     Source: Vaswani et al. 2017, section 3.2.1.
     """
@@ -103,12 +103,12 @@ class Attention(Checked):
 
     The weights `(batch, heads, queries, keys)` are sown as `intermediates/.../weights` when the
     call asks for them with `attention_weights=True`, and are not computed otherwise; such a call
-    goes by `"xla"`, the only implementation that has them, whatever `implementation` says.
+    uses `"xla"`, the only implementation with weights, whatever `implementation` is.
 
-    `positions` "relative", with a table `relative_bias`, and "rotary" are of tokens to themselves.
-    Queries and keys are normed before they are turned.
+    `positions` "relative", with a table `relative_bias`, and "rotary" are for self-attention.
+    Queries and keys are normed before the rotation.
 
-    Another `kind` than "softmax" takes no context; what it learns is in `attention_kinds`.
+    Types other than "softmax" take no context; `types` has their parameters.
     """
 
     heads: int
@@ -121,7 +121,7 @@ class Attention(Checked):
     init_scheme: str = "vit"
     dtype: Dtype = jnp.float32
     implementation: str = "auto"  # of `attention`
-    lora_rank: int = 0  # of what is added to q, k and v; for attention of tokens to themselves
+    lora_rank: int = 0  # of the low-rank updates of q, k and v; for self-attention
     kind: AttentionType = AttentionType()
     positions: AttentionPositions = AttentionPositions()
 
@@ -137,8 +137,8 @@ class Attention(Checked):
     ) -> Float[Array, "batch tokens width"]:
         if context is not None and self.kind.name != "softmax":
             raise ValueError(
-                f"Attention: kind {self.kind.name!r} is of tokens to themselves; for a context "
-                "take 'softmax'."
+                f"Attention: type {self.kind.name!r} supports only self-attention; for a context "
+                "use 'softmax'."
             )
         width = x.shape[-1]
         if self.head_dim is None:
@@ -206,9 +206,9 @@ class Attention(Checked):
 
 
 class QueryKeyValue(Checked):
-    """Project tokens to queries, keys and values with one kernel.
+    """Projection of tokens to queries, keys and values with one kernel.
 
-    Keys and values come from the `context` where there is one, else from the tokens themselves.
+    Keys and values come from the `context` if there is one, else from the tokens themselves.
     Returns three arrays `(batch, tokens or keys, heads, head_dim)`.
     """
 
@@ -229,7 +229,7 @@ class QueryKeyValue(Checked):
         bias = self.param("bias", nn.initializers.zeros_init(), shape) if self.use_bias else None
 
         def project(tokens: Array, which: slice) -> list[Array]:
-            """One product for neighbours among q, k, v, then cut apart."""
+            """Compute one product for neighbours among q, k, v, then split it."""
             tokens, weights = tokens.astype(self.dtype), kernel[:, which].astype(self.dtype)
             projected = flat_dot_general(tokens, weights)
             if bias is not None:

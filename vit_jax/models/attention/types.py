@@ -1,21 +1,21 @@
-"""The kinds of attention a ViT may have in its blocks, in place of softmax attention.
+"""Attention types of a ViT's blocks: alternatives to softmax attention.
 
 | kind | what it is | cost in tokens | rows of weights sum to 1 |
 |---|---|---|---|
 | `softmax` | of all tokens to all tokens | quadratic | yes |
-| `performer` | an approximation of it by random features | linear | yes |
+| `performer` | an approximation of softmax by random features | linear | yes |
 | `linear` | with the features `elu(x) + 1` | linear | yes |
 | `linformer` | to learned mixtures of keys and of values | linear | no |
 | `local` | to the patches around, and to prefix tokens | linear | yes |
 | `talking_heads` | heads mixed before and after the softmax | quadratic | no |
 
 What is notable here:
-- Weights, where a call asks for them, are always `(batch, heads, queries, keys)`, and the result is
-  their product with the values, whatever the kind. Only then do linear kinds make that matrix.
-- Two kinds learn something of their own, beside `qkv` and `out`: `linformer` has `project_keys` and
-  `project_values`, both `(tokens, rank)`, `talking_heads` has `talk_before` and `talk_after`, both
-  `(heads, heads)`.
-- `performer` and `linear` never have weights to drop, so attention dropout is an error for them.
+- Requested weights are always `(batch, heads, queries, keys)`, and the result is their product with
+  the values, for every type. Linear types compute that matrix only on request.
+- Two types have parameters of their own, in addition to `qkv` and `out`: `linformer` has
+  `project_keys` and `project_values`, both `(tokens, rank)`, `talking_heads` has `talk_before` and
+  `talk_after`, both `(heads, heads)`.
+- `performer` and `linear` have no weights to drop, so attention dropout is an error for them.
 """
 
 import dataclasses
@@ -42,12 +42,12 @@ KINDS_WITHOUT_WEIGHTS = ("performer", "linear")
 
 @dataclasses.dataclass(frozen=True)
 class AttentionType:
-    """A kind of attention by name, with the numbers that some kinds want.
+    """Attention type by name, with the settings of some types.
 
     name: one of `ATTENTION_KINDS`.
-    performer_features: random features; more of them approximate better and cost more.
-    performer_seed: what they are made from.
-    linformer_rank: mixtures of tokens that stand for all keys and values.
+    performer_features: number of random features; more are more exact and cost more.
+    performer_seed: their seed.
+    linformer_rank: number of mixtures of tokens that replace all keys and values.
     local_window: patches along each side of a window, an odd number.
     """
 
@@ -76,12 +76,13 @@ def mix_tokens(
 ) -> tuple[
     Float[Array, "batch tokens heads head_dim"], Float[Array, "batch heads tokens tokens"] | None
 ]:
-    """Attention of any kind but "softmax": the result, and the float32 weights if asked for.
+    """Attention of any type but "softmax": returns the result, and float32 weights on request.
 
     Args:
-        parameter: gives what a kind learns, as a linen module's `param`: name, initialiser, shape.
-        grid: of the patches, which "local" needs.
-        bias: added to the logits of "talking_heads"; the other kinds take none.
+        parameter: creates the type's parameters, as a linen module's `param`: name, initialiser,
+            shape.
+        grid: grid of the patches, needed by "local".
+        bias: added to the logits of "talking_heads"; the other types take none.
         dropout_rate, dropout_rng: drop weights if both are given.
 
     Raises:
@@ -124,8 +125,8 @@ def linformer_attention(
 ]:
     """Softmax attention to `rank` mixtures of keys and of values; heads share the mixtures.
 
-    What is returned as weights is the softmax times the mixtures of values: it may be negative, and
-    its rows do not sum to 1.
+    The returned weights are the softmax times the mixtures of values: they may be negative, and
+    their rows do not sum to 1.
 
     Source: Wang et al. 2020, "Linformer", equation 7 and "headwise sharing" in section 4.
     """
@@ -156,11 +157,11 @@ def talking_heads_attention(
 ]:
     """Attention whose logits and whose weights are each mixed across heads, `(from, to)`.
 
-    Weights, returned and dropped, are those after the second mixture; their rows do not sum to 1. A
-    bias is added after the first, so that -inf masks a key for all heads alike.
+    Returned and dropped weights are those after the second mixture; their rows do not sum to 1. A
+    bias is added after the first mixture, so that -inf masks a key for all heads.
 
-    Source: Shazeer et al. 2020, "Talking-Heads Attention", section 4, with as many heads of each
-    sort; Touvron et al. 2021, "Going deeper with Image Transformers", has it in CaiT.
+    Source: Shazeer et al. 2020, "Talking-Heads Attention", section 4, with equal numbers of heads;
+    Touvron et al. 2021, "Going deeper with Image Transformers", use it in CaiT.
     """
     scale = q.shape[-1] ** -0.5
     logits = einsum_float32("bqhd,bkhd->bhqk", q, k)
@@ -177,5 +178,5 @@ def talking_heads_attention(
 
 
 def _identity(key: Array, shape: tuple[int, int], dtype=jnp.float32) -> Array:
-    """Heads that do not talk yet: softmax attention to begin with."""
+    """Return the identity, with which the initial function is softmax attention."""
     return jnp.eye(*shape, dtype=dtype)

@@ -1,13 +1,13 @@
-"""Windows: cutting a map of tokens into rectangles that attend within themselves, and putting back.
+"""Window attention: partition of a map of tokens into windows, and its inverse.
 
 What is notable here:
-- The map is padded first, at the bottom and on the right, and rolled then. The other way round, the
-  padding stands between the two ends of the map, and a mask made for one geometry is used in
-  another: far corners see each other.
-- Padding is masked as well as what the roll brings together: it is no part of the image. All
-  comes from one number for each place, its region; tokens see each other if their regions are one.
-- Where nothing is padded or shifted there is no mask.
-- Height and width are apart everywhere: windows, shifts and maps may be oblong.
+- The map is padded first, at the bottom and on the right, and then rolled. In the reverse order the
+  padding would be between the two ends of the map, and the mask would not fit: far corners would
+  see each other.
+- The mask excludes padding and pairs of tokens that only the roll has brought together. It is
+  computed from a region number for each place; tokens see each other if their regions are equal.
+- Without padding and shift there is no mask.
+- Height and width are separate everywhere: windows, shifts and maps may be oblong.
 """
 
 import functools
@@ -25,10 +25,10 @@ class Windows:
     """Partition of a map of tokens into windows; every pair is (height, width) in tokens.
 
     Attributes:
-        grid: of the map.
-        window: of one window.
-        shift: by how many tokens windows begin later than at the map's corner; what then lies
-            before the first window and behind the last makes windows of its own.
+        grid: size of the map.
+        window: size of a window.
+        shift: offset in tokens of the first window from the map's corner; tokens before the first
+            and after the last window form windows of their own.
     """
 
     grid: Sides
@@ -44,13 +44,13 @@ class Windows:
 
     @property
     def padded(self) -> Sides:
-        """(height, width) of the map with its padding, which windows fill."""
+        """(height, width) of the padded map, a multiple of the window."""
         return tuple(n * window for n, window in zip(self.counts, self.window, strict=True))
 
     def partition(
         self, x: Float[Array, "batch height width channels"]
     ) -> Float[Array, "batch_windows tokens channels"]:
-        """The tokens of each window in raster order; `(batch * windows, tokens, channels)`."""
+        """Return each window's tokens in raster order: `(batch * windows, tokens, channels)`."""
         batch, height, width, channels = x.shape
         below, right = self.padded[0] - height, self.padded[1] - width
         if below or right:
@@ -64,7 +64,7 @@ class Windows:
     def put_back(
         self, x: Float[Array, "batch_windows tokens channels"]
     ) -> Float[Array, "batch height width channels"]:
-        """The map of which `partition` made the windows, without padding."""
+        """Return the map of the windows of `partition`, without padding."""
         (rows, columns), window, channels = self.counts, self.window, x.shape[-1]
         x = x.reshape(-1, rows, columns, *window, channels).swapaxes(2, 3)
         x = x.reshape(-1, *self.padded, channels)
@@ -78,13 +78,13 @@ class Windows:
         return self._cut(np.pad(numbers, self._padding(), constant_values=-1))
 
     def mask(self) -> Bool[np.ndarray, "windows tokens tokens"] | None:
-        """True where one token of a window may see another; None where all may."""
+        """Return a mask of the pairs of tokens that may see each other; None if all may."""
         by_axis = []
         for side, window, shift, padded in zip(
             self.grid, self.window, self.shift, self.padded, strict=True
         ):
             place = np.arange(padded)
-            # Numbers of the windows before the roll; padding is a region of its own.
+            # Region numbers of the windows before the roll; padding is a region of its own.
             by_axis.append(np.where(place < side, (place - shift) // window, padded))
         regions = by_axis[0][:, None] * (2 * self.padded[1] + 1) + by_axis[1]
         regions = self._cut(regions)
@@ -97,7 +97,7 @@ class Windows:
         )
 
     def _cut(self, padded_map: np.ndarray) -> np.ndarray:
-        """`partition` of a padded map of numbers, in NumPy."""
+        """Partition a padded map of numbers, in NumPy."""
         rolled = np.roll(padded_map, (-self.shift[0], -self.shift[1]), (0, 1))
         (rows, columns), window = self.counts, self.window
         cut = rolled.reshape(rows, window[0], columns, window[1]).swapaxes(1, 2)
@@ -105,12 +105,11 @@ class Windows:
 
 
 def fit_windows(grid: Sides, window: Sides, *, shifted: bool) -> Windows:
-    """The windows of a block on a map of this size; shifted by half a window if asked.
+    """Return the windows of a block on a map of this size, optionally shifted by half a window.
 
-    For each axis apart: a map that is no larger than a window has one window, of its own size, and
-    no shift, since a window that covers the axis has nothing to be shifted to. On square maps this
-    is the rule of the paper's code; on oblong ones that drops the shift of both axes at once, timm
-    of each apart, as here.
+    Rule for each axis: a map that is not larger than a window has one window, of its own size, and
+    no shift. On square maps this is the rule of the paper's code; on oblong maps that code drops
+    the shift of both axes together, timm drops it for each axis, as here.
     """
     fitted = tuple(map(min, grid, window))
     shift = tuple(
@@ -128,7 +127,7 @@ def relative_index(window: Sides, table: Sides | None = None) -> Int[np.ndarray,
 
     Args:
         window: (height, width); its tokens are in raster order.
-        table: the window that the table is made for, where that is larger.
+        table: the window of the table, if larger.
     """
     height, width = table or window
     rows, columns = (x.reshape(-1) for x in np.indices(window))
@@ -143,12 +142,12 @@ def query_map(
     """Attention weights of one query on the map; 0 outside its window.
 
     Args:
-        weights: of all windows, as a block with windows sows them.
-        windows: of that block.
+        weights: weights of all windows, as sown by a block with windows.
+        windows: windows of that block.
         query: (row, column) in the map.
 
     Returns:
-        For each image and head a map that sums to 1.
+        A map for each image and head that sums to 1.
     """
     height, width = windows.grid
     places = windows.places()

@@ -1,14 +1,14 @@
-"""ViT with a stem of convolutions in place of patches (Xiao et al. 2021), ViT_C of the paper.
+"""ViT with a convolutional stem instead of patches (Xiao et al. 2021), ViT_C of the paper.
 
 What is notable here:
 - Only the patch embedding differs: a few 3 x 3 convolutions, each with BatchNorm and ReLU, then a
-  1 x 1 convolution to the width. Without norm and activation in between they would be one linear
-  map, which a single large convolution has as well.
-- The sizes of the paper have one block fewer than the ViTs they are compared with; the stem costs
-  about as much as that block.
-- BatchNorm keeps running statistics, the collection `batch_stats`: `variables` is `{"params": ...,
-  "batch_stats": ...}`, and a call with `train=True` wants `mutable=["batch_stats"]`. A training
-  step is one program over the whole batch, so that its statistics are those of all devices.
+  1 x 1 convolution to the width. Without norm and activation they would be one linear map, equal to
+  a single large convolution.
+- The paper's sizes have one block fewer than the corresponding ViTs; the stem costs about as much
+  as that block.
+- BatchNorm has running statistics, the collection `batch_stats`: `variables` is `{"params": ...,
+  "batch_stats": ...}`, and a call with `train=True` needs `mutable=["batch_stats"]`. A training
+  step is one program over the whole batch, so that statistics are over all devices.
 """
 
 import math
@@ -23,7 +23,7 @@ from vit_jax.models.layers.convolutions import BatchNorm
 from vit_jax.models.layers.patch_embed import PatchEmbed
 from vit_jax.models.vit.module import ViT
 
-# He et al. 2015, as the authors' code (pycls) begins all convolutions but the last.
+# He et al. 2015: initialisation of all convolutions but the last in the authors' code (pycls).
 _HE_FAN_OUT = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
 
 
@@ -32,12 +32,12 @@ class ConvStem(PatchEmbed):
 
     Parameters: `conv_{i}/kernel (kernel, kernel, in, out)`, `norm_{i}/{scale, bias}`, and those of
     `PatchEmbed`, `kernel (1, 1, channels, width)` and `bias`. Statistics: `norm_{i}/{mean, var}`.
-    Convolutions are padded on both sides alike, as in torch: "SAME" would shift a stride of 2.
+    Convolutions are padded equally on both sides, as in torch: "SAME" would shift a stride of 2.
 
     Args:
         images: `(batch, height, width, channels)`; the sides are multiples of all strides together.
-        train: take the statistics of this batch, and update the running ones with a tenth of them
-            (with the variance as it is, where torch's running one is multiplied by n / (n - 1)).
+        train: use the statistics of this batch, and update the running ones with a tenth of them
+            (with the biased variance; torch multiplies the running one by n / (n - 1)).
 
     Returns:
         `(batch, height / stride, width / stride, width)`.
@@ -74,15 +74,15 @@ class ConvStem(PatchEmbed):
 
 
 class ConvStemViT(ViT):
-    """A ViT whose tokens come from convolutions; the defaults are ViT_C-18GF of the paper.
+    """ViT with tokens from convolutions; the defaults are ViT_C-18GF of the paper.
 
-    `patch_size` is the stride of the whole stem, the product of `stem_strides`. All else is as in
-    `ViT`. `model.apply(variables, images)` reads the running statistics in `variables`; with
-    `train=True` and `mutable=["batch_stats"]` it gives logits and the new statistics.
+    `patch_size` is the stride of the whole stem, the product of `stem_strides`. Everything else is
+    as in `ViT`. `model.apply(variables, images)` uses the running statistics in `variables`; with
+    `train=True` and `mutable=["batch_stats"]` it returns logits and the new statistics.
 
     Raises:
-        ValueError: at construction or at the call, as `ViT`; and where channels and strides are not
-            of one number, or the strides do not multiply to the patch size.
+        ValueError: at construction or at the call, as `ViT`; also if the numbers of channels and
+            strides differ, or the strides do not multiply to the patch size.
 
     Source: Xiao et al. 2021, "Early Convolutions Help Transformers See Better", section 3 and
     appendix; agrees with torchvision's `VisionTransformer(conv_stem_configs=...)`.
@@ -109,7 +109,7 @@ class ConvStemViT(ViT):
         strides, patch = self.strides, self.patch_size
         if len(strides) != len(self.stem_channels):
             raise ValueError(
-                f"{name}: stem_channels has {len(self.stem_channels)} numbers and stem_strides "
+                f"{name}: stem_channels has {len(self.stem_channels)} numbers, but stem_strides "
                 f"{len(strides)}; each convolution needs one of both."
             )
         if isinstance(patch, int) and patch != math.prod(strides):
@@ -127,14 +127,14 @@ class ConvStemViT(ViT):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """The stride of each convolution."""
+        """Strides of the convolutions."""
         if self.stem_strides is not None:
             return self.stem_strides
         return self.strides_of(self.stem_channels)
 
     @staticmethod
     def strides_of(channels: tuple[int, ...]) -> tuple[int, ...]:
-        """The strides of the paper's stems: 2 wherever the channels change, else 1."""
+        """Return the strides of the paper's stems: 2 wherever the channels change, else 1."""
         before = (None, *channels[:-1])
         return tuple(1 if a == b else 2 for a, b in zip(before, channels, strict=True))
 
@@ -157,7 +157,7 @@ class ConvStemViT(ViT):
 
 
 def _check_numbers(where: str, field: str, values: tuple[int, ...] | None) -> None:
-    """Raise ValueError for numbers of a stem that are none of convolutions."""
+    """Raise ValueError for invalid numbers of a stem's convolutions."""
     if values is None:
         return
     if not 1 <= len(values) <= _MOST_CONVOLUTIONS:

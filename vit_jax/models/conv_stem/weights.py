@@ -1,8 +1,8 @@
-"""ViTs with a stem of convolutions, as torchvision's `VisionTransformer` with `conv_stem_configs`.
+"""Weights of ViTs with a convolutional stem: torchvision's with `conv_stem_configs`.
 
-Everything but the stem has the names of torchvision's other ViTs. A file does not say the strides
-of the stem: they are taken to be 2 where the channels change and 1 elsewhere, as in all models of
-the paper.
+Everything but the stem has the names of torchvision's other ViTs. A file does not contain the
+strides of the stem: they are assumed to be 2 where the channels change and 1 elsewhere, as in all
+models of the paper.
 
 Source of the names: torchvision 0.28, `vision_transformer`, by running it.
 """
@@ -37,7 +37,7 @@ ROWS = (
     *(row for row in torchvision.ROWS if not row.ours.startswith("patch_embed/")),
 )
 
-IGNORED = {r".*\.num_batches_tracked": "how many batches BatchNorm has seen"}
+IGNORED = {r".*\.num_batches_tracked": "the number of batches of a BatchNorm"}
 
 
 def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
@@ -51,7 +51,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -
     width = axes_of(tensors, "conv_proj.conv_last.weight", "out, in, height, width")[0]
     channels, kernel = tuple(shape[0] for shape in shapes), shapes[0][2]
     stride = math.prod(ConvStemViT.strides_of(channels))
-    # The rest is a ViT of torchvision, with patches as large as the stride.
+    # The rest is a torchvision ViT, with patches as large as the stride.
     patches = np.broadcast_to(np.float32(0), (width, shapes[0][1], stride, stride))
     vit = torchvision.describe(
         {**tensors, "conv_proj.weight": patches}, config, dataclasses.replace(hints, origin=origin)

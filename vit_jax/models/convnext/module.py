@@ -1,13 +1,12 @@
-"""ConvNeXt, a convolutional network with the habits of a Swin Transformer (Liu et al. 2022).
+"""ConvNeXt, a convolutional network with the design of a Swin Transformer (Liu et al. 2022).
 
 What is notable here:
-- Attention gives way to a 7 x 7 convolution of each channel alone, and the rest of a transformer
-  block stays: LayerNorm, an MLP of four times the width, GELU, layer scale, stochastic depth. There
-  is one norm in a block and no norm over batches, so training and inference differ by dropping
-  alone.
+- A 7 x 7 depthwise convolution replaces attention, and the rest of a transformer block stays:
+  LayerNorm, an MLP of four times the width, GELU, layer scale, stochastic depth. A block has one
+  norm and no BatchNorm, so training and inference differ only by stochastic depth.
 - Pooling comes before the last norm. The tokens of `features` are before it.
-- Patches and the convolutions between stages do not overlap and do not pad. An image that they do
-  not fill is an error here; torch leaves the last rows and columns out in silence.
+- Patches and the convolutions between stages do not overlap and do not pad. An image whose sides
+  are no multiples is an error here; torch skips the last rows and columns silently.
 """
 
 import jax.numpy as jnp
@@ -31,9 +30,9 @@ class ConvNeXt(nn.Module):
 
     `model.apply({"params": params}, images)` takes float32 images `(batch, height, width,
     channels)`, already normalised, whose sides are multiples of `patch_size` times 2 for each
-    further stage (32), and gives float32 logits `(batch, classes)`; `method="features"` gives
-    `Features` with the outputs of the stages. Training wants `train=True` and, where the rate is
-    not 0, the rng `"dropout"`.
+    further stage (32), and returns float32 logits `(batch, classes)`; `method="features"` returns
+    `Features` with the outputs of the stages. Training needs `train=True` and, if the rate is not
+    0, the rng `"dropout"`.
 
     Raises:
         ValueError: at construction or call, a field or an image that is invalid, with the
@@ -43,13 +42,13 @@ class ConvNeXt(nn.Module):
     repository, timm's `convnext_tiny`, torchvision and transformers.
     """
 
-    num_classes: int = 1000  # 0: no head, the pooled and normed features come out
+    num_classes: int = 1000  # 0: no head, returns the pooled and normed features
     image_size: int | tuple[int, int] = 224  # for costs and records
     in_channels: int = 3
     depths: tuple[int, ...] = (3, 3, 9, 3)  # blocks of each stage
     widths: tuple[int, ...] = (96, 192, 384, 768)  # channels of each stage
     patch_size: int = 4  # of the first convolution, and its stride
-    kernel_size: int = 7  # of the convolution of each channel alone; odd
+    kernel_size: int = 7  # of the depthwise convolutions; odd
     mlp_ratio: int = 4
     layer_scale: float | None = 1e-6  # initial value; None: none, as in ConvNeXt V2
     drop_path: float = 0.0  # rate of the last block; the paper: T 0.1, S 0.4, B and L 0.5
@@ -64,7 +63,7 @@ class ConvNeXt(nn.Module):
         if self.kernel_size % 2 == 0:
             raise ValueError(
                 f"ConvNeXt: kernel_size={self.kernel_size} must be odd, or the image would "
-                f"shift; take {self.kernel_size - 1} or {self.kernel_size + 1}."
+                f"shift; use {self.kernel_size - 1} or {self.kernel_size + 1}."
             )
         if self.layer_scale is not None:
             validation.check_positive("ConvNeXt", "layer_scale", self.layer_scale)
@@ -96,20 +95,20 @@ class ConvNeXt(nn.Module):
             for number, (of_stage, width) in enumerate(zip(rates, self.widths, strict=True))
         ]
         self.norm = LayerNorm(self.norm_eps, self.dtype)
-        if self.num_classes:  # in float32 whatever the stages do: losses are made of logits
+        if self.num_classes:  # float32 whatever the stages use, because losses need exact logits
             self.head = nn.Dense(self.num_classes, kernel_init=_normal02)
 
     def __call__(
         self, images: Float[Array, "batch height width channels"], *, train: bool = False
     ) -> Float[Array, "batch classes"]:
-        """Logits in float32; with `num_classes=0` the pooled and normed features."""
+        """Return logits in float32; with `num_classes=0` the pooled and normed features."""
         x = self.features(images, train=train).pooled.astype(jnp.float32)
         return self.head(x) if self.num_classes else x
 
     def features(
         self, images: Float[Array, "batch height width channels"], *, train: bool = False
     ) -> Features:
-        """The outputs of all stages, and the mean of the last one, normed."""
+        """Return the outputs of all stages, and the normed mean of the last one."""
         validation.check_images(self, images)
         check_fit(self, *images.shape[1:3])
         x = self.pre_norm(self.patch_embed(images))
@@ -121,7 +120,7 @@ class ConvNeXt(nn.Module):
 
 
 class Stage(Checked):
-    """Halves both sides, but for the first stage, and runs blocks of one width, one per rate."""
+    """Stage: halves both sides, except the first stage, and runs blocks of one width."""
 
     drop_paths: tuple[float, ...]
     width: int
@@ -152,7 +151,7 @@ class Stage(Checked):
 
 
 class Downsample(Checked):
-    """A norm, and a convolution of 2 x 2 pixels that do not overlap (section 2.6)."""
+    """Norm and non-overlapping 2 x 2 convolution (section 2.6)."""
 
     width: int
     norm_eps: float
@@ -175,7 +174,7 @@ class Downsample(Checked):
 
 
 class Block(Checked):
-    """`x + scale * mlp(norm(conv(x)))`, the convolution of each channel alone; shape kept.
+    """Block `x + scale * mlp(norm(conv(x)))` with a depthwise convolution; shape kept.
 
     The output is sown as `intermediates/.../out`.
     """
@@ -213,7 +212,7 @@ class Block(Checked):
 
 
 def check_fit(model: ConvNeXt, height: int, width: int) -> None:
-    """Raise ValueError for images that the patches of some stage do not fill."""
+    """Raise ValueError for images whose sides are no multiples of all patches together."""
     unit = model.patch_size * 2 ** (len(model.depths) - 1)
     if height % unit or width % unit:
         heights, widths = (validation.nearest_multiples(side, unit) for side in (height, width))

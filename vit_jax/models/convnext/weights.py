@@ -1,4 +1,4 @@
-"""The names of ConvNeXts: timm's, the authors' own, torchvision's and transformers'.
+"""Weights of ConvNeXt: names of timm, the authors, torchvision and transformers.
 
 timm and transformers are written too. transformers' last norm has an epsilon of its own, 1e-12,
 where the authors and all other norms have 1e-6; here it is the authors' in every norm, which
@@ -261,7 +261,7 @@ def torchvision_describe(
 
 
 def torchvision_tidy(tensors: Tensors) -> Tensors:
-    """One numbering of stages: torchvision counts what lies between them too.
+    """Number stages consecutively: torchvision counts the layers between them too.
 
     `features.1`, `.3`, ... are the stages, and `.2`, `.4`, ... what halves the image before one.
     """

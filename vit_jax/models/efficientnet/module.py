@@ -1,15 +1,15 @@
-"""EfficientNet, a convolutional network whose depth, width and image grow by one rule.
+"""EfficientNet, a convolutional network with compound scaling of depth, width and image size.
 
 What is notable here:
-- `compound` is that rule: from the table of B0 and two factors to the depths and widths of B1 to
-  B7. Each has its own size of image, 224 to 600 pixels, and no size is illegal.
-- The model is told apart by two facts that its parameters do not show. `padding="torch"` pads
-  alike on all sides, as torchvision and timm's `efficientnet_b0` do, with epsilon 1e-5 (B5 to B7 of
-  torchvision 1e-3): that is what the names here stand for. The authors' TensorFlow code pads as
-  "SAME" does, with epsilon 1e-3: `padding="same", norm_eps=1e-3`, timm's `tf_efficientnet_b0`.
-- Rates of dropout and stochastic depth are 0 unless a config says otherwise. The authors' are
-  `drop_path=0.2`, and `dropout` from 0.2 (B0, B1) by 0.1 for each two models to 0.5 (B6, B7).
-- In training `batch_stats` has to be mutable, which the trainer sees to; see `convolutions`.
+- `compound` scales the table of B0 by two factors to the depths and widths of B1 to B7. Each has
+  its own image size, 224 to 600 pixels, but any size is legal.
+- Two variants differ in facts that parameters do not show. The names here have `padding="torch"`,
+  equal padding on all sides as in torchvision and timm's `efficientnet_b0`, with epsilon 1e-5 (B5
+  to B7 of torchvision 1e-3). The authors' TensorFlow code has "SAME" padding with epsilon 1e-3:
+  `padding="same", norm_eps=1e-3`, timm's `tf_efficientnet_b0`.
+- Rates of dropout and stochastic depth are 0 by default. The authors' are `drop_path=0.2`, and
+  `dropout` from 0.2 (B0, B1) in steps of 0.1 for every two models to 0.5 (B6, B7).
+- In training `batch_stats` must be mutable, as in the trainer; see `convolutions`.
 """
 
 import math
@@ -29,18 +29,18 @@ from vit_jax.models.layers import convolutions
 from vit_jax.models.layers.convolutions import PADDINGS, ConvNorm
 from vit_jax.models.layers.residual import DropPath
 
-_LARGEST_SQUEEZE = 16  # and no published one is above 1
+_LARGEST_SQUEEZE = 16  # published models have at most 1
 
 
 class EfficientNet(nn.Module):
     """An EfficientNet; the defaults are EfficientNet-B0 at 224 pixels with 1000 classes.
 
     `model.apply({"params": params, "batch_stats": statistics}, images)` takes float32 images
-    `(batch, height, width, channels)` of any size, already normalised, and gives float32 logits
-    `(batch, classes)`; `method="features"` gives `Features`, whose `stages` are the outputs of the
-    stages and whose tokens are the pixels after the last convolution. With `train=True` the batch's
-    own statistics are used, `batch_stats` must be mutable, and the rng `"dropout"` is needed where
-    a rate is not 0.
+    `(batch, height, width, channels)` of any size, already normalised, and returns float32 logits
+    `(batch, classes)`; `method="features"` returns `Features`, whose `stages` are the outputs of
+    the stages and whose tokens are the pixels after the last convolution. With `train=True` the
+    batch's own statistics are used, `batch_stats` must be mutable, and the rng `"dropout"` is
+    needed if a rate is not 0.
 
     Raises:
         ValueError: at construction or call, a field or an image that is invalid.
@@ -49,11 +49,11 @@ class EfficientNet(nn.Module):
     Networks", table 1 and section 3.3; agrees with timm's `efficientnet_b0`.
     """
 
-    num_classes: int = 1000  # 0: no head, the pooled features come out
-    image_size: int | tuple[int, int] = 224  # for costs and records; any image is taken
+    num_classes: int = 1000  # 0: no head, returns the pooled features
+    image_size: int | tuple[int, int] = 224  # for costs and records; any size is legal
     in_channels: int = 3
     depths: tuple[int, ...] = (1, 2, 2, 3, 3, 4, 1)  # blocks of each stage
-    widths: tuple[int, ...] = (16, 24, 40, 80, 112, 192, 320)  # channels each stage gives
+    widths: tuple[int, ...] = (16, 24, 40, 80, 112, 192, 320)  # output channels of each stage
     kernels: tuple[int, ...] = (3, 3, 5, 3, 5, 5, 3)  # of the depthwise convolutions; odd
     strides: tuple[int, ...] = (1, 2, 2, 2, 1, 2, 1)  # of the first block of each stage
     expansions: tuple[int, ...] = (1, 6, 6, 6, 6, 6, 6)  # inside a block, as a multiple
@@ -81,8 +81,8 @@ class EfficientNet(nn.Module):
         validation.check_positive("EfficientNet", "squeeze", self.squeeze)
         if self.squeeze > _LARGEST_SQUEEZE:
             raise ValueError(
-                f"EfficientNet: squeeze={self.squeeze} is a part of a block's input channels; "
-                f"write at most {_LARGEST_SQUEEZE}."
+                f"EfficientNet: squeeze={self.squeeze} is a multiple of a block's input channels; "
+                f"use at most {_LARGEST_SQUEEZE}."
             )
         validation.check_choice("EfficientNet", "padding", self.padding, PADDINGS)
         super().__post_init__()
@@ -123,7 +123,7 @@ class EfficientNet(nn.Module):
         self.stages = stages
         self.last = ConvNorm(self.head_width, init=fan_out_of_group(), **norm)
         self.head_dropout = nn.Dropout(self.dropout)
-        if self.num_classes:  # in float32 whatever the stages do: losses are made of logits
+        if self.num_classes:  # float32 whatever the stages use, because losses need exact logits
             # Uniform within 1 / sqrt(classes), as in the authors' code.
             init = nn.initializers.variance_scaling(1 / 3, "fan_out", "uniform")
             self.head = nn.Dense(self.num_classes, kernel_init=init)
@@ -131,7 +131,7 @@ class EfficientNet(nn.Module):
     def __call__(
         self, images: Float[Array, "batch height width channels"], *, train: bool = False
     ) -> Float[Array, "batch classes"]:
-        """Logits in float32; with `num_classes=0` the pooled features."""
+        """Return logits in float32; with `num_classes=0` the pooled features."""
         x = self.features(images, train=train).pooled.astype(jnp.float32)
         x = self.head_dropout(x, deterministic=not train)
         return self.head(x) if self.num_classes else x
@@ -139,7 +139,7 @@ class EfficientNet(nn.Module):
     def features(
         self, images: Float[Array, "batch height width channels"], *, train: bool = False
     ) -> Features:
-        """The outputs of all stages, and the mean of the last convolution's."""
+        """Return the outputs of all stages, and the mean of the last convolution's output."""
         validation.check_images(self, images)
         x = jax.nn.silu(self.stem(images, train=train))
         stages = []
@@ -147,7 +147,7 @@ class EfficientNet(nn.Module):
             x = stage(x, train=train)
             stages.append(x)
         x = jax.nn.silu(self.last(x, train=train))
-        pooled = x.mean(axis=(1, 2))  # sums in float32, also for bfloat16
+        pooled = x.mean(axis=(1, 2))  # the sum is float32 for bfloat16 too
         return features_of_map(x, pooled, stages)
 
 
@@ -187,11 +187,11 @@ class Stage(Checked):
 
 
 class Block(Checked):
-    """MBConv: widen, look around in each channel alone, weigh the channels, narrow again.
+    """MBConv block: expansion, depthwise convolution, squeeze and excitation, projection.
 
-    A residual branch where it gives the shape it takes, else that branch alone; nothing is
-    activated after narrowing (Sandler et al. 2018, "MobileNetV2", section 3). Without expansion
-    the first convolution is left out. The output is sown as `intermediates/.../out`.
+    It has a residual connection if input and output shapes are equal; the projection has no
+    activation (Sandler et al. 2018, "MobileNetV2", section 3). Without expansion there is no first
+    convolution. The output is sown as `intermediates/.../out`.
     """
 
     drop_path: float
@@ -242,7 +242,9 @@ class Block(Checked):
 
 
 class SqueezeExcitation(Checked):
-    """Weigh every channel by what all channels are on average (Hu et al. 2018); shape kept.
+    """Squeeze and excitation: weights channels by the means of all channels (Hu et al. 2018).
+
+    The shape is kept.
 
     Parameters of two dense layers, `reduce` and `expand`.
     """
@@ -265,8 +267,8 @@ class SqueezeExcitation(Checked):
 def fan_out_of_group(groups: int = 1) -> Initializer:
     """N(0, 2 / (pixels of the kernel * outputs of a group)), as in the authors' code.
 
-    Of a depthwise convolution, as many groups as channels, that is one output. JAX's initialisers
-    know nothing of groups.
+    In a depthwise convolution, with as many groups as channels, a group has one output. JAX's
+    initialisers do not support groups.
     """
     return nn.initializers.variance_scaling(2.0 * groups, "fan_out", "normal")
 
@@ -276,8 +278,8 @@ def compound(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Widths and depths multiplied by two factors (section 3.3).
 
-    Widths become the nearest multiple of 8, or the next one where that would take more than a tenth
-    away; depths are rounded up.
+    Widths are rounded to the nearest multiple of 8, or up if rounding would reduce them by more
+    than a tenth; depths are rounded up.
     """
 
     def scaled(channels: int) -> int:

@@ -1,4 +1,4 @@
-"""The names of EfficientNets: timm's, which also has the authors' weights, and torchvision's.
+"""Weights of EfficientNet: names of timm, which also has the authors' weights, and torchvision.
 
 Neither padding nor epsilon are in the tensors. timm's `efficientnet_*` and torchvision's pad as
 torch does, the authors' weights, timm's `tf_efficientnet_*`, as TensorFlow does. A file of timm's
@@ -181,7 +181,7 @@ def timm_describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hin
 
 
 def timm_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict:
-    """timm's `config.json`; UserError for other sizes than B0's to B7's, which it cannot say."""
+    """Return timm's `config.json`; UserError for other sizes than those of B0 to B7."""
     beginnings = {
         ("torch", 1e-5): "efficientnet_b",
         ("same", 1e-3): "tf_efficientnet_b",

@@ -4,11 +4,11 @@ What is notable here:
 - Convolutions have standardised kernels (Qiao et al. 2019) and are followed by GroupNorm (Wu & He
   2018), so that there are no statistics of a batch: training and evaluation compute the same.
 - Norm and ReLU follow their convolution and the sum of a unit (ResNet "version 1"; pure BiT models
-  have them in front). The stride is in the 3 x 3 convolution.
-- Padding is TensorFlow's SAME: where one pixel has to be added, it is below and to the right.
-- Two ways to keep the division of a standardised kernel from 0 are in use: Google's adds to the
-  deviation, timm's to the variance. For kernels with small numbers they differ in the third digit,
-  so both are here, as `std_eps` and `var_eps`.
+  have them before). The stride is in the 3 x 3 convolution.
+- Padding is TensorFlow's SAME: a single pixel of padding is below and to the right.
+- Two epsilons of standardised kernels are in use: Google adds one to the deviation, timm to the
+  variance. For kernels with small numbers the results differ in the third digit, so both are
+  supported, as `std_eps` and `var_eps`.
 """
 
 import jax
@@ -24,7 +24,7 @@ from vit_jax.models.layers.patch_embed import PatchEmbed
 
 
 class StdConv(Checked):
-    """A convolution whose kernel is standardised for each output, without bias, padded "SAME".
+    """Convolution with a kernel standardised for each output, without bias, padded "SAME".
 
     The `kernel (height, width, in, out)` is divided by `sqrt(variance + var_eps) + std_eps`, its
     mean subtracted, both over all axes but the last. `(batch, height, width, in)` becomes
@@ -57,14 +57,14 @@ class StdConv(Checked):
 def standardise(
     kernel: Float[Array, "height width in out"], std_eps: float, var_eps: float
 ) -> Float[Array, "height width in out"]:
-    """A kernel with mean 0 and deviation 1 for each output."""
+    """Return a kernel with mean 0 and deviation 1 for each output."""
     centred = centre(kernel, (0, 1, 2))
     variance = jnp.square(centred).mean(axis=(0, 1, 2))
     return centred / (jnp.sqrt(variance + var_eps) + std_eps)
 
 
 class BottleneckUnit(Checked):
-    """1 x 1, 3 x 3 and 1 x 1 convolutions on a residual branch, four times as wide outside.
+    """Bottleneck unit: 1 x 1, 3 x 3 and 1 x 1 convolutions on a residual branch.
 
     Parameters: `conv1`, `conv2`, `conv3` (`kernel`), `norm1`, `norm2`, `norm3` (`scale`, `bias`),
     and `conv_proj`, `norm_proj` of the other branch where it changes size or channels. The output,
@@ -96,7 +96,7 @@ class BottleneckUnit(Checked):
             shortcut = norm("norm_proj")(conv(wide, "conv_proj", stride=self.stride)(x))
         x = jax.nn.relu(norm("norm1")(conv(self.width, "conv1")(x)))
         x = jax.nn.relu(norm("norm2")(conv(self.width, "conv2", 3, self.stride)(x)))
-        # The branch begins as zero, so that a deep network begins as a shallow one.
+        # The branch is zero initially, so that a deep network starts as a shallow one.
         zeros = nn.initializers.zeros_init()
         x = norm("norm3", scale_init=zeros)(conv(wide, "conv3")(x))
         x = jax.nn.relu(shortcut + x)
@@ -122,7 +122,7 @@ class Stage(Checked):
 
 
 class ResNetPatchEmbed(PatchEmbed):
-    """A ResNet, and a patch embedding of its feature map.
+    """ResNet followed by a patch embedding of its feature map.
 
     Parameters: `conv_root/kernel`, `norm_root/{scale, bias}`, `stages_{i}/units_{j}/...`, and those
     of `PatchEmbed`, `kernel (patch, patch, channels, width)` and `bias`; `patch_size` counts places
@@ -159,5 +159,5 @@ class ResNetPatchEmbed(PatchEmbed):
 
 
 def stride_of(stem_units: tuple[int, ...]) -> int:
-    """Pixels of the image for each place of the feature map, in both directions."""
+    """Return the pixels of the image per place of the feature map, in both directions."""
     return 4 * 2 ** max(len(stem_units) - 1, 0)

@@ -3,11 +3,11 @@
 What is notable here:
 - Only the patch embedding differs: it sees the feature map of a ResNet (`bit_resnet`), in most
   sizes one place of it for each token.
-- `patch_size` counts pixels of the image, as in every ViT, so it is the stride of ResNet and
-  patches together: 4 for the root, 2 for each stage after the first, times the patch. So position
-  tables, legal image sizes and grids are those of `ViT`.
-- The published names give the stride of the ResNet, or what Google's code wrote: "R+ViT-Ti/16" has
-  a ResNet without units, of stride 4, and patches of 8 x 8 places: 32 pixels.
+- `patch_size` is in pixels of the image, as in every ViT, so it is the stride of ResNet and patches
+  together: 4 for the root, 2 for each stage after the first, times the patch. So position tables,
+  legal image sizes and grids are those of `ViT`.
+- The published names have the stride of the ResNet, or follow Google's code: "R+ViT-Ti/16" has a
+  ResNet without units, of stride 4, and patches of 8 x 8 places: 32 pixels.
 """
 
 from flax import linen as nn
@@ -19,22 +19,22 @@ from vit_jax.models.vit.module import ViT
 
 
 class HybridViT(ViT):
-    """A ViT on the feature map of a ResNet; the defaults are R50+ViT-B/16.
+    """ViT on the feature map of a ResNet; the defaults are R50+ViT-B/16.
 
     The ResNet has no running statistics and no dropout; `drop_path`, `remat` and `scan_layers` are
-    for the blocks of the ViT. `stem_std_eps` and `stem_var_eps` are Google's; timm's files want
+    for the blocks of the ViT. `stem_std_eps` and `stem_var_eps` are Google's; timm's files need
     1e-5, 0 and 1e-8 for the three epsilons of the stem.
 
     Raises:
-        ValueError: at construction or at the call, as `ViT`; and where the patch size is no
-            multiple of the ResNet's stride, or groups do not divide its width.
+        ValueError: at construction or at the call, as `ViT`; also if the patch size is no multiple
+            of the ResNet's stride, or groups do not divide its width.
 
     Source: Dosovitskiy et al. 2021, section 3.1 ("Hybrid Architecture") and table 6; Steiner et al.
     2022, "How to train your ViT?", table 2.
     """
 
     stem_units: tuple[int, ...] = (3, 4, 9)  # of each stage; () is the root alone
-    stem_width: int = 64  # channels of the root; the first stage gives four times as many
+    stem_width: int = 64  # channels of the root; the first stage has four times as many
     stem_groups: int = 32  # of GroupNorm
     stem_norm_eps: float = 1e-6  # of GroupNorm
     stem_std_eps: float = 1e-5  # added to the deviation of a kernel

@@ -1,4 +1,4 @@
-"""Hybrids of ResNet and ViT: Google's `.npz` files, and timm's `vit_*_r*`.
+"""Weights of hybrids of ResNet and ViT: Google's `.npz` files, and timm's `vit_*_r*`.
 
 All but the ResNet has the names of the ViTs of `google` and `timm`. timm standardises kernels by
 another formula than Google and has another epsilon in GroupNorm and another GELU, so that weights
@@ -57,7 +57,7 @@ TIMM_ROWS = (
 _TIMM_FIELDS = {"stem_norm_eps": 1e-5, "stem_std_eps": 0.0, "stem_var_eps": 1e-8}
 _GROUPS = 32  # no file says it; as many as there are channels in a stem narrower than that
 
-# timm's architectures by the units of their ResNet; everything else can be told to it.
+# timm's architectures by the units of their ResNet; everything else is an argument.
 _ARCHITECTURES = {
     (): "vit_tiny_r_s16_p8_224",
     (2, 2, 2, 2): "vit_base_r26_s32_224",

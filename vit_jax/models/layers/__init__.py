@@ -1,1 +1,1 @@
-"""The small modules that every architecture is built from."""
+"""Layers shared by all architectures."""

@@ -1,16 +1,15 @@
-"""The parts that convolutional networks share: convolutions as torch pads them, and their norms.
+"""Layers of convolutional networks: convolutions with torch's padding, and norms.
 
 What is notable here:
 - A convolution of k x k pads k // 2 pixels on every side, as torch's do. TensorFlow's "SAME" pads
   less, and more on one side than on the other, wherever the stride is 2: another network.
-- BatchNorm takes its statistics over the batch as the program sees it. Under `jax.jit` that is the
-  whole global batch, however many devices it lies on; with accumulated gradients it is each part in
-  turn, as in torch.
-- The running variance is torch's, which is unbiased: of n values per channel it is n / (n - 1)
-  times the variance that the batch itself is divided by. linen's own BatchNorm keeps the biased
-  one, which is 2 % smaller with 49 values.
-- Batch and group statistics are free of the rounding of their mean (`layers.centre`), which
-  linen's norms divide by a deviation that may be smaller still.
+- BatchNorm computes statistics over the program's batch. Under `jax.jit` that is the whole global
+  batch, on any number of devices; with gradient accumulation it is each part in turn, as in torch.
+- The running variance is torch's unbiased one: with n values per channel it is n / (n - 1) times
+  the variance that normalises the batch. linen's BatchNorm stores the biased one, which is 2 %
+  smaller with 49 values.
+- Batch and group statistics correct the rounding error of the mean (`layers.centre`), which linen's
+  norms divide by a possibly even smaller deviation.
 """
 
 from typing import Any
@@ -27,7 +26,7 @@ from vit_jax.models import validation
 from vit_jax.models.fields import Checked
 from vit_jax.models.layers.norm import centre
 
-# He et al. 2015, "Delving Deep into Rectifiers", with the fans of what goes out: torch's
+# He et al. 2015, "Delving Deep into Rectifiers", with output fans: torch's
 # kaiming_normal_(mode="fan_out"), which torchvision and timm give the convolutions of ResNets.
 kaiming_out = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
 
@@ -49,7 +48,7 @@ def conv(
     dtype: Dtype = jnp.float32,
     name: str | None = None,
 ) -> nn.Conv:
-    """A convolution of `kernel` x `kernel` pixels from NHWC to NHWC.
+    """Convolution of `kernel` x `kernel` pixels from NHWC to NHWC.
 
     Parameters: `kernel (kernel, kernel, channels / groups, features)`, and `bias` if asked for.
     Of `n` pixels along a side ceil(n / stride) are left, since `kernel` is odd.
@@ -72,7 +71,7 @@ def conv(
 
 
 class BatchNorm(Checked):
-    """Normalise every channel over the batch and all pixels (Ioffe & Szegedy 2015).
+    """Batch normalisation of every channel over the batch and all pixels (Ioffe & Szegedy 2015).
 
     Parameters `scale` and `bias`; collection `batch_stats` with `mean` and `var`, which move by
     `momentum` towards each batch's in training and are what is divided by otherwise. Momentum and
@@ -107,7 +106,7 @@ class BatchNorm(Checked):
             if count == 1:
                 raise ValueError(
                     f"BatchNorm at {'/'.join(self.path)}: training needs more than one value per "
-                    f"channel, got the shape {x.shape}; take a larger batch, or larger images."
+                    f"channel, got the shape {x.shape}; use a larger batch, or larger images."
                 )
             centred = centre(x, (0, 1, 2))
             variance = jnp.square(centred).mean(axis=(0, 1, 2))
@@ -120,7 +119,7 @@ class BatchNorm(Checked):
 
 
 class GroupNorm(Checked):
-    """Normalise every image over all pixels and the channels of a group (Wu & He 2018).
+    """Group normalisation of every image over pixels and the channels of a group (Wu & He 2018).
 
     Parameters `scale` and `bias` of each channel. Statistics are float32, the result is in `dtype`.
 
@@ -149,7 +148,7 @@ class GroupNorm(Checked):
 
 
 class ConvNorm(Checked):
-    """A convolution without bias and its BatchNorm, under `conv` and `norm`; no activation."""
+    """Convolution without bias and BatchNorm, under `conv` and `norm`; no activation."""
 
     features: int
     kernel: int = 1

@@ -1,4 +1,4 @@
-"""Attention pooling: one vector of many tokens, by a probe that is learned."""
+"""Attention pooling: one vector of many tokens, by a learned probe."""
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -12,7 +12,7 @@ from vit_jax.models.layers.norm import LayerNorm
 
 
 class AttentionPooling(Checked):
-    """Multi-head attention pooling: a learned probe asks all tokens, then comes a residual MLP.
+    """Multi-head attention pooling: a learned probe attends to all tokens, then a residual MLP.
 
     Gives `(batch, width)`. Source: Lee et al. 2019, "Set Transformer", section 3.2, as in
     big_vision and SigLIP; agrees with timm's `AttentionPoolLatent`.

@@ -1,9 +1,9 @@
 """MLP-Mixer: blocks of two MLPs, one across patches and one across channels; no attention.
 
 What is notable here:
-- The token MLP sees the patches as its input features, so that the image size is part of the
-  parameters: images of another size are an error, and `adapt` cannot make them fit.
-- It is the same MLP for every channel: a batch of rows of patches, the channels.
+- The patches are the input features of the token MLP, so that the image size is part of the
+  parameters: images of another size are an error, and `adapt` cannot change the size.
+- All channels share one token MLP: it processes a batch of rows of patches, one per channel.
 - Positions need no table, since the token MLP has a weight for each place.
 """
 
@@ -23,7 +23,7 @@ from vit_jax.models.layers.residual import DropPath, drop_path_rates
 
 
 class Mixer(nn.Module):
-    """An MLP-Mixer (Tolstikhin et al. 2021); the defaults are Mixer-B/16 with 1000 classes.
+    """MLP-Mixer (Tolstikhin et al. 2021); the defaults are Mixer-B/16 with 1000 classes.
 
     `model.apply({"params": params}, images)` takes float32 images `(batch, height, width,
     channels)` of exactly `image_size`, already normalised, and gives float32 logits `(batch,
@@ -117,8 +117,8 @@ class Mixer(nn.Module):
         height, width = validation.pair(self.image_size)
         if tuple(images.shape[1:3]) != (height, width):
             raise ValueError(
-                f"{type(self).__name__}: the token MLPs are made for images of {height} x "
-                f"{width} pixels (height x width) and take no others, got {images.shape[1]} x "
+                f"{type(self).__name__}: the token MLPs need images of {height} x "
+                f"{width} pixels (height x width), got {images.shape[1]} x "
                 f"{images.shape[2]}; resize the images to {height} x {width}, or train a model "
                 "with another image_size."
             )
@@ -182,10 +182,10 @@ class MixerBlock(Checked):
         x: Float[Array, "batch tokens width"],
         drop_path: Float[Array, ""] | None,
         train: bool,
-        attention_weights: bool,  # of which there are none
-        grid: tuple[int, int],  # which token is where makes no difference here
+        attention_weights: bool,  # unused
+        grid: tuple[int, int],  # unused
     ) -> tuple[Float[Array, "batch tokens width"], None]:
-        """The call in the form that `nn.scan` and `nn.remat` want of every block."""
+        """Call the block in the common form for `nn.scan` and `nn.remat`."""
         return self(x, train=train, drop_path=drop_path), None
 
 

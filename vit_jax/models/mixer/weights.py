@@ -1,11 +1,11 @@
-"""MLP-Mixer's weights: timm's names, and those of Google's npz files.
+"""Weights of MLP-Mixer: timm's names, and those of Google's npz files.
 
 What is notable here:
 - Both have the same numbers in other layouts. timm computes Google's weights with the exact GELU,
   Google itself with the one of tanh, and so each is read.
-- timm has gated relatives under the same names (gMixer), where the first layer of an MLP gives
-  twice what the second one takes. They are refused.
-- The number of patches is a size of the token MLP, and says the image size where it is a square.
+- timm has gated variants with the same names (gMixer), whose first MLP layer has twice the outputs
+  of the second layer's inputs. They are not supported.
+- The number of patches is a size of the token MLP, and determines the image size if it is a square.
 
 Source of the names and facts: timm 1.0, `mlp_mixer.py`, by running it; google-research/
 vision_transformer, `models_mixer.py` and `input_pipeline.py`.
@@ -112,8 +112,8 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hin
         hidden[mlp] = axes_of(tensors, f"{name}.fc2.weight", "out, in")[1]
         if given != hidden[mlp]:
             raise UserError(
-                f"{name}.fc1 gives {given} numbers and fc2 takes {hidden[mlp]}: the MLP is gated, "
-                "as in timm's gMixer, which cannot be read yet"
+                f"{name}.fc1 has {given} outputs, but fc2 {hidden[mlp]} inputs: the MLP is gated, "
+                "as in timm's gMixer, which is not supported yet"
             )
     tokens = axes_of(tensors, "blocks.0.mlp_tokens.fc1.weight", "out, in")[1]
     size = hints.image_size or configured_size(arguments, "img_size")
@@ -162,8 +162,8 @@ def describe_google(tensors: Tensors, config: Mapping[str, Any] | None, hints: H
     notes = ()
     if classes and all_zero(tensors["head/kernel"]):
         notes = (
-            f"the head of {classes} outputs is all zeros: its answers say nothing; give "
-            "num_classes to have a head of your own, or use the features",
+            f"the head of {classes} outputs is all zeros, so that its outputs are meaningless; set "
+            "num_classes for a new head, or use the features",
         )
     return ModelSpec(fields, dict(origin.preprocessing), origin_name, notes=notes)
 
@@ -179,7 +179,7 @@ def timm_config(
 ) -> dict[str, Any]:
     """The `config.json` with which timm makes the model: `timm.create_model("local-dir:FOLDER")`.
 
-    Raises UserError where timm's arguments cannot say a field. Its names have fixed sizes of patch,
+    Raises UserError if timm does not support a field. Its names have fixed sizes of patch,
     depth and width; the hidden widths of the MLPs and the image size are arguments.
     """
     needed = {"activation": "gelu", "norm_eps": 1e-6}
@@ -230,20 +230,20 @@ def _outputs(tensors: Tensors, name: str, axis: int) -> int:
 def _image_size(
     tokens: int, patch: tuple[int, int], size: tuple[int, int] | None
 ) -> tuple[int, int]:
-    """(height, width) of the images: what the configuration or the person says, or a square."""
+    """Return (height, width) of the images, from the configuration, the hints, or a square grid."""
     if size is None:
         side = math.isqrt(tokens)
         if side * side != tokens:
             raise UserError(
-                f"the token MLP is made for {tokens} patches, which are no square; say which "
-                "image size that is: --file-size=HEIGHTxWIDTH"
+                f"the token MLP is made for {tokens} patches, which are not a square; set the "
+                "image size with --file-size=HEIGHTxWIDTH"
             )
         return side * patch[0], side * patch[1]
     grid = [length // p for length, p in zip(size, patch, strict=True)]
     if grid[0] * grid[1] != tokens:
         raise UserError(
             f"an image of {size[0]} x {size[1]} pixels has {grid[0]} x {grid[1]} patches of "
-            f"{patch[0]} x {patch[1]}, and the token MLP is made for {tokens}; give the size that "
+            f"{patch[0]} x {patch[1]}, but the token MLP is made for {tokens}; use the size that "
             "the model was trained with"
         )
     return grid[0] * patch[0], grid[1] * patch[1]

@@ -3,9 +3,9 @@
 What is notable here:
 - A table has a row for each offset (query - key), for a grid of h x w `(2h - 1) * (2w - 1)` in
   raster order, and a column for each head. Every block has a table of its own.
-- Tokens in front have no place, so no offset. Three rows before the others are for them: what they
-  ask of patches, what patches ask of them, and what they ask of each other. With one class token
-  these are BEiT's three, which stand at the end there; more tokens share them.
+- Prefix tokens have no place and no offset. The first three rows are for them: prefix to patch,
+  patch to prefix, and prefix to prefix. With one class token these are BEiT's three, which are the
+  last rows there; several prefix tokens share them.
 - For another image size the table is resized as an image of `2h - 1` x `2w - 1` places, whose
   middle, the offset 0, stays in the middle.
 """
@@ -57,16 +57,15 @@ def relative_bias(
     """Bias added to the attention logits of every query and key.
 
     Args:
-        table: `offset_rows` rows; `IN_FRONT` of them are in front where there are tokens in front
-            that take part.
-        built_grid: (height, width) of the grid that the table is made for.
-        grid: the grid of the patches at hand.
-        prefix: tokens before the patches.
-        on_prefix: False: nothing is added where one of the two is such a token.
-        kernel: how the table is resized, a name among `RESIZE_KERNELS`.
+        table: `offset_rows` rows; the first `IN_FRONT` are for prefix tokens if they take part.
+        built_grid: (height, width) of the table's grid.
+        grid: (height, width) of the images' grid.
+        prefix: number of tokens before the patches.
+        on_prefix: False: pairs with a prefix token have no bias.
+        kernel: resizing method of the table, a name among `RESIZE_KERNELS`.
 
     Raises:
-        ValueError: the table has not the rows of the grid.
+        ValueError: the rows of the table do not fit the grid.
 
     Source: Shaw et al. 2018, "Self-Attention with Relative Position Representations", as a bias in
     Swin (Liu et al. 2021, eq. 4) and BEiT (Bao et al. 2022; its repository's `modeling_finetune`).

@@ -1,11 +1,12 @@
-"""Rotary positions in two dimensions: queries and keys, turned by angles that say where.
+"""Rotary positions in two dimensions: queries and keys, rotated by angles of their positions.
 
 What is notable here:
-- Only the angle between a query and a key is left in their product, so logits depend on offsets.
-- The frequencies are axial: the first half of the channels turns with the column, the second with
-  the row, and neighbours `(2i, 2i + 1)` turn together as one complex number. They stay the same for
-  any image size: a grid that is larger than any in training goes on counting.
-- Tokens without a place, those in front, are not turned.
+- The product of a query and a key depends only on the difference of their angles, that is on their
+  offset.
+- The frequencies are axial: the first half of the channels rotates with the column, the second with
+  the row, and neighbours `(2i, 2i + 1)` rotate as one complex number. They do not depend on the
+  image size: in a larger grid than in training the angles continue.
+- Prefix tokens have no place and are not rotated.
 """
 
 import functools
@@ -53,12 +54,12 @@ def rotate(
     prefix: int = 0,
     base: float = 100.0,
 ) -> Float[Array, "batch tokens heads head_dim"]:
-    """Queries or keys turned by the angles of their patches, in the type they came in.
+    """Rotate queries or keys by the angles of their patches; the type is kept.
 
     Args:
         x: the last `height * width` tokens are the patches, in raster order.
         grid: `(height, width)` of the patches.
-        prefix: tokens in front, which stay as they are.
+        prefix: number of prefix tokens, which are unchanged.
 
     Raises:
         ValueError: tokens and grid do not fit, or channels are no multiple of 4.
@@ -67,11 +68,11 @@ def rotate(
     angles = np.concatenate([np.zeros((prefix, angles.shape[1])), angles])
     if len(angles) != x.shape[1]:
         raise ValueError(
-            f"rotary positions: {prefix} tokens in front and a grid of {grid[0]} x {grid[1]} are "
+            f"rotary positions: {prefix} prefix tokens and a grid of {grid[0]} x {grid[1]} are "
             f"{len(angles)} tokens, got {x.shape[1]}."
         )
     cos, sin = (f(angles)[:, None].astype(np.float32) for f in (np.cos, np.sin))
-    # In float32 whatever the type: an angle of bfloat16 would be off by degrees.
+    # Always float32: an angle in bfloat16 would have an error of degrees.
     pairs = x.astype(jnp.float32).reshape(*x.shape[:-1], -1, 2)
     real, imaginary = pairs[..., 0], pairs[..., 1]
     turned = jnp.stack([real * cos - imaginary * sin, real * sin + imaginary * cos], axis=-1)

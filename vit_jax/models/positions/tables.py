@@ -4,10 +4,10 @@ What is notable here:
 - Every function takes grids `(height, width)` explicitly. Nothing is inferred from the square root
   of a token count, and grids are compared, not counts: 2x8 and 4x4 patches are both 16 tokens.
 - Tokens are in raster order: the patch of row r and column c is number `r * width + c`.
-- Tables are resized in float32 to a target size; a size never comes out of a scale factor, so
-  rounding cannot make the result one row short.
-- Whoever published weights resized their tables in a way of their own. Each way is a row of
-  `RESIZE_KERNELS`, and one function makes the matrix of any of them.
+- Tables are resized in float32 to a target size, never by a scale factor, so rounding cannot make
+  the result one row too short.
+- Every publisher of weights resizes tables by another method. Each method is a row of
+  `RESIZE_KERNELS`, and one function computes the matrix of any of them.
 """
 
 import functools
@@ -22,14 +22,14 @@ from jaxtyping import Array, Float
 
 @dataclass(frozen=True)
 class ResizeKernel:
-    """A way to resample a row of numbers.
+    """Method of resampling a row of numbers.
 
     Attributes:
-        weight: of a source place at a distance, in source places, from where a sample is taken.
-        antialias: whether it widens when the row gets shorter, and ends at the border; where it
-            does not, the row goes on beyond the border with its last number.
-        corners: whether the first and last places meet; else places are cells and their borders do.
-        offset: added to the target size where the spacing of the samples is worked out.
+        weight: weight of a source place by its distance, in source places, from the sample.
+        antialias: whether the kernel widens when the row gets shorter, and ends at the border;
+            otherwise the last number is repeated beyond the border.
+        corners: whether the first and last places coincide; otherwise the borders of cells do.
+        offset: added to the target size in the computation of the samples' spacing.
     """
 
     weight: Callable[[np.ndarray], np.ndarray]
@@ -39,7 +39,7 @@ class ResizeKernel:
 
 
 def triangle(distance: np.ndarray) -> np.ndarray:
-    """The kernel of linear interpolation."""
+    """Kernel of linear interpolation."""
     return np.maximum(0.0, 1.0 - distance)
 
 
@@ -72,11 +72,11 @@ RESIZE_KERNELS = {
 
 @dataclass(frozen=True)
 class PositionTable:
-    """A learned table of a model that belongs to a grid, and can be resized to another.
+    """Learned table of a grid that can be resized to another grid.
 
     Attributes:
         grid: `(height, width)` of its rows, which are in raster order.
-        prefix: rows in front that have no place.
+        prefix: number of first rows without a place.
         kernel: a name among `RESIZE_KERNELS`.
     """
 
@@ -88,7 +88,7 @@ class PositionTable:
 def sincos2d(
     grid: tuple[int, int], width: int, *, temperature: float = 10_000.0, endpoint: bool = False
 ) -> Float[np.ndarray, "1 tokens width"]:
-    """The fixed table of a grid: `[sin x, cos x, sin y, cos y]`, a quarter of the width each.
+    """Return the fixed table of a grid: `[sin x, cos x, sin y, cos y]`, a quarter of the width each.
 
     `x` is the column and `y` the row, multiplied by frequencies that fall geometrically from 1
     towards `1 / temperature`. There are `width / 4` of them; the last one is reached only with
@@ -137,7 +137,7 @@ def resize_positions(
     Args:
         table: `(1, prefix + height * width, width)` for `source_grid = (height, width)`.
         source_grid, target_grid: `(height, width)` in patches.
-        prefix: rows in front that belong to tokens without a place (class token); kept as they are.
+        prefix: number of first rows, of tokens without a place (class token); unchanged.
         kernel: a name among `RESIZE_KERNELS`.
 
     Returns:
@@ -145,17 +145,17 @@ def resize_positions(
         bit for bit, if the grids are equal.
 
     Raises:
-        ValueError: the table has not the rows of the source grid, or the kernel is unknown.
+        ValueError: the rows do not fit the source grid, or the kernel is unknown.
     """
     if kernel not in RESIZE_KERNELS:
         known = ", ".join(map(repr, RESIZE_KERNELS))
-        raise ValueError(f"unknown kernel {kernel!r} to resize positions; the kernels are {known}.")
+        raise ValueError(f"unknown kernel {kernel!r} to resize positions; use one of {known}.")
     height, width = source_grid
     if table.ndim != 3 or table.shape[:2] != (1, prefix + height * width):
         raise ValueError(
             f"a position table of {height} x {width} patches and {prefix} prefix rows has shape "
-            f"(1, {prefix + height * width}, width), got {tuple(table.shape)}; name the grid that "
-            "the table was made for."
+            f"(1, {prefix + height * width}, width), got {tuple(table.shape)}; pass the grid of "
+            "the table."
         )
     if tuple(source_grid) == tuple(target_grid):
         return table
@@ -172,7 +172,7 @@ def resize_positions(
 
 
 def resize_matrix(kernel: str, source: int, target: int) -> Float[np.ndarray, "target source"]:
-    """The matrix that takes a row of `source` numbers to one of `target`; its rows sum to 1.
+    """Return the matrix from a row of `source` numbers to one of `target`; its rows sum to 1.
 
     Args:
         kernel: a name among `RESIZE_KERNELS`.

@@ -1,4 +1,4 @@
-"""The kinds of positions a ViT may have: vectors for tokens, or something within attention.
+"""Position types of a ViT: vectors for tokens, or settings inside attention.
 
 | kind | what it is | learned numbers | where |
 |---|---|---|---|
@@ -8,16 +8,16 @@
 | `sincos1d` | sines and cosines of a patch's number in raster order | 0 | tokens |
 | `sincos2d`, `sincos2d_big_vision` | sines and cosines of column and row | 0 | tokens |
 | `relative` | a number for every offset, head and block | (2h - 1) (2w - 1) heads depth | logits |
-| `rotary` | q and k turned by angles of column and row | 0 | q and k |
+| `rotary` | q and k rotated by angles of column and row | 0 | q and k |
 | `none` | patches in any order are the same image | 0 | |
 
 What is notable here:
-- A vector is added to a token, or put behind a narrower one ("concat"): then the patch embedding
-  makes the first `width - pos_width` channels and the last `pos_width` say where it is.
-- Class and distillation tokens have rows of their own in front of `learned`, `learned2d_*` and
-  `sincos1d`, and `relative` has entries for all tokens in front, unless `pos_on_cls` is False. The
-  other kinds have nothing for them: MAE's table has a row of zeros for the class token, and a token
-  that is not turned is one at angle 0. A token that is learned itself loses nothing by it.
+- A vector is added to a token, or concatenated to a narrower token ("concat"): then the patch
+  embedding has the first `width - pos_width` channels and the position the last `pos_width`.
+- Class and distillation tokens have the first rows of `learned`, `learned2d_*` and `sincos1d`, and
+  `relative` has entries for all prefix tokens, unless `pos_on_cls` is False. The other types have
+  no positions for them: MAE's table has a row of zeros for the class token, and a token without
+  rotation is at angle 0. A learned token does not need a position.
 """
 
 import dataclasses
@@ -37,11 +37,11 @@ from vit_jax.models.positions.tables import PositionTable, resize_positions, sin
 
 @dataclasses.dataclass(frozen=True)
 class PositionType:
-    """A kind of positions.
+    """Position type.
 
-    source: where it comes from.
-    parts: the width of its vectors is a multiple of this, and so is head_dim of what turns heads.
-    vectors: whether it gives vectors, which are added to tokens or put beside them.
+    source: reference.
+    parts: unit of the width of its vectors, or of head_dim if it rotates heads.
+    vectors: whether it has vectors, which are added or concatenated to tokens.
     in_front: whether tokens before the patches have rows in its table of vectors.
     """
 
@@ -70,7 +70,7 @@ POSITION_KINDS = {
 def sincos1d(
     length: int, width: int, *, temperature: float = 10_000.0
 ) -> Float[np.ndarray, "1 length width"]:
-    """The fixed table of a sequence: `sin(n w_i)` in channel 2i and `cos(n w_i)` in 2i + 1.
+    """Return the fixed table of a sequence: `sin(n w_i)` in channel 2i, `cos(n w_i)` in 2i + 1.
 
     `w_i` is `temperature ** (-2i / width)`, and n counts from 0.
 
@@ -103,10 +103,10 @@ def fixed_table(
     in_front: int = 0,
     kernel: str = "cubic",
 ) -> Float[Array, "1 rows width"]:
-    """The table of a kind that learns nothing, `(1, in_front + height * width, width)`.
+    """Return the table of a fixed type, `(1, in_front + height * width, width)`.
 
-    In two dimensions it is that of the grid at hand. In one, a patch's number says where it is only
-    beside the grid that a model was built for, so its table is resized as a learned one.
+    In two dimensions it is computed for the images' grid. In one, a patch's number determines its
+    place only in the model's built grid, so its table is resized like a learned one.
     """
     if kind == "sincos1d":
         table = sincos1d(in_front + built_grid[0] * built_grid[1], width)
@@ -164,7 +164,7 @@ def combine(
     positions: Float[Array, "1 tokens position_channels"],
     how: str,
 ) -> Float[Array, "batch tokens width"]:
-    """Tokens with their positions added (`"add"`) or behind their channels (`"concat"`)."""
+    """Add positions to tokens (`"add"`) or concatenate them to the channels (`"concat"`)."""
     positions = jnp.asarray(positions, tokens.dtype)
     if how == "add":
         return tokens + positions
@@ -180,11 +180,11 @@ class AttentionPositions:
     """Position settings used inside attention (relative bias or rotary); inert for other types.
 
     kind: "relative" and "rotary" are part of attention.
-    built_grid: (height, width) that tables are made for.
-    prefix: tokens before the patches.
+    built_grid: (height, width) of the tables.
+    prefix: number of tokens before the patches.
     on_prefix: whether "relative" has entries for them.
-    kernel: how tables are resized.
-    base: of the frequencies of "rotary".
+    kernel: resizing method of tables.
+    base: base of the frequencies of "rotary".
     """
 
     kind: str = "none"
@@ -199,7 +199,7 @@ class AttentionPositions:
 
     @property
     def in_front(self) -> int:
-        """Rows of the table of "relative" that are for tokens without a place."""
+        """Number of rows in the table of "relative" for tokens without a place."""
         return IN_FRONT if self.prefix and self.on_prefix else 0
 
     @property
@@ -215,12 +215,12 @@ class AttentionPositions:
         parameter: Callable[..., Array],
         initializer: Callable[..., Array],
     ) -> tuple[Array, Array, Float[Array, "heads tokens tokens"] | None]:
-        """Queries and keys as they enter the product, and what is added to it (None: nothing).
+        """Return queries and keys for the product, and the bias of the logits (or None).
 
         Args:
-            grid: of the patches, the last tokens.
-            parameter: gives what is learned, as a linen module's `param`: name, initialiser, shape.
-            initializer: of the table `relative_bias (rows, heads)`.
+            grid: grid of the patches, the last tokens.
+            parameter: creates parameters, as a linen module's `param`: name, initialiser, shape.
+            initializer: initialiser of the table `relative_bias (rows, heads)`.
 
         Raises:
             ValueError: there is no grid, or it does not fit the tokens.

@@ -1,4 +1,4 @@
-"""PVT: a pyramid of four stages whose attention sees shrunken keys and values (Wang et al. 2021).
+"""PVT: a pyramid of four stages with spatial reduction of keys and values (Wang et al. 2021).
 
 What is notable here:
 - Every stage begins with a patch embedding of its own, a norm and a learned position table. The
@@ -8,8 +8,8 @@ What is notable here:
   stages have none. `pool="mean"` leaves it out and averages the last map.
 - Two epsilons: the authors give 1e-6 to the norms of blocks and torch's own 1e-5 to those after a
   convolution. transformers has 1e-6 in all of them.
-- A strided convolution drops what does not fill its window. Nothing is dropped in silence here:
-  the sides of an image must be multiples of what patches and reductions ask for, 32 pixels.
+- A strided convolution drops pixels that do not fill its window. Here this is an error: the sides
+  of an image must be multiples of patches and reductions together, 32 pixels.
 """
 
 import math
@@ -33,7 +33,7 @@ from vit_jax.models.positions.tables import PositionTable, resize_positions
 
 
 class PVT(nn.Module):
-    """A Pyramid Vision Transformer, version 1; the defaults are PVT-Small with 1000 classes.
+    """Pyramid Vision Transformer, version 1; the defaults are PVT-Small with 1000 classes.
 
     `model.apply({"params": params}, images)` takes float32 images `(batch, height, width,
     channels)`, already normalised, and gives float32 logits `(batch, classes)`; `method="features"`

@@ -1,4 +1,4 @@
-"""PVT's weights: the names of transformers, and those of the authors' repository.
+"""Weights of PVT: the names of transformers, and those of the authors' repository.
 
 What is notable here:
 - The epsilons differ. The authors leave torch's 1e-5 to norms after a convolution and give 1e-6 to
@@ -157,8 +157,8 @@ def describe_hugging_face(
     for name, numbers in expected.items():
         if _numbers(config, name) not in (None, numbers):
             raise UserError(
-                f"config.json: {name} = {config[name]}, and the tensors have {list(numbers)}; the "
-                "two files are of different models, or the tensors are a part of one"
+                f"config.json: {name} = {config[name]}, but the tensors have {list(numbers)}; the "
+                "two files are of different models, or the tensors are incomplete"
             )
     preprocessing = dict(origin.preprocessing)
     unit = MODELS["PVT"].architecture(**fields).patch_size
@@ -294,7 +294,7 @@ def _fields(
         axes_of(tensors, projection.format(i=i), "out, in, height, width") for i in range(stages)
     ]
     if any(height != width for *_, height, width in shapes):
-        raise UserError("the patches of a stage are oblong, which PVT has not here")
+        raise UserError("the patches of a stage are oblong, which is not supported in PVT")
     widths = tuple(shape[0] for shape in shapes)
     patches = tuple(shape[2] for shape in shapes)
     depths, ratios, reductions = [], [], []
@@ -334,15 +334,15 @@ def _heads(
     if configured is not None:
         if hints not in (None, configured[0]):
             raise UserError(
-                f"--heads={hints}, and the config.json beside the file says {list(configured)}; "
-                "leave --heads out"
+                f"--heads={hints} contradicts the config.json beside the file, {list(configured)}; "
+                "remove --heads"
             )
         heads = configured
     elif hints is None and any(width % 64 for width in widths):
         raise UserError(
-            f"neither the file nor a config.json beside it says how many heads a stage has; its "
-            f"tokens are {list(widths)} wide, and published heads 64; say how many the first stage "
-            "has, --heads=NUMBER"
+            f"neither the file nor a config.json beside it has the numbers of heads; the widths of "
+            f"its stages are {list(widths)}, and published heads are 64 wide; set the number of the "
+            "first stage with --heads=NUMBER"
         )
     elif hints and widths[0] % hints:
         heads = (hints,)

@@ -1,13 +1,13 @@
 """ResNet, the convolutional network that Vision Transformers are compared with (He et al. 2016).
 
 What is notable here:
-- This is "v1.5", as torchvision, timm and NVIDIA have it: of a bottleneck the 3 x 3 convolution has
-  the stride, where the paper has it in the 1 x 1 before. ResNet-50 takes 4.09 GMACs then; the
+- This is "v1.5", as in torchvision, timm and NVIDIA's code: the stride of a bottleneck is in the
+  3 x 3 convolution, in the paper it is in the first 1 x 1. ResNet-50 then takes 4.09 GMACs; the
   paper's 3.86 belong to v1, and tables mix both.
-- Every size of image is legal. Convolutions pad, so that a stride of 2 leaves ceil(n / 2) pixels.
-- With `small_stem` and few narrow stages it is the small network for small images that the paper
-  has in section 4.2, whose first convolution is 3 x 3 and looks at every pixel.
-- In training `batch_stats` has to be mutable, which the trainer sees to; see `convolutions`.
+- Every image size is legal. Convolutions pad, so that a stride of 2 leaves ceil(n / 2) pixels.
+- With `small_stem` and few narrow stages it is the paper's network for small images in section
+  4.2, whose first convolution is 3 x 3 without stride.
+- In training `batch_stats` must be mutable, as in the trainer; see `convolutions`.
 """
 
 import jax
@@ -21,7 +21,7 @@ from vit_jax.models.fields import Checked
 from vit_jax.models.layers import convolutions
 from vit_jax.models.layers.convolutions import BatchNorm, ConvNorm, conv, torch_linear
 
-# How much wider than its 3 x 3 convolution a block's output is.
+# Width of a block's output as a multiple of its 3 x 3 convolution.
 EXPANSIONS = {"bottleneck": 4, "basic": 1}
 
 

@@ -113,8 +113,8 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -
     stem_width, in_channels, kernel, _ = axes_of(tensors, "conv1.weight", CONV_AXES)
     if kernel not in (3, 7):
         raise UserError(
-            f"conv1.weight has {kernel} x {kernel} pixels; a ResNet here has 7 x 7, or 3 x 3 where "
-            "it is for small images"
+            f"conv1.weight has {kernel} x {kernel} pixels; a ResNet here has 7 x 7, or 3 x 3 for "
+            "small images"
         )
     stages = range(1, 1 + convolutions.count_stages(tensors, "layer{i}.0.conv1.weight", first=1))
     block = "bottleneck" if "layer1.0.conv3.weight" in tensors else "basic"
@@ -152,23 +152,23 @@ def _check_widths(tensors: Tensors) -> None:
     if of_each != width:
         raise UserError(
             f"{middle} has {width} channels and each reads {of_each}: its convolutions are in "
-            "groups, as those of ResNeXt, which cannot be read yet; the nearest that can is ResNet"
+            "groups, as in ResNeXt, which is not supported yet; the nearest supported is ResNet"
         )
     if width != expected:
         raise UserError(
             f"{middle} has {width} channels in a block of {outputs}, where a ResNet has "
-            f"{expected}: it is a Wide ResNet, which cannot be read yet; the nearest that can is "
+            f"{expected}: it is a Wide ResNet, which is not supported yet; the nearest supported is "
             "ResNet"
         )
 
 
 def _check_architecture(config: Mapping[str, Any]) -> None:
-    """Raise UserError where the names are those of a ResNet, and what they compute is another."""
+    """Raise UserError for other architectures of timm with a ResNet's names."""
     name = str(config.get("architecture", "resnet50"))
     if not re.fullmatch(r"(tv_)?resnet\d+(\..*)?", name):
         raise UserError(
-            f"config.json: architecture = {name!r}, which has the names of ResNet and may compute "
-            "something else (antialiasing, another activation); that cannot be read yet"
+            f"config.json: architecture = {name!r}, which has the names of ResNet but may differ in "
+            "its computation (antialiasing, another activation), is not supported yet"
         )
     timm_arguments.check_plain(config, ("layers", "channels", "stem_width"), _NEEDED)
 
@@ -232,8 +232,8 @@ def transformers_describe(
     for name in ("downsample_in_bottleneck", "downsample_in_first_stage"):
         if config.get(name, False):
             raise UserError(
-                f"config.json: {name} = {config[name]!r} puts a stride where v1.5 has none, which "
-                "cannot be read yet"
+                f"config.json: {name} = {config[name]!r} has a stride where v1.5 has none, which "
+                "is not supported yet"
             )
     if config.get("hidden_act", "relu") != "relu":
         raise UserError(f"config.json: hidden_act = {config['hidden_act']!r}; ResNet has 'relu'")

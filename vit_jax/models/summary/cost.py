@@ -2,12 +2,12 @@
 
 What is notable here:
 - Multiply-accumulates (MACs) are counted in the traced program, its jaxpr: every matrix product and
-  every convolution. So the count holds for any architecture and cannot drift away from the code.
+  every convolution. So the count works for any architecture and always matches the code.
 - One MAC is one multiplication and one addition: FLOPs are twice the MACs. Papers often print MACs
   under the name FLOPs. Elementwise work (norms, GELU, softmax; about 1 %) is not counted, which is
   also how torch's FlopCounter counts.
-- XLA's own `cost_analysis` counts the body of a scan once; here it counts as often as it runs.
-- Only shapes flow: `jax.eval_shape` and `jax.make_jaxpr` do no arithmetic, so ViT-G costs nothing.
+- XLA's own `cost_analysis` counts the body of a scan once; here every iteration counts.
+- Only shapes are computed: `jax.eval_shape` and `jax.make_jaxpr` do no arithmetic.
 """
 
 import dataclasses
@@ -58,10 +58,10 @@ class Cost:
 
 
 def cost(model: nn.Module, image_size: int | tuple[int, int] | None = None) -> Cost:
-    """The exact cost of a forward pass on one image.
+    """Compute the exact cost of a forward pass on one image.
 
-    The blocks of a model with a field `depth` are alike: two are traced and the others added, since
-    tracing the 48 of ViT-G takes longer than a person waits. `trace_cost` traces them all.
+    The blocks of a model with a field `depth` are equal: two are traced and the others added, since
+    tracing the 48 of ViT-G takes too long. `trace_cost` traces them all.
 
     Args:
         model: any architecture with the fields `image_size` and `in_channels` whose `__call__` goes
@@ -116,7 +116,7 @@ def trace_cost(model: nn.Module, image_size: int | tuple[int, int] | None = None
 def shape_walk(
     model: nn.Module, image_size: int | tuple[int, int] | None = None
 ) -> list[tuple[str, tuple[int, ...]]]:
-    """The shapes that one image goes through, as rows `(stage, shape)` from image to logits.
+    """Return the shapes of one image's activations, as rows `(stage, shape)` up to the logits.
 
     Stages are the model's direct submodules by their names in the parameter tree, in the order in
     which they run, besides `image`, `tokens` (what enters the blocks), `pooled` and `logits`.

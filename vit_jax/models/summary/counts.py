@@ -1,7 +1,7 @@
-"""Tokens, parameters and MACs of every registered model at its own size, kept in `counts.csv`.
+"""Tokens, parameters and MACs of every registered model at its own size, stored in `counts.csv`.
 
-`cost` counts them, but tracing all models takes longer than a person who wants a list waits. Tests
-hold the table to `cost`. After a change of the registered models, write it anew:
+`cost` computes them, but tracing all models takes too long for a list. Tests compare the table with
+`cost`. After a change of the registered models, write it again:
 
 python -m vit_jax.models.summary.counts
 """
@@ -26,10 +26,9 @@ class Counts(NamedTuple):
 
 
 def counts(name: str) -> Counts:
-    """The counts of a registered model at its own size and number of classes.
+    """Return the counts of a registered model at its own size and number of classes.
 
-    They are read from the table; a model that is not in it, such as one that a program has
-    registered, is traced.
+    They are read from the table; a model that is not in it, such as a user's, is traced.
 
     Raises:
         ValueError: there is no such name.
@@ -38,14 +37,14 @@ def counts(name: str) -> Counts:
 
 
 def traced(name: str) -> Counts:
-    """The same, counted now."""
+    """Compute the counts by tracing."""
     found = cost(create_model(name))
     return Counts(found.tokens, found.parameters, found.macs)
 
 
 @cache
 def table() -> dict[str, Counts]:
-    """The rows of `counts.csv` by name."""
+    """Read the rows of `counts.csv` by name."""
     fields = Counts._fields
     return {row["model"]: Counts(*(int(row[f]) for f in fields)) for row in read_csv(TABLE)}
 

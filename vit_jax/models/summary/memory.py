@@ -1,14 +1,15 @@
 """Estimate of the memory to train or run a model, without compiling it.
 
 What is notable here:
-- The estimate walks the traced program, its jaxpr, and asks at every step which arrays are still
-  needed, as a compiler does that assigns buffers. What matrix products and convolutions read and
-  write is held, and what is read in several places, as by the forward and the backward pass; other
-  elementwise work is fused with its one reader, and takes no memory.
-- So it holds for any architecture and batch, and knows nothing of a device's own workspace. Steps
-  that XLA has compiled for a CPU take within 15 % of it.
-- Blocks are taken as unrolled. A loop over layers holds the same activations, stacked.
-- Rematerialisation counts as asked for. On a CPU XLA undoes it, finding both computations equal.
+- The estimate walks the traced program, its jaxpr, and determines at every step which arrays are
+  still needed, like the buffer assignment of a compiler. Operands and results of matrix products
+  and convolutions are held, and arrays that are read in several places, as by the forward and the
+  backward pass; other elementwise work is fused with its only reader, and takes no memory.
+- So it works for any architecture and batch, but does not include a device's own workspace. Steps
+  compiled by XLA for a CPU take within 15 % of it.
+- Blocks are counted as unrolled. A loop over layers holds the same activations, stacked.
+- Rematerialisation counts as requested. On a CPU XLA undoes it, because it merges equal
+  computations.
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ class Memory:
 
     Attributes:
         parameters: float32, with running statistics.
-        optimizer: the two moments of AdamW; 0 where nothing is trained.
+        optimizer: the two moments of AdamW; 0 without training.
         images: one batch, float32.
         temporaries: the most that activations and gradients take at once.
         gradients: of all parameters; a part of the temporaries at the end of a step.
@@ -57,7 +58,7 @@ def memory(
     *,
     train: bool = False,
 ) -> Memory:
-    """An estimate of the memory of a forward pass, or of a training step with AdamW.
+    """Estimate the memory of a forward pass, or of a training step with AdamW.
 
     Args:
         model: any architecture with the fields `image_size` and `in_channels`.

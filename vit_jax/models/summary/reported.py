@@ -1,8 +1,8 @@
 """Accuracies that authors report: top-1 on ImageNet-1k.
 
-Each number stands with what it was pre-trained on, the images it was measured at, and who says
-so; without those three, accuracies of two models cannot be compared. All are trained or fine-tuned
-on ImageNet-1k at the end.
+Each number has its pre-training data, its image size and its source; without those three,
+accuracies of two models cannot be compared. All models are trained or fine-tuned on ImageNet-1k at
+the end.
 """
 
 from typing import NamedTuple

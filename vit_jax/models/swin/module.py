@@ -1,4 +1,4 @@
-"""Swin: a pyramid of four stages whose blocks attend within shifted windows (Liu et al. 2021).
+"""Swin: a pyramid of four stages with attention within shifted windows (Liu et al. 2021).
 
 What is notable here:
 - Attention costs as much for a token in a large image as in a small one; windows that are shifted
@@ -31,7 +31,7 @@ from vit_jax.models.swin.block import PatchMerging, SwinBlock
 
 
 class Swin(nn.Module):
-    """A Swin Transformer; the defaults are Swin-T at 224 pixels with 1000 classes.
+    """Swin Transformer; the defaults are Swin-T at 224 pixels with 1000 classes.
 
     `model.apply({"params": params}, images)` takes float32 images `(batch, height, width,
     channels)`, already normalised, and gives float32 logits `(batch, classes)`; `method="features"`
@@ -251,8 +251,8 @@ def _check_fields(model: Swin) -> None:
         validation.check_count(name, f"heads[{i}]", number)
     if len(model.depths) != len(model.heads):
         raise ValueError(
-            f"{name}: depths={shown(model.depths)} has {len(model.depths)} stages and "
-            f"heads={shown(model.heads)} has {len(model.heads)}; give one number for each stage in "
+            f"{name}: depths={shown(model.depths)} has {len(model.depths)} stages, but "
+            f"heads={shown(model.heads)} has {len(model.heads)}; use one number for each stage in "
             "both."
         )
     for i, heads in enumerate(model.heads):
@@ -266,5 +266,5 @@ def _check_fields(model: Swin) -> None:
         raise ValueError(
             f"{name}: windows of window={model.window} on images of image_size={model.image_size} "
             f"have more than {_LARGEST_WINDOW:,} tokens each or {_MOST_PAIRS:,} pairs of them in "
-            "all; take smaller windows or images."
+            "all; use smaller windows or images."
         )

@@ -1,11 +1,11 @@
-"""The Vision Transformer of "An Image is Worth 16x16 Words" (Dosovitskiy et al. 2021), and its kin.
+"""Vision Transformer of "An Image is Worth 16x16 Words" (Dosovitskiy et al. 2021) and variants.
 
 What is notable here:
 - One module covers ViT, the DeiT, DINOv2, CLIP and SigLIP towers, and torch's post-norm encoder:
-  what tells them apart is a field, with its reason beside it.
-- An image of another size than the model was built for is fine if the patches fit: the learned
-  table is resized by grid, height and width apart. If they do not fit it is an error; nothing is
-  cropped or padded in silence.
+  every difference is a field, with its reason beside it.
+- Images may have another size than the model was built for if they are multiples of the patch: the
+  learned table is resized by grid, with height and width separate. Other sizes are an error; no
+  image is cropped or padded silently.
 - `features` gives all tokens and the pooled vector; `__call__` puts the classifier on top. A
   distilled model has two: in training both heads' logits come out, otherwise their mean.
 - Every block's output is sown as `intermediates/blocks_i/out`, attention weights on request (linen
@@ -39,7 +39,7 @@ from vit_jax.models.positions.types import (
 
 
 class ViT(nn.Module):
-    """A Vision Transformer; the defaults are ViT-B/16 at 224 pixels with 1000 classes.
+    """Vision Transformer; the defaults are ViT-B/16 at 224 pixels with 1000 classes.
 
     `model.apply({"params": params}, images)` takes float32 images `(batch, height, width,
     channels)`, already normalised, and gives float32 logits `(batch, classes)`; `method="features"`
@@ -48,7 +48,7 @@ class ViT(nn.Module):
 
     Raises:
         ValueError: at construction if fields do not fit each other, at the call if the images do
-            not fit the model; the sentence names both numbers and the nearest legal ones.
+            not fit the model; the message has both numbers and the nearest legal ones.
     """
 
     num_classes: int = 1000  # 0: no head, the pooled features come out
@@ -189,7 +189,7 @@ class ViT(nn.Module):
         train: bool = False,
         attention_weights: bool = False,
     ) -> Float[Array, "batch classes"] | DistilledLogits:
-        """Logits in float32; with `num_classes=0` what would enter the head, or the two heads.
+        """Return logits in float32; with `num_classes=0` the input of the head, or of both heads.
 
         Of a distilled model both heads' with `train=True`, their mean otherwise.
         """
@@ -209,7 +209,7 @@ class ViT(nn.Module):
         train: bool = False,
         attention_weights: bool = False,
     ) -> Features:
-        """All tokens after the last block, and their pooled vector, in the computation's type."""
+        """Return all tokens after the last block, and the pooled vector, in the computation's type."""
         x, grid = self.embed(images, train=train)
         if self.scan_layers:
             rates = jnp.array(drop_path_rates(self.drop_path, self.depth))
@@ -306,7 +306,7 @@ class ViT(nn.Module):
 
     @property
     def prefix(self) -> int:
-        """The number of tokens in front of the patches."""
+        """Number of tokens before the patches."""
         return int(self.has_class_token) + int(self.distilled) + self.registers
 
     @property
@@ -352,7 +352,7 @@ class ViT(nn.Module):
 
     @property
     def pos_channels(self) -> int:
-        """Channels of a vector that says where a token is."""
+        """Channels of a position vector."""
         if self.pos_combine == "add":
             return self.width
         return self.width // 4 if self.pos_width is None else self.pos_width
@@ -387,7 +387,7 @@ class ViT(nn.Module):
     def _embed_patches(
         self, images: Float[Array, "batch height width channels"], *, train: bool
     ) -> Float[Array, "batch grid_height grid_width features"]:
-        """The call of `patch_embed`; stems that compute something else in training are told."""
+        """Call `patch_embed`; subclasses pass `train` to stems that need it."""
         return self.patch_embed(images)
 
     def _layer_norm(self) -> LayerNorm:

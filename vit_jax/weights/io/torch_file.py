@@ -33,7 +33,7 @@ from vit_jax.weights.io.torch_names import NAMES, Storage, TorchTensor, declared
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # torch.serialization.MAGIC_NUMBER
 
 
-# Chooses, in what a file holds, the tensors to read.
+# Selects the tensors to read from the pickled value of a file.
 Choose = Callable[[Any], dict[str, TorchTensor]]
 
 

@@ -10,7 +10,7 @@ from vit_jax.weights.io.pickles import Builder, Opaque
 
 
 class Storage(NamedTuple):
-    """Bytes in a torch file: by which key, what they are, and how many elements."""
+    """Storage in a torch file: its key, its dtype and its number of elements."""
 
     key: str
     dtype: np.dtype
@@ -19,7 +19,7 @@ class Storage(NamedTuple):
 
 @dataclass(frozen=True)
 class TorchTensor:
-    """A tensor that is described but not read: a window on a storage, counted in elements."""
+    """Description of a tensor: a window on a storage, in elements."""
 
     storage: Storage
     dtype: np.dtype
@@ -39,7 +39,7 @@ def declared_storage(identifier: Any) -> Storage:
         case ("storage", np.dtype() as dtype, str(key), str(), int(count)) if count >= 0:
             return Storage(key, dtype, count)
         case ("storage", np.dtype() as dtype, str(key), str(), int(count), None) if count >= 0:
-            return Storage(key, dtype, count)  # the older format; None: no part of another storage
+            return Storage(key, dtype, count)  # the older format; None: no view of another storage
     raise ValueError("a storage is declared in an unknown way")
 
 
@@ -67,7 +67,7 @@ def _parameter(*arguments: Any) -> TorchTensor:
 
 
 def _subclass(*arguments: Any) -> Any:
-    """A tensor with a class or attributes of its own: the tensor alone."""
+    """Return only the tensor of a tensor subclass or a tensor with attributes."""
     match arguments:
         case (Builder() as builder, _, tuple(inner), *_):
             return builder.build(*inner)
@@ -129,8 +129,8 @@ _STORAGES = {
 }
 
 
-# Values of training that stand beside weights: the arguments of a run, counters, paths. They are
-# known by their kind alone.
+# Values of training beside weights: the arguments of a run, counters, paths. Only their type is
+# read.
 _OPAQUE = (
     "argparse.Namespace",
     "builtins.set",
@@ -151,7 +151,7 @@ _OPAQUE = (
     "numpy.core.multiarray._reconstruct",
     "numpy._core.multiarray.scalar",
     "numpy._core.multiarray._reconstruct",
-    "_codecs.encode",  # how protocol 2 writes bytes
+    "_codecs.encode",  # bytes in protocol 2
 )
 
 

@@ -110,5 +110,5 @@ def test_dropout_draws_for_every_image_and_keeps_the_mean():
 
 def test_a_grid_with_more_patches_than_tokens_is_an_error():
     q, k, v = random_qkv(10)
-    with pytest.raises(ValueError, match=r"4 x 4 patches has 16 tokens, got 10; give the grid"):
+    with pytest.raises(ValueError, match=r"4 x 4 patches has 16 tokens, got 10; pass the grid"):
         local_attention(q, k, v, (4, 4), 3)

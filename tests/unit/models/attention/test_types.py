@@ -422,7 +422,7 @@ def test_linformer_takes_the_size_it_was_built_for(size):
 def test_other_kinds_have_no_context_and_local_wants_a_grid():
     x = np.zeros((1, 5, 8), np.float32)
     for kind, given, sentence in (
-        ("linear", {"context": x}, "kind 'linear' is of tokens to themselves"),
+        ("linear", {"context": x}, "type 'linear' supports only self-attention"),
         ("local", {}, "'local' needs the grid"),
     ):
         module = Attention(2, kind=AttentionType(kind))

@@ -205,7 +205,7 @@ def test_weights_are_adapted_to_grey_images_of_another_size(tiny):
         ({"patch_size": (4, 4)}, "must be one whole number"),
         ({"stem_channels": ()}, r"stem_channels=\(\) must be whole numbers"),
         ({"stem_channels": (6, 0)}, r"stem_channels\[1\]=0 must be a whole number of at least 1"),
-        ({"stem_strides": (2, 2, 1)}, "stem_channels has 2 numbers and stem_strides 3"),
+        ({"stem_strides": (2, 2, 1)}, "stem_channels has 2 numbers, but stem_strides 3"),
         ({"stem_kernel": 4}, "nearest legal values are 3 and 5"),
         ({"stem_eps": 0.0}, "stem_eps=0.0 must be a number above 0"),
         ({"width": 15}, "width=15 is not a multiple of heads, 2"),

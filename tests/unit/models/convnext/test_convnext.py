@@ -114,7 +114,7 @@ def test_a_image_that_patches_do_not_fill_is_refused_with_the_nearest_sizes(vari
     [
         ({"kernel_size": 6}, "kernel_size=6 must be odd.* 5 or 7"),
         ({"depths": (1,)}, "one number for each stage"),
-        ({"drop_path": 1.5}, "drop_path=1.5 is no rate"),
+        ({"drop_path": 1.5}, "drop_path=1.5 is not a rate"),
         ({"layer_scale": 0.0}, "layer_scale=0.0 must be a number above 0"),
         ({"mlp_ratio": 2.5}, "mlp_ratio=2.5 must be a whole number"),
     ],

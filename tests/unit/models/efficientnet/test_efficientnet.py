@@ -132,8 +132,8 @@ def test_rates_of_drop_path_grow_by_one_part_for_each_block():
     [
         ({"kernels": (3, 3, 4, 3, 5, 5, 3)}, "must all be odd"),
         ({"strides": (1, 2)}, "one number for each stage"),
-        ({"padding": "valid"}, "unknown padding='valid'; it is one of 'torch', 'same'"),
-        ({"dropout": -0.1}, "dropout=-0.1 is no rate"),
+        ({"padding": "valid"}, "unknown padding='valid'; use one of 'torch', 'same'"),
+        ({"dropout": -0.1}, "dropout=-0.1 is not a rate"),
         ({"squeeze": 0.0}, "squeeze=0.0 must be a number above 0"),
     ],
 )

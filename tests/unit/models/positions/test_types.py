@@ -386,7 +386,7 @@ def test_cost_counts_the_numbers_of_positions(kind, numbers):
         ({"positions": "learned2d_concat", "width": 27}, "width=27 .*26 and 28"),
         ({"positions": "sincos2d", "width": 30}, "width=30 .*28 and 32"),
         ({"rotary_base": 0}, "rotary_base=0 must be a number above 0"),
-        ({"pos_combine": "sum"}, "pos_combine='sum'; it is one of 'add', 'concat'"),
+        ({"pos_combine": "sum"}, "pos_combine='sum'; use one of 'add', 'concat'"),
         ({"pos_combine": "concat", "pos_width": 24}, "pos_width=24 leaves nothing of the width 24"),
         ({"pos_combine": "concat", "pos_width": 0}, "pos_width=0 must be a whole number"),
         (

@@ -240,8 +240,8 @@ def test_other_images_are_refused_while_tracing(images, sentence):
         ({"depths": 3}, "depths=3 must be a tuple of whole numbers"),
         ({"reductions": (0, 1)}, r"reductions\[0\]=0 must be a whole number of at least 1"),
         ({"mlp_ratios": (4, -1)}, r"mlp_ratios\[1\]=-1 must be a number above 0"),
-        ({"pool": "map"}, "unknown pool='map'; it is one of 'cls', 'mean'"),
-        ({"drop_path": 1.5}, "drop_path=1.5 is no rate"),
+        ({"pool": "map"}, "unknown pool='map'; use one of 'cls', 'mean'"),
+        ({"drop_path": 1.5}, "drop_path=1.5 is not a rate"),
         ({"embed_norm_eps": 0}, "embed_norm_eps=0 must be a number above 0"),
     ],
 )

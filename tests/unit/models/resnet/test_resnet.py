@@ -101,7 +101,7 @@ def test_a_fresh_block_is_its_shortcut(kind):
     [
         ({"depths": (2, 0)}, r"ResNet: depths=\(2, 0\) must be whole numbers of at least 1"),
         ({"depths": (2, 2), "widths": (4,)}, "one number for each stage"),
-        ({"block": "preact"}, "unknown block='preact'; it is one of 'bottleneck', 'basic'"),
+        ({"block": "preact"}, "unknown block='preact'; use one of 'bottleneck', 'basic'"),
         ({"dtype": "float64"}, "unknown dtype='float64'"),
         ({"small_stem": "yes"}, "unknown small_stem='yes'"),
         ({"image_size": 0}, "image_size=0 must be a positive whole number"),

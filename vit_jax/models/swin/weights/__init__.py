@@ -1,11 +1,11 @@
-"""The names of Swin's weights: timm's, those of the authors' repository, and Hugging Face's.
+"""Weights of Swin: names of timm, of the authors' repository, and of Hugging Face.
 
-Three things to know:
+Notable:
 - timm 1.0 has the merging of patches at the beginning of a stage, as it is here; the authors and
   transformers at the end of the stage before. `normalize_names` makes one of them.
 - The number of heads stands in the tables of relative positions, and so does the window: a table of
   a square window is a square of odd sides. Which image size the tables are for stands nowhere in
-  most files; where nobody says it, it is the one whose last map is one window: 224 pixels for
+  most files; by default it is the one whose last map is one window: 224 pixels for
   window 7, 384 for 12.
 - All of them pad maps that windows do not fill and let tokens attend to that padding; timm pads
   after the roll besides. Here padding is masked: numbers are theirs where nothing is padded.

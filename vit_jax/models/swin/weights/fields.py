@@ -49,7 +49,7 @@ def read_fields(
 
     rows: of the format. block: the name of a block in it.
     names: within a block, of the first norm, of the MLP's first layer and of the bias of queries.
-    window, image_size: of the configuration or the person, if they say it.
+    window, image_size: from the configuration or the hints, if known.
     """
     norm1, fc1, qkv_bias = names
     table = next(row.theirs for row in rows if row.ours.endswith("relative_bias"))

@@ -114,7 +114,7 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hin
 
 
 def tidy_timm(tensors: Tensors) -> Tensors:
-    """The merging of patches at the beginning of the stage that it leads to."""
+    """Move patch merging to the beginning of the following stage."""
     if "layers.0.downsample.reduction.weight" not in tensors:
         return tensors
     return {moved(name, 1): array for name, array in tensors.items()}
@@ -152,7 +152,7 @@ def timm_config(
 
 
 def _size_of_mask(tensors: Tensors) -> tuple[int, int] | None:
-    """The image size that the authors' mask of the first stage is made for: a square's."""
+    """Return the image size of the authors' mask of the first stage, for square images."""
     mask = tensors.get("layers.0.blocks.1.attn_mask")
     if mask is None or mask.ndim != 3:
         return None

@@ -1,4 +1,4 @@
-"""Google's files: the 2020 paper, AugReg and SAM, and those of big_vision with its SigLIP towers.
+"""Weights of Google's ViTs: the 2020 paper, AugReg, SAM, and big_vision with its SigLIP towers.
 
 They are `.npz` files whose names are the paths of a Flax model, so that little has to be turned and
 the heads of attention have an axis of their own. What differs between them:
@@ -143,7 +143,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -
     heads, head_dim = axes_of(tensors, f"{query}/kernel", "width, heads, head_dim")[1:]
     if hints.heads not in (None, heads):
         raise UserError(
-            f"--heads={hints.heads}, and the attention of the file has {heads}; leave --heads out"
+            f"--heads={hints.heads} contradicts the file, which has {heads} heads; remove --heads"
         )
     has_class, has_map = "cls" in tensors, "MAPHead_0/probe" in tensors
     positions, prefix, image_size = _positions(tensors, has_class, tuple(patch), hints)
@@ -176,14 +176,14 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -
     if classes and all_zero(tensors["head/kernel"]):
         notes = (
             f"the head of {classes} outputs is all zeros, as in files that are meant for "
-            "fine-tuning: its answers say nothing; give num_classes to have a head of your own, or "
+            "fine-tuning, so that its outputs are meaningless; set num_classes for a new head, or "
             "use the features",
         )
     return ModelSpec(fields, dict(origin.preprocessing), name, notes=notes)
 
 
 def normalize_names(tensors: Tensors) -> Tensors:
-    """Names without a prefix, and blocks apart."""
+    """Remove prefixes from names, and unstack blocks."""
     prefix = next((p for p in _PREFIXES if f"{p}embedding/kernel" in tensors), "")
     few = sum(name.startswith(prefix + _STACKED) for name in tensors) <= _MOST_STACKED
     tidied = {}
@@ -205,7 +205,7 @@ def normalize_names(tensors: Tensors) -> Tensors:
 
 
 def _candidates(tensors: Tensors) -> tuple[dict[str, Origin], str | None]:
-    """The origins that fit, and the one that is certain."""
+    """Return the origins that fit, and the certain one, if any."""
     if "Transformer/posembed_input/pos_embedding" in tensors:
         return {"google": ORIGINS["google"]}, "google"
     fitting = {name: ORIGINS[name] for name in ("big_vision", "siglip")}
@@ -215,7 +215,7 @@ def _candidates(tensors: Tensors) -> tuple[dict[str, Origin], str | None]:
 
 
 def _first_block(tensors: Tensors) -> tuple[str, int]:
-    """The name of the query in block 0, and the hidden width of the MLP."""
+    """Return the name of the query in block 0, and the hidden width of the MLP."""
     block = "Transformer/encoderblock_0"
     for attention, mlp in ((0, 0), (1, 3)):
         query = f"{block}/MultiHeadDotProductAttention_{attention}/query"
@@ -233,7 +233,7 @@ def _first_block(tensors: Tensors) -> tuple[str, int]:
 def _positions(
     tensors: Tensors, has_class: bool, patch: tuple[int, int], hints: Hints
 ) -> tuple[str, int, tuple[int, int]]:
-    """The kind of positions, how many rows are for the class token, and the image size."""
+    """Return the position type, the number of rows for the class token, and the image size."""
     names = [name for row in ROWS if row.ours == "pos_embed" for name in row.names("pos_embed")]
     table = next((name for name in names if name in tensors), None)
     if table is not None:
@@ -242,7 +242,7 @@ def _positions(
     if hints.image_size is None:
         raise UserError(
             "the file has no position table, so its positions are big_vision's fixed ones, which "
-            "do not tell the image size; say it: --file-size=HEIGHTxWIDTH, 224x224 for the "
+            "do not depend on the image size; use --file-size=HEIGHTxWIDTH, 224x224 for the "
             "published ViT-S/16"
         )
     return "sincos2d_big_vision", 0, hints.image_size

@@ -1,4 +1,4 @@
-"""The names of Hugging Face's transformers: ViT, DeiT, ViTMAE, DINOv2 with and without registers.
+"""Weights of Hugging Face's transformers: ViT, DeiT, ViTMAE, DINOv2 with and without registers.
 
 transformers writes `model.safetensors` or `pytorch_model.bin`, beside it a `config.json` with all
 sizes, and a `preprocessor_config.json`. Two things to know:
@@ -211,7 +211,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -
 
 
 def normalize_names(tensors: Tensors) -> Tensors:
-    """Names without what stands for the class of the model, and blocks as they are in files."""
+    """Remove the class's prefix from names, and convert names in memory to those of files."""
     prefix = next((p for p in _PREFIXES if f"{p}embeddings.cls_token" in tensors), "")
     tidied = {}
     for name, array in tensors.items():
@@ -229,12 +229,12 @@ _QUERIES = ("attention.query", "q_proj")
 
 
 def _kind_of_file(tensors: Tensors, config: Mapping[str, Any]) -> tuple[str, bool]:
-    """The model_type, as the configuration or the tensors say; and whether it tells the origin."""
+    """Return the model_type by configuration or tensors, and whether it determines the origin."""
     configured = config.get("model_type")
     if configured is not None:
         if configured not in _ORIGINS_OF:
             raise UserError(
-                f"config.json: model_type = {configured!r} cannot be read yet; there are "
+                f"config.json: model_type = {configured!r} is not supported yet; use one of "
                 f"{', '.join(_ORIGINS_OF)}"
             )
         return configured, True
@@ -250,7 +250,7 @@ def _kind_of_file(tensors: Tensors, config: Mapping[str, Any]) -> tuple[str, boo
 
 
 def _mlp(tensors: Tensors) -> tuple[int, bool]:
-    """Hidden width of the MLP, and whether it is gated."""
+    """Return the hidden width of the MLP, and whether it is gated."""
     plain, gated = ("intermediate.dense", "mlp.fc1"), ("mlp.weights_out", "mlp.down_proj")
     for name in (*plain, *gated):
         if f"encoder.layer.0.{name}.weight" in tensors:
@@ -261,7 +261,7 @@ def _mlp(tensors: Tensors) -> tuple[int, bool]:
 
 
 def _num_classes(tensors: Tensors, width: int) -> int:
-    """The number of outputs; 0 where the file has no head."""
+    """Return the number of outputs; 0 without a head."""
     name = next((n for n in ("classifier.weight", "cls_classifier.weight") if n in tensors), None)
     if name is None:
         return 0
@@ -269,20 +269,20 @@ def _num_classes(tensors: Tensors, width: int) -> int:
     if read == 2 * width:
         raise UserError(
             f"classifier.weight has shape {(classes, read)}: DINOv2's classifier reads the class "
-            "token and the mean of the patches side by side, and ViT has no such pool; give the "
-            "file of the model without classifier, which any head can be trained on"
+            "token and the mean of the patches side by side, which is not supported in ViT; use the "
+            "file of the model without classifier and train a new head"
         )
     return classes
 
 
 def _check_config(config: Mapping[str, Any], **found: int) -> None:
-    """Raise UserError where the configuration has another number than the tensors."""
+    """Raise UserError if the configuration contradicts the tensors."""
     for name, number in found.items():
         configured = configured_number(config, name)
         if configured not in (None, number):
             raise UserError(
-                f"config.json: {name} = {configured}, and the tensors have {number}; the two files "
-                "are of different models, or the tensors are a part of one"
+                f"config.json: {name} = {configured}, but the tensors have {number}; the two files "
+                "are of different models, or the tensors are incomplete"
             )
 
 
@@ -291,14 +291,14 @@ def activation_of(config: Mapping[str, Any]) -> str:
     named = configured_text(config, "hidden_act") or "gelu"
     if named not in ACTIVATIONS:
         raise UserError(
-            f"config.json: hidden_act = {named!r} is no activation that ViT has here; there are "
+            f"config.json: hidden_act = {named!r} is not supported; use one of "
             f"{', '.join(ACTIVATIONS)}"
         )
     return ACTIVATIONS[named]
 
 
 def positive_of(config: Mapping[str, Any], name: str) -> float:
-    """A number of the configuration between 0 and 1, such as an epsilon; UserError for others."""
+    """Return a configured number between 0 and 1, such as an epsilon; UserError for others."""
     value = config[name]
     if type(value) not in (int, float) or not 0 < value < 1:
         raise UserError(f"config.json: {name} = {value!r} should be a number between 0 and 1")
@@ -306,7 +306,7 @@ def positive_of(config: Mapping[str, Any], name: str) -> float:
 
 
 def class_names_of(config: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The names in the order of their numbers; None where there are none but LABEL_0, LABEL_1."""
+    """Return the names in the order of their numbers; None for only LABEL_0, LABEL_1, ..."""
     named = config.get("id2label")
     if not named:
         return None
@@ -344,7 +344,7 @@ def _unread_token_as_register(tensors: dict[str, np.ndarray]) -> dict[str, np.nd
 
 
 def _patch_half_dropped(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """DINOv2's classifier without the half for the mean of the patches, where that is zero."""
+    """Remove the half of DINOv2's classifier for the mean of the patches if it is zero."""
     weight, scale = (
         tensors.get(n) for n in ("classifier.weight", "encoder.layer.0.layer_scale1.lambda1")
     )

@@ -1,4 +1,4 @@
-"""The names of timm, which the original files of DeiT, MAE, DINO and DINOv2 share but for details.
+"""Weights of timm's ViTs, and the original files of DeiT, MAE, DINO and DINOv2 with similar names.
 
 timm writes `model.safetensors` or `pytorch_model.bin`, and beside it a `config.json` with the
 architecture's name, the arguments that differ from it, and the preprocessing.
@@ -191,7 +191,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -
 
 
 def normalize_names(tensors: Tensors) -> Tensors:
-    """One numbering of blocks; registers without positions of their own."""
+    """Number blocks consecutively, and merge positions of registers into them."""
     # DINOv2 may keep its blocks in chunks: blocks.CHUNK.NUMBER.
     tidied = {
         re.sub(r"^blocks\.\d+\.(\d+)\.", r"blocks.\1.", name): array
@@ -222,16 +222,16 @@ def _choose_origin(tensors: Tensors, config: Mapping[str, Any], hints: Hints) ->
 
 
 def _check_positions(tensors: Tensors) -> None:
-    """Raise UserError where there is no position table, which every ViT here has."""
+    """Raise UserError if there is no position table, which every ViT of timm here needs."""
     if "pos_embed" not in tensors:
         raise UserError(
-            "the file holds no pos_embed: it is not whole, or of a model with other positions, "
-            "such as DINOv3, which cannot be read yet"
+            "the file has no pos_embed: it is incomplete, or of a model with other positions, "
+            "such as DINOv3, which is not supported yet"
         )
 
 
 def _in_timms_words(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the tensors have, by the names of timm's arguments."""
+    """Return the values of timm's arguments that the tensors show."""
     return {
         "in_chans": fields["in_channels"],
         "embed_dim": fields["width"],
@@ -246,9 +246,9 @@ def _in_timms_words(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mlp(tensors: Tensors) -> tuple[int, bool]:
-    """Hidden width of the MLP, and whether it is gated: half of its first layer is the gate.
+    """Return the hidden width of the MLP, and whether it is gated by half of its first layer.
 
-    Most of the layers of all blocks decide, so that one of another shape is blamed itself.
+    The most common shape of all blocks counts, so that errors name the deviating block.
     """
     for first, second in (("fc1", "fc2"), ("w12", "w3")):
         if f"blocks.0.mlp.{first}.weight" not in tensors:

@@ -1,7 +1,7 @@
-"""The names of torchvision's `vit_b_16`, `vit_b_32`, `vit_l_16`, `vit_l_32` and `vit_h_14`.
+"""Weights of torchvision's `vit_b_16`, `vit_b_32`, `vit_l_16`, `vit_l_32` and `vit_h_14`.
 
-torchvision keeps weights as `.pth` with nothing beside them, so that the number of heads is asked
-for. Its own training and SWAG's share names and shapes and differ in preprocessing.
+torchvision stores weights as `.pth` without a configuration, so that the number of heads is
+required. Its own training and SWAG's have equal names and shapes but differ in preprocessing.
 
 Source of the names and facts: torchvision 0.28, `vision_transformer`, by running it.
 """
@@ -112,7 +112,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -
 
 
 def _hidden(tensors: Tensors, first: str) -> int:
-    """The hidden width of the MLPs, from all layers called like the first of block 0."""
+    """Return the hidden width of the MLPs, from the first layers of all blocks."""
     axes_of(tensors, first, "out, in")
     pattern = re.escape(first).replace("encoder_layer_0", r"encoder_layer_\d+")
     return most_common_side(tensors, pattern, 0)
