@@ -1,4 +1,4 @@
-"""Models by the names of their papers: `create_model("ViT-B/16", num_classes=10)`.
+"""Registry of models by the names of their papers: `create_model("ViT-B/16", num_classes=10)`.
 
 A name stands for an architecture class and the fields in which it differs from that class. Names
 are registered in `variants.py` of each architecture.

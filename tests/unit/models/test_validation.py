@@ -34,12 +34,12 @@ MISTAKES = {
     "mlp": ({"mlp": "geglu"}, "mlp='geglu'.*'plain', 'swiglu'"),
     "activation of a gate": (
         {"mlp": "swiglu", "activation": "relu"},
-        "activation='relu' has no place in mlp='swiglu'.*leave activation out",
+        "activation='relu' has no place in mlp='swiglu'.*remove activation",
     ),
     "distilled": ({"distilled": "yes"}, "distilled='yes'.*True, False"),
     "pool of a distilled model": (
         {"distilled": True, "pool": "mean"},
-        "pool='mean' does not go with distilled=True.*leave pool out",
+        "pool='mean' does not go with distilled=True.*use pool=",
     ),
     "norm of a distilled model": (
         {"distilled": True, "pool_norm": "after"},

@@ -178,7 +178,7 @@ def resize_matrix(kernel: str, source: int, target: int) -> Float[np.ndarray, "t
         kernel: a name among `RESIZE_KERNELS`.
     """
     way = RESIZE_KERNELS[kernel]
-    if way.corners:  # of a single sample, all take the first place
+    if way.corners:  # a single sample is the first place
         samples = np.arange(target) * ((source - 1) / max(target - 1, 1))
     else:
         samples = (np.arange(target) + 0.5) * (source / (target + way.offset)) - 0.5
@@ -186,7 +186,7 @@ def resize_matrix(kernel: str, source: int, target: int) -> Float[np.ndarray, "t
         stretch = max(source / target, 1.0)
         weights = way.weight(np.abs(samples[:, None] - np.arange(source)) / stretch)
         return weights / weights.sum(axis=1, keepdims=True)
-    reach = 2  # how many places beyond the border a kernel takes in
+    reach = 2  # number of places beyond the border that a kernel covers
     places = np.arange(-reach, source + reach)
     weights = way.weight(np.abs(samples[:, None] - places))
     inside = weights[:, reach:-reach]

@@ -363,7 +363,7 @@ MISTAKES = {
     ),
     "implementation": (
         {"attention_type": "local", "attention_impl": "chunked"},
-        "attention_impl='chunked' is a way to compute softmax.*leave attention_impl out",
+        "attention_impl='chunked' is for softmax.*remove attention_impl",
     ),
     "features": ({"performer_features": 0}, "performer_features=0 .*at least 1"),
     "seed": ({"performer_seed": -1}, "performer_seed=-1 .*at least 0"),

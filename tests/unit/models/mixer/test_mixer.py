@@ -124,8 +124,8 @@ def test_the_token_mlp_is_one_for_all_channels():
 @pytest.mark.parametrize(
     ("images", "sentence"),
     [
-        ((1, 32, 24, 3), "made for images of 16 x 24 pixels .* got 32 x 24; resize .* 16 x 24"),
-        ((1, 24, 16, 3), "made for images of 16 x 24 pixels .* got 24 x 16"),
+        ((1, 32, 24, 3), "need images of 16 x 24 pixels .* got 32 x 24; resize .* 16 x 24"),
+        ((1, 24, 16, 3), "need images of 16 x 24 pixels .* got 24 x 16"),
         ((1, 16, 24, 1), "takes 3 channels in the last axis"),
         ((16, 24, 3), r"images are \(batch, height, width, channels\)"),
     ],

@@ -164,5 +164,5 @@ def test_gated_relatives_are_refused(tmp_path):
     for part in ("weight", "bias"):
         tensors[f"{name}.{part}"] = np.concatenate([tensors[f"{name}.{part}"]] * 2)
     write_files(tmp_path, tensors, stored("mixer_timm").config)
-    with pytest.raises(UserError, match=r"fc1 gives 64 numbers and fc2 takes 32: .*gMixer"):
+    with pytest.raises(UserError, match=r"fc1 has 64 outputs, but fc2 32 inputs: .*gMixer"):
         read_pretrained(tmp_path)

@@ -88,5 +88,5 @@ def test_what_does_not_fit_is_an_error():
         ValueError, match="multiple of 4, got 6; the nearest legal values are 4 and"
     ):
         rotate(random_heads(15, 6), (3, 5))
-    with pytest.raises(ValueError, match="1 tokens in front and a grid of 3 x 5 are 16.*got 15"):
+    with pytest.raises(ValueError, match="1 prefix tokens and a grid of 3 x 5 are 16.*got 15"):
         rotate(random_heads(15, 8), (3, 5), prefix=1)

@@ -395,7 +395,7 @@ def test_cost_counts_the_numbers_of_positions(kind, numbers):
         ),
         (
             {"pos_combine": "concat", "positions": "rotary"},
-            "'concat' wants vectors.*'learned', 'le",
+            "'concat' needs vectors.*'learned', 'le",
         ),
         ({"pos_width": 8}, "pos_width=8 is for pos_combine='concat'"),
         (
