@@ -318,7 +318,7 @@ def choose_origin(
             f"positions, some in the activation; use {legal}"
         )
     if name not in candidates:
-        raise UserError(f"--origin={name} does not fit this file; use {' or '.join(candidates)}")
+        raise UserError(f"--origin={name} does not fit this file; use {legal}")
     return name, candidates[name]
 
 

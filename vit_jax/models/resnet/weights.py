@@ -167,7 +167,7 @@ def _check_architecture(config: Mapping[str, Any]) -> None:
     name = str(config.get("architecture", "resnet50"))
     if not re.fullmatch(r"(tv_)?resnet\d+(\..*)?", name):
         raise UserError(
-            f"config.json: architecture = {name!r}, which has the names of ResNet but may differ in "
+            f"config.json: architecture = {name!r}, which has names of ResNet but may differ in "
             "its computation (antialiasing, another activation), is not supported yet"
         )
     timm_arguments.check_plain(config, ("layers", "channels", "stem_width"), _NEEDED)

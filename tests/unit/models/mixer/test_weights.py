@@ -144,9 +144,7 @@ def test_a_head_of_zeros_is_told(tmp_path, capsys):
 def test_what_the_file_does_not_say_is_asked_for(tmp_path):
     case = stored("mixer_google")
     np.savez(tmp_path / "weights.npz", **case.tensors)
-    with pytest.raises(
-        UserError, match="24 rows, which are not a square of patches; .*--file-size"
-    ):
+    with pytest.raises(UserError, match="24 patches, which are not a square; .*--file-size"):
         read_pretrained(tmp_path / "weights.npz")
     with pytest.raises(UserError, match="16 x 16 pixels has 4 x 4 patches of 4 x 4, .* for 24"):
         read_pretrained(tmp_path / "weights.npz", Hints(image_size=(16, 16)))

@@ -211,7 +211,7 @@ def test_drop_path_rises_linearly_over_all_blocks():
 
 MISTAKES = {
     "heads": ({"heads": (1, 3)}, r"width \* 2 of stage 1=16 is not a multiple of heads\[1\], 3"),
-    "stages": ({"depths": (2, 2, 2)}, r"depths=\(2, 2, 2\) has 3 stages and heads=\(1, 2\) has 2"),
+    "stages": ({"depths": (2, 2, 2)}, r"depths=\(2, 2, 2\) has 3 stages, but heads=\(1, 2\) has 2"),
     "depth": ({"depths": (2, 0)}, r"depths\[1\]=0 must be a whole number of at least 1"),
     "window": ({"window": 0}, "window=0 must be a positive whole number"),
     "oblong window": ({"window": (4, 3, 2)}, r"window=\(4, 3, 2\) must be .*\(height, width\)"),

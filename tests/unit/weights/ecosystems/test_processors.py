@@ -126,7 +126,7 @@ def test_the_models_type_says_the_class_where_the_file_does_not():
     "wrong, sentence",
     [
         ({"crop_size": {"height": 224, "width": 192}}, "different aspect ratios"),
-        ({"do_resize": False}, "not resized"),
+        ({"do_resize": False}, "without resizing"),
         ({"crop_size": 300}, "300.*larger than the resized"),
         ({"size": {"shortest_edge": 256, "longest_edge": 300}}, "limits the longer side"),
     ],

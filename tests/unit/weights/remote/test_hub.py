@@ -110,7 +110,7 @@ def test_names_on_the_hub_are_taken_apart(text, parts):
     ],
 )
 def test_names_that_are_none_are_one_sentence(text):
-    with pytest.raises(UserError, match=r"it must be hf://owner/name"):
+    with pytest.raises(UserError, match=r"use hf://owner/name"):
         fetch(text)
 
 

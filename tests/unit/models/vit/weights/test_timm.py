@@ -162,7 +162,7 @@ def test_positions_of_registers_are_added_where_there_is_no_class_token():
 )
 def test_an_architecture_with_the_same_names_that_computes_something_else_is_refused(architecture):
     with pytest.raises(
-        UserError, match=f"{architecture}' of timm, which has names of ViT and comp"
+        UserError, match=f"{architecture}' of timm, which has names of ViT but another comp"
     ):
         find_model(CASE.tensors, {**CASE.config, "architecture": architecture})
 
