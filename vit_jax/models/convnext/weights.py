@@ -192,7 +192,7 @@ def timm_describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hin
 
 
 def timm_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict:
-    """timm's `config.json`; UserError for what its arguments cannot say."""
+    """Return timm's `config.json`; UserError for fields that timm does not support."""
     need("timm's config.json", fields, {"mlp_ratio": 4})
     _need_four_stages("timm", fields)
     architectures = {
@@ -325,19 +325,19 @@ def transformers_describe(
 
 
 def transformers_tidy(tensors: Tensors) -> Tensors:
-    """Names without that of the model in front, which a class with a head has."""
+    """Remove the prefix of names that a class with a head has."""
     return {name.removeprefix("convnext."): array for name, array in tensors.items()}
 
 
 def transformers_finish(
     tensors: dict[str, np.ndarray], fields: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
-    """The names that the class with a head has, if there is one."""
+    """Return the names of the class with a head, if there is one."""
     return convolutions.with_prefix(tensors, "convnext", fields)
 
 
 def transformers_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names):
-    """transformers' `config.json`; UserError for what it cannot say."""
+    """Return transformers' `config.json`; UserError for fields that it does not support."""
     needed = {"mlp_ratio": 4, "kernel_size": 7, "norm_eps": 1e-6}
     need("transformers' config.json", fields, needed)
     classes = ("ConvNextModel", "ConvNextForImageClassification")

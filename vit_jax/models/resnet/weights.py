@@ -174,7 +174,7 @@ def _check_architecture(config: Mapping[str, Any]) -> None:
 
 
 def timm_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict:
-    """timm's `config.json`; UserError for what its arguments cannot say."""
+    """Return timm's `config.json`; UserError for fields that timm does not support."""
     need("timm's config.json", fields, {"small_stem": False, "stem_width": 64, "norm_eps": 1e-5})
     if len(fields["depths"]) != 4:
         raise UserError(f"timm's ResNets have 4 stages, and this one has {len(fields['depths'])}")
@@ -277,20 +277,20 @@ def transformers_describe(
 
 
 def transformers_tidy(tensors: Tensors) -> Tensors:
-    """Names without that of the model in front, which a class with a head has."""
+    """Remove the prefix of names that a class with a head has."""
     return {name.removeprefix("resnet."): array for name, array in tensors.items()}
 
 
 def transformers_finish(
     tensors: dict[str, np.ndarray], fields: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
-    """The names that the class with a head has, if there is one."""
+    """Return the names of the class with a head, if there is one."""
     tensors = convolutions.with_counters(tensors, fields)
     return convolutions.with_prefix(tensors, "resnet", fields)
 
 
 def transformers_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names):
-    """transformers' `config.json`; UserError for what it cannot say."""
+    """Return transformers' `config.json`; UserError for fields that it does not support."""
     need("transformers' config.json", fields, {"small_stem": False, "norm_eps": 1e-5})
     classes = ("ResNetModel", "ResNetForImageClassification")
     return {

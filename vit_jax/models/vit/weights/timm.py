@@ -207,12 +207,12 @@ _LAYER_SCALES = ("blocks.0.ls1.gamma", "blocks.0.gamma_1")
 
 
 def _choose_origin(tensors: Tensors, config: Mapping[str, Any], hints: Hints) -> tuple[str, Origin]:
-    """The origin that the file shows or the person says."""
+    """Return the origin from the file or the hints."""
     certain = meta.recognised_origin(tensors)
     if certain:
         return choose_origin(hints, {certain: ORIGINS[certain]}, certain)
     names = meta.possible_origins(tensors)
-    if "blocks.0.gamma_1" not in tensors:  # which timm's own ViTs do not have
+    if "blocks.0.gamma_1" not in tensors:  # a name that timm's own ViTs do not have
         names = ("timm", *names)
     found = "timm" if timm_arguments.pretrained_of(config).get("mean") else None
     if "architecture" not in config:

@@ -130,9 +130,9 @@ def test_activations_have_names_of_their_own(theirs, ours):
     ("change", "sentence"),
     [
         ({"hidden_act": "swish"}, "hidden_act = 'swish'.*gelu, "),
-        ({"model_type": "swin"}, "model_type = 'swin' cannot be read yet; there are vit, deit"),
-        ({"hidden_size": 32}, "hidden_size = 32, and the tensors have 16"),
-        ({"num_hidden_layers": 12}, "num_hidden_layers = 12, and the tensors have 2"),
+        ({"model_type": "swin"}, "model_type = 'swin' is not supported yet; use one of vit, deit"),
+        ({"hidden_size": 32}, "hidden_size = 32, but the tensors have 16"),
+        ({"num_hidden_layers": 12}, "num_hidden_layers = 12, but the tensors have 2"),
         ({"num_attention_heads": "2"}, "num_attention_heads = '2' should be a whole number"),
         ({"num_attention_heads": 3}, "3 heads do not divide the width 16"),
         ({"layer_norm_eps": "1e-6"}, "layer_norm_eps = '1e-6' should be a number"),
