@@ -221,7 +221,7 @@ def test_another_origin_is_refused():
 def test_a_hybrid_without_its_root_is_refused():
     golden = stored("hybrid_timm")
     tensors = {k: v for k, v in golden.tensors.items() if "stem.conv" not in k}
-    with pytest.raises(UserError, match=r"holds no patch_embed.backbone.stem.conv.weight"):
+    with pytest.raises(UserError, match=r"has no patch_embed.backbone.stem.conv.weight"):
         hybrid.describe_timm(tensors, golden.config, Hints())
 
 

@@ -269,7 +269,7 @@ def _num_classes(tensors: Tensors, width: int) -> int:
     if read == 2 * width:
         raise UserError(
             f"classifier.weight has shape {(classes, read)}: DINOv2's classifier reads the class "
-            "token and the mean of the patches side by side, which is not supported in ViT; use the "
+            "token and the mean of the patches side by side, which ViT does not support; use the "
             "file of the model without classifier and train a new head"
         )
     return classes

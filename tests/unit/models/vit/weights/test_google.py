@@ -206,7 +206,7 @@ def test_a_table_that_is_no_square_needs_the_image_size():
 
 
 def test_heads_are_in_the_file_and_cannot_be_said_otherwise():
-    with pytest.raises(UserError, match="--heads=4, and the attention of the file has 2"):
+    with pytest.raises(UserError, match="--heads=4 contradicts the file, which has 2 heads"):
         describe(tensors_of("classic"), Hints(heads=4))
 
 
@@ -234,7 +234,7 @@ def test_a_missing_tensor_is_named(read):
     tensors = tensors_of("classic")
     del tensors["Transformer/encoderblock_1/MlpBlock_3/Dense_0/kernel"]
     with pytest.raises(
-        UserError, match="holds no Transformer/encoderblock_1/MlpBlock_3/Dense_0/kernel"
+        UserError, match="has no Transformer/encoderblock_1/MlpBlock_3/Dense_0/kernel"
     ):
         read(tensors)
 
