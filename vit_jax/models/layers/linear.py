@@ -14,16 +14,16 @@ from vit_jax.models.fields import Checked
 def flat_dot_general(
     x: Array, kernel: Array, dimension_numbers=None, precision=None, preferred_element_type=None
 ) -> Array:
-    """`jax.lax.dot_general` of the last axes of `x` with the first of `kernel`, flattened.
+    """Compute `jax.lax.dot_general` of the last axes of `x` with the first of `kernel`, flattened.
 
-    The gradient of a kernel then is a product of two plain matrices. With batch and tokens apart,
-    XLA (0.10, on CPU) copies the other factor into a transposed layout and, for each copy, adds up
-    again the whole chain of residual gradients behind it: work that grows with depth squared.
+    The gradient of a kernel is then a product of two plain matrices. With separate batch and token
+    axes, XLA (0.10, on CPU) copies the other factor into a transposed layout and, for each copy,
+    recomputes the whole sum of residual gradients behind it: work that grows with depth squared.
 
     Args:
         x: `(*leading, *contracted)`.
         kernel: `(*contracted, *features)`.
-        dimension_numbers: as linen's Dense and DenseGeneral give them; None: one contracted axis.
+        dimension_numbers: as from linen's Dense and DenseGeneral; None: one contracted axis.
 
     Returns:
         `(*leading, *features)`.
@@ -41,11 +41,11 @@ def flat_dot_general(
 
 
 class LowRank(Checked):
-    """An addition of low rank to a linear layer (LoRA, Hu et al. 2022, section 4.1).
+    """Low-rank update of a linear layer (LoRA, Hu et al. 2022, section 4.1).
 
     Parameters `down (width, rank)` and `up (rank, *features)`, whose product is added to the
-    layer's kernel; `up` is zero to begin with, so nothing changes until it learns. The factor
-    alpha / rank of the paper is 1.
+    layer's kernel; `up` is initially zero, so that the layer is unchanged before training. The
+    factor alpha / rank of the paper is 1.
     """
 
     rank: int

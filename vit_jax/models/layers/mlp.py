@@ -22,9 +22,9 @@ from vit_jax.models.layers.linear import LowRank, flat_dot_general
 def exact_gelu(x: Array) -> Array:
     """`x` times the normal distribution's cumulative probability (Hendrycks & Gimpel 2016).
 
-    By erf, as in torch. `jax.nn.gelu(approximate=False)` takes erfc, the same function, which XLA
-    computes by branches: on a CPU two and a half times the time of this. What erfc would save far
-    below 0, where 1 + erf cancels, is less than 1e-6 in float32; lower types are computed in it.
+    By erf, as in torch. `jax.nn.gelu(approximate=False)` uses erfc, the same function, which XLA
+    computes by branches: on a CPU it takes two and a half times as long. The error far below 0,
+    where 1 + erf cancels, is less than 1e-6 in float32; lower types are computed in float32.
     """
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     return (0.5 * wide * (1 + jax.lax.erf(wide * math.sqrt(0.5)))).astype(x.dtype)
@@ -39,11 +39,11 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 class Mlp(Checked):
-    """The per-token network of a block: `fc1`, activation, dropout, `fc2`, dropout; shape kept.
+    """MLP of a block: `fc1`, activation, dropout, `fc2`, dropout; shape kept.
 
     With `kind="swiglu"` (Shazeer 2020, "GLU Variants Improve Transformer"; DINOv2's giant), `fc1`
-    has twice the hidden width, `[gate, value]` along its last axis, and `silu(gate) * value` takes
-    the place of the activation.
+    has twice the hidden width, `[gate, value]` along its last axis, and `silu(gate) * value`
+    replaces the activation.
     """
 
     hidden: int

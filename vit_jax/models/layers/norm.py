@@ -17,11 +17,11 @@ from vit_jax.models.fields import Checked
 def centre(x: Float[Array, "..."], axes: int | tuple[int, ...]) -> Float[Array, "..."]:
     """Return float32 `x` minus its mean over `axes`, without the rounding error of that mean.
 
-    A mean of float32 numbers near 12,345 is off by up to 0.001 or more, which is all there is of a
-    constant after one subtraction; divided by a deviation that small it would look like a signal.
-    What is left over is subtracted in turn (the corrected two-pass algorithm: Chan, Golub & LeVeque
-    1983, "Algorithms for Computing the Sample Variance"). In exact arithmetic it is 0 for every
-    `x`, so no gradient flows through it.
+    A mean of float32 numbers near 12,345 has an error of 0.001 or more. For a constant input, only
+    that error remains after the subtraction, and division by the equally small deviation would make
+    it look like a signal. So the mean of the remainder is subtracted too (the corrected two-pass
+    algorithm: Chan, Golub & LeVeque 1983, "Algorithms for Computing the Sample Variance"). In exact
+    arithmetic it is 0 for every `x`, so it has no gradient.
     """
     centred = x - x.mean(axes, keepdims=True)
     return centred - jax.lax.stop_gradient(centred.mean(axes, keepdims=True))
@@ -33,8 +33,8 @@ class LayerNorm(Checked):
     Parameters `scale` and `bias`; epsilon is 1e-6 as in JAX's ViTs (torch's own default is 1e-5).
     The result is in `dtype`. Source: Ba et al. 2016.
 
-    Not linen's: that multiplies the scale with the inverse deviation first, which is an array as
-    large as `x`. Forward and back, this one takes four fifths of the time on a CPU.
+    It replaces linen's, which multiplies the scale with the inverse deviation first, an array as
+    large as `x`. Forward and backward, this one takes four fifths of the time on a CPU.
     """
 
     epsilon: float = 1e-6

@@ -88,7 +88,7 @@ class PositionTable:
 def sincos2d(
     grid: tuple[int, int], width: int, *, temperature: float = 10_000.0, endpoint: bool = False
 ) -> Float[np.ndarray, "1 tokens width"]:
-    """Return the fixed table of a grid: `[sin x, cos x, sin y, cos y]`, a quarter of the width each.
+    """Return the fixed table of a grid: `[sin x, cos x, sin y, cos y]` of equal widths.
 
     `x` is the column and `y` the row, multiplied by frequencies that fall geometrically from 1
     towards `1 / temperature`. There are `width / 4` of them; the last one is reached only with

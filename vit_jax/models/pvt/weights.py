@@ -341,8 +341,8 @@ def _heads(
     elif hints is None and any(width % 64 for width in widths):
         raise UserError(
             f"neither the file nor a config.json beside it has the numbers of heads; the widths of "
-            f"its stages are {list(widths)}, and published heads are 64 wide; set the number of the "
-            "first stage with --heads=NUMBER"
+            f"its stages are {list(widths)}, and published heads are 64 wide; set the number of "
+            "the first stage with --heads=NUMBER"
         )
     elif hints and widths[0] % hints:
         heads = (hints,)

@@ -152,12 +152,12 @@ def _check_widths(tensors: Tensors) -> None:
     if of_each != width:
         raise UserError(
             f"{middle} has {width} channels and each reads {of_each}: its convolutions are in "
-            "groups, as in ResNeXt, which is not supported yet; the nearest supported is ResNet"
+            "groups, as in ResNeXt, which is not supported yet; the nearest one is ResNet"
         )
     if width != expected:
         raise UserError(
             f"{middle} has {width} channels in a block of {outputs}, where a ResNet has "
-            f"{expected}: it is a Wide ResNet, which is not supported yet; the nearest supported is "
+            f"{expected}: it is a Wide ResNet, which is not supported yet; the nearest one is "
             "ResNet"
         )
 

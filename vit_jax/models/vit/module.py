@@ -209,7 +209,8 @@ class ViT(nn.Module):
         train: bool = False,
         attention_weights: bool = False,
     ) -> Features:
-        """Return all tokens after the last block, and the pooled vector, in the computation's type."""
+        """Return all tokens after the last block, and the pooled vector, in the compute type."""
+
         x, grid = self.embed(images, train=train)
         if self.scan_layers:
             rates = jnp.array(drop_path_rates(self.drop_path, self.depth))
