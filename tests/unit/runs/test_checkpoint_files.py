@@ -168,3 +168,12 @@ def test_a_full_disk_is_told_with_the_folder_and_the_room_that_is_needed(tmp_pat
     said = "checkpoints .*No space left.*up to 0.0 MiB are needed and .* MiB are free"
     with pytest.raises(UserError, match=said):
         RunDir(tmp_path / "run").write_variables(VARIABLES)
+
+
+def test_only_fields_that_change_the_meaning_of_parameters_are_changes():
+    saved = json.loads(json.dumps(RECORD.to_json()))
+    fields = {**RECORD.fields, "attention_impl": "xla", "dtype": "bfloat16", "remat": "full"}
+    assert checkpoint_files.model_changes(saved, {**saved, "fields": fields}) == []
+    deeper = {**saved, "fields": {**fields, "depth": 99}}
+    [change] = checkpoint_files.model_changes(saved, deeper)
+    assert change.startswith("fields.depth") and change.endswith("-> 99")
