@@ -26,9 +26,9 @@ leave_on_signals()
 
 from vit_jax import cli  # noqa: E402
 from vit_jax.commands import train  # noqa: E402
-from vit_jax.training import data_setup, setup  # noqa: E402
 from vit_jax.training.checkpointing import checkpoints  # noqa: E402
 from vit_jax.training.logging import reporter  # noqa: E402
+from vit_jax.training.setup import data, experiment  # noqa: E402
 
 name, places, stop_at = sys.argv[1], sys.argv[2].split("+"), int(sys.argv[3])
 last_step = 0
@@ -39,10 +39,10 @@ def send_signal_if(here):
         os.kill(os.getpid(), signal.Signals[name])
 
 
-opened = data_setup.open_source
-made = setup.Experiment.train_step
+opened = data.open_source
+made = experiment.Experiment.train_step
 shown = reporter.Reporter.progress
-batches = setup.Experiment.eval_batches
+batches = experiment.Experiment.eval_batches
 saved = checkpoints.Checkpoints.save
 ignored = train.ignore_signals
 
@@ -86,9 +86,9 @@ def ignore_signals():
     send_signal_if("exit")
 
 
-data_setup.open_source = open_source
-setup.Experiment.train_step = train_step
-setup.Experiment.eval_batches = eval_batches
+data.open_source = open_source
+experiment.Experiment.train_step = train_step
+experiment.Experiment.eval_batches = eval_batches
 reporter.Reporter.progress = progress
 checkpoints.Checkpoints.save = save
 train.ignore_signals = ignore_signals

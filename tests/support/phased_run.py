@@ -15,14 +15,14 @@ def say(phase):
 
 def announce(say):
     """From here on, training in this process calls `say` with every phase that begins."""
-    from vit_jax.training import setup
     from vit_jax.training.checkpointing import checkpoints
     from vit_jax.training.logging import reporter
+    from vit_jax.training.setup import experiment
 
     shown = reporter.Reporter.progress
-    batches = setup.Experiment.eval_batches
+    batches = experiment.Experiment.eval_batches
     saved = checkpoints.Checkpoints.save
-    made = setup.Experiment.train_step
+    made = experiment.Experiment.train_step
     written = reporter.MetricsLog.write
 
     def train_step(self):
@@ -54,8 +54,8 @@ def announce(say):
         written(self, line)
         say("logging")
 
-    setup.Experiment.train_step = train_step
-    setup.Experiment.eval_batches = eval_batches
+    experiment.Experiment.train_step = train_step
+    experiment.Experiment.eval_batches = eval_batches
     reporter.Reporter.progress = progress
     checkpoints.Checkpoints.save = save
     reporter.MetricsLog.write = write

@@ -21,7 +21,7 @@ from vit_jax.text import tell
 
 if TYPE_CHECKING:
     from vit_jax.training.callbacks import Observer
-    from vit_jax.training.setup import Experiment
+    from vit_jax.training.setup.experiment import Experiment
 
 
 def train(

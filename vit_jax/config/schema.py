@@ -1,6 +1,6 @@
 """Configuration schema: one table of all keys with default, meaning and legal values.
 
-Constraints here concern single keys; `training/checks.py` has the constraints between keys.
+Constraints here concern single keys; `training/setup/checks.py` has the constraints between keys.
 A key of `augment` whose default is None takes its value from `augment.preset`
 (see `config/augment_presets.py`).
 """

@@ -7,7 +7,7 @@ from vit_jax.data import Source
 from vit_jax.evaluation.metrics import MultiLabelPredictions, Predictions
 from vit_jax.runs import RunDir
 from vit_jax.tasks.classification import Batch
-from vit_jax.training.setup import Experiment
+from vit_jax.training.setup.experiment import Experiment
 from vit_jax.training.state import TrainState
 
 DrawFigures = Callable[

@@ -29,7 +29,7 @@ from vit_jax.training.logging.introduction import introduce
 from vit_jax.training.logging.loss_spikes import SpikeDetector
 from vit_jax.training.logging.profiler import Profile
 from vit_jax.training.logging.reporter import MetricsLog, Reporter
-from vit_jax.training.setup import Experiment
+from vit_jax.training.setup.experiment import Experiment
 from vit_jax.training.state import NonfiniteSteps, TrainState
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from vit_jax.data import Source, TableOptions, list_splits, open_source
 from vit_jax.errors import UserError
 from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.text import tell
-from vit_jax.training.data_setup import table_options
 from vit_jax.training.leaks import leak
-from vit_jax.training.setup import Experiment, build
+from vit_jax.training.setup.data import table_options
+from vit_jax.training.setup.experiment import Experiment, build
 
 
 @dataclass(frozen=True)

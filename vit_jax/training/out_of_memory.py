@@ -11,7 +11,7 @@ from typing import Any
 
 from vit_jax.config import flatten
 from vit_jax.errors import Diverged, UserError
-from vit_jax.training.setup import Experiment
+from vit_jax.training.setup.experiment import Experiment
 
 START = "initialising the parameters and the optimizer state"
 TRAINING = "training"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from vit_jax.config import flatten
 
 if TYPE_CHECKING:
-    from vit_jax.training.setup import Experiment
+    from vit_jax.training.setup.experiment import Experiment
 
 Function = TypeVar("Function", bound=Callable)
 

@@ -20,13 +20,13 @@ from vit_jax.training import leaks, out_of_memory
 from vit_jax.training.callbacks import Callback, DrawFigures, Observer
 from vit_jax.training.checkpointing.claim import claimed
 from vit_jax.training.checkpointing.preemption import StopSignal
-from vit_jax.training.checks import check_batch
 from vit_jax.training.distributed import processes
 from vit_jax.training.logging.profiler import Profile, steps_to_profile
 from vit_jax.training.logging.reporter import MetricsLog, Reporter
 from vit_jax.training.logging.wandb import WandbWriter
 from vit_jax.training.loop import Loop
-from vit_jax.training.setup import Experiment, build
+from vit_jax.training.setup.checks import check_batch
+from vit_jax.training.setup.experiment import Experiment, build
 from vit_jax.training.state import TrainState
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from vit_jax.errors import DecodeError, Diverged, UserError
 from vit_jax.inference import load
 from vit_jax.runs import RunDir
 from vit_jax.training import fit
-from vit_jax.training.data_setup import open_sources
 from vit_jax.training.leaks import leaks, records_of_run
 from vit_jax.training.open_run import open_other, open_run
-from vit_jax.training.setup import build
+from vit_jax.training.setup.data import open_sources
+from vit_jax.training.setup.experiment import build
 
 BRIGHTNESS = {"dark": 20, "día": 120, "明": 230}
 

@@ -16,7 +16,7 @@ from vit_jax.commands.data_report import safe_name, training_command
 from vit_jax.config import load_config
 from vit_jax.data import Source, decode
 from vit_jax.data.inspect.report import Report, SplitReport, Spread
-from vit_jax.training.setup import build
+from vit_jax.training.setup.experiment import build
 
 
 @pytest.fixture

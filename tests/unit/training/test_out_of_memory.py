@@ -16,7 +16,7 @@ from vit_jax.training.out_of_memory import (
     explained,
     find_out_of_memory,
 )
-from vit_jax.training.setup import Experiment
+from vit_jax.training.setup.experiment import Experiment
 
 # As XLA words them: while it runs, while it compiles for a GPU and for a TPU, through CUDA.
 DEVICE_ERRORS = [

@@ -14,7 +14,7 @@ from tests.folders import CONFIGS
 from tests.support.processes import on_eight_devices
 from vit_jax.cli import main
 from vit_jax.config import load_config
-from vit_jax.training.setup import build
+from vit_jax.training.setup.experiment import build
 from vit_jax.training.state import NonfiniteSteps, TrainState, zero_totals
 from vit_jax.training.step import accumulated_gradient, if_good, make_train_step
 

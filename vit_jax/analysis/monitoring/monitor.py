@@ -41,7 +41,7 @@ from vit_jax.models.stacking import read_outputs, unstack_blocks
 from vit_jax.tasks.classification import Batch
 from vit_jax.training.callbacks import Observation
 from vit_jax.training.distributed.sharding import replicated
-from vit_jax.training.setup import Experiment
+from vit_jax.training.setup.experiment import Experiment
 from vit_jax.training.state import TrainState
 
 IMAGES = 16  # whose attention and features are measured

@@ -12,7 +12,7 @@ from vit_jax.training.logging.provenance import process_origin
 from vit_jax.training.logging.reporter import Reporter
 from vit_jax.training.optim.optimizer import count_branches, format_branches, optimizer_notes
 from vit_jax.training.optim.param_groups import format_groups, parameter_groups
-from vit_jax.training.setup import Experiment
+from vit_jax.training.setup.experiment import Experiment
 from vit_jax.training.state import TrainState
 
 

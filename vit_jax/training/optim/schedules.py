@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 from vit_jax.config.durations import Clock, parse_duration
 from vit_jax.config.schema import KEYS
 from vit_jax.errors import UserError
-from vit_jax.training.checks import resolve_steps
+from vit_jax.training.setup.checks import resolve_steps
 
 
 def make_schedule(config: ConfigDict, clock: Clock) -> optax.Schedule:

@@ -32,21 +32,21 @@ from vit_jax.models.registry import outside_modules
 from vit_jax.plugins import import_plugins, module_names
 from vit_jax.runs import ModelRecord
 from vit_jax.tasks.classification import Objective, make_objective
-from vit_jax.training import checks
 from vit_jax.training.compile_cache import compile_anew_where_unsafe
-from vit_jax.training.data_setup import choose_preprocessing, open_sources
-from vit_jax.training.distillation import ANSWERS, check_distillation, make_distillation
+from vit_jax.training.distillation.objective import ANSWERS, check_distillation, make_distillation
+from vit_jax.training.distillation.teacher import Teacher, answers, open_teacher
 from vit_jax.training.distributed.device_batches import on_devices
 from vit_jax.training.distributed.sharding import find_devices, make_mesh, replicated, shard_state
 from vit_jax.training.evaluate import Evaluation, evaluate, padded_batches
 from vit_jax.training.optim.optimizer import make_optimizer
 from vit_jax.training.optim.param_groups import trainable_mask
 from vit_jax.training.optim.schedules import make_schedule
-from vit_jax.training.pretrained_init import inherited_fields, load_pretrained_init
 from vit_jax.training.reuse import program_key, reuse
+from vit_jax.training.setup import checks
+from vit_jax.training.setup.data import choose_preprocessing, open_sources
+from vit_jax.training.setup.pretrained_init import inherited_fields, load_pretrained_init
 from vit_jax.training.state import TrainState, random_keys, state_maker, zero_totals
 from vit_jax.training.step import make_eval_step, make_gradient, make_train_step
-from vit_jax.training.teacher import Teacher, answers, open_teacher
 from vit_jax.weights.adapt import Adapted
 
 DEFAULT_MODEL = "ViT-Ti/16"

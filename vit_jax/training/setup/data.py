@@ -14,7 +14,7 @@ from vit_jax.data import (
 )
 from vit_jax.models.validation import pair
 from vit_jax.runs import ModelRecord
-from vit_jax.training import checks
+from vit_jax.training.setup import checks
 
 
 def open_sources(

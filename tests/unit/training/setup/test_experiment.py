@@ -3,7 +3,7 @@
 import pytest
 
 from vit_jax.tasks.mixing import Mixing
-from vit_jax.training import setup
+from vit_jax.training.setup import experiment
 
 # Nothing here has its default, so that a value that is lost or exchanged shows.
 CHANGES = {
@@ -26,13 +26,13 @@ CHANGES = {
 
 @pytest.fixture
 def built(tiny_config):
-    return setup.build(tiny_config(CHANGES))
+    return experiment.build(tiny_config(CHANGES))
 
 
 def settings_of(monkeypatch, name, call):
     """The keyword arguments with which a call reaches a function of the module."""
     given = []
-    monkeypatch.setattr(setup, name, lambda *_, **settings: given.append(settings) or ())
+    monkeypatch.setattr(experiment, name, lambda *_, **settings: given.append(settings) or ())
     call()
     return given[0]
 

@@ -1,0 +1,1 @@
+"""Distillation: a teacher, and the objective that learns from it."""
