@@ -16,14 +16,7 @@ import numpy as np
 
 from vit_jax.models.conv_stem.module import ConvStemViT
 from vit_jax.models.vit.weights import torchvision
-from vit_jax.weights.formats import (
-    CheckpointFormat,
-    Hints,
-    ModelSpec,
-    axes_of,
-    choose_origin,
-    count_blocks,
-)
+from vit_jax.weights import formats
 from vit_jax.weights.mapping import CONV, SAME, Row, Tensors, layer_norm, linear
 
 _LAYER = "conv_proj.conv_bn_relu_{i}"
@@ -40,15 +33,17 @@ ROWS = (
 IGNORED = {r".*\.num_batches_tracked": "the number of batches of a BatchNorm"}
 
 
-def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
+def describe(
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a file with torchvision's names and a convolutional stem."""
-    origin, _ = choose_origin(hints, {"torchvision": torchvision.ORIGINS["torchvision"]})
-    layers = count_blocks(tensors, r"conv_proj\.conv_bn_relu_(\d+)\.0\.weight")
+    origin, _ = formats.choose_origin(hints, {"torchvision": torchvision.ORIGINS["torchvision"]})
+    layers = formats.count_blocks(tensors, r"conv_proj\.conv_bn_relu_(\d+)\.0\.weight")
     shapes = [
-        axes_of(tensors, f"{_LAYER.format(i=i)}.0.weight", "out, in, height, width")
+        formats.axes_of(tensors, f"{_LAYER.format(i=i)}.0.weight", "out, in, height, width")
         for i in range(layers)
     ]
-    width = axes_of(tensors, "conv_proj.conv_last.weight", "out, in, height, width")[0]
+    width = formats.axes_of(tensors, "conv_proj.conv_last.weight", "out, in, height, width")[0]
     channels, kernel = tuple(shape[0] for shape in shapes), shapes[0][2]
     stride = math.prod(ConvStemViT.strides_of(channels))
     # The rest is a torchvision ViT, with patches as large as the stride.
@@ -57,10 +52,10 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -
         {**tensors, "conv_proj.weight": patches}, config, dataclasses.replace(hints, origin=origin)
     )
     fields = {**vit.fields, "stem_channels": channels, "stem_kernel": kernel, "stem_eps": 1e-5}
-    return ModelSpec(fields, dict(torchvision.ORIGINS[origin].preprocessing), origin)
+    return formats.ModelSpec(fields, dict(torchvision.ORIGINS[origin].preprocessing), origin)
 
 
-FORMAT = CheckpointFormat(
+FORMAT = formats.CheckpointFormat(
     name="torchvision",
     signature=(
         r"conv_proj\.conv_bn_relu_0\.0\.weight",

@@ -17,24 +17,13 @@ from vit_jax.data import Preprocessing
 from vit_jax.data.images.preprocess import crop_of
 from vit_jax.errors import UserError
 from vit_jax.models.validation import pair
+from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import convolutions, processors, timm_arguments
 from vit_jax.weights.ecosystems.convolutions import CONV_AXES, rows_of
-from vit_jax.weights.formats import (
-    IMAGENET,
-    CheckpointFormat,
-    Hints,
-    ModelSpec,
-    Origin,
-    axes_of,
-    choose_origin,
-    configured_section,
-    count_blocks,
-    need,
-)
 from vit_jax.weights.mapping import CONV, SAME, Row, Tensors, layer_norm, linear
 
 _FIELDS = {"norm_eps": 1e-6}
-_BICUBIC = {**IMAGENET, "crop": 0.875, "interpolation": "bicubic"}
+_BICUBIC = {**formats.IMAGENET, "crop": 0.875, "interpolation": "bicubic"}
 
 
 # One column of names for each library: `{i}` is the number of a stage, `{j}` of a block.
@@ -118,14 +107,14 @@ def _fields(
     stages = range(convolutions.count_stages(tensors, conv.replace("{j}", "0")))
     if not stages:
         raise UserError(f"the file holds no {named('conv')}.weight: it is not whole")
-    _, in_channels, patch, _ = axes_of(tensors, f"{named('patch')}.weight", CONV_AXES)
+    _, in_channels, patch, _ = formats.axes_of(tensors, f"{named('patch')}.weight", CONV_AXES)
     fc1 = tensors.get(f"{named('fc1')}.weight")
     if fc1 is not None and fc1.ndim == 4:
         raise UserError(
             "the file's MLPs are convolutions, as those of timm's small ConvNeXts "
             "(atto to nano), which cannot be read yet"
         )
-    hidden, width = axes_of(tensors, f"{named('fc1')}.weight", "out, in")
+    hidden, width = formats.axes_of(tensors, f"{named('fc1')}.weight", "out, in")
     if hidden % width:
         raise UserError(f"its MLPs are {hidden} wide with {width} channels, which is no multiple")
     return {
@@ -133,17 +122,18 @@ def _fields(
         "image_size": image_size,
         "in_channels": in_channels,
         "depths": tuple(
-            count_blocks(
+            formats.count_blocks(
                 tensors,
                 conv.replace(".", r"\.").replace("{i}", str(stage)).replace("{j}", r"(\d+)"),
             )
             for stage in stages
         ),
         "widths": tuple(
-            axes_of(tensors, f"{named('conv', stage)}.weight", CONV_AXES)[0] for stage in stages
+            formats.axes_of(tensors, f"{named('conv', stage)}.weight", CONV_AXES)[0]
+            for stage in stages
         ),
         "patch_size": patch,
-        "kernel_size": axes_of(tensors, f"{named('conv')}.weight", CONV_AXES)[2],
+        "kernel_size": formats.axes_of(tensors, f"{named('conv')}.weight", CONV_AXES)[2],
         "mlp_ratio": hidden // width,
         "layer_scale": 1e-6 if named("scale") in tensors else None,
         "norm_eps": norm_eps,
@@ -153,7 +143,7 @@ def _fields(
 # -------------------------------------------------------------------------------------------- timm
 
 TIMM_ORIGINS = {
-    "timm": Origin(_FIELDS, _BICUBIC, "timm's defaults for `convnext_*`"),
+    "timm": formats.Origin(_FIELDS, _BICUBIC, "timm's defaults for `convnext_*`"),
 }
 # Arguments of timm's class: those that are read, and those with which it computes what is here.
 _READ = ("depths", "dims", "patch_size", "kernel_sizes", "ls_init_value", "norm_eps", "act_layer")
@@ -168,14 +158,16 @@ _NEEDED = {
 }
 
 
-def timm_describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
+def timm_describe(
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a file with timm's names."""
     config = config or {}
-    told = configured_section(config, "model_args")
+    told = formats.configured_section(config, "model_args")
     if told.get("act_layer", "gelu") != "gelu":
         raise UserError(f"config.json: act_layer = {told['act_layer']!r}; ConvNeXt has 'gelu' here")
     timm_arguments.check_plain(config, _READ, _NEEDED)
-    origin_name, origin = choose_origin(hints, TIMM_ORIGINS)
+    origin_name, origin = formats.choose_origin(hints, TIMM_ORIGINS)
     # timm's largest, of OpenCLIP, has torch's own epsilon.
     usual = 1e-5 if str(config.get("architecture")).startswith("convnext_xxlarge") else 1e-6
     eps = told.get("norm_eps") or usual
@@ -183,7 +175,7 @@ def timm_describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hin
         raise UserError(f"config.json: norm_eps = {eps!r} should be a number between 0 and 1")
     size = convolutions.size_of_images(hints, convolutions.timm_size(config))
     fields = _fields(tensors, _TIMM, size, eps)
-    return ModelSpec(
+    return formats.ModelSpec(
         fields,
         {**origin.preprocessing, **convolutions.timm_preprocessing(config)},
         origin_name,
@@ -193,7 +185,7 @@ def timm_describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hin
 
 def timm_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict:
     """Return timm's `config.json`; UserError for fields that timm does not support."""
-    need("timm's config.json", fields, {"mlp_ratio": 4})
+    formats.need("timm's config.json", fields, {"mlp_ratio": 4})
     _need_four_stages("timm", fields)
     architectures = {
         ((3, 3, 9, 3), 96): "convnext_tiny",
@@ -224,12 +216,14 @@ def timm_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_n
 # ------------------------------------------------------------------ the authors', and torchvision's
 
 ORIGINAL_ORIGINS = {
-    "convnext": Origin(_FIELDS, _BICUBIC, "the ConvNeXt repository: datasets.py, build_transform"),
+    "convnext": formats.Origin(
+        _FIELDS, _BICUBIC, "the ConvNeXt repository: datasets.py, build_transform"
+    ),
 }
 TORCHVISION_ORIGINS = {
-    "torchvision": Origin(
+    "torchvision": formats.Origin(
         _FIELDS,
-        {**IMAGENET, "interpolation": "bilinear"},
+        {**formats.IMAGENET, "interpolation": "bilinear"},
         "torchvision's IMAGENET1K_V1 weights and their transforms",
     ),
 }
@@ -238,26 +232,26 @@ _RESIZED = {(9, 96): 236, (27, 96): 230, (27, 128): 232, (27, 192): 232}
 
 
 def original_describe(
-    tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
-) -> ModelSpec:
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a file of the authors' repository."""
-    origin_name, origin = choose_origin(hints, ORIGINAL_ORIGINS)
+    origin_name, origin = formats.choose_origin(hints, ORIGINAL_ORIGINS)
     fields = _fields(tensors, _ORIGINAL, convolutions.size_of_images(hints, None))
     preprocessing = dict(origin.preprocessing)
     if min(pair(fields["image_size"])) >= 384:  # squeezed there, without a crop
         preprocessing |= {"crop": 1.0, "resize": "squash"}
-    return ModelSpec(fields, preprocessing, origin_name)
+    return formats.ModelSpec(fields, preprocessing, origin_name)
 
 
 def torchvision_describe(
-    tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
-) -> ModelSpec:
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a file with torchvision's names."""
-    origin_name, origin = choose_origin(hints, TORCHVISION_ORIGINS)
+    origin_name, origin = formats.choose_origin(hints, TORCHVISION_ORIGINS)
     fields = _fields(tensors, _TORCHVISION, convolutions.size_of_images(hints, None))
     resized = _RESIZED.get((max(fields["depths"]), fields["widths"][0]), 256)
     crop = crop_of((224, 224), (resized, resized))
-    return ModelSpec(fields, {**origin.preprocessing, "crop": crop}, origin_name)
+    return formats.ModelSpec(fields, {**origin.preprocessing, "crop": crop}, origin_name)
 
 
 def torchvision_tidy(tensors: Tensors) -> Tensors:
@@ -290,7 +284,7 @@ def torchvision_tidy(tensors: Tensors) -> Tensors:
 # ------------------------------------------------------------------------------------ transformers
 
 TRANSFORMERS_ORIGINS = {
-    "convnext": Origin(
+    "convnext": formats.Origin(
         _FIELDS,
         {**_BICUBIC, "crop_rounding": "down"},
         "the preprocessor_config.json of facebook/convnext-tiny-224",
@@ -299,8 +293,8 @@ TRANSFORMERS_ORIGINS = {
 
 
 def transformers_describe(
-    tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
-) -> ModelSpec:
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a file with the names of transformers."""
     config = config or {}
     if config.get("hidden_act", "gelu") != "gelu":
@@ -313,7 +307,7 @@ def transformers_describe(
             f"config.json: layer_norm_eps = {eps!r} is that of the last norm alone, and the others "
             "have 1e-6; such a model cannot be read yet"
         )
-    origin_name, origin = choose_origin(hints, TRANSFORMERS_ORIGINS)
+    origin_name, origin = formats.choose_origin(hints, TRANSFORMERS_ORIGINS)
     preprocessing = {
         **origin.preprocessing,
         **convolutions.transformers_preprocessing(config),
@@ -321,7 +315,7 @@ def transformers_describe(
     size = preprocessing.pop("size", None)
     fields = _fields(tensors, _TRANSFORMERS, convolutions.size_of_images(hints, size))
     names = convolutions.transformers_names(config, fields["num_classes"])
-    return ModelSpec(fields, preprocessing, origin_name, names)
+    return formats.ModelSpec(fields, preprocessing, origin_name, names)
 
 
 def transformers_tidy(tensors: Tensors) -> Tensors:
@@ -339,7 +333,7 @@ def transformers_finish(
 def transformers_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names):
     """Return transformers' `config.json`; UserError for fields that it does not support."""
     needed = {"mlp_ratio": 4, "kernel_size": 7, "norm_eps": 1e-6}
-    need("transformers' config.json", fields, needed)
+    formats.need("transformers' config.json", fields, needed)
     classes = ("ConvNextModel", "ConvNextForImageClassification")
     return {
         **convolutions.transformers_config("convnext", classes, fields, class_names),
@@ -367,12 +361,12 @@ def _need_four_stages(library: str, fields: Mapping[str, Any]) -> None:
 def _ecosystem(
     name: str,
     names: Mapping[str, str],
-    describe: Callable[..., ModelSpec],
+    describe: Callable[..., formats.ModelSpec],
     **more: Any,
-) -> CheckpointFormat:
+) -> formats.CheckpointFormat:
     first = names["conv"].replace("{i}", "0").replace("{j}", "0") + ".weight"
     signature = (first.replace(".", r"\."), names["pre_norm"].replace(".", r"\.") + r"\.weight")
-    return CheckpointFormat(
+    return formats.CheckpointFormat(
         name=name,
         signature=signature,
         rows=_rows(names),

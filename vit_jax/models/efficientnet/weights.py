@@ -16,6 +16,7 @@ from vit_jax.data.images.preprocess import crop_of
 from vit_jax.errors import UserError
 from vit_jax.models.efficientnet.module import EfficientNet
 from vit_jax.models.registry import MODELS, model_fields
+from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import convolutions, timm_arguments
 from vit_jax.weights.ecosystems.convolutions import (
     CONV_AXES,
@@ -23,16 +24,6 @@ from vit_jax.weights.ecosystems.convolutions import (
     POINTWISE,
     batch_norm,
     rows_of,
-)
-from vit_jax.weights.formats import (
-    IMAGENET,
-    CheckpointFormat,
-    Hints,
-    ModelSpec,
-    Origin,
-    axes_of,
-    choose_origin,
-    count_blocks,
 )
 from vit_jax.weights.mapping import CONV, Row, Tensors, linear
 
@@ -92,14 +83,14 @@ TORCHVISION_ROWS = (
 
 _TORCH = {"padding": "torch", "norm_eps": 1e-5}
 TIMM_ORIGINS = {
-    "timm": Origin(
+    "timm": formats.Origin(
         _TORCH,
-        {**IMAGENET, "crop": 0.875, "interpolation": "bicubic"},
+        {**formats.IMAGENET, "crop": 0.875, "interpolation": "bicubic"},
         "timm's own training of `efficientnet_*`, where no config.json says otherwise",
     ),
-    "google": Origin(
+    "google": formats.Origin(
         {"padding": "same", "norm_eps": 1e-3},
-        {**IMAGENET, "crop": 0.875, "interpolation": "bicubic"},
+        {**formats.IMAGENET, "crop": 0.875, "interpolation": "bicubic"},
         "the authors' weights as timm has them, `tf_efficientnet_*`",
     ),
 }
@@ -122,14 +113,14 @@ GOOGLE_CROPS = {
     "EfficientNet-B7": 0.949,
 }
 TORCHVISION_ORIGINS = {
-    "torchvision": Origin(
+    "torchvision": formats.Origin(
         _TORCH,
-        {**IMAGENET, "interpolation": "bicubic"},
+        {**formats.IMAGENET, "interpolation": "bicubic"},
         "torchvision's IMAGENET1K_V1 weights and their transforms",
     ),
-    "torchvision-v2": Origin(
+    "torchvision-v2": formats.Origin(
         _TORCH,
-        {**IMAGENET, "interpolation": "bilinear"},
+        {**formats.IMAGENET, "interpolation": "bilinear"},
         "torchvision's IMAGENET1K_V2 weights of its B1 and their transforms",
     ),
 }
@@ -146,10 +137,12 @@ TORCHVISION_SIZES = {
 _B1_V2_SIZES = (240, 255)
 
 
-def timm_describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
+def timm_describe(
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a file with timm's names."""
     config = config or {}
-    origin_name, origin = choose_origin(hints, TIMM_ORIGINS, _configured_origin(config))
+    origin_name, origin = formats.choose_origin(hints, TIMM_ORIGINS, _configured_origin(config))
     needed = {"output_stride": (32,), "act_layer": ("silu", "swish")}
     timm_arguments.check_plain(config, ("num_features", "stem_size"), needed)
     depths = _depths(tensors, "blocks.{i}.{j}.conv_dw.weight", first=0)
@@ -172,7 +165,7 @@ def timm_describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hin
     preprocessing = dict(origin.preprocessing)
     if origin_name == "google":
         preprocessing["crop"] = GOOGLE_CROPS.get(_registered(fields), preprocessing["crop"])
-    return ModelSpec(
+    return formats.ModelSpec(
         fields,
         {**preprocessing, **convolutions.timm_preprocessing(config)},
         origin_name,
@@ -205,8 +198,8 @@ def timm_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_n
 
 
 def torchvision_describe(
-    tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
-) -> ModelSpec:
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a file with torchvision's names."""
     depths = _depths(tensors, "features.{i}.{j}.block.0.0.weight", first=1)
     blocks = [f"features.{stage + 1}.0.block" for stage in range(STAGES)]
@@ -221,7 +214,7 @@ def torchvision_describe(
     )
     name = _registered(fields)
     of_this_size = TORCHVISION_ORIGINS if name == "EfficientNet-B1" else ("torchvision",)
-    origin_name, origin = choose_origin(
+    origin_name, origin = formats.choose_origin(
         hints, {origin: TORCHVISION_ORIGINS[origin] for origin in of_this_size}
     )
     crop, resized = TORCHVISION_SIZES.get(name, (224, 256))
@@ -231,7 +224,7 @@ def torchvision_describe(
     if fields["head_width"] >= 2048:  # its B5, B6 and B7
         fields["norm_eps"] = 1e-3
     preprocessing = {**origin.preprocessing, "crop": crop_of((crop, crop), (resized, resized))}
-    return ModelSpec(fields, preprocessing, origin_name)
+    return formats.ModelSpec(fields, preprocessing, origin_name)
 
 
 # ----------------------------------------------------------------------------------------- inside
@@ -256,7 +249,8 @@ def _depths(tensors: Tensors, name: str, first: int) -> tuple[int, ...]:
         raise UserError(f"an EfficientNet has {STAGES} stages of blocks, and the file has {stages}")
     pattern = name.replace(".", r"\.").replace("{j}", r"(\d+)")
     return tuple(
-        count_blocks(tensors, pattern.replace("{i}", str(first + stage))) for stage in range(stages)
+        formats.count_blocks(tensors, pattern.replace("{i}", str(first + stage)))
+        for stage in range(stages)
     )
 
 
@@ -275,9 +269,9 @@ def _fields(
     Args:
         stem, last, head: names of layers. depthwise, outputs: of each stage's first block.
     """
-    shapes = [axes_of(tensors, f"{name}.weight", CONV_AXES) for name in depthwise]
-    widths = [axes_of(tensors, f"{name}.weight", CONV_AXES)[0] for name in outputs]
-    stem_width, in_channels, *_ = axes_of(tensors, f"{stem}.weight", CONV_AXES)
+    shapes = [formats.axes_of(tensors, f"{name}.weight", CONV_AXES) for name in depthwise]
+    widths = [formats.axes_of(tensors, f"{name}.weight", CONV_AXES)[0] for name in outputs]
+    stem_width, in_channels, *_ = formats.axes_of(tensors, f"{stem}.weight", CONV_AXES)
     inputs = [stem_width, *widths]
     return {
         "num_classes": rows_of(tensors, f"{head}.weight"),
@@ -291,7 +285,7 @@ def _fields(
         ),
         "stem_width": stem_width,
         "stem_stride": 2,
-        "head_width": axes_of(tensors, f"{last}.weight", CONV_AXES)[0],
+        "head_width": formats.axes_of(tensors, f"{last}.weight", CONV_AXES)[0],
         "squeeze": 0.25,
     }
 
@@ -308,7 +302,7 @@ def _registered(fields: Mapping[str, Any]) -> str | None:
 
 
 FORMATS = (
-    CheckpointFormat(
+    formats.CheckpointFormat(
         name="timm",
         signature=(
             r"conv_stem\.weight",
@@ -322,7 +316,7 @@ FORMATS = (
         config=timm_config,
         architecture="EfficientNet",
     ),
-    CheckpointFormat(
+    formats.CheckpointFormat(
         name="torchvision",
         signature=(
             r"features\.1\.0\.block\.0\.0\.weight",

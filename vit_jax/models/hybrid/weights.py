@@ -20,15 +20,8 @@ from vit_jax.errors import UserError
 from vit_jax.models.hybrid.bit_resnet import stride_of
 from vit_jax.models.validation import pair
 from vit_jax.models.vit.weights import google, timm
+from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import timm_writing
-from vit_jax.weights.formats import (
-    CheckpointFormat,
-    Hints,
-    ModelSpec,
-    axes_of,
-    choose_origin,
-    count_blocks,
-)
 from vit_jax.weights.mapping import CONV, SAME, Row, Tensors, layer_norm
 
 # ------------------------------------------------------------------------------------------- timm
@@ -66,13 +59,17 @@ _ARCHITECTURES = {
 }
 
 
-def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
+def describe_timm(
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a file of one of timm's hybrids."""
-    origin, _ = choose_origin(hints, {"timm": timm.ORIGINS["timm"]})
+    origin, _ = formats.choose_origin(hints, {"timm": timm.ORIGINS["timm"]})
     root = next((name for name in _ROOTS if f"{name}.conv.weight" in tensors), _ROOTS[0])
-    stem_width, in_channels = axes_of(tensors, f"{root}.conv.weight", "out, in, height, width")[:2]
+    stem_width, in_channels = formats.axes_of(
+        tensors, f"{root}.conv.weight", "out, in, height, width"
+    )[:2]
     units = _units(tensors, rf"{re.escape(_BACKBONE)}\.stages\.", r"\.blocks\.", r"\.conv1\.weight")
-    width, _, *patch = axes_of(tensors, "patch_embed.proj.weight", "out, in, height, width")
+    width, _, *patch = formats.axes_of(tensors, "patch_embed.proj.weight", "out, in, height, width")
     patches = _zeros(width, in_channels, *(side * stride_of(units) for side in patch))
     vit = timm.describe(
         {**tensors, "patch_embed.proj.weight": patches},
@@ -115,7 +112,7 @@ def timm_config(fields: Mapping[str, Any], preprocessing: Any, class_names: Any)
     return config
 
 
-TIMM = CheckpointFormat(
+TIMM = formats.CheckpointFormat(
     name="timm",
     signature=(
         rf"{re.escape(_BACKBONE)}\.(stem\.)?conv\.weight",
@@ -156,11 +153,15 @@ GOOGLE_ROWS = (
 )
 
 
-def describe_google(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
+def describe_google(
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a Google hybrid; expects normalized names."""
-    in_channels, stem_width = axes_of(tensors, "conv_root/kernel", "height, width, in, out")[2:]
+    in_channels, stem_width = formats.axes_of(
+        tensors, "conv_root/kernel", "height, width, in, out"
+    )[2:]
     units = _units(tensors, "block", "/unit", "/conv1/kernel")
-    *patch, _, width = axes_of(tensors, "embedding/kernel", "height, width, in, out")
+    *patch, _, width = formats.axes_of(tensors, "embedding/kernel", "height, width, in, out")
     patches = _zeros(*(side * stride_of(units) for side in patch), in_channels, width)
     vit = google.describe({**tensors, "embedding/kernel": patches}, config, hints)
     return dataclasses.replace(vit, fields={**vit.fields, **_stem(units, stem_width)})
@@ -180,7 +181,7 @@ def tidy_google(tensors: Tensors) -> Tensors:
     return tidied
 
 
-GOOGLE = CheckpointFormat(
+GOOGLE = formats.CheckpointFormat(
     name="google",
     signature=(r"conv_root/kernel", *google.FORMAT.signature),
     rows=GOOGLE_ROWS,
@@ -197,8 +198,10 @@ FORMATS = (TIMM, GOOGLE)
 
 def _units(tensors: Tensors, stage: str, unit: str, rest: str) -> tuple[int, ...]:
     """Number of units of each stage, from regular expressions around the two numbers."""
-    stages = count_blocks(tensors, rf"{stage}(\d+){unit}0{rest}")
-    return tuple(count_blocks(tensors, rf"{stage}{i}{unit}(\d+){rest}") for i in range(stages))
+    stages = formats.count_blocks(tensors, rf"{stage}(\d+){unit}0{rest}")
+    return tuple(
+        formats.count_blocks(tensors, rf"{stage}{i}{unit}(\d+){rest}") for i in range(stages)
+    )
 
 
 def _stem(units: tuple[int, ...], stem_width: int) -> dict[str, Any]:

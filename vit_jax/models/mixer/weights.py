@@ -19,22 +19,8 @@ from typing import Any
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models.validation import pair
+from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import timm_arguments, timm_writing
-from vit_jax.weights.formats import (
-    HALF,
-    CheckpointFormat,
-    Hints,
-    ModelSpec,
-    Origin,
-    all_zero,
-    axes_of,
-    choose_origin,
-    configured_section,
-    configured_size,
-    count_blocks,
-    need,
-    side_or_pair,
-)
 from vit_jax.weights.mapping import CONV, SAME, Row, Tensors, layer_norm, linear
 
 TIMM_ROWS = (
@@ -69,21 +55,21 @@ GOOGLE_ROWS = (
 )
 
 TIMM_ORIGINS = {
-    "timm": Origin(
+    "timm": formats.Origin(
         {"activation": "gelu", "norm_eps": 1e-6},
-        {**HALF, "crop": 0.875, "interpolation": "bicubic"},
+        {**formats.HALF, "crop": 0.875, "interpolation": "bicubic"},
         "timm's defaults for `mixer_*`, where no config.json says otherwise",
     ),
-    "miil": Origin(
+    "miil": formats.Origin(
         {"activation": "gelu", "norm_eps": 1e-6},
         {"mean": (0.0,), "std": (1.0,), "crop": 0.875, "interpolation": "bilinear"},
         "Ridnik et al. 2021, ImageNet-21K Pretraining for the Masses: timm's `*_miil_*`",
     ),
 }
 GOOGLE_ORIGINS = {
-    "google": Origin(
+    "google": formats.Origin(
         {"activation": "gelu_tanh", "norm_eps": 1e-6},
-        {**HALF, "crop": 1.0, "interpolation": "bilinear", "resize": "squash"},
+        {**formats.HALF, "crop": 1.0, "interpolation": "bilinear", "resize": "squash"},
         "vision_transformer: models_mixer.py, and input_pipeline.py, which does not antialias",
     )
 }
@@ -94,44 +80,48 @@ _PREFIXES = ("", "params/", "opt/target/")  # what may stand before all of Googl
 _READ = ("patch_size", "num_blocks", "embed_dim", "mlp_ratio", "nlhb")
 
 
-def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
+def describe_timm(
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a file with timm's names."""
     config = config or {}
     pretrained = timm_arguments.pretrained_of(config)
-    arguments = configured_section(config, "model_args")
+    arguments = formats.configured_section(config, "model_args")
     timm_arguments.check_plain(config, _READ, {"act_layer": ("gelu",), "stem_norm": (False,)})
     found = None
     if "architecture" in config:
         found = "miil" if "miil" in str(pretrained.get("tag", "")) else "timm"
-    origin_name, origin = choose_origin(hints, TIMM_ORIGINS, found)
-    width, in_channels, *patch = axes_of(tensors, "stem.proj.weight", "out, in, height, width")
+    origin_name, origin = formats.choose_origin(hints, TIMM_ORIGINS, found)
+    width, in_channels, *patch = formats.axes_of(
+        tensors, "stem.proj.weight", "out, in, height, width"
+    )
     hidden = {}
     for mlp in ("tokens", "channels"):
         name = f"blocks.0.mlp_{mlp}"
-        given = axes_of(tensors, f"{name}.fc1.weight", "out, in")[0]
-        hidden[mlp] = axes_of(tensors, f"{name}.fc2.weight", "out, in")[1]
+        given = formats.axes_of(tensors, f"{name}.fc1.weight", "out, in")[0]
+        hidden[mlp] = formats.axes_of(tensors, f"{name}.fc2.weight", "out, in")[1]
         if given != hidden[mlp]:
             raise UserError(
                 f"{name}.fc1 has {given} outputs, but fc2 {hidden[mlp]} inputs: the MLP is gated, "
                 "as in timm's gMixer, which is not supported yet"
             )
-    tokens = axes_of(tensors, "blocks.0.mlp_tokens.fc1.weight", "out, in")[1]
-    size = hints.image_size or configured_size(arguments, "img_size")
+    tokens = formats.axes_of(tensors, "blocks.0.mlp_tokens.fc1.weight", "out, in")[1]
+    size = hints.image_size or formats.configured_size(arguments, "img_size")
     if size is None:
         size = timm_arguments.input_size_of(pretrained)
     fields = {
         "num_classes": _outputs(tensors, "head.weight", 0),
-        "image_size": side_or_pair(_image_size(tokens, tuple(patch), size)),
-        "patch_size": side_or_pair(tuple(patch)),
+        "image_size": formats.side_or_pair(_image_size(tokens, tuple(patch), size)),
+        "patch_size": formats.side_or_pair(tuple(patch)),
         "in_channels": in_channels,
         "width": width,
-        "depth": count_blocks(tensors, r"blocks\.(\d+)\.norm1\.weight"),
+        "depth": formats.count_blocks(tensors, r"blocks\.(\d+)\.norm1\.weight"),
         "token_mlp_width": hidden["tokens"],
         "channel_mlp_width": hidden["channels"],
         **origin.fields,
     }
     names = timm_arguments.label_names(config, fields["num_classes"])
-    return ModelSpec(
+    return formats.ModelSpec(
         fields,
         {**origin.preprocessing, **timm_arguments.preprocessing_of({}, pretrained, tuple(patch))},
         origin_name,
@@ -139,33 +129,35 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hin
     )
 
 
-def describe_google(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
+def describe_google(
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a Google file; expects normalized names."""
-    origin_name, origin = choose_origin(hints, GOOGLE_ORIGINS)
-    *patch, in_channels, width = axes_of(tensors, "stem/kernel", "height, width, in, out")
+    origin_name, origin = formats.choose_origin(hints, GOOGLE_ORIGINS)
+    *patch, in_channels, width = formats.axes_of(tensors, "stem/kernel", "height, width, in, out")
     block = "MixerBlock_0"
-    tokens, token_mlp = axes_of(tensors, f"{block}/token_mixing/Dense_0/kernel", "in, out")
+    tokens, token_mlp = formats.axes_of(tensors, f"{block}/token_mixing/Dense_0/kernel", "in, out")
     classes = _outputs(tensors, "head/kernel", 1)
     fields = {
         "num_classes": classes,
-        "image_size": side_or_pair(_image_size(tokens, tuple(patch), hints.image_size)),
-        "patch_size": side_or_pair(tuple(patch)),
+        "image_size": formats.side_or_pair(_image_size(tokens, tuple(patch), hints.image_size)),
+        "patch_size": formats.side_or_pair(tuple(patch)),
         "in_channels": in_channels,
         "width": width,
-        "depth": count_blocks(tensors, r"MixerBlock_(\d+)/LayerNorm_0/scale"),
+        "depth": formats.count_blocks(tensors, r"MixerBlock_(\d+)/LayerNorm_0/scale"),
         "token_mlp_width": token_mlp,
-        "channel_mlp_width": axes_of(tensors, f"{block}/channel_mixing/Dense_0/kernel", "in, out")[
-            1
-        ],
+        "channel_mlp_width": formats.axes_of(
+            tensors, f"{block}/channel_mixing/Dense_0/kernel", "in, out"
+        )[1],
         **origin.fields,
     }
     notes = ()
-    if classes and all_zero(tensors["head/kernel"]):
+    if classes and formats.all_zero(tensors["head/kernel"]):
         notes = (
             f"the head of {classes} outputs is all zeros, so that its outputs are meaningless; set "
             "num_classes for a new head, or use the features",
         )
-    return ModelSpec(fields, dict(origin.preprocessing), origin_name, notes=notes)
+    return formats.ModelSpec(fields, dict(origin.preprocessing), origin_name, notes=notes)
 
 
 def tidy_google(tensors: Tensors) -> Tensors:
@@ -183,7 +175,7 @@ def timm_config(
     depth and width; the hidden widths of the MLPs and the image size are arguments.
     """
     needed = {"activation": "gelu", "norm_eps": 1e-6}
-    need("timm's config.json", fields, needed, " of a Mixer")
+    formats.need("timm's config.json", fields, needed, " of a Mixer")
     sizes = (*pair(fields["patch_size"]), fields["depth"], fields["width"])
     if sizes not in _TIMM_NAMES:
         height, width, depth, channels = sizes
@@ -224,7 +216,9 @@ _TIMM_NAMES = {
 
 def _outputs(tensors: Tensors, name: str, axis: int) -> int:
     """The number of classes; 0 where there is no head."""
-    return axes_of(tensors, name, ("out, in", "in, out")[axis])[axis] if name in tensors else 0
+    return (
+        formats.axes_of(tensors, name, ("out, in", "in, out")[axis])[axis] if name in tensors else 0
+    )
 
 
 def _image_size(
@@ -249,7 +243,7 @@ def _image_size(
     return grid[0] * patch[0], grid[1] * patch[1]
 
 
-_TIMM = CheckpointFormat(
+_TIMM = formats.CheckpointFormat(
     name="timm",
     signature=(r"stem\.proj\.weight", r"blocks\.0\.mlp_tokens\.fc1\.weight"),
     rows=TIMM_ROWS,

@@ -23,22 +23,9 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models.registry import MODELS
 from vit_jax.models.vit.weights import hugging_face
+from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import processors
 from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
-from vit_jax.weights.formats import (
-    IMAGENET,
-    CheckpointFormat,
-    Hints,
-    ModelSpec,
-    Origin,
-    axes_of,
-    choose_origin,
-    configured_size,
-    count_blocks,
-    need,
-    position_grid,
-    side_or_pair,
-)
 from vit_jax.weights.mapping import (
     CONV,
     OUT_KERNEL,
@@ -107,29 +94,29 @@ ORIGINAL_ROWS = (
 _RESIZE = {"pos_resize": "torch-bilinear"}
 
 HUGGING_FACE_ORIGINS = {
-    "pvt": Origin(
+    "pvt": formats.Origin(
         {**_RESIZE, "norm_eps": 1e-6, "embed_norm_eps": 1e-6},
-        {**IMAGENET, "crop": 1.0, "interpolation": "bicubic", "resize": "squash"},
+        {**formats.IMAGENET, "crop": 1.0, "interpolation": "bicubic", "resize": "squash"},
         "the defaults of transformers' PvtConfig and PvtImageProcessor",
     )
 }
 ORIGINAL_ORIGINS = {
-    "pvt": Origin(
+    "pvt": formats.Origin(
         {**_RESIZE, "norm_eps": 1e-6, "embed_norm_eps": 1e-5, "activation": "gelu"},
-        {**IMAGENET, "crop": 224 / 256, "interpolation": "bicubic"},
+        {**formats.IMAGENET, "crop": 224 / 256, "interpolation": "bicubic"},
         "PVT's repository: classification/pvt.py and datasets.py",
     )
 }
 
 
 def describe_hugging_face(
-    tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
-) -> ModelSpec:
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a file with the names of transformers; expects normalized names."""
     config = config or {}
     if config.get("model_type", "pvt") != "pvt":
         raise UserError(f"config.json: model_type = {config['model_type']!r} is not PVT")
-    origin_name, origin = choose_origin(hints, HUGGING_FACE_ORIGINS)
+    origin_name, origin = formats.choose_origin(hints, HUGGING_FACE_ORIGINS)
     fields = _fields(
         tensors,
         projection="encoder.patch_embeddings.{i}.projection.weight",
@@ -141,7 +128,7 @@ def describe_hugging_face(
         head="classifier.weight",
         heads=_numbers(config, "num_attention_heads"),
         hints=hints,
-        size=configured_size(config, "image_size"),
+        size=formats.configured_size(config, "image_size"),
     )
     fields |= {**origin.fields, "activation": hugging_face.activation_of(config)}
     if "layer_norm_eps" in config:
@@ -164,14 +151,14 @@ def describe_hugging_face(
     unit = MODELS["PVT"].architecture(**fields).patch_size
     preprocessing |= processors.read(config.get("preprocessor") or {}, (unit, unit), "pvt")
     names = hugging_face.class_names_of(config) if fields["num_classes"] else None
-    return ModelSpec(fields, preprocessing, origin_name, names)
+    return formats.ModelSpec(fields, preprocessing, origin_name, names)
 
 
 def describe_original(
-    tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
-) -> ModelSpec:
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a file of the authors; expects normalized names."""
-    origin_name, origin = choose_origin(hints, ORIGINAL_ORIGINS)
+    origin_name, origin = formats.choose_origin(hints, ORIGINAL_ORIGINS)
     fields = _fields(
         tensors,
         projection="patch_embed.{i}.proj.weight",
@@ -185,7 +172,7 @@ def describe_original(
         hints=hints,
         size=None,
     )
-    return ModelSpec({**fields, **origin.fields}, dict(origin.preprocessing), origin_name)
+    return formats.ModelSpec({**fields, **origin.fields}, dict(origin.preprocessing), origin_name)
 
 
 def tidy_hugging_face(tensors: Tensors) -> Tensors:
@@ -221,7 +208,7 @@ def hugging_face_config(
     Raises UserError where transformers has no model for a field.
     """
     needed = {"pool": "cls", "embed_norm_eps": fields["norm_eps"]}
-    need("transformers", fields, needed, " of a PVT")
+    formats.need("transformers", fields, needed, " of a PVT")
     if not isinstance(fields["image_size"], int) or fields["patch_sizes"] != (4, 2, 2, 2):
         raise UserError(
             "transformers has PVT for square images and patches of (4, 2, 2, 2) only, got "
@@ -273,7 +260,7 @@ def _fields(
     bias: str,
     head: str,
     heads: tuple[int, ...] | None,
-    hints: Hints,
+    hints: formats.Hints,
     size: tuple[int, int] | None,
 ) -> dict[str, Any]:
     """Fields of the model, but for what an origin says.
@@ -289,9 +276,10 @@ def _fields(
     def first(name: str, i: int) -> str:
         return f"{block}.{name}".format(i=i, j=0)
 
-    stages = count_blocks(tensors, re.escape(projection).replace(r"\{i\}", r"(\d+)"))
+    stages = formats.count_blocks(tensors, re.escape(projection).replace(r"\{i\}", r"(\d+)"))
     shapes = [
-        axes_of(tensors, projection.format(i=i), "out, in, height, width") for i in range(stages)
+        formats.axes_of(tensors, projection.format(i=i), "out, in, height, width")
+        for i in range(stages)
     ]
     if any(height != width for *_, height, width in shapes):
         raise UserError("the patches of a stage are oblong, which is not supported in PVT")
@@ -300,21 +288,21 @@ def _fields(
     depths, ratios, reductions = [], [], []
     for i in range(stages):
         pattern = re.escape(f"{block}.{norm1}.weight").replace(r"\{i\}", str(i))
-        depths.append(count_blocks(tensors, pattern.replace(r"\{j\}", r"(\d+)")))
-        hidden = axes_of(tensors, f"{first(fc1, i)}.weight", "out, in")[0]
+        depths.append(formats.count_blocks(tensors, pattern.replace(r"\{j\}", r"(\d+)")))
+        hidden = formats.axes_of(tensors, f"{first(fc1, i)}.weight", "out, in")[0]
         ratio = hidden / widths[i]
         ratios.append(int(ratio) if ratio == int(ratio) else ratio)
         reduction = f"{first(sr, i)}.weight"
         reduces = reduction in tensors
         reductions.append(
-            axes_of(tensors, reduction, "out, in, height, width")[2] if reduces else 1
+            formats.axes_of(tensors, reduction, "out, in, height, width")[2] if reduces else 1
         )
-    rows = axes_of(tensors, positions.format(i=0), "1, rows, width")[1]
-    whole = Hints(image_size=hints.image_size or size)
-    _, image_size = position_grid(rows, (0,), (patches[0], patches[0]), whole)
+    rows = formats.axes_of(tensors, positions.format(i=0), "1, rows, width")[1]
+    whole = formats.Hints(image_size=hints.image_size or size)
+    _, image_size = formats.position_grid(rows, (0,), (patches[0], patches[0]), whole)
     return {
-        "num_classes": axes_of(tensors, head, "out, in")[0] if head in tensors else 0,
-        "image_size": side_or_pair(image_size),
+        "num_classes": formats.axes_of(tensors, head, "out, in")[0] if head in tensors else 0,
+        "image_size": formats.side_or_pair(image_size),
         "in_channels": shapes[0][1],
         "patch_sizes": patches,
         "widths": widths,
@@ -370,7 +358,7 @@ def _numbers(config: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
 
 
 FORMATS = (
-    CheckpointFormat(
+    formats.CheckpointFormat(
         name="huggingface",
         signature=(
             r"encoder\.patch_embeddings\.0\.position_embeddings",
@@ -384,7 +372,7 @@ FORMATS = (
         preprocessor=processors.write,
         architecture="PVT",
     ),
-    CheckpointFormat(
+    formats.CheckpointFormat(
         name="pvt",
         signature=(r"pos_embed\.0", r"block\.0\.0\.attn\.kv\.weight"),
         rows=ORIGINAL_ROWS,

@@ -16,19 +16,9 @@ from vit_jax.data import Preprocessing
 from vit_jax.data.images.preprocess import crop_of
 from vit_jax.errors import UserError
 from vit_jax.models.resnet.module import EXPANSIONS
+from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import convolutions, processors, timm_arguments
 from vit_jax.weights.ecosystems.convolutions import CONV_AXES, IGNORED, batch_norm, rows_of
-from vit_jax.weights.formats import (
-    IMAGENET,
-    CheckpointFormat,
-    Hints,
-    ModelSpec,
-    Origin,
-    axes_of,
-    choose_origin,
-    count_blocks,
-    need,
-)
 from vit_jax.weights.mapping import CONV, Row, Tensors, linear
 
 # ------------------------------------------------------------------------- torchvision's and timm's
@@ -61,19 +51,19 @@ ROWS = (
 
 _FIELDS = {"norm_eps": 1e-5}
 ORIGINS = {
-    "timm": Origin(
+    "timm": formats.Origin(
         _FIELDS,
-        {**IMAGENET, "crop": 0.95, "interpolation": "bicubic"},
+        {**formats.IMAGENET, "crop": 0.95, "interpolation": "bicubic"},
         "timm's weights of its own training (a1 and others), where no config.json says otherwise",
     ),
-    "torchvision": Origin(
+    "torchvision": formats.Origin(
         _FIELDS,
-        {**IMAGENET, "crop": 224 / 256, "interpolation": "bilinear"},
+        {**formats.IMAGENET, "crop": 224 / 256, "interpolation": "bilinear"},
         "torchvision's IMAGENET1K_V1 weights and their transforms",
     ),
-    "torchvision-v2": Origin(
+    "torchvision-v2": formats.Origin(
         _FIELDS,
-        {**IMAGENET, "crop": crop_of((224, 224), (232, 232)), "interpolation": "bilinear"},
+        {**formats.IMAGENET, "crop": crop_of((224, 224), (232, 232)), "interpolation": "bilinear"},
         "torchvision's IMAGENET1K_V2 weights and their transforms",
     ),
 }
@@ -103,14 +93,16 @@ _NEEDED = {
 }
 
 
-def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
+def describe(
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a file with torchvision's names."""
     config = config or {}
     _check_architecture(config)
-    origin_name, origin = choose_origin(
+    origin_name, origin = formats.choose_origin(
         hints, ORIGINS, "timm" if "architecture" in config else None
     )
-    stem_width, in_channels, kernel, _ = axes_of(tensors, "conv1.weight", CONV_AXES)
+    stem_width, in_channels, kernel, _ = formats.axes_of(tensors, "conv1.weight", CONV_AXES)
     if kernel not in (3, 7):
         raise UserError(
             f"conv1.weight has {kernel} x {kernel} pixels; a ResNet here has 7 x 7, or 3 x 3 for "
@@ -125,9 +117,12 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -
         "num_classes": rows_of(tensors, "fc.weight"),
         "image_size": convolutions.size_of_images(hints, convolutions.timm_size(config)),
         "in_channels": in_channels,
-        "depths": tuple(count_blocks(tensors, rf"layer{n}\.(\d+)\.conv1\.weight") for n in stages),
+        "depths": tuple(
+            formats.count_blocks(tensors, rf"layer{n}\.(\d+)\.conv1\.weight") for n in stages
+        ),
         "widths": tuple(
-            axes_of(tensors, f"layer{n}.0.conv{last}.weight", CONV_AXES)[0] // EXPANSIONS[block]
+            formats.axes_of(tensors, f"layer{n}.0.conv{last}.weight", CONV_AXES)[0]
+            // EXPANSIONS[block]
             for n in stages
         ),
         "block": block,
@@ -135,7 +130,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -
         "small_stem": kernel == 3,
         **origin.fields,
     }
-    return ModelSpec(
+    return formats.ModelSpec(
         fields,
         {**origin.preprocessing, **convolutions.timm_preprocessing(config)},
         origin_name,
@@ -146,8 +141,8 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -
 def _check_widths(tensors: Tensors) -> None:
     """Raise UserError for convolutions in groups, or wider ones, which have the same names."""
     middle = "layer1.0.conv2.weight"
-    width, of_each, *_ = axes_of(tensors, middle, CONV_AXES)
-    outputs = axes_of(tensors, "layer1.0.conv3.weight", CONV_AXES)[0]
+    width, of_each, *_ = formats.axes_of(tensors, middle, CONV_AXES)
+    outputs = formats.axes_of(tensors, "layer1.0.conv3.weight", CONV_AXES)[0]
     expected = outputs // EXPANSIONS["bottleneck"]
     if of_each != width:
         raise UserError(
@@ -175,7 +170,9 @@ def _check_architecture(config: Mapping[str, Any]) -> None:
 
 def timm_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict:
     """Return timm's `config.json`; UserError for fields that timm does not support."""
-    need("timm's config.json", fields, {"small_stem": False, "stem_width": 64, "norm_eps": 1e-5})
+    formats.need(
+        "timm's config.json", fields, {"small_stem": False, "stem_width": 64, "norm_eps": 1e-5}
+    )
     if len(fields["depths"]) != 4:
         raise UserError(f"timm's ResNets have 4 stages, and this one has {len(fields['depths'])}")
     usual = {"basic": "resnet18", "bottleneck": "resnet50"}[fields["block"]]
@@ -216,17 +213,22 @@ TRANSFORMERS_ROWS = (
     *linear("head", "classifier.1"),
 )
 TRANSFORMERS_ORIGINS = {
-    "resnet": Origin(
+    "resnet": formats.Origin(
         _FIELDS,
-        {**IMAGENET, "crop": 224 / 256, "interpolation": "bicubic", "crop_rounding": "down"},
+        {
+            **formats.IMAGENET,
+            "crop": 224 / 256,
+            "interpolation": "bicubic",
+            "crop_rounding": "down",
+        },
         "the processor of microsoft/resnet-50, where no preprocessor_config.json says otherwise",
     )
 }
 
 
 def transformers_describe(
-    tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
-) -> ModelSpec:
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a file with the names of transformers."""
     config = config or {}
     for name in ("downsample_in_bottleneck", "downsample_in_first_stage"):
@@ -237,8 +239,8 @@ def transformers_describe(
             )
     if config.get("hidden_act", "relu") != "relu":
         raise UserError(f"config.json: hidden_act = {config['hidden_act']!r}; ResNet has 'relu'")
-    origin_name, origin = choose_origin(hints, TRANSFORMERS_ORIGINS)
-    stem_width, in_channels, *_ = axes_of(
+    origin_name, origin = formats.choose_origin(hints, TRANSFORMERS_ORIGINS)
+    stem_width, in_channels, *_ = formats.axes_of(
         tensors, "embedder.embedder.convolution.weight", CONV_AXES
     )
     first = "encoder.stages.{i}.layers.0.layer.0.convolution.weight"
@@ -255,13 +257,13 @@ def transformers_describe(
         "image_size": convolutions.size_of_images(hints, size),
         "in_channels": in_channels,
         "depths": tuple(
-            count_blocks(
+            formats.count_blocks(
                 tensors, rf"encoder\.stages\.{i}\.layers\.(\d+)\.layer\.0\.convolution\.weight"
             )
             for i in stages
         ),
         "widths": tuple(
-            axes_of(
+            formats.axes_of(
                 tensors, f"encoder.stages.{i}.layers.0.layer.{last}.convolution.weight", CONV_AXES
             )[0]
             // EXPANSIONS[block]
@@ -273,7 +275,7 @@ def transformers_describe(
         **origin.fields,
     }
     names = convolutions.transformers_names(config, fields["num_classes"])
-    return ModelSpec(fields, preprocessing, origin_name, names)
+    return formats.ModelSpec(fields, preprocessing, origin_name, names)
 
 
 def transformers_tidy(tensors: Tensors) -> Tensors:
@@ -291,7 +293,7 @@ def transformers_finish(
 
 def transformers_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names):
     """Return transformers' `config.json`; UserError for fields that it does not support."""
-    need("transformers' config.json", fields, {"small_stem": False, "norm_eps": 1e-5})
+    formats.need("transformers' config.json", fields, {"small_stem": False, "norm_eps": 1e-5})
     classes = ("ResNetModel", "ResNetForImageClassification")
     return {
         **convolutions.transformers_config("resnet", classes, fields, class_names),
@@ -306,7 +308,7 @@ def transformers_config(fields: Mapping[str, Any], preprocessing: Preprocessing,
 
 
 FORMATS = (
-    CheckpointFormat(
+    formats.CheckpointFormat(
         name="timm",
         signature=(r"conv1\.weight", r"bn1\.weight", r"layer1\.0\.conv1\.weight"),
         rows=ROWS,
@@ -316,7 +318,7 @@ FORMATS = (
         config=timm_config,
         architecture="ResNet",
     ),
-    CheckpointFormat(
+    formats.CheckpointFormat(
         name="huggingface",
         signature=(
             r"embedder\.embedder\.convolution\.weight",

@@ -13,16 +13,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from vit_jax.errors import UserError
+from vit_jax.weights import formats
 from vit_jax.weights.ecosystems.timm_writing import POOLS
-from vit_jax.weights.formats import (
-    IMAGENET,
-    Hints,
-    configured_number,
-    configured_numbers,
-    configured_section,
-    configured_size,
-    configured_text,
-)
 from vit_jax.weights.io.safety import show
 from vit_jax.weights.mapping import Tensors
 
@@ -97,7 +89,7 @@ def pretrained_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the `pretrained_cfg`, combined with the root as in timm."""
     if "pretrained_cfg" not in config:  # timm before 0.8 had everything at the root
         return {"label_names": config.get("labels"), **config}
-    section = configured_section(config, "pretrained_cfg")
+    section = formats.configured_section(config, "pretrained_cfg")
     above = {name: config[name] for name in ("num_classes", "label_names") if name in config}
     return {**section, **above}
 
@@ -132,7 +124,7 @@ def pooling(tensors: Tensors, config: Mapping[str, Any]) -> str:
             f"{'' if has_class else 'no '}class token and {'' if has_map else 'no '}attention "
             "pooling; the two files are of different models"
         )
-    arguments = configured_section(config, "model_args")
+    arguments = formats.configured_section(config, "model_args")
     if arguments.get("pool_include_prefix") and pool in ("mean", "map"):
         raise UserError(
             "config.json: pool_include_prefix = true pools class token and registers with the "
@@ -146,7 +138,7 @@ def activation(config: Mapping[str, Any], *, gated: bool, usual: str) -> str:
 
     Raises UserError for an unsupported one.
     """
-    named = configured_text(configured_section(config, "model_args"), "act_layer")
+    named = formats.configured_text(formats.configured_section(config, "model_args"), "act_layer")
     if gated:
         if named not in (None, "silu", "swish"):
             raise UserError(
@@ -178,10 +170,10 @@ def norm_eps(config: Mapping[str, Any], usual: float) -> float:
 
 def heads(config: Mapping[str, Any], width: int) -> int | None:
     """Return the number of attention heads in the configuration, or of its architecture."""
-    arguments = configured_section(config, "model_args")
+    arguments = formats.configured_section(config, "model_args")
     architecture = architecture_of(config)
     if "num_heads" in arguments:
-        return configured_number(arguments, "num_heads")
+        return formats.configured_number(arguments, "num_heads")
     if architecture in _MORE_HEADS:
         return _MORE_HEADS[architecture]
     words = architecture.split("_")
@@ -193,7 +185,7 @@ def check_arguments(config: Mapping[str, Any], found: Mapping[str, Any]) -> None
 
     found: values in the tensors, by timm's names of arguments.
     """
-    arguments = configured_section(config, "model_args")
+    arguments = formats.configured_section(config, "model_args")
     for name, value in arguments.items():
         fits = _NEEDED.get(name, () if name not in _NEUTRAL else (value,))
         if value is not None and not any(value is fit or value == fit for fit in fits):
@@ -233,7 +225,7 @@ def check_plain(
     """
     needed = {"global_pool": ("avg", ""), **needed}
     described = {"global_pool": config.get("global_pool")}  # the root describes the saved model
-    for name, value in {**described, **configured_section(config, "model_args")}.items():
+    for name, value in {**described, **formats.configured_section(config, "model_args")}.items():
         if name in free or name in _OF_EVERY_MODEL or value is None:
             continue
         if not any(value is fit or value == fit for fit in needed.get(name, ())):
@@ -245,12 +237,12 @@ def check_plain(
             )
 
 
-def with_size(hints: Hints, config: Mapping[str, Any]) -> Hints:
+def with_size(hints: formats.Hints, config: Mapping[str, Any]) -> formats.Hints:
     """Return the hints with the image size of the configuration, if it has one."""
-    arguments = configured_section(config, "model_args")
+    arguments = formats.configured_section(config, "model_args")
     if hints.image_size is not None:
         return hints
-    size = configured_size(arguments, "img_size") or input_size_of(pretrained_of(config))
+    size = formats.configured_size(arguments, "img_size") or input_size_of(pretrained_of(config))
     return dataclasses.replace(hints, image_size=size)
 
 
@@ -259,7 +251,7 @@ def input_size_of(pretrained: Mapping[str, Any]) -> tuple[int, int] | None:
     sides = pretrained.get("input_size")
     if sides is None:
         return None
-    return configured_size(
+    return formats.configured_size(
         {"input_size": sides[1:] if isinstance(sides, list) else 0}, "input_size"
     )
 
@@ -279,10 +271,10 @@ def preprocessing_of(
     if size and any(side % p for side, p in zip(size, patch, strict=True)):
         size = None
     named = {
-        "mean": configured_numbers(pretrained, "mean"),
-        "std": configured_numbers(pretrained, "std"),
+        "mean": formats.configured_numbers(pretrained, "mean"),
+        "std": formats.configured_numbers(pretrained, "std"),
         "crop": pretrained.get("crop_pct"),
-        "interpolation": configured_text(pretrained, "interpolation"),
+        "interpolation": formats.configured_text(pretrained, "interpolation"),
         "resize": _resize(pretrained),
     }
     named = {name: value for name, value in named.items() if value is not None}
@@ -303,7 +295,7 @@ RESIZES = {"center": "cover", "squash": "squash", "border": "pad"}
 
 
 def _resize(pretrained: Mapping[str, Any]) -> str | None:
-    mode = configured_text(pretrained, "crop_mode")
+    mode = formats.configured_text(pretrained, "crop_mode")
     if mode is not None and mode not in RESIZES:
         raise UserError(
             f"config.json: crop_mode = {show(mode)} is invalid; use one of {', '.join(RESIZES)}"
@@ -316,7 +308,7 @@ def _defaults(arguments: Mapping[str, Any], pretrained: Mapping[str, Any]) -> di
     size = pretrained.get("input_size")
     channels = arguments.get("in_chans", size[0] if isinstance(size, list) and size else 3)
     return {
-        **(IMAGENET if channels == 3 else {}),
+        **(formats.IMAGENET if channels == 3 else {}),
         "crop": 0.875,
         "interpolation": "bicubic",
         "resize": "cover",
@@ -326,11 +318,11 @@ def _defaults(arguments: Mapping[str, Any], pretrained: Mapping[str, Any]) -> di
 def _named_pool(config: Mapping[str, Any]) -> str | None:
     """Return the configured pooling: an argument takes precedence over the saved model's entry."""
     sections = (
-        configured_section(config, "model_args"),
-        configured_section(config, "pretrained_cfg"),
+        formats.configured_section(config, "model_args"),
+        formats.configured_section(config, "pretrained_cfg"),
         config,
     )
-    named = (configured_text(section, "global_pool") for section in sections)
+    named = (formats.configured_text(section, "global_pool") for section in sections)
     return next((name for name in named if name is not None), None)
 
 
@@ -344,6 +336,6 @@ def _default_pool(tensors: Tensors, config: Mapping[str, Any]) -> str:
         return "map"
     if "cls_token" not in tensors:
         return "mean"
-    told = configured_section(config, "model_args").get("fc_norm")
+    told = formats.configured_section(config, "model_args").get("fc_norm")
     by_mean = "fc_norm.weight" in tensors if told is None else "_gap_" in architecture_of(config)
     return "mean" if by_mean else "cls"

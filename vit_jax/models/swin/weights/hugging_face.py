@@ -12,18 +12,9 @@ from vit_jax.models.registry import MODELS
 from vit_jax.models.swin.weights.fields import FIELDS, IGNORED, OURS, moved, read_fields
 from vit_jax.models.validation import pair
 from vit_jax.models.vit.weights import hugging_face
+from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import processors
 from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
-from vit_jax.weights.formats import (
-    IMAGENET,
-    CheckpointFormat,
-    Hints,
-    ModelSpec,
-    Origin,
-    choose_origin,
-    configured_size,
-    need,
-)
 from vit_jax.weights.mapping import (
     CONV,
     OUT_KERNEL,
@@ -72,22 +63,22 @@ HUGGING_FACE_ROWS = (
 
 
 HUGGING_FACE_ORIGINS = {
-    "swin": Origin(
+    "swin": formats.Origin(
         FIELDS,
-        {**IMAGENET, "crop": 1.0, "interpolation": "bicubic", "resize": "squash"},
+        {**formats.IMAGENET, "crop": 1.0, "interpolation": "bicubic", "resize": "squash"},
         "the preprocessor_config.json of microsoft/swin-tiny-patch4-window7-224",
     ),
 }
 
 
 def describe_hugging_face(
-    tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
-) -> ModelSpec:
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a file with the names of transformers; expects normalized names."""
     config = config or {}
     if config.get("model_type", "swin") != "swin":
         raise UserError(f"config.json: model_type = {config['model_type']!r} is not Swin")
-    origin_name, origin = choose_origin(hints, HUGGING_FACE_ORIGINS)
+    origin_name, origin = formats.choose_origin(hints, HUGGING_FACE_ORIGINS)
     if "embeddings.position_embeddings" in tensors:
         raise UserError("the file has positions besides the relative ones, which Swin has not here")
     eps = config.get("layer_norm_eps", 1e-5)
@@ -104,8 +95,8 @@ def describe_hugging_face(
             "attention.self.query.bias",
         ),
         head="classifier.weight" if "classifier.weight" in tensors else None,
-        window=configured_size(config, "window_size"),
-        image_size=hints.image_size or configured_size(config, "image_size"),
+        window=formats.configured_size(config, "window_size"),
+        image_size=hints.image_size or formats.configured_size(config, "image_size"),
     )
     fields |= {**origin.fields, "activation": hugging_face.activation_of(config)}
     _check_shifts(fields)
@@ -114,7 +105,7 @@ def describe_hugging_face(
         config.get("preprocessor") or {}, pair(fields["patch_size"]), "swin"
     )
     names = hugging_face.class_names_of(config) if fields["num_classes"] else None
-    return ModelSpec(fields, preprocessing, origin_name, names)
+    return formats.ModelSpec(fields, preprocessing, origin_name, names)
 
 
 def tidy_hugging_face(tensors: Tensors) -> Tensors:
@@ -146,7 +137,7 @@ def hugging_face_config(
 
     Raises UserError where transformers has no model for a field.
     """
-    need("transformers", fields, {"norm_eps": 1e-5}, " of a Swin")
+    formats.need("transformers", fields, {"norm_eps": 1e-5}, " of a Swin")
     for field in ("window", "patch_size"):
         if len(set(pair(fields[field]))) > 1:
             raise UserError(f"transformers has no Swin with {field} = {fields[field]!r}, a square")
@@ -208,7 +199,7 @@ def _check_shifts(fields: Mapping[str, Any]) -> None:
             )
 
 
-FORMAT = CheckpointFormat(
+FORMAT = formats.CheckpointFormat(
     name="huggingface",
     signature=(
         r"embeddings\.patch_embeddings\.projection\.weight",

@@ -8,19 +8,8 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models.swin.weights.fields import FIELDS, IGNORED, OURS, moved, read_fields
 from vit_jax.models.validation import pair
+from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import timm_arguments, timm_writing
-from vit_jax.weights.formats import (
-    IMAGENET,
-    CheckpointFormat,
-    Hints,
-    ModelSpec,
-    Origin,
-    axes_of,
-    choose_origin,
-    configured_section,
-    configured_size,
-    need,
-)
 from vit_jax.weights.mapping import (
     CONV,
     OUT_KERNEL,
@@ -55,14 +44,14 @@ TIMM_ROWS = (
 
 
 TIMM_ORIGINS = {
-    "timm": Origin(
+    "timm": formats.Origin(
         FIELDS,
-        {**IMAGENET, "crop": 0.9, "interpolation": "bicubic"},
+        {**formats.IMAGENET, "crop": 0.9, "interpolation": "bicubic"},
         "timm's defaults for `swin_*`, where no config.json says otherwise",
     ),
-    "swin": Origin(
+    "swin": formats.Origin(
         FIELDS,
-        {**IMAGENET, "crop": 224 / 256, "interpolation": "bicubic"},
+        {**formats.IMAGENET, "crop": 224 / 256, "interpolation": "bicubic"},
         "microsoft/Swin-Transformer: data/build.py, configs/swin",
     ),
 }
@@ -75,14 +64,16 @@ _READ = (
 )
 
 
-def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
+def describe_timm(
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a file with timm's or the authors' names; expects normalized names."""
     config = config or {}
-    arguments = configured_section(config, "model_args")
+    arguments = formats.configured_section(config, "model_args")
     pretrained = timm_arguments.pretrained_of(config)
     as_authors = any(name.endswith((".relative_position_index", ".attn_mask")) for name in tensors)
     found = "swin" if as_authors and "architecture" not in config else "timm"
-    origin_name, origin = choose_origin(hints, TIMM_ORIGINS, found)
+    origin_name, origin = formats.choose_origin(hints, TIMM_ORIGINS, found)
     for name, needed in (("act_layer", "gelu"), ("global_pool", "avg")):
         if arguments.get(name, needed) != needed:
             raise UserError(
@@ -98,7 +89,7 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hin
         block=_TIMM,
         names=("norm1.weight", "mlp.fc1.weight", "attn.qkv.bias"),
         head=head,
-        window=configured_size(arguments, "window_size"),
+        window=formats.configured_size(arguments, "window_size"),
         image_size=size,
     )
     preprocessing = dict(origin.preprocessing)
@@ -110,7 +101,7 @@ def describe_timm(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hin
         arguments, pretrained, pair(fields["patch_size"])
     )
     names = timm_arguments.label_names(config, fields["num_classes"])
-    return ModelSpec({**fields, **origin.fields}, preprocessing, origin_name, names)
+    return formats.ModelSpec({**fields, **origin.fields}, preprocessing, origin_name, names)
 
 
 def tidy_timm(tensors: Tensors) -> Tensors:
@@ -127,7 +118,7 @@ def timm_config(
 
     Raises UserError where timm has no argument for a field.
     """
-    need("timm", fields, {"norm_eps": 1e-5, "activation": "gelu"}, " of a Swin")
+    formats.need("timm", fields, {"norm_eps": 1e-5, "activation": "gelu"}, " of a Swin")
     arguments = {
         "img_size": fields["image_size"],
         "patch_size": fields["patch_size"],
@@ -156,12 +147,12 @@ def _size_of_mask(tensors: Tensors) -> tuple[int, int] | None:
     mask = tensors.get("layers.0.blocks.1.attn_mask")
     if mask is None or mask.ndim != 3:
         return None
-    patch = axes_of(tensors, "patch_embed.proj.weight", "out, in, height, width")[2:]
+    patch = formats.axes_of(tensors, "patch_embed.proj.weight", "out, in, height, width")[2:]
     side = math.isqrt(mask.shape[0]) * math.isqrt(mask.shape[1])
     return side * patch[0], side * patch[1]
 
 
-FORMAT = CheckpointFormat(
+FORMAT = formats.CheckpointFormat(
     name="timm",
     signature=(
         r"patch_embed\.proj\.weight",

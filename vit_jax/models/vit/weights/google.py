@@ -21,21 +21,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vit_jax.errors import UserError
-from vit_jax.weights.formats import (
-    HALF,
-    MOST_BLOCKS,
-    CheckpointFormat,
-    Hints,
-    ModelSpec,
-    Origin,
-    all_zero,
-    axes_of,
-    choose_origin,
-    count_blocks,
-    most_common_side,
-    position_grid,
-    side_or_pair,
-)
+from vit_jax.weights import formats
 from vit_jax.weights.mapping import LINEN_QKV_BIAS, LINEN_QKV_KERNEL, SAME, Row, Tensors
 
 
@@ -102,20 +88,20 @@ ROWS = (
 _FLAX = {"activation": "gelu_tanh", "norm_eps": 1e-6, "pos_resize": "corner-bilinear"}
 
 ORIGINS = {
-    "google": Origin(
+    "google": formats.Origin(
         _FLAX,
-        {**HALF, "crop": 1.0, "interpolation": "bilinear", "resize": "squash"},
+        {**formats.HALF, "crop": 1.0, "interpolation": "bilinear", "resize": "squash"},
         "vision_transformer: input_pipeline.py, which does not antialias",
     ),
-    "big_vision": Origin(
+    "big_vision": formats.Origin(
         _FLAX,
-        {**HALF, "crop": 0.875, "interpolation": "bilinear"},
+        {**formats.HALF, "crop": 0.875, "interpolation": "bilinear"},
         "big_vision: configs/vit_s16_i1k.py, the shorter side at 256 and the central 224 pixels "
         "(its kernel is the mean of an area)",
     ),
-    "siglip": Origin(
+    "siglip": formats.Origin(
         _FLAX,
-        {**HALF, "crop": 1.0, "interpolation": "bilinear", "resize": "squash"},
+        {**formats.HALF, "crop": 1.0, "interpolation": "bilinear", "resize": "squash"},
         "big_vision: configs/proj/image_text",
     ),
 }
@@ -134,24 +120,30 @@ _STACKED = "Transformer/encoderblock/"
 _MOST_STACKED = 100  # tensors of a block; with more, taking them apart would take for ever
 
 
-def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
+def describe(
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a Google file; expects normalized names."""
-    name, origin = choose_origin(hints, *_candidates(tensors))
-    *patch, in_channels, width = axes_of(tensors, "embedding/kernel", "height, width, in, out")
-    depth = count_blocks(tensors, r"Transformer/encoderblock_(\d+)/LayerNorm_0/scale")
+    name, origin = formats.choose_origin(hints, *_candidates(tensors))
+    *patch, in_channels, width = formats.axes_of(
+        tensors, "embedding/kernel", "height, width, in, out"
+    )
+    depth = formats.count_blocks(tensors, r"Transformer/encoderblock_(\d+)/LayerNorm_0/scale")
     query, hidden = _first_block(tensors)
-    heads, head_dim = axes_of(tensors, f"{query}/kernel", "width, heads, head_dim")[1:]
+    heads, head_dim = formats.axes_of(tensors, f"{query}/kernel", "width, heads, head_dim")[1:]
     if hints.heads not in (None, heads):
         raise UserError(
             f"--heads={hints.heads} contradicts the file, which has {heads} heads; remove --heads"
         )
     has_class, has_map = "cls" in tensors, "MAPHead_0/probe" in tensors
     positions, prefix, image_size = _positions(tensors, has_class, tuple(patch), hints)
-    classes = axes_of(tensors, "head/kernel", "in, out")[1] if "head/kernel" in tensors else 0
+    classes = (
+        formats.axes_of(tensors, "head/kernel", "in, out")[1] if "head/kernel" in tensors else 0
+    )
     fields = {
         "num_classes": classes,
-        "image_size": side_or_pair(image_size),
-        "patch_size": side_or_pair(tuple(patch)),
+        "image_size": formats.side_or_pair(image_size),
+        "patch_size": formats.side_or_pair(tuple(patch)),
         "in_channels": in_channels,
         "width": width,
         "depth": depth,
@@ -171,15 +163,15 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -
     if heads * head_dim != width:
         fields["head_dim"] = head_dim
     if "pre_logits/kernel" in tensors:
-        fields["representation_size"] = axes_of(tensors, "pre_logits/kernel", "in, out")[1]
+        fields["representation_size"] = formats.axes_of(tensors, "pre_logits/kernel", "in, out")[1]
     notes = ()
-    if classes and all_zero(tensors["head/kernel"]):
+    if classes and formats.all_zero(tensors["head/kernel"]):
         notes = (
             f"the head of {classes} outputs is all zeros, as in files that are meant for "
             "fine-tuning, so that its outputs are meaningless; set num_classes for a new head, or "
             "use the features",
         )
-    return ModelSpec(fields, dict(origin.preprocessing), name, notes=notes)
+    return formats.ModelSpec(fields, dict(origin.preprocessing), name, notes=notes)
 
 
 def normalize_names(tensors: Tensors) -> Tensors:
@@ -191,7 +183,7 @@ def normalize_names(tensors: Tensors) -> Tensors:
         name = name.removeprefix(prefix)
         if name in tidied:
             raise UserError(f"the file holds {name} twice, with and without {prefix} in front")
-        apart = few and array.ndim and len(array) <= MOST_BLOCKS
+        apart = few and array.ndim and len(array) <= formats.MOST_BLOCKS
         if name.startswith(_STACKED) and apart:
             rest = name.removeprefix(_STACKED)
             numbered = {f"{_STACKED[:-1]}_{i}/{rest}": block for i, block in enumerate(array)}
@@ -204,7 +196,7 @@ def normalize_names(tensors: Tensors) -> Tensors:
 # ----------------------------------------------------------------------------------------- inside
 
 
-def _candidates(tensors: Tensors) -> tuple[dict[str, Origin], str | None]:
+def _candidates(tensors: Tensors) -> tuple[dict[str, formats.Origin], str | None]:
     """Return the origins that fit, and the certain one, if any."""
     if "Transformer/posembed_input/pos_embedding" in tensors:
         return {"google": ORIGINS["google"]}, "google"
@@ -221,9 +213,9 @@ def _first_block(tensors: Tensors) -> tuple[str, int]:
         query = f"{block}/MultiHeadDotProductAttention_{attention}/query"
         hidden = f"{block}/MlpBlock_{mlp}/Dense_0/kernel"
         if f"{query}/kernel" in tensors and hidden in tensors:
-            axes_of(tensors, hidden, "in, out")
+            formats.axes_of(tensors, hidden, "in, out")
             pattern = hidden.replace("encoderblock_0", r"encoderblock_\d+")
-            return query, most_common_side(tensors, pattern, 1)
+            return query, formats.most_common_side(tensors, pattern, 1)
     raise UserError(
         f"the file has no attention or no MLP under {block}, or their numbers are neither 0 and 0 "
         "nor 1 and 3: it is not whole"
@@ -231,14 +223,14 @@ def _first_block(tensors: Tensors) -> tuple[str, int]:
 
 
 def _positions(
-    tensors: Tensors, has_class: bool, patch: tuple[int, int], hints: Hints
+    tensors: Tensors, has_class: bool, patch: tuple[int, int], hints: formats.Hints
 ) -> tuple[str, int, tuple[int, int]]:
     """Return the position type, the number of rows for the class token, and the image size."""
     names = [name for row in ROWS if row.ours == "pos_embed" for name in row.names("pos_embed")]
     table = next((name for name in names if name in tensors), None)
     if table is not None:
-        rows = axes_of(tensors, table, "1, rows, width")[1]
-        return "learned", *position_grid(rows, (1, 0) if has_class else (0,), patch, hints)
+        rows = formats.axes_of(tensors, table, "1, rows, width")[1]
+        return "learned", *formats.position_grid(rows, (1, 0) if has_class else (0,), patch, hints)
     if hints.image_size is None:
         raise UserError(
             "the file has no position table, so its positions are big_vision's fixed ones, which "
@@ -248,7 +240,7 @@ def _positions(
     return "sincos2d_big_vision", 0, hints.image_size
 
 
-FORMAT = CheckpointFormat(
+FORMAT = formats.CheckpointFormat(
     name="google",
     signature=(r"embedding/kernel", r"Transformer/encoder_norm/scale"),
     rows=ROWS,

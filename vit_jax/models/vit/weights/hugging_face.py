@@ -19,26 +19,9 @@ from typing import Any
 import numpy as np
 
 from vit_jax.errors import UserError
+from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import hugging_face_writing, meta, processors
 from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
-from vit_jax.weights.formats import (
-    HALF,
-    CheckpointFormat,
-    Hints,
-    ModelSpec,
-    Origin,
-    all_zero,
-    axes_of,
-    choose_origin,
-    configured_number,
-    configured_size,
-    configured_text,
-    count_blocks,
-    most_common_side,
-    need_heads,
-    position_grid,
-    side_or_pair,
-)
 from vit_jax.weights.mapping import (
     CONV,
     LINEAR,
@@ -124,15 +107,15 @@ _AS_VIT = {"pos_resize": "torch-bicubic", "norm_eps": 1e-12}
 _WEIGHTS = "preprocessing as of the original weights, unless a preprocessor_config.json says it"
 
 ORIGINS = {
-    "vit": Origin(
+    "vit": formats.Origin(
         _AS_VIT,
-        {**HALF, "crop": 1.0, "interpolation": "bilinear", "resize": "squash"},
+        {**formats.HALF, "crop": 1.0, "interpolation": "bilinear", "resize": "squash"},
         "the defaults of transformers' ViTConfig and ViTImageProcessor",
     ),
-    "deit": Origin(_AS_VIT, meta.ORIGINS["deit"].preprocessing, f"DeiTConfig; {_WEIGHTS}"),
-    "mae": Origin(_AS_VIT, meta.ORIGINS["mae"].preprocessing, f"ViTMAEConfig; {_WEIGHTS}"),
-    "dino": Origin(_AS_VIT, meta.ORIGINS["dino"].preprocessing, f"ViTConfig; {_WEIGHTS}"),
-    "dinov2": Origin(
+    "deit": formats.Origin(_AS_VIT, meta.ORIGINS["deit"].preprocessing, f"DeiTConfig; {_WEIGHTS}"),
+    "mae": formats.Origin(_AS_VIT, meta.ORIGINS["mae"].preprocessing, f"ViTMAEConfig; {_WEIGHTS}"),
+    "dino": formats.Origin(_AS_VIT, meta.ORIGINS["dino"].preprocessing, f"ViTConfig; {_WEIGHTS}"),
+    "dinov2": formats.Origin(
         {"pos_resize": "torch-bicubic", "norm_eps": 1e-6},
         meta.ORIGINS["dinov2"].preprocessing,
         f"Dinov2Config; {_WEIGHTS}",
@@ -154,38 +137,44 @@ MODEL_TYPES = tuple(_ORIGINS_OF)
 _REGISTERS = {"pos_resize": "torch-bicubic-antialias"}
 
 
-def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
+def describe(
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a file with the names of transformers; expects normalized names."""
     config = config or {}
     kind, is_certain = _kind_of_file(tensors, config)
     candidates = {name: ORIGINS[name] for name in _ORIGINS_OF[kind]}
-    origin_name, origin = choose_origin(
+    origin_name, origin = formats.choose_origin(
         hints, candidates, next(iter(candidates)) if is_certain else None
     )
-    width, in_channels, *patch = axes_of(
+    width, in_channels, *patch = formats.axes_of(
         tensors, "embeddings.patch_embeddings.projection.weight", "out, in, height, width"
     )
     hidden, gated = _mlp(tensors)
     registers = 0
     if "embeddings.register_tokens" in tensors:
-        registers = axes_of(tensors, "embeddings.register_tokens", "1, registers, width")[1]
+        registers = formats.axes_of(tensors, "embeddings.register_tokens", "1, registers, width")[1]
     distilled = "embeddings.distillation_token" in tensors
     if hints.image_size is None:
-        hints = dataclasses.replace(hints, image_size=configured_size(config, "image_size"))
-    rows = axes_of(tensors, "embeddings.position_embeddings", "1, rows, width")[1]
-    _, image_size = position_grid(rows, (1 + distilled,), tuple(patch), hints)
-    depth = count_blocks(tensors, r"encoder\.layer\.(\d+)\.(?:layernorm_before|norm1)\.weight")
+        hints = dataclasses.replace(hints, image_size=formats.configured_size(config, "image_size"))
+    rows = formats.axes_of(tensors, "embeddings.position_embeddings", "1, rows, width")[1]
+    _, image_size = formats.position_grid(rows, (1 + distilled,), tuple(patch), hints)
+    depth = formats.count_blocks(
+        tensors, r"encoder\.layer\.(\d+)\.(?:layernorm_before|norm1)\.weight"
+    )
     _check_config(config, hidden_size=width, num_hidden_layers=depth, num_channels=in_channels)
     classes = _num_classes(tensors, width)
     layer_scale = "encoder.layer.0.layer_scale1.lambda1" in tensors
     fields = {
         "num_classes": classes,
-        "image_size": side_or_pair(image_size),
-        "patch_size": side_or_pair(tuple(patch)),
+        "image_size": formats.side_or_pair(image_size),
+        "patch_size": formats.side_or_pair(tuple(patch)),
         "in_channels": in_channels,
         "width": width,
         "depth": depth,
-        "heads": need_heads(hints, configured_number(config, "num_attention_heads"), width),
+        "heads": formats.need_heads(
+            hints, formats.configured_number(config, "num_attention_heads"), width
+        ),
         "mlp_width": hidden,
         "mlp": "swiglu" if gated else "plain",
         "pool": "cls",
@@ -205,7 +194,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -
     if origin_name == "mae":
         preprocessing |= meta.preprocessing_of(origin_name, image_size)
     preprocessing |= processors.read(config.get("preprocessor") or {}, tuple(patch), kind)
-    return ModelSpec(
+    return formats.ModelSpec(
         fields, preprocessing, origin_name, class_names_of(config) if classes else None
     )
 
@@ -254,9 +243,9 @@ def _mlp(tensors: Tensors) -> tuple[int, bool]:
     plain, gated = ("intermediate.dense", "mlp.fc1"), ("mlp.weights_out", "mlp.down_proj")
     for name in (*plain, *gated):
         if f"encoder.layer.0.{name}.weight" in tensors:
-            axes_of(tensors, f"encoder.layer.0.{name}.weight", "out, in")
+            formats.axes_of(tensors, f"encoder.layer.0.{name}.weight", "out, in")
             weights = rf"encoder\.layer\.\d+\.{re.escape(name)}\.weight"
-            return most_common_side(tensors, weights, int(name in gated)), name in gated
+            return formats.most_common_side(tensors, weights, int(name in gated)), name in gated
     raise UserError("the file has no MLP in block 0 under a name of transformers; it is not whole")
 
 
@@ -265,7 +254,7 @@ def _num_classes(tensors: Tensors, width: int) -> int:
     name = next((n for n in ("classifier.weight", "cls_classifier.weight") if n in tensors), None)
     if name is None:
         return 0
-    classes, read = axes_of(tensors, name, "out, in")
+    classes, read = formats.axes_of(tensors, name, "out, in")
     if read == 2 * width:
         raise UserError(
             f"classifier.weight has shape {(classes, read)}: DINOv2's classifier reads the class "
@@ -278,7 +267,7 @@ def _num_classes(tensors: Tensors, width: int) -> int:
 def _check_config(config: Mapping[str, Any], **found: int) -> None:
     """Raise UserError if the configuration contradicts the tensors."""
     for name, number in found.items():
-        configured = configured_number(config, name)
+        configured = formats.configured_number(config, name)
         if configured not in (None, number):
             raise UserError(
                 f"config.json: {name} = {configured}, but the tensors have {number}; the two files "
@@ -288,7 +277,7 @@ def _check_config(config: Mapping[str, Any], **found: int) -> None:
 
 def activation_of(config: Mapping[str, Any]) -> str:
     """Return our name of the activation in a configuration; UserError for an unsupported one."""
-    named = configured_text(config, "hidden_act") or "gelu"
+    named = formats.configured_text(config, "hidden_act") or "gelu"
     if named not in ACTIVATIONS:
         raise UserError(
             f"config.json: hidden_act = {named!r} is not supported; use one of "
@@ -351,10 +340,10 @@ def _patch_half_dropped(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]
     if scale is None or weight is None or weight.ndim != 2 or weight.shape[1] != 2 * scale.size:
         return tensors
     for_class, for_patches = np.split(weight, 2, axis=1)
-    return {**tensors, "classifier.weight": for_class} if all_zero(for_patches) else tensors
+    return {**tensors, "classifier.weight": for_class} if formats.all_zero(for_patches) else tensors
 
 
-FORMAT = CheckpointFormat(
+FORMAT = formats.CheckpointFormat(
     name="huggingface",
     signature=(
         r"embeddings\.patch_embeddings\.projection\.weight",

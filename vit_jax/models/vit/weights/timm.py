@@ -14,22 +14,8 @@ from typing import Any
 import numpy as np
 
 from vit_jax.errors import UserError
+from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import meta, timm_arguments, timm_writing
-from vit_jax.weights.formats import (
-    HALF,
-    CheckpointFormat,
-    Hints,
-    ModelSpec,
-    Origin,
-    axes_of,
-    choose_origin,
-    configured_section,
-    count_blocks,
-    most_common_side,
-    need_heads,
-    position_grid,
-    side_or_pair,
-)
 from vit_jax.weights.mapping import (
     CONV,
     OUT_KERNEL,
@@ -94,51 +80,54 @@ _CLIP = {
 }
 
 ORIGINS = {
-    "timm": Origin(
+    "timm": formats.Origin(
         _ANTIALIAS,
-        {**HALF, "crop": 0.9, "interpolation": "bicubic"},
+        {**formats.HALF, "crop": 0.9, "interpolation": "bicubic"},
         "timm's defaults for `vit_*`, where no config.json says otherwise",
     ),
-    "clip": Origin(
+    "clip": formats.Origin(
         {**_ANTIALIAS, "activation": "quick_gelu", "norm_eps": 1e-5},
         _CLIP,
         "OpenAI's CLIP (Radford et al. 2021): clip/model.py and clip/clip.py; timm's "
         "`vit_*_clip_quickgelu_*`",
     ),
-    "openclip": Origin(
+    "openclip": formats.Origin(
         {**_ANTIALIAS, "norm_eps": 1e-5},
         _CLIP,
         "open_clip's own training (Cherti et al. 2023), with exact GELU; timm's `vit_*_clip_*`",
     ),
-    "siglip": Origin(
+    "siglip": formats.Origin(
         {**_ANTIALIAS, "activation": "gelu_tanh"},
-        {**HALF, "crop": 1.0, "interpolation": "bicubic", "resize": "squash"},
+        {**formats.HALF, "crop": 1.0, "interpolation": "bicubic", "resize": "squash"},
         "SigLIP (Zhai et al. 2023) as big_vision computes it",
     ),
     **meta.ORIGINS,
 }
 
 
-def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
+def describe(
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a file with timm's names."""
     config = config or {}
     pretrained = timm_arguments.pretrained_of(config)
-    arguments = configured_section(config, "model_args")
+    arguments = formats.configured_section(config, "model_args")
     _check_positions(tensors)
-    width, in_channels, *patch = axes_of(
+    width, in_channels, *patch = formats.axes_of(
         tensors, "patch_embed.proj.weight", "out, in, height, width"
     )
     hidden, gated = _mlp(tensors)
     registers = next(
-        (axes_of(tensors, n, "1, registers, width")[1] for n in _REGISTERS if n in tensors), 0
+        (formats.axes_of(tensors, n, "1, registers, width")[1] for n in _REGISTERS if n in tensors),
+        0,
     )
     has_class, distilled = "cls_token" in tensors, "dist_token" in tensors
     fields = {
         "num_classes": _rows(tensors, "head.weight"),
-        "patch_size": side_or_pair(tuple(patch)),
+        "patch_size": formats.side_or_pair(tuple(patch)),
         "in_channels": in_channels,
         "width": width,
-        "depth": count_blocks(tensors, r"blocks\.(\d+)\.norm1\.weight"),
+        "depth": formats.count_blocks(tensors, r"blocks\.(\d+)\.norm1\.weight"),
         "mlp_width": hidden,
         "mlp": "swiglu" if gated else "plain",
         "class_token": has_class,
@@ -154,17 +143,17 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -
     timm_arguments.check_arguments(config, _in_timms_words(fields))
     hints = timm_arguments.with_size(hints, config)
     origin_name, origin = _choose_origin(tensors, config, hints)
-    prefix, image_size = position_grid(
-        axes_of(tensors, "pos_embed", "1, rows, width")[1],
+    prefix, image_size = formats.position_grid(
+        formats.axes_of(tensors, "pos_embed", "1, rows, width")[1],
         tuple(dict.fromkeys((int(has_class) + int(distilled), 0))),
         tuple(patch),
         hints,
     )
     fields |= {
         **origin.fields,
-        "image_size": side_or_pair(image_size),
+        "image_size": formats.side_or_pair(image_size),
         "pos_on_cls": prefix > 0,
-        "heads": need_heads(hints, timm_arguments.heads(config, width), width),
+        "heads": formats.need_heads(hints, timm_arguments.heads(config, width), width),
         "pool": timm_arguments.pooling(tensors, config),
         "activation": timm_arguments.activation(
             config, gated=gated, usual=origin.fields.get("activation", "gelu")
@@ -182,7 +171,7 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -
         preprocessing |= meta.preprocessing_of(origin_name, image_size)
     if origin_name == "timm" and image_size == (384, 384):  # as all of its `vit_*_384` have it
         preprocessing["crop"] = 1.0
-    return ModelSpec(
+    return formats.ModelSpec(
         fields,
         preprocessing | timm_arguments.preprocessing_of(arguments, pretrained, tuple(patch)),
         origin_name,
@@ -206,11 +195,13 @@ _REGISTERS = ("reg_token", "register_tokens")
 _LAYER_SCALES = ("blocks.0.ls1.gamma", "blocks.0.gamma_1")
 
 
-def _choose_origin(tensors: Tensors, config: Mapping[str, Any], hints: Hints) -> tuple[str, Origin]:
+def _choose_origin(
+    tensors: Tensors, config: Mapping[str, Any], hints: formats.Hints
+) -> tuple[str, formats.Origin]:
     """Return the origin from the file or the hints."""
     certain = meta.recognised_origin(tensors)
     if certain:
-        return choose_origin(hints, {certain: ORIGINS[certain]}, certain)
+        return formats.choose_origin(hints, {certain: ORIGINS[certain]}, certain)
     names = meta.possible_origins(tensors)
     if "blocks.0.gamma_1" not in tensors:  # a name that timm's own ViTs do not have
         names = ("timm", *names)
@@ -218,7 +209,7 @@ def _choose_origin(tensors: Tensors, config: Mapping[str, Any], hints: Hints) ->
     if "architecture" not in config:
         found = None
     others = meta.unreadable_look_alike(tensors) if found is None else None
-    return choose_origin(hints, {name: ORIGINS[name] for name in names}, found, others)
+    return formats.choose_origin(hints, {name: ORIGINS[name] for name in names}, found, others)
 
 
 def _check_positions(tensors: Tensors) -> None:
@@ -253,9 +244,9 @@ def _mlp(tensors: Tensors) -> tuple[int, bool]:
     for first, second in (("fc1", "fc2"), ("w12", "w3")):
         if f"blocks.0.mlp.{first}.weight" not in tensors:
             continue
-        axes_of(tensors, f"blocks.0.mlp.{second}.weight", "out, in")
-        outputs = most_common_side(tensors, rf"blocks\.\d+\.mlp\.{first}\.(weight|bias)", 0)
-        inputs = most_common_side(tensors, rf"blocks\.\d+\.mlp\.{second}\.weight", 1)
+        formats.axes_of(tensors, f"blocks.0.mlp.{second}.weight", "out, in")
+        outputs = formats.most_common_side(tensors, rf"blocks\.\d+\.mlp\.{first}\.(weight|bias)", 0)
+        inputs = formats.most_common_side(tensors, rf"blocks\.\d+\.mlp\.{second}\.weight", 1)
         gated = outputs == 2 * inputs
         return (inputs if gated or first == "w12" else outputs), gated
     raise UserError("the file has no MLP in block 0 under a name of timm; it is not whole")
@@ -263,7 +254,7 @@ def _mlp(tensors: Tensors) -> tuple[int, bool]:
 
 def _rows(tensors: Tensors, name: str) -> int:
     """Return the output width of a linear layer; 0 if there is no such layer."""
-    return axes_of(tensors, name, "out, in")[0] if name in tensors else 0
+    return formats.axes_of(tensors, name, "out, in")[0] if name in tensors else 0
 
 
 def _positions_of_registers_added(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -292,7 +283,7 @@ def _is_square(rows: int) -> bool:
     return rows > 0 and math.isqrt(rows) ** 2 == rows
 
 
-FORMAT = CheckpointFormat(
+FORMAT = formats.CheckpointFormat(
     name="timm",
     signature=(r"patch_embed\.proj\.weight", r"blocks\.0\.attn\.qkv\.weight"),
     rows=ROWS,

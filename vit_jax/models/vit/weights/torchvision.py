@@ -11,20 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vit_jax.data.images.preprocess import crop_of
-from vit_jax.weights.formats import (
-    IMAGENET,
-    CheckpointFormat,
-    Hints,
-    ModelSpec,
-    Origin,
-    axes_of,
-    choose_origin,
-    count_blocks,
-    most_common_side,
-    need_heads,
-    position_grid,
-    side_or_pair,
-)
+from vit_jax.weights import formats
 from vit_jax.weights.mapping import (
     CONV,
     OUT_KERNEL,
@@ -60,14 +47,14 @@ ROWS = (
 _FIELDS = {"activation": "gelu", "norm_eps": 1e-6, "pos_resize": "corner-bicubic"}
 
 ORIGINS = {
-    "torchvision": Origin(
+    "torchvision": formats.Origin(
         _FIELDS,
-        {**IMAGENET, "crop": 224 / 256, "interpolation": "bilinear"},
+        {**formats.IMAGENET, "crop": 224 / 256, "interpolation": "bilinear"},
         "torchvision's IMAGENET1K_V1 weights and their transforms",
     ),
-    "swag": Origin(
+    "swag": formats.Origin(
         _FIELDS,
-        {**IMAGENET, "crop": 1.0, "interpolation": "bicubic"},
+        {**formats.IMAGENET, "crop": 1.0, "interpolation": "bicubic"},
         "Singh et al. 2022, SWAG: torchvision's IMAGENET1K_SWAG weights and their transforms",
     ),
 }
@@ -76,24 +63,32 @@ _L16_CROP = crop_of(
 )  # of torchvision's own vit_l_16, which no other of its models has
 
 
-def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -> ModelSpec:
+def describe(
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+) -> formats.ModelSpec:
     """Return the spec of a file with torchvision's names."""
-    origin_name, origin = choose_origin(hints, ORIGINS)
-    width, in_channels, *patch = axes_of(tensors, "conv_proj.weight", "out, in, height, width")
-    rows = axes_of(tensors, "encoder.pos_embedding", "1, rows, width")[1]
-    _, image_size = position_grid(rows, (1,), tuple(patch), hints)
+    origin_name, origin = formats.choose_origin(hints, ORIGINS)
+    width, in_channels, *patch = formats.axes_of(
+        tensors, "conv_proj.weight", "out, in, height, width"
+    )
+    rows = formats.axes_of(tensors, "encoder.pos_embedding", "1, rows, width")[1]
+    _, image_size = formats.position_grid(rows, (1,), tuple(patch), hints)
     first = _BLOCK.format(i=0)
     newer = f"{first}.mlp.0.weight"
     hidden = newer if newer in tensors else f"{first}.mlp.linear_1.weight"
     has_head = "heads.head.weight" in tensors
     fields = {
-        "num_classes": axes_of(tensors, "heads.head.weight", "out, in")[0] if has_head else 0,
-        "image_size": side_or_pair(image_size),
-        "patch_size": side_or_pair(tuple(patch)),
+        "num_classes": formats.axes_of(tensors, "heads.head.weight", "out, in")[0]
+        if has_head
+        else 0,
+        "image_size": formats.side_or_pair(image_size),
+        "patch_size": formats.side_or_pair(tuple(patch)),
         "in_channels": in_channels,
         "width": width,
-        "depth": count_blocks(tensors, r"encoder\.layers\.encoder_layer_(\d+)\.ln_1\.weight"),
-        "heads": need_heads(hints, None, width),
+        "depth": formats.count_blocks(
+            tensors, r"encoder\.layers\.encoder_layer_(\d+)\.ln_1\.weight"
+        ),
+        "heads": formats.need_heads(hints, None, width),
         "mlp_width": _hidden(tensors, hidden),
         "mlp": "plain",
         "pool": "cls",
@@ -104,21 +99,23 @@ def describe(tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints) -
         **origin.fields,
     }
     if "heads.pre_logits.weight" in tensors:
-        fields["representation_size"] = axes_of(tensors, "heads.pre_logits.weight", "out, in")[0]
+        fields["representation_size"] = formats.axes_of(
+            tensors, "heads.pre_logits.weight", "out, in"
+        )[0]
     preprocessing = dict(origin.preprocessing)
     if origin_name == "torchvision" and (width, *patch) == (1024, 16, 16):
         preprocessing["crop"] = _L16_CROP
-    return ModelSpec(fields, preprocessing, origin_name)
+    return formats.ModelSpec(fields, preprocessing, origin_name)
 
 
 def _hidden(tensors: Tensors, first: str) -> int:
     """Return the hidden width of the MLPs, from the first layers of all blocks."""
-    axes_of(tensors, first, "out, in")
+    formats.axes_of(tensors, first, "out, in")
     pattern = re.escape(first).replace("encoder_layer_0", r"encoder_layer_\d+")
-    return most_common_side(tensors, pattern, 0)
+    return formats.most_common_side(tensors, pattern, 0)
 
 
-FORMAT = CheckpointFormat(
+FORMAT = formats.CheckpointFormat(
     name="torchvision",
     signature=(r"conv_proj\.weight", r"encoder\.layers\.encoder_layer_0\.ln_1\.weight"),
     rows=ROWS,
