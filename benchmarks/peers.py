@@ -188,11 +188,11 @@ def timm_vit(case: Case) -> Any:
     return model
 
 
-def import_timm() -> Any:
-    """Import timm even if torchvision's compiled operators do not load, as beside a CPU torch.
+def import_torchvision() -> Any:
+    """Import torchvision even if its compiled operators do not load, as beside a CPU torch.
 
-    torchvision then fails while it registers shapes for missing operators; ignoring those
-    registrations is enough, since no model here uses them.
+    It fails while it registers shapes for missing operators; ignoring those registrations is
+    enough, since no model here uses them.
     """
     import torch
 
@@ -205,9 +205,15 @@ def import_timm() -> Any:
 
     torch.library.register_fake = register_unless_torchvision
     try:
-        import torchvision  # noqa: F401
+        import torchvision
     finally:
         torch.library.register_fake = register
+    return torchvision
+
+
+def import_timm() -> Any:
+    """Import timm, which imports torchvision: see `import_torchvision`."""
+    import_torchvision()
     import timm
 
     return timm

@@ -7,29 +7,18 @@ stage's output and the answer, in float32 on both sides, to 2e-5 of the largest 
 tensors that are written, bit for bit.
 """
 
-import json
-
 import numpy as np
 import pytest
 
 from benchmarks.peers import import_timm
 from tests.support.stages import largest_error
+from tests.support.written import assert_timm_reads_the_same, save_timm
 from vit_jax.weights.convert import read_pretrained, write_pretrained
 from vit_jax.weights.formats import Hints
 
 pytestmark = pytest.mark.parity
 
 TOLERANCE = 2e-5
-
-
-@pytest.fixture(scope="module")
-def torch():
-    import torch
-
-    import_timm()  # before transformers, which cannot import torchvision without its help
-    torch.set_grad_enabled(False)
-    torch.manual_seed(0)
-    return torch
 
 
 def randomise(torch, model):
@@ -83,29 +72,16 @@ def assert_parity(torch, model, stages, record, variables, size):
     ],
 )
 def test_timm_computes_the_same_and_reads_what_is_written(torch, name, size, tmp_path):
-    from safetensors.torch import load_file, save_file
-
     timm = import_timm()
     model = randomise(torch, timm.create_model(name))
-    (tmp_path / "theirs").mkdir()
-    state = {key: value.contiguous() for key, value in model.state_dict().items()}
-    save_file(state, tmp_path / "theirs" / "model.safetensors")
-    config = {"architecture": name, "pretrained_cfg": {}}
-    (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
+    save_timm(tmp_path / "theirs", model, {"architecture": name, "pretrained_cfg": {}})
 
     record, variables = read_pretrained(tmp_path / "theirs")
     layers = [getattr(model, f"layer{i}", None) for i in (1, 2, 3, 4)]
     stages = layers if layers[0] else list(getattr(model, "stages", getattr(model, "blocks", ())))
     assert_parity(torch, model, stages, record, variables, size)
 
-    write_pretrained(tmp_path / "ours", "timm", record, variables)
-    written = load_file(tmp_path / "ours" / "model.safetensors")
-    kept = {key: value for key, value in state.items() if "num_batches_tracked" not in key}
-    assert written.keys() == kept.keys()
-    assert all(torch.equal(written[key], kept[key]) for key in kept)
-    again = timm.create_model(f"local-dir:{tmp_path / 'ours'}", pretrained=True).eval()
-    for key, value in again.state_dict().items():
-        assert torch.equal(value, state[key]), key
+    assert_timm_reads_the_same(torch, timm, tmp_path / "ours", record, variables, model)
 
 
 @pytest.mark.parametrize("name", ["resnet50", "convnext_tiny", "efficientnet_b0"])

@@ -5,30 +5,19 @@ ResNet: in its last stage timm's own float32 is 2e-5 away from its float64. So t
 library in float64, and we may be 2e-5 away from it, or twice as far as the library in float32.
 """
 
-import json
-
 import jax
 import numpy as np
 import pytest
 
 from benchmarks.peers import import_timm
+from tests.support.written import assert_timm_reads_the_same, save_timm
 from vit_jax.models.stacking import read_blocks
-from vit_jax.weights.convert import read_pretrained, write_pretrained
+from vit_jax.weights.convert import read_pretrained
 from vit_jax.weights.formats import Hints
 
 pytestmark = pytest.mark.parity
 
 TOLERANCE = 2e-5
-
-
-@pytest.fixture(scope="module")
-def torch():
-    import torch
-
-    import_timm()
-    torch.set_grad_enabled(False)
-    torch.manual_seed(0)
-    return torch
 
 
 def randomise(torch, model):
@@ -82,14 +71,9 @@ NAMES = {"vit_tiny_r_s16_p8_224": "R+ViT-Ti/16", "vit_small_r26_s32_224": "R26+V
 
 @pytest.mark.parametrize("name", NAMES)
 def test_timms_hybrids_compute_the_same_and_timm_reads_what_is_written(torch, name, tmp_path):
-    from safetensors.torch import save_file
-
     timm = import_timm()
     model = randomise(torch, timm.create_model(name))
-    (tmp_path / "theirs").mkdir()
-    save_file(model.state_dict(), tmp_path / "theirs" / "model.safetensors")
-    config = {"architecture": name, "pretrained_cfg": {}}
-    (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
+    save_timm(tmp_path / "theirs", model, {"architecture": name, "pretrained_cfg": {}})
 
     record, variables = read_pretrained(tmp_path / "theirs")
     assert record.name == NAMES[name]
@@ -104,11 +88,7 @@ def test_timms_hybrids_compute_the_same_and_timm_reads_what_is_written(torch, na
     ]
     assert_equal([*ours, *read_blocks(kept, "out"), out], theirs)
 
-    write_pretrained(tmp_path / "ours", "timm", record, variables)
-    again = timm.create_model(f"local-dir:{tmp_path / 'ours'}", pretrained=True).eval()
-    assert again.state_dict().keys() == model.state_dict().keys()
-    for key, tensor in again.state_dict().items():
-        assert torch.equal(tensor, model.state_dict()[key]), key
+    assert_timm_reads_the_same(torch, timm, tmp_path / "ours", record, variables, model)
 
 
 def test_torchvisions_stem_of_convolutions_computes_the_same(torch, tmp_path):

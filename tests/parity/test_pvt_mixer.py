@@ -6,53 +6,31 @@ Weights are random, norms and biases too: nothing is fetched. Compared are the o
 block or stage and the logits, in float32 on both sides, to 2e-5 of the largest number.
 """
 
-import json
-
 import jax
 import numpy as np
 import pytest
 
 from benchmarks.peers import import_timm
 from tests.parity.test_vit import answers_of, assert_equal, images_of, our_answers, randomise
+from tests.support.written import assert_timm_reads_the_same, save_timm
 from vit_jax.weights.convert import read_pretrained, write_pretrained
 from vit_jax.weights.formats import Hints
 
 pytestmark = pytest.mark.parity
 
 
-@pytest.fixture(scope="module")
-def torch():
-    import torch
-
-    import_timm()  # before transformers, which cannot import torchvision without its help
-    torch.set_grad_enabled(False)
-    torch.manual_seed(0)
-    return torch
-
-
 @pytest.mark.parametrize("name", ["mixer_s16_224", "mixer_b32_224"])
 def test_timm_computes_the_same_mixer_and_reads_what_is_written(torch, name, tmp_path):
-    from safetensors.torch import load_file, save_file
-
     timm = import_timm()
     model = randomise(torch, timm.create_model(name))
-    (tmp_path / "theirs").mkdir()
-    state = {key: value.contiguous() for key, value in model.state_dict().items()}
-    save_file(state, tmp_path / "theirs" / "model.safetensors")
-    config = {"architecture": name, "pretrained_cfg": {}}
-    (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
+    save_timm(tmp_path / "theirs", model, {"architecture": name, "pretrained_cfg": {}})
     record, variables = read_pretrained(tmp_path / "theirs", Hints(origin="timm"))
     assert record.name == {"mixer_s16_224": "Mixer-S/16", "mixer_b32_224": "Mixer-B/32"}[name]
     images = images_of(224)
     assert_equal(
         our_answers(record, variables, images), answers_of(torch, model, model.blocks, images)
     )
-    write_pretrained(tmp_path / "ours", "timm", record, variables)
-    written = load_file(tmp_path / "ours" / "model.safetensors")
-    assert written.keys() == state.keys()
-    again = timm.create_model(f"local-dir:{tmp_path / 'ours'}", pretrained=True).eval()
-    for one, other in zip(again.parameters(), model.parameters(), strict=True):
-        assert torch.equal(one, other)
+    assert_timm_reads_the_same(torch, timm, tmp_path / "ours", record, variables, model)
 
 
 def test_transformers_computes_the_same_pvt_and_reads_what_is_written(torch, tmp_path):

@@ -3,14 +3,13 @@
 See `test_parity.py`; `make test-parity` runs both.
 """
 
-import json
-
 import jax
 import numpy as np
 import pytest
 
 from benchmarks.peers import import_timm
-from vit_jax.weights.convert import read_pretrained, write_pretrained
+from tests.support.written import assert_timm_reads_the_same, save_timm
+from vit_jax.weights.convert import read_pretrained
 from vit_jax.weights.formats import Hints
 
 pytestmark = pytest.mark.parity
@@ -21,7 +20,6 @@ TOLERANCE = 2e-5
 @pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224"])
 def test_timm_computes_the_same_and_reads_what_is_written(name, tmp_path):
     import torch
-    from safetensors.torch import load_file, save_file
 
     timm = import_timm()
     torch.set_grad_enabled(False)
@@ -34,11 +32,11 @@ def test_timm_computes_the_same_and_reads_what_is_written(name, tmp_path):
         else:
             scale = 1.0 if "relative" in key else parameter[0].numel() ** -0.5
             parameter.data = scale * torch.randn(parameter.shape)
-    state = {key: value.contiguous() for key, value in model.state_dict().items()}
-    (tmp_path / "theirs").mkdir()
-    save_file(state, tmp_path / "theirs" / "model.safetensors")
-    config = {"architecture": name, "pretrained_cfg": {"input_size": [3, 224, 224]}}
-    (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
+    save_timm(
+        tmp_path / "theirs",
+        model,
+        {"architecture": name, "pretrained_cfg": {"input_size": [3, 224, 224]}},
+    )
 
     record, variables = read_pretrained(tmp_path / "theirs", Hints())
     assert record.name == "Swin-T"
@@ -60,10 +58,4 @@ def test_timm_computes_the_same_and_reads_what_is_written(name, tmp_path):
     for one, other in zip([*blocks, logits], [*seen, theirs], strict=True):
         assert np.abs(one - other).max() <= TOLERANCE * max(1, np.abs(other).max())
 
-    write_pretrained(tmp_path / "ours", "timm", record, variables)
-    written = load_file(tmp_path / "ours" / "model.safetensors")
-    assert written.keys() == state.keys()
-    assert all(torch.equal(written[key], state[key]) for key in state)
-    again = timm.create_model(f"local-dir:{tmp_path / 'ours'}", pretrained=True).eval()
-    for one, other in zip(again.parameters(), model.parameters(), strict=True):
-        assert torch.equal(one, other)
+    assert_timm_reads_the_same(torch, timm, tmp_path / "ours", record, variables, model)

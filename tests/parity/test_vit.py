@@ -6,13 +6,12 @@ Weights are random, norms and biases too: nothing is fetched. What is compared i
 output and the answer, in float32 on both sides, to 2e-5 of the largest number.
 """
 
-import json
-
 import jax
 import numpy as np
 import pytest
 
 from benchmarks.peers import import_timm
+from tests.support.written import assert_timm_reads_the_same, save_timm
 from vit_jax.models.stacking import read_blocks
 from vit_jax.weights.convert import read_pretrained, write_pretrained
 from vit_jax.weights.formats import Hints
@@ -31,16 +30,6 @@ TIMM = {
     "deit3_small_patch16_224": {},
     "vit_small_patch14_reg4_dinov2": {"img_size": 224},
 }
-
-
-@pytest.fixture(scope="module")
-def torch():
-    import torch
-
-    import_timm()  # before transformers, which cannot import torchvision without its help
-    torch.set_grad_enabled(False)
-    torch.manual_seed(0)
-    return torch
 
 
 def randomise(torch, model):
@@ -87,15 +76,13 @@ def images_of(size):
 
 @pytest.mark.parametrize("name", TIMM)
 def test_timm_computes_the_same_and_reads_what_is_written(torch, name, tmp_path):
-    from safetensors.torch import load_file, save_file
-
     timm = import_timm()
     model = randomise(torch, timm.create_model(name, **TIMM[name]))
-    (tmp_path / "theirs").mkdir()
-    state = {key: value.contiguous() for key, value in model.state_dict().items()}
-    save_file(state, tmp_path / "theirs" / "model.safetensors")
-    config = {"architecture": name, "model_args": TIMM[name], "pretrained_cfg": {}}
-    (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
+    save_timm(
+        tmp_path / "theirs",
+        model,
+        {"architecture": name, "model_args": TIMM[name], "pretrained_cfg": {}},
+    )
 
     record, variables = read_pretrained(tmp_path / "theirs", Hints(origin="timm"))
     images = images_of(224)
@@ -103,13 +90,7 @@ def test_timm_computes_the_same_and_reads_what_is_written(torch, name, tmp_path)
         our_answers(record, variables, images), answers_of(torch, model, model.blocks, images)
     )
 
-    write_pretrained(tmp_path / "ours", "timm", record, variables)
-    written = load_file(tmp_path / "ours" / "model.safetensors")
-    assert written.keys() == state.keys()
-    assert all(torch.equal(written[key], state[key]) for key in state)
-    again = timm.create_model(f"local-dir:{tmp_path / 'ours'}", pretrained=True).eval()
-    for one, other in zip(again.parameters(), model.parameters(), strict=True):
-        assert torch.equal(one, other)
+    assert_timm_reads_the_same(torch, timm, tmp_path / "ours", record, variables, model)
 
 
 @pytest.mark.parametrize("kind", ["ViT", "Dinov2"])

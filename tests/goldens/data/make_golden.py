@@ -18,8 +18,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import torch
 from PIL import Image
+
+from benchmarks.peers import import_torchvision
 
 HERE = Path(__file__).parent
 RESAMPLINGS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
@@ -169,27 +170,6 @@ def tables(torchvision):
             ("auto-imagenet", policies.IMAGENET),
         )
     }
-
-
-def import_torchvision():
-    """torchvision beside a torch build that it was not compiled for.
-
-    It then fails while it registers shapes for operators that are not there; ignoring that is
-    harmless, since none of them is used here.
-    """
-    register = torch.library.register_fake
-
-    def register_unless_torchvision(name, *args, **kwargs):
-        if name.startswith("torchvision::"):
-            return lambda function: function
-        return register(name, *args, **kwargs)
-
-    torch.library.register_fake = register_unless_torchvision
-    try:
-        import torchvision
-    finally:
-        torch.library.register_fake = register
-    return torchvision
 
 
 def load_timm_policies(site_packages):

@@ -24,6 +24,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from benchmarks.peers import import_timm
+
 HERE = Path(__file__).parent / "vit"
 TINY = {"num_classes": 5, "image_size": 16, "patch_size": 4, "width": 24, "depth": 2, "heads": 3}
 
@@ -272,29 +274,6 @@ def out(state, there, here, heads):
     params = linear(state, there, here)
     kernel = params[f"{here}/kernel"]
     return {**params, f"{here}/kernel": kernel.reshape(heads, -1, kernel.shape[1])}
-
-
-def import_timm():
-    """Imports timm where torchvision's compiled operators do not load, as beside a CPU torch.
-
-    torchvision then fails while it registers shapes for operators that are not there; ignoring
-    those registrations is enough, since no model here uses them.
-    """
-    register = torch.library.register_fake
-
-    def register_unless_torchvision(name, *args, **kwargs):
-        if isinstance(name, str) and name.startswith("torchvision::"):
-            return lambda function: function
-        return register(name, *args, **kwargs)
-
-    torch.library.register_fake = register_unless_torchvision
-    try:
-        import torchvision  # noqa: F401
-    finally:
-        torch.library.register_fake = register
-    import timm
-
-    return timm
 
 
 if __name__ == "__main__":

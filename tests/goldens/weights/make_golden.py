@@ -30,6 +30,8 @@ import torch
 from torch import nn
 from torch.nn.functional import interpolate
 
+from benchmarks.peers import import_timm, import_torchvision
+
 HERE = Path(__file__).parent
 WIDTH, DEPTH, HEADS, PATCH, GRID, CLASSES = 16, 2, 2, 4, 4, 5
 SIZE = PATCH * GRID
@@ -512,34 +514,6 @@ def exact_halves(tensor):
     halves = array.astype(np.float16)
     assert np.array_equal(halves.astype(array.dtype), array)
     return halves
-
-
-def import_torchvision():
-    """Imports torchvision where its compiled operators do not load, as beside a CPU torch.
-
-    It fails while it registers shapes for operators that are not there; ignoring those
-    registrations is enough, since no model here uses them.
-    """
-    register = torch.library.register_fake
-
-    def register_unless_torchvision(name, *args, **kwargs):
-        if isinstance(name, str) and name.startswith("torchvision::"):
-            return lambda function: function
-        return register(name, *args, **kwargs)
-
-    torch.library.register_fake = register_unless_torchvision
-    try:
-        import torchvision
-    finally:
-        torch.library.register_fake = register
-    return torchvision
-
-
-def import_timm():
-    import_torchvision()
-    import timm
-
-    return timm
 
 
 if __name__ == "__main__":
