@@ -132,7 +132,7 @@ def test_a_part_that_ends_without_a_message_is_a_row():
 
 def test_a_part_that_takes_too_long_is_stopped():
     [row] = part_that_runs("time.sleep(60)", seconds=0.3)
-    assert row.note.startswith("stopped: ")
+    assert row.note.startswith("stopped after ")
 
 
 def test_parts_that_have_no_time_are_named():

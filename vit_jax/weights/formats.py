@@ -309,8 +309,8 @@ def choose_origin(
     legal = " or ".join(f"--origin={candidate}" for candidate in candidates)
     if name is None and look_alike:
         raise UserError(
-            f"the tensors fit {look_alike}, which is not supported, and also supported models; if "
-            f"it is one of those, use {legal}"
+            f"the tensors fit {look_alike} and is not supported, and they fit supported models; "
+            f"if the file is of one of those, use {legal}"
         )
     if name is None:
         raise UserError(

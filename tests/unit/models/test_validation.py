@@ -50,7 +50,10 @@ MISTAKES = {
         "representation_size=768 does not go with distilled=True",
     ),
     "dtype": ({"dtype": "bf16"}, "dtype='bf16'.*'bfloat16'"),
-    "attention_dropout": ({"attention_dropout": 1.5}, "attention_dropout=1.5 .*between 0"),
+    "attention_dropout": (
+        {"attention_dropout": 1.5},
+        "attention_dropout=1.5 is not a rate; use a number from 0",
+    ),
     "projection_dropout": ({"projection_dropout": -0.1}, "projection_dropout=-0.1"),
     "mlp_dropout": ({"mlp_dropout": 2}, "mlp_dropout=2"),
     "position_dropout": ({"position_dropout": "0.1"}, "position_dropout='0.1'"),

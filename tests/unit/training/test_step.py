@@ -150,7 +150,7 @@ def state_of(optimizer, w=0.0, average=False):
 
 def steps_of(optimizer, batches, objective=None, w=0.0, **settings):
     """The states after each step of an objective of one parameter."""
-    state = state_of(optimizer, w, average="ema" in settings)
+    state = state_of(optimizer, w, average="ema_decay" in settings)
     shardings = jax.tree.map(lambda x: x.sharding, state)
     step = make_train_step(objective or Linear(), optimizer, PLAIN, shardings, seed=0, **settings)
     states = []

@@ -32,7 +32,7 @@ def test_blocks_are_counted_by_their_numbers():
 
 
 def test_a_gap_in_the_numbers_is_a_part_of_a_model():
-    with pytest.raises(UserError, match="up to number 3 and not number 1.*part of a model"):
+    with pytest.raises(UserError, match="up to number 3 but not number 1.*part of a model"):
         count_blocks(blocks(0, 2, 3), PATTERN)
 
 
@@ -103,7 +103,9 @@ def test_an_origin_is_asked_for_where_several_fit():
 
 
 def test_an_origin_that_does_not_fit_is_refused_with_those_that_do():
-    with pytest.raises(UserError, match="--origin=dino does not fit this file; .* deit or mae"):
+    with pytest.raises(
+        UserError, match="--origin=dino does not fit this file; use .*deit or --origin=mae"
+    ):
         choose_origin(Hints(origin="dino"), ORIGINS)
 
 

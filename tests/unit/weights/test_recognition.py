@@ -26,13 +26,19 @@ ONE = np.ones((1,), np.float32)
         ({"model_type": "mobilevit"}, r"model_type = 'mobilevit'.*nearest .* is ViT"),
         ({"model_type": "swinv2"}, r"model_type = 'swinv2'.*nearest .* is Swin"),
         ({"model_type": ["x"]}, r"model_type = \['x'\]"),
-        ({"architecture": "maxvit_tiny_tf_224"}, r"'maxvit_tiny_tf_224' of timm.*nearest .*: ViT"),
-        ({"architecture": "coatnet_0_rw_224"}, r"'coatnet_0_rw_224' of timm.*nearest .*: ViT"),
+        (
+            {"architecture": "maxvit_tiny_tf_224"},
+            r"'maxvit_tiny_tf_224' of timm.*nearest one is ViT",
+        ),
+        ({"architecture": "coatnet_0_rw_224"}, r"'coatnet_0_rw_224' of timm.*nearest one is ViT"),
         (
             {"architecture": "tf_efficientnetv2_s"},
-            r"'tf_efficientnetv2_s' of timm.*nearest .*: EfficientNet",
+            r"'tf_efficientnetv2_s' of timm.*nearest one is EfficientNet",
         ),
-        ({"architectures": ["MyNet"]}, r"'MyNet', and its names \(stem.weight, .*nearest .*: ViT"),
+        (
+            {"architectures": ["MyNet"]},
+            r"'MyNet', and its names \(stem.weight, .*nearest one is ViT",
+        ),
     ],
 )
 def test_a_model_that_config_json_names_is_named_with_the_nearest_that_is_read(config, expected):
@@ -106,7 +112,9 @@ def test_a_stack_or_an_image_that_no_model_has_is_refused_before_it_is_built():
     with pytest.raises(UserError, match="has 300 consecutive blocks.*at most 256"):
         timm.describe(deep, case.config, Hints())
     wide = {**case.config, "model_args": {"img_size": 10**6}}
-    with pytest.raises(UserError, match="img_size = 1000000; sides of at most 8192 pixels"):
+    with pytest.raises(
+        UserError, match="img_size = 1000000 is larger than any.*sides of at most 8192 pixels"
+    ):
         timm.describe(case.tensors, wide, Hints())
     fields = {"depths": (200, 200, 200), "image_size": 32, "in_channels": 3, "num_classes": 2}
     with pytest.raises(UserError, match="has 600 blocks in 3 stages"):

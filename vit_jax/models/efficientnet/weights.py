@@ -236,8 +236,9 @@ def _configured_origin(config: Mapping[str, Any]) -> str | None:
     name = str(config["architecture"])
     if not re.fullmatch(r"(tf_)?efficientnet_b\d", name):
         raise UserError(
-            f"config.json: architecture = {name!r} has the names of EfficientNet and may compute "
-            "something else; tf_efficientnet_b0 to b7 and efficientnet_b0 to b7 can be read"
+            f"config.json: architecture = {name!r}, which has names of EfficientNet but may differ "
+            "in its computation, is not supported; use tf_efficientnet_b0 to b7 or efficientnet_b0 "
+            "to b7"
         )
     return "google" if name.startswith("tf_") else "timm"
 

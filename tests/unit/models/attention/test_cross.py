@@ -141,5 +141,7 @@ def test_rates_act_in_training_only(rate):
 
 def test_a_context_of_another_width_is_an_error():
     block, params, x, _ = block_and_inputs()
-    with pytest.raises(ValueError, match=r"width of 12, the context of 16; project the context"):
+    with pytest.raises(
+        ValueError, match=r"width of 12, but the context of 16; project the context"
+    ):
         apply(block, params, x, np.zeros((2, 7, 16), np.float32))

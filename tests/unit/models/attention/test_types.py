@@ -359,7 +359,7 @@ MISTAKES = {
     ),
     "rank": (
         {"attention_type": "linformer", "linformer_rank": 198},
-        "linformer_rank=198 is more than the 197 tokens.*at most 197",
+        "linformer_rank=198 is more than the number of tokens; use at most 197",
     ),
     "implementation": (
         {"attention_type": "local", "attention_impl": "chunked"},

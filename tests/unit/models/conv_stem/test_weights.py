@@ -125,7 +125,7 @@ def test_the_file_is_no_plain_vit_and_a_plain_vit_is_none_of_these():
 def test_a_file_of_a_part_of_the_stem_is_refused():
     missing = "conv_proj.conv_bn_relu_1.0.weight"
     tensors = {name: array for name, array in CASE.tensors.items() if name != missing}
-    with pytest.raises(UserError, match="up to number 2 and not number 1"):
+    with pytest.raises(UserError, match="up to number 2 but not number 1"):
         conv_stem.describe(tensors, None, CASE.hints)
 
 

@@ -13,7 +13,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.convnext import weights as convnext
 from vit_jax.models.layers import mlp
 from vit_jax.weights.convert import make_record, read_pretrained, write_pretrained
-from vit_jax.weights.formats import Hints
+from vit_jax.weights.formats import Hints, ModelSpec
 from vit_jax.weights.recognition import recognise
 
 NAMES = {
@@ -110,7 +110,7 @@ def test_a_model_of_published_sizes_has_its_name():
     fields = convnext.timm_describe(TIMM.tensors, TIMM.config, Hints()).fields
     fields |= {"depths": (3, 3, 27, 3), "widths": (128, 256, 512, 1024), "num_classes": 0}
     fields |= {"image_size": 224}
-    assert make_record(convnext.ModelSpec(fields, {}, "timm"), "ConvNeXt").name == "ConvNeXt-B"
+    assert make_record(ModelSpec(fields, {}, "timm"), "ConvNeXt").name == "ConvNeXt-B"
 
 
 @pytest.mark.parametrize("name", ["convnext_timm", "convnext_hf"])

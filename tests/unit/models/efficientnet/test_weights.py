@@ -76,7 +76,7 @@ def test_an_architectures_name_says_it(architecture, origin, padding):
 
 @pytest.mark.parametrize("name", ["efficientnet_lite0", "efficientnet_b0_g8_gn", "fbnetc_100"])
 def test_a_variant_with_the_same_names_is_refused(name):
-    with pytest.raises(UserError, match="may change the model"):
+    with pytest.raises(UserError, match="may differ"):
         weights.timm_describe(TIMM.tensors, {"architecture": name}, Hints())
 
 

@@ -230,5 +230,5 @@ def test_a_missing_unit_is_named():
     config = json.loads(json.dumps(golden.config))
     first = "stages.1.blocks.1."
     renamed = {k.replace(first, "stages.1.blocks.2."): v for k, v in golden.tensors.items()}
-    with pytest.raises(UserError, match="up to number 2 and not number 1"):
+    with pytest.raises(UserError, match="up to number 2 but not number 1"):
         hybrid.describe_timm(renamed, config, Hints())

@@ -109,6 +109,6 @@ def test_what_is_for_pre_training_only_is_no_part_of_the_model(name):
 
 def test_deit3_is_asked_for_since_a_vit_with_rotary_positions_has_its_names():
     """timm's vit_small_patch16_rope_ape_224 has every name and shape of DeiT III's own files."""
-    with pytest.raises(UserError, match=r"fit RoPE-ViT .*cannot be read.*--origin=deit3$"):
+    with pytest.raises(UserError, match=r"fit RoPE-ViT .*not supported.*--origin=deit3$"):
         described("deit3", Hints(heads=2))
     assert described("deit3", Hints("deit3", 2)).origin == "deit3"

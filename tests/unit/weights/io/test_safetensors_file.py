@@ -97,7 +97,7 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path):
         ({"w": entry(shape=(2,), stop=8)}, r"its tensors end after"),
         ({"w": entry(), "v": entry()}, r"damaged"),  # one over the other
         ({"w": entry(shape=(2,), start=8, stop=16)}, r"damaged"),  # a hole before
-        ({"w": entry(dtype="F4")}, r"'w' has the dtype 'F4'; known are F64"),
+        ({"w": entry(dtype="F4")}, r"'w' has the dtype 'F4'; use one of F64"),
         ({"w": {"dtype": "F32"}}, r"'w' is declared as .* without dtype, shape and data_offsets"),
         ({"w": 3}, r"'w' is declared as 3"),
         ([], r"not an object"),

@@ -240,7 +240,7 @@ def test_a_missing_tensor_is_named(read):
 
 
 def test_a_missing_block_is_named(read):
-    with pytest.raises(UserError, match="up to number 2 and not number 1"):
+    with pytest.raises(UserError, match="up to number 2 but not number 1"):
         read(renamed(tensors_of("classic"), ("encoderblock_1", "encoderblock_2")))
 
 
@@ -289,7 +289,7 @@ def test_a_billion_empty_blocks_are_refused():
 def test_a_block_of_an_absurd_number_is_refused():
     absurd = "1" + "0" * 5000  # more digits than Python makes a number of
     tensors = renamed(tensors_of("classic"), ("encoderblock_1", f"encoderblock_{absurd}"))
-    with pytest.raises(UserError, match="up to number 1000.* and not number 1"):
+    with pytest.raises(UserError, match="up to number 1000.* but not number 1"):
         describe(tensors)
 
 

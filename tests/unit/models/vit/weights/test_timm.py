@@ -226,7 +226,7 @@ def test_a_tensor_without_the_axes_it_should_have_is_named(name):
 def test_a_file_that_is_not_whole_is_told():
     for name in ("pos_embed", "blocks.0.mlp.fc2.weight", "blocks.0.norm1.weight"):
         tensors = {key: x for key, x in CASE.tensors.items() if key != name}
-        with pytest.raises(UserError, match="not whole|part of a model"):
+        with pytest.raises(UserError, match="incomplete|part of a model"):
             described(tensors=tensors)
 
 
