@@ -99,7 +99,7 @@ def test_preparing_twice_leaves_the_files_alone(tmp_path):
 
 @pytest.mark.slow
 def test_processes_that_prepare_at_once_all_get_the_dataset(tmp_path):
-    code = f"from vit_jax.data import digits; digits.prepare({str(tmp_path)!r})"
+    code = f"from vit_jax.data.sources import digits; digits.prepare({str(tmp_path)!r})"
     processes = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
     assert [process.wait() for process in processes] == [0, 0]
     directory = tmp_path / "sklearn_digits" / "1.0.0"
