@@ -4,7 +4,6 @@ The page is a single HTML file with its images inside, so it can be sent by mail
 run (class names, paths, settings) is escaped.
 """
 
-import csv
 import io
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -32,6 +31,7 @@ from vit_jax.analysis.report.html import (
 from vit_jax.analysis.weights_view.tables import confidence_interval
 from vit_jax.config import default_config, flatten
 from vit_jax.config.augment_presets import PRESETS
+from vit_jax.csv_files import read_csv
 from vit_jax.data import Source
 from vit_jax.errors import UserError
 from vit_jax.evaluation.metrics import SHARES, MultiLabelPredictions, Predictions, read_per_class
@@ -303,12 +303,9 @@ def _most_confident_errors(run: RunDir) -> list[tuple[str, str, str, str]]:
     path = run.figures / "predictions.csv"
     if not path.exists():
         return []
-    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        wrong = [
-            row
-            for row in csv.DictReader(file)
-            if row.get("confidence") and row["predicted"] != row["true"]
-        ]
+    wrong = [
+        row for row in read_csv(path) if row.get("confidence") and row["predicted"] != row["true"]
+    ]
     wrong.sort(key=lambda row: -float(row["confidence"]))
     return [
         (row["image"], row["true"], row["predicted"], percent(float(row["confidence"])))
