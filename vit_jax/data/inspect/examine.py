@@ -40,6 +40,11 @@ class Look:
 def examine_all(
     source: Source, limit: int | None, progress: Callable[[int, int], None]
 ) -> list[Look]:
+    """Return the findings on every image of a source, read in threads, in the order of indices.
+
+    limit: the most images; of a larger source a sample, always the same one. None: all.
+    progress: called with the numbers of images done and in all.
+    """
     indices = range(len(source))
     if limit is not None and len(source) > limit:
         chosen = np.random.default_rng(0).choice(len(source), limit, replace=False)
@@ -55,6 +60,7 @@ def examine_all(
 
 
 def examine(source: Source, index: int) -> Look:
+    """Return the findings on one image; one that cannot be read has its name and cause in `bad`."""
     try:
         image = source[index]["image"]
     except DecodeError as error:
