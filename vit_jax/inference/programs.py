@@ -9,13 +9,14 @@ run of another person must not execute that person's code.
     VIT_JAX_CACHE   another folder than ~/.cache/vit_jax; "none": no cache
 """
 
+import contextlib
 import functools
 import hashlib
 import json
 import os
 import platform
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,12 @@ VARIABLE = "VIT_JAX_CACHE"
 
 _PACKAGE = Path(__file__).parents[1]
 # All code that a program depends on.
-_CODE = ("models/**/*.py", "data/preprocess.py", "deploy/classifier.py", "deploy/programs.py")
+_CODE = (
+    "models/**/*.py",
+    "data/images/preprocess.py",
+    "inference/classifier.py",
+    "inference/programs.py",
+)
 
 _folder: Path | None = None
 
@@ -73,9 +79,25 @@ def program(
         return kept
     function = jax.jit(make())
     if may_keep():
-        function = function.lower(*arguments).compile()
+        with _without_jax_cache():
+            function = function.lower(*arguments).compile()
         _write(file, function, arguments)
     return function
+
+
+@contextlib.contextmanager
+def _without_jax_cache() -> Iterator[None]:
+    """Compile anew: a program from JAX's own compilation cache cannot be serialised again."""
+    from jax.experimental.compilation_cache import compilation_cache
+
+    enabled = jax.config.jax_enable_compilation_cache
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()  # JAX reads the setting only once, at the first program
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", enabled)
+        compilation_cache.reset_cache()
 
 
 def _key(description: Mapping[str, Any], arguments: Any) -> str:
@@ -156,7 +178,7 @@ def _write(file: Path, compiled: jax.stages.Compiled, arguments: tuple[Any, ...]
     draft = file.with_suffix(f".{os.getpid()}")
     try:
         body = serialize(compiled)[0]
-        # A program from JAX's own compilation cache may lack its machine code.
+        # A serialised program may lack some of its machine code.
         zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), arguments)
         found, expected = _load(body, arguments)(*zeros), compiled(*zeros)
         if not np.array_equal(found, expected, equal_nan=True):

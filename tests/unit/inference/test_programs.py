@@ -41,6 +41,22 @@ def test_another_program_is_another_one(folder, description, arguments):
         programs.program(description, never, jax.tree.map(np.asarray, arguments))
 
 
+def test_a_program_is_stored_although_jax_has_cached_it(folder, tmp_path, monkeypatch):
+    """As on a machine where the cache of JAX is warm: what comes from it cannot be serialised."""
+    for name in ("first", "second"):
+        monkeypatch.setattr(programs, "_folder", tmp_path / name)
+        (tmp_path / name).mkdir()
+        jax.clear_caches()  # those in memory
+        programs.program({"name": "a"}, lambda: double, ONES)
+        assert list((tmp_path / name).iterdir())
+    assert jax.config.jax_enable_compilation_cache
+
+
+def test_all_code_that_programs_depend_on_is_there():
+    for pattern in programs._CODE:
+        assert list(programs._PACKAGE.glob(pattern)), pattern
+
+
 def test_an_edit_of_the_code_makes_a_new_program(folder, monkeypatch):
     programs.program({"name": "a"}, lambda: double, ONES)
     monkeypatch.setattr(programs, "_code_digest", lambda: "edited")
