@@ -27,7 +27,7 @@ def run_benchmark(name, *options):
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_input_pipeline_is_measured_for_every_source():
     lines = run_benchmark("input_pipeline", "--quick").splitlines()
     (head,) = (at for at, line in enumerate(lines) if line.endswith("ratio"))
@@ -87,7 +87,7 @@ def test_a_peer_that_is_not_installed_is_named_with_its_remedy(monkeypatch):
         check_installed(["plain", "timm"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_students_are_compared_alone_and_taught(tmp_path):
     lines = run_benchmark("distillation", "--quick", "--workdir", str(tmp_path)).splitlines()
     (head,) = (at for at, line in enumerate(lines) if line.startswith("| task |"))
@@ -141,7 +141,7 @@ def test_parts_that_have_no_time_are_named():
     assert all(row.note.startswith("skipped: ") for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_part_of_the_accelerator_table_runs_on_a_cpu():
     lines = run_benchmark("accelerator", "--tiny", "--minutes", "5").splitlines()
     assert lines[0] == "| what | measured | compared with | ratio | note |"

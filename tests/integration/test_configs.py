@@ -1,4 +1,4 @@
-"""Configs in configs/ take two real updates: all of them if there is time, else a few cut short."""
+"""Configs in configs/ take two real updates, with a small model where time is short."""
 
 import contextlib
 import math
@@ -41,20 +41,34 @@ SHORT = {
 }
 
 
-# Where there is time every config is whole; the default one is in any case. Otherwise a block and
-# small images stand for the model, in one config of small images and in one of large ones.
+# A block and small images stand for the model: always in one config of each kind, among the slow
+# tests in all. The default config is whole in any case, the others where there is an hour.
 LARGE = [path for path in CONFIGS if "imagenet" in path.stem or path == TAUGHT]
 WHOLE = [path for path in CONFIGS if path.stem == "digits"]
-OTHERS = [path for path in CONFIGS if path not in (*WHOLE, TAUGHT, ROOT / "configs" / "images.py")]
-CUT = {
-    ROOT / "configs" / "cifar10.py": {"model.depth": "1"},
-    ROOT / "configs" / "images.py": {"model.depth": "1", "dataset": "digits"},
-    ROOT / "configs" / "imagenet_s16.py": {"model.depth": "1", "model.image_size": "32"},
-}
+OTHERS = [path for path in CONFIGS if path not in (*WHOLE, TAUGHT)]
+ALWAYS = ("cifar10", "images", "imagenet_s16")
+
+
+def cut(path):
+    """The changes that make a config's model small."""
+    size = {"model.image_size": "32"} if path in LARGE else {}
+    data = {"dataset": "digits"} if path.stem == "images" else {}
+    return {"model.depth": "1", **size, **data}
+
+
+def marks(path):
+    """Small in `make test`, or among the slow tests."""
+    return () if path.stem in ALWAYS else pytest.mark.slow
+
+
 UPDATES = [
     *(pytest.param(path, {}, id=path.stem) for path in WHOLE),
-    *(pytest.param(path, cut, id=f"{path.stem}-cut") for path, cut in CUT.items()),
-    *(pytest.param(path, {}, id=path.stem, marks=pytest.mark.slow) for path in OTHERS),
+    *(pytest.param(path, cut(path), id=f"{path.stem}-cut", marks=marks(path)) for path in OTHERS),
+    *(
+        pytest.param(path, {}, id=path.stem, marks=pytest.mark.long)
+        for path in OTHERS
+        if path.stem != "images"
+    ),
 ]
 
 

@@ -18,8 +18,18 @@ CONFIGS = sorted(FAMILY.glob("*.py"))
 NAMES = [name for name in VARIANTS if name != "vit"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+# Variants of ViT's attention and positions are among the long tests: the contract of architectures
+# and the tests of attention have them all.
+OF_VIT = ("attention_", "positions_")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long if name.startswith(OF_VIT) else pytest.mark.slow)
+        for name in NAMES
+    ],
+)
 def test_every_family_reaches_80_percent_in_half_of_its_epochs(
     name, data_dir, tmp_path, monkeypatch
 ):
