@@ -20,20 +20,14 @@ No code from a file is executed: configuration and records are JSON, parameters 
 
 import contextlib
 import json
-import math
 import os
 from pathlib import Path
 from typing import Any
 
 from vit_jax.errors import UserError, nearest, writing
+from vit_jax.runs.metrics_log import read_lines, result
 from vit_jax.runs.record import FORMAT, ModelRecord
 from vit_jax.text import tell
-
-# Values of "kind" in the lines of `metrics.jsonl`.
-TRAIN = "train"
-EVALUATE = "evaluate"
-RESULT = "result"
-DIAGNOSTICS = "diagnostics"
 
 
 class RunDir:
@@ -126,21 +120,7 @@ class RunDir:
 
         JSON has no non-finite numbers: null is read as NaN.
         """
-        if not self.metrics_file.exists():
-            return []
-        lines = []
-        for line in self.metrics_file.read_text("utf-8", errors="replace").splitlines():
-            try:
-                values = json.loads(line)
-            except ValueError:
-                continue
-            if (
-                isinstance(values, dict)
-                and isinstance(values.get("step"), int)
-                and "kind" in values
-            ):
-                lines.append({k: math.nan if v is None else v for k, v in values.items()})
-        return lines
+        return read_lines(self.metrics_file)
 
     def steps(self) -> list[int]:
         """Return the steps of the complete checkpoints, ascending."""
@@ -386,11 +366,6 @@ class RunDir:
             file.flush()
             os.fsync(file.fileno())  # or a power failure could leave the new name without content
         os.replace(draft, path)
-
-
-def result(lines: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the last line of a log if it is the result of a finished run; None otherwise."""
-    return lines[-1] if lines and lines[-1]["kind"] == RESULT else None
 
 
 def _check_format(path: Path, record: dict[str, Any]) -> None:
