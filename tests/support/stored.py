@@ -1,6 +1,8 @@
 """The golden files of other libraries, and writing them as these libraries do."""
 
+import functools
 import json
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from tests.folders import GOLDENS
+from vit_jax.weights.convert import read_pretrained
 from vit_jax.weights.formats import Hints
 
 GOLDEN = GOLDENS / "weights"
@@ -48,6 +51,15 @@ def stored(name: str) -> Stored:
         {key: array for key, array in arrays.items() if "/" not in key},
         under("other/"),
     )
+
+
+@functools.cache
+def loaded(name: str):
+    """The record and the variables of a golden file, read once for all tests, which change none."""
+    case = stored(name)
+    with tempfile.TemporaryDirectory() as folder:
+        write_files(Path(folder), case.tensors, case.config, case.preprocessor)
+        return read_pretrained(folder, case.hints)
 
 
 def write_files(folder: Path, tensors, config=None, preprocessor=None) -> Path:

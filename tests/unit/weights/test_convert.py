@@ -8,7 +8,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 from safetensors.numpy import load_file
 
-from tests.support.stored import stored, write_files
+from tests.support.stored import loaded, stored, write_files
 from vit_jax.errors import UserError
 from vit_jax.models.registry import model_fields
 from vit_jax.weights.convert import model_name, read_pretrained, write_pretrained
@@ -52,12 +52,6 @@ CASES = (*TIMM, *ORIGINAL, *HUGGING_FACE, *TORCHVISION)
 TOLERANCE = 2e-5  # of the largest number, in float32
 
 
-def read(name, folder):
-    case = stored(name)
-    write_files(folder, case.tensors, case.config, case.preprocessor)
-    return read_pretrained(folder, case.hints)
-
-
 def assert_agrees(record, variables, expected):
     """The logits and the output of every block."""
     model = record.create_model()
@@ -74,8 +68,8 @@ def assert_agrees(record, variables, expected):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_block_and_the_logits_are_the_librarys(name, tmp_path):
-    record, variables = read(name, tmp_path)
+def test_every_block_and_the_logits_are_the_librarys(name):
+    record, variables = loaded(name)
     case = stored(name)
     assert_agrees(record, variables, case.answers)
     # Of another size, for which the library has resized the positions in its own way.
@@ -86,7 +80,7 @@ def test_every_block_and_the_logits_are_the_librarys(name, tmp_path):
 def test_the_names_that_transformers_has_in_memory_are_read_as_well(name, tmp_path):
     case = stored(name)
     assert set(case.memory) != set(case.tensors)
-    _, on_disk = read(name, tmp_path / "disk")
+    _, on_disk = loaded(name)
     write_files(tmp_path / "memory", case.memory, case.config)
     _, in_memory = read_pretrained(tmp_path / "memory", case.hints)
     assert_bit_equal(in_memory, on_disk)
@@ -140,7 +134,7 @@ def without(fields, names):
 
 @pytest.mark.parametrize("name", [*TIMM, "deit", "deit_distilled", "deit3", "mae_fine_tuned"])
 def test_written_for_timm_the_tensors_are_timms_bit_for_bit(name, tmp_path):
-    record, variables = read(name, tmp_path / "theirs")
+    record, variables = loaded(name)
     written = load_file(write_pretrained(tmp_path / "ours", "timm", record, variables) / FILE)
     expected = stored(name).tensors
     if name == "deit3":  # timm has its own names for layer scale
@@ -160,7 +154,7 @@ def test_written_for_timm_the_tensors_are_timms_bit_for_bit(name, tmp_path):
     "name", ["hf_vit", "hf_deit_distilled", "hf_dinov2", "hf_dinov2_giant", "hf_dinov2_registers"]
 )
 def test_written_for_transformers_the_tensors_are_its_own_bit_for_bit(name, tmp_path):
-    record, variables = read(name, tmp_path / "theirs")
+    record, variables = loaded(name)
     written = load_file(
         write_pretrained(tmp_path / "ours", "huggingface", record, variables) / FILE
     )
@@ -178,7 +172,7 @@ FILE = "model.safetensors"
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_written_reads_as_the_same_model(name, to, tmp_path):
     """Where the other library has such a model at all; else it is refused."""
-    record, variables = read(name, tmp_path / "theirs")
+    record, variables = loaded(name)
     try:
         folder = write_pretrained(tmp_path / "ours", to, record, variables)
     except UserError as error:
@@ -219,7 +213,7 @@ REFUSED = {
 
 
 def test_a_library_that_is_not_written_for_is_named_with_the_legal_ones(tmp_path):
-    record, variables = read("timm_vit", tmp_path / "theirs")
+    record, variables = loaded("timm_vit")
     with pytest.raises(UserError, match="--to=timn is invalid.*did you mean.*timm"):
         write_pretrained(tmp_path / "ours", "timn", record, variables)
     with pytest.raises(UserError, match="torchvision is invalid"):
@@ -329,14 +323,14 @@ def test_the_record_has_the_nearest_name_and_no_dropout_of_its_own():
     assert model_name({**fields, "patch_size": 16, "layer_scale": None}) == "ViT-Ti/16"
 
 
-def test_a_file_without_class_names_numbers_its_classes(tmp_path):
-    record, _ = read("deit", tmp_path)
+def test_a_file_without_class_names_numbers_its_classes():
+    record, _ = loaded("deit")
     assert record.class_names == tuple(f"class {i}" for i in range(5))
     assert record.origin == "weights of deit"
 
 
 def test_the_processor_stands_beside_what_is_written_for_transformers(tmp_path):
-    record, variables = read("timm_vit", tmp_path / "theirs")
+    record, variables = loaded("timm_vit")
     folder = write_pretrained(tmp_path / "ours", "huggingface", record, variables)
     processor = json.loads((folder / "preprocessor_config.json").read_text("utf-8"))
     assert processor["image_mean"] == [0.1, 0.2, 0.3]

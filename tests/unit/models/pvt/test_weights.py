@@ -1,18 +1,20 @@
-"""PVTs of transformers and of the authors read whole, and transformers' written back."""
+"""PVTs of transformers and of the authors: other sizes, fields, and transformers' written back.
+
+That every stage has the library's numbers is in `tests/unit/weights/test_pyramids.py`.
+"""
 
 import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.support import shapes
-from tests.support.stored import GOLDEN, stored, write_files
+from tests.support.stages import TOLERANCE, largest_error
+from tests.support.stored import GOLDEN, loaded, stored, write_files
 from vit_jax.errors import UserError
 from vit_jax.models.registry import model_fields
 from vit_jax.weights.convert import model_name, read_pretrained, write_pretrained
 from vit_jax.weights.formats import Hints
 
-TOLERANCE = 2e-5  # of the largest number, in float32
 SIZES = {
     "num_classes": 5,
     "image_size": 64,
@@ -29,55 +31,23 @@ SIZES = {
 }
 
 
-def read(case, folder):
-    golden = stored(case)
-    write_files(folder, golden.tensors, golden.config, golden.preprocessor)
-    return read_pretrained(folder, golden.hints)
-
-
-def largest_difference(model, variables, expected):
-    """The largest one of any stage's map or of the logits, relative to the largest number."""
-
-    logits, kept = shapes.run(model, variables, expected["images"], mutable="intermediates")
-    found = {}
-    for i, depth in enumerate(model.depths):
-        shape = expected[f"stage_{i}"].shape
-        tokens = kept["intermediates"][f"stages_{i}"][f"blocks_{depth - 1}"]["out"][0]
-        found[f"stage_{i}"] = tokens[:, -shape[1] * shape[2] :].reshape(shape)
-    return max(
-        np.abs(ours - expected[name]).max() / max(1.0, np.abs(expected[name]).max())
-        for name, ours in {**found, "logits": logits}.items()
-    )
-
-
-def test_every_stage_and_the_logits_are_those_of_transformers(tmp_path):
-    record, variables = read("pvt_hf", tmp_path)
-    model, expected = record.create_model(), stored("pvt_hf").answers
-    assert largest_difference(model, variables, expected) <= TOLERANCE
-    wrong = model.clone(norm_eps=1e-6)
-    assert largest_difference(wrong, variables, expected) > 2 * TOLERANCE
-
-
-def test_every_stage_and_the_logits_are_those_of_the_authors(tmp_path):
-    record, variables = read("pvt_original", tmp_path)
+def test_another_size_has_tables_resized_in_the_authors_way():
+    record, variables = loaded("pvt_original")
     model, golden = record.create_model(), stored("pvt_original")
-    assert largest_difference(model, variables, golden.answers) <= TOLERANCE
-    # Of another size, one side longer and one shorter, with tables resized in their way.
+    # One side longer and one shorter.
     assert golden.others["images"].shape[1:3] == (96, 32)
-    assert largest_difference(model, variables, golden.others) <= TOLERANCE
-    wrong = model.clone(embed_norm_eps=1e-6)
-    assert largest_difference(wrong, variables, golden.answers) > 2 * TOLERANCE
+    assert largest_error(model, variables, golden.others) <= TOLERANCE
 
 
 @pytest.mark.slow
-def test_another_way_to_resize_positions_is_noticed(tmp_path):
-    record, variables = read("pvt_original", tmp_path)
+def test_another_way_to_resize_positions_is_noticed():
+    record, variables = loaded("pvt_original")
     wrong = record.create_model().clone(pos_resize="bilinear")  # which antialiases
-    assert largest_difference(wrong, variables, stored("pvt_original").others) > 2 * TOLERANCE
+    assert largest_error(wrong, variables, stored("pvt_original").others) > 2 * TOLERANCE
 
 
-def test_the_mean_of_the_last_map_is_that_of_a_reference_without_class_token(tmp_path):
-    record, variables = read("pvt_original", tmp_path)
+def test_the_mean_of_the_last_map_is_that_of_a_reference_without_class_token():
+    record, variables = loaded("pvt_original")
     params = jax.tree.map(lambda leaf: leaf, variables["params"])
     del params["stages_3"]["cls_token"]
     params["stages_3"]["pos_embed"] = params["stages_3"]["pos_embed"][:, 1:]
@@ -88,13 +58,13 @@ def test_the_mean_of_the_last_map_is_that_of_a_reference_without_class_token(tmp
     assert np.abs(logits - expected).max() <= TOLERANCE * max(1.0, np.abs(expected).max())
 
 
-def test_the_model_is_told_by_names_shapes_and_configuration(tmp_path):
-    record, _ = read("pvt_hf", tmp_path / "hf")
+def test_the_model_is_told_by_names_shapes_and_configuration():
+    record, _ = loaded("pvt_hf")
     expected = {**SIZES, "in_channels": 3, "norm_eps": 1e-3, "embed_norm_eps": 1e-3}
     assert (record.name, dict(record.fields)) == ("PVT", expected)
     assert record.class_names == ("ant", "bee", "cat", "dog", "eel")
     assert (record.preprocessing.size, record.preprocessing.resize) == ((64, 64), "squash")
-    record, _ = read("pvt_original", tmp_path / "original")
+    record, _ = loaded("pvt_original")
     expected = {**SIZES, "in_channels": 3, "norm_eps": 1e-6, "embed_norm_eps": 1e-5}
     assert dict(record.fields) == expected
     assert record.preprocessing.crop == 224 / 256
@@ -107,7 +77,7 @@ def test_a_published_size_has_its_name_whatever_the_epsilons(name):
 
 
 def test_written_for_transformers_the_tensors_are_its_own_bit_for_bit(tmp_path):
-    record, variables = read("pvt_hf", tmp_path / "theirs")
+    record, variables = loaded("pvt_hf")
     folder = write_pretrained(tmp_path / "ours", "huggingface", record, variables)
     written, expected = load_file(folder / "model.safetensors"), stored("pvt_hf").tensors
     assert written.keys() == expected.keys()
@@ -120,7 +90,7 @@ def test_written_for_transformers_the_tensors_are_its_own_bit_for_bit(tmp_path):
 
 
 def test_what_transformers_cannot_say_is_refused(tmp_path):
-    record, variables = read("pvt_original", tmp_path / "theirs")
+    record, variables = loaded("pvt_original")
     sentence = "transformers does not support embed_norm_eps = 1e-05 of a PVT, only 1e-06"
     with pytest.raises(UserError, match=sentence):
         write_pretrained(tmp_path / "ours", "huggingface", record, variables)

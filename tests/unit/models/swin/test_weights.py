@@ -8,7 +8,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors.numpy import load_file
 
 from tests.support.shapes import run
-from tests.support.stored import stored, write_files
+from tests.support.stored import loaded, stored, write_files
 from vit_jax.errors import UserError
 from vit_jax.models.swin.weights.timm import describe_timm, tidy_timm
 from vit_jax.weights.adapt import adapt
@@ -16,12 +16,6 @@ from vit_jax.weights.convert import make_record, model_name, read_pretrained, wr
 
 CASES = ("swin_timm", "swin_oblong", "swin_original", "swin_hf")
 TOLERANCE = 2e-5  # of the largest number, in float32
-
-
-def read(name, folder):
-    case = stored(name)
-    write_files(folder, case.tensors, case.config, case.preprocessor)
-    return read_pretrained(folder, case.hints)
 
 
 def largest_difference(model, variables, expected):
@@ -38,16 +32,16 @@ def largest_difference(model, variables, expected):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_block_and_the_logits_are_the_librarys(name, tmp_path):
-    record, variables = read(name, tmp_path)
+def test_every_block_and_the_logits_are_the_librarys(name):
+    record, variables = loaded(name)
     case, model = stored(name), record.create_model()
     assert largest_difference(model, variables, case.answers) <= TOLERANCE
     if name != "swin_original":
         assert largest_difference(model, variables, case.others) <= TOLERANCE
 
 
-def test_tables_for_another_window_are_those_of_the_authors(tmp_path):
-    record, variables = read("swin_original", tmp_path)
+def test_tables_for_another_window_are_those_of_the_authors():
+    record, variables = loaded("swin_original")
     trained, model = record.create_model(), record.create_model().clone(window=6, image_size=24)
     adapted = adapt(variables["params"], trained, model)
     assert adapted.resized == tuple(
@@ -62,8 +56,8 @@ def test_tables_for_another_window_are_those_of_the_authors(tmp_path):
 @pytest.mark.parametrize(
     "wrong", [{"norm_eps": 1e-6}, {"activation": "gelu_tanh"}, {"window": (4, 8)}]
 )
-def test_one_wrong_field_is_noticed(wrong, tmp_path):
-    record, variables = read("swin_timm", tmp_path)
+def test_one_wrong_field_is_noticed(wrong):
+    record, variables = loaded("swin_timm")
     model = record.create_model().clone(**wrong)
     if "window" in wrong:  # the middle of a table for windows twice as wide
         flat = flatten_dict(variables["params"], sep="/")
@@ -117,7 +111,7 @@ def assert_bit_equal(ours, theirs):
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("to", ["timm", "huggingface"])
 def test_what_is_written_reads_as_the_same_model(name, to, tmp_path):
-    record, variables = read(name, tmp_path / "theirs")
+    record, variables = loaded(name)
     if (name, to) == ("swin_oblong", "huggingface"):
         with pytest.raises(UserError, match=r"no Swin with window = \(4, 2\), a square"):
             write_pretrained(tmp_path / "ours", to, record, variables)
@@ -152,7 +146,7 @@ def test_the_names_that_transformers_has_in_memory_are_read_as_well(tmp_path):
             name = re.sub(pattern, new, name)
         renamed[name] = array
     assert not any(".self." in name or "dense" in name for name in renamed)
-    _, expected = read("swin_hf", tmp_path / "disk")
+    _, expected = loaded("swin_hf")
     _, got = read_pretrained(write_files(tmp_path / "memory", renamed, case.config))
     assert_bit_equal(got, expected)
 
@@ -182,7 +176,7 @@ def test_what_transformers_computes_otherwise_is_refused(change, sentence, tmp_p
 
 
 def test_timm_cannot_be_told_another_epsilon(tmp_path):
-    _, variables = read("swin_timm", tmp_path / "theirs")
+    _, variables = loaded("swin_timm")
     case = stored("swin_timm")
     description = describe_timm(case.tensors, case.config, case.hints)
     description.fields["norm_eps"] = 1e-6
