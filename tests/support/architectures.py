@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from flax.traverse_util import flatten_dict
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from tests.support.shapes import CLASSES, VIT, random_images, random_variables
 from vit_jax.models import ViT
@@ -123,6 +123,23 @@ def traced(name: str) -> Traced:
     variables = random_variables(model, images)
     program = functools.partial(_program, model)
     return Traced(model, variables, images, program, _answers(program(variables, images)))
+
+
+def sown_without_branches(one: Traced) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what is sown where attention and MLPs of a ViT add nothing, and the parameters."""
+    flat = flatten_dict(one.variables["params"], sep="/")
+    zeroed = {
+        path: np.zeros_like(leaf) if "attn/out" in path or "fc2" in path else leaf
+        for path, leaf in flat.items()
+    }
+    params = unflatten_dict(zeroed, sep="/")
+    return one.program({**one.variables, "params": params}, one.images)["sown"], params
+
+
+def shapes_of(variables: dict[str, Any], part: str) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a part's parameters by their paths, such as `norm/bias`."""
+    flat = flatten_dict(variables["params"][part], sep="/")
+    return {path: leaf.shape for path, leaf in flat.items()}
 
 
 def gradient_of(

@@ -4,27 +4,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax.traverse_util import flatten_dict, unflatten_dict
 
-from tests.support.architectures import traced
+from tests.support import architectures
+from tests.support.architectures import images_of, shapes_of, sown_without_branches, traced
+from tests.support.shapes import random_variables
 from vit_jax.models import create_model
-from vit_jax.models.conv_stem.module import ConvStem, ConvStemViT
+from vit_jax.models.conv_stem.module import ConvStem
 from vit_jax.models.stacking import read_blocks
 from vit_jax.models.summary.cost import cost
 from vit_jax.models.summary.counts import counts
 from vit_jax.models.summary.memory import memory
-from vit_jax.weights.adapt import adapt, variable_shapes
+from vit_jax.weights.adapt import adapt
 
-TINY = {
-    "num_classes": 5,
-    "image_size": 16,
-    "patch_size": 4,
-    "stem_channels": (6, 8),
-    "width": 16,
-    "depth": 2,
-    "heads": 2,
-    "mlp_width": 24,
-}
+TINY = architectures.TINY["ConvStemViT"]
 
 
 def stem_numbers(channels, width):
@@ -72,40 +64,13 @@ def test_macs_of_the_stem_are_those_of_its_convolutions():
     assert parts["patch embedding"].parameters == stem_numbers(channels[1:], 192)
 
 
-def draw(shapes, seed=0):
-    """Arrays of these shapes, as they often are: about 0, scales about 1, variances above 0.
-
-    Drawn by NumPy: to compile an initialisation takes longer than a test.
-    """
-    rng = np.random.default_rng(seed)
-
-    def one(path, leaf):
-        drawn = rng.normal(size=leaf.shape).astype(np.float32)
-        if path.endswith(("scale", "var")):
-            return np.exp(0.3 * drawn)
-        return (
-            drawn / np.sqrt(max(1, np.prod(leaf.shape[:-1]))) if "kernel" in path else 0.3 * drawn
-        )
-
-    flat = flatten_dict(shapes, sep="/")
-    return unflatten_dict({path: one(path, leaf) for path, leaf in flat.items()}, sep="/")
-
-
 @pytest.fixture(scope="module")
-def tiny():
-    """A model, variables and images."""
-    model = ConvStemViT(**TINY)
-    images = np.random.default_rng(1).normal(size=(4, 16, 16, 3)).astype(np.float32)
-    return model, draw(variable_shapes(model)), images
+def variables():
+    return random_variables(TINY, images_of(TINY))
 
 
-def test_names_and_shapes_of_the_stem(tiny):
-    _, variables, _ = tiny
-    shapes = {
-        path: leaf.shape
-        for path, leaf in flatten_dict(variables["params"]["patch_embed"], sep="/").items()
-    }
-    assert shapes == {
+def test_names_and_shapes_of_the_stem(variables):
+    assert shapes_of(variables, "patch_embed") == {
         "conv_0/kernel": (3, 3, 3, 6),
         "norm_0/scale": (6,),
         "norm_0/bias": (6,),
@@ -139,28 +104,20 @@ def test_the_stem_is_relu_of_normed_convolutions():
     np.testing.assert_allclose(jax.jit(stem.apply)(variables, images), expected, rtol=1e-6)
 
 
-def test_features_of_an_oblong_image(tiny):
-    model, variables, _ = tiny
+def test_features_of_an_oblong_image(variables):
     images = jnp.ones((2, 24, 12, 3))
-    features = jax.eval_shape(lambda v, x: model.apply(v, x, method="features"), variables, images)
+    features = jax.eval_shape(lambda v, x: TINY.apply(v, x, method="features"), variables, images)
     assert features.grid == (6, 3)
     assert features.tokens.shape == (2, 1 + 18, 16)
     assert features.pooled.shape == (2, 16)
 
 
 def test_zeroed_branches_leave_the_tokens_of_the_stem():
-    one = traced("ConvStemViT")
-    flat = flatten_dict(one.variables["params"], sep="/")
-    zeroed = {
-        path: np.zeros_like(leaf) if "attn/out" in path or "fc2" in path else leaf
-        for path, leaf in flat.items()
-    }
-    variables = {**one.variables, "params": unflatten_dict(zeroed, sep="/")}
-    kept = one.program(variables, one.images)["sown"]
+    kept, params = sown_without_branches(traced("ConvStemViT"))
     stem = kept["patch_embed"]["out"][0].reshape(2, 16, 16)
-    positions = variables["params"]["pos_embed"]
     for block in read_blocks(kept, "out"):
-        np.testing.assert_allclose(block[:, 1:], stem + positions[:, 1:], rtol=0, atol=1e-6)
+        expected = stem + params["pos_embed"][:, 1:]
+        np.testing.assert_allclose(block[:, 1:], expected, rtol=0, atol=1e-6)
 
 
 def test_running_statistics_move_by_a_tenth():
@@ -180,17 +137,15 @@ def test_running_statistics_move_by_a_tenth():
     np.testing.assert_allclose(found["var"], variance, rtol=1e-4)
 
 
-def test_memory_counts_running_statistics(tiny):
-    model, variables, _ = tiny
+def test_memory_counts_running_statistics(variables):
     numbers = sum(leaf.size for leaf in jax.tree.leaves(variables))
-    assert memory(model).parameters == 4 * numbers
-    assert memory(model, 4, train=True).temporaries > memory(model, 4).temporaries
+    assert memory(TINY).parameters == 4 * numbers
+    assert memory(TINY, 4, train=True).temporaries > memory(TINY, 4).temporaries
 
 
-def test_weights_are_adapted_to_grey_images_of_another_size(tiny):
-    model, variables, _ = tiny
-    other = model.clone(in_channels=1, image_size=24)
-    adapted = adapt(variables["params"], model, other)
+def test_weights_are_adapted_to_grey_images_of_another_size(variables):
+    other = TINY.clone(in_channels=1, image_size=24)
+    adapted = adapt(variables["params"], TINY, other)
     assert set(adapted.resized) == {"pos_embed", "patch_embed/conv_0/kernel"}
     kernel = variables["params"]["patch_embed"]["conv_0"]["kernel"]
     np.testing.assert_allclose(
@@ -214,10 +169,9 @@ def test_weights_are_adapted_to_grey_images_of_another_size(tiny):
 )
 def test_fields_that_do_not_fit_are_refused(fields, said):
     with pytest.raises(ValueError, match=said):
-        ConvStemViT(**{**TINY, **fields})
+        TINY.clone(**fields)
 
 
-def test_a_image_that_the_strides_do_not_divide_is_refused(tiny):
-    model, variables, _ = tiny
+def test_an_image_that_the_strides_do_not_divide_is_refused(variables):
     with pytest.raises(ValueError, match=r"18 x 16 pixels.*nearest legal heights are 16 and 20"):
-        model.apply(variables, jnp.ones((1, 18, 16, 3)))
+        TINY.apply(variables, jnp.ones((1, 18, 16, 3)))

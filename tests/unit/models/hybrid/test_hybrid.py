@@ -1,51 +1,20 @@
-"""Hybrids of ResNet and ViT: what they cost, what their parts do, and what they refuse."""
+"""Hybrids of ResNet and ViT: what their parts do, and what they refuse."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax.traverse_util import flatten_dict, unflatten_dict
 
-from tests.support.architectures import traced
-from tests.support.shapes import apply
-from vit_jax.models import create_model
+from tests.support import architectures
+from tests.support.architectures import images_of, shapes_of, sown_without_branches, traced
+from tests.support.shapes import apply, random_variables
+from vit_jax.models import create_model, list_models
 from vit_jax.models.hybrid.bit_resnet import BottleneckUnit, StdConv, standardise, stride_of
-from vit_jax.models.hybrid.module import HybridViT
 from vit_jax.models.stacking import read_blocks
-from vit_jax.models.summary.counts import counts
 from vit_jax.models.summary.memory import memory
-from vit_jax.weights.adapt import adapt, variable_shapes
+from vit_jax.weights.adapt import adapt
 
-TINY = {
-    "num_classes": 5,
-    "image_size": 16,
-    "patch_size": 8,
-    "stem_units": (1, 1),
-    "stem_width": 4,
-    "stem_groups": 2,
-    "width": 16,
-    "depth": 2,
-    "heads": 2,
-    "mlp_width": 24,
-}
-
-# Google's own modules, 1000 classes; the fourth agrees with timm's `vit_base_r50_s16_224`.
-PARAMETERS = {
-    "R+ViT-Ti/16": 6_337_704,
-    "R26+ViT-S/32": 36_431_912,
-    "R26+ViT-B/32": 101_383_976,
-    "R50+ViT-B/16": 98_659_112,
-    "R50+ViT-L/32": 328_994_856,
-}
-
-
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_a_size_has_the_parameters_of_googles_and_the_multiply_accumulates_of_timms(name):
-    found = counts(name)
-    assert found.parameters == PARAMETERS[name]
-    if name == "R50+ViT-B/16":
-        assert found.macs == 21_535_358_976
-
+TINY = architectures.TINY["HybridViT"]
 
 # Width, depth, heads and hidden width: ViT paper, table 1, and DeiT's for Ti and S.
 SIZES = {
@@ -56,7 +25,7 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("name", [name for name in list_models() if "+ViT" in name])
 def test_behind_the_stem_is_the_vit_of_the_name(name):
     model = create_model(name)
     sizes = (model.width, model.depth, model.heads, model.mlp_width)
@@ -83,52 +52,23 @@ def test_strides_and_tokens(name, stride, patch, tokens):
     assert 1 + height * width == tokens
 
 
-def draw(shapes, seed=0):
-    """Arrays of these shapes, as they often are: about 0, scales about 1.
-
-    Drawn by NumPy: to compile an initialisation takes longer than a test.
-    """
-    rng = np.random.default_rng(seed)
-
-    def one(path, leaf):
-        drawn = rng.normal(size=leaf.shape).astype(np.float32)
-        if path.endswith("scale"):
-            return np.exp(0.3 * drawn)
-        return (
-            drawn / np.sqrt(max(1, np.prod(leaf.shape[:-1]))) if "kernel" in path else 0.3 * drawn
-        )
-
-    flat = flatten_dict(shapes, sep="/")
-    return unflatten_dict({path: one(path, leaf) for path, leaf in flat.items()}, sep="/")
-
-
 @pytest.fixture(scope="module")
-def tiny():
-    """A model, variables and images."""
-    model = HybridViT(**TINY)
-    images = np.random.default_rng(1).normal(size=(3, 16, 16, 3)).astype(np.float32)
-    return model, draw(variable_shapes(model)), images
+def variables():
+    return random_variables(TINY, images_of(TINY))
 
 
-def test_names_and_shapes_of_the_stem(tiny):
-    _, variables, _ = tiny
-    shapes = {
-        path: leaf.shape
-        for path, leaf in flatten_dict(variables["params"]["patch_embed"], sep="/").items()
-        if path.endswith("kernel")
-    }
-    assert shapes == {
-        "conv_root/kernel": (7, 7, 3, 4),
-        "stages_0/units_0/conv_proj/kernel": (1, 1, 4, 16),
-        "stages_0/units_0/conv1/kernel": (1, 1, 4, 4),
-        "stages_0/units_0/conv2/kernel": (3, 3, 4, 4),
-        "stages_0/units_0/conv3/kernel": (1, 1, 4, 16),
-        "stages_1/units_0/conv_proj/kernel": (1, 1, 16, 32),
-        "stages_1/units_0/conv1/kernel": (1, 1, 16, 8),
-        "stages_1/units_0/conv2/kernel": (3, 3, 8, 8),
-        "stages_1/units_0/conv3/kernel": (1, 1, 8, 32),
-        "kernel": (1, 1, 32, 16),
-    }
+def test_names_and_shapes_of_the_stem(variables):
+    shapes = shapes_of(variables, "patch_embed")
+    units = [("stages_0", 4, 4), ("stages_1", 16, 8)]  # name, channels, inner width
+    expected = {"conv_root/kernel": (7, 7, 3, 4), "kernel": (1, 1, 32, 16)}
+    for stage, channels, inner in units:
+        expected |= {
+            f"{stage}/units_0/conv_proj/kernel": (1, 1, channels, 4 * inner),
+            f"{stage}/units_0/conv1/kernel": (1, 1, channels, inner),
+            f"{stage}/units_0/conv2/kernel": (3, 3, inner, inner),
+            f"{stage}/units_0/conv3/kernel": (1, 1, inner, 4 * inner),
+        }
+    assert {path: shapes[path] for path in shapes if path.endswith("kernel")} == expected
 
 
 @pytest.mark.parametrize(("std_eps", "var_eps"), [(0.5, 0.0), (0.0, 2.25)])
@@ -158,24 +98,22 @@ def test_padding_is_below_and_to_the_right():
 def test_a_unit_whose_branch_is_zero_passes_on_what_is_positive():
     unit = BottleneckUnit(width=2, groups=2)
     x = np.random.default_rng(0).normal(size=(1, 3, 5, 8)).astype(np.float32)
-    shapes = jax.eval_shape(unit.init, jax.random.key(1), x)["params"]
-    assert "conv_proj" not in shapes
-    params = draw(shapes)
+    params = random_variables(unit, x)["params"]
+    assert "conv_proj" not in params
     params["norm3"] = {"scale": np.zeros(8, np.float32), "bias": np.zeros(8, np.float32)}
     out = jax.jit(unit.apply)({"params": params}, x)
     np.testing.assert_array_equal(out, np.maximum(x, 0))
 
 
-def test_features_of_an_oblong_image(tiny):
-    model, variables, _ = tiny
+def test_features_of_an_oblong_image(variables):
     images = jnp.ones((2, 24, 40, 3))
-    features = jax.eval_shape(lambda v, x: model.apply(v, x, method="features"), variables, images)
+    features = jax.eval_shape(lambda v, x: TINY.apply(v, x, method="features"), variables, images)
     assert features.grid == (3, 5)
     assert features.tokens.shape == (2, 16, 16)
 
 
 def test_a_patch_may_be_oblong():
-    model = HybridViT(**{**TINY, "patch_size": (8, 16), "image_size": (24, 32)})
+    model = TINY.clone(patch_size=(8, 16), image_size=(24, 32))
     images = jnp.ones((1, 24, 32, 3))
     params = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
     assert params["patch_embed"]["kernel"].shape == (1, 2, 32, 16)
@@ -184,13 +122,7 @@ def test_a_patch_may_be_oblong():
 
 def test_zeroed_branches_leave_the_tokens_of_the_stem():
     one = traced("HybridViT")
-    flat = flatten_dict(one.variables["params"], sep="/")
-    flat = {
-        path: np.zeros_like(leaf) if "attn/out" in path or "fc2" in path else leaf
-        for path, leaf in flat.items()
-    }
-    params = unflatten_dict(flat, sep="/")
-    kept = one.program({"params": params}, one.images)["sown"]
+    kept, params = sown_without_branches(one)
     last = one.answers.outputs["patch_embed/stages_1/units_0"]
     tokens = last.reshape(2, 4, 32) @ params["patch_embed"]["kernel"][0, 0]
     expected = tokens + params["patch_embed"]["bias"] + params["pos_embed"][:, 1:]
@@ -198,17 +130,15 @@ def test_zeroed_branches_leave_the_tokens_of_the_stem():
         np.testing.assert_allclose(block[:, 1:], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_memory_of_a_training_step(tiny):
-    model, variables, _ = tiny
+def test_memory_of_a_training_step(variables):
     numbers = sum(leaf.size for leaf in jax.tree.leaves(variables))
-    found = memory(model, 4, train=True)
+    found = memory(TINY, 4, train=True)
     assert found.parameters == found.gradients == 4 * numbers
 
 
-def test_weights_are_adapted_to_another_image_size_and_other_classes(tiny):
-    model, variables, _ = tiny
-    other = model.clone(image_size=(24, 32), num_classes=3, scan_layers=True)
-    adapted = adapt(variables["params"], model, other)
+def test_weights_are_adapted_to_another_image_size_and_other_classes(variables):
+    other = TINY.clone(image_size=(24, 32), num_classes=5, scan_layers=True)
+    adapted = adapt(variables["params"], TINY, other)
     assert adapted.resized == ("pos_embed",)
     assert set(adapted.fresh) == {"head/kernel", "head/bias"}
     root = variables["params"]["patch_embed"]["conv_root"]["kernel"]
@@ -231,13 +161,12 @@ def test_weights_are_adapted_to_another_image_size_and_other_classes(tiny):
 )
 def test_fields_that_do_not_fit_are_refused(fields, said):
     with pytest.raises(ValueError, match=said):
-        HybridViT(**{**TINY, **fields})
+        TINY.clone(**fields)
 
 
-def test_a_image_that_the_stride_does_not_divide_is_refused(tiny):
-    model, variables, _ = tiny
+def test_an_image_that_the_stride_does_not_divide_is_refused(variables):
     with pytest.raises(ValueError, match=r"20 x 16 pixels.*nearest legal heights are 16 and 24"):
-        model.apply(variables, jnp.ones((1, 20, 16, 3)))
+        TINY.apply(variables, jnp.ones((1, 20, 16, 3)))
 
 
 @pytest.mark.slow

@@ -5,19 +5,11 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from vit_jax.models import create_model, list_models
+from vit_jax.models import create_model
 from vit_jax.models.summary.cost import cost, shape_walk
-from vit_jax.models.summary.counts import counts
 from vit_jax.models.swin.block import PatchMerging
 from vit_jax.models.swin.module import Swin
 
-# Parameters and MACs at 224 pixels and 1000 classes, from timm and by closed form.
-COUNTS = {
-    "Swin-T": (28_288_354, 4_490_566_656),
-    "Swin-S": (49_606_258, 8_740_875_264),
-    "Swin-B": (87_768_224, 15_430_946_816),
-    "Swin-L": (196_532_476, 34_475_759_616),
-}
 TINY = {
     "num_classes": 5,
     "image_size": 16,
@@ -53,12 +45,7 @@ def variables():
     return {"params": jax.tree.map(draw, shapes)}
 
 
-# ------------------------------------------------------------------------------------------ counts
-
-
-@pytest.mark.parametrize("name", COUNTS)
-def test_a_swin_costs_exactly_what_the_table_says(name):
-    assert counts(name) == (49, *COUNTS[name])
+# ------------------------------------------------------------------------------------------- sizes
 
 
 def test_names_have_the_widths_and_depths_of_the_paper():
@@ -70,8 +57,7 @@ def test_names_have_the_widths_and_depths_of_the_paper():
         assert create_model(f"Swin-{name}") == expected
 
 
-def test_every_name_is_in_the_table():
-    assert sorted(list_models("Swin*")) == sorted([*COUNTS, "Swin"])
+def test_the_default_is_the_tiny_one():
     assert create_model("Swin") == create_model("Swin-T")
 
 
