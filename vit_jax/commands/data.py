@@ -29,6 +29,9 @@ def data(
     image_dir: Annotated[
         str, typer.Option(help="Base folder of the paths in a CSV or JSONL file.")
     ] = "",
+    labels: Annotated[
+        bool, typer.Option("--labels/--no-labels", help="Whether labels are used.")
+    ] = True,
     output: Annotated[
         str, typer.Option(help="Folder of the report; default: data_report/NAME.")
     ] = "",
@@ -61,6 +64,8 @@ def data(
     preset = preset_options(augment) if augment else None
     options = {"data_dir": data_dir or None, **({"manual_dir": manual_dir} if manual_dir else {})}
     columns = TableOptions(path_column, label_column, image_dir)
+    if not labels:
+        options["labels"] = False
     if columns != TableOptions():
         options["table"] = columns
     sources = open_splits(dataset, split, options)

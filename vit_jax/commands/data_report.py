@@ -93,12 +93,14 @@ def write(
     record = {"dataset": dataset, **report.to_dict()}
     text = to_json(record, indent=1)
     (folder / "report.json").write_text(text + "\n", **encoding)
-    with (folder / "classes.csv").open("w", newline="", **encoding) as file:
-        writer = csv.writer(file)
-        writer.writerow(["class", *report.splits])
-        writer.writerows(_class_counts(report))
+    names = ["report.json", "contact_sheet.png"]
+    if report.labelled:
+        names.insert(1, "classes.csv")
+        with (folder / "classes.csv").open("w", newline="", **encoding) as file:
+            writer = csv.writer(file)
+            writer.writerow(["class", *report.splits])
+            writer.writerows(_class_counts(report))
     contact_sheet(source).save(folder / "contact_sheet.png")
-    names = ["report.json", "classes.csv", "contact_sheet.png"]
     if preset is not None:
         split = next(iter(report.splits.values()))
         _draw_augmented(source, split, preset, size).save(folder / "augmented.png")
@@ -120,11 +122,14 @@ def _draw_augmented(source: Source, split: SplitReport, preset: Mapping[str, Any
 
 
 def tables(report: Report) -> Iterator[Table]:
-    """Yield a table of the splits side by side, and one of the class counts."""
+    """Yield a table of the splits side by side, and one of the class counts, if there are any."""
     splits = Table("", *map(table_cell, report.splits))
     for heading, cell in _ROWS.items():
-        splits.add_row(heading, *(cell(split) for split in report.splits.values()))
+        if report.labelled or heading not in _ROWS_OF_LABELS:
+            splits.add_row(heading, *(cell(split) for split in report.splits.values()))
     yield splits
+    if not report.labelled:
+        return
     classes = Table("class")
     for name in report.splits:
         classes.add_column(table_cell(name), justify="right")
@@ -142,6 +147,8 @@ def lines(report: Report, files: Sequence[Path]) -> Iterator[str]:
             yield f"unreadable: {len(split.bad) - _MOST_NAMED:,} more, listed in report.json"
     for note in dict.fromkeys(note for split in report.splits.values() for note in split.notes):
         yield f"note: {note}"
+    if not report.labelled:
+        yield "note: the images have no labels, so they serve for pre-training only"
     for finding in report.findings:
         yield f"warning: {finding}"
     if not report.findings:
@@ -152,7 +159,7 @@ def lines(report: Report, files: Sequence[Path]) -> Iterator[str]:
 def training_command(
     dataset: str, report: Report, options: Mapping[str, str | None] | None = None
 ) -> str | None:
-    """Return the command that trains on a dataset; None without data to train and test on.
+    """Return the command that trains on a dataset; None without labelled data for it.
 
     Args:
         dataset: its name.
@@ -161,7 +168,7 @@ def training_command(
     """
     train = report.splits.get("train")
     tests = [name for name in ("test", "validation") if _has_labels(report, name)]
-    if not train or not train.height or train.examples < 2:
+    if not report.labelled or not train or not train.height or train.examples < 2:
         return None
     keys: dict[str, Any] = {key: value for key, value in (options or {}).items() if value}
     if not tests:
@@ -237,6 +244,7 @@ def _formats(formats: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in formats.items()) or "-"
 
 
+_ROWS_OF_LABELS = ("without a label", "classes with images", "largest class / smallest")
 _ROWS: dict[str, Callable[[SplitReport], str]] = {
     "images": lambda split: f"{split.examples:,}",
     "inspected": lambda split: f"{split.examined:,}",

@@ -66,6 +66,9 @@ KEYS: dict[str, Key] = {
     "data.split_seed": Key(
         0, "seed of the choice of held-out test images; independent of `seed`", Integer()
     ),
+    "data.labels": Key(
+        True, "whether labels are used; false: images only, such as for pre-training", Flag()
+    ),
     # Columns of a manifest: docs/data.md describes their automatic detection.
     "data.path_column": Key(
         "", "csv, jsonl: column with the path or name of the image; empty: detected", Text()

@@ -1,4 +1,4 @@
-"""In-memory cache of preprocessed images.
+"""In-memory cache of preprocessed examples.
 
 If all preprocessed images of a source fit in memory, the first epoch decodes and preprocesses each
 image, and later epochs and evaluations reuse the result. Nothing is computed ahead, so a run starts
@@ -9,12 +9,13 @@ import dataclasses
 import math
 import weakref
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
 
+from vit_jax.data.features import Example
 from vit_jax.data.images.preprocess import Preprocessing
-from vit_jax.data.sources.registry import Example
 from vit_jax.data.sources.source import IN_MEMORY_BYTES, Source
 from vit_jax.errors import DecodeError
 
@@ -26,7 +27,7 @@ def cached(
 
     Args:
       source: the examples.
-      preprocess: makes each `uint8 (*preprocess.size, preprocess.channels)`.
+      preprocess: makes each image `uint8 (*preprocess.size, preprocess.channels)`.
       fast: whether the faster decoder may read them.
       processes: number of processes that read; each has its own copy.
     """
@@ -51,11 +52,22 @@ class _Preprocessed:
 
     def __getitem__(self, index: int) -> Example:
         example = self.source.read(index, self.preprocess.decoding(fast=self.fast))
-        return {"image": self.preprocess(example["image"]), "label": example["label"]}
+        return preprocess_example(example, self.preprocess, self.source)
+
+
+def preprocess_example(example: Example, preprocess: Preprocessing, source: Source) -> Example:
+    """Return the features that a source lists, with the image preprocessed.
+
+    Raises:
+      UserError: one is missing.
+    """
+    made = source.listed(example)
+    made["image"] = preprocess(example["image"])
+    return made
 
 
 class _Store:
-    """Storage for images of one size, their labels, and the causes of unreadable images.
+    """Storage for images of one size, their other features, and the causes of unreadable images.
 
     Threads share it without a lock: two threads that miss the same image write the same pixels.
     Another process gets an empty one.
@@ -64,7 +76,7 @@ class _Store:
     def __init__(self, shape: tuple[int, int, int, int]):
         # Not zeros: the system allocates the memory at the first write.
         self.images: UInt8[np.ndarray, "n h w c"] = np.empty(shape, np.uint8)
-        self.labels: list[int | UInt8[np.ndarray, " classes"] | None] = [None] * shape[0]
+        self.others: list[Example | None] = [None] * shape[0]
         self.bad: dict[int, tuple[str, str]] = {}
 
     def __reduce__(self):
@@ -90,14 +102,21 @@ class _Kept:
         if index in store.bad:
             # A new error: an error that is raised again grows by a traceback each time.
             raise DecodeError(*store.bad[index])
-        if store.labels[index] is None:
+        if store.others[index] is None:
             try:
                 example = self.examples[index]
             except DecodeError as error:
                 store.bad[index] = error.name, error.cause
                 raise
-            store.images[index] = example["image"]
-            store.labels[index] = example["label"]  # last: it marks the image as present
+            store.images[index] = example.pop("image")
+            for array in example.values():
+                _protect(array)
+            store.others[index] = example  # last: it marks the image as present
         image = store.images[index]
-        image.flags.writeable = False  # every epoch reads it again
-        return {"image": image, "label": store.labels[index]}
+        _protect(image)  # every epoch reads it again
+        return {"image": image, **store.others[index]}
+
+
+def _protect(array: Any) -> None:
+    if isinstance(array, np.ndarray):
+        array.flags.writeable = False

@@ -1,26 +1,68 @@
-"""Features: the kinds of array that examples and batches are made of.
+"""Features: the named arrays of an example, each of a kind.
 
-An example is a dictionary of features by name, a batch stacks them. A task says what its batches
-must hold with a `Feature` for each name: `{"image": Feature("image"), "label": Feature("label")}`.
+    {"image": Feature("image"), "label": Feature("label")}          # a labelled source
+    {"image": Feature("image"), "depth": Feature("depth")}          # a source of one's own
+    {"image": Feature("image", views=2)}                            # what two-view training wants
+
+- A source lists the features of its examples (`Source.features`), a transform may change them, and
+  a task lists those that it needs (`inputs`). `check_inputs` compares them before anything runs.
+- Spatial features belong to the pixels of the image: what moves the image moves them too.
+- Every feature has one shape in all examples, after preprocessing, because a batch stacks them.
 """
 
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-KINDS = ("image", "label", "mask", "boxes", "depth", "target")
-SPATIAL = ("image", "mask", "boxes", "depth")  # what moves when an image is flipped or cropped
+import numpy as np
+
+from vit_jax.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from vit_jax.data.sources.source import Source
+
+Example = dict[str, Any]
+"""Arrays of one example by name: uint8 `image` (h, w, c), `label` if there is one, and others."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """Properties of a kind of feature.
+
+    Attributes:
+      spatial: whether its values belong to pixels of the image.
+      fill: value of pixels that no image covers.
+    """
+
+    spatial: bool = False
+    fill: int = 0
+
+
+KINDS: Mapping[str, Kind] = {
+    "image": Kind(spatial=True),  # uint8 (h, w, c)
+    # Whole numbers (h, w), a class for each pixel; 255 is ignored, as in Pascal VOC.
+    "mask": Kind(spatial=True, fill=255),
+    "depth": Kind(spatial=True),  # (h, w), in the unit of the source; 0 is unknown
+    # float32 (n, 4): left, top, right, bottom in pixels; a row without area is padding.
+    "boxes": Kind(spatial=True),
+    "label": Kind(),  # a class, or a 0 or 1 for each class
+    "target": Kind(),  # any other array, which no transform changes
+}
+
+
+@dataclasses.dataclass(frozen=True)
 class Feature:
-    """Feature of a batch, as a task declares it.
+    """Feature of examples, as a source gives it or as a task wants it.
 
-    kind: "image", uint8 pixels, which the step normalises; "label", the class of an image, or a 0
-        or 1 for each class; "mask" and "depth", one value per pixel; "boxes"; or "target", any
-        other array of a fixed shape.
-    shape: of one example; None: that of the model's images, or of the labels.
-    views: number of images in a stack, as several views of one photograph; 0: a single one without
+    Attributes:
+      kind: one of `KINDS`.
+      shape: shape in an example, without the batch; None: not stated.
+      views: number of augmented versions, stacked along a new first axis; 0: a single one without
         that axis.
-    size: height and width of images that do not have the size of the model's.
+      size: (height, width) of an image that has another size than the model's input; None: its own.
+
+    Raises:
+      UserError: the kind is unknown.
     """
 
     kind: str
@@ -30,8 +72,97 @@ class Feature:
 
     def __post_init__(self):
         if self.kind not in KINDS:
-            raise ValueError(f"a feature has no kind {self.kind!r}; use {', '.join(KINDS)}")
+            raise UserError(
+                f"there is no kind of feature {self.kind!r}; use one of {', '.join(KINDS)}"
+                + nearest(str(self.kind), KINDS)
+            )
+
+    @property
+    def spatial(self) -> bool:
+        """Return whether its values belong to pixels of the image."""
+        return KINDS[self.kind].spatial
 
 
-IMAGE = Feature("image")
-LABEL = Feature("label")
+Features = Mapping[str, Feature]
+
+IMAGES: Features = {"image": Feature("image")}
+LABELLED: Features = {**IMAGES, "label": Feature("label")}
+
+_OF_EVALUATION = "mask"  # the key of evaluation batches that marks padding
+
+
+def check_names(features: Features, where: str) -> None:
+    """Raise UserError unless a feature is the image and no name is reserved."""
+    if "image" not in features or features["image"].kind != "image":
+        raise UserError(
+            f"{where} has the features {', '.join(features) or 'none'}; one must be 'image', of"
+            " kind image"
+        )
+    if _OF_EVALUATION in features:
+        raise UserError(
+            f"{where} has a feature with the name {_OF_EVALUATION!r}, which marks the padding of"
+            " evaluation batches; give it another name, such as 'segmentation'"
+        )
+
+
+def check_inputs(
+    inputs: Features,
+    source: "Source",
+    *,
+    features: Features | None = None,
+    wanted_by: str = "the task",
+) -> None:
+    """Raise UserError, in one sentence with a remedy, unless a source gives what a task needs.
+
+    Args:
+      inputs: the features that batches must have.
+      source: the examples.
+      features: those after augmentation (`train_features`); default: those of the source.
+      wanted_by: what needs them, for the message, such as `the task classification`.
+    """
+    there = source.features if features is None else features
+    where = f"{source.name} {source.split}"
+    for name, wanted in inputs.items():
+        found = there.get(name)
+        if found is None and wanted.kind == "label":
+            raise UserError(
+                f"{where} has no labels, but {wanted_by} needs them: {source.why_unlabelled}"
+            )
+        if found is None:
+            raise UserError(
+                f"{where} gives no {name!r} ({wanted.kind}), which {wanted_by} needs; it gives"
+                f" {', '.join(there)}{nearest(name, there)}; use a source or a transform that adds"
+                " it"
+            )
+        if found.kind != wanted.kind:
+            raise UserError(
+                f"{name!r} of {where} is of kind {found.kind}, but {wanted_by} needs the kind"
+                f" {wanted.kind}; rename one of them"
+            )
+        if features is not None and wanted.views != found.views:
+            raise UserError(
+                f"{wanted_by} needs {_views(wanted)} of {name!r}, but training makes"
+                f" {_views(found)}; the number is set by the augmentation (Views or MultiCrop)"
+            )
+
+
+def _views(feature: Feature) -> str:
+    return f"{feature.views} views" if feature.views else "a single version"
+
+
+def stacked(name: str, arrays: list[Any]) -> np.ndarray:
+    """Stack a feature of some examples; whole numbers become int32, 64-bit floats float32.
+
+    Raises:
+      UserError: the shapes differ.
+    """
+    arrays = [np.asarray(array) for array in arrays]
+    shapes = sorted({array.shape for array in arrays})
+    if len(shapes) > 1:
+        raise UserError(
+            f"the feature {name!r} has the shape {shapes[0]} in one example and {shapes[1]} in"
+            " another; a batch needs one shape, so the source must pad it"
+        )
+    dtype = {"i": np.int32, "u": np.uint32, "f": np.float32}.get(arrays[0].dtype.kind)
+    is_wide = arrays[0].dtype.itemsize == 8
+    return np.stack(arrays).astype(dtype if is_wide and dtype else arrays[0].dtype, copy=False)

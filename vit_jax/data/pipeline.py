@@ -15,12 +15,13 @@ Grain prefetches in threads or in worker processes.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from vit_jax.data.cache import cached
 from vit_jax.data.decode_errors import DecodeErrors
+from vit_jax.data.features import Example
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.sampler import (
     BalancedSampler,
@@ -30,6 +31,7 @@ from vit_jax.data.sampler import (
 )
 from vit_jax.data.sources.source import Source
 from vit_jax.data.streams import (
+    MOST_SUBSTITUTES,
     Batch,
     Blocks,
     Cropped,
@@ -40,6 +42,7 @@ from vit_jax.data.streams import (
     WithRows,
 )
 from vit_jax.data.transforms.augment import Augment
+from vit_jax.errors import DecodeError, UserError
 
 
 def train_batches(
@@ -81,9 +84,9 @@ def train_batches(
       rows: additional arrays by name; row i belongs to example i.
 
     Returns:
-      An iterator of `{"image": uint8 (b, h, w, c), "label": int32 (b,)}` in numpy, with the arrays
-      of `rows` added; the label is float32 (b, classes) for multi-label data. Its `close()` ends
-      threads and workers.
+      An iterator of `{"image": uint8 (b, h, w, c), "label": int32 (b,)}` in numpy, with further
+      features of the source and the arrays of `rows` added; the label is float32 (b, classes) for
+      multi-label data, and missing without labels. Its `close()` ends threads and workers.
 
     Raises:
       UserError: the batch is not divisible by the number of hosts, the source is empty, or the
@@ -92,6 +95,11 @@ def train_batches(
     """
     bad = DecodeErrors() if bad is None else bad
     augment.check_channels(preprocess.channels)
+    if balanced and not source.has_labels:
+        raise UserError(
+            f"data.sampling is balanced, which needs labels, but {source.name} {source.split} has"
+            " none; use natural"
+        )
     order: Order = (
         BalancedSampler(source.labels, seed) if balanced else ShuffledSampler(len(source), seed)
     )
@@ -135,26 +143,48 @@ def eval_batches(
 
     Returns:
       An iterator of `{"image": uint8 (b, h, w, c), "label": int32 (b,), "mask": float32 (b,)}` in
-      numpy, with equally many batches on every host. `mask` is 1 for an example and 0 for black
-      images with label 0 that must not count: unreadable images, and the padding of the last
-      global batch. The label is float32 (b, classes) for multi-label data.
+      numpy, with further features of the source, and with equally many batches on every host.
+      `mask` is 1 for an example and 0 for black images with label 0 that must not count: unreadable
+      images, and the padding of the last global batch; other features are zeros there. The label
+      is float32 (b, classes) for multi-label data, and missing without labels.
 
     Raises:
       UserError: the batch is not divisible by the number of hosts.
       DecodeError: while iterating, an image cannot be read and `bad` is strict.
     """
     bad = DecodeErrors() if bad is None else bad
-    no_label = np.zeros(len(source.class_names), np.uint8) if source.multi_label else 0
+    reader = cached(source, preprocess, fast=fast)
     stream = EvalStream(
-        reader=cached(source, preprocess, fast=fast),
-        padding={
-            "image": np.zeros((*preprocess.size, preprocess.channels), np.uint8),
-            "label": no_label,
-        },
+        reader=reader,
+        padding=_padding(source, preprocess, reader),
         blocks=Blocks(batch_size, process_index, process_count),
         strict=bad.strict,
     )
     return _batches(stream, source, preprocess, bad)
+
+
+def _padding(source: Source, preprocess: Preprocessing, reader: Sequence[Example]) -> Example:
+    """Return an example of zeros with the shapes of the others."""
+    known = {"image": np.zeros((*preprocess.size, preprocess.channels), np.uint8)}
+    if source.has_labels:
+        known["label"] = np.zeros(len(source.class_names), np.uint8) if source.multi_label else 0
+    if set(source.features) <= set(known):
+        return known
+    example = _first_readable(reader)
+    return {
+        name: known[name] if name in known else np.zeros_like(example[name])
+        for name in source.features
+    }
+
+
+def _first_readable(reader: Sequence[Example]) -> Example:
+    """Return an example, whose further features have the shapes and types of all."""
+    for index in range(min(len(reader), MOST_SUBSTITUTES)):
+        try:
+            return reader[index]
+        except DecodeError as error:
+            first = error
+    raise UserError(f"none of the first examples can be read; the last: {first}")
 
 
 def _batches(

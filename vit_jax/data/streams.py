@@ -3,11 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, NotRequired, TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 from jaxtyping import Float32, Int32, UInt8
 
+from vit_jax.data.features import Example, stacked
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.sampler import (
     FOR_AUGMENTATION,
@@ -15,7 +16,6 @@ from vit_jax.data.sampler import (
     Order,
     Position,
 )
-from vit_jax.data.sources.registry import Example
 from vit_jax.data.sources.source import Source
 from vit_jax.data.transforms.augment import Augment
 from vit_jax.errors import DecodeError, UserError
@@ -23,16 +23,17 @@ from vit_jax.errors import DecodeError, UserError
 MOST_SUBSTITUTES = 100  # tries for one bad image before the whole source counts as unreadable
 
 
-class Batch(TypedDict):
-    """One host's block of a global batch.
+class Batch(TypedDict, total=False):
+    """One host's block of a global batch: the features of its examples, stacked.
 
-    A label is the index of a class; for multi-label data, a 0 or 1 for each class. `mask` is part
-    of evaluation batches, where 0 marks padding and unreadable images.
+    Without labels there is no `label`. A label is the index of a class; for multi-label data, a 0
+    or 1 for each class. `mask` is part of evaluation batches, where 0 marks padding and unreadable
+    images. Other features of the source have their own names.
     """
 
     image: UInt8[np.ndarray, "batch h w c"]
     label: Int32[np.ndarray, " batch"] | Float32[np.ndarray, "batch classes"]
-    mask: NotRequired[Float32[np.ndarray, " batch"]]
+    mask: Float32[np.ndarray, " batch"]
 
 
 class Made(NamedTuple):
@@ -87,18 +88,11 @@ class TrainStream:
 
     def __getitem__(self, step: int) -> Made:
         places = [self.order[position] for position in self.blocks[step]]
-        images, labels, others, unreadable = [], [], [], []
+        examples, unreadable = [], []
         for place, rng in zip(places, _augmentation_rngs(self.seed, places), strict=True):
             example, rng = self._example(place, rng, unreadable)
-            images.append(self.augment(example["image"], rng))
-            labels.append(example["label"])
-            others.append({k: v for k, v in example.items() if k not in ("image", "label")})
-        batch: Batch = {
-            "image": _stacked_images(images),
-            "label": _stacked_labels(labels),
-            **{name: np.stack([other[name] for other in others]) for name in others[0]},
-        }
-        return Made(batch, unreadable)
+            examples.append({**example, "image": self.augment(example["image"], rng)})
+        return Made(_stacked(examples), unreadable)
 
     def _example(
         self, place: Position, rng: np.random.Generator, unreadable: list[DecodeError]
@@ -157,12 +151,7 @@ class EvalStream:
                     unreadable.append(_plain(error))
             examples.append(example)
             mask.append(example is not self.padding)
-        batch: Batch = {
-            "image": _stacked_images([example["image"] for example in examples]),
-            "label": _stacked_labels([example["label"] for example in examples]),
-            "mask": np.array(mask, np.float32),
-        }
-        return Made(batch, unreadable)
+        return Made({**_stacked(examples), "mask": np.array(mask, np.float32)}, unreadable)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -193,7 +182,8 @@ class Cropped:
 
     def read(self, index: int, rng: np.random.Generator) -> Example:
         """Return a random crop, which takes the first random numbers."""
-        return self.source.read(index, self.augment.decoding(self.preprocess, rng))
+        how = self.augment.decoding(self.preprocess, rng)
+        return self.source.listed(self.source.read(index, how))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -210,6 +200,20 @@ class WithRows:
         """Return the example with its rows."""
         rows = {name: table[index] for name, table in self.rows.items()}
         return {**self.examples.read(index, rng), **rows}
+
+
+def _stacked(examples: list[Example]) -> Batch:
+    """Stack the features of examples, which all have the same ones."""
+    batch: Batch = {}
+    for name in examples[0]:
+        arrays = [example[name] for example in examples]
+        if name == "label":
+            batch[name] = _stacked_labels(arrays)
+        elif name == "image" and arrays[0].ndim == 3:
+            batch[name] = _stacked_images(arrays)
+        else:
+            batch[name] = stacked(name, arrays)
+    return batch
 
 
 def _stacked_images(images: list[np.ndarray]) -> UInt8[np.ndarray, "batch h w c"]:

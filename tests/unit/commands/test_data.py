@@ -231,3 +231,24 @@ def test_the_command_says_what_the_data_want():
     assert "--config=digits" in command("digits", ["train", "test"])
     assert command("folder:x", ["train"]) is None  # nothing could be held out
     assert command("folder:x", ["validation"]) is None
+
+
+def test_a_flat_folder_is_examined_without_classes(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    (tmp_path / "pets").mkdir()
+    for number in range(5):
+        pixels = rng.integers(0, 256, (12, 10, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "pets" / f"{number}.png")
+    output = tmp_path / "report"
+    options = [f"--output={output}", "--augment=light"]
+    assert main(["data", f"folder:{tmp_path / 'pets'}", *options]) == 0
+    printed = capsys.readouterr().out
+    assert "no labels" in printed and "No problems found." in printed
+    assert not any(word in printed for word in ("secret", "class", "train:"))
+    names = {file.name for file in output.iterdir()}
+    assert names == {"report.json", "contact_sheet.png", "augmented.png"}
+    report = json.loads((output / "report.json").read_text())
+    assert report["labelled"] is False and report["class_names"] == []
+    assert report["splits"]["train"]["examples"] == 4
+    cell = 96 + 4  # with its gap: four images in one row
+    assert Image.open(output / "contact_sheet.png").height == cell + 4

@@ -26,6 +26,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
 from vit_jax.data import Source, eval_batches
+from vit_jax.data.features import Feature, check_inputs
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding
 from vit_jax.data.sources.examples import EncodedExamples, Example, Labels
 from vit_jax.errors import UserError, nearest
@@ -121,6 +122,7 @@ def real_rows(
     Raises:
         UserError: images with several labels, or no readable images.
     """
+    check_inputs({"label": Feature("label")}, source, wanted_by="the examination of features")
     if source.multi_label:
         raise UserError(
             "probes need images with exactly one label, but these may have several labels"
@@ -152,7 +154,7 @@ def sample(source: Source, count: int, seed: int = 0) -> Source:
     return dataclasses.replace(
         source,
         fingerprint=f"{source.fingerprint}:{count} of seed {seed}",
-        examples=_Chosen(source, numbers, source.labels[numbers]),
+        examples=_Chosen(source, numbers, source.labels[numbers] if source.has_labels else None),
         in_memory=False,
         files=tuple(source.files[i] for i in numbers) if source.files else (),
         identities=None if source.identities is None else source.identities[numbers],
@@ -165,7 +167,7 @@ class _Chosen(EncodedExamples):
 
     source: Source
     numbers: Int[np.ndarray, " n"]
-    labels: Labels
+    labels: Labels | None
 
     def __len__(self) -> int:
         return len(self.numbers)

@@ -59,7 +59,7 @@ class NotThere(UserError):
 class Samples(NamedTuple):
     """Preprocessed images.
 
-    images: uint8. labels: class indices; None if an image may have several. names: of classes.
+    images: uint8. labels: class indices; None without one label for each image. names: of classes.
     total: number of available images.
     """
 
@@ -170,10 +170,11 @@ def read_images(source: Source, preprocessing: Preprocessing, count: int, seed: 
         except DecodeError:
             continue
         images.append(preprocessing(example["image"]))
-        labels.append(example["label"])
+        labels.append(example.get("label"))
     if not images:
         raise UserError(f"no image of {source.name} {source.split} can be read")
-    classes = None if source.multi_label else np.array(labels)
+    has_classes = source.has_labels and not source.multi_label
+    classes = np.array(labels) if has_classes else None
     return Samples(np.stack(images), classes, source.class_names, len(source))
 
 
@@ -313,7 +314,7 @@ def _labelled(subject: Subject) -> tuple[Samples, Int[np.ndarray, " images"]]:
     """Return the images and their classes. Raises NotThere if an image may have several."""
     samples = subject.need_samples()
     if samples.labels is None:
-        raise NotThere("the images may have several labels, so there is no class for a colour")
+        raise NotThere("the images have several labels or none, so there is no class for a colour")
     return samples, samples.labels
 
 

@@ -31,6 +31,8 @@ def contact_sheet(
 ) -> Image.Image:
     """Draw a row of random images for each class; images that cannot be read are skipped.
 
+    Without labels, all rows have random images.
+
     Args:
       source: the images.
       rows: largest number of classes; of more classes, a random choice is shown.
@@ -39,6 +41,11 @@ def contact_sheet(
     """
     rng = np.random.default_rng(seed)
     table = []
+    if not source.has_labels:
+        order = rng.permutation(len(source))[: rows * columns]
+        images = [image for _, image in _readable(source, order, len(order))]
+        parts = range(0, len(images), columns)
+        return _draw([_Row("", images[start : start + columns]) for start in parts])
     shown = _some_classes(source, rows, rng)
     for label in shown:
         members = _members(source, label)
@@ -82,7 +89,8 @@ def augmented_sheet(
                 as_trained(source, index, epoch, preprocess, augment, seed)
                 for epoch in range(epochs)
             ]
-            table.append(_Row(source.class_names[label], [image, *seen]))
+            name = source.class_names[label] if source.has_labels else ""
+            table.append(_Row(name, [image, *seen]))
     headings = ["original", *(f"epoch {epoch}" for epoch in range(epochs))]
     return _draw(table, headings=headings, note=note)
 
@@ -112,7 +120,12 @@ def as_trained(
 
 
 def _some_classes(source: Source, count: int, rng: np.random.Generator) -> list[int]:
-    """Return the labels that have examples, or a random choice of them, in order."""
+    """Return the labels that have examples, or a random choice of them, in order.
+
+    Without labels all examples are of the class 0.
+    """
+    if not source.has_labels:
+        return [0]
     labels = source.labels
     filled = labels.any(axis=0).nonzero()[0] if labels.ndim == 2 else np.unique(labels[labels >= 0])
     if len(filled) > count:
@@ -123,6 +136,8 @@ def _some_classes(source: Source, count: int, rng: np.random.Generator) -> list[
 def _members(source: Source, label: int) -> Int64[np.ndarray, " members"]:
     """Return the indices of the examples of a class."""
     labels = source.labels
+    if labels is None:
+        return np.arange(len(source))
     return np.flatnonzero(labels[:, label] if labels.ndim == 2 else labels == label)
 
 

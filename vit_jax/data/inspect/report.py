@@ -43,7 +43,7 @@ class SplitReport:
     Attributes:
       examples: number of examples.
       class_counts: number of examples of each class, in the order of the class names; an image with
-        several labels counts for each of them.
+        several labels counts for each of them. Empty without labels.
       unlabelled: number of examples without a label.
       examined: number of decoded images; fewer than `examples` in a sample.
       height: height of the upright images, in pixels.
@@ -110,6 +110,7 @@ class Report:
       splits: one report for each split.
       leaks: for every two splits, images of the second that are also in the first.
       contradictions: equal images with different labels, if any.
+      labelled: whether the dataset has labels.
     """
 
     class_names: tuple[str, ...]
@@ -117,6 +118,7 @@ class Report:
     splits: dict[str, SplitReport]
     leaks: tuple[Equal, ...]
     contradictions: Equal | None
+    labelled: bool = True
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -149,6 +151,7 @@ def inspect_dataset(
     return Report(
         class_names=first.class_names,
         multi_label=first.multi_label,
+        labelled=first.has_labels,
         splits={name: _split_report(source, looks[name]) for name, source in sources.items()},
         leaks=tuple(_leaks(sources, looks)),
         contradictions=_contradictions(sources, looks),
@@ -196,6 +199,8 @@ def _spread(numbers: Sequence[float]) -> Spread | None:
 def _count(source: Source) -> tuple[Int64[np.ndarray, " classes"], int]:
     """Return the number of images of each class, and of images without a label."""
     labels, classes = source.labels, len(source.class_names)
+    if labels is None:
+        return np.zeros(0, np.int64), len(source)
     if labels.ndim == 2:
         return labels.sum(axis=0, dtype=np.int64), int(np.sum(~labels.any(axis=1)))
     secret = labels < 0  # TFDS's value for a label that the owner of the data keeps secret
@@ -220,6 +225,8 @@ def _contradictions(
     sources: Mapping[str, Source], looks: Mapping[str, Sequence[Look]]
 ) -> Equal | None:
     """Return the images whose label differs from that of an earlier equal image."""
+    if not all(source.has_labels for source in sources.values()):
+        return None
     seen: dict[bytes, tuple[bytes, str]] = {}
     pairs = []
     for name, source in sources.items():
@@ -256,7 +263,7 @@ def _findings(report: Report) -> Iterator[str]:
                 f"of the {split.examples:,} images of {name}, {split.examined:,} were inspected;"
                 " use --full to inspect all, because the others may include damaged or equal ones"
             )
-        if split.unlabelled and not report.multi_label:
+        if report.labelled and split.unlabelled and not report.multi_label:
             yield (
                 f"{_images(split.unlabelled)} of {name} without a label, because the owner of the"
                 " data keeps it secret: such a split is for neither training nor evaluation"

@@ -66,12 +66,17 @@ class Columns:
         return len(self.labels) > 1
 
 
-def is_header(fields: Sequence[str], is_file: Callable[[str], bool]) -> bool:
-    """Return whether the first line of a CSV file has column names, and no image."""
+def is_header(fields: Sequence[str], is_file: Callable[[str], bool], fewest: int = 2) -> bool:
+    """Return whether the first line of a CSV file has column names, and no image.
+
+    fewest: number of columns that a file must have.
+    """
     names = set(map(_plain, fields))
     if {"path", "label"} <= names:
         return True
-    return len(fields) > 1 and not any(is_image_name(field) or is_file(field) for field in fields)
+    return len(fields) >= fewest and not any(
+        is_image_name(field) or is_file(field) for field in fields
+    )
 
 
 def choose_columns(
@@ -80,6 +85,7 @@ def choose_columns(
     records: Sequence[dict[str, Any]],
     options: TableOptions,
     is_file: Callable[[str], bool],
+    needs_labels: bool = True,
 ) -> Columns:
     """Choose the columns of the image, the label and the split of a table.
 
@@ -89,6 +95,7 @@ def choose_columns(
       records: its lines.
       options: the user's options.
       is_file: returns whether a text is the name of an image file.
+      needs_labels: whether a column must have labels; otherwise `labels` may be empty.
 
     Raises:
       UserError: a column is missing, or several are possible.
@@ -96,7 +103,16 @@ def choose_columns(
     path = _path_column(where, names, records, options.path_column, is_file)
     split = _split_column(names, records)
     others = [name for name in names if name not in (path, split) and not _is_numbering(name)]
-    return Columns(path, _label_columns(where, names, others, records, options.label_column), split)
+    asked = options.label_column
+    # A column of another name may be a caption, with as many values as images.
+    if not (needs_labels or asked or _called(others, _LABELS) or _all_marks(others, records)):
+        return Columns(path, (), split)
+    try:
+        return Columns(path, _label_columns(where, names, others, records, asked), split)
+    except UserError:
+        if needs_labels or asked:
+            raise
+        return Columns(path, (), split)
 
 
 def is_mark(value: Any) -> bool | None:
@@ -168,7 +184,8 @@ def _label_columns(
     if not others:
         raise UserError(
             f"{where}: no column has labels; the columns are {some_of(names, 10)}; rename one to"
-            " label, or use --config.data.label_column=NAME"
+            " label, or use --config.data.label_column=NAME, or --config.data.labels=false for"
+            " images without labels"
         )
     raise UserError(
         f"{where}: {some_of(candidates or others, 10)} may each be the column of the labels; select"

@@ -4,21 +4,13 @@ import abc
 import dataclasses
 import os
 from collections.abc import Iterator, Sequence
-from typing import TypedDict
 
 import numpy as np
 from jaxtyping import Int64, UInt8
 
+from vit_jax.data.features import Example
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding, decode_as
 from vit_jax.data.paths import as_text
-
-
-class Example(TypedDict):
-    """Image and its class; for multi-label data, a 0 or 1 for each class."""
-
-    image: UInt8[np.ndarray, "h w c"]
-    label: int | UInt8[np.ndarray, " classes"]
-
 
 Labels = Int64[np.ndarray, " n"] | UInt8[np.ndarray, "n classes"]
 
@@ -26,10 +18,10 @@ Labels = Int64[np.ndarray, " n"] | UInt8[np.ndarray, "n classes"]
 class EncodedExamples(abc.ABC):
     """Examples stored as image files, which are decoded at every read.
 
-    labels: the label of every example.
+    labels: the label of every example; None if there are no labels.
     """
 
-    labels: Labels
+    labels: Labels | None
 
     @abc.abstractmethod
     def __len__(self) -> int: ...
@@ -52,19 +44,18 @@ class EncodedExamples(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FileExamples(EncodedExamples):
-    """Image files with their labels; the default decoding is to RGB."""
+    """Image files with their labels, if any; the default decoding is to RGB."""
 
     root: str
     paths: Sequence[str]
-    labels: Labels
+    labels: Labels | None
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
         path = os.path.join(self.root, self.paths[index])
-        image = decode_as(path, as_text(path), how)
-        return {"image": image, "label": _label(self.labels, index)}
+        return _example(decode_as(path, as_text(path), how), self.labels, index)
 
     def where(self, index: int) -> str:
         return as_text(os.path.join(self.root, self.paths[index]))
@@ -75,7 +66,7 @@ class MemoryExamples:
     """Decoded examples of one size in memory."""
 
     images: UInt8[np.ndarray, "n h w c"]
-    labels: Labels
+    labels: Labels | None
 
     @classmethod
     def read(cls, examples: Sequence[Example]) -> "MemoryExamples":
@@ -87,18 +78,25 @@ class MemoryExamples:
             every = (examples[index] for index in range(len(examples)))
         for example in every:
             images.append(example["image"])
-            labels.append(example["label"])
-        dtype = np.uint8 if isinstance(labels[0], np.ndarray) else np.int64
-        held = cls(np.stack(images), np.array(labels, dtype))
+            labels.append(example.get("label"))
+        held = cls(np.stack(images), _as_labels(labels))
         held.images.flags.writeable = False  # every epoch reads them again
         return held
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.images)
 
     def __getitem__(self, index: int) -> Example:
-        return {"image": self.images[index], "label": _label(self.labels, index)}
+        return _example(self.images[index], self.labels, index)
 
 
-def _label(labels: Labels, index: int) -> int | UInt8[np.ndarray, " classes"]:
-    return int(labels[index]) if labels.ndim == 1 else labels[index]
+def _as_labels(labels: list) -> Labels | None:
+    if labels[0] is None:
+        return None
+    return np.array(labels, np.uint8 if isinstance(labels[0], np.ndarray) else np.int64)
+
+
+def _example(image: UInt8[np.ndarray, "h w c"], labels: Labels | None, index: int) -> Example:
+    if labels is None:
+        return {"image": image}
+    return {"image": image, "label": int(labels[index]) if labels.ndim == 1 else labels[index]}

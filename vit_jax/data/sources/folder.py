@@ -3,6 +3,7 @@
     pets/cat/1.jpg                 undivided: a part is held out for testing
     pets/train/cat/1.jpg           divided: train/, val/ (or valid/, validation/) and test/
     pets/val/cat/2.jpg
+    photos/1.jpg                   no labels: images and no folders (or so in photos/train/)
 
 - A class is a folder of the first level; its images may be in deeper folders. Classes are numbered
   in the code-point order of their names (1, 10, 2); all splits use the classes of `train/`, or of
@@ -10,6 +11,8 @@
 - Links are followed, and each directory and each file is read once per class, so that loops end
   and one file is one example.
 - Class names are normalised to one Unicode form (NFC).
+- Images beside class folders belong to no class. They are skipped if labels are used, and read if
+  not; the held-out images of the classes are the same in both cases.
 - Hidden and system files and folders are not data. The notes list everything else that is skipped.
 """
 
@@ -32,7 +35,12 @@ from vit_jax.data.sources.splits import SPLIT_NAMES, Files, Listing
 from vit_jax.errors import UserError, nearest
 
 
-def list_folder(dataset: str, root: str, class_names: Sequence[str] | None = None) -> Listing:
+def list_folder(
+    dataset: str,
+    root: str,
+    class_names: Sequence[str] | None = None,
+    labels: bool = True,
+) -> Listing:
     """Return the listing of a folder; the images of a split are listed when it is opened.
 
     Args:
@@ -40,6 +48,7 @@ def list_folder(dataset: str, root: str, class_names: Sequence[str] | None = Non
       root: the folder.
       class_names: classes of a trained model, for a folder without classes of its own, that is,
         without `train/`.
+      labels: whether class folders are labels; False: every image is read, without a label.
 
     Raises:
       UserError: there is no such folder, or the expected class folders are missing.
@@ -63,8 +72,17 @@ def list_folder(dataset: str, root: str, class_names: Sequence[str] | None = Non
         if others := [as_text(name) for name in folders if name not in SPLIT_NAMES]:
             notes.append(f"folders beside train/ in {as_text(root)}, skipped: {some_of(others)}")
 
-    if "train" in split_folders or len(split_folders) == 1:
-        numbering = "train" if "train" in split_folders else min(split_folders)
+    numbering = "train" if "train" in split_folders else min(split_folders)
+    why_unlabelled = "data.labels is False; omit it"
+    if labels and _is_flat(root, split_folders[numbering]):
+        labels, where = False, as_text(os.path.join(root, split_folders[numbering])).rstrip("/")
+        why_unlabelled = (
+            f"{where} contains images directly; move those of each class into a folder of its own,"
+            f" as in {where}/cat/1.jpg"
+        )
+    if not labels:
+        class_names = ()
+    elif "train" in split_folders or len(split_folders) == 1:
         classes = _class_folders(dataset, root, split_folders[numbering])
         class_names = sorted({same_form(as_text(name)) for name in classes})
         notes += look_alikes(class_names)
@@ -80,10 +98,14 @@ def list_folder(dataset: str, root: str, class_names: Sequence[str] | None = Non
         root=root,
         class_names=tuple(class_names),
         splits={
-            split: functools.partial(_files, dataset, root, folder, split == "train", notes, facts)
+            split: functools.partial(
+                _files, dataset, root, folder, split == "train", labels, notes, facts
+            )
             for split, folder in split_folders.items()
         },
         form=f"folder {{}}/ in {as_text(root)}",
+        labelled=labels,
+        why_unlabelled=why_unlabelled,
         notes=notes,
         facts=facts,
     )
@@ -126,6 +148,12 @@ def _split_folders(dataset: str, root: str, folders: list[str]) -> dict[str, str
     return found if "train" in found or (found and not has_others) else None
 
 
+def _is_flat(root: str, folder: str) -> bool:
+    """Return whether a folder has images directly and no visible folders."""
+    found = _LeftOut(root)
+    return not list(_sub_folders(root, folder, found)) and bool(found.stray)
+
+
 def _class_folders(dataset: str, root: str, folder: str) -> list[str]:
     left_out = _LeftOut(root)
     classes = list(_sub_folders(root, folder, left_out))
@@ -133,10 +161,11 @@ def _class_folders(dataset: str, root: str, folder: str) -> list[str]:
         where = as_text(os.path.join(root, folder)).rstrip("/")
         if left_out.unreadable:
             raise UserError(f"{dataset}: {where} cannot be read: {left_out.unreadable[0]}")
-        holds = "images directly" if left_out.stray else "no class folders"
         raise UserError(
-            f"{dataset}: {where} contains {holds}; it must contain one sub-folder per class, as in"
-            f" {where}/cat/1.jpg" + ("" if folder else ", or train/ and val/ with such folders")
+            f"{dataset}: {where} contains no class folders; it must contain one sub-folder per"
+            f" class, as in {where}/cat/1.jpg"
+            + ("" if folder else ", or train/ and val/ with such folders")
+            + ", or images without labels directly"
         )
     return classes
 
@@ -146,10 +175,14 @@ def _files(
     root: str,
     folder: str,
     training: bool,
+    labels: bool,
     notes: list[str],
     facts: dict[str, FileFacts],
 ) -> Files:
-    """Return the images below the class folders of a split; extends `notes` and `facts`."""
+    """Return the images below the class folders of a split; extends `notes` and `facts`.
+
+    Without labels, images beside the class folders are among them, without a class.
+    """
     left_out = _LeftOut(root)
     files: Files = {}
     empty = []
@@ -160,15 +193,19 @@ def _files(
         files |= found
         if not found:
             empty.append(as_text(name))
+    if not labels:
+        files |= dict.fromkeys(sorted(left_out.stray), ())
+        left_out.stray.clear()
     left_out.tell(notes)
     _drop_second_paths(root, files, facts, left_out.links, notes)
     if not files:
+        where = as_text(os.path.join(root, folder) if folder else root)
         raise UserError(
-            f"{dataset}: there are no images in the class folders of"
-            f" {as_text(os.path.join(root, folder) if folder else root)} ({some_of(empty)});"
+            f"{dataset}: there are no images in"
+            f" {'the class folders of ' if labels else ''}{where} ({some_of(empty)});"
             f" the extensions of images are {', '.join(sorted(image_extensions()))}"
         )
-    if empty and training:
+    if empty and training and labels:
         notes.append(f"classes without an image, which keep their numbers: {some_of(empty, 10)}")
     return files
 
@@ -215,8 +252,7 @@ def _sub_folders(root: str, folder: str, left_out: "_LeftOut | None" = None) -> 
         if left_out.is_folder(entry, path):
             yield entry.name
         elif left_out.is_image(entry, path):
-            left_out.stray += 1
-            left_out.stray_example = min(left_out.stray_example or as_text(path), as_text(path))
+            left_out.stray.append(path)
 
 
 def _images(root: str, top: str, split_folder: str, left_out: "_LeftOut") -> Iterator[str]:
@@ -273,8 +309,7 @@ class _LeftOut:
     links: set[str] = dataclasses.field(default_factory=set)
     others: int = 0
     other_example: str = ""
-    stray: int = 0
-    stray_example: str = ""
+    stray: list[str] = dataclasses.field(default_factory=list)  # images beside folders
 
     def entries(self, folder: str) -> Iterator[os.DirEntry]:
         """Yield the entries of a folder; none if it cannot be read."""
@@ -323,7 +358,7 @@ class _LeftOut:
         if self.stray:
             told.append(
                 f"images {where} that are beside the class folders and belong to no class, skipped:"
-                f" {self.stray:,}, such as {self.stray_example!r}"
+                f" {len(self.stray):,}, such as {min(map(as_text, self.stray))!r}"
             )
         if self.others:
             told.append(

@@ -39,7 +39,13 @@ _NO_LABEL = {"nan", "<na>", "nat", "#n/a", "n/a", "null"}
 _WHOLE_FLOAT, _WHOLE = re.compile(r"[+-]?\d+\.0*"), re.compile(r"[+-]?\d+(\.0*)?")
 
 
-def list_table(dataset: str, path: str, kind: str, options: TableOptions | None = None) -> Listing:
+def list_table(
+    dataset: str,
+    path: str,
+    kind: str,
+    options: TableOptions | None = None,
+    labels: bool = True,
+) -> Listing:
     """Return the listing of a file of labels, or of several such files in one folder.
 
     Args:
@@ -47,6 +53,8 @@ def list_table(dataset: str, path: str, kind: str, options: TableOptions | None 
       path: the file, or a folder with train.csv and optionally val.csv and test.csv (or .jsonl).
       kind: `csv` or `jsonl`.
       options: the user's options for its columns and the folder of its images.
+      labels: whether labels are used; otherwise they may be missing or invalid, and those that are
+        there only stratify the held-out part.
 
     Raises:
       UserError: there is no such file, or a line of it is invalid.
@@ -65,15 +73,18 @@ def list_table(dataset: str, path: str, kind: str, options: TableOptions | None 
         raise UserError(f"{dataset}: there is no file {as_text(path)}{hint}")
 
     finder = FileFinder(root, _image_dir(dataset, root, options))
-    known = _classes_of_file(root)
+    known = _classes_of_file(root) if labels else None
     tables = {
-        split: read_table(file, kind, options.named, functools.partial(_is_file, finder))
+        split: read_table(
+            file, kind, options.named, functools.partial(_is_file, finder), 2 if labels else 1
+        )
         for split, file in files.items()
     }
-    columns = {split: _columns(table, options, finder) for split, table in tables.items()}
-    sorted_rows = SortedRows(known)
+    columns = {split: _columns(table, options, finder, labels) for split, table in tables.items()}
+    sorted_rows = SortedRows(known, labels)
     read = {
-        split: list(_rows(table, columns[split], known, finder)) for split, table in tables.items()
+        split: list(_rows(table, columns[split], known, finder, labels))
+        for split, table in tables.items()
     }
     if not options.image_dir:
         read = _found_below(read, tables, finder, sorted_rows.notes)
@@ -91,21 +102,36 @@ def list_table(dataset: str, path: str, kind: str, options: TableOptions | None 
             f" {some_of(sorted(splits))}"
         )
     sorted_rows.tell_missing(dataset, finder)
+    if not labels:
+        return _listing(dataset, root, form, sorted_rows, (), labels=False)
     marked = [chosen.labels for chosen in columns.values() if chosen and chosen.has_marks]
     class_names = (
         known
         or (marked and dict.fromkeys(map(normal_label, marked[0])))
         or sorted({name for names in splits["train"].values() for name in names})
     )
+    return _listing(dataset, root, form, sorted_rows, tuple(class_names))
+
+
+def _listing(
+    dataset: str,
+    root: str,
+    form: str,
+    rows: SortedRows,
+    class_names: tuple[str, ...],
+    labels: bool = True,
+) -> Listing:
     return Listing(
         dataset=dataset,
         root=root,
-        class_names=tuple(class_names),
-        splits={split: functools.partial(dict, files) for split, files in splits.items()},
+        class_names=class_names,
+        splits={split: functools.partial(dict, files) for split, files in rows.splits.items()},
         form=form,
-        multi_label=sorted_rows.multi_label,
-        notes=sorted_rows.notes + look_alikes(class_names),
-        facts=sorted_rows.facts,
+        multi_label=rows.multi_label,
+        labelled=labels,
+        why_unlabelled="" if labels else "data.labels is False; omit it",
+        notes=rows.notes + look_alikes(class_names),
+        facts=rows.facts,
     )
 
 
@@ -163,31 +189,42 @@ def _is_file(finder: FileFinder, name: str) -> bool:
         return False
 
 
-def _columns(table: Table, options: TableOptions, finder: FileFinder) -> Columns | None:
+def _columns(
+    table: Table, options: TableOptions, finder: FileFinder, needs_labels: bool
+) -> Columns | None:
     """Return the columns of a table by content; None for a table without lines."""
     if not table.records:
         table.mistakes.tell()
         return None
     records = [record.values for record in table.records]
     is_file = functools.partial(_is_file, finder)
-    return choose_columns(as_text(table.file), table.columns, records, options, is_file)
+    where = as_text(table.file)
+    return choose_columns(where, table.columns, records, options, is_file, needs_labels)
 
 
 def _rows(
-    table: Table, columns: Columns | None, known: Mapping[str, Any] | None, finder: FileFinder
+    table: Table,
+    columns: Columns | None,
+    known: Mapping[str, Any] | None,
+    finder: FileFinder,
+    needs_labels: bool,
 ) -> Iterator[Row]:
     """Return the valid lines of a table; mistakes in others are added to the table."""
     for record in table.records:
         try:
-            yield _row(record, columns, known, finder)
+            yield _row(record, columns, known, finder, needs_labels)
         except ValueError as error:  # UnicodeEncodeError is one
             table.mistakes.add(record.line, str(error))
 
 
 def _row(
-    record: Record, columns: Columns, known: Mapping[str, Any] | None, finder: FileFinder
+    record: Record,
+    columns: Columns,
+    known: Mapping[str, Any] | None,
+    finder: FileFinder,
+    needs_labels: bool,
 ) -> Row:
-    wanted = (columns.path, *columns.labels)
+    wanted = (columns.path, *(columns.labels if needs_labels else ()))
     if missing := [name for name in wanted if name not in record.values]:
         raise ValueError(
             f'it has no "{missing[0]}"; it must be an object with {_quoted(wanted[:2])}'
@@ -204,12 +241,23 @@ def _row(
         found = finder.find(name)
     except ValueError as error:
         raise ValueError(f"{name!r} is not a path: {error}") from error
-    if columns.has_marks:
-        labels, several = _marked(record, columns), None
-    else:
-        labels, several = _labels(name, record.values[columns.labels[0]], columns, known)
-    several = len(labels) != 1 if several is None else several
+    try:
+        labels, several = _labels_of(record, name, columns, known)
+    except (ValueError, LookupError):
+        if needs_labels:
+            raise
+        labels, several = (), False
     return Row(record.line, name, found, labels, several, split)
+
+
+def _labels_of(
+    record: Record, name: str, columns: Columns, known: Mapping[str, Any] | None
+) -> tuple[tuple[str, ...], bool]:
+    """Return the classes of a line, and whether they may be several."""
+    if columns.has_marks:
+        marked = _marked(record, columns)
+        return marked, len(marked) != 1
+    return _labels(name, record.values[columns.labels[0]], columns, known)
 
 
 def _marked(record: Record, columns: Columns) -> tuple[str, ...]:

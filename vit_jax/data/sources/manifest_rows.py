@@ -64,7 +64,9 @@ class Mistakes:
         raise UserError(f"{self.table}:{line}: {cause}{more}")
 
 
-def read_table(file: str, kind: str, asked: Sequence[str], is_file: Callable[[str], bool]) -> Table:
+def read_table(
+    file: str, kind: str, asked: Sequence[str], is_file: Callable[[str], bool], fewest: int = 2
+) -> Table:
     """Read a file of labels.
 
     Args:
@@ -72,13 +74,14 @@ def read_table(file: str, kind: str, asked: Sequence[str], is_file: Callable[[st
       kind: `csv` or `jsonl`.
       asked: column names given by the user; with any, the first line of CSV must have names.
       is_file: returns whether a text is the name of an image file, unlike a column name.
+      fewest: number of columns that CSV must have.
 
     Raises:
       UserError: the file cannot be read, is not UTF-8, or its first line is invalid.
     """
     text = read_text(file)
     if kind == "csv":
-        return _read_csv(text, file, bool(asked), is_file)
+        return _read_csv(text, file, bool(asked), is_file, fewest)
     return _read_json(text, file)
 
 
@@ -99,17 +102,19 @@ def read_text(path: str) -> str:
         ) from error
 
 
-def _read_csv(text: str, file: str, named: bool, is_file: Callable[[str], bool]) -> Table:
+def _read_csv(
+    text: str, file: str, named: bool, is_file: Callable[[str], bool], fewest: int
+) -> Table:
     mistakes, records = Mistakes(file), []
     columns: list[str] = []
     separator = _separator(text)
     for line, fields in _csv_lines(text, separator, mistakes):
         if not columns:
-            if named or is_header(fields, is_file):
+            if named or is_header(fields, is_file, fewest):
                 columns = _checked_names(fields, file, line)
                 continue
-            _check_first_line(fields, file, line, is_file)
-            columns = list(_UNNAMED[: max(2, len(fields))])
+            _check_first_line(fields, file, line, is_file, fewest)
+            columns = list(_UNNAMED[: max(fewest, len(fields))])
         if len(fields) != len(columns):
             mistakes.add(
                 line,
@@ -165,10 +170,10 @@ def _checked_names(fields: list[str], file: str, line: int) -> list[str]:
 
 
 def _check_first_line(
-    fields: list[str], file: str, line: int, is_file: Callable[[str], bool]
+    fields: list[str], file: str, line: int, is_file: Callable[[str], bool], fewest: int
 ) -> None:
     """Raise UserError if the first line neither has column names nor begins with a file."""
-    if len(fields) not in (2, 3):
+    if not fewest <= len(fields) <= 3:
         fault = (
             f"there {'is' if len(fields) == 1 else 'are'} {len(fields)}"
             f" field{'s' * (len(fields) != 1)}; separate fields by commas,"

@@ -27,11 +27,13 @@ class Row:
 class SortedRows:
     """Rows of one or more files by split, each checked against earlier rows.
 
-    known: the names in `classes.txt`, if there is one. seen: the place, the split and the labels of
-    the first row of every path. paths: the path of every file by its identity.
+    known: the names in `classes.txt`, if there is one. labelled: whether labels are used.
+    seen: the place, the split and the labels of the first row of every path. paths: the path of
+    every file by its identity.
     """
 
     known: dict[str, None] | None
+    labelled: bool = True
     multi_label: bool = False
     splits: dict[str, Files] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
@@ -84,6 +86,8 @@ class SortedRows:
             return "the whole file is one split; remove its column of splits"
         if not split or row.split == "":
             return f"there is no split {row.split!r}; use train, val or test"
+        if not self.labelled:
+            return None
         if "" in row.labels or not (row.labels or self.multi_label):
             return f"the label of {row.name!r} is empty"
         if self.known is not None:
@@ -101,7 +105,7 @@ class SortedRows:
                 f"{name} is in {split} here and in {first_split} in {where}; an image"
                 " must be in one split"
             )
-        if first_labels != row.labels:
+        if self.labelled and first_labels != row.labels:
             return (
                 f"{name} has another label in {where}; write several labels of one image"
                 " in one line, with | between them"

@@ -17,17 +17,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vit_jax.data.features import IMAGES, LABELLED
 from vit_jax.data.paths import as_text, same_form, some_of
 from vit_jax.data.sources.columns import TableOptions
 from vit_jax.data.sources.examples import (
     Example,
     FileExamples,
+    Labels,
     MemoryExamples,
 )
 from vit_jax.data.sources.folder import list_folder
 from vit_jax.data.sources.manifest import list_table
 from vit_jax.data.sources.source import IN_MEMORY_BYTES, Source
-from vit_jax.data.sources.splits import Listing, divide, split_sizes
+from vit_jax.data.sources.splits import Files, Listing, divide, split_sizes
 from vit_jax.errors import UserError, nearest, shown
 
 # TFDS takes most of a second to import, and files do not need it: the functions below import it.
@@ -49,12 +51,14 @@ def open_source(
     class_names: Sequence[str] | None = None,
     saved: Mapping[str, Sequence[str]] | None = None,
     table: TableOptions | None = None,
+    labels: bool = True,
 ) -> Source:
     """Open a split of a dataset; prepare the dataset first if necessary and possible.
 
     Args:
-      dataset: `folder:PATH` with one sub-folder per class; `csv:PATH` or `jsonl:PATH` with paths
-        and labels; `digits`; or `tfds:NAME[:CONFIG]`, an image-classification set of TFDS.
+      dataset: `folder:PATH` with one sub-folder per class, or images without labels; `csv:PATH` or
+        `jsonl:PATH` with paths and labels; `digits`; or `tfds:NAME[:CONFIG]`, an
+        image-classification set of TFDS.
       split: such as `train`, `test` or `train[:90%]`.
       data_dir: root of the prepared TFDS datasets; `None` is TFDS's own (`~/tensorflow_datasets`,
         or `$TFDS_DATA_DIR`).
@@ -66,6 +70,8 @@ def open_source(
         matched with them by name.
       saved: the files of splits as returned by `split_record`; other splits are computed.
       table: the columns of a file of labels, if they cannot be detected.
+      labels: whether labels are used. Without them the source has images only, `source.labels` is
+        None and `class_names` is ignored; each split has the same files as with labels.
 
     Raises:
       UserError: there is no such dataset or split, it is not an image classification dataset, it
@@ -73,11 +79,13 @@ def open_source(
     """
     if not 0 <= holdout < 1:
         raise UserError(f"data.holdout is {holdout}; it must be a share of at least 0 and below 1")
-    listing = _listing(dataset, class_names, table)
+    class_names = class_names if labels else None
+    listing = _listing(dataset, class_names, table, labels)
     if listing is not None:
         saved_paths = saved.get(split) if saved else None
         return _open_files(listing, split, holdout, split_seed, class_names, saved_paths)
-    return _open_builder(_builder(dataset, data_dir, manual_dir), dataset, split, class_names)
+    builder = _builder(dataset, data_dir, manual_dir)
+    return _open_builder(builder, dataset, split, class_names, labels)
 
 
 def list_splits(
@@ -89,13 +97,14 @@ def list_splits(
     split_seed: int = 0,
     class_names: Sequence[str] | None = None,
     table: TableOptions | None = None,
+    labels: bool = True,
 ) -> dict[str, int]:
     """Return the number of examples of each split of a dataset; arguments as for `open_source`.
 
     Raises:
       UserError: there is no such dataset, or it is not prepared and cannot be prepared here.
     """
-    listing = _listing(dataset, class_names, table)
+    listing = _listing(dataset, class_names if labels else None, table, labels)
     if listing is not None:
         return split_sizes(listing, holdout, split_seed)
     from vit_jax.data.sources import tfds
@@ -112,7 +121,7 @@ def split_record(sources: Mapping[str, Source]) -> dict[str, list[str]]:
 
 
 def _listing(
-    dataset: str, class_names: Sequence[str] | None, table: TableOptions | None
+    dataset: str, class_names: Sequence[str] | None, table: TableOptions | None, labels: bool
 ) -> Listing | None:
     """Return the listing of a dataset of files; None for other datasets."""
     kind, _, path = dataset.partition(":")
@@ -124,8 +133,8 @@ def _listing(
     if kind == "folder" and ending in TABLE_KINDS and not os.path.isdir(os.path.expanduser(path)):
         kind = ending
     if kind == "folder":
-        return list_folder(dataset, path, class_names)
-    return list_table(dataset, path, kind, table)
+        return list_folder(dataset, path, class_names, labels)
+    return list_table(dataset, path, kind, table, labels)
 
 
 def _builder(
@@ -190,21 +199,21 @@ def _open_files(
     saved_paths: Sequence[str] | None,
 ) -> Source:
     paths, files = divide(listing, split, holdout, split_seed, saved_paths)
-    used = {name for path in paths for name in files[path]}
-    numbers = _numbers_of_files(sorted(used), class_names, listing, split)
-    names = tuple(class_names or listing.class_names)
-    if listing.multi_label:
-        labels = np.zeros((len(paths), len(names)), np.uint8)
-        for row, path in enumerate(paths):
-            labels[row, [numbers[name] for name in files[path]]] = 1
-    else:
-        labels = np.array([numbers[files[path][0]] for path in paths], np.int64)
-    labels.flags.writeable = False
+    names, labels = (), None
+    if listing.labelled:
+        names = tuple(class_names or listing.class_names)
+        labels = _labels_of_files(paths, files, class_names, listing, split)
+    elif class_names:
+        raise UserError(
+            f"{listing.dataset} has no labels, but the classes of a model are to be found in it:"
+            f" {listing.why_unlabelled}"
+        )
 
     texts = tuple(map(as_text, paths))
     facts = [listing.facts[path] for path in paths]
     content = hashlib.sha256("\n".join(names).encode())
-    content.update(labels.tobytes())
+    if labels is not None:
+        content.update(labels.tobytes())
     content.update(
         "\n".join(f"{text} {fact.size}" for text, fact in zip(texts, facts, strict=True)).encode()
     )
@@ -216,11 +225,32 @@ def _open_files(
         fingerprint=f"{kind}:{split}:{len(paths)}:{content.hexdigest()[:12]}",
         in_memory=False,
         examples=FileExamples(listing.root, tuple(paths), labels),
-        multi_label=listing.multi_label,
+        multi_label=listing.multi_label and listing.labelled,
         notes=tuple(listing.notes),
         files=texts,
         identities=np.array([fact[1:] for fact in facts], np.uint64),
+        features=dict(LABELLED if listing.labelled else IMAGES),
+        why_unlabelled=listing.why_unlabelled,
     )
+
+
+def _labels_of_files(
+    paths: Sequence[str],
+    files: Files,
+    class_names: Sequence[str] | None,
+    listing: Listing,
+    split: str,
+) -> Labels:
+    used = {name for path in paths for name in files[path]}
+    numbers = _numbers_of_files(sorted(used), class_names, listing, split)
+    if listing.multi_label:
+        labels = np.zeros((len(paths), len(class_names or listing.class_names)), np.uint8)
+        for row, path in enumerate(paths):
+            labels[row, [numbers[name] for name in files[path]]] = 1
+    else:
+        labels = np.array([numbers[files[path][0]] for path in paths], np.int64)
+    labels.flags.writeable = False
+    return labels
 
 
 def _numbers_of_files(
@@ -269,19 +299,21 @@ def _open_builder(
     dataset: str,
     split: str,
     class_names: Sequence[str] | None,
+    labels: bool,
 ) -> Source:
     from vit_jax.data.sources import tfds
 
-    features = tfds.find_features(builder, dataset)
+    features = tfds.find_features(builder, dataset, labels)
     records = tfds.open_records(builder, dataset, split, features.image_key)
-    names = tuple(class_names or map(same_form, features.label.names))
-    numbers, unknown = number_classes(features.label.names, names)
+    own_names = features.label.names if labels else ()
+    names = tuple(class_names or map(same_form, own_names))
+    numbers, unknown = number_classes(own_names, names)
     if unknown:
         raise UserError(_unknown_to_model(dataset, unknown, names))
     examples: Sequence[Example] = tfds.TfdsExamples(
         records=records,
         features=features,
-        numbers=np.array([numbers[name] for name in features.label.names], np.int64),
+        numbers=np.array([numbers[name] for name in own_names], np.int64),
         classes=len(names),
         split=f"{dataset} {split}",
         directory=str(builder.data_dir),
@@ -292,7 +324,8 @@ def _open_builder(
     content = hashlib.sha256("\n".join(names).encode())
     if in_memory:
         examples = MemoryExamples.read(examples)
-        content.update(examples.labels.tobytes())
+        if labels:
+            content.update(examples.labels.tobytes())
     return Source(
         name=dataset,
         split=split,
@@ -302,4 +335,6 @@ def _open_builder(
         examples=examples,
         spans=tfds.find_spans(builder, split),
         multi_label=features.multi_label,
+        features=dict(LABELLED if labels else IMAGES),
+        why_unlabelled="data.labels is False; omit it",
     )

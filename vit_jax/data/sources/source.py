@@ -2,18 +2,15 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import UInt64
 
+from vit_jax.data.features import LABELLED, Example, Feature, check_names
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding
-from vit_jax.data.sources.examples import (
-    EncodedExamples,
-    Example,
-    Labels,
-    MemoryExamples,
-)
+from vit_jax.data.sources.examples import EncodedExamples, Labels, MemoryExamples
+from vit_jax.errors import UserError
 
 IN_MEMORY_BYTES = 512 * 2**20  # decoded; CIFAR-10 takes 147 MiB, ImageNet some 500 GB
 
@@ -25,7 +22,7 @@ class Source:
     Attributes:
       name: the dataset as the user named it.
       split: the split as the user named it.
-      class_names: the name of every label.
+      class_names: the name of every label; empty without labels.
       fingerprint: dataset, version, split, number of examples and a hash of class names, of the
         labels if they are in memory, and of paths and sizes of files; equal fingerprints mean the
         same examples in the same order.
@@ -37,6 +34,11 @@ class Source:
       notes: sentences on skipped files, to be shown once.
       files: the paths of the images from the folder of the dataset, if they are files.
       identities: device and inode of these files, uint64 (n, 2); an inode of 0 is unknown.
+      features: the features of every example by name; without `label` the source has no labels.
+      why_unlabelled: without labels, the reason and the remedy as a part of a sentence.
+
+    Raises:
+      UserError: a feature has an invalid name, or none is the image.
     """
 
     name: str
@@ -50,6 +52,11 @@ class Source:
     notes: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     identities: UInt64[np.ndarray, "n 2"] | None = None
+    features: Mapping[str, Feature] = dataclasses.field(default_factory=lambda: dict(LABELLED))
+    why_unlabelled: str = "use a dataset with labels"
+
+    def __post_init__(self):
+        check_names(self.features, self.name)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -68,14 +75,35 @@ class Source:
         return self.examples[index]
 
     @functools.cached_property
-    def labels(self) -> Labels:
+    def labels(self) -> Labels | None:
         """Label of every example, int64 (n,), or uint8 (n, classes) of 0 and 1; read-only.
 
-        No image is decoded for it.
+        No image is decoded for it. None for a source without labels.
         """
+        if not self.has_labels:
+            return None
         if isinstance(self.examples, EncodedExamples | MemoryExamples):
             return self.examples.labels
         return np.array([self[index]["label"] for index in range(len(self))])
+
+    @property
+    def has_labels(self) -> bool:
+        """Return whether the examples have labels."""
+        return "label" in self.features
+
+    def listed(self, example: Example) -> Example:
+        """Return a copy of an example with the features that the source lists, and no others.
+
+        Raises:
+          UserError: one is missing.
+        """
+        try:
+            return {name: example[name] for name in self.features}
+        except KeyError as error:
+            raise UserError(
+                f"an example of {self.name} {self.split} has no {error.args[0]!r}, which the source"
+                f" lists among its features; it has {', '.join(example)}"
+            ) from error
 
     def where(self, index: int) -> str:
         """Return the name of an example for messages: its path if it has one."""

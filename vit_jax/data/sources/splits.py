@@ -48,6 +48,9 @@ class Listing:
         the dataset has.
       form: location of a split, with `{}` for its name, such as `folder {}/ in pets`.
       multi_label: whether an image may have several classes, or none.
+      labelled: whether the classes of files are labels; otherwise they only stratify the held-out
+        part.
+      why_unlabelled: without labels, the reason and the remedy as a part of a sentence.
       notes: sentences on skipped files; extended when files are listed.
       facts: size and identity of every listed file, by path.
     """
@@ -58,6 +61,8 @@ class Listing:
     splits: Mapping[str, Callable[[], Files]]
     form: str
     multi_label: bool = False
+    labelled: bool = True
+    why_unlabelled: str = ""
     notes: list[str] = dataclasses.field(default_factory=list)
     facts: dict[str, FileFacts] = dataclasses.field(default_factory=dict)
 
@@ -164,11 +169,13 @@ def _hold_out(
 ) -> dict[str, list[str]]:
     """Return training and test paths: of every class, the lowest keyed hashes are held out.
 
-    Multi-label images are not stratified and count as one class.
+    Multi-label images are not stratified and count as one class, and so do images without a class.
     """
     classes: dict[tuple[str, ...], list[str]] = {}
     for path in paths:
         classes.setdefault(() if listing.multi_label else files[path], []).append(path)
+    if not listing.labelled and len(classes) == len(paths):  # a number, or a name of each image
+        classes = {(): paths}
     held_out: set[str] = set()
     alone = []
     for names, members in classes.items():
@@ -178,7 +185,7 @@ def _hold_out(
         if share and len(members) == 1:
             alone.extend(names)
     held_out -= _also_trained_on(listing, paths, held_out)
-    if alone:
+    if alone and listing.labelled:
         listing.notes.append(
             f"classes with a single image, which is used for training and not held out for testing:"
             f" {some_of(sorted(alone))}"
@@ -197,8 +204,9 @@ def _also_trained_on(listing: Listing, paths: Sequence[str], held_out: set[str])
 
 
 def _nothing_to_test(listing: Listing, holdout: float) -> str:
+    each = "every class has" if listing.class_names else "there is"
     why = (
-        "every class has a single image, which is needed for training"
+        f"{each} a single image, which is needed for training"
         if holdout
         else "data.holdout is 0, so that none are held out"
     )

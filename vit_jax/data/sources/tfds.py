@@ -33,12 +33,15 @@ _READ_TOGETHER = 256  # reading single records takes three times as long
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-    """Names of the features that hold the image and the class, or the classes, of an example."""
+    """Names of the features that hold the image and the class, or the classes, of an example.
+
+    Without labels, `label` is None.
+    """
 
     image_key: str
     label_key: str
     image: tfds.features.Image
-    label: tfds.features.ClassLabel
+    label: tfds.features.ClassLabel | None
     multi_label: bool
 
 
@@ -85,13 +88,15 @@ def known_names() -> list[str]:
     return tfds.list_builders(with_community_datasets=False)
 
 
-def find_features(builder: tfds.core.DatasetBuilder, dataset: str) -> Features:
-    """Return the features with the image and the class of a dataset's examples.
+def find_features(builder: tfds.core.DatasetBuilder, dataset: str, labels: bool = True) -> Features:
+    """Return the features with the image and, unless `labels` is False, the class of an example.
 
     Raises:
       UserError: it is not an image-classification dataset, or its images are float32.
     """
     features = dict((builder.info.features or {}).items())
+    if not labels:
+        return _find_image(features, dataset)
     candidates = [("image", "label"), builder.info.supervised_keys, ("image", "labels")]
     for keys in candidates:
         if not isinstance(keys, tuple) or len(keys) != 2 or not set(keys) <= features.keys():
@@ -104,11 +109,30 @@ def find_features(builder: tfds.core.DatasetBuilder, dataset: str) -> Features:
     else:
         raise UserError(
             f"{dataset} is not an image classification dataset: it needs an image 'image' and a"
-            f" class 'label', but has {', '.join(sorted(features))}"
+            f" class 'label', but has {', '.join(sorted(features))}; without its labels, images"
+            " alone can be used with --config.data.labels=false"
         )
+    _check_pixels(image, dataset)
+    return Features(*keys, image, label, several)
+
+
+def _find_image(features: Mapping[str, Any], dataset: str) -> Features:
+    """Return the feature `image`, or the only image."""
+    images = [key for key, feature in features.items() if isinstance(feature, tfds.features.Image)]
+    if "image" in images:
+        images = ["image"]
+    if len(images) != 1:
+        raise UserError(
+            f"{dataset} needs one image, named 'image' if there are several, but has"
+            f" {', '.join(sorted(features))}"
+        )
+    _check_pixels(features[images[0]], dataset)
+    return Features(images[0], "", features[images[0]], None, False)
+
+
+def _check_pixels(image: tfds.features.Image, dataset: str) -> None:
     if image.np_dtype == np.float32:  # TFDS packs these into the four bytes of RGBA pixels
         raise UserError(f"the images of {dataset} are float32; they must be uint8 or uint16")
-    return Features(*keys, image, label, several)
 
 
 def open_records(
@@ -166,8 +190,10 @@ class TfdsExamples(EncodedExamples):
         return len(self.records)
 
     @functools.cached_property
-    def labels(self) -> Labels:
+    def labels(self) -> Labels | None:
         """Label of every example; -1 if it is secret."""
+        if self.features.label is None:
+            return None
         labels = [
             self._label(record)
             for start in range(0, len(self), _READ_TOGETHER)
@@ -189,15 +215,16 @@ class TfdsExamples(EncodedExamples):
         return f"example {index} of {self.split}"
 
     def _example(self, index: int, record: dict[str, Any], how: Decoding = AS_IT_IS) -> Example:
-        label = self._label(record)
-        if not self.features.multi_label and label < 0:
+        label = None if self.features.label is None else self._label(record)
+        if not self.features.multi_label and label is not None and label < 0:
             raise UserError(
                 f"{self.where(index)} has no label: the owner of the data keeps it secret"
             )
         name = f"{index} of {self.split} in {self.directory}"
         pixels = decode_as(record[self.features.image_key], name, how)
         grey = self.features.image.shape[-1] == 1
-        return {"image": pixels[:, :, :1] if grey else pixels, "label": label}
+        example = {"image": pixels[:, :, :1] if grey else pixels}
+        return example if label is None else {**example, "label": label}
 
     def _label(self, record: dict[str, Any]) -> int | UInt8[np.ndarray, " classes"]:
         label = record[self.features.label_key]

@@ -34,6 +34,7 @@ def open_sources(
             class_names=class_names,
             saved=split,
             table=table_options(config),
+            labels=config.data.labels,
         )
         for name in ("train", "validation", "test")
         if config.data[name] or name != "validation"
