@@ -85,8 +85,9 @@ class Feature:
 
 Features = Mapping[str, Feature]
 
-IMAGES: Features = {"image": Feature("image")}
-LABELLED: Features = {**IMAGES, "label": Feature("label")}
+IMAGE, LABEL = Feature("image"), Feature("label")
+IMAGES: Features = {"image": IMAGE}
+LABELLED: Features = {"image": IMAGE, "label": LABEL}
 
 _OF_EVALUATION = "mask"  # the key of evaluation batches that marks padding
 

@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
 from vit_jax.data import Source, eval_batches
-from vit_jax.data.features import Feature, check_inputs
+from vit_jax.data.features import LABEL, check_inputs
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding
 from vit_jax.data.sources.examples import EncodedExamples, Example, Labels
 from vit_jax.errors import UserError, nearest
@@ -122,7 +122,7 @@ def real_rows(
     Raises:
         UserError: images with several labels, or no readable images.
     """
-    check_inputs({"label": Feature("label")}, source, wanted_by="the examination of features")
+    check_inputs({"label": LABEL}, source, wanted_by="the examination of features")
     if source.multi_label:
         raise UserError(
             "probes need images with exactly one label, but these may have several labels"

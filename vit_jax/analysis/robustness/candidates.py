@@ -16,7 +16,7 @@ from jaxtyping import Int
 from vit_jax.analysis.robustness.attacks import class_logits, cross_entropy, fgsm, pgd
 from vit_jax.analysis.robustness.suite import Attack
 from vit_jax.data import Preprocessing, Source
-from vit_jax.data.features import Feature, check_inputs
+from vit_jax.data.features import LABEL, check_inputs
 from vit_jax.errors import UserError
 from vit_jax.inference import Classifier, load
 from vit_jax.runs import RunDir
@@ -96,7 +96,7 @@ def open_candidate(
     if not dataset and folder.is_run() and not folder.config_file.exists():
         raise UserError(f"{path} was not trained here, so it has no data; add a dataset after it")
     source = open_other(path, dataset, split) if dataset else open_run(path).source(split)
-    check_inputs({"label": Feature("label")}, source, wanted_by="a robustness test")
+    check_inputs({"label": LABEL}, source, wanted_by="a robustness test")
     if source.multi_label:
         raise UserError(
             f"robustness tests need images with exactly one label, but those of {source.name} may "

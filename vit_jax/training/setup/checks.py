@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from vit_jax.config.durations import Clock
 from vit_jax.data import Preprocessing, Source
-from vit_jax.data.features import Feature, check_inputs
+from vit_jax.data.features import LABEL, check_inputs
 from vit_jax.errors import UserError, shown
 from vit_jax.models import registry
 from vit_jax.training.distributed.sharding import batch_shards
@@ -174,7 +174,7 @@ def fit_precision(config: ConfigDict, name: str, fields: dict[str, Any]) -> dict
 
 def _check_objective(config: ConfigDict, source: Source) -> None:
     """Raise UserError if the loss does not fit the labels."""
-    check_inputs({"label": Feature("label")}, source, wanted_by="classification")
+    check_inputs({"label": LABEL}, source, wanted_by="classification")
     if config.data.sampling == "balanced" and config.objective.class_weights == "balanced":
         raise UserError(
             "data.sampling = 'balanced' shows every class equally often, and "
