@@ -18,6 +18,7 @@ import multiprocessing
 import os
 import resource
 import statistics
+import sys
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from benchmarks.peers import OURS, PEERS, TIMM, Case, check_installed, product_rate
+from vit_jax.errors import UserError
 from vit_jax.process_setup import TUNABLE, huge_page_mode
 
 ROUND_SECONDS = 1.0  # minimum duration of a turn in a round, at least one run
@@ -105,6 +107,15 @@ def add_options(parser: argparse.ArgumentParser, cases: Sequence[Case]) -> None:
         help="memory settings of all processes (default: all)",
     )
     parser.add_argument("--quick", action="store_true", help="a tiny model, to check that it runs")
+
+
+def compare_chosen(enter: Enter, cases: Sequence[Case], tolerance: float, options) -> None:
+    """Compare the cases that the options name, or all; a UserError ends the process."""
+    named = [case for case in cases if case.name in (options.cases or ())]
+    try:
+        compare(enter, named or cases, tolerance, options)
+    except UserError as error:
+        sys.exit(f"error: {error}")
 
 
 def compare(enter: Enter, cases: Sequence[Case], tolerance: float, options) -> None:

@@ -9,14 +9,12 @@ All have the same weights and images, and their logits are compared before they 
 """
 
 import argparse
-import sys
 import time
 
 import numpy as np
 
-from benchmarks.alternation import Candidate, add_options, compare
+from benchmarks.alternation import Candidate, add_options, compare_chosen
 from benchmarks.peers import COMPILED, OURS, PLAIN, Case, plain_vit, timm_vit
-from vit_jax.errors import UserError
 
 SIZES = {"Ti": (192, 3, (1, 8, 32)), "S": (384, 6, (1, 8, 32)), "B": (768, 12, (1, 8))}
 CASES = [
@@ -105,11 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add_options(parser, CASES)
     options = parser.parse_args()
-    chosen = [case for case in CASES if not options.cases or case.name in options.cases]
-    try:
-        compare(enter, QUICK if options.quick else chosen, TOLERANCE, options)
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    compare_chosen(enter, QUICK if options.quick else CASES, TOLERANCE, options)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ normalises them and computes its metrics. See `alternation.py` for the method of
 """
 
 import argparse
-import sys
 import time
 from typing import Any
 
@@ -22,9 +21,8 @@ import numpy as np
 import optax
 from flax.traverse_util import unflatten_dict
 
-from benchmarks.alternation import Candidate, add_options, compare
+from benchmarks.alternation import Candidate, add_options, compare_chosen
 from benchmarks.peers import COMPILED, OURS, PLAIN, Case, plain_vit, timm_vit
-from vit_jax.errors import UserError
 
 CASES = [
     Case("Ti/16-b8", 8, image_size=224, patch_size=16, width=192, depth=12, heads=3),
@@ -231,11 +229,7 @@ def main() -> None:
     cases = ACCELERATOR if options.accelerator else CASES
     if options.accelerator:
         options.peers = []
-    chosen = [case for case in cases if not options.cases or case.name in options.cases]
-    try:
-        compare(enter, QUICK if options.quick else chosen, TOLERANCE, options)
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    compare_chosen(enter, QUICK if options.quick else cases, TOLERANCE, options)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import math
 
 import jax
 import numpy as np
+from flax.traverse_util import flatten_dict
 
 SIDE, PATCH, WIDTH, DEPTH, HEADS, CLASSES = 16, 4, 16, 2, 2, 3
 IMAGES = (2, SIDE, SIDE, 3)
@@ -98,6 +99,15 @@ def count_parameters(model):
 def relative_difference(ours, theirs) -> float:
     """Return the largest difference as a part of the largest number, which is 1 at least."""
     return np.abs(ours - theirs).max() / max(1.0, np.abs(theirs).max())
+
+
+def assert_bit_equal(ours, theirs) -> None:
+    """Fail where two trees of arrays differ in a bit, and name the leaf."""
+    ours, theirs = flatten_dict(ours, sep="/"), flatten_dict(theirs, sep="/")
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        assert array.shape == theirs[name].shape, name
+        assert array.tobytes() == np.asarray(theirs[name]).tobytes(), name
 
 
 def assert_same_trees(ours, theirs, tolerance: float) -> None:

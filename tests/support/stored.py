@@ -17,6 +17,20 @@ from vit_jax.weights.formats import Hints
 GOLDEN = GOLDENS / "weights"
 
 
+# Fields of the ViTs that the scripts beside the golden files make, where they say nothing else.
+VIT_FIELDS = {"num_classes": 5, "image_size": 16, "patch_size": 4, "in_channels": 3}
+VIT_FIELDS |= {"width": 16, "depth": 2, "heads": 2}
+# What the same scripts write into a timm configuration.
+TIMM_PREPROCESSING = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6), "crop": 0.75}
+TIMM_PREPROCESSING |= {"interpolation": "bicubic", "resize": "cover"}
+
+
+def assert_vit_fields(spec, **others) -> None:
+    """Fail where the fields of a spec are not those of the golden ViTs, and others as given."""
+    expected = {**VIT_FIELDS, **others}
+    assert {name: spec.fields[name] for name in expected} == expected
+
+
 @dataclass(frozen=True)
 class Stored:
     """One golden file; `tests/goldens/weights/make_golden.py` says what is what.

@@ -152,10 +152,8 @@ def coarse(values):
     return (values * 64).round() / 64
 
 
-def save(name, fields, params, model, blocks):
-    size = fields["image_size"]
-    height, width = size if isinstance(size, tuple) else (size, size)
-    images = coarse(torch.randn(2, fields.get("in_channels", 3), height, width)).double()
+def run_with_blocks(model, blocks, images):
+    """Returns logits, and what each of the blocks gave, in their order."""
     outputs = []
     hooks = [
         block.register_forward_hook(lambda _, __, out: outputs.append(out)) for block in blocks
@@ -164,6 +162,14 @@ def save(name, fields, params, model, blocks):
         logits = model(images)
     for hook in hooks:
         hook.remove()
+    return logits, outputs
+
+
+def save(name, fields, params, model, blocks):
+    size = fields["image_size"]
+    height, width = size if isinstance(size, tuple) else (size, size)
+    images = coarse(torch.randn(2, fields.get("in_channels", 3), height, width)).double()
+    logits, outputs = run_with_blocks(model, blocks, images)
     arrays = {f"params/{path}": value.numpy().astype(np.float16) for path, value in params.items()}
     arrays |= {f"block_{i}": out.numpy().astype(np.float32) for i, out in enumerate(outputs)}
     arrays["images"] = images.permute(0, 2, 3, 1).numpy().astype(np.float16)

@@ -31,6 +31,7 @@ from torch import nn
 from torch.nn.functional import interpolate
 
 from benchmarks.peers import import_timm, import_torchvision
+from tests.goldens.models.make_golden import run_with_blocks
 
 HERE = Path(__file__).parent
 WIDTH, DEPTH, HEADS, PATCH, GRID, CLASSES = 16, 2, 2, 4, 4, 5
@@ -48,6 +49,18 @@ def main():
 # -------------------------------------------------------------------------------------------- timm
 
 
+def pretrained_cfg(size):
+    """The section of timm's `config.json` on images and classes."""
+    return {
+        "input_size": [3, size, size],
+        "mean": [0.1, 0.2, 0.3],
+        "std": [0.4, 0.5, 0.6],
+        "crop_pct": 0.75,
+        "interpolation": "bicubic",
+        "label_names": NAMES,
+    }
+
+
 def timm_case(name, *, config=(), architecture="vit_tiny_patch16_224", **arguments):
     """timm's own model, with the `config.json` that timm writes."""
     model = timm_vit(dynamic_img_size=True, **arguments)
@@ -58,14 +71,7 @@ def timm_case(name, *, config=(), architecture="vit_tiny_patch16_224", **argumen
         "num_classes": CLASSES,
         **({"global_pool": "token"} if arguments.get("fc_norm") else {}),
         "model_args": {"img_size": SIZE, "patch_size": PATCH, "num_heads": HEADS, **dict(config)},
-        "pretrained_cfg": {
-            "input_size": [3, SIZE, SIZE],
-            "mean": [0.1, 0.2, 0.3],
-            "std": [0.4, 0.5, 0.6],
-            "crop_pct": 0.75,
-            "interpolation": "bicubic",
-            "label_names": NAMES,
-        },
+        "pretrained_cfg": pretrained_cfg(SIZE),
     }
     save(name, model.state_dict(), model, model.blocks, model, config=settings)
 
@@ -493,14 +499,7 @@ def blocks_of(model):
 
 def answers(model, blocks, count, size):
     images = coarse(torch.randn(count, 3, *size)).double()
-    outputs = []
-    hooks = [
-        block.register_forward_hook(lambda _, __, out: outputs.append(out)) for block in blocks
-    ]
-    with torch.no_grad():
-        logits = model(images)
-    for hook in hooks:
-        hook.remove()
+    logits, outputs = run_with_blocks(model, blocks, images)
     outputs = [out[0] if isinstance(out, tuple) else out for out in outputs]
     assert len(outputs) == DEPTH
     arrays = {f"block_{i}": out.numpy().astype(np.float32) for i, out in enumerate(outputs)}

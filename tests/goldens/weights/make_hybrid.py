@@ -28,11 +28,11 @@ from tests.goldens.weights.make_golden import (
     DEPTH,
     HEADS,
     HERE,
-    NAMES,
     WIDTH,
     coarse,
     exact_halves,
     import_timm,
+    pretrained_cfg,
     randomise,
 )
 
@@ -125,14 +125,7 @@ def timm_case(name, units, size, patch):
         "architecture": "vit_base_r50_s16_224",
         "num_classes": CLASSES,
         "model_args": {"img_size": size, "patch_size": patch, "num_heads": HEADS},
-        "pretrained_cfg": {
-            "input_size": [3, size, size],
-            "mean": [0.1, 0.2, 0.3],
-            "std": [0.4, 0.5, 0.6],
-            "crop_pct": 0.75,
-            "interpolation": "bicubic",
-            "label_names": NAMES,
-        },
+        "pretrained_cfg": pretrained_cfg(size),
     }
     save(name, model.state_dict(), model, (size, size), other, config=config)
 

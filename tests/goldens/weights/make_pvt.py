@@ -26,6 +26,7 @@ from torch.nn.functional import interpolate
 from tests.goldens.weights.make_golden import (
     HERE,
     NAMES,
+    SQUASHED,
     exact_halves,
     import_torchvision,
     randomise,
@@ -72,13 +73,9 @@ def of_transformers():
         state = load_file(Path(folder) / "model.safetensors")
     assert state.keys() == model.state_dict().keys()  # in memory it has the same names
     processor = {
+        **SQUASHED,
         "image_processor_type": "PvtImageProcessor",
-        "do_resize": True,
         "size": {"height": SIZE, "width": SIZE},
-        "resample": 2,
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
         "image_mean": [0.485, 0.456, 0.406],
         "image_std": [0.229, 0.224, 0.225],
     }

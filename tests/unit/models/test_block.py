@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.shapes import (
+    VIT,
     apply,
     random_images,
     random_variables,
@@ -16,7 +17,7 @@ from tests.support.shapes import (
 from vit_jax.models import ViT
 from vit_jax.models.stacking import read_blocks, stack_blocks, unstack_blocks
 
-TINY = {"image_size": 16, "patch_size": 4, "width": 24, "depth": 2, "heads": 3, "num_classes": 5}
+TINY = {**VIT, "width": 24, "heads": 3}
 
 
 def tiny(**fields):

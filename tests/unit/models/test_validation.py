@@ -66,6 +66,29 @@ MISTAKES = {
     "three sides": ({"image_size": (224, 224, 3)}, "image_size=.*two: .height, width"),
     "norm_eps": ({"norm_eps": 0}, "norm_eps=0 "),
     "mlp_ratio": ({"mlp_ratio": -4}, "mlp_ratio=-4 "),
+    "attention_type": ({"attention_type": "flash"}, "unknown attention_type='flash'.*'performer'"),
+    "dropped weights of performer": (
+        {"attention_type": "performer", "attention_dropout": 0.1},
+        "attention_dropout=0.1 drops weights, and attention_type='performer' never has them",
+    ),
+    "dropped weights of linear": (
+        {"attention_type": "linear", "attention_dropout": 0.1},
+        "'linear' never has them; use attention_dropout=0.0",
+    ),
+    "local_window": (
+        {"attention_type": "local", "local_window": 8},
+        "local_window=8 must be odd.*7 and 9",
+    ),
+    "linformer_rank": (
+        {"attention_type": "linformer", "linformer_rank": 198},
+        "linformer_rank=198 is more than the number of tokens; use at most 197",
+    ),
+    "attention_impl": (
+        {"attention_type": "local", "attention_impl": "chunked"},
+        "attention_impl='chunked' is for softmax.*remove attention_impl",
+    ),
+    "performer_features": ({"performer_features": 0}, "performer_features=0 .*at least 1"),
+    "performer_seed": ({"performer_seed": -1}, "performer_seed=-1 .*at least 0"),
 }
 
 

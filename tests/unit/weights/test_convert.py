@@ -8,6 +8,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 from safetensors.numpy import load_file
 
+from tests.support.shapes import assert_bit_equal
 from tests.support.stored import loaded, stored, write_files
 from vit_jax.errors import UserError
 from vit_jax.models.registry import model_fields
@@ -110,14 +111,6 @@ def test_names_with_and_without_the_models_own_in_front_are_one(name, tmp_path):
 
 
 # ------------------------------------------------------------------------------- there and back
-
-
-def assert_bit_equal(ours, theirs):
-    ours, theirs = flatten_dict(ours, sep="/"), flatten_dict(theirs, sep="/")
-    assert ours.keys() == theirs.keys()
-    for name, array in ours.items():
-        assert array.shape == theirs[name].shape, name
-        assert array.tobytes() == np.asarray(theirs[name]).tobytes(), name
 
 
 def are_bit_equal(ours, theirs):

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from vit_jax import create_model
+from tests.support.architectures import TINY
 from vit_jax.analysis.representations.features import extract_layers, sample
 from vit_jax.data import Preprocessing, open_source
 from vit_jax.errors import UserError
@@ -15,39 +15,12 @@ from vit_jax.models.stacking import read_blocks
 
 SMALL = {"num_classes": 10, "image_size": 16, "in_channels": 1}
 VIT = {"patch_size": 8, "width": 8, "depth": 2, "heads": 2}
-PYRAMIDS = {
-    "Swin": {"width": 8, "depths": (1, 2), "heads": (1, 2), "window": 2, "patch_size": 2},
-    "PVT": {
-        "widths": (8, 16),
-        "patch_sizes": (2, 2),
-        "depths": (1, 2),
-        "heads": (1, 2),
-        "mlp_ratios": (2, 2),
-        "reductions": (2, 1),
-    },
-    "ResNet": {
-        "block": "basic",
-        "depths": (1, 2),
-        "widths": (8, 16),
-        "stem_width": 8,
-        "small_stem": True,
-    },
-    "ConvNeXt": {"depths": (1, 2), "widths": (8, 16), "patch_size": 2},
-    "EfficientNet": {
-        "depths": (1, 2),
-        "widths": (8, 16),
-        "kernels": (3, 3),
-        "strides": (1, 2),
-        "expansions": (1, 2),
-        "stem_width": 8,
-        "head_width": 16,
-    },
-}
+PYRAMIDS = ("Swin", "PVT", "ResNet", "ConvNeXt", "EfficientNet")
 
 
 def classifier_of(name, **fields):
     """A model whose parameters are noise: fresh tokens are zero, and so do not show themselves."""
-    model = create_model(name, **SMALL, **fields)
+    model = TINY[name].clone(**SMALL, **fields)
     shapes = jax.eval_shape(model.init, jax.random.key(0), np.zeros((1, 16, 16, 1), np.float32))
     rng = np.random.default_rng(0)
 
@@ -93,7 +66,7 @@ def is_in(tree, path):
 
 @pytest.mark.parametrize("name", PYRAMIDS)
 def test_the_last_block_of_a_stage_is_the_map_that_the_model_gives(name, source):
-    classifier = classifier_of(name, **PYRAMIDS[name])
+    classifier = classifier_of(name, depths=(1, 2))
     layers = extract_layers(classifier, source, pool="mean", batch_size=4)
     blocks = ["stages_0/blocks_0", "stages_1/blocks_0", "stages_1/blocks_1"]
     assert list(layers.features) == ["pixels", *blocks, "pooled"]

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.support import shapes
 from vit_jax.analysis.weights_view.tables import (
     bias_tables,
     cka,
@@ -28,15 +29,7 @@ from vit_jax.models.positions.tables import sincos2d
 
 RNG = np.random.default_rng(0)
 
-VIT = {
-    "image_size": (8, 12),
-    "patch_size": 4,
-    "width": 8,
-    "depth": 2,
-    "heads": 2,
-    "in_channels": 1,
-    "num_classes": 3,
-}
+VIT = {**shapes.VIT, "image_size": (8, 12), "width": 8, "in_channels": 1}
 
 
 def with_noise(name, **fields):
@@ -49,16 +42,8 @@ def with_noise(name, **fields):
     return model, jax.tree.map(lambda x: noise.normal(size=x.shape).astype(np.float32), shapes)
 
 
-PVT = {
-    "image_size": 16,
-    "in_channels": 1,
-    "patch_sizes": (2, 2),
-    "widths": (8, 16),
-    "depths": (1, 1),
-    "heads": (1, 2),
-    "mlp_ratios": (2, 2),
-    "reductions": (2, 1),
-}
+PVT = {"image_size": 16, "in_channels": 1, "patch_sizes": (2, 2), "widths": (8, 16)}
+PVT |= {"depths": (1, 1), "heads": (1, 2), "mlp_ratios": (2, 2), "reductions": (2, 1)}
 SWIN = {"image_size": 16, "in_channels": 1, "patch_size": 2, "width": 8, "window": 4}
 SWIN |= {"depths": (2, 1), "heads": (2, 4)}
 

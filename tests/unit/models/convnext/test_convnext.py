@@ -1,6 +1,6 @@
 """ConvNeXt: what its parts are, and what is refused.
 
-That it computes what four libraries compute is in `tests/unit/models/convnext/test_weights.py`.
+That it computes what four libraries compute is in `tests/unit/weights/test_pyramids.py`.
 """
 
 import jax

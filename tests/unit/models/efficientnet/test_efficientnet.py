@@ -1,6 +1,6 @@
 """EfficientNet: the rule that makes B1 to B7 of B0, and what is refused.
 
-That it computes what timm and torchvision do is in `test_weights.py` beside it.
+That it computes what timm and torchvision do is in `tests/unit/weights/test_pyramids.py`.
 """
 
 import jax

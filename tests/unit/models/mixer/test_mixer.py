@@ -8,22 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support import architectures
 from tests.support.shapes import abstract_variables, apply
 from vit_jax.models import create_model, list_models
-from vit_jax.models.mixer.module import Mixer, MixerBlock
+from vit_jax.models.mixer.module import MixerBlock
 from vit_jax.models.stacking import read_blocks, stack_blocks
 from vit_jax.models.summary.cost import cost
 from vit_jax.models.summary.counts import counts
 
-TINY = {
-    "num_classes": 5,
-    "image_size": (16, 24),
-    "patch_size": 4,
-    "width": 16,
-    "depth": 2,
-    "token_mlp_width": 12,
-    "channel_mlp_width": 32,
-}
+TINY = architectures.TINY["Mixer"].clone(image_size=(16, 24))
 
 
 def random_images(*shape):
@@ -32,7 +25,7 @@ def random_images(*shape):
 
 def tiny(**fields):
     """A small model and parameters that are all away from 0 and 1."""
-    model, rng = Mixer(**{**TINY, **fields}), np.random.default_rng(0)
+    model, rng = TINY.clone(**fields), np.random.default_rng(0)
     shapes = abstract_variables(model, random_images(1, 16, 24, 3))["params"]
     return model, jax.tree.map(
         lambda leaf: rng.normal(scale=0.3, size=leaf.shape).astype(np.float32), shapes
@@ -60,7 +53,7 @@ def closed_form(model):
 
 
 def test_the_two_mlps_are_told_apart_in_the_table_of_costs():
-    parts = {part.name: part for part in cost(Mixer(**TINY)).parts}
+    parts = {part.name: part for part in cost(TINY).parts}
     # Two blocks, each with 24 -> 12 -> 24 for 16 channels and 16 -> 32 -> 16 for 24 tokens.
     assert parts["token MLP"].macs == 2 * 16 * 2 * 24 * 12
     assert parts["channel MLP"].macs == 2 * 24 * 2 * 16 * 32
@@ -141,7 +134,7 @@ def test_other_images_are_refused_while_tracing(images, sentence):
 )
 def test_fields_that_do_not_fit_are_refused_at_construction(fields, sentence):
     with pytest.raises(ValueError, match=f"Mixer: .*{sentence}"):
-        Mixer(**{**TINY, **fields})
+        TINY.clone(**fields)
 
 
 def test_a_large_image_is_refused_with_the_only_legal_size():

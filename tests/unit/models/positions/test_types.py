@@ -11,7 +11,7 @@ import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from tests.folders import GOLDENS
-from tests.support.shapes import apply
+from tests.support.shapes import VIT, apply
 from vit_jax.models import ViT
 from vit_jax.models.positions.relative import relative_bias
 from vit_jax.models.positions.tables import resize_positions, sincos2d
@@ -21,15 +21,7 @@ from vit_jax.models.summary.cost import cost
 from vit_jax.weights.adapt import adapt
 
 TOLERANCE = 2e-5  # of the largest number, in float32
-TINY = {
-    "image_size": (12, 20),
-    "patch_size": 4,
-    "width": 24,
-    "depth": 2,
-    "heads": 3,
-    "mlp_ratio": 1.0,
-    "num_classes": 5,
-}
+TINY = {**VIT, "image_size": (12, 20), "width": 24, "heads": 3, "num_classes": 5, "mlp_ratio": 1.0}
 KINDS = tuple(POSITION_KINDS)
 VECTORS = tuple(kind for kind in KINDS if POSITION_KINDS[kind].vectors)
 

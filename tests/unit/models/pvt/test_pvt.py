@@ -1,7 +1,7 @@
 """PVT: maps of the stages, what keys see, other sizes, and what only training does.
 
-That it computes what transformers and the authors compute stands in
-`tests/unit/models/pvt/test_weights.py`.
+That it computes what transformers and the authors compute is in
+`tests/unit/weights/test_pyramids.py`.
 """
 
 import functools
@@ -11,24 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support import architectures
 from tests.support.shapes import abstract_variables, apply
 from vit_jax.models import create_model
 from vit_jax.models.attention.multi_head import Attention
 from vit_jax.models.positions.tables import PositionTable
-from vit_jax.models.pvt.module import PVT, PVTBlock, ReducedAttention
+from vit_jax.models.pvt.module import PVTBlock, ReducedAttention
 from vit_jax.models.summary.cost import cost
 from vit_jax.weights.adapt import adapt
 
-TINY = {
-    "num_classes": 5,
-    "image_size": (32, 48),
-    "patch_sizes": (4, 2),
-    "widths": (8, 16),
-    "depths": (1, 2),
-    "heads": (1, 2),
-    "mlp_ratios": (3, 2),
-    "reductions": (4, 2),
-}
+TINY = architectures.TINY["PVT"].clone(image_size=(32, 48), depths=(1, 2), reductions=(4, 2))
 
 
 def random_images(*shape):
@@ -37,7 +29,7 @@ def random_images(*shape):
 
 def tiny(**fields):
     """A small model and parameters that are all away from 0 and 1."""
-    model, rng = PVT(**{**TINY, **fields}), np.random.default_rng(0)
+    model, rng = TINY.clone(**fields), np.random.default_rng(0)
     images = random_images(1, 32, 48, model.in_channels)
     shapes = abstract_variables(model, images)["params"]
     return model, jax.tree.map(
@@ -56,7 +48,7 @@ def test_names_differ_in_depths_as_in_the_papers_table():
 
 
 def test_every_parameter_has_its_part_in_the_table_of_costs():
-    names = {part.name for part in cost(PVT(**TINY)).parts}
+    names = {part.name for part in cost(TINY).parts}
     assert names - {"class token"} == {
         "patch embedding",
         "positions",
@@ -230,7 +222,7 @@ def test_other_images_are_refused_while_tracing(images, sentence):
 )
 def test_fields_that_do_not_fit_are_refused_at_construction(fields, sentence):
     with pytest.raises(ValueError, match=f"PVT: .*{sentence}"):
-        PVT(**{**TINY, **fields})
+        TINY.clone(**fields)
 
 
 def test_published_sizes_ask_for_multiples_of_32_pixels():

@@ -1,6 +1,6 @@
 """ResNet: what its parts are, and what is refused.
 
-That it computes what torchvision and timm compute is in `tests/unit/models/resnet/test_weights.py`.
+That it computes what torchvision and timm compute is in `tests/unit/weights/test_pyramids.py`.
 """
 
 import jax

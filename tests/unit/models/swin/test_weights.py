@@ -7,7 +7,7 @@ import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors.numpy import load_file
 
-from tests.support.shapes import run
+from tests.support.shapes import assert_bit_equal, run
 from tests.support.stored import loaded, stored, write_files
 from vit_jax.errors import UserError
 from vit_jax.models.swin.weights.timm import describe_timm, tidy_timm
@@ -98,14 +98,6 @@ def test_a_model_of_published_sizes_has_its_name():
 
 
 # ------------------------------------------------------------------------------- there and back
-
-
-def assert_bit_equal(ours, theirs):
-    ours, theirs = flatten_dict(ours, sep="/"), flatten_dict(theirs, sep="/")
-    assert ours.keys() == theirs.keys()
-    for name, array in ours.items():
-        assert array.shape == theirs[name].shape, name
-        assert array.tobytes() == np.asarray(theirs[name]).tobytes(), name
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -11,24 +11,11 @@ from vit_jax.errors import UserError
 from vit_jax.weights.ecosystems import processors
 
 PATCH = (16, 16)
-VIT = {  # as google/vit-base-patch16-224 has it, of 2021
-    "do_normalize": True,
-    "do_resize": True,
-    "image_mean": [0.5, 0.5, 0.5],
-    "image_std": [0.5, 0.5, 0.5],
-    "resample": 2,
-    "size": 224,
-}
-DEIT = {
-    "crop_size": 224,
-    "do_center_crop": True,
-    "do_normalize": True,
-    "do_resize": True,
-    "image_mean": [0.485, 0.456, 0.406],
-    "image_std": [0.229, 0.224, 0.225],
-    "resample": 3,
-    "size": 256,
-}
+_ON = {"do_normalize": True, "do_resize": True}
+_HALF = {**_ON, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+_IMAGENET = {**_ON, "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+VIT = {**_HALF, "resample": 2, "size": 224}  # as google/vit-base-patch16-224 has it, of 2021
+DEIT = {**_IMAGENET, "resample": 3, "size": 256, "crop_size": 224, "do_center_crop": True}
 
 
 def test_a_squeezed_image_is_seen_whole():
@@ -85,12 +72,9 @@ def test_an_empty_file_says_nothing():
 
 
 CONVNEXT = {  # as microsoft/resnet-50 has it
+    **_IMAGENET,
     "crop_pct": 0.875,
-    "do_normalize": True,
-    "do_resize": True,
     "feature_extractor_type": "ConvNextFeatureExtractor",
-    "image_mean": [0.485, 0.456, 0.406],
-    "image_std": [0.229, 0.224, 0.225],
     "resample": 3,
     "size": 224,
 }

@@ -11,6 +11,7 @@ from flax.traverse_util import flatten_dict
 
 from tests.folders import GOLDENS
 from tests.support.shapes import run
+from tests.support.stored import assert_vit_fields
 from vit_jax.errors import UserError
 from vit_jax.models.vit.weights import google
 from vit_jax.weights.adapt import parameter_shapes
@@ -108,20 +109,8 @@ def describe(tensors, hints=Hints()):  # noqa: B008
 @pytest.mark.parametrize("case", CASES)
 def test_the_model_is_told_by_names_and_shapes(case):
     description = describe(tensors_of(case), SIZE.get(case, Hints()))
-    expected = {
-        "image_size": 16,
-        "patch_size": 4,
-        "in_channels": 3,
-        "width": 16,
-        "depth": 2,
-        "heads": 2,
-        "mlp_width": 24,
-        "activation": "gelu_tanh",
-        "norm_eps": 1e-6,
-        "pos_resize": "corner-bilinear",
-        **FIELDS[case],
-    }
-    assert {name: description.fields[name] for name in expected} == expected
+    facts = {"norm_eps": 1e-6, "activation": "gelu_tanh", "pos_resize": "corner-bilinear"}
+    assert_vit_fields(description, mlp_width=24, **facts, **FIELDS[case])
     assert description.origin == ORIGINS[case]
 
 

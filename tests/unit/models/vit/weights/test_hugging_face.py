@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.support.stored import stored, write_files
+from tests.support.stored import assert_vit_fields, stored, write_files
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models.registry import model_fields
@@ -23,21 +23,8 @@ def described(case=VIT, hints=Hints(), config="its own", **tensors):  # noqa: B0
 
 def test_a_configuration_says_all_that_tensors_do_not():
     description = described()
-    expected = {
-        "num_classes": 5,
-        "image_size": 16,
-        "patch_size": 4,
-        "in_channels": 3,
-        "width": 16,
-        "depth": 2,
-        "heads": 2,
-        "mlp_width": 40,
-        "norm_eps": 1e-12,
-        "activation": "gelu",
-        "qkv_bias": True,
-        "pos_resize": "torch-bicubic",
-    }
-    assert {name: description.fields[name] for name in expected} == expected
+    facts = {"norm_eps": 1e-12, "activation": "gelu", "pos_resize": "torch-bicubic"}
+    assert_vit_fields(description, mlp_width=40, qkv_bias=True, **facts)
     assert description.class_names == ("ant", "bee", "cat", "dog", "eel")
     assert description.origin == "vit"
 

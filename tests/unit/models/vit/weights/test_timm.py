@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.support.stored import stored
+from tests.support.stored import TIMM_PREPROCESSING, assert_vit_fields, stored
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models.registry import model_fields
@@ -26,29 +26,11 @@ def with_argument(**arguments):
 
 def test_a_configuration_says_all_that_tensors_do_not():
     description = described()
-    expected = {
-        "num_classes": 5,
-        "image_size": 16,
-        "patch_size": 4,
-        "width": 16,
-        "depth": 2,
-        "heads": 2,
-        "mlp_width": 48,
-        "pool": "cls",
-        "norm_eps": 1e-6,
-        "activation": "gelu",
-        "pos_resize": "torch-bicubic-antialias",
-    }
-    assert {name: description.fields[name] for name in expected} == expected
+    facts = {"norm_eps": 1e-6, "activation": "gelu", "pos_resize": "torch-bicubic-antialias"}
+    assert_vit_fields(description, mlp_width=48, pool="cls", **facts)
     assert description.origin == "timm"
     assert description.class_names == ("ant", "bee", "cat", "dog", "eel")
-    assert description.preprocessing == {
-        "mean": (0.1, 0.2, 0.3),
-        "std": (0.4, 0.5, 0.6),
-        "crop": 0.75,
-        "interpolation": "bicubic",
-        "resize": "cover",
-    }
+    assert description.preprocessing == TIMM_PREPROCESSING
 
 
 def test_without_a_configuration_origin_and_heads_are_asked_for():

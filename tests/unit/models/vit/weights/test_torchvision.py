@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.support.stored import stored
+from tests.support.stored import assert_vit_fields, stored
 from vit_jax.errors import UserError
 from vit_jax.models.vit.weights import torchvision
 from vit_jax.weights.formats import Hints
@@ -16,19 +16,7 @@ def described(tensors=TENSORS, hints=Hints("torchvision", 2)):  # noqa: B008
 
 
 def test_sizes_come_from_shapes():
-    fields = described().fields
-    expected = {
-        "num_classes": 5,
-        "image_size": 16,
-        "patch_size": 4,
-        "in_channels": 3,
-        "width": 16,
-        "depth": 2,
-        "heads": 2,
-        "mlp_width": 40,
-        "pool": "cls",
-    }
-    assert {name: fields[name] for name in expected} == expected
+    assert_vit_fields(described(), mlp_width=40, pool="cls")
 
 
 def test_facts_are_those_of_torchvision():
