@@ -1,8 +1,10 @@
-"""Outputs of networks: features, and the two logits of a distilled model."""
+"""Outputs of networks: features, logits of pooled features, and those of a distilled model."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax.numpy as jnp
+from flax import linen as nn
 from flax import struct
 from jaxtyping import Array, Float
 
@@ -37,6 +39,21 @@ def features_of_map(
     batch, height, width, channels = x.shape
     tokens = x.reshape(batch, height * width, channels)
     return Features(tokens, pooled, (height, width), stages=tuple(stages))
+
+
+class PooledClassifier(nn.Module):
+    """Base of networks whose logits are a dense layer of the pooled features.
+
+    A subclass has the field `num_classes`, the method `features(images, train=...)`, and, if there
+    are classes, the layer `head`, which computes in float32 whatever the rest uses.
+    """
+
+    def __call__(
+        self, images: Float[Array, "batch height width channels"], *, train: bool = False
+    ) -> Float[Array, "batch classes"]:
+        """Return logits in float32; with `num_classes=0` the pooled features."""
+        x = self.features(images, train=train).pooled.astype(jnp.float32)
+        return self.head(x) if self.num_classes else x
 
 
 class DistilledLogits(NamedTuple):

@@ -1,6 +1,5 @@
 """ConvNeXt, a convolutional network with the design of a Swin Transformer (Liu et al. 2022).
 
-What is notable here:
 - A 7 x 7 depthwise convolution replaces attention, and the rest of a transformer block stays:
   LayerNorm, an MLP of four times the width, GELU, layer scale, stochastic depth. A block has one
   norm and no BatchNorm, so training and inference differ only by stochastic depth.
@@ -9,15 +8,16 @@ What is notable here:
   are no multiples is an error here; torch skips the last rows and columns silently.
 """
 
-import jax.numpy as jnp
+from functools import partial
+
 from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models import validation
-from vit_jax.models.features import Features, features_of_map
+from vit_jax.models.features import Features, PooledClassifier, features_of_map
 from vit_jax.models.fields import Checked
 from vit_jax.models.layers import convolutions
-from vit_jax.models.layers.convolutions import conv
+from vit_jax.models.layers.convolutions import Stage, conv
 from vit_jax.models.layers.mlp import Mlp
 from vit_jax.models.layers.norm import LayerNorm
 from vit_jax.models.layers.residual import DropPath, LayerScale, stage_drop_path_rates
@@ -25,7 +25,7 @@ from vit_jax.models.layers.residual import DropPath, LayerScale, stage_drop_path
 _normal02 = nn.initializers.normal(0.02)  # of every kernel, in the authors' repository
 
 
-class ConvNeXt(nn.Module):
+class ConvNeXt(PooledClassifier):
     """A ConvNeXt of four stages; the defaults are ConvNeXt-T at 224 pixels with 1000 classes.
 
     `model.apply({"params": params}, images)` takes float32 images `(batch, height, width,
@@ -36,7 +36,7 @@ class ConvNeXt(nn.Module):
 
     Raises:
         ValueError: at construction or call, a field or an image that is invalid, with the
-            nearest legal sizes.
+            nearest valid sizes.
 
     Source: Liu et al. 2022, "A ConvNet for the 2020s", section 2; agrees with the authors'
     repository, timm's `convnext_tiny`, torchvision and transformers.
@@ -81,29 +81,25 @@ class ConvNeXt(nn.Module):
         )
         self.pre_norm = LayerNorm(self.norm_eps, self.dtype)
         rates = stage_drop_path_rates(self.drop_path, self.depths)
+        block = partial(
+            Block,
+            kernel_size=self.kernel_size,
+            mlp_ratio=self.mlp_ratio,
+            layer_scale=self.layer_scale,
+            norm_eps=self.norm_eps,
+            dtype=self.dtype,
+        )
+        halve = partial(Downsample, norm_eps=self.norm_eps, dtype=self.dtype)
         self.stages = [
             Stage(
-                of_stage,
-                width,
-                is_first=number == 0,
-                kernel_size=self.kernel_size,
-                mlp_ratio=self.mlp_ratio,
-                layer_scale=self.layer_scale,
-                norm_eps=self.norm_eps,
-                dtype=self.dtype,
+                tuple(partial(block, rate) for rate in of_stage),
+                partial(halve, width) if number > 0 else None,
             )
             for number, (of_stage, width) in enumerate(zip(rates, self.widths, strict=True))
         ]
         self.norm = LayerNorm(self.norm_eps, self.dtype)
         if self.num_classes:  # float32 whatever the stages use, because losses need exact logits
             self.head = nn.Dense(self.num_classes, kernel_init=_normal02)
-
-    def __call__(
-        self, images: Float[Array, "batch height width channels"], *, train: bool = False
-    ) -> Float[Array, "batch classes"]:
-        """Return logits in float32; with `num_classes=0` the pooled and normed features."""
-        x = self.features(images, train=train).pooled.astype(jnp.float32)
-        return self.head(x) if self.num_classes else x
 
     def features(
         self, images: Float[Array, "batch height width channels"], *, train: bool = False
@@ -117,37 +113,6 @@ class ConvNeXt(nn.Module):
             x = stage(x, train=train)
             stages.append(x)
         return features_of_map(x, self.norm(x.mean(axis=(1, 2))), stages)
-
-
-class Stage(Checked):
-    """Stage: halves both sides, except the first stage, and runs blocks of one width."""
-
-    drop_paths: tuple[float, ...]
-    width: int
-    is_first: bool
-    kernel_size: int
-    mlp_ratio: int
-    layer_scale: float | None
-    norm_eps: float
-    dtype: str
-
-    @nn.compact
-    def __call__(
-        self, x: Float[Array, "batch height width channels"], *, train: bool = False
-    ) -> Float[Array, "batch new_height new_width new_channels"]:
-        if not self.is_first:
-            x = Downsample(self.width, self.norm_eps, self.dtype, name="downsample")(x)
-        for number, rate in enumerate(self.drop_paths):
-            x = Block(
-                rate,
-                self.kernel_size,
-                self.mlp_ratio,
-                self.layer_scale,
-                self.norm_eps,
-                self.dtype,
-                name=f"blocks_{number}",
-            )(x, train=train)
-        return x
 
 
 class Downsample(Checked):
@@ -219,6 +184,6 @@ def check_fit(model: ConvNeXt, height: int, width: int) -> None:
         raise ValueError(
             f"ConvNeXt: images of {height} x {width} pixels (height x width) are no multiples of "
             f"{unit}, which is patch_size={model.patch_size} times 2 for each stage after the "
-            f"first; the nearest legal heights are {heights}, the nearest legal widths {widths}: "
+            f"first; the nearest valid heights are {heights}, the nearest valid widths {widths}: "
             "resize or pad the images."
         )

@@ -1,8 +1,7 @@
 """EfficientNet, a convolutional network with compound scaling of depth, width and image size.
 
-What is notable here:
 - `compound` scales the table of B0 by two factors to the depths and widths of B1 to B7. Each has
-  its own image size, 224 to 600 pixels, but any size is legal.
+  its own image size, 224 to 600 pixels, but any size is valid.
 - Two variants differ in facts that parameters do not show. The names here have `padding="torch"`,
   equal padding on all sides as in torchvision and timm's `efficientnet_b0`, with epsilon 1e-5 (B5
   to B7 of torchvision 1e-3). The authors' TensorFlow code has "SAME" padding with epsilon 1e-3:
@@ -14,6 +13,7 @@ What is notable here:
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -26,7 +26,7 @@ from vit_jax.models import validation
 from vit_jax.models.features import Features, features_of_map
 from vit_jax.models.fields import Checked
 from vit_jax.models.layers import convolutions
-from vit_jax.models.layers.convolutions import PADDINGS, ConvNorm
+from vit_jax.models.layers.convolutions import PADDINGS, ConvNorm, Stage
 from vit_jax.models.layers.residual import DropPath
 
 _LARGEST_SQUEEZE = 16  # published models have at most 1
@@ -50,7 +50,7 @@ class EfficientNet(nn.Module):
     """
 
     num_classes: int = 1000  # 0: no head, returns the pooled features
-    image_size: int | tuple[int, int] = 224  # for costs and records; any size is legal
+    image_size: int | tuple[int, int] = 224  # for costs and records; any size is valid
     in_channels: int = 3
     depths: tuple[int, ...] = (1, 2, 2, 3, 3, 4, 1)  # blocks of each stage
     widths: tuple[int, ...] = (16, 24, 40, 80, 112, 192, 320)  # output channels of each stage
@@ -104,22 +104,13 @@ class EfficientNet(nn.Module):
         of_stages = zip(
             self.depths, self.widths, self.kernels, self.strides, self.expansions, strict=True
         )
-        blocks, stages = 0, []
+        count, stages = sum(self.depths), []
+        rates = iter([self.drop_path * number / count for number in range(count)])
+        block = partial(Block, squeeze=self.squeeze, padding=self.padding, **norm)
         for depth, width, kernel, stride, expansion in of_stages:
-            numbers = range(blocks, blocks + depth)
-            stages.append(
-                Stage(
-                    tuple(self.drop_path * number / sum(self.depths) for number in numbers),
-                    width,
-                    kernel=kernel,
-                    stride=stride,
-                    expansion=expansion,
-                    squeeze=self.squeeze,
-                    padding=self.padding,
-                    **norm,
-                )
-            )
-            blocks += depth
+            strides = [stride, *[1] * (depth - 1)]
+            blocks = [partial(block, next(rates), width, kernel, one, expansion) for one in strides]
+            stages.append(Stage(tuple(blocks)))
         self.stages = stages
         self.last = ConvNorm(self.head_width, init=fan_out_of_group(), **norm)
         self.head_dropout = nn.Dropout(self.dropout)
@@ -149,41 +140,6 @@ class EfficientNet(nn.Module):
         x = jax.nn.silu(self.last(x, train=train))
         pooled = x.mean(axis=(1, 2))  # the sum is float32 for bfloat16 too
         return features_of_map(x, pooled, stages)
-
-
-class Stage(Checked):
-    """Blocks of one width, one for each rate; the first has the stride."""
-
-    drop_paths: tuple[float, ...]
-    width: int
-    kernel: int
-    stride: int
-    expansion: int
-    squeeze: float
-    padding: str
-    momentum: float
-    norm_eps: float
-    dtype: str
-
-    @nn.compact
-    def __call__(
-        self, x: Float[Array, "batch height width channels"], *, train: bool = False
-    ) -> Float[Array, "batch new_height new_width new_channels"]:
-        for number, rate in enumerate(self.drop_paths):
-            x = Block(
-                rate,
-                self.width,
-                self.kernel,
-                self.stride if number == 0 else 1,
-                self.expansion,
-                self.squeeze,
-                self.padding,
-                self.momentum,
-                self.norm_eps,
-                self.dtype,
-                name=f"blocks_{number}",
-            )(x, train=train)
-        return x
 
 
 class Block(Checked):

@@ -1,6 +1,5 @@
-"""Layers of convolutional networks: convolutions with torch's padding, and norms.
+"""Layers of convolutional networks: convolutions with torch's padding, norms, and stages.
 
-What is notable here:
 - A convolution of k x k pads k // 2 pixels on every side, as torch's do. TensorFlow's "SAME" pads
   less, and more on one side than on the other, wherever the stride is 2: another network.
 - BatchNorm computes statistics over the program's batch. Under `jax.jit` that is the whole global
@@ -12,6 +11,7 @@ What is notable here:
   norms divide by a possibly even smaller deviation.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -179,7 +179,28 @@ class ConvNorm(Checked):
         )
 
 
-# ------------------------------------------------------------------------------------ what is legal
+class Stage(nn.Module):
+    """Stage of a pyramid: blocks `blocks_0`, `blocks_1`, ... in a row.
+
+    blocks, reduction: constructors, which take a name. A reduction, if any, is the module
+        `downsample` in front of the blocks.
+    """
+
+    blocks: tuple[Callable[..., nn.Module], ...]
+    reduction: Callable[..., nn.Module] | None = None
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "batch height width channels"], *, train: bool = False
+    ) -> Float[Array, "batch new_height new_width new_channels"]:
+        if self.reduction is not None:
+            x = self.reduction(name="downsample")(x)
+        for number, block in enumerate(self.blocks):
+            x = block(name=f"blocks_{number}")(x, train=train)
+        return x
+
+
+# ------------------------------------------------------------------------------------ what is valid
 
 
 def check_fields(model: Any, *lists: str) -> None:

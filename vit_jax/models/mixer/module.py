@@ -1,6 +1,5 @@
 """MLP-Mixer: blocks of two MLPs, one across patches and one across channels; no attention.
 
-What is notable here:
 - The patches are the input features of the token MLP, so that the image size is part of the
   parameters: images of another size are an error, and `adapt` cannot change the size.
 - All channels share one token MLP: it processes a batch of rows of patches, one per channel.
@@ -13,7 +12,7 @@ from jaxtyping import Array, Float
 
 from vit_jax.models import validation
 from vit_jax.models.block import remat_block, scan_blocks
-from vit_jax.models.features import Features
+from vit_jax.models.features import Features, PooledClassifier
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers.mlp import Mlp
@@ -22,7 +21,7 @@ from vit_jax.models.layers.patch_embed import PatchEmbed
 from vit_jax.models.layers.residual import DropPath, drop_path_rates
 
 
-class Mixer(nn.Module):
+class Mixer(PooledClassifier):
     """MLP-Mixer (Tolstikhin et al. 2021); the defaults are Mixer-B/16 with 1000 classes.
 
     `model.apply({"params": params}, images)` takes float32 images `(batch, height, width,
@@ -86,13 +85,6 @@ class Mixer(nn.Module):
         if self.num_classes:
             kernel_init = INIT_SCHEMES[self.init_scheme].head
             self.head = nn.Dense(self.num_classes, kernel_init=kernel_init)
-
-    def __call__(
-        self, images: Float[Array, "batch height width channels"], *, train: bool = False
-    ) -> Float[Array, "batch classes"]:
-        """Logits in float32; with `num_classes=0` the pooled features."""
-        x = self.features(images, train=train).pooled.astype(jnp.float32)
-        return self.head(x) if self.num_classes else x
 
     def features(
         self, images: Float[Array, "batch height width channels"], *, train: bool = False

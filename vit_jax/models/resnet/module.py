@@ -1,31 +1,31 @@
 """ResNet, the convolutional network that Vision Transformers are compared with (He et al. 2016).
 
-What is notable here:
 - This is "v1.5", as in torchvision, timm and NVIDIA's code: the stride of a bottleneck is in the
   3 x 3 convolution, in the paper it is in the first 1 x 1. ResNet-50 then takes 4.09 GMACs; the
   paper's 3.86 belong to v1, and tables mix both.
-- Every image size is legal. Convolutions pad, so that a stride of 2 leaves ceil(n / 2) pixels.
+- Every image size is valid. Convolutions pad, so that a stride of 2 leaves ceil(n / 2) pixels.
 - With `small_stem` and few narrow stages it is the paper's network for small images in section
   4.2, whose first convolution is 3 x 3 without stride.
 - In training `batch_stats` must be mutable, as in the trainer; see `convolutions`.
 """
 
+from functools import partial
+
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models import validation
-from vit_jax.models.features import Features, features_of_map
+from vit_jax.models.features import Features, PooledClassifier, features_of_map
 from vit_jax.models.fields import Checked
 from vit_jax.models.layers import convolutions
-from vit_jax.models.layers.convolutions import BatchNorm, ConvNorm, conv, torch_linear
+from vit_jax.models.layers.convolutions import BatchNorm, ConvNorm, Stage, conv, torch_linear
 
 # Width of a block's output as a multiple of its 3 x 3 convolution.
 EXPANSIONS = {"bottleneck": 4, "basic": 1}
 
 
-class ResNet(nn.Module):
+class ResNet(PooledClassifier):
     """A residual network of four stages; the defaults are ResNet-50 at 224 pixels, 1000 classes.
 
     `model.apply({"params": params, "batch_stats": statistics}, images)` takes float32 images
@@ -73,26 +73,14 @@ class ResNet(nn.Module):
             stride=1 if self.small_stem else 2,
             **shared,
         )
-        self.stages = [
-            Stage(
-                depth,
-                width,
-                stride=1 if number == 0 else 2,
-                block=self.block,
-                zero_init=self.zero_init,
-                **shared,
-            )
-            for number, (depth, width) in enumerate(zip(self.depths, self.widths, strict=True))
-        ]
+        block = partial(Block, kind=self.block, zero_init=self.zero_init, **shared)
+        stages = []
+        for number, (depth, width) in enumerate(zip(self.depths, self.widths, strict=True)):
+            strides = [1 if number == 0 else 2, *[1] * (depth - 1)]
+            stages.append(Stage(tuple(partial(block, width, stride) for stride in strides)))
+        self.stages = stages
         if self.num_classes:  # in float32 whatever the stages do: losses are made of logits
             self.head = nn.Dense(self.num_classes, kernel_init=torch_linear)
-
-    def __call__(
-        self, images: Float[Array, "batch height width channels"], *, train: bool = False
-    ) -> Float[Array, "batch classes"]:
-        """Logits in float32; with `num_classes=0` the pooled features."""
-        x = self.features(images, train=train).pooled.astype(jnp.float32)
-        return self.head(x) if self.num_classes else x
 
     def features(
         self, images: Float[Array, "batch height width channels"], *, train: bool = False
@@ -108,36 +96,6 @@ class ResNet(nn.Module):
             stages.append(x)
         pooled = x.mean(axis=(1, 2))  # sums in float32, also for bfloat16
         return features_of_map(x, pooled, stages)
-
-
-class Stage(Checked):
-    """Blocks of one width; the first has the stride. Gives `(batch, height, width, channels)`."""
-
-    depth: int
-    width: int
-    stride: int
-    block: str
-    zero_init: bool
-    momentum: float
-    norm_eps: float
-    dtype: str
-
-    @nn.compact
-    def __call__(
-        self, x: Float[Array, "batch height width channels"], *, train: bool = False
-    ) -> Float[Array, "batch new_height new_width new_channels"]:
-        for number in range(self.depth):
-            x = Block(
-                self.width,
-                self.stride if number == 0 else 1,
-                self.block,
-                self.zero_init,
-                self.momentum,
-                self.norm_eps,
-                self.dtype,
-                name=f"blocks_{number}",
-            )(x, train=train)
-        return x
 
 
 class Block(Checked):

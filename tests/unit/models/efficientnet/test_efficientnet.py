@@ -42,7 +42,7 @@ def test_widths_keep_nine_tenths_and_depths_are_rounded_up():
 
 
 @pytest.mark.parametrize("size", [(16, 16), (9, 22)])
-def test_every_size_is_legal_and_a_stride_leaves_the_larger_half(size, variables):
+def test_every_size_is_valid_and_a_stride_leaves_the_larger_half(size, variables):
     logits, features, _ = seen(TINY, variables, make_images(TINY, size))
     assert logits.shape == (2, 3)
     height, width = size
@@ -92,8 +92,7 @@ def test_depthwise_kernels_are_drawn_for_one_output_each():
 def test_rates_of_drop_path_grow_by_one_part_for_each_block():
     """The authors' rate * i / n, whose last is not the rate itself."""
     model = TINY.clone(drop_path=0.3, depths=(1, 2))
-    bound = model.bind({})
-    rates = [rate for stage in bound.stages for rate in stage.drop_paths]
+    rates = [block.args[0] for stage in model.bind({}).stages for block in stage.blocks]
     np.testing.assert_allclose(rates, [0.0, 0.1, 0.2])
 
 
@@ -107,6 +106,6 @@ def test_rates_of_drop_path_grow_by_one_part_for_each_block():
         ({"squeeze": 0.0}, "squeeze=0.0 must be a number above 0"),
     ],
 )
-def test_a_field_that_is_not_legal_is_one_sentence(fields, said):
+def test_a_field_that_is_invalid_is_one_sentence(fields, said):
     with pytest.raises(ValueError, match=said):
         EfficientNet(**fields)
