@@ -1,6 +1,5 @@
 """Alternating timing of several implementations, each in its own process.
 
-What is notable here:
 - Two frameworks in one process share threads and memory pools. Here each has its own, and all
   except the timed one wait.
 - They are timed one after the other in rounds, in alternating order. The fastest run of a turn

@@ -2,7 +2,6 @@
 
     python -m benchmarks.distillation
 
-What is notable here:
 - The teacher is the run of configs/digits.py: all 1,437 training digits, 45 epochs. Students are
   those of configs/family/deit.py with two heads; those without a teacher are trained on the mean of
   the heads. All take the same number of steps, see the same images in the same order for one seed,

@@ -1,6 +1,5 @@
 """One Vision Transformer in this library, in timm and in plain linen, from the same weights.
 
-What is notable here:
 - Weights are drawn once, in this library's layout, and converted by the two tables below; equal
   outputs show that the tables, and therefore the comparison, are right.
 - The plain linen ViT is what a user writes with linen's own layers, without optimisation.

@@ -1,6 +1,6 @@
 """User errors, as one exception class, and the exit codes of the command line.
 
-A `UserError` carries one clear sentence: the problem, its place, the legal values and a remedy. The
+A `UserError` carries one clear sentence: the problem, its place, the valid values and a remedy. The
 command line prints that sentence without a traceback. Every other exception is an internal fault
 and keeps its traceback.
 """

@@ -27,7 +27,7 @@ def progress_bars(unit: str = "images") -> Iterator[Show]:
     """
     console = Console(stderr=True, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    tasks, told = {}, time.monotonic()
+    tasks, printed = {}, time.monotonic()
     with Progress(
         *columns,
         TimeRemainingColumn(),
@@ -37,12 +37,12 @@ def progress_bars(unit: str = "images") -> Iterator[Show]:
     ) as bars:
 
         def show(what: str, done: int, total: int | None) -> None:
-            nonlocal told
+            nonlocal printed
             if what not in tasks:
                 tasks[what] = bars.add_task(table_cell(what), total=total)
             bars.update(tasks[what], completed=done, total=total)
-            if not console.is_terminal and time.monotonic() - told >= _SECONDS:
-                told = time.monotonic()
+            if not console.is_terminal and time.monotonic() - printed >= _SECONDS:
+                printed = time.monotonic()
                 of = "" if total is None else f" of {total:,}"
                 line = printable(f"{what}: {done:,}{of} {unit}")
                 console.print(line, soft_wrap=True, markup=False)

@@ -62,7 +62,7 @@ def config_keys() -> str:
             (
                 code(path),
                 code(repr(KEYS[path].default)),
-                f"{_linked(KEYS[path].meaning)}<br>*{KEYS[path].legal.describe()}*",
+                f"{_linked(KEYS[path].meaning)}<br>*{KEYS[path].allowed.describe()}*",
                 ", ".join(name.replace("_", "\\_") for name in names.get(path, ())),
             )
             for path in paths

@@ -74,11 +74,11 @@ def _outcome(folder: Path) -> str:
     try:
         tensors = files.read_tensors(folder)
         config = files.read_config(folder)
-        ecosystem, tensors = find_model(tensors, config)
-        tensors = ecosystem.normalize_names(tensors)
-        origin = "google" if ecosystem.name == "google" else None
+        file_format, tensors = find_model(tensors, config)
+        tensors = file_format.normalize_names(tensors)
+        origin = "google" if file_format.name == "google" else None
         record = make_record(
-            ecosystem.describe(tensors, config, Hints(origin)), ecosystem.architecture
+            file_format.describe(tensors, config, Hints(origin)), file_format.architecture
         )
         record.create_model()
     except UserError as error:

@@ -51,12 +51,12 @@ def in_words(metrics: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def print_keys(words: Sequence[str] = ()) -> None:
-    """Print the configuration keys with their defaults, meanings and legal values.
+    """Print the configuration keys with their defaults, meanings and valid values.
 
     If the output is not a terminal, each key is on one line, so that it can be searched.
 
     Args:
-        words: only keys that have one of these in their name, meaning or legal values, or of which
+        words: only keys that have one of these in their name, meaning or valid values, or of which
             one is the short name.
 
     Raises:
@@ -68,10 +68,10 @@ def print_keys(words: Sequence[str] = ()) -> None:
     if not found:
         raise UserError(f"no key contains {' or '.join(map(shown, words))}; --keys lists all")
     rows = [
-        (f"--config.{path}", repr(key.default), key.meaning, key.legal.describe())
+        (f"--config.{path}", repr(key.default), key.meaning, key.allowed.describe())
         for path, key in found.items()
     ]
-    print_rows(("key", "default", "meaning", "legal values"), rows)
+    print_rows(("key", "default", "meaning", "valid values"), rows)
 
 
 def print_per_class(rows: Sequence["ClassRow"]) -> None:

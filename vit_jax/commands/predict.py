@@ -150,18 +150,18 @@ def _match(form: "Submission", images: Iterable[str], names: list[str]) -> list[
 
 
 def _as_text(classifier: "Classifier", top: int) -> Callable[[int, "ImageResult"], None]:
-    def tell(number: int, result: "ImageResult") -> None:
+    def report(number: int, result: "ImageResult") -> None:
         if result.probabilities is None:
             return
         guesses = classifier.top_classes(result.probabilities, top)
         shown = "   ".join(f"{label} {100 * probability:.1f} %" for label, probability in guesses)
         print(printable(f"{result.name}: {shown}"))
 
-    return tell
+    return report
 
 
 def _as_json_lines(classifier: "Classifier", top: int) -> Callable[[int, "ImageResult"], None]:
-    def tell(number: int, result: "ImageResult") -> None:
+    def report(number: int, result: "ImageResult") -> None:
         if result.probabilities is None:
             line: dict[str, Any] = {"error": str(result.error)}
         else:
@@ -169,7 +169,7 @@ def _as_json_lines(classifier: "Classifier", top: int) -> Callable[[int, "ImageR
             line = {"classes": [guess._asdict() for guess in guesses]}
         print(to_json({"image": result.name, **line}))
 
-    return tell
+    return report
 
 
 @contextlib.contextmanager
@@ -177,12 +177,12 @@ def _top_table(path: str, classifier: "Classifier", top: int) -> Iterator[Callab
     with _table(path) as write:
         write([("image", "place", "label", "probability")])
 
-        def tell(number: int, result: "ImageResult") -> None:
+        def report(number: int, result: "ImageResult") -> None:
             if result.probabilities is not None:
                 guesses = classifier.top_classes(result.probabilities, top)
                 write((result.name, place, *guess) for place, guess in enumerate(guesses, start=1))
 
-        yield tell
+        yield report
 
 
 @contextlib.contextmanager
@@ -197,13 +197,13 @@ def _wide_table(path: str, classifier: "Classifier", form: "Submission | None") 
             column = next(name for name in ("path", "file", "image path") if name not in names)
             write([(column, *names)])
 
-        def tell(number: int, result: "ImageResult") -> None:
+        def report(number: int, result: "ImageResult") -> None:
             if form is not None:
                 write([form.fill(number, result.probabilities)])
             elif result.probabilities is not None:
                 write([(result.name, *format_numbers(result.probabilities))])
 
-        yield tell
+        yield report
 
 
 @contextlib.contextmanager

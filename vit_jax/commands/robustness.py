@@ -95,8 +95,8 @@ def robustness(
     report.check_places(folder, csv_file)
     loading = {"checkpoint": parse_checkpoint(checkpoint), "raw": raw}
     results, drawn, decisions = [], {}, {}
-    told = {"dataset": dataset, "split": split, "seed": seed, "among": among}
-    told["constants"] = constants
+    content = {"dataset": dataset, "split": split, "seed": seed, "among": among}
+    content["constants"] = constants
     if not cue_conflict or dataset or only:
         candidates = [
             open_candidate(
@@ -110,7 +110,7 @@ def robustness(
             for path, name in zip(paths, _names(paths), strict=True)
         ]
         suite = make_suite(candidates[0].preprocessing.size, names, options)
-        told["dataset"] = candidates[0].source.name
+        content["dataset"] = candidates[0].source.name
         tell(_what(candidates[0], images), error=True)
         with progress_bars() as show:
             results = measure(
@@ -124,10 +124,10 @@ def robustness(
         drawn = _examples(candidates[0], suite, images, seed)
     if cue_conflict:
         decisions = _decisions(paths, cue_conflict, categories, batch_size, loading)
-    told |= report.record(results, decisions)
-    files = report.write(folder, told, results, decisions, drawn, csv_file)
+    content |= report.record(results, decisions)
+    files = report.write(folder, content, results, decisions, drawn, csv_file)
     if as_json:
-        return print(to_json(told))
+        return print(to_json(content))
     for table in report.tables(results):
         print_table(table)
     if decisions:

@@ -1,4 +1,4 @@
-"""Configuration: keys, legal values, and the files that set them."""
+"""Configuration: keys, valid values, and the files that set them."""
 
 from typing import TYPE_CHECKING
 

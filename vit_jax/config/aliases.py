@@ -131,7 +131,7 @@ def suggest_key(path: str) -> str:
     inside = [key for key in KEYS if key.startswith(f"{name}.")]
     if key := _key_of(name, last):
         section = f" ({name} is a section: {', '.join(inside)})" if inside else ""
-        span = isinstance(getattr(KEYS.get(key), "legal", None), Span)
+        span = isinstance(getattr(KEYS.get(key), "allowed", None), Span)
         return f"; did you mean {key!r}?{_WITH_UNIT if span else ''}{section}"
     if last in _OF_WORKDIR.split():
         return "; use the option --workdir=FOLDER, which is no key"
@@ -160,7 +160,7 @@ def find_keys(words: Iterable[str]) -> dict[str, Key]:
     words = [word.lower().removeprefix("--config.") for word in words]
 
     def has(path: str, key: Key) -> bool:
-        said = f"{path} {key.meaning} {key.legal.describe()}".lower()
+        said = f"{path} {key.meaning} {key.allowed.describe()}".lower()
         return any(word in said or _BY_SHORT.get(_bare(word)) == path for word in words)
 
     return {path: key for path, key in KEYS.items() if not words or has(path, key)}

@@ -130,7 +130,7 @@ def _check_required(config: ConfigDict, config_file: str) -> None:
     """Raise UserError if a key that the file requires from the user is not set."""
     for path, key in KEYS.items():
         section, _, name = path.rpartition(".")
-        if isinstance(key.legal, Text) and (config[section] if section else config)[name] == (
+        if isinstance(key.allowed, Text) and (config[section] if section else config)[name] == (
             REQUIRED
         ):
             raise UserError(
@@ -200,13 +200,13 @@ def _set(config: ConfigDict, path: str, value: Any, source: str) -> None:
     """Set one checked value."""
     *sections, name = path.split(".")
     if path in KEYS:
-        legal = KEYS[path].legal
+        allowed = KEYS[path].allowed
         try:
-            value = None if value is None and KEYS[path].optional else legal.convert(value)
+            value = None if value is None and KEYS[path].optional else allowed.convert(value)
         except ValueError as error:
             reason = f" ({error})" if str(error) else ""
             raise UserError(
-                f"{source}: {path} = {shown(value)} is invalid{reason}; use {legal.describe()}"
+                f"{source}: {path} = {shown(value)} is invalid{reason}; use {allowed.describe()}"
             ) from error
     elif sections != ["model"]:  # fields of the model are validated by the model
         raise UserError(f"{source}: there is no key {shown(path)}{suggest_key(path)}")
@@ -224,7 +224,7 @@ def _from_text(path: str, text: Any) -> Any:
     """Parse a command-line text as the value of a key; return other values unchanged."""
     if not isinstance(text, str):
         return text
-    if path in KEYS and isinstance(KEYS[path].legal, Text | Choice | Span):
+    if path in KEYS and isinstance(KEYS[path].allowed, Text | Choice | Span):
         return text
     return literal(text)
 

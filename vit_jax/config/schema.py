@@ -1,4 +1,4 @@
-"""Configuration schema: one table of all keys with default, meaning and legal values.
+"""Configuration schema: one table of all keys with default, meaning and valid values.
 
 Constraints here concern single keys; `training/setup/checks.py` has the constraints between keys.
 A key of `augment` whose default is None takes its value from `augment.preset`
@@ -19,21 +19,23 @@ REQUIRED = "<REQUIRED>"
 
 @dataclass(frozen=True)
 class Key:
-    """Configuration key: its default, meaning and legal values.
+    """Configuration key: its default, meaning and valid values.
 
-    optional: whether None is legal too; the value then comes from `augment.preset` or from the
+    optional: whether None is valid too; the value then comes from `augment.preset` or from the
         weights in `init_from`.
     """
 
     default: Any
     meaning: str
-    legal: Integer | Number | Numbers | Flag | Choice | Text | Span | Rates | Modules
+    allowed: Integer | Number | Numbers | Flag | Choice | Text | Span | Rates | Modules
     optional: bool = False
 
 
-def _of_preset(path: str, meaning: str, legal: Integer | Number | Flag | Choice) -> dict[str, Key]:
+def _of_preset(
+    path: str, meaning: str, allowed: Integer | Number | Flag | Choice
+) -> dict[str, Key]:
     """Return a key whose value comes from `augment.preset` if it is not set."""
-    return {path: Key(None, meaning, legal, optional=True)}
+    return {path: Key(None, meaning, allowed, optional=True)}
 
 
 KEYS: dict[str, Key] = {
@@ -168,7 +170,7 @@ KEYS: dict[str, Key] = {
     **_of_preset(
         "augment.cutmix_probability", "probability of CutMix where both are on", Number(0, 1)
     ),
-    # A name of `python -m vit_jax models`; every field of that model is a legal key of `model` too.
+    # A name of `python -m vit_jax models`; every field of that model is a valid key of `model` too.
     # Without a name it is the model of `init_from`, or else ViT-Ti/16.
     "model.name": Key(
         None, "name of the model; its fields are model.FIELD", Text(filled=True), optional=True

@@ -1,4 +1,4 @@
-"""Types of configuration values: each describes its legal values and converts to plain Python.
+"""Types of configuration values: each describes its valid values and converts to plain Python.
 
 `convert` returns plain Python and raises ValueError for every invalid value: strings of the command
 line, scalars of numpy, or objects of a user's program.
@@ -35,8 +35,8 @@ class Integer:
         return f"a whole number of at least {self.low}{most}{also}"
 
     def convert(self, value: Any) -> int:
-        legal = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        if not legal or not (self.low <= value <= self.high or value in self.extra):
+        valid = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        if not valid or not (self.low <= value <= self.high or value in self.extra):
             raise ValueError
         return int(value)
 
@@ -54,8 +54,8 @@ class Number:
         return f"a number between {self.low:g} and {self.high:g}"
 
     def convert(self, value: Any) -> float:
-        legal = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        if not legal or not self.low <= value <= self.high:
+        valid = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not valid or not self.low <= value <= self.high:
             raise ValueError
         if not -LARGEST_NUMBER <= value <= LARGEST_NUMBER:
             raise ValueError("float32 holds numbers up to 3.4e38")
@@ -125,7 +125,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Span:
-    """A duration; `zero`: a duration of 0 is legal; `empty`: an empty text, never, is legal."""
+    """A duration; `zero`: a duration of 0 is valid; `empty`: an empty text, never, is valid."""
 
     zero: bool = False
     empty: bool = False

@@ -1,6 +1,5 @@
 """Transformer block, with rematerialisation and a scan over many blocks.
 
-What is notable here:
 - Rematerialisation stores fewer activations for the backward pass and recomputes them; a loop over
   layers is traced and compiled once. Both wrap the class, and the block does not depend on them.
 - Outputs and gradients stay equal up to rounding for the same parameters. The random bits of

@@ -54,7 +54,7 @@ def check_types(module: Any, choices: Mapping[str, tuple[Any, ...]] | None = Non
 
     Args:
         module: not set up yet.
-        choices: the legal values of string fields, for error messages.
+        choices: the valid values of string fields, for error messages.
     """
     where = type(module).__name__
     for field in dataclasses.fields(module):
@@ -84,10 +84,10 @@ def plain(value: Any, depth: int = 0) -> Any:
     return value
 
 
-def check_choice(where: str, field: str, value: Any, legal: tuple[Any, ...]) -> None:
-    """Raise ValueError for an illegal value; 1 is not True."""
-    if not any(type(value) is type(one) and value == one for one in legal):
-        choices = ", ".join(map(repr, legal))
+def check_choice(where: str, field: str, value: Any, allowed: tuple[Any, ...]) -> None:
+    """Raise ValueError for an invalid value; 1 is not True."""
+    if not any(type(value) is type(one) and value == one for one in allowed):
+        choices = ", ".join(map(repr, allowed))
         raise ValueError(f"{where}: unknown {field}={shown(value)}; use one of {choices}.")
 
 
@@ -125,7 +125,7 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:
 def _words(
     name: str, kinds: tuple[Any, ...], choices: Mapping[str, tuple[Any, ...]]
 ) -> tuple[Any, ...]:
-    """Return all legal values of a field with few of them."""
+    """Return all valid values of a field with few of them."""
     if bool in kinds:
         return (True, False, None) if types.NoneType in kinds else (True, False)
     return choices.get(name, ())

@@ -1,4 +1,4 @@
-"""Validation of model fields: each error names the value, the place, legal values and a remedy.
+"""Validation of model fields: each error names the value, the place, valid values and a remedy.
 
 All checks use static numbers, at construction of a model or during tracing.
 """
@@ -132,9 +132,9 @@ def check_types_and_choices(model: Any) -> None:
     Strings have the same meaning in all models. Valid values become plain Python.
     """
     check_types(model, _CHOICES)
-    for field, legal in _CHOICES.items():
+    for field, allowed in _CHOICES.items():
         if hasattr(model, field):
-            check_choice(type(model).__name__, field, getattr(model, field), legal)
+            check_choice(type(model).__name__, field, getattr(model, field), allowed)
 
 
 def check_positions(model: "ViT") -> None:
@@ -231,7 +231,7 @@ def check_attention_type(model: "ViT") -> None:
         window = model.local_window
         raise ValueError(
             f"{name}: local_window={window} must be odd, so that a window has a patch in its "
-            f"middle; the nearest legal values are {window - 1} and {window + 1}."
+            f"middle; the nearest valid values are {window - 1} and {window + 1}."
         )
     height, width = model.built_grid
     tokens = model.prefix + height * width
@@ -351,27 +351,27 @@ def check_tokens(where: str, grid: tuple[int, int]) -> None:
 
 
 def check_multiple(where: str, field: str, value: int, unit_name: str, unit: int) -> None:
-    """Raise ValueError, with the nearest legal values, for one that is no multiple of a unit."""
+    """Raise ValueError, with the nearest valid values, for one that is no multiple of a unit."""
     if value % unit:
         raise ValueError(
             f"{where}: {field}={value} is not a multiple of {unit_name}, {unit}; "
-            f"the nearest legal values are {nearest_multiples(value, unit)}."
+            f"the nearest valid values are {nearest_multiples(value, unit)}."
         )
 
 
 def check_patches_fit(where: str, image_size: tuple[int, int], patch: tuple[int, int]) -> None:
-    """Raise ValueError, with the nearest legal sizes, for images that patches do not fill."""
+    """Raise ValueError, with the nearest valid sizes, for images that patches do not fill."""
     if image_size[0] % patch[0] or image_size[1] % patch[1]:
         heights, widths = map(nearest_multiples, image_size, patch)
         raise ValueError(
             f"{where}: images of {image_size[0]} x {image_size[1]} pixels cannot be cut into "
-            f"patches of {patch[0]} x {patch[1]} (height x width); the nearest legal heights are "
-            f"{heights}, the nearest legal widths {widths}: resize or pad the images."
+            f"patches of {patch[0]} x {patch[1]} (height x width); the nearest valid heights are "
+            f"{heights}, the nearest valid widths {widths}: resize or pad the images."
         )
 
 
 def nearest_multiples(value: int, unit: int) -> str:
-    """Return the legal numbers around a value, `"224 and 240"`, or the value if it is legal."""
+    """Return the valid numbers around a value, `"224 and 240"`, or the value if it is valid."""
     lower = value // unit * unit
     if lower == value and value:
         return str(value)

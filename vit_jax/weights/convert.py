@@ -57,20 +57,20 @@ def read_pretrained(
         config = {**(config or {}), "preprocessor": processor}
     try:
         in_file = tensors
-        ecosystem, tensors = find_model(tensors, config)
-        tensors = ecosystem.normalize_names(tensors)
-        description = ecosystem.describe(tensors, config, hints or Hints())
-        record = make_record(description, ecosystem.architecture)
-        kept = carried.keep(ecosystem.name, config)
+        file_format, tensors = find_model(tensors, config)
+        tensors = file_format.normalize_names(tensors)
+        description = file_format.describe(tensors, config, hints or Hints())
+        record = make_record(description, file_format.architecture)
+        kept = carried.keep(file_format.name, config)
         record = dataclasses.replace(record, source_config=kept)
         model = record.create_model()
         shapes = unstack_blocks(variable_shapes(model))
-        reading = read_params(ecosystem.rows, tensors, joined(shapes))
+        reading = read_params(file_format.rows, tensors, joined(shapes))
         notes = (
             *description.notes,
             *_notes_on_channels(description),
             *filter(None, [padding_note(model)]),
-            *check_read(ecosystem, tensors, in_file, reading),
+            *check_read(file_format, tensors, in_file, reading),
         )
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
@@ -209,22 +209,22 @@ def write_pretrained(
     if to not in by_name:
         others = " or ".join(["run", *by_name])
         raise UserError(f"--to={to} does not support a model such as {record.name}; use {others}")
-    ecosystem = by_name[to]
+    file_format = by_name[to]
     fields = {name: getattr(model, name) for name in model_fields(record.name)}
     if isinstance(model, ViT):
         if fields["mlp_width"] is None:
             fields["mlp_width"] = int(fields["width"] * fields["mlp_ratio"])
         fields["class_token"] = model.has_class_token
-    config = ecosystem.config(fields, record.preprocessing, record.class_names)
-    tensors = write_tensors(ecosystem.rows, joined(unstack_blocks(variables)))
-    tensors = ecosystem.finish(tensors, fields)
+    config = file_format.config(fields, record.preprocessing, record.class_names)
+    tensors = write_tensors(file_format.rows, joined(unstack_blocks(variables)))
+    tensors = file_format.finish(tensors, fields)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     files.write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
     kept = record.source_config
     _write_json(folder / "config.json", carried.add(to, config, kept))
-    if ecosystem.preprocessor is not None:
-        processor = ecosystem.preprocessor(record.preprocessing)
+    if file_format.preprocessor is not None:
+        processor = file_format.preprocessor(record.preprocessing)
         _write_json(
             folder / "preprocessor_config.json",
             carried.processor(processor, kept, record.preprocessing),
@@ -234,9 +234,9 @@ def write_pretrained(
     return folder
 
 
-def is_of(ecosystem: CheckpointFormat, model: Any) -> bool:
+def is_of(file_format: CheckpointFormat, model: Any) -> bool:
     """Return whether a format is for models of this class."""
-    return type(model) is MODELS[ecosystem.architecture].architecture
+    return type(model) is MODELS[file_format.architecture].architecture
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

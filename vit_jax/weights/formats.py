@@ -306,19 +306,19 @@ def choose_origin(
     name = hints.origin or found
     if name is None and len(candidates) == 1 and look_alike is None:
         [name] = candidates
-    legal = " or ".join(f"--origin={candidate}" for candidate in candidates)
+    allowed = " or ".join(f"--origin={candidate}" for candidate in candidates)
     if name is None and look_alike:
         raise UserError(
             f"the tensors fit {look_alike} and is not supported, and they fit supported models; "
-            f"if the file is of one of those, use {legal}"
+            f"if the file is of one of those, use {allowed}"
         )
     if name is None:
         raise UserError(
             "the tensors fit several origins, which differ in preprocessing and in the resizing of "
-            f"positions, some in the activation; use {legal}"
+            f"positions, some in the activation; use {allowed}"
         )
     if name not in candidates:
-        raise UserError(f"--origin={name} does not fit this file; use {legal}")
+        raise UserError(f"--origin={name} does not fit this file; use {allowed}")
     return name, candidates[name]
 
 

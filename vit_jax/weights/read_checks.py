@@ -15,7 +15,7 @@ from vit_jax.weights.mapping import Reading, Row, Tensors, summarize
 
 
 def check_read(
-    ecosystem: CheckpointFormat, tensors: Tensors, in_file: Tensors, reading: Reading
+    file_format: CheckpointFormat, tensors: Tensors, in_file: Tensors, reading: Reading
 ) -> list[str]:
     """Return notes on tensors that are no part of the model, and on non-finite numbers.
 
@@ -26,32 +26,32 @@ def check_read(
         UserError: tensors of the model are missing, or there are unknown ones.
     """
     if reading.missing:
-        missing = _missing(ecosystem.rows, reading.missing, tensors)
+        missing = _missing(file_format.rows, reading.missing, tensors)
         raise UserError(
             f"the file has no {summarize([_spelled(name, tensors, in_file) for name in missing])}, "
             "which the model needs: it is incomplete, or another variant of "
-            f"{ecosystem.architecture}"
+            f"{file_format.architecture}"
         )
     names = {id(array): name for name, array in in_file.items()}
-    unknown = [name for name in reading.left_over if not ecosystem.is_ignored(name)]
+    unknown = [name for name in reading.left_over if not file_format.is_ignored(name)]
     unknown, of_training = prefixes.split_training(unknown)
     if unknown:
         unknown = [names.get(id(tensors[name]), name) for name in unknown]
         raise UserError(
             f"the model has no parameter for {summarize(unknown)}: the file has another "
-            f"architecture, or parts that are not supported in {ecosystem.architecture}"
+            f"architecture, or parts that are not supported in {file_format.architecture}"
             + prefixes.hint(unknown, in_file)
         )
-    notes = list(_ignored(ecosystem, reading.left_over))
+    notes = list(_ignored(file_format, reading.left_over))
     if of_training:
         notes.append(f"skipped: {summarize(of_training)} (the state of training)")
     used = [name for name in tensors if name not in {*reading.left_over}]
     return notes + list(_not_finite({names.get(id(tensors[n]), n): tensors[n] for n in used}))
 
 
-def _ignored(ecosystem: CheckpointFormat, names: Sequence[str]) -> Iterator[str]:
+def _ignored(file_format: CheckpointFormat, names: Sequence[str]) -> Iterator[str]:
     """Yield a note for each type of tensor that is no part of the model."""
-    for pattern, reason in ecosystem.ignored.items():
+    for pattern, reason in file_format.ignored.items():
         if matching := [name for name in names if re.fullmatch(pattern, name)]:
             yield f"skipped: {summarize(matching)} ({reason})"
 

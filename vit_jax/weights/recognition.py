@@ -1,6 +1,6 @@
 """Recognition of the library that wrote a file of weights, and of their architecture.
 
-    ecosystem, tensors = find_model(tensors, config)
+    file_format, tensors = find_model(tensors, config)
 
 Names of tensors decide. But first a `config.json` beside them is checked for an unsupported
 architecture: some have the same names as a supported one.
@@ -110,15 +110,15 @@ def find_model(
             raise UserError(
                 f"{says}the file looks like {looks_like}, which is not supported yet; {_READ}"
             )
-        if ecosystem := _ecosystem_of(level):
-            _check_architecture(ecosystem, config)
-            return ecosystem, level
+        if file_format := _format_of(level):
+            _check_architecture(file_format, config)
+            return file_format, level
     if named:
         raise UserError(
             f"{says}its names ({summarize(list(tensors))}) are of no supported architecture; the "
             f"nearest one is {_nearest_read(named)}"
         )
-    known = ", ".join(dict.fromkeys(ecosystem.name for ecosystem in FORMATS))
+    known = ", ".join(dict.fromkeys(file_format.name for file_format in FORMATS))
     raise UserError(
         f"its names ({summarize(list(tensors))}) are of no supported library ({known}), and there "
         f"is no config.json beside it; {_READ}"
@@ -132,16 +132,16 @@ def recognise(tensors: Tensors) -> CheckpointFormat:
 
 def is_model(tensors: Tensors) -> bool:
     """Return whether the names are those of a model in some format."""
-    return _ecosystem_of(tensors) is not None
+    return _format_of(tensors) is not None
 
 
 # ----------------------------------------------------------------------------------------- inside
 
 
-def _ecosystem_of(tensors: Tensors) -> CheckpointFormat | None:
-    for ecosystem in FORMATS:
-        if ecosystem.recognises(ecosystem.normalize_names(tensors)):
-            return ecosystem
+def _format_of(tensors: Tensors) -> CheckpointFormat | None:
+    for file_format in FORMATS:
+        if file_format.recognises(file_format.normalize_names(tensors)):
+            return file_format
     return None
 
 
@@ -181,13 +181,13 @@ def _check_config(config: Mapping[str, Any]) -> None:
     )
 
 
-def _check_architecture(ecosystem: CheckpointFormat, config: Mapping[str, Any]) -> None:
+def _check_architecture(file_format: CheckpointFormat, config: Mapping[str, Any]) -> None:
     """Raise UserError for an architecture of timm with the names of another one."""
     name = str(config.get("architecture", ""))
-    if ecosystem.others and re.fullmatch(ecosystem.others, name):
+    if file_format.others and re.fullmatch(file_format.others, name):
         raise UserError(
             f"config.json says that this is {_named(config)}, which has names of "
-            f"{ecosystem.architecture} but another computation; it is not supported yet, and the "
+            f"{file_format.architecture} but another computation; it is not supported yet, and the "
             f"nearest supported model is {_nearest_read(name)}"
         )
 

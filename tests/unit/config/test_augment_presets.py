@@ -26,7 +26,7 @@ def test_every_key_is_an_option_of_augmentation():
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_is_legal(preset):
+def test_a_preset_is_valid(preset):
     values = {key.removeprefix("augment."): value for key, value in PRESETS[preset].items()}
     augment = Augment.from_dict(
         {k: v for k, v in values.items() if k not in OF_THE_PIPELINE | OF_THE_STEP}

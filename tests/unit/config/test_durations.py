@@ -27,7 +27,7 @@ def test_durations_read_as_people_say_them(text, duration):
 @pytest.mark.parametrize(
     "text", ["", "ten epochs", "-5 steps", "5 parsecs", "5 % of it", True, None]
 )
-def test_anything_else_is_refused_with_the_legal_forms(text):
+def test_anything_else_is_refused_with_the_valid_forms(text):
     with pytest.raises(ValueError, match="90 epochs"):
         parse_duration(text)
 

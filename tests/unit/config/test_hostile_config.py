@@ -54,4 +54,4 @@ def test_a_configuration_is_taken_or_refused_in_a_sentence(overrides):
     else:
         for path, value in flatten(config):
             if path in KEYS and value is not None:
-                assert KEYS[path].legal.convert(value) == value
+                assert KEYS[path].allowed.convert(value) == value

@@ -36,23 +36,23 @@ def config_file(tmp_path):
 
 
 def another_value(key):
-    """A legal text that differs from the default."""
-    legal = key.legal
-    if isinstance(legal, Integer):
+    """A valid text that differs from the default."""
+    allowed = key.allowed
+    if isinstance(allowed, Integer):
         other = (key.default or 1) + 2
         return str(other), other
-    if isinstance(legal, Number):
+    if isinstance(allowed, Number):
         value = 0.5 if key.default != 0.5 else 0.25
         return str(value), value
-    if isinstance(legal, Numbers):
+    if isinstance(allowed, Numbers):
         return "(0.1, 0.2, 0.3)", (0.1, 0.2, 0.3)
-    if isinstance(legal, Flag):
+    if isinstance(allowed, Flag):
         return ("false", False) if key.default is None else ("true", True)
-    if isinstance(legal, Choice):
-        return legal.options[-1], legal.options[-1]
-    if isinstance(legal, Span):
+    if isinstance(allowed, Choice):
+        return allowed.options[-1], allowed.options[-1]
+    if isinstance(allowed, Span):
         return "7 epochs", "7 epochs"
-    if isinstance(legal, Rates):
+    if isinstance(allowed, Rates):
         return '(("head/.*", 10), ("pos_embed", 0))', (("head/.*", 10.0), ("pos_embed", 0.0))
     return "other", "other"
 
@@ -68,10 +68,10 @@ def test_every_key_can_be_overridden_and_the_resolved_configuration_shows_it(pat
 
 
 @pytest.mark.parametrize("path", KEYS)
-def test_the_default_of_every_key_is_legal(path):
+def test_the_default_of_every_key_is_valid(path):
     key = KEYS[path]
     default = PRESETS["none"][path] if path in PRESET_KEYS else key.default
-    assert (key.optional and default is None) or key.legal.convert(default) == default
+    assert (key.optional and default is None) or key.allowed.convert(default) == default
 
 
 def test_the_keys_that_a_preset_decides_are_those_without_a_default():
@@ -84,9 +84,9 @@ def test_the_keys_that_a_preset_decides_are_those_without_a_default():
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_gives_every_key_a_legal_value(preset):
+def test_a_preset_gives_every_key_a_valid_value(preset):
     for path, value in PRESETS[preset].items():
-        assert KEYS[path].legal.convert(value) == value
+        assert KEYS[path].allowed.convert(value) == value
 
 
 def test_a_key_that_somebody_sets_beats_its_preset(tmp_path):

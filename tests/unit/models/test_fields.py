@@ -16,18 +16,18 @@ from vit_jax.models.registry import MODELS
 
 ARCHITECTURES = {preset.architecture.__name__: name for name, preset in MODELS.items()}
 INFINITY, NAN = float("inf"), float("nan")
-# None of these is legal in any field.
+# None of these is valid in any field.
 NEVER = [
     *(INFINITY, -INFINITY, NAN, np.float32("nan"), -1, 10**40, 16**5000, -(10**400), 1e39, -2.5),
     *("", "\0", "٣", b"x", 1j, {"a": 1}, {1}, object(), ..., int, [[[2]]], (NAN,) * 4, (1,) * 1000),
     *([10**400] * 4, np.ones(3), (True, True), (True,) * 4),
 ]
-NUMBERS_ONLY = [True, False, np.bool_(True)]  # illegal wherever the default is a number
+NUMBERS_ONLY = [True, False, np.bool_(True)]  # invalid wherever the default is a number
 FLAGS_ONLY = [0, 1, 1.0, np.int64(1)]
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES.values(), ids=ARCHITECTURES)
-def test_what_is_never_legal_is_one_short_sentence(name):
+def test_what_is_never_valid_is_one_short_sentence(name):
     for field, default in model_fields(name).items():
         values = [*NEVER]
         if isinstance(default, bool):

@@ -1,4 +1,4 @@
-"""Every mistake gets one sentence with both numbers, the legal values and the remedy."""
+"""Every mistake gets one sentence with both numbers, the valid values and the remedy."""
 
 import jax
 import jax.numpy as jnp

@@ -205,7 +205,7 @@ REFUSED = {
 }
 
 
-def test_a_library_that_is_not_written_for_is_named_with_the_legal_ones(tmp_path):
+def test_a_library_that_is_not_written_for_is_named_with_the_valid_ones(tmp_path):
     record, variables = loaded("timm_vit")
     with pytest.raises(UserError, match="--to=timn is invalid.*did you mean.*timm"):
         write_pretrained(tmp_path / "ours", "timn", record, variables)
@@ -286,9 +286,9 @@ def test_a_file_of_another_architecture_is_told_what_it_looks_like(name, looks_l
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_vit_is_not_taken_for_another_architecture(name):
-    ecosystem = recognise(stored(name).tensors).name
+    found = recognise(stored(name).tensors).name
     beginning = name.split("_")[0]
-    assert ecosystem == {"hf": "huggingface", "torchvision": "torchvision"}.get(beginning, "timm")
+    assert found == {"hf": "huggingface", "torchvision": "torchvision"}.get(beginning, "timm")
 
 
 @pytest.mark.parametrize("count", [4, 6])

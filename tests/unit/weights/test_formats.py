@@ -1,4 +1,4 @@
-"""What ecosystems share: telling sizes from shapes, and asking for what nobody says."""
+"""What formats share: telling sizes from shapes, and asking for what nobody says."""
 
 import numpy as np
 import pytest

@@ -18,9 +18,9 @@ def in_front(prefix, tensors=VIT.tensors):
     return {prefix + name: array for name, array in tensors.items()}
 
 
-def assert_found(tensors, expected, ecosystem="timm"):
+def assert_found(tensors, expected, name="timm"):
     found, without = find_model(tensors)
-    assert found.name == ecosystem
+    assert found.name == name
     assert without.keys() == expected.keys()
     assert all(without[name] is expected[name] for name in expected)
 

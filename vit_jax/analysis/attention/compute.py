@@ -5,7 +5,6 @@
     seen.to_grid(rollout(seen.weights))  # the same through all layers
     seen.layers[0].mean_distance()       # of every head, in pixels
 
-What is notable here:
 - Weights are requested with the call (`attention_weights=True`). Other calls compute none, and the
   model is the same.
 - Rows are queries and sum to 1, columns are keys, in the order of the tokens: class token,

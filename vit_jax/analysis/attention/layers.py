@@ -1,6 +1,5 @@
 """Attention of one layer, and the positions of its queries and keys in the image.
 
-What is notable here:
 - Queries and keys each have a grid. In most models they are the same; in a PVT a key may represent
   a square of patches.
 - Window attention is stored as the model computes it, window by window. `matrix` arranges it

@@ -5,7 +5,6 @@
     integrated_gradients(margin, images, baseline)
     smooth_grad(margin, images)
 
-What is notable here:
 - It needs only a model's logits, nothing inside it, so it works for every architecture.
 - For an error, use the predicted and the true class: the gradient of one logit alone also shows
   evidence for both.

@@ -13,7 +13,6 @@ Every measurement is a line of the log with numbers for each layer:
     update_norm/blocks_0    of the optimizer's update, learning rate included
     update_ratio/blocks_0   the update norm divided by the norm of the parameters
 
-What is notable here:
 - A measurement is between two steps; gradient and update are bit for bit those of the following
   step: computed by the same function, on the same batch, with the same random numbers.
 - Two programs are compiled for it. The training step does not depend on them, and nothing is

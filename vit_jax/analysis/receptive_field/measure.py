@@ -5,7 +5,6 @@
     theoretical_receptive_field(convolutions_of(model)["stages_3"])
     region(model, "stages_3", images.shape[1:3])                   # its position
 
-What is notable here:
 - The effective field is a gradient: the change of the unit in the middle of a map with each pixel
   (Luo et al. 2016). The theoretical field is everything that the unit can depend on; outside it the
   gradient is exactly 0. In a ViT it is the whole image from the first block on.

@@ -4,7 +4,6 @@
     layers.features["blocks_3"]  # (images, width)
     layers.pooled("blocks_3")    # the same with the labels, as input of the probes
 
-What is notable here:
 - One forward pass over the images gives all layers. Tokens and maps are pooled on the device, so
   only one vector for each layer and image is kept, for any size of the maps.
 - A layer is a block, named by its path in the parameters: `blocks_0`, `stages_1/blocks_0`,

@@ -3,7 +3,6 @@
     cka_matrix(layers.features.values())                            # (layers, layers)
     cka_matrix(of_vit.features.values(), of_resnet.features.values())
 
-What is notable here:
 - Kernels are linear (Kornblith et al. 2019, section 3), so 1 means equal up to rotation, scale and
   shift, for layers of any two widths; the images must be the same, in the same order.
 - The estimate of the dependence is the unbiased one (Song et al. 2012, in the form of Nguyen et al.

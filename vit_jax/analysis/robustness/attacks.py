@@ -4,7 +4,6 @@
     changed = fgsm(model, variables, preprocessing.normalize_unit, pixels, labels, eps=2 / 255)
     changed = pgd(model, variables, preprocessing.normalize_unit, pixels, labels, eps=2 / 255)
 
-What is notable here:
 - Distances are of pixels in the range 0 to 1, before normalisation: in `linf` the largest change
   of a channel of a pixel, in `l2` the root of the sum of all squares over an image. Results are
   clipped to 0 and 1, which only reduces the distance.

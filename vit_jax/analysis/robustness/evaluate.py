@@ -6,7 +6,6 @@
     results[0].accuracies("gaussian_noise")      # at severities 1 to 5
     corruption_errors(results[1], results[0])    # mCE and relative mCE with the first as base
 
-What is notable here:
 - Images are changed after resizing and cropping, on the uint8 pixels of the model's own
   preprocessing, as in ImageNet-C.
 - Random numbers depend on the seed, the test and the image's number, so all models with the same

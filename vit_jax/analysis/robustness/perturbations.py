@@ -7,7 +7,6 @@
     shift(image, down=0, right=8)
     rotate(image, degrees=30)
 
-What is notable here:
 - Images are uint8 `(height, width, channels)` as a model's preprocessing returns them, and so are
   the results. They do not depend on a model, so all architectures are tested on the same images.
 - A grid is counted in cells along each side. If a side does not divide, cells differ by a pixel.
@@ -178,6 +177,6 @@ def _colour(image: ImageArray, fill: str) -> UInt8[np.ndarray, " channels"]:
     return image.mean(axis=(0, 1)).round().astype(np.uint8)
 
 
-def _check(name: str, value: str, legal: tuple[str, ...]) -> None:
-    if value not in legal:
-        raise UserError(f"{name}={value} is invalid; use one of {', '.join(legal)}")
+def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise UserError(f"{name}={value} is invalid; use one of {', '.join(allowed)}")

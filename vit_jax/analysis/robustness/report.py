@@ -228,7 +228,7 @@ def write_scores(results: Sequence[Result], path: Path) -> None:
 
 def write(
     folder: Path,
-    told: Mapping[str, Any],
+    content: Mapping[str, Any],
     results: Sequence[Result],
     decisions: Mapping[str, Decisions],
     images: Mapping[str, Figure],
@@ -237,13 +237,13 @@ def write(
     """Write all results to a folder, and return the files.
 
     Args:
-        told: content of `robustness.json`.
+        content: content of `robustness.json`.
         images: further figures to write, by name.
         csv_file: path of the CSV file.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / "robustness.json"]
-    text = to_json(told, indent=1)
+    text = to_json(content, indent=1)
     files[0].write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
     figures: dict[str, Figure | None] = {}
     if results:

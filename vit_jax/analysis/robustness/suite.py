@@ -87,14 +87,14 @@ class Options:
     constants: str = "imagenet"
 
     def __post_init__(self):
-        for name, legal in (
+        for name, allowed in (
             ("fill", perturbations.FILLS),
             ("padding", perturbations.PADDINGS),
             ("constants", tuple(CONSTANTS)),
         ):
-            if getattr(self, name) not in legal:
+            if getattr(self, name) not in allowed:
                 raise UserError(
-                    f"{name}={getattr(self, name)} is invalid; use one of {', '.join(legal)}"
+                    f"{name}={getattr(self, name)} is invalid; use one of {', '.join(allowed)}"
                 )
 
 

@@ -7,7 +7,6 @@
 | `cudnn` | NVIDIA's fused kernel | no | no | no |
 | `pallas` | JAX's own fused kernels for GPUs and TPUs, on one device | no | no | no |
 
-What is notable here:
 - Statistics are float32 whatever the compute type: bfloat16 keeps 8 bits, so logits of +-300 would
   be off by a whole unit, and float16 could overflow. Matrix products of bfloat16 give float32 and
   never take it, backward included (`products`).

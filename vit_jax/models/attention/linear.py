@@ -3,7 +3,6 @@
 With positive features f, weights `f(q) . f(k) / sum_n f(q) . f(k_n)` need no matrix of tokens x
 tokens: the sums over keys of `f(k) v` and of `f(k)` are computed once for all queries.
 
-What is notable here:
 - "linear" is another function than softmax attention. "performer" approximates softmax attention
   by random features; its error depends on their number and on the size of the logits.
 - Features are computed as logarithms. Each feature of the keys is divided by its largest value over

@@ -1,6 +1,5 @@
 """Local attention: softmax attention of every patch to its neighbours and to global tokens.
 
-What is notable here:
 - The grid is cut into tiles, and the queries of a tile attend to the keys of the tile and a margin:
   plain batched products with a cost linear in patches. Keys outside the window of a query are
   masked.

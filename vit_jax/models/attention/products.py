@@ -1,6 +1,5 @@
 """Matrix products of bfloat16 with float32 results, forward and backward.
 
-What is notable here:
 - The fast units of GPUs and TPUs multiply bfloat16 numbers and add up in float32. JAX's own
   gradient of such a product multiplies the float32 cotangent with a bfloat16 operand, and such a
   pair is multiplied in float32, on slower units. Here the cotangent is rounded to bfloat16 first.

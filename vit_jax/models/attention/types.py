@@ -9,7 +9,6 @@
 | `local` | to the patches around, and to prefix tokens | linear | yes |
 | `talking_heads` | heads mixed before and after the softmax | quadratic | no |
 
-What is notable here:
 - Requested weights are always `(batch, heads, queries, keys)`, and the result is their product with
   the values, for every type. Linear types compute that matrix only on request.
 - Two types have parameters of their own, in addition to `qkv` and `out`: `linformer` has

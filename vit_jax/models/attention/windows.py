@@ -1,6 +1,5 @@
 """Window attention: partition of a map of tokens into windows, and its inverse.
 
-What is notable here:
 - The map is padded first, at the bottom and on the right, and then rolled. In the reverse order the
   padding would be between the two ends of the map, and the mask would not fit: far corners would
   see each other.

@@ -1,6 +1,5 @@
 """ViT with a convolutional stem instead of patches (Xiao et al. 2021), ViT_C of the paper.
 
-What is notable here:
 - Only the patch embedding differs: a few 3 x 3 convolutions, each with BatchNorm and ReLU, then a
   1 x 1 convolution to the width. Without norm and activation they would be one linear map, equal to
   a single large convolution.
@@ -103,7 +102,7 @@ class ConvStemViT(ViT):
         if self.stem_kernel % 2 == 0:
             raise ValueError(
                 f"{name}: stem_kernel={self.stem_kernel} must be odd, to be centred on a pixel; "
-                f"the nearest legal values are {self.stem_kernel - 1} and {self.stem_kernel + 1}."
+                f"the nearest valid values are {self.stem_kernel - 1} and {self.stem_kernel + 1}."
             )
         validation.check_positive(name, "stem_eps", self.stem_eps)
         strides, patch = self.strides, self.patch_size

@@ -163,14 +163,16 @@ def timm_describe(
 ) -> formats.ModelSpec:
     """Return the spec of a file with timm's names."""
     config = config or {}
-    told = formats.configured_section(config, "model_args")
-    if told.get("act_layer", "gelu") != "gelu":
-        raise UserError(f"config.json: act_layer = {told['act_layer']!r}; ConvNeXt has 'gelu' here")
+    settings = formats.configured_section(config, "model_args")
+    if settings.get("act_layer", "gelu") != "gelu":
+        raise UserError(
+            f"config.json: act_layer = {settings['act_layer']!r}; ConvNeXt has 'gelu' here"
+        )
     timm_arguments.check_plain(config, _READ, _NEEDED)
     origin_name, origin = formats.choose_origin(hints, TIMM_ORIGINS)
     # timm's largest, of OpenCLIP, has torch's own epsilon.
     usual = 1e-5 if str(config.get("architecture")).startswith("convnext_xxlarge") else 1e-6
-    eps = told.get("norm_eps") or usual
+    eps = settings.get("norm_eps") or usual
     if type(eps) is not float or not 0 < eps < 1:
         raise UserError(f"config.json: norm_eps = {eps!r} should be a number between 0 and 1")
     size = convolutions.size_of_images(hints, convolutions.timm_size(config))
@@ -358,7 +360,7 @@ def _need_four_stages(library: str, fields: Mapping[str, Any]) -> None:
         )
 
 
-def _ecosystem(
+def _format(
     name: str,
     names: Mapping[str, str],
     describe: Callable[..., formats.ModelSpec],
@@ -380,10 +382,10 @@ def _ecosystem(
 _OTHERS = r"convnextv2_.*|edgenext_.*|inception_next_.*"
 
 FORMATS = (
-    _ecosystem("timm", _TIMM, timm_describe, config=timm_config, others=_OTHERS),
-    _ecosystem("convnext", _ORIGINAL, original_describe),
-    _ecosystem("torchvision", _TORCHVISION, torchvision_describe, normalize_names=torchvision_tidy),
-    _ecosystem(
+    _format("timm", _TIMM, timm_describe, config=timm_config, others=_OTHERS),
+    _format("convnext", _ORIGINAL, original_describe),
+    _format("torchvision", _TORCHVISION, torchvision_describe, normalize_names=torchvision_tidy),
+    _format(
         "huggingface",
         _TRANSFORMERS,
         transformers_describe,

@@ -1,6 +1,5 @@
 """The ResNet of BiT (Kolesnikov et al. 2020), as far as the hybrids with a ViT use it.
 
-What is notable here:
 - Convolutions have standardised kernels (Qiao et al. 2019) and are followed by GroupNorm (Wu & He
   2018), so that there are no statistics of a batch: training and evaluation compute the same.
 - Norm and ReLU follow their convolution and the sum of a unit (ResNet "version 1"; pure BiT models

@@ -1,11 +1,10 @@
 """Hybrids of ResNet and ViT, the "R+ViT" of Dosovitskiy et al. 2021 and Steiner et al. 2022.
 
-What is notable here:
 - Only the patch embedding differs: it sees the feature map of a ResNet (`bit_resnet`), in most
   sizes one place of it for each token.
 - `patch_size` is in pixels of the image, as in every ViT, so it is the stride of ResNet and patches
   together: 4 for the root, 2 for each stage after the first, times the patch. So position tables,
-  legal image sizes and grids are those of `ViT`.
+  valid image sizes and grids are those of `ViT`.
 - The published names have the stride of the ResNet, or follow Google's code: "R+ViT-Ti/16" has a
   ResNet without units, of stride 4, and patches of 8 x 8 places: 32 pixels.
 """

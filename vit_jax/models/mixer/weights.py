@@ -1,6 +1,5 @@
 """Weights of MLP-Mixer: timm's names, and those of Google's npz files.
 
-What is notable here:
 - Both have the same numbers in other layouts. timm computes Google's weights with the exact GELU,
   Google itself with the one of tanh, and so each is read.
 - timm has gated variants with the same names (gMixer), whose first MLP layer has twice the outputs

@@ -1,6 +1,5 @@
 """Relative positions: a learned number for every offset between two patches, added to the logits.
 
-What is notable here:
 - A table has a row for each offset (query - key), for a grid of h x w `(2h - 1) * (2w - 1)` in
   raster order, and a column for each head. Every block has a table of its own.
 - Prefix tokens have no place and no offset. The first three rows are for them: prefix to patch,

@@ -1,6 +1,5 @@
 """Rotary positions in two dimensions: queries and keys, rotated by angles of their positions.
 
-What is notable here:
 - The product of a query and a key depends only on the difference of their angles, that is on their
   offset.
 - The frequencies are axial: the first half of the channels rotates with the column, the second with
@@ -40,7 +39,7 @@ def rotary_angles(
         near = f"{lower} and {lower + 4}" if lower else "4"
         raise ValueError(
             f"rotary positions need a head_dim that is a multiple of 4, got {head_dim}; the "
-            f"nearest legal values are {near}."
+            f"nearest valid values are {near}."
         )
     frequencies = base ** (-np.arange(head_dim // 4) / (head_dim // 4))
     rows, columns = (x.reshape(-1, 1) for x in np.indices(grid))

@@ -1,6 +1,5 @@
 """Position embeddings: learned and sine-cosine tables, and resizing to another grid.
 
-What is notable here:
 - Every function takes grids `(height, width)` explicitly. Nothing is inferred from the square root
   of a token count, and grids are compared, not counts: 2x8 and 4x4 patches are both 16 tokens.
 - Tokens are in raster order: the patch of row r and column c is number `r * width + c`.
@@ -109,7 +108,7 @@ def sincos2d(
         near = f"{lower} and {lower + 4}" if lower else "4"
         raise ValueError(
             f"2-D sine-cosine positions need a width that is a multiple of 4, got {width}; "
-            f"the nearest legal widths are {near}."
+            f"the nearest valid widths are {near}."
         )
     frequencies = width // 4
     if endpoint and frequencies == 1:

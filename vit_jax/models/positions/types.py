@@ -11,7 +11,6 @@
 | `rotary` | q and k rotated by angles of column and row | 0 | q and k |
 | `none` | patches in any order are the same image | 0 | |
 
-What is notable here:
 - A vector is added to a token, or concatenated to a narrower token ("concat"): then the patch
   embedding has the first `width - pos_width` channels and the position the last `pos_width`.
 - Class and distillation tokens have the first rows of `learned`, `learned2d_*` and `sincos1d`, and
@@ -85,7 +84,7 @@ def sincos1d(
     if width % 2:
         near = f"{width - 1} and {width + 1}" if width > 1 else "2"
         raise ValueError(
-            f"1-D sine-cosine positions need an even width, got {width}; the nearest legal widths "
+            f"1-D sine-cosine positions need an even width, got {width}; the nearest valid widths "
             f"are {near}."
         )
     omega = temperature ** (-np.arange(0, width, 2) / width)

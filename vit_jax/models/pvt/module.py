@@ -1,6 +1,5 @@
 """PVT: a pyramid of four stages with spatial reduction of keys and values (Wang et al. 2021).
 
-What is notable here:
 - Every stage begins with a patch embedding of its own, a norm and a learned position table. The
   blocks of a stage attend to all of its map, but keys and values are taken from the map shrunk by a
   strided convolution (spatial reduction, section 3.3): 64 times fewer of them in the first stage.
@@ -45,7 +44,7 @@ class PVT(nn.Module):
 
     Raises:
         ValueError: at construction if fields do not fit each other, at the call if the images do
-            not fit the model; the sentence names the nearest legal sizes.
+            not fit the model; the sentence names the nearest valid sizes.
     """
 
     num_classes: int = 1000  # 0: no head, the pooled features come out

@@ -1,6 +1,5 @@
 """Weights of PVT: the names of transformers, and those of the authors' repository.
 
-What is notable here:
 - The epsilons differ. The authors leave torch's 1e-5 to norms after a convolution and give 1e-6 to
   the others; transformers has its `layer_norm_eps` in all. Each is read as it computes.
 - The authors' files say neither the heads nor the image size. Heads are as wide as those of the
@@ -349,8 +348,8 @@ def _numbers(config: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
     value = config.get(name)
     if value is None:
         return None
-    legal = isinstance(value, list) and value
-    if not legal or any(type(n) is not int or n < 1 for n in value):
+    valid = isinstance(value, list) and value
+    if not valid or any(type(n) is not int or n < 1 for n in value):
         raise UserError(
             f"config.json: {name} = {str(value)[:80]!r} should be a list of whole numbers above 0"
         )

@@ -1,6 +1,5 @@
 """Exact cost of a model without running it: parameters, MACs, tokens, shapes.
 
-What is notable here:
 - Multiply-accumulates (MACs) are counted in the traced program, its jaxpr: every matrix product and
   every convolution. So the count works for any architecture and always matches the code.
 - One MAC is one multiplication and one addition: FLOPs are twice the MACs. Papers often print MACs

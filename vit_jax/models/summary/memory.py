@@ -1,6 +1,5 @@
 """Estimate of the memory to train or run a model, without compiling it.
 
-What is notable here:
 - The estimate walks the traced program, its jaxpr, and determines at every step which arrays are
   still needed, like the buffer assignment of a compiler. Operands and results of matrix products
   and convolutions are held, and arrays that are read in several places, as by the forward and the

@@ -1,6 +1,5 @@
 """The block of Swin: attention within windows, then an MLP; and the merging of patches.
 
-What is notable here:
 - The windows come from the map that the block sees, so that any size goes. The table of relative
   positions belongs to the window that the model was built with; a smaller map uses its middle.
 - Both residual branches add to what came in, `x + f(norm(x))`, never to the normed map.

@@ -1,6 +1,5 @@
 """Swin: a pyramid of four stages with attention within shifted windows (Liu et al. 2021).
 
-What is notable here:
 - Attention costs as much for a token in a large image as in a small one; windows that are shifted
   by half in every second block connect neighbours, and merged patches let them reach further.
 - Images of any size go in. Sides that patches do not fill are padded with zeros, as the authors

@@ -1,6 +1,5 @@
 """Vision Transformer of "An Image is Worth 16x16 Words" (Dosovitskiy et al. 2021) and variants.
 
-What is notable here:
 - One module covers ViT, the DeiT, DINOv2, CLIP and SigLIP towers, and torch's post-norm encoder:
   every difference is a field, with its reason beside it.
 - Images may have another size than the model was built for if they are multiples of the patch: the
@@ -48,7 +47,7 @@ class ViT(nn.Module):
 
     Raises:
         ValueError: at construction if fields do not fit each other, at the call if the images do
-            not fit the model; the message has both numbers and the nearest legal ones.
+            not fit the model; the message has both numbers and the nearest valid ones.
     """
 
     num_classes: int = 1000  # 0: no head, the pooled features come out

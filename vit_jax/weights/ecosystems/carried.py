@@ -17,7 +17,7 @@ _NAMES = ("label_names", "labels", "id2label", "label2id", "num_labels")
 _OF_THE_FILE = ("torch_dtype", "quantization_config", "auto_map", "pruned_heads")
 # Entries written as in the file: dropout rates of training (otherwise 0), the epsilon of ConvNeXt's
 # last norm, and the name of an architecture (otherwise any name of the same class).
-_AS_TOLD = (
+_AS_IN_FILE = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "drop_path_rate"),
     *("layer_norm_eps", "architecture"),
 )
@@ -41,16 +41,16 @@ def add(library: str, written: dict[str, Any], kept: Mapping[str, Any]) -> dict[
     """Return a `config.json` for a library, with the kept entries of that library's file.
 
     Args:
-        written: entries from the model's fields; they take precedence, except `_AS_TOLD`.
+        written: entries from the model's fields; they take precedence, except `_AS_IN_FILE`.
         kept: result of `keep`.
     """
-    told = kept.get("config", {})
-    if kept.get("library") != library or told.get("model_type") != written.get("model_type"):
+    in_file = kept.get("config", {})
+    if kept.get("library") != library or in_file.get("model_type") != written.get("model_type"):
         return written
-    merged = {**_besides(told, written), **written}
-    merged |= {name: told[name] for name in _AS_TOLD if name in told}
+    merged = {**_besides(in_file, written), **written}
+    merged |= {name: in_file[name] for name in _AS_IN_FILE if name in in_file}
     for name in ("model_args", "pretrained_cfg"):
-        section, ours = told.get(name), written.get(name)
+        section, ours = in_file.get(name), written.get(name)
         if ours is not None and isinstance(section, Mapping):
             merged[name] = {**_besides(section, ours), **ours}
     return merged
@@ -60,12 +60,12 @@ def processor(
     written: dict[str, Any], kept: Mapping[str, Any], preprocessing: Preprocessing
 ) -> dict[str, Any]:
     """Return the file's processor configuration if it still matches the preprocessing."""
-    told = kept.get("config", {}).get("preprocessor")
-    if kept.get("library") != "huggingface" or not told:
+    in_file = kept.get("config", {}).get("preprocessor")
+    if kept.get("library") != "huggingface" or not in_file:
         return written
-    fields = processors.read(told, (1, 1), kept["config"].get("model_type"))
+    fields = processors.read(in_file, (1, 1), kept["config"].get("model_type"))
     same = all(getattr(preprocessing, name) == value for name, value in fields.items())
-    return dict(told) if same else written
+    return dict(in_file) if same else written
 
 
 # ----------------------------------------------------------------------------------------- inside
@@ -73,11 +73,11 @@ def processor(
 _ELSEWHERE = ("preprocessor", "model_args", "pretrained_cfg")  # separate files and sections
 
 
-def _besides(told: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+def _besides(in_file: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries to add to the written ones: no separate sections, no other classes."""
     left_out = (*_ELSEWHERE, *_NAMES)
-    described = told.get("label_descriptions")
+    described = in_file.get("label_descriptions")
     names = written.get("label_names") or written.get("pretrained_cfg", {}).get("label_names", ())
     if not isinstance(described, Mapping) or set(described) - set(names):
         left_out = (*left_out, "label_descriptions")
-    return {name: value for name, value in told.items() if name not in left_out}
+    return {name: value for name, value in in_file.items() if name not in left_out}

@@ -75,8 +75,8 @@ def read(
     if not processor:
         return {}
     kind = _kind(processor, model_type)
-    told = {name: value for name, value in processor.items() if value is not None}
-    processor = {**DEFAULTS.get(kind, {}), **told}
+    given = {name: value for name, value in processor.items() if value is not None}
+    processor = {**DEFAULTS.get(kind, {}), **given}
     fields = {}
     if processor.get("do_normalize", True):
         scale = _largest_pixel(processor)
@@ -224,8 +224,8 @@ def _size(processor: Mapping[str, Any], name: str) -> tuple[int, int] | None:
         sides = [edge, edge] if edge is not None else [value.get("height"), value.get("width")]
     elif type(value) is int:
         sides = [value, value]
-    legal = isinstance(sides, list) and len(sides) == 2
-    if not legal or any(type(side) is not int or side < 1 for side in sides):
+    valid = isinstance(sides, list) and len(sides) == 2
+    if not valid or any(type(side) is not int or side < 1 for side in sides):
         raise UserError(
             f"{_FILE}: {name} = {value!r} should be a number of pixels, or have height and width, "
             "or shortest_edge"
@@ -242,8 +242,8 @@ def _share(value: Any) -> float:
 def _interpolation(resample: Any) -> str:
     name = _INTERPOLATIONS.get(resample, resample) if isinstance(resample, int | str) else None
     if name not in _INTERPOLATIONS.values():
-        legal = ", ".join(f"{number} ({name})" for number, name in _INTERPOLATIONS.items())
-        raise UserError(f"{_FILE}: resample = {resample!r} is invalid; use {legal}")
+        allowed = ", ".join(f"{number} ({name})" for number, name in _INTERPOLATIONS.items())
+        raise UserError(f"{_FILE}: resample = {resample!r} is invalid; use {allowed}")
     return name
 
 

@@ -149,10 +149,10 @@ def activation(config: Mapping[str, Any], *, gated: bool, usual: str) -> str:
         like = architecture_of(config)
         own = (name for known, name in _ACTIVATIONS.items() if re.fullmatch(known, like))
         return next(own, "gelu" if like else usual)
-    legal = ("gelu", "gelu_tanh", "quick_gelu", "relu")
-    if named not in legal:
+    allowed = ("gelu", "gelu_tanh", "quick_gelu", "relu")
+    if named not in allowed:
         raise UserError(
-            f"config.json: act_layer = {named!r} is not supported; use one of {', '.join(legal)}"
+            f"config.json: act_layer = {named!r} is not supported; use one of {', '.join(allowed)}"
         )
     return named
 
@@ -194,10 +194,10 @@ def check_arguments(config: Mapping[str, Any], found: Mapping[str, Any]) -> None
                 "ViT in a way that is not supported yet"
             )
     for name, value in found.items():
-        told = arguments.get(name)
+        configured = arguments.get(name)
         if name == "init_values":  # a number means that there is a layer scale
-            told = None if name not in arguments else told is not None
-        if told is not None and told != value:
+            configured = None if name not in arguments else configured is not None
+        if configured is not None and configured != value:
             raise UserError(
                 f"config.json: {name} = {show(arguments[name])}, but the tensors have "
                 f"{show(value)}; the two files are of different models, or the tensors are "
@@ -229,8 +229,8 @@ def check_plain(
         if name in free or name in _OF_EVERY_MODEL or value is None:
             continue
         if not any(value is fit or value == fit for fit in needed.get(name, ())):
-            legal = needed.get(name)
-            can = f"; use {' or '.join(map(repr, legal))}" if legal else ""
+            allowed = needed.get(name)
+            can = f"; use {' or '.join(map(repr, allowed))}" if allowed else ""
             raise UserError(
                 f"config.json: model_args has {show(name)} = {show(value)}, which may change the "
                 f"model in a way that is not supported yet{can}"
@@ -336,6 +336,6 @@ def _default_pool(tensors: Tensors, config: Mapping[str, Any]) -> str:
         return "map"
     if "cls_token" not in tensors:
         return "mean"
-    told = formats.configured_section(config, "model_args").get("fc_norm")
-    by_mean = "fc_norm.weight" in tensors if told is None else "_gap_" in architecture_of(config)
+    fc_norm = formats.configured_section(config, "model_args").get("fc_norm")
+    by_mean = "fc_norm.weight" in tensors if fc_norm is None else "_gap_" in architecture_of(config)
     return "mean" if by_mean else "cls"

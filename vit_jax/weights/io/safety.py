@@ -77,8 +77,8 @@ def refuse_damage(path: Path) -> Iterator[None]:
 def byte_count(path: Path, name: str, shape: tuple[int, ...], item_size: int) -> int:
     """Return the bytes of a tensor of this shape; UserError for an impossible shape."""
     # The number of axes first: many tensors could share one shape of a million axes.
-    legal = len(shape) <= 32 and all(type(side) is int and side >= 0 for side in shape)
-    if not legal:
+    valid = len(shape) <= 32 and all(type(side) is int and side >= 0 for side in shape)
+    if not valid:
         raise UserError(
             f"{path}: {show(name)} has the shape {show(shape)}, which no tensor can have; the file"
             " is damaged"

@@ -203,10 +203,10 @@ def _check_storage(path: Path, name: str, storage: Storage, held: int | None) ->
 def _check_window(path: Path, name: str, tensor: TorchTensor) -> None:
     size = _size(path, name, tensor)
     shape, strides = tensor.shape, tensor.strides
-    legal = len(shape) == len(strides) and all(
+    valid = len(shape) == len(strides) and all(
         type(stride) is int and stride >= 0 for stride in strides
     )
-    if not legal:
+    if not valid:
         raise UserError(
             f"{path}: {show(name)} of shape {show(shape)} has the strides {show(strides)}, which no"
             " tensor can have; the file is damaged or hostile"

@@ -155,6 +155,6 @@ def test_half_a_turn_of_a_dot_is_where_geometry_puts_it():
         (lambda: shift(make_image(), 0, 1, "mirror"), "padding=mirror.*edge, zero"),
     ],
 )
-def test_what_is_not_legal_is_one_sentence(call, told):
+def test_what_is_invalid_is_one_sentence(call, told):
     with pytest.raises(UserError, match=told):
         call()

@@ -247,7 +247,7 @@ def test_a_kernel_that_the_device_lacks_is_refused_with_the_reason(implementatio
         attention(q, k, v, implementation=implementation)
 
 
-def test_an_unknown_implementation_is_named_with_the_legal_ones():
+def test_an_unknown_implementation_is_named_with_the_valid_ones():
     q, k, v = random_qkv()
     with pytest.raises(ValueError, match="'flash'.*'auto', 'xla', 'chunked', 'cudnn', 'pallas'"):
         attention(q, k, v, implementation="flash")

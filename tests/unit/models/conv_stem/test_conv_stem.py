@@ -161,7 +161,7 @@ def test_weights_are_adapted_to_grey_images_of_another_size(variables):
         ({"stem_channels": ()}, r"stem_channels=\(\) must be whole numbers"),
         ({"stem_channels": (6, 0)}, r"stem_channels\[1\]=0 must be a whole number of at least 1"),
         ({"stem_strides": (2, 2, 1)}, "stem_channels has 2 numbers, but stem_strides 3"),
-        ({"stem_kernel": 4}, "nearest legal values are 3 and 5"),
+        ({"stem_kernel": 4}, "nearest valid values are 3 and 5"),
         ({"stem_eps": 0.0}, "stem_eps=0.0 must be a number above 0"),
         ({"width": 15}, "width=15 is not a multiple of heads, 2"),
         ({"image_size": 18}, "16 and 20"),
@@ -173,5 +173,5 @@ def test_fields_that_do_not_fit_are_refused(fields, said):
 
 
 def test_an_image_that_the_strides_do_not_divide_is_refused(variables):
-    with pytest.raises(ValueError, match=r"18 x 16 pixels.*nearest legal heights are 16 and 20"):
+    with pytest.raises(ValueError, match=r"18 x 16 pixels.*nearest valid heights are 16 and 20"):
         TINY.apply(variables, jnp.ones((1, 18, 16, 3)))

@@ -81,7 +81,7 @@ def test_branches_are_dropped_in_training_only_and_more_of_them_the_deeper(varia
 
 def test_a_image_that_patches_do_not_fill_is_refused_with_the_nearest_sizes(variables):
     said = (
-        "14 x 16 pixels .* no multiples of 4.* heights are 12 and 16, the nearest legal widths 16"
+        "14 x 16 pixels .* no multiples of 4.* heights are 12 and 16, the nearest valid widths 16"
     )
     with pytest.raises(ValueError, match=said):
         TINY.apply(variables, make_images(TINY, (14, 16)))
@@ -99,6 +99,6 @@ def test_a_image_that_patches_do_not_fill_is_refused_with_the_nearest_sizes(vari
         ({"mlp_ratio": 2.5}, "mlp_ratio=2.5 must be a whole number"),
     ],
 )
-def test_a_field_that_is_not_legal_is_one_sentence(fields, said):
+def test_a_field_that_is_invalid_is_one_sentence(fields, said):
     with pytest.raises(ValueError, match=said):
         ConvNeXt(**fields)

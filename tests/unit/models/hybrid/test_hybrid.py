@@ -150,7 +150,7 @@ def test_weights_are_adapted_to_another_image_size_and_other_classes(variables):
     ("fields", "said"),
     [
         ({"patch_size": 12}, "patch_size=12 is not a multiple of .*, 8; .* are 8 and 16"),
-        ({"patch_size": 4}, "nearest legal values are 8"),
+        ({"patch_size": 4}, "nearest valid values are 8"),
         ({"stem_units": (1, 0)}, r"stem_units=\(1, 0\) must be numbers of units"),
         ({"stem_units": 3}, "stem_units=3 must be a tuple of whole numbers"),
         ({"stem_groups": 3}, "stem_width=4 is not a multiple of stem_groups, 3"),
@@ -165,7 +165,7 @@ def test_fields_that_do_not_fit_are_refused(fields, said):
 
 
 def test_an_image_that_the_stride_does_not_divide_is_refused(variables):
-    with pytest.raises(ValueError, match=r"20 x 16 pixels.*nearest legal heights are 16 and 24"):
+    with pytest.raises(ValueError, match=r"20 x 16 pixels.*nearest valid heights are 16 and 24"):
         TINY.apply(variables, jnp.ones((1, 20, 16, 3)))
 
 

@@ -124,7 +124,7 @@ def test_other_images_are_refused_while_tracing(images, sentence):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"image_size": 18}, "nearest legal heights are 16 and 20"),
+        ({"image_size": 18}, "nearest valid heights are 16 and 20"),
         ({"token_mlp_width": 0}, "token_mlp_width=0 must be a whole number of at least 1"),
         ({"drop_path": 1.5}, "drop_path=1.5 is not a rate"),
         ({"activation": "silu"}, "unknown activation='silu'; use one of 'gelu'"),
@@ -137,7 +137,7 @@ def test_fields_that_do_not_fit_are_refused_at_construction(fields, sentence):
         TINY.clone(**fields)
 
 
-def test_a_large_image_is_refused_with_the_only_legal_size():
+def test_a_large_image_is_refused_with_the_only_valid_size():
     """And not with the nearest sizes that patches fill, as of a model that takes several."""
     model = create_model("Mixer-B/16")
     images = jax.ShapeDtypeStruct((1, 230, 230, 3), jnp.float32)

@@ -85,7 +85,7 @@ def test_bfloat16_is_turned_in_float32():
 
 def test_what_does_not_fit_is_an_error():
     with pytest.raises(
-        ValueError, match="multiple of 4, got 6; the nearest legal values are 4 and"
+        ValueError, match="multiple of 4, got 6; the nearest valid values are 4 and"
     ):
         rotate(random_heads(15, 6), (3, 5))
     with pytest.raises(ValueError, match="1 prefix tokens and a grid of 3 x 5 are 16.*got 15"):

@@ -229,7 +229,7 @@ def test_sincos_with_endpoint_has_big_visions_frequencies():
 
 def test_sincos_needs_a_width_that_is_a_multiple_of_4():
     with pytest.raises(
-        ValueError, match="multiple of 4, got 18; the nearest legal widths are 16 and 20"
+        ValueError, match="multiple of 4, got 18; the nearest valid widths are 16 and 20"
     ):
         sincos2d((2, 2), 18)
     with pytest.raises(ValueError, match="at least 8"):  # would be 0 / 0

@@ -192,8 +192,8 @@ def test_another_size_of_images_resizes_the_table_of_every_stage():
 @pytest.mark.parametrize(
     ("images", "sentence"),
     [
-        ((1, 33, 48, 3), "nearest legal heights are 32 and 48, the nearest legal widths 48"),
-        ((1, 32, 40, 3), "nearest legal widths 32 and 48"),  # patches fill it, reductions do not
+        ((1, 33, 48, 3), "nearest valid heights are 32 and 48, the nearest valid widths 48"),
+        ((1, 32, 40, 3), "nearest valid widths 32 and 48"),  # patches fill it, reductions do not
         ((1, 32, 48, 1), "takes 3 channels in the last axis"),
         ((32, 48, 3), r"images are \(batch, height, width, channels\)"),
     ],
@@ -209,7 +209,7 @@ def test_other_images_are_refused_while_tracing(images, sentence):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"image_size": 40}, "nearest legal heights are 32 and 48"),
+        ({"image_size": 40}, "nearest valid heights are 32 and 48"),
         ({"widths": (8, 15)}, r"widths\[1\]=15 is not a multiple of heads\[1\], 2"),
         ({"heads": (1, 2, 4)}, r"heads=\(1, 2, 4\) must have one number for each stage.* has 2"),
         ({"depths": 3}, "depths=3 must be a tuple of whole numbers"),
@@ -227,5 +227,5 @@ def test_fields_that_do_not_fit_are_refused_at_construction(fields, sentence):
 
 def test_published_sizes_ask_for_multiples_of_32_pixels():
     assert create_model("PVT-Small").patch_size == 32
-    with pytest.raises(ValueError, match="nearest legal heights are 192 and 224"):
+    with pytest.raises(ValueError, match="nearest valid heights are 192 and 224"):
         create_model("PVT-Small", image_size=(208, 224))

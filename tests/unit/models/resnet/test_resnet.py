@@ -46,7 +46,7 @@ def test_the_small_network_costs_what_a_hand_counts():
 
 
 @pytest.mark.parametrize(("size", "grids"), [((16, 16), (16, 8, 4)), ((13, 22), (13, 7, 4))])
-def test_every_size_is_legal_and_a_stride_leaves_the_larger_half(size, grids, variables):
+def test_every_size_is_valid_and_a_stride_leaves_the_larger_half(size, grids, variables):
     logits, features, _ = seen(TINY, variables, make_images(TINY, size))
     assert logits.shape == (2, 3)
     assert [stage.shape[1] for stage in features.stages] == list(grids)
@@ -88,6 +88,6 @@ def test_a_fresh_block_is_its_shortcut(kind):
         ({"image_size": 0}, "image_size=0 must be a positive whole number"),
     ],
 )
-def test_a_field_that_is_not_legal_is_one_sentence(fields, said):
+def test_a_field_that_is_invalid_is_one_sentence(fields, said):
     with pytest.raises(ValueError, match=said):
         ResNet(**fields)

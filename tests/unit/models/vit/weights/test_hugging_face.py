@@ -209,7 +209,7 @@ def test_a_tensor_that_is_there_under_two_names_is_refused():
 
 
 @pytest.mark.parametrize("shape", [(16,), (1, 2, 16), (1, 1, 8)])
-def test_a_token_of_no_legal_shape_is_an_error_and_no_fault(shape, tmp_path):
+def test_a_token_of_no_valid_shape_is_an_error_and_no_fault(shape, tmp_path):
     case = stored("hf_deit")
     token = {"deit.embeddings.distillation_token": np.zeros(shape, np.float32)}
     with pytest.raises(UserError, match="distillation_token"):

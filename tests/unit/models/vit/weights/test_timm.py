@@ -150,7 +150,7 @@ def test_an_architecture_with_the_same_names_that_computes_something_else_is_ref
 
 
 @pytest.mark.parametrize("shape", [(3, 16), (1, 3, 8), (1, 3, 16, 1)])
-def test_registers_of_no_legal_shape_are_an_error_and_no_fault(shape):
+def test_registers_of_no_valid_shape_are_an_error_and_no_fault(shape):
     tensors = {**stored("timm_registers").tensors, "reg_token": np.zeros(shape, np.float32)}
     with pytest.raises(UserError):
         described(stored("timm_registers").config, tensors)
