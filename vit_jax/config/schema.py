@@ -9,7 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from vit_jax.config.augment_presets import PRESETS
-from vit_jax.config.values import Choice, Flag, Integer, Modules, Number, Numbers, Rates, Span, Text
+from vit_jax.config.values import (
+    Choice,
+    Flag,
+    Integer,
+    Modules,
+    Names,
+    Number,
+    Numbers,
+    Rates,
+    Span,
+    Text,
+)
 
 # Placeholder in a config for a value that the user must set.
 REQUIRED = "<REQUIRED>"
@@ -27,7 +38,7 @@ class Key:
 
     default: Any
     meaning: str
-    allowed: Integer | Number | Numbers | Flag | Choice | Text | Span | Rates | Modules
+    allowed: Integer | Number | Numbers | Flag | Choice | Text | Span | Rates | Names | Modules
     optional: bool = False
 
 
@@ -161,6 +172,9 @@ KEYS: dict[str, Key] = {
         "augment.color_jitter", "strength of brightness, contrast, saturation", Number(0, 1)
     ),
     **_of_preset("augment.erase", "probability of an erased rectangle", Number(0, 1)),
+    "augment.transforms": Key(
+        "", "registered transforms, applied last, in order; docs/augmentation.md", Names()
+    ),
     **_of_preset(
         "augment.repeats", "augmented copies of each image in a batch", Integer(1, high=1024)
     ),

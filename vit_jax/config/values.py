@@ -145,11 +145,11 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Modules:
-    """Comma-separated dotted names of Python modules, or a tuple of names."""
+class Names:
+    """Comma-separated names of letters, digits, `_` and `-`, or a tuple of names."""
 
     def describe(self) -> str:
-        return "comma-separated names of Python modules such as my_module or my_package.nets"
+        return "comma-separated names of letters, digits, '_' and '-'"
 
     def convert(self, value: Any) -> str:
         if isinstance(value, str):
@@ -157,9 +157,29 @@ class Modules:
         if not isinstance(value, Sequence) or isinstance(value, bytes):
             raise ValueError
         for name in value:
-            if not isinstance(name, str) or not all(p.isidentifier() for p in name.split(".")):
-                raise ValueError(f"{name!r} is not a module name")
+            if not isinstance(name, str) or not self.is_name(name):
+                raise ValueError(f"{name!r} is not {self.singular()}")
         return ",".join(value)
+
+    def singular(self) -> str:
+        return "such a name"
+
+    def is_name(self, text: str) -> bool:
+        return text.replace("_", "").replace("-", "").isalnum()
+
+
+@dataclass(frozen=True)
+class Modules(Names):
+    """Comma-separated dotted names of Python modules, or a tuple of names."""
+
+    def describe(self) -> str:
+        return "comma-separated names of Python modules such as my_module or my_package.nets"
+
+    def singular(self) -> str:
+        return "a module name"
+
+    def is_name(self, text: str) -> bool:
+        return all(part.isidentifier() for part in text.split("."))
 
 
 @dataclass(frozen=True)

@@ -8,31 +8,40 @@ from vit_jax.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vit_jax.data.decode_errors import DecodeErrors
+    from vit_jax.data.features import Feature, check_inputs
     from vit_jax.data.images.preprocess import Preprocessing
-    from vit_jax.data.pipeline import eval_batches, train_batches
+    from vit_jax.data.pipeline import eval_batches, train_batches, train_features
     from vit_jax.data.sampler import BalancedSampler, RepeatedSampler, ShuffledSampler
     from vit_jax.data.sources.columns import TableOptions
     from vit_jax.data.sources.registry import list_splits, open_source, split_record
     from vit_jax.data.sources.source import Source
     from vit_jax.data.streams import Batch
     from vit_jax.data.transforms.augment import Augment
+    from vit_jax.data.transforms.registry import register_transform
+    from vit_jax.data.transforms.views import MultiCrop, Views
 
 __all__ = [
     "Augment",
     "BalancedSampler",
     "Batch",
     "DecodeErrors",
+    "Feature",
+    "MultiCrop",
     "Preprocessing",
     "RepeatedSampler",
     "ShuffledSampler",
     "Source",
     "TableOptions",
+    "Views",
+    "check_inputs",
     "decode",
     "eval_batches",
     "list_splits",
     "open_source",
+    "register_transform",
     "split_record",
     "train_batches",
+    "train_features",
 ]
 
 _HOMES = {
@@ -40,6 +49,12 @@ _HOMES = {
     "DecodeErrors": "decode_errors",
     "BalancedSampler": "sampler",
     "Batch": "streams",
+    "Feature": "features",
+    "MultiCrop": "transforms.views",
+    "Views": "transforms.views",
+    "check_inputs": "features",
+    "register_transform": "transforms.registry",
+    "train_features": "pipeline",
     "Preprocessing": "images.preprocess",
     "RepeatedSampler": "sampler",
     "Source": "sources.source",

@@ -17,6 +17,7 @@ from jaxtyping import UInt8
 from vit_jax.data.features import Example
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.sources.source import IN_MEMORY_BYTES, Source
+from vit_jax.data.transforms.spatial import Followers, followers_of
 from vit_jax.errors import DecodeError
 
 
@@ -33,10 +34,24 @@ def cached(
     """
     examples = _Preprocessed(source, preprocess, fast and not source.in_memory)
     shape = (len(source), *preprocess.size, preprocess.channels)
-    if math.prod(shape) * processes > IN_MEMORY_BYTES:
+    if len(source) * _example_bytes(source, preprocess) * processes > IN_MEMORY_BYTES:
         return examples
     stores = _stores.setdefault(source, {})
     return _Kept(examples, stores.setdefault((preprocess, examples.fast), _Store(shape)))
+
+
+def _example_bytes(source: Source, preprocess: Preprocessing) -> int:
+    """Return the size of a preprocessed example; of further features it is an estimate."""
+    pixels = math.prod(preprocess.size)
+    total = pixels * preprocess.channels
+    for name, feature in source.features.items():
+        if name in ("image", "label"):
+            continue
+        if feature.spatial and feature.kind != "boxes":
+            total += 4 * pixels
+        else:
+            total += 4 * math.prod(feature.shape or (1,))
+    return total
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -56,13 +71,17 @@ class _Preprocessed:
 
 
 def preprocess_example(example: Example, preprocess: Preprocessing, source: Source) -> Example:
-    """Return the features that a source lists, with the image preprocessed.
+    """Return the features that a source lists, with the image and all that belongs to its pixels.
 
     Raises:
-      UserError: one is missing.
+      UserError: one is missing, or differs from the image in size.
     """
-    made = source.listed(example)
-    made["image"] = preprocess(example["image"])
+    made, image = source.listed(example), example["image"]
+    if kinds := followers_of(source.features):
+        followers = Followers(example, kinds)
+        followers.show(preprocess.region(*image.shape[:2]), preprocess)
+        made |= followers.arrays
+    made["image"] = preprocess(image)
     return made
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from vit_jax.data.cache import cached
 from vit_jax.data.decode_errors import DecodeErrors
-from vit_jax.data.features import Example
+from vit_jax.data.features import Example, Features
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.sampler import (
     BalancedSampler,
@@ -41,14 +41,15 @@ from vit_jax.data.streams import (
     TrainStream,
     WithRows,
 )
-from vit_jax.data.transforms.augment import Augment
+from vit_jax.data.transforms.registry import features_after
+from vit_jax.data.transforms.views import Augmentation
 from vit_jax.errors import DecodeError, UserError
 
 
 def train_batches(
     source: Source,
     preprocess: Preprocessing,
-    augment: Augment,
+    augment: Augmentation,
     *,
     batch_size: int,
     seed: int,
@@ -68,7 +69,7 @@ def train_batches(
       source: the training examples.
       preprocess: applied before augmentation, once per image if the results fit in memory;
         random-resized cropping, which needs the image at its original size, replaces it.
-      augment: applied anew in every epoch.
+      augment: applied anew in every epoch: `Augment`, `Views` or `MultiCrop`.
       batch_size: of the global batch; this host gets `batch_size / process_count` examples.
       seed: seed of sampling and augmentation.
       start_step: number of batches already taken.
@@ -109,7 +110,7 @@ def train_batches(
         reader = Ready(cached(source, preprocess, fast=True, processes=max(1, workers)))
     stream = TrainStream(
         reader=WithRows(reader, rows) if rows else reader,
-        augment=augment,
+        transform=augment.bind(source.features),
         order=RepeatedSampler(order, repeats) if repeats != 1 else order,
         seed=seed,
         blocks=Blocks(batch_size, process_index, process_count),
@@ -117,7 +118,13 @@ def train_batches(
         name=f"{source.name} {source.split}",
         strict=bad.strict,
     )
-    return _batches(stream, source, preprocess, bad, start_step, workers)
+    views = getattr(augment, "images_per_example", 1)
+    return _batches(stream, source, preprocess, bad, start_step, workers, views)
+
+
+def train_features(source: Source, augment: Augmentation) -> Features:
+    """Return the features of training batches, for `check_inputs`."""
+    return features_after(augment.bind(source.features), source.features)
 
 
 def eval_batches(
@@ -194,6 +201,7 @@ def _batches(
     bad: DecodeErrors,
     start_step: int = 0,
     workers: int = 0,
+    views: float = 1,
 ) -> Iterator[Batch]:
     block = stream.blocks.batch_size // stream.blocks.process_count
     from vit_jax.data.prefetch import read_ahead  # Grain takes a second to import
@@ -201,7 +209,7 @@ def _batches(
     made = read_ahead(
         stream,
         start_step,
-        item_bytes=block * math.prod(preprocess.size) * preprocess.channels,
+        item_bytes=math.ceil(block * views * math.prod(preprocess.size) * preprocess.channels),
         # Threads help if they wait for a disk or a decoder; on arrays they only wait for the GIL.
         threads=1 if source.in_memory else None,
         workers=workers,

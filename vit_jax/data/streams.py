@@ -17,7 +17,10 @@ from vit_jax.data.sampler import (
     Position,
 )
 from vit_jax.data.sources.source import Source
-from vit_jax.data.transforms.augment import Augment
+from vit_jax.data.transforms.random_crop import crop_followers
+from vit_jax.data.transforms.registry import Transform
+from vit_jax.data.transforms.spatial import followers_of
+from vit_jax.data.transforms.views import Augmentation
 from vit_jax.errors import DecodeError, UserError
 
 MOST_SUBSTITUTES = 100  # tries for one bad image before the whole source counts as unreadable
@@ -75,7 +78,7 @@ class TrainStream:
     """Random access to this host's training batches, by step."""
 
     reader: "Ready | Cropped | WithRows"
-    augment: Augment
+    transform: Transform
     order: Order
     seed: int
     blocks: Blocks
@@ -91,7 +94,7 @@ class TrainStream:
         examples, unreadable = [], []
         for place, rng in zip(places, _augmentation_rngs(self.seed, places), strict=True):
             example, rng = self._example(place, rng, unreadable)
-            examples.append({**example, "image": self.augment(example["image"], rng)})
+            examples.append(self.transform(example, rng))
         return Made(_stacked(examples), unreadable)
 
     def _example(
@@ -175,7 +178,7 @@ class Cropped:
 
     source: Source
     preprocess: Preprocessing
-    augment: Augment
+    augment: Augmentation
 
     def __len__(self) -> int:
         return len(self.source)
@@ -183,7 +186,8 @@ class Cropped:
     def read(self, index: int, rng: np.random.Generator) -> Example:
         """Return a random crop, which takes the first random numbers."""
         how = self.augment.decoding(self.preprocess, rng)
-        return self.source.listed(self.source.read(index, how))
+        example = self.source.listed(self.source.read(index, how))
+        return crop_followers(example, followers_of(self.source.features), how.crop)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -299,9 +299,12 @@ class CornerCrop:
 
         return dataclasses.replace(preprocess.decoding(), crop=crop)
 
-    def __call__(self, image, rng):
-        assert image.shape == (8, 8, 1)
-        return image[:, ::-1] if rng.random() < 0.5 else image
+    def bind(self, features):
+        return self
+
+    def __call__(self, example, rng):
+        assert example["image"].shape == (8, 8, 1)
+        return {**example, "image": example["image"][:, ::-1]} if rng.random() < 0.5 else example
 
 
 def test_random_crops_are_cut_from_images_at_their_own_size():

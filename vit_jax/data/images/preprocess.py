@@ -16,7 +16,7 @@ squash the whole image into the square. Padding keeps both the aspect ratio and 
 import dataclasses
 import math
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -36,6 +36,29 @@ RESIZES = ("cover", "squash", "pad")
 ROUNDINGS = ("nearest", "down")
 
 _MOST_PIXELS = 64  # resized per pixel of the crop; of longer strips only the crop is resized
+
+
+class Region(NamedTuple):
+    """Part of an image that preprocessing or a crop shows, and its place in the result.
+
+    Attributes:
+      image_size: (height, width) of the image.
+      box: (left, top, right, bottom) in the image.
+      size: (height, width) of the box in the result.
+      padded_size: (height, width) of the result; None: it has no padding.
+      offset: (top, left) of the box in the result.
+    """
+
+    image_size: tuple[int, int]
+    box: tuple[float, float, float, float]
+    size: tuple[int, int]
+    padded_size: tuple[int, int] | None = None
+    offset: tuple[int, int] = (0, 0)
+
+    @property
+    def result_size(self) -> tuple[int, int]:
+        """(height, width) of the result."""
+        return self.padded_size or self.size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +125,17 @@ class Preprocessing:
         else:
             resized = self._resize_and_crop(image)
         return to_channels(resized, self.channels)
+
+    def region(self, height: int, width: int) -> Region:
+        """Return the part of an image of a size that a call shows, and its place in the result."""
+        whole = (0, 0, width, height)
+        if self.resize == "pad":
+            inner, offset = self._fitted(height, width)
+            return Region((height, width), whole, inner, self.size, offset)
+        if self.crop == 1.0 and (height, width) == self.size:
+            return Region((height, width), whole, self.size)
+        full = self._resized_size(height, width)
+        return Region((height, width), self._box((height, width), full), self.size)
 
     def decoding(self, *, fast: bool = False) -> Decoding:
         """Return the settings for decoding files."""
@@ -206,13 +240,22 @@ class Preprocessing:
             whole = (0, 0, width, height)
             resized = resize(image, (full_height, full_width), self.interpolation, whole)
             return np.ascontiguousarray(resized[top:bottom, left:right])
-        box = (
+        box = self._box((height, width), (full_height, full_width))
+        return resize(image, self.size, self.interpolation, box)
+
+    def _box(
+        self, size: tuple[int, int], full: tuple[int, int]
+    ) -> tuple[float, float, float, float]:
+        """Return the central crop in pixels of an image that is resized from `size` to `full`."""
+        (height, width), (full_height, full_width) = size, full
+        top, left = (self._offset(all_ - side) for all_, side in zip(full, self.size, strict=True))
+        bottom, right = top + self.size[0], left + self.size[1]
+        return (
             left * width / full_width,
             top * height / full_height,
             right * width / full_width,
             bottom * height / full_height,
         )
-        return resize(image, self.size, self.interpolation, box)
 
     def _resized_size(self, height: int, width: int) -> tuple[int, int]:
         """Return (height, width) of the resized image before the crop.
@@ -235,15 +278,19 @@ class Preprocessing:
 
     def _fit_and_pad(self, image: UInt8[np.ndarray, "h w c"]) -> UInt8[np.ndarray, "H W C"]:
         height, width = image.shape[:2]
-        ratio = max(height / self.size[0], width / self.size[1])
-        inner = tuple(max(1, round(side / ratio)) for side in (height, width))
-        top, left = ((side - part) // 2 for side, part in zip(self.size, inner, strict=True))
+        inner, (top, left) = self._fitted(height, width)
         padded = np.empty((*self.size, self.channels), np.uint8)
         padded[:] = np.clip(np.rint(255 * np.array(self.mean)), 0, 255)
         resized = resize(image, inner, self.interpolation, (0, 0, width, height))
         resized = to_channels(resized, self.channels)
         padded[top : top + inner[0], left : left + inner[1]] = resized
         return padded
+
+    def _fitted(self, height: int, width: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return the size of a whole image within `size`, and its offset."""
+        ratio = max(height / self.size[0], width / self.size[1])
+        inner = tuple(max(1, round(side / ratio)) for side in (height, width))
+        return inner, tuple((side - part) // 2 for side, part in zip(self.size, inner, strict=True))
 
 
 def crop_of(size: tuple[int, int], resized: tuple[int, int]) -> float:

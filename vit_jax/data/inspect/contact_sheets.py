@@ -13,9 +13,10 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 from PIL import Image, ImageDraw, ImageFont
 
+from vit_jax.data.cache import preprocess_example
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.sources.source import Source
-from vit_jax.data.streams import augmentation_rng
+from vit_jax.data.streams import Cropped, augmentation_rng
 from vit_jax.data.transforms.augment import Augment
 from vit_jax.errors import DecodeError
 
@@ -113,10 +114,11 @@ def as_trained(
     """
     rng = augmentation_rng(seed, epoch, index)
     if augment.random_resized_crop > 0:
-        image = source.read(index, augment.decoding(preprocess, rng))["image"]
+        example = Cropped(source, preprocess, augment).read(index, rng)
     else:
-        image = preprocess(source.read(index, preprocess.decoding(fast=True))["image"])
-    return augment(image, rng)
+        example = source.read(index, preprocess.decoding(fast=True))
+        example = preprocess_example(example, preprocess, source)
+    return augment.bind(source.features)(example, rng)["image"]
 
 
 def _some_classes(source: Source, count: int, rng: np.random.Generator) -> list[int]:

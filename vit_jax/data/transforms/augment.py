@@ -1,5 +1,8 @@
 """Random augmentation of single training images, on the host, on uint8 pixels.
 
+Geometry acts on all spatial features of an example with one draw: `augment.bind(features)` returns
+the transform of examples, `augment(image, rng)` changes a single image in the same way.
+
 Every option has its source, and 0 disables it: it then takes no time and draws no random numbers.
 Mixing of several images (MixUp, CutMix) happens on the device, inside the training step.
 """
@@ -14,10 +17,9 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
+from vit_jax.data.features import Example, Features
 from vit_jax.data.images.decoding import Decoding
-from vit_jax.data.images.preprocess import Preprocessing, to_channels, to_pillow
-from vit_jax.data.images.resize import fast_resize, reduction_for
-from vit_jax.data.transforms import image_ops
+from vit_jax.data.images.preprocess import Preprocessing, to_pillow
 from vit_jax.data.transforms.randaugment import (
     AUTO_AUGMENT,
     POLICIES,
@@ -25,6 +27,15 @@ from vit_jax.data.transforms.randaugment import (
     rand_augment,
     three_augment,
 )
+from vit_jax.data.transforms.random_crop import RandomCrop
+from vit_jax.data.transforms.random_ops import erase, jitter_colors, pad_crop
+from vit_jax.data.transforms.registry import (
+    Transform,
+    check_transforms,
+    features_after,
+    open_transform,
+)
+from vit_jax.data.transforms.spatial import Followers, followers_of
 from vit_jax.errors import UserError, nearest
 
 
@@ -61,9 +72,10 @@ class Augment:
         Based Image Classification".
       erase: probability that a rectangle is filled with noise. Zhong et al. (2020), "Random
         Erasing Data Augmentation", with the ranges and the noise of timm.
+      transforms: names of registered transforms, applied last, in this order; see `registry.py`.
 
     Raises:
-      UserError: an option is out of its range.
+      UserError: an option is out of its range, or a name is unknown.
     """
 
     random_resized_crop: float = 0.0
@@ -81,8 +93,13 @@ class Augment:
     rand_increasing: bool = True
     color_jitter: float = 0.0
     erase: float = 0.0
+    transforms: tuple[str, ...] = ()
 
     def __post_init__(self):
+        names = self.transforms
+        names = names.split(",") if isinstance(names, str) else names
+        object.__setattr__(self, "transforms", tuple(filter(None, names)))
+        check_transforms(self.transforms)
         for name, legal in _LEGAL.items():
             _check(name, getattr(self, name), legal)
         if self.policy not in POLICIES:
@@ -120,7 +137,16 @@ class Augment:
     def active(self) -> tuple[str, ...]:
         """Names of the enabled options; without any, every epoch has the same images."""
         numbers = tuple(name for name, legal in _LEGAL.items() if legal.off and getattr(self, name))
-        return numbers if self.policy == "none" else (*numbers, "policy")
+        others = ("policy",) if self.policy != "none" else ()
+        return (*numbers, *others, *(("transforms",) if self.transforms else ()))
+
+    def bind(self, features: Features) -> "BoundAugment":
+        """Return the transform of examples with these features.
+
+        Raises:
+          UserError: an option moves pixels in a way that other spatial features cannot follow.
+        """
+        return BoundAugment(self, features)
 
     def check_channels(self, channels: int) -> None:
         """Reject changes of colour if channels are not colours.
@@ -167,25 +193,37 @@ class Augment:
     ) -> UInt8[np.ndarray, "h w c"]:
         """Return an augmented copy of the image, or the image itself if no option is enabled.
 
-        Applies all options except the random resized crop, to an image of the model's size.
+        Applies all options except the random resized crop and registered transforms, to an image of
+        the model's size.
         """
+        return self.change(image, rng, Followers({}, {}))
+
+    def change(
+        self, image: UInt8[np.ndarray, "h w c"], rng: np.random.Generator, followers: Followers
+    ) -> UInt8[np.ndarray, "h w c"]:
+        """Return an augmented image, as in a call; move its followers with it."""
+        size = image.shape[:2]
         if self.rotate or self.shift or self.scale or self.shear:
             image = self._affine(image, rng)
         if self.pad_crop:
-            image = _pad_crop(image, self.pad_crop, rng)
+            top, left = rng.integers(0, 2 * self.pad_crop + 1, size=2)
+            image = pad_crop(image, self.pad_crop, top, left)
+            followers.shift_window(self.pad_crop, top, left, size)
         if self.flip and rng.random() < self.flip:
             image = image[:, ::-1]
+            followers.flip(1, size)
         if self.flip_vertical and rng.random() < self.flip_vertical:
             image = image[::-1]
+            followers.flip(0, size)
         if self.policy != "none" or self.color_jitter:
             pil_image = to_pillow(image)
             if self.policy != "none":
                 pil_image = self._apply_policy(pil_image, rng)
             if self.color_jitter:
-                pil_image = _jitter_colors(pil_image, self.color_jitter, rng)
+                pil_image = jitter_colors(pil_image, (self.color_jitter,) * 3, rng)
             image = np.asarray(pil_image).reshape(image.shape)
         if self.erase and rng.random() < self.erase:
-            image = _erase(image, rng)
+            image = erase(image, rng, followers)
         return image
 
     def _apply_policy(self, pil_image: Image.Image, rng: np.random.Generator) -> Image.Image:
@@ -234,6 +272,53 @@ class Augment:
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=2)
 
 
+# Options that move pixels in ways that followers do not.
+_ONLY_IMAGES = ("rotate", "shift", "scale", "shear")
+_GEOMETRIC_POLICIES = ("rand", "auto-cifar10", "auto-imagenet")
+
+
+class BoundAugment:
+    """Augmentation of examples: the image and all spatial features move together.
+
+    Args:
+      augment: the options.
+      given: the features of examples.
+
+    Raises:
+      UserError: see `Augment.bind`.
+    """
+
+    def __init__(self, augment: Augment, given: Features):
+        self.augment, self.kinds = augment, followers_of(given)
+        self.transforms: tuple[Transform, ...] = tuple(map(open_transform, augment.transforms))
+        active = [name for name in _ONLY_IMAGES if getattr(augment, name)]
+        active += ["policy"] if augment.policy in _GEOMETRIC_POLICIES else []
+        if self.kinds and active:
+            raise UserError(
+                f"augment.{active[0]} = {getattr(augment, active[0])!r} moves the pixels of images,"
+                f" which {', '.join(self.kinds)} could not follow; switch it off (crops, flips,"
+                " pad_crop and erase move all of them together)"
+            )
+
+    def features(self, given: Features) -> Features:
+        """Return the features of augmented examples."""
+        for transform in self.transforms:
+            given = features_after(transform, given)
+        return given
+
+    def __call__(self, example: Example, rng: np.random.Generator) -> Example:
+        """Return the augmented example; arrays of the given one do not change."""
+        if self.kinds:
+            followers = Followers(example, self.kinds)
+            image = self.augment.change(example["image"], rng, followers)
+            example = {**example, "image": image, **followers.arrays}
+        else:
+            example = {**example, "image": self.augment(example["image"], rng)}
+        for transform in self.transforms:
+            example = transform(example, rng)
+        return example
+
+
 @dataclasses.dataclass(frozen=True)
 class _Range:
     """Legal values of a numeric option."""
@@ -274,110 +359,3 @@ def _check(name: str, value: Any, legal: _Range) -> None:
             f"augment.{name} is {value!r}; it must be {legal.meaning} from {legal.low}{off} to"
             f" {legal.high}"
         )
-
-
-class RandomCrop:
-    """Random crop of one image at the model's size, drawn when the image's size is known."""
-
-    def __init__(self, smallest: float, preprocess: Preprocessing, rng: np.random.Generator):
-        self._smallest, self._preprocess, self._rng = smallest, preprocess, rng
-        self._box: tuple[int, int, int, int] | None = None
-
-    def box(self, height: int, width: int) -> tuple[int, int, int, int]:
-        """Return (left, top, right, bottom) of the crop, drawn once."""
-        if self._box is None:
-            rows, columns = self._preprocess.size
-            ratio = columns / rows
-            self._box = _random_box((height, width), ratio, self._smallest, self._rng)
-        return self._box
-
-    def reduction(self, height: int, width: int) -> int:
-        """Return the factor by which an image of this size may be decoded smaller."""
-        return reduction_for(self.box(height, width), self._preprocess.size)
-
-    def __call__(
-        self, image: Image.Image | UInt8[np.ndarray, "h w c"], height: int, width: int
-    ) -> UInt8[np.ndarray, "H W C"]:
-        """Return the crop of an image; (height, width) is its size before reduction."""
-        box = self.box(height, width)
-        there = image.width if isinstance(image, Image.Image) else image.shape[1]
-        times = round(width / there)
-        if times > 1:
-            tall = -(-height // times)
-            left, top, right, bottom = (side / times for side in box)
-            box = (left, top, min(right, there), min(bottom, tall))
-        size, interpolation = self._preprocess.size, self._preprocess.interpolation
-        resized = fast_resize(image, box, size, interpolation)
-        return to_channels(resized, self._preprocess.channels)
-
-
-_CROP_RATIOS = (3 / 4, 4 / 3)
-_TRIES = 10
-
-
-def _random_box(
-    size: tuple[int, int], ratio: float, smallest: float, rng: np.random.Generator
-) -> tuple[int, int, int, int]:
-    """Return (left, top, right, bottom) of a random crop of an image of this (height, width).
-
-    The area is uniform between `smallest` and 1, the log of the aspect ratio uniform around the
-    model's (width / height). If none of ten tries fits, the result is the largest central crop with
-    a legal ratio. torchvision and timm ignore the model's ratio; for square models that is equal.
-    """
-    height, width = size
-    lowest, highest = (ratio * bound for bound in _CROP_RATIOS)
-    for _ in range(_TRIES):
-        area = rng.uniform(smallest, 1) * height * width
-        tried = math.exp(rng.uniform(math.log(lowest), math.log(highest)))
-        w, h = round(math.sqrt(area * tried)), round(math.sqrt(area / tried))
-        if 0 < w <= width and 0 < h <= height:
-            left, top = int(rng.integers(width - w + 1)), int(rng.integers(height - h + 1))
-            return left, top, left + w, top + h
-    w = min(width, max(1, round(height * highest)))
-    h = min(height, max(1, round(width / lowest)))
-    left, top = (width - w) // 2, (height - h) // 2
-    return left, top, left + w, top + h
-
-
-def _pad_crop(
-    image: UInt8[np.ndarray, "h w c"], border: int, rng: np.random.Generator
-) -> UInt8[np.ndarray, "h w c"]:
-    height, width, channels = image.shape
-    top, left = rng.integers(0, 2 * border + 1, size=2)
-    padded = np.zeros((height + 2 * border, width + 2 * border, channels), np.uint8)
-    padded[border : border + height, border : border + width] = image
-    return padded[top : top + height, left : left + width]
-
-
-def _jitter_colors(
-    pil_image: Image.Image, strength: float, rng: np.random.Generator
-) -> Image.Image:
-    changes = (image_ops.brightness, image_ops.contrast, image_ops.color)
-    factors = rng.uniform(1 - strength, 1 + strength, size=3).tolist()
-    for place in rng.permutation(3):
-        pil_image = changes[place](pil_image, factors[place])
-    return pil_image
-
-
-_ERASED_AREA = (0.02, 1 / 3)
-_ERASED_RATIOS = (0.3, 1 / 0.3)
-
-
-def _erase(
-    image: UInt8[np.ndarray, "h w c"], rng: np.random.Generator
-) -> UInt8[np.ndarray, "h w c"]:
-    """Fill a random rectangle with noise; return the image unchanged if none of ten tries fits."""
-    height, width, channels = image.shape
-    for _ in range(_TRIES):
-        area = rng.uniform(*_ERASED_AREA) * height * width
-        ratio = math.exp(rng.uniform(*map(math.log, _ERASED_RATIOS)))
-        h, w = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if h < height and w < width:
-            top, left = int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1))
-            # timm's noise is normal after normalisation; this is the same in uint8 for mean 0.5
-            # and deviation 0.25, except for clipped values.
-            noise = 127.5 + 63.75 * rng.standard_normal((h, w, channels), np.float32)
-            image = image.copy()
-            image[top : top + h, left : left + w] = np.clip(np.rint(noise), 0, 255)
-            break
-    return image

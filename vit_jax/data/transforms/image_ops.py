@@ -93,6 +93,15 @@ def color(image: Image.Image, factor: float) -> Image.Image:
     return image if image.mode == "L" else ImageEnhance.Color(image).enhance(factor)
 
 
+def hue(image: Image.Image, shift: float) -> Image.Image:
+    """Turn the hue by a share of the colour circle, from -0.5 to 0.5. Grey images stay."""
+    if image.mode == "L":
+        return image
+    turn, *others = image.convert("HSV").split()
+    turned = turn.point([(value + round(shift * 255)) % 255 for value in range(256)])
+    return Image.merge("HSV", (turned, *others)).convert("RGB")
+
+
 def contrast(image: Image.Image, factor: float) -> Image.Image:
     """Change the contrast: 0 is the image's mean grey, 1 the image, above 1 more contrast."""
     return ImageEnhance.Contrast(image).enhance(factor)

@@ -1,0 +1,137 @@
+"""Random crops of an image at the model's size, drawn when the image's size is known."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image
+
+from vit_jax.data.features import Example
+from vit_jax.data.images.preprocess import Preprocessing, Region, to_channels
+from vit_jax.data.images.resize import fast_resize, reduction_for
+from vit_jax.data.transforms.spatial import Followers
+
+TRIES = 10
+_RATIOS = (3 / 4, 4 / 3)
+
+
+class RandomCrop:
+    """Random crop of one image at the model's size.
+
+    Args:
+      smallest: smallest share of the image's area.
+      preprocess: defines size, channels and interpolation; its central crop is not used.
+      rng: generator of the random numbers.
+      largest: largest share of the image's area.
+    """
+
+    def __init__(
+        self,
+        smallest: float,
+        preprocess: Preprocessing,
+        rng: np.random.Generator,
+        largest: float = 1,
+    ):
+        self._shares, self._preprocess, self._rng = (smallest, largest), preprocess, rng
+        self._drawn: tuple[tuple[int, int], tuple[int, int, int, int]] | None = None
+
+    def box(self, height: int, width: int) -> tuple[int, int, int, int]:
+        """Return (left, top, right, bottom) of the crop, drawn once."""
+        if self._drawn is None:
+            rows, columns = self._preprocess.size
+            box = random_box((height, width), columns / rows, *self._shares, self._rng)
+            self._drawn = (height, width), box
+        return self._drawn[1]
+
+    def region(self) -> Region:
+        """Return the part of the image that the crop shows, after it was drawn."""
+        size, box = self._drawn
+        return Region(size, box, self._preprocess.size)
+
+    def reduction(self, height: int, width: int) -> int:
+        """Return the factor by which an image of this size may be decoded smaller."""
+        return reduction_for(self.box(height, width), self._preprocess.size)
+
+    def __call__(
+        self, image: Image.Image | UInt8[np.ndarray, "h w c"], height: int, width: int
+    ) -> UInt8[np.ndarray, "H W C"]:
+        """Return the crop of an image; (height, width) is its size before reduction."""
+        box = self.box(height, width)
+        there = image.width if isinstance(image, Image.Image) else image.shape[1]
+        times = round(width / there)
+        if times > 1:
+            tall = -(-height // times)
+            left, top, right, bottom = (side / times for side in box)
+            box = (left, top, min(right, there), min(bottom, tall))
+        size, interpolation = self._preprocess.size, self._preprocess.interpolation
+        resized = fast_resize(image, box, size, interpolation)
+        return to_channels(resized, self._preprocess.channels)
+
+
+@dataclasses.dataclass(frozen=True)
+class ManyCrops:
+    """Several crops of one image, which is decoded once; the result of a call is a list."""
+
+    crops: Sequence[RandomCrop]
+
+    def reduction(self, height: int, width: int) -> int:
+        """Return the factor by which an image may be decoded smaller for all crops."""
+        return min(crop.reduction(height, width) for crop in self.crops)
+
+    def __call__(
+        self, image: Image.Image | UInt8[np.ndarray, "h w c"], height: int, width: int
+    ) -> list[UInt8[np.ndarray, "H W C"]]:
+        """Return the crops of an image; (height, width) is its size before reduction."""
+        return [crop(image, height, width) for crop in self.crops]
+
+
+def crop_followers(
+    example: Example, kinds: Mapping[str, str], crop: RandomCrop | ManyCrops
+) -> Example:
+    """Return an example whose image is cropped, with its other spatial features cropped too.
+
+    With `ManyCrops`, each of these becomes a list, as the image is.
+    """
+    if not kinds:
+        return example
+    if isinstance(crop, RandomCrop):
+        return {**example, **_cropped(example, kinds, crop)}
+    parts = [_cropped(example, kinds, one) for one in crop.crops]
+    return {**example, **{name: [part[name] for part in parts] for name in kinds}}
+
+
+def _cropped(example: Example, kinds: Mapping[str, str], crop: RandomCrop) -> Example:
+    followers = Followers(example, kinds)
+    followers.show(crop.region(), lambda pixels: crop(pixels, *pixels.shape[:2]))
+    return followers.arrays
+
+
+def random_box(
+    size: tuple[int, int],
+    ratio: float,
+    smallest: float,
+    largest: float,
+    rng: np.random.Generator,
+) -> tuple[int, int, int, int]:
+    """Return (left, top, right, bottom) of a random crop of an image of this (height, width).
+
+    The area is uniform between `smallest` and `largest` shares, the log of the aspect ratio uniform
+    around the model's (width / height). If none of ten tries fits, the result is the largest
+    central crop with a legal ratio. torchvision and timm ignore the model's ratio; for square
+    models that is equal.
+    """
+    height, width = size
+    lowest, highest = (ratio * bound for bound in _RATIOS)
+    for _ in range(TRIES):
+        area = rng.uniform(smallest, largest) * height * width
+        tried = math.exp(rng.uniform(math.log(lowest), math.log(highest)))
+        w, h = round(math.sqrt(area * tried)), round(math.sqrt(area / tried))
+        if 0 < w <= width and 0 < h <= height:
+            left, top = int(rng.integers(width - w + 1)), int(rng.integers(height - h + 1))
+            return left, top, left + w, top + h
+    w = min(width, max(1, round(height * highest)))
+    h = min(height, max(1, round(width / lowest)))
+    left, top = (width - w) // 2, (height - h) // 2
+    return left, top, left + w, top + h
