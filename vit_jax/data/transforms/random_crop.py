@@ -119,7 +119,7 @@ def random_box(
 
     The area is uniform between `smallest` and `largest` shares, the log of the aspect ratio uniform
     around the model's (width / height). If none of ten tries fits, the result is the largest
-    central crop with a legal ratio. torchvision and timm ignore the model's ratio; for square
+    central crop with a valid ratio. torchvision and timm ignore the model's ratio; for square
     models that is equal.
     """
     height, width = size
