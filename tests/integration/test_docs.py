@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from tests.folders import ROOT
-from vit_jax.data import open_source
+from vit_jax.data import Augment, Preprocessing, open_source, train_batches
+from vit_jax.data.sources import custom
+from vit_jax.data.transforms import registry
 
 DOCS = ROOT / "docs"
 PAGES = (
     *("index.md", "looking_inside.md", "robustness.md"),
-    *("contributing/one_batch.md", "contributing/data_source.md"),
+    *("augmentation.md", "contributing/one_batch.md", "contributing/data_source.md"),
 )
 BLOCKS = [
     pytest.param(block, id=f"{page}-{number}")
@@ -65,3 +67,22 @@ def test_the_data_source_of_the_page_is_read(tmp_path, monkeypatch):
         image = example["image"][..., 0].astype(int)
         along, across = np.abs(np.diff(image, axis=0)).sum(), np.abs(np.diff(image, axis=1)).sum()
         assert (along == 0) == (example["label"] == 1) and (across == 0) == (example["label"] == 0)
+
+
+def test_the_registered_source_and_transform_of_the_page_make_batches(tmp_path, monkeypatch):
+    page = (DOCS / "contributing" / "data_source.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```python\n# discs.py\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "discs_of_the_page.py").write_text(block)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(custom, "_OPENERS", {})
+    monkeypatch.setattr(registry, "_FACTORIES", {})
+    importlib.import_module("discs_of_the_page")
+    source = open_source("discs", "train")
+    assert len(source) == 512 and source.class_names == ("small", "large")
+    augment = Augment(flip=0.5, flip_vertical=0.5, transforms=("darken",))
+    options = {"batch_size": 64, "seed": 0, "start_step": 0, "total_steps": 1}
+    [batch] = train_batches(source, Preprocessing((16, 16), channels=1), augment, **options)
+    bright = batch["image"][..., 0] >= 100  # discs are 150 to 249, at least 75 when darkened
+    assert np.all(batch["disc"][bright] == 1) and 0.5 < bright.sum() / batch["disc"].sum() < 1
+    area = batch["disc"].sum((1, 2))  # of radius 4: about 50 pixels
+    assert np.all(batch["label"][area > 60] == 1) and np.all(batch["label"][area < 40] == 0)

@@ -42,6 +42,9 @@ def data(
         int,
         typer.Option(min=0, help="Side of the model's input in pixels; 0: the most common size."),
     ] = 0,
+    plugins: Annotated[
+        str, typer.Option(help="Modules to import first, which register a source.")
+    ] = "",
     full: Annotated[
         bool, typer.Option("--full", help="Examine every image, without sampling.")
     ] = False,
@@ -59,7 +62,9 @@ def data(
     )
     from vit_jax.data import TableOptions
     from vit_jax.data.inspect.report import LIMIT, inspect_dataset
+    from vit_jax.plugins import import_plugins, module_names
 
+    import_plugins(module_names(plugins), "--plugins")
     # An unknown preset is reported before the work.
     preset = preset_options(augment) if augment else None
     options = {"data_dir": data_dir or None, **({"manual_dir": manual_dir} if manual_dir else {})}

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from vit_jax.data.pipeline import eval_batches, train_batches, train_features
     from vit_jax.data.sampler import BalancedSampler, RepeatedSampler, ShuffledSampler
     from vit_jax.data.sources.columns import TableOptions
+    from vit_jax.data.sources.custom import Dataset, register_source
     from vit_jax.data.sources.registry import list_splits, open_source, split_record
     from vit_jax.data.sources.source import Source
     from vit_jax.data.streams import Batch
@@ -24,6 +25,7 @@ __all__ = [
     "Augment",
     "BalancedSampler",
     "Batch",
+    "Dataset",
     "DecodeErrors",
     "Feature",
     "MultiCrop",
@@ -38,6 +40,7 @@ __all__ = [
     "eval_batches",
     "list_splits",
     "open_source",
+    "register_source",
     "register_transform",
     "split_record",
     "train_batches",
@@ -53,6 +56,8 @@ _HOMES = {
     "MultiCrop": "transforms.views",
     "Views": "transforms.views",
     "check_inputs": "features",
+    "Dataset": "sources.custom",
+    "register_source": "sources.custom",
     "register_transform": "transforms.registry",
     "train_features": "pipeline",
     "Preprocessing": "images.preprocess",

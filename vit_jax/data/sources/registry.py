@@ -3,10 +3,10 @@
     train = open_source("folder:pets", "train")
     train[0]  # {"image": uint8 (375, 500, 3), "label": 3}
 
-A dataset is named by a string: `folder:PATH`, `csv:PATH`, `jsonl:PATH`, `digits` or
-`tfds:NAME[:CONFIG]`. A split is one of the dataset's own, or a part of one in the slicing language
-of TFDS: `train`, `test[:100]`, `train[90%:]`. The rest of the package uses only the interface of
-`Source`.
+A dataset is named by a string: `folder:PATH`, `csv:PATH`, `jsonl:PATH`, `digits`,
+`tfds:NAME[:CONFIG]`, or a name that a user's own module has registered (`custom.py`). A split is
+one of the dataset's own, or a part of one in the slicing language of TFDS: `train`, `test[:100]`,
+`train[90%:]`. The rest of the package uses only the interface of `Source`.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ import numpy as np
 
 from vit_jax.data.features import IMAGES, LABELLED
 from vit_jax.data.paths import as_text, same_form, some_of
+from vit_jax.data.sources import custom
 from vit_jax.data.sources.columns import TableOptions
 from vit_jax.data.sources.examples import (
     Example,
@@ -84,6 +85,14 @@ def open_source(
     if listing is not None:
         saved_paths = saved.get(split) if saved else None
         return _open_files(listing, split, holdout, split_seed, class_names, saved_paths)
+    if opened := custom.open_dataset(dataset):
+        names = tuple(class_names or map(same_form, opened.class_names))
+        numbers, unknown = number_classes(opened.class_names, names)
+        if unknown:
+            raise UserError(_unknown_to_model(dataset, unknown, names))
+        return custom.open_part(
+            opened, dataset, split, holdout, split_seed, list(numbers.values()), names, labels
+        )
     builder = _builder(dataset, data_dir, manual_dir)
     return _open_builder(builder, dataset, split, class_names, labels)
 
@@ -107,6 +116,8 @@ def list_splits(
     listing = _listing(dataset, class_names if labels else None, table, labels)
     if listing is not None:
         return split_sizes(listing, holdout, split_seed)
+    if opened := custom.open_dataset(dataset):
+        return custom.sizes(opened, holdout, split_seed)
     from vit_jax.data.sources import tfds
 
     builder = _builder(dataset, data_dir, manual_dir)
@@ -167,7 +178,7 @@ _KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words.split
 
 
 def _no_such_dataset(dataset: str) -> str:
-    forms = f"use {' or '.join(DATASET_FORMS)}"
+    forms = f"use {' or '.join((*DATASET_FORMS, *custom.list_sources()))}"
     return f"there is no dataset {shown(dataset)}; {forms}{_nearest_dataset(dataset)}"
 
 
@@ -181,7 +192,7 @@ def _nearest_dataset(dataset: str) -> str:
     if dataset and os.path.exists(path) and kind in ("folder", *TABLE_KINDS):
         return f"; for that path, use {kind}:{dataset}"
     before, colon, rest = dataset.partition(":")
-    known = ["digits", *(f"tfds:{name}" for name in tfds.known_names())]
+    known = ["digits", *custom.list_sources(), *(f"tfds:{name}" for name in tfds.known_names())]
     if colon and (kind := _KIND_OF.get(before.strip().lower())):
         meant = f"{kind}:{rest.strip() or 'PATH'}"
         if kind == "tfds":

@@ -9,7 +9,7 @@ from jaxtyping import UInt64
 
 from vit_jax.data.features import LABELLED, Example, Feature, check_names
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding
-from vit_jax.data.sources.examples import EncodedExamples, Labels, MemoryExamples
+from vit_jax.data.sources.examples import EncodedExamples, Labels
 from vit_jax.errors import UserError
 
 IN_MEMORY_BYTES = 512 * 2**20  # decoded; CIFAR-10 takes 147 MiB, ImageNet some 500 GB
@@ -82,8 +82,8 @@ class Source:
         """
         if not self.has_labels:
             return None
-        if isinstance(self.examples, EncodedExamples | MemoryExamples):
-            return self.examples.labels
+        if (labels := getattr(self.examples, "labels", None)) is not None:
+            return labels
         return np.array([self[index]["label"] for index in range(len(self))])
 
     @property

@@ -15,6 +15,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from vit_jax.data.paths import as_text, same_form, some_of
 from vit_jax.data.sources.find_files import FileFacts
@@ -112,8 +113,8 @@ def divide(
     members = _members(listing, listed, holdout, split_seed)
     if "test" in mentioned and members.get("test") == []:
         raise UserError(_nothing_to_test(listing, holdout))
-    spec = re.sub(_NAME, lambda match: roles.get(match[1], match[1]), split)
-    return _sliced(listing.dataset, split, spec, members), files
+    spec = re.sub(NAME, lambda match: roles.get(match[1], match[1]), split)
+    return sliced(listing.dataset, split, spec, members), files
 
 
 def split_sizes(listing: Listing, holdout: float, split_seed: int) -> dict[str, int]:
@@ -124,11 +125,11 @@ def split_sizes(listing: Listing, holdout: float, split_seed: int) -> dict[str, 
 
 
 # A name is at the beginning of a split or after a plus.
-_NAME = re.compile(r"(?:^|(?<=\+))\s*([A-Za-z_]\w*)")
+NAME = re.compile(r"(?:^|(?<=\+))\s*([A-Za-z_]\w*)")
 
 
 def _names(split: str) -> list[str]:
-    return _NAME.findall(split)
+    return NAME.findall(split)
 
 
 def _place(path: str, key: bytes = b"") -> bytes:
@@ -217,7 +218,18 @@ def _nothing_to_test(listing: Listing, holdout: float) -> str:
     )
 
 
-def _sliced(dataset: str, split: str, spec: str, members: dict[str, list[str]]) -> list[str]:
+def sliced(dataset: str, split: str, spec: str, members: Mapping[str, list[Any]]) -> list[Any]:
+    """Return the members of a split in the slicing language of TFDS.
+
+    Args:
+      dataset: its name, for messages.
+      split: as the user wrote it, for messages.
+      spec: the same with names of `members`.
+      members: those of every split, in order.
+
+    Raises:
+      UserError: there is no such split, or the part is empty.
+    """
     if members.get(spec):
         return members[spec]
     import tensorflow_datasets as tfds  # takes most of a second
