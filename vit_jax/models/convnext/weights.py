@@ -9,9 +9,8 @@ torchvision 0.28 and transformers 5, by running them.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
-
-import numpy as np
 
 from vit_jax.data import Preprocessing
 from vit_jax.data.images.preprocess import crop_of
@@ -80,7 +79,7 @@ _TRANSFORMERS = {
     "last_norm": "layernorm",
     "head": "classifier",
 }
-# After `torchvision_tidy`, which numbers stages and downsampling like the others do.
+# After `torchvision_names`, which numbers stages and downsampling like the others do.
 _TORCHVISION = {
     "conv": "stages.{i}.{j}.block.0",
     "norm": "stages.{i}.{j}.block.2",
@@ -98,7 +97,7 @@ _TORCHVISION = {
 def _fields(
     tensors: Tensors, names: Mapping[str, str], image_size: Any, norm_eps: float = 1e-6
 ) -> dict[str, Any]:
-    """The model's fields, from the shapes of tensors under one library's names."""
+    """Return the model's fields, from the shapes of tensors under one library's names."""
 
     def named(part: str, stage: int = 0) -> str:
         return names[part].replace("{i}", str(stage)).replace("{j}", "0")
@@ -106,13 +105,13 @@ def _fields(
     conv = names["conv"] + ".weight"
     stages = range(convolutions.count_stages(tensors, conv.replace("{j}", "0")))
     if not stages:
-        raise UserError(f"the file holds no {named('conv')}.weight: it is not whole")
+        raise UserError(f"the file has no {named('conv')}.weight: it is incomplete")
     _, in_channels, patch, _ = formats.axes_of(tensors, f"{named('patch')}.weight", CONV_AXES)
     fc1 = tensors.get(f"{named('fc1')}.weight")
     if fc1 is not None and fc1.ndim == 4:
         raise UserError(
             "the file's MLPs are convolutions, as those of timm's small ConvNeXts "
-            "(atto to nano), which cannot be read yet"
+            "(atto to nano), which is not supported yet"
         )
     hidden, width = formats.axes_of(tensors, f"{named('fc1')}.weight", "out, in")
     if hidden % width:
@@ -256,7 +255,7 @@ def torchvision_describe(
     return formats.ModelSpec(fields, {**origin.preprocessing, "crop": crop}, origin_name)
 
 
-def torchvision_tidy(tensors: Tensors) -> Tensors:
+def torchvision_names(tensors: Tensors) -> Tensors:
     """Number stages consecutively: torchvision counts the layers between them too.
 
     `features.1`, `.3`, ... are the stages, and `.2`, `.4`, ... what halves the image before one.
@@ -307,7 +306,7 @@ def transformers_describe(
     if type(eps) not in (int, float) or not 0 <= eps <= 1e-6:
         raise UserError(
             f"config.json: layer_norm_eps = {eps!r} is that of the last norm alone, and the others "
-            "have 1e-6; such a model cannot be read yet"
+            "have 1e-6; such a model is not supported yet"
         )
     origin_name, origin = formats.choose_origin(hints, TRANSFORMERS_ORIGINS)
     preprocessing = {
@@ -318,18 +317,6 @@ def transformers_describe(
     fields = _fields(tensors, _TRANSFORMERS, convolutions.size_of_images(hints, size))
     names = convolutions.transformers_names(config, fields["num_classes"])
     return formats.ModelSpec(fields, preprocessing, origin_name, names)
-
-
-def transformers_tidy(tensors: Tensors) -> Tensors:
-    """Remove the prefix of names that a class with a head has."""
-    return {name.removeprefix("convnext."): array for name, array in tensors.items()}
-
-
-def transformers_finish(
-    tensors: dict[str, np.ndarray], fields: Mapping[str, Any]
-) -> dict[str, np.ndarray]:
-    """Return the names of the class with a head, if there is one."""
-    return convolutions.with_prefix(tensors, "convnext", fields)
 
 
 def transformers_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names):
@@ -384,13 +371,13 @@ _OTHERS = r"convnextv2_.*|edgenext_.*|inception_next_.*"
 FORMATS = (
     _format("timm", _TIMM, timm_describe, config=timm_config, others=_OTHERS),
     _format("convnext", _ORIGINAL, original_describe),
-    _format("torchvision", _TORCHVISION, torchvision_describe, normalize_names=torchvision_tidy),
+    _format("torchvision", _TORCHVISION, torchvision_describe, normalize_names=torchvision_names),
     _format(
         "huggingface",
         _TRANSFORMERS,
         transformers_describe,
-        normalize_names=transformers_tidy,
-        finish=transformers_finish,
+        normalize_names=partial(convolutions.without_prefix, kind="convnext"),
+        finish=partial(convolutions.with_prefix, kind="convnext"),
         config=transformers_config,
         preprocessor=processors.write,
     ),

@@ -1,8 +1,8 @@
 """Weights of EfficientNet: names of timm, which also has the authors' weights, and torchvision.
 
 Neither padding nor epsilon are in the tensors. timm's `efficientnet_*` and torchvision's pad as
-torch does, the authors' weights, timm's `tf_efficientnet_*`, as TensorFlow does. A file of timm's
-names without a `config.json` does not say which it is, and is asked for.
+torch does, the authors' weights, timm's `tf_efficientnet_*`, as TensorFlow does. A file with
+timm's names and no `config.json` does not determine which, so that `--origin` is required.
 
 Source of the names and facts: timm 1.0 and torchvision 0.28, by running them.
 """
@@ -35,8 +35,11 @@ def _conv_norm(ours: str, conv: str, norm: str) -> tuple[Row, ...]:
 
 
 def _timm_block(stage: int) -> tuple[Row, ...]:
-    """timm's class for blocks without expansion, those of the first stage, counts norms from one
-    on as well, so that the same norm has another number."""
+    """Return the rows of a block.
+
+    In the first stage, without expansion, timm numbers norms from 1 too: the same norm has another
+    number.
+    """
     ours, theirs = f"stages_{stage}/blocks_{{j}}", f"blocks.{stage}.{{j}}"
     names = {"expand": ("conv_pw", "bn1"), "depthwise": ("conv_dw", "bn2")}
     names["project"] = ("conv_pwl", "bn3")
@@ -54,7 +57,7 @@ def _timm_block(stage: int) -> tuple[Row, ...]:
 
 
 def _torchvision_block(stage: int) -> tuple[Row, ...]:
-    """torchvision numbers the layers of a block, of which the first stage lacks the first."""
+    """Return the rows of a block, whose layers are numbered; the first stage lacks the first."""
     ours, theirs = f"stages_{stage}/blocks_{{j}}", f"features.{stage + 1}.{{j}}.block"
     parts = ["expand", "depthwise", "se", "project"][stage == 0 :]
     rows = []
@@ -183,7 +186,7 @@ def timm_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_n
     beginning = beginnings.get((fields["padding"], fields["norm_eps"]))
     if name is None or beginning is None:
         raise UserError(
-            "timm's config.json can only say EfficientNet-B0 to -B7, with padding='torch' and "
+            "timm's config.json supports only EfficientNet-B0 to -B7, with padding='torch' and "
             "norm_eps=1e-5 or with padding='same' and norm_eps=1e-3; keep the run folder"
         )
     return convolutions.timm_config(
@@ -244,7 +247,7 @@ def _configured_origin(config: Mapping[str, Any]) -> str | None:
 
 
 def _depths(tensors: Tensors, name: str, first: int) -> tuple[int, ...]:
-    """Blocks of each stage, of which there must be as many as the paper has."""
+    """Return the blocks of each stage; UserError if the number of stages is not the paper's."""
     stages = convolutions.count_stages(tensors, name.replace("{j}", "0"), first)
     if stages != STAGES:
         raise UserError(f"an EfficientNet has {STAGES} stages of blocks, and the file has {stages}")
@@ -265,7 +268,7 @@ def _fields(
     last: str,
     head: str,
 ) -> dict[str, Any]:
-    """The model's fields, from the shapes of these tensors; strides are the paper's.
+    """Return the model's fields, from the shapes of these tensors; strides are the paper's.
 
     Args:
         stem, last, head: names of layers. depthwise, outputs: of each stage's first block.

@@ -1,9 +1,9 @@
 """Weights of hybrids of ResNet and ViT: Google's `.npz` files, and timm's `vit_*_r*`.
 
-All but the ResNet has the names of the ViTs of `google` and `timm`. timm standardises kernels by
-another formula than Google and has another epsilon in GroupNorm and another GELU, so that weights
-that it has converted give slightly other numbers than Google's own: here each file gives those of
-the library that it is of.
+Everything except the ResNet has the names of the ViTs of `google` and `timm`. timm standardises
+kernels by another formula than Google and has another epsilon in GroupNorm and another GELU, so
+the outputs of its converted weights differ slightly from Google's. Each file gets the fields of its
+own library.
 
 Sources: google-research/vision_transformer, `models_resnet.py`; timm 1.0,
 `vision_transformer_hybrid`, by running it.
@@ -90,12 +90,12 @@ def finish_timm(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> di
 
 
 def timm_config(fields: Mapping[str, Any], preprocessing: Any, class_names: Any) -> dict[str, Any]:
-    """The `config.json` with which timm makes the model; UserError where it has no such model."""
+    """Return timm's `config.json` of a model; UserError for fields that timm does not support."""
     needed = {"stem_width": 64, "stem_groups": _GROUPS, **_TIMM_FIELDS}
     for name, value in needed.items():
         if fields[name] != value:
             raise UserError(
-                f"timm's config.json cannot say {name} = {fields[name]!r}: its hybrids have "
+                f"timm's config.json does not support {name} = {fields[name]!r}: its hybrids have "
                 f"{value!r} there and would compute something else; keep the run folder"
             )
     units, patch = fields["stem_units"], pair(fields["patch_size"])
@@ -132,7 +132,7 @@ TIMM = formats.CheckpointFormat(
 
 
 def _google_convolution(ours: str, theirs: str, number: str) -> tuple[Row, ...]:
-    """A convolution and the norm after it."""
+    """Return the rows of a convolution and the norm after it."""
     return (
         Row(f"{ours}/conv{number}/kernel", f"{theirs}conv{number}/kernel", SAME),
         Row(f"{ours}/norm{number}/scale", f"{theirs}gn{number}/scale", SAME),
@@ -167,9 +167,9 @@ def describe_google(
     return dataclasses.replace(vit, fields={**vit.fields, **_stem(units, stem_width)})
 
 
-def tidy_google(tensors: Tensors) -> Tensors:
-    """As `google.tidy`; blocks and units counted from 0, norms without axes of 1 in front."""
-    tidied = {}
+def normalize_google(tensors: Tensors) -> Tensors:
+    """Return the names of `google.normalize_names`, with units from 0 and norms as vectors."""
+    normalized = {}
     for name, array in google.normalize_names(tensors).items():
         match = re.fullmatch(r"block(\d{1,4})/unit(\d{1,4})/(.*)", name)
         if match and int(match[1]) and int(match[2]):
@@ -177,8 +177,8 @@ def tidy_google(tensors: Tensors) -> Tensors:
         is_of_norm = re.search(r"(^|/)gn(\d|_root|_proj)/(scale|bias)$", name)
         if is_of_norm and array.ndim == 4 and array.shape[:3] == (1, 1, 1):  # before linen
             array = array.reshape(-1)
-        tidied[name] = array
-    return tidied
+        normalized[name] = array
+    return normalized
 
 
 GOOGLE = formats.CheckpointFormat(
@@ -187,7 +187,7 @@ GOOGLE = formats.CheckpointFormat(
     rows=GOOGLE_ROWS,
     describe=describe_google,
     ignored=google.IGNORED,
-    normalize_names=tidy_google,
+    normalize_names=normalize_google,
     architecture="HybridViT",
 )
 
@@ -197,7 +197,7 @@ FORMATS = (TIMM, GOOGLE)
 
 
 def _units(tensors: Tensors, stage: str, unit: str, rest: str) -> tuple[int, ...]:
-    """Number of units of each stage, from regular expressions around the two numbers."""
+    """Return the number of units of each stage, from regular expressions around the two numbers."""
     stages = formats.count_blocks(tensors, rf"{stage}(\d+){unit}0{rest}")
     return tuple(
         formats.count_blocks(tensors, rf"{stage}{i}{unit}(\d+){rest}") for i in range(stages)
@@ -209,7 +209,7 @@ def _stem(units: tuple[int, ...], stem_width: int) -> dict[str, Any]:
 
 
 def _zeros(*shape: int) -> np.ndarray:
-    """A kernel of patches as large as those of the image, to describe the ViT by its shape.
+    """Return a kernel of patches as large as those of the image, to describe the ViT by its shape.
 
     It takes no memory.
     """

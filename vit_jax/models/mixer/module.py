@@ -26,7 +26,7 @@ class Mixer(PooledClassifier):
 
     `model.apply({"params": params}, images)` takes float32 images `(batch, height, width,
     channels)` of exactly `image_size`, already normalised, and gives float32 logits `(batch,
-    classes)`; `method="features"` gives `Features`. Training wants `train=True` and, where a rate
+    classes)`; `method="features"` gives `Features`. Training needs `train=True` and, if a rate
     is not 0, the rng `"dropout"`.
 
     Parameters: `patch_embed`, `blocks_{i}/{norm1, token_mlp, norm2, channel_mlp}` with `fc1` and
@@ -81,7 +81,7 @@ class Mixer(PooledClassifier):
             rates = drop_path_rates(self.drop_path, self.depth)
             self.blocks = [block(drop_path=rate, **of_blocks) for rate in rates]
         self.norm = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype)
-        # The head computes in float32 whatever the blocks do: logits are what losses are made of.
+        # The head computes in float32 whatever the blocks use, because losses need exact logits.
         if self.num_classes:
             kernel_init = INIT_SCHEMES[self.init_scheme].head
             self.head = nn.Dense(self.num_classes, kernel_init=kernel_init)
@@ -89,7 +89,7 @@ class Mixer(PooledClassifier):
     def features(
         self, images: Float[Array, "batch height width channels"], *, train: bool = False
     ) -> Features:
-        """All tokens past the norm, and their mean, in the computation's type."""
+        """Return all tokens after the norm, and their mean, in the compute type."""
         x, grid = self.embed(images)
         if self.scan_layers:
             rates = jnp.array(drop_path_rates(self.drop_path, self.depth))
@@ -104,7 +104,7 @@ class Mixer(PooledClassifier):
     def embed(
         self, images: Float[Array, "batch height width channels"]
     ) -> tuple[Float[Array, "batch tokens width"], tuple[int, int]]:
-        """Images to the tokens that enter the first block, and the grid of their patches."""
+        """Return the tokens that enter the first block, and the grid of their patches."""
         validation.check_images(self, images)
         height, width = validation.pair(self.image_size)
         if tuple(images.shape[1:3]) != (height, width):
@@ -120,7 +120,7 @@ class Mixer(PooledClassifier):
 
     @property
     def built_grid(self) -> tuple[int, int]:
-        """`(height, width)` in patches of the images that the model takes."""
+        """Height and width, in patches, of the images that the model takes."""
         (height, width), (rows, columns) = map(validation.pair, (self.image_size, self.patch_size))
         return height // rows, width // columns
 

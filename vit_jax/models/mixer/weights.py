@@ -1,7 +1,7 @@
 """Weights of MLP-Mixer: timm's names, and those of Google's npz files.
 
 - Both have the same numbers in other layouts. timm computes Google's weights with the exact GELU,
-  Google itself with the one of tanh, and so each is read.
+  Google with the tanh approximation; each file gets the one of its library.
 - timm has gated variants with the same names (gMixer), whose first MLP layer has twice the outputs
   of the second layer's inputs. They are not supported.
 - The number of patches is a size of the token MLP, and determines the image size if it is a square.
@@ -74,7 +74,7 @@ GOOGLE_ORIGINS = {
 }
 GOOGLE_IGNORED = {r"opt/.*": "the state of the optimizer"}
 
-_PREFIXES = ("", "params/", "opt/target/")  # what may stand before all of Google's names
+_PREFIXES = ("", "params/", "opt/target/")  # possible prefixes of Google's names
 # Arguments of timm's class that are read, or are for training.
 _READ = ("patch_size", "num_blocks", "embed_dim", "mlp_ratio", "nlhb")
 
@@ -159,8 +159,8 @@ def describe_google(
     return formats.ModelSpec(fields, dict(origin.preprocessing), origin_name, notes=notes)
 
 
-def tidy_google(tensors: Tensors) -> Tensors:
-    """Names without a prefix."""
+def normalize_google(tensors: Tensors) -> Tensors:
+    """Remove the prefix from names."""
     prefix = next((p for p in _PREFIXES if f"{p}stem/kernel" in tensors), "")
     return {name.removeprefix(prefix): array for name, array in tensors.items()}
 
@@ -168,7 +168,7 @@ def tidy_google(tensors: Tensors) -> Tensors:
 def timm_config(
     fields: Mapping[str, Any], preprocessing: Preprocessing, class_names
 ) -> dict[str, Any]:
-    """The `config.json` with which timm makes the model: `timm.create_model("local-dir:FOLDER")`.
+    """Return timm's `config.json`, for `timm.create_model("local-dir:FOLDER")`.
 
     Raises UserError if timm does not support a field. Its names have fixed sizes of patch,
     depth and width; the hidden widths of the MLPs and the image size are arguments.
@@ -214,7 +214,7 @@ _TIMM_NAMES = {
 
 
 def _outputs(tensors: Tensors, name: str, axis: int) -> int:
-    """The number of classes; 0 where there is no head."""
+    """Return the number of classes; 0 without a head."""
     return (
         formats.axes_of(tensors, name, ("out, in", "in, out")[axis])[axis] if name in tensors else 0
     )
@@ -261,7 +261,7 @@ FORMATS = (
         rows=GOOGLE_ROWS,
         describe=describe_google,
         ignored=GOOGLE_IGNORED,
-        normalize_names=tidy_google,
+        normalize_names=normalize_google,
         config=None,
     ),
 )

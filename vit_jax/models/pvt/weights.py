@@ -1,12 +1,12 @@
 """Weights of PVT: the names of transformers, and those of the authors' repository.
 
 - The epsilons differ. The authors leave torch's 1e-5 to norms after a convolution and give 1e-6 to
-  the others; transformers has its `layer_norm_eps` in all. Each is read as it computes.
-- The authors' files say neither the heads nor the image size. Heads are as wide as those of the
-  first stage, which `--heads` is for; published ones are 64 wide.
-- transformers cannot take images of another size than its tables are for (it reshapes a table to
-  the grid that is wanted); here they are resized as in the authors' repository.
-- Version 2 (timm, transformers) has overlapping patches and no positions, and is not read.
+  the others; transformers has its `layer_norm_eps` in all. Each file gets those of its origin.
+- The authors' files contain neither the heads nor the image size. All heads are as wide as those of
+  the first stage, whose number is `--heads`; published ones are 64 wide.
+- transformers does not support images of another size than that of its tables; here tables are
+  resized as in the authors' repository.
+- Version 2 (timm, transformers) has overlapping patches and no positions, and is not supported.
 
 Sources: transformers 5.24, `PvtForImageClassification`, by running it; whai362/PVT,
 `classification/pvt.py` and `datasets.py` (Wang et al. 2021).
@@ -68,7 +68,7 @@ HUGGING_FACE_ROWS = (
     *linear("head", "classifier"),
 )
 
-# The authors', whose stages are counted from 0 here: see `tidy_original`.
+# The authors', whose stages are counted from 0 here: see `normalize_original`.
 _BLOCK = "block.{i}.{j}"
 _Q_KV = (f"{_BLOCK}.attn.q", f"{_BLOCK}.attn.kv")
 
@@ -174,13 +174,13 @@ def describe_original(
     return formats.ModelSpec({**fields, **origin.fields}, dict(origin.preprocessing), origin_name)
 
 
-def tidy_hugging_face(tensors: Tensors) -> Tensors:
-    """Names without what stands for the class of the model."""
+def normalize_hugging_face(tensors: Tensors) -> Tensors:
+    """Remove the prefix of the class from names."""
     return {name.removeprefix("pvt."): array for name, array in tensors.items()}
 
 
-def tidy_original(tensors: Tensors) -> Tensors:
-    """Stages counted from 0, and apart from their names: `block1.0` is `block.0.0`."""
+def normalize_original(tensors: Tensors) -> Tensors:
+    """Number stages from 0, separated from their names: `block1.0` becomes `block.0.0`."""
 
     def counted(match: re.Match) -> str:
         return f"{match[1]}.{int(match[2]) - 1}"
@@ -194,7 +194,7 @@ def tidy_original(tensors: Tensors) -> Tensors:
 def finish_hugging_face(
     tensors: dict[str, np.ndarray], fields: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
-    """The names that transformers' class of model has."""
+    """Return the names of transformers' class."""
     prefix = "pvt." if fields["num_classes"] else ""
     return {n if n.startswith("classifier.") else prefix + n: x for n, x in tensors.items()}
 
@@ -202,9 +202,9 @@ def finish_hugging_face(
 def hugging_face_config(
     fields: Mapping[str, Any], preprocessing: Preprocessing, class_names
 ) -> dict[str, Any]:
-    """The `config.json` with which transformers makes the model: `AutoModel.from_pretrained`.
+    """Return transformers' `config.json`, for `AutoModel.from_pretrained`.
 
-    Raises UserError where transformers has no model for a field.
+    Raises UserError for fields that transformers does not support.
     """
     needed = {"pool": "cls", "embed_norm_eps": fields["norm_eps"]}
     formats.need("transformers", fields, needed, " of a PVT")
@@ -262,13 +262,13 @@ def _fields(
     hints: formats.Hints,
     size: tuple[int, int] | None,
 ) -> dict[str, Any]:
-    """Fields of the model, but for what an origin says.
+    """Return the fields of the model, except those that the origin determines.
 
     Args:
         projection, positions: names of a stage's tensors. class_token: regular expression.
         block: what the names of a block begin with; in it `names` of the first norm, of the first
             layer of the MLP and of the reduction, and `bias` of the queries.
-        heads, size: of the configuration, if it says it.
+        heads, size: from the configuration, if it has them.
     """
     norm1, fc1, sr = names
 
@@ -317,7 +317,7 @@ def _fields(
 def _heads(
     widths: tuple[int, ...], configured: tuple[int, ...] | None, hints: int | None
 ) -> tuple[int, ...]:
-    """The heads of every stage: as configured, or all as wide as those of the first."""
+    """Return the heads of every stage: as configured, or all as wide as those of the first."""
     if configured is not None:
         if hints not in (None, configured[0]):
             raise UserError(
@@ -344,7 +344,7 @@ def _heads(
 
 
 def _numbers(config: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
-    """A list of whole numbers above 0 of the configuration; None where it has none."""
+    """Return a list of whole numbers above 0 from the configuration; None without it."""
     value = config.get(name)
     if value is None:
         return None
@@ -365,7 +365,7 @@ FORMATS = (
         ),
         rows=HUGGING_FACE_ROWS,
         describe=describe_hugging_face,
-        normalize_names=tidy_hugging_face,
+        normalize_names=normalize_hugging_face,
         finish=finish_hugging_face,
         config=hugging_face_config,
         preprocessor=processors.write,
@@ -376,7 +376,7 @@ FORMATS = (
         signature=(r"pos_embed\.0", r"block\.0\.0\.attn\.kv\.weight"),
         rows=ORIGINAL_ROWS,
         describe=describe_original,
-        normalize_names=tidy_original,
+        normalize_names=normalize_original,
         architecture="PVT",
     ),
 )

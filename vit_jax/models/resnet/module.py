@@ -29,9 +29,9 @@ class ResNet(PooledClassifier):
     """A residual network of four stages; the defaults are ResNet-50 at 224 pixels, 1000 classes.
 
     `model.apply({"params": params, "batch_stats": statistics}, images)` takes float32 images
-    `(batch, height, width, channels)` of any size, already normalised, and gives float32 logits
-    `(batch, classes)`; `method="features"` gives `Features`, whose `stages` are the outputs of the
-    stages and whose tokens are the pixels of the last one. With `train=True` the batch's own
+    `(batch, height, width, channels)` of any size, already normalised, and returns float32 logits
+    `(batch, classes)`; `method="features"` returns `Features`, whose `stages` are the outputs of
+    the stages and whose tokens are the pixels of the last one. With `train=True` the batch's own
     statistics are used, and `batch_stats` must be mutable.
 
     Raises:
@@ -41,7 +41,7 @@ class ResNet(PooledClassifier):
     torchvision's and timm's `resnet50`.
     """
 
-    num_classes: int = 1000  # 0: no head, the pooled features come out
+    num_classes: int = 1000  # 0: no head, returns the pooled features
     image_size: int | tuple[int, int] = 224  # for costs and records; any image is taken
     in_channels: int = 3
     depths: tuple[int, ...] = (3, 4, 6, 3)  # blocks of each stage
@@ -79,13 +79,13 @@ class ResNet(PooledClassifier):
             strides = [1 if number == 0 else 2, *[1] * (depth - 1)]
             stages.append(Stage(tuple(partial(block, width, stride) for stride in strides)))
         self.stages = stages
-        if self.num_classes:  # in float32 whatever the stages do: losses are made of logits
+        if self.num_classes:  # float32 whatever the stages use, because losses need exact logits
             self.head = nn.Dense(self.num_classes, kernel_init=torch_linear)
 
     def features(
         self, images: Float[Array, "batch height width channels"], *, train: bool = False
     ) -> Features:
-        """The outputs of all stages, and the mean of the last one, in the computation's type."""
+        """Return the outputs of all stages, and the mean of the last one, in the compute type."""
         validation.check_images(self, images)
         x = jax.nn.relu(self.stem(images, train=train))
         if not self.small_stem:

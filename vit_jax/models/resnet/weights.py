@@ -1,13 +1,14 @@
-"""The names of ResNets: torchvision's, which timm and most other code share, and transformers'.
+"""Weights of ResNet: names of torchvision, which timm and most others share, and transformers.
 
-Neither the stride of v1.5, nor that of other variants with the same names, is in the tensors: what
-a configuration says of it is checked.
+Tensors do not show whether strides are those of v1.5 or of a variant with the same names; the
+configuration is checked for them.
 
 Source of the names and facts: torchvision 0.28, timm 1.0 and transformers 5, by running them.
 """
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -278,17 +279,12 @@ def transformers_describe(
     return formats.ModelSpec(fields, preprocessing, origin_name, names)
 
 
-def transformers_tidy(tensors: Tensors) -> Tensors:
-    """Remove the prefix of names that a class with a head has."""
-    return {name.removeprefix("resnet."): array for name, array in tensors.items()}
-
-
 def transformers_finish(
     tensors: dict[str, np.ndarray], fields: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
     """Return the names of the class with a head, if there is one."""
     tensors = convolutions.with_counters(tensors, fields)
-    return convolutions.with_prefix(tensors, "resnet", fields)
+    return convolutions.with_prefix(tensors, fields, "resnet")
 
 
 def transformers_config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names):
@@ -327,7 +323,7 @@ FORMATS = (
         rows=TRANSFORMERS_ROWS,
         describe=transformers_describe,
         ignored=IGNORED,
-        normalize_names=transformers_tidy,
+        normalize_names=partial(convolutions.without_prefix, kind="resnet"),
         finish=transformers_finish,
         config=transformers_config,
         preprocessor=processors.write,

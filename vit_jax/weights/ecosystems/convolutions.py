@@ -48,7 +48,7 @@ def with_counters(
 
 
 def count_stages(tensors: Tensors, name: str, first: int = 0) -> int:
-    """Number of stages: `name` has `{i}` in place of a stage's number."""
+    """Return the number of stages; `name` has `{i}` in place of a stage's number."""
     stages = 0
     while name.replace("{i}", str(first + stages)) in tensors:
         stages += 1
@@ -143,8 +143,13 @@ def transformers_names(config: Mapping[str, Any], num_classes: int) -> tuple[str
     return hugging_face.class_names_of(config) if num_classes else None
 
 
+def without_prefix(tensors: Tensors, kind: str) -> Tensors:
+    """Remove the prefix of names that transformers' class with a head has."""
+    return {name.removeprefix(f"{kind}."): array for name, array in tensors.items()}
+
+
 def with_prefix(
-    tensors: dict[str, np.ndarray], kind: str, fields: Mapping[str, Any]
+    tensors: dict[str, np.ndarray], fields: Mapping[str, Any], kind: str
 ) -> dict[str, np.ndarray]:
     """Return the names of transformers' class with a head, which prefixes those of the model."""
     if not fields["num_classes"]:

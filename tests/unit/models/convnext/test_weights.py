@@ -16,6 +16,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.convnext import weights as convnext
 from vit_jax.models.layers import mlp
 from vit_jax.weights.convert import make_record, read_pretrained, write_pretrained
+from vit_jax.weights.ecosystems import convolutions
 from vit_jax.weights.formats import Hints, ModelSpec
 from vit_jax.weights.recognition import recognise
 
@@ -81,7 +82,7 @@ def test_transformers_own_processor_crops_small_images_and_squeezes_large_ones(
     }
     case = stored("convnext_hf")
     description = convnext.transformers_describe(
-        convnext.transformers_tidy(case.tensors),
+        convolutions.without_prefix(case.tensors, "convnext"),
         {**case.config, "preprocessor": processor},
         Hints(),
     )

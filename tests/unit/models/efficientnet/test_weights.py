@@ -81,7 +81,7 @@ def test_there_and_back_the_tensors_are_equal_bit_for_bit(name):
 
 
 def test_only_published_sizes_are_written_for_timm(tmp_path):
-    with pytest.raises(UserError, match="only say EfficientNet-B0 to -B7"):
+    with pytest.raises(UserError, match="supports only EfficientNet-B0 to -B7"):
         write_pretrained(tmp_path, "timm", *loaded("efficientnet_timm"))
 
 

@@ -140,7 +140,7 @@ def test_the_model_is_told_by_names_and_shapes(case):
 def test_what_is_read_is_written_again_bit_for_bit(case):
     name, golden, record, variables = case
     if name == "hybrid_google":
-        tensors = hybrid.tidy_google(golden.tensors)
+        tensors = hybrid.normalize_google(golden.tensors)
         # The numbers of layers in a block are linen's where they are written.
         new = (("LayerNorm_2", "LayerNorm_1"), ("Attention_1", "Attention_0"), ("k_3", "k_0"))
         for old, later in new:
@@ -163,9 +163,9 @@ def test_norms_of_files_before_linen_have_axes_of_one_in_front():
         for name, array in tensors.items()
     }
     assert old["gn_root/scale"].shape == (1, 1, 1, 8)
-    tidied, expected = hybrid.tidy_google(old), hybrid.tidy_google(tensors)
-    assert tidied.keys() == expected.keys()
-    assert all(np.array_equal(tidied[name], expected[name]) for name in expected)
+    normalized, expected = hybrid.normalize_google(old), hybrid.normalize_google(tensors)
+    assert normalized.keys() == expected.keys()
+    assert all(np.array_equal(normalized[name], expected[name]) for name in expected)
 
 
 ARCHITECTURES = {

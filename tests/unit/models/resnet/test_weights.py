@@ -14,6 +14,7 @@ from tests.support.stored import loaded, stored
 from vit_jax.errors import UserError
 from vit_jax.models.resnet import weights as resnet
 from vit_jax.weights.convert import make_record, read_pretrained, write_pretrained
+from vit_jax.weights.ecosystems import convolutions
 from vit_jax.weights.formats import Hints, ModelSpec
 from vit_jax.weights.recognition import recognise
 
@@ -120,7 +121,7 @@ def test_a_variant_with_the_same_names_is_refused(change):
 )
 def test_a_stride_in_another_place_is_refused(change):
     case = stored("resnet_hf")
-    tensors = resnet.transformers_tidy(case.tensors)
+    tensors = convolutions.without_prefix(case.tensors, "resnet")
     with pytest.raises(UserError, match=f"{next(iter(change))} = True"):
         resnet.transformers_describe(tensors, {**case.config, **change}, Hints())
 

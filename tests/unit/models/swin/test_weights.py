@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from tests.support.shapes import assert_bit_equal, run
 from tests.support.stored import loaded, stored, write_files
 from vit_jax.errors import UserError
-from vit_jax.models.swin.weights.timm import describe_timm, tidy_timm
+from vit_jax.models.swin.weights.timm import describe_timm, normalize_timm
 from vit_jax.weights.adapt import adapt
 from vit_jax.weights.convert import make_record, model_name, read_pretrained, write_pretrained
 
@@ -76,7 +76,7 @@ def test_what_a_file_says_of_its_model():
     }
     for name, fields in expected.items():
         case = stored(name)
-        got = describe_timm(tidy_timm(case.tensors), case.config, case.hints)
+        got = describe_timm(normalize_timm(case.tensors), case.config, case.hints)
         assert {key: got.fields[key] for key in fields} == fields
         assert got.origin == ("swin" if name == "swin_original" else "timm")
         crop = 224 / 256 if name == "swin_original" else 0.75

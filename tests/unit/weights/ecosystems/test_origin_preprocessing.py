@@ -181,7 +181,7 @@ def test_convnexts_authors_squeeze_large_images():
 
 def test_swins_authors_squeeze_images_of_384_pixels():
     """Their configs/swin/*_384*.yaml: TEST.CROP is False."""
-    tensors = swin.tidy_timm(stored("swin_original").tensors)
+    tensors = swin.normalize_timm(stored("swin_original").tensors)
     described = swin.describe_timm(tensors, None, Hints("swin", image_size=(384, 384)))
     assert (described.preprocessing["crop"], described.preprocessing["resize"]) == (1.0, "squash")
 

@@ -17,7 +17,7 @@ from vit_jax.weights.mapping import (
 
 OURS = "stages_{i}/blocks_{j}"
 
-# Names that no model needs: regular expression, and what it is.
+# Ignored names: regular expression and description.
 IGNORED = {
     r".*\.(relative_position_index|attn_mask)": "computed from the window, not learned",
     r"embeddings\.mask_token|mask_token": "the token in place of hidden patches, for pre-training",
@@ -28,7 +28,7 @@ FIELDS = {"norm_eps": 1e-5, "activation": "gelu", "pos_resize": "torch-bicubic"}
 
 
 def moved(name: str, by: int) -> str:
-    """A name of the merging of patches as of another stage; other names as they are."""
+    """Return the name of a patch merging in another stage; other names are kept."""
     return re.sub(
         r"(?<=layers\.)(\d+)(?=\.downsample\.)", lambda match: str(int(match[1]) + by), name
     )
@@ -45,7 +45,7 @@ def read_fields(
     window: tuple[int, int] | None,
     image_size: tuple[int, int] | None,
 ) -> dict[str, Any]:
-    """Fields of the model, but for what an origin says.
+    """Return the fields of the model, except those that the origin determines.
 
     rows: of the format. block: the name of a block in it.
     names: within a block, of the first norm, of the MLP's first layer and of the bias of queries.
@@ -67,7 +67,7 @@ def read_fields(
         if window is None and (2 * sides[-1] - 1) ** 2 != offsets:
             raise UserError(
                 f"{table.format(i=i, j=0)} has {offsets} rows, which no square window has; a "
-                "config.json with the window has to lie beside the file"
+                "config.json with the window is needed beside the file"
             )
     hidden = axes_of(tensors, f"{block}.{fc1}".format(i=0, j=0), "out, in")[0]
     last = window or (sides[-1], sides[-1])

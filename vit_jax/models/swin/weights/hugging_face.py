@@ -80,7 +80,7 @@ def describe_hugging_face(
         raise UserError(f"config.json: model_type = {config['model_type']!r} is not Swin")
     origin_name, origin = formats.choose_origin(hints, HUGGING_FACE_ORIGINS)
     if "embeddings.position_embeddings" in tensors:
-        raise UserError("the file has positions besides the relative ones, which Swin has not here")
+        raise UserError("the file has position embeddings, which Swin does not support")
     eps = config.get("layer_norm_eps", 1e-5)
     if eps != 1e-5:  # the norms of patches have torch's own in any case
         raise UserError(f"config.json: layer_norm_eps = {eps!r}, and Swin's norms share 1e-05 here")
@@ -108,21 +108,21 @@ def describe_hugging_face(
     return formats.ModelSpec(fields, preprocessing, origin_name, names)
 
 
-def tidy_hugging_face(tensors: Tensors) -> Tensors:
-    """The same; and names as they are in files, without what stands for the class of the model."""
-    tidied = {}
+def normalize_hugging_face(tensors: Tensors) -> Tensors:
+    """Return the names of files, without the prefix of the class, and move patch merging."""
+    normalized = {}
     for name, array in tensors.items():
         short = name.removeprefix("swin.")
         for theirs, on_disk in _IN_MEMORY.items():
             short = re.sub(theirs, on_disk, short)
-        tidied[moved(short, 1)] = array
-    return tidied
+        normalized[moved(short, 1)] = array
+    return normalized
 
 
 def finish_hugging_face(
     tensors: dict[str, np.ndarray], fields: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
-    """The names that transformers' class of model has."""
+    """Return the names of transformers' class."""
     prefix = "swin." if fields["num_classes"] else ""
     return {
         name if name.startswith("classifier.") else prefix + moved(name, -1): array
@@ -133,9 +133,9 @@ def finish_hugging_face(
 def hugging_face_config(
     fields: Mapping[str, Any], preprocessing: Preprocessing, class_names
 ) -> dict[str, Any]:
-    """The `config.json` with which transformers makes the model: `AutoModel.from_pretrained`.
+    """Return transformers' `config.json`, for `AutoModel.from_pretrained`.
 
-    Raises UserError where transformers has no model for a field.
+    Raises UserError for fields that transformers does not support.
     """
     formats.need("transformers", fields, {"norm_eps": 1e-5}, " of a Swin")
     for field in ("window", "patch_size"):
@@ -208,7 +208,7 @@ FORMAT = formats.CheckpointFormat(
     rows=HUGGING_FACE_ROWS,
     describe=describe_hugging_face,
     ignored=IGNORED,
-    normalize_names=tidy_hugging_face,
+    normalize_names=normalize_hugging_face,
     finish=finish_hugging_face,
     config=hugging_face_config,
     preprocessor=processors.write,

@@ -1,4 +1,4 @@
-"""Names of timm and of the authors' repository, which share most."""
+"""Names of timm and of the authors' repository, most of which are equal."""
 
 import math
 from collections.abc import Mapping
@@ -104,7 +104,7 @@ def describe_timm(
     return formats.ModelSpec({**fields, **origin.fields}, preprocessing, origin_name, names)
 
 
-def tidy_timm(tensors: Tensors) -> Tensors:
+def normalize_timm(tensors: Tensors) -> Tensors:
     """Move patch merging to the beginning of the following stage."""
     if "layers.0.downsample.reduction.weight" not in tensors:
         return tensors
@@ -114,9 +114,9 @@ def tidy_timm(tensors: Tensors) -> Tensors:
 def timm_config(
     fields: Mapping[str, Any], preprocessing: Preprocessing, class_names
 ) -> dict[str, Any]:
-    """The `config.json` with which timm makes the model: `timm.create_model("local-dir:FOLDER")`.
+    """Return timm's `config.json`, for `timm.create_model("local-dir:FOLDER")`.
 
-    Raises UserError where timm has no argument for a field.
+    Raises UserError for fields that timm does not support.
     """
     formats.need("timm", fields, {"norm_eps": 1e-5, "activation": "gelu"}, " of a Swin")
     arguments = {
@@ -161,7 +161,7 @@ FORMAT = formats.CheckpointFormat(
     rows=TIMM_ROWS,
     describe=describe_timm,
     ignored=IGNORED,
-    normalize_names=tidy_timm,
+    normalize_names=normalize_timm,
     config=timm_config,
     architecture="Swin",
 )

@@ -1,7 +1,7 @@
 """Weights of Google's ViTs: the 2020 paper, AugReg, SAM, and big_vision with its SigLIP towers.
 
-They are `.npz` files whose names are the paths of a Flax model, so that little has to be turned and
-the heads of attention have an axis of their own. What differs between them:
+They are `.npz` files whose names are the paths of a Flax model, so that most arrays need no
+transposition and the heads of attention have an axis. They differ in:
 
 - Numbers. Before linen all layers of a block were counted together (`LayerNorm_0`,
   `MultiHeadDotProductAttention_1`, `LayerNorm_2`, `MlpBlock_3`), since then each kind apart.
@@ -106,7 +106,7 @@ ORIGINS = {
     ),
 }
 
-# Names that no model needs: regular expression, and what it is.
+# Ignored names: regular expression and description.
 IGNORED = {
     r"opt/.*": "the state of the optimizer",
     r"chrono/.*": "how long training took",
@@ -114,10 +114,10 @@ IGNORED = {
     r"(params/)?[tb]": "temperature and bias of SigLIP's loss",
 }
 
-# What may stand before all names of the model; the first whose embedding is there.
+# Possible prefixes of all names of the model; the first with an embedding counts.
 _PREFIXES = ("", "params/", "params/img/", "img/", "opt/target/")
 _STACKED = "Transformer/encoderblock/"
-_MOST_STACKED = 100  # tensors of a block; with more, taking them apart would take for ever
+_MOST_STACKED = 100  # tensors of a block; unstacking more would take too long
 
 
 def describe(
@@ -178,19 +178,19 @@ def normalize_names(tensors: Tensors) -> Tensors:
     """Remove prefixes from names, and unstack blocks."""
     prefix = next((p for p in _PREFIXES if f"{p}embedding/kernel" in tensors), "")
     few = sum(name.startswith(prefix + _STACKED) for name in tensors) <= _MOST_STACKED
-    tidied = {}
+    normalized = {}
     for name, array in tensors.items():
         name = name.removeprefix(prefix)
-        if name in tidied:
-            raise UserError(f"the file holds {name} twice, with and without {prefix} in front")
+        if name in normalized:
+            raise UserError(f"the file has {name} twice, with and without {prefix} in front")
         apart = few and array.ndim and len(array) <= formats.MOST_BLOCKS
         if name.startswith(_STACKED) and apart:
             rest = name.removeprefix(_STACKED)
             numbered = {f"{_STACKED[:-1]}_{i}/{rest}": block for i, block in enumerate(array)}
-            tidied |= numbered
+            normalized |= numbered
         else:
-            tidied[name] = array
-    return tidied
+            normalized[name] = array
+    return normalized
 
 
 # ----------------------------------------------------------------------------------------- inside
@@ -218,7 +218,7 @@ def _first_block(tensors: Tensors) -> tuple[str, int]:
             return query, formats.most_common_side(tensors, pattern, 1)
     raise UserError(
         f"the file has no attention or no MLP under {block}, or their numbers are neither 0 and 0 "
-        "nor 1 and 3: it is not whole"
+        "nor 1 and 3: it is incomplete"
     )
 
 

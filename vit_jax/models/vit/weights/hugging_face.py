@@ -36,7 +36,7 @@ from vit_jax.weights.mapping import (
     linear,
 )
 
-# Gate and value of a gated MLP apart, and ours side by side.
+# Separate gate and value of a gated MLP, here side by side.
 _GATE_AND_VALUE_KERNEL = Layout(
     lambda arrays, shape: np.concatenate(arrays).T,
     lambda x: [half.transpose(1, 0) for half in x.reshape(x.shape[0], 2, -1).transpose(1, 0, 2)],
@@ -95,7 +95,7 @@ ROWS = (
     *linear("head_dist", "distillation_classifier", LINEAR),
 )
 
-# Names that no model needs: regular expression, and what it is.
+# Ignored names: regular expression and description.
 IGNORED = {
     r"pooler\..*": "a layer on the class token that no classifier reads, random in many files",
     r"embeddings\.mask_token": "the token in place of hidden patches, for pre-training",
@@ -202,13 +202,13 @@ def describe(
 def normalize_names(tensors: Tensors) -> Tensors:
     """Remove the class's prefix from names, and convert names in memory to those of files."""
     prefix = next((p for p in _PREFIXES if f"{p}embeddings.cls_token" in tensors), "")
-    tidied = {}
+    normalized = {}
     for name, array in tensors.items():
         short = re.sub(r"^layers\.(\d+)\.", r"encoder.layer.\1.", name.removeprefix(prefix))
-        if short in tidied:
-            raise UserError(f"the file holds {short} under two names, one of them {name}")
-        tidied[short] = array
-    return _patch_half_dropped(_unread_token_as_register(tidied))
+        if short in normalized:
+            raise UserError(f"the file has {short} under two names, one of them {name}")
+        normalized[short] = array
+    return _patch_half_dropped(_unread_token_as_register(normalized))
 
 
 # ----------------------------------------------------------------------------------------- inside
@@ -246,7 +246,7 @@ def _mlp(tensors: Tensors) -> tuple[int, bool]:
             formats.axes_of(tensors, f"encoder.layer.0.{name}.weight", "out, in")
             weights = rf"encoder\.layer\.\d+\.{re.escape(name)}\.weight"
             return formats.most_common_side(tensors, weights, int(name in gated)), name in gated
-    raise UserError("the file has no MLP in block 0 under a name of transformers; it is not whole")
+    raise UserError("the file has no MLP in block 0 under a name of transformers; it is incomplete")
 
 
 def _num_classes(tensors: Tensors, width: int) -> int:
@@ -314,9 +314,9 @@ def class_names_of(config: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 
 def _unread_token_as_register(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """DeiT with one classifier has a distillation token that no head reads: a register.
+    """Convert the unread distillation token of a DeiT with one classifier to a register.
 
-    Ours have no position; the token's own is added in.
+    Registers have no position here; the token's position is added to it.
     """
     token = tensors.get("embeddings.distillation_token")
     table = tensors.get("embeddings.position_embeddings")

@@ -140,7 +140,7 @@ def describe(
         "qkv_bias": "blocks.0.attn.qkv.bias" in tensors,
         "qk_norm": "blocks.0.attn.q_norm.weight" in tensors,
     }
-    timm_arguments.check_arguments(config, _in_timms_words(fields))
+    timm_arguments.check_arguments(config, _as_timm_arguments(fields))
     hints = timm_arguments.with_size(hints, config)
     origin_name, origin = _choose_origin(tensors, config, hints)
     prefix, image_size = formats.position_grid(
@@ -182,11 +182,11 @@ def describe(
 def normalize_names(tensors: Tensors) -> Tensors:
     """Number blocks consecutively, and merge positions of registers into them."""
     # DINOv2 may keep its blocks in chunks: blocks.CHUNK.NUMBER.
-    tidied = {
+    normalized = {
         re.sub(r"^blocks\.\d+\.(\d+)\.", r"blocks.\1.", name): array
         for name, array in tensors.items()
     }
-    return _positions_of_registers_added(tidied) if "reg_token" in tidied else tidied
+    return _positions_of_registers_added(normalized) if "reg_token" in normalized else normalized
 
 
 # ----------------------------------------------------------------------------------------- inside
@@ -221,7 +221,7 @@ def _check_positions(tensors: Tensors) -> None:
         )
 
 
-def _in_timms_words(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _as_timm_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of timm's arguments that the tensors show."""
     return {
         "in_chans": fields["in_channels"],
@@ -249,7 +249,7 @@ def _mlp(tensors: Tensors) -> tuple[int, bool]:
         inputs = formats.most_common_side(tensors, rf"blocks\.\d+\.mlp\.{second}\.weight", 1)
         gated = outputs == 2 * inputs
         return (inputs if gated or first == "w12" else outputs), gated
-    raise UserError("the file has no MLP in block 0 under a name of timm; it is not whole")
+    raise UserError("the file has no MLP in block 0 under a name of timm; it is incomplete")
 
 
 def _rows(tensors: Tensors, name: str) -> int:
@@ -258,9 +258,9 @@ def _rows(tensors: Tensors, name: str) -> int:
 
 
 def _positions_of_registers_added(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """timm may give registers rows of the position table; here they are part of the registers.
+    """Add the registers' rows of the position table, which timm may have, to the registers.
 
-    It has then a row for every token, and else for none but patches: a square, as it is taken here.
+    Such a table has a row for every token; otherwise it has rows for the patches only, a square.
     """
     registers, table = tensors["reg_token"], tensors.get("pos_embed")
     if table is None or {registers.ndim, table.ndim} != {3}:

@@ -284,5 +284,5 @@ def test_a_block_of_an_absurd_number_is_refused():
 
 def test_a_name_with_and_without_prefix_is_refused():
     tensors = {**tensors_of("stacked"), "head/bias": np.ones(5, np.float32)}
-    with pytest.raises(UserError, match="holds head/bias twice"):
+    with pytest.raises(UserError, match="has head/bias twice"):
         describe(tensors)

@@ -55,11 +55,11 @@ def test_a_distillation_token_that_no_head_reads_is_a_register():
     case = stored("hf_deit")
     fields = described(case).fields
     assert (fields["distilled"], fields["registers"], fields["image_size"]) == (False, 1, 16)
-    tidied = hugging_face.normalize_names(case.tensors)
+    normalized = hugging_face.normalize_names(case.tensors)
     table = case.tensors["deit.embeddings.position_embeddings"]
     token = case.tensors["deit.embeddings.distillation_token"]
-    np.testing.assert_array_equal(tidied["embeddings.register_tokens"], token + table[:, 1:2])
-    assert tidied["embeddings.position_embeddings"].shape == (1, 17, 16)
+    np.testing.assert_array_equal(normalized["embeddings.register_tokens"], token + table[:, 1:2])
+    assert normalized["embeddings.position_embeddings"].shape == (1, 17, 16)
 
 
 # ------------------------------------------------------------------------- without a config.json
@@ -183,8 +183,8 @@ def test_dinov2s_classifier_of_two_vectors_is_refused_unless_one_half_is_zero():
         described(case, **head)
     head["classifier.weight"][:, 16:] = 0
     assert described(case, **head).fields["num_classes"] == 5
-    tidied = hugging_face.normalize_names({**case.tensors, **head})
-    np.testing.assert_array_equal(tidied["classifier.weight"], np.ones((5, 16)))
+    normalized = hugging_face.normalize_names({**case.tensors, **head})
+    np.testing.assert_array_equal(normalized["classifier.weight"], np.ones((5, 16)))
 
 
 @pytest.mark.parametrize(

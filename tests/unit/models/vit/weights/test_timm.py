@@ -109,12 +109,12 @@ def test_what_sets_a_model_apart_shows_in_its_tensors_or_arguments(name, expecte
 
 def test_positions_of_registers_are_added_to_them():
     tensors = stored("timm_registers").tensors
-    tidied = timm.normalize_names(tensors)
+    normalized = timm.normalize_names(tensors)
     np.testing.assert_array_equal(
-        tidied["reg_token"], tensors["reg_token"] + tensors["pos_embed"][:, 1:4]
+        normalized["reg_token"], tensors["reg_token"] + tensors["pos_embed"][:, 1:4]
     )
-    np.testing.assert_array_equal(tidied["pos_embed"][:, 0], tensors["pos_embed"][:, 0])
-    np.testing.assert_array_equal(tidied["pos_embed"][:, 1:], tensors["pos_embed"][:, 4:])
+    np.testing.assert_array_equal(normalized["pos_embed"][:, 0], tensors["pos_embed"][:, 0])
+    np.testing.assert_array_equal(normalized["pos_embed"][:, 1:], tensors["pos_embed"][:, 4:])
 
 
 def test_positions_of_registers_are_added_where_there_is_no_class_token():
@@ -122,9 +122,9 @@ def test_positions_of_registers_are_added_where_there_is_no_class_token():
     registers, table = np.full((1, 4, 16), 0.5, np.float32), np.zeros((1, 260, 16), np.float32)
     table[:, :4] = 2
     tensors = {key: x for key, x in CASE.tensors.items() if key != "cls_token"}
-    tidied = timm.normalize_names({**tensors, "reg_token": registers, "pos_embed": table})
-    assert tidied["pos_embed"].shape == (1, 256, 16)
-    assert (tidied["reg_token"] == 2.5).all()
+    normalized = timm.normalize_names({**tensors, "reg_token": registers, "pos_embed": table})
+    assert normalized["pos_embed"].shape == (1, 256, 16)
+    assert (normalized["reg_token"] == 2.5).all()
     bare = timm.normalize_names({**tensors, "reg_token": registers, "pos_embed": table[:, 4:]})
     assert bare["pos_embed"].shape == (1, 256, 16)
     assert (bare["reg_token"] == 0.5).all()
