@@ -14,7 +14,14 @@ _VIT_SIZES = {
     "g": (1408, 40, 16, 6144, (14,)),
     "G": (1664, 48, 16, 8192, (14,)),
 }
-for _size, (_width, _depth, _heads, _mlp_width, _patches) in _VIT_SIZES.items():
+
+
+def _fields(*sizes: int) -> dict[str, int]:
+    """Return the fields of width, depth, heads and, if given, MLP width."""
+    return dict(zip(("width", "depth", "heads", "mlp_width"), sizes, strict=False))
+
+
+for _size, (*_row, _patches) in _VIT_SIZES.items():
     for _patch in _patches:
         register(
             f"ViT-{_size}/{_patch}",
@@ -22,10 +29,7 @@ for _size, (_width, _depth, _heads, _mlp_width, _patches) in _VIT_SIZES.items():
             "An Image is Worth 16x16 Words (Dosovitskiy et al. 2021); Ti, S: DeiT (Touvron et al. "
             "2021); g, G: Scaling Vision Transformers (Zhai et al. 2022)",
             patch_size=_patch,
-            width=_width,
-            depth=_depth,
-            heads=_heads,
-            mlp_width=_mlp_width,
+            **_fields(*_row),
         )
 
 # Models under the names of their authors' repositories: the same sizes, with what is their own.
@@ -65,7 +69,7 @@ for _ending, _registers, _resize in (
     ("", 0, "dinov2-bicubic"),
     ("-reg", 4, "torch-bicubic-antialias"),
 ):
-    for _size, (_width, _depth, _heads, _mlp_width) in _DINOV2_SIZES.items():
+    for _size, _row in _DINOV2_SIZES.items():
         register(
             f"DINOv2-{_size}/14{_ending}",
             ViT,
@@ -74,10 +78,7 @@ for _ending, _registers, _resize in (
             num_classes=0,
             image_size=518,
             patch_size=14,
-            width=_width,
-            depth=_depth,
-            heads=_heads,
-            mlp_width=_mlp_width,
+            **_fields(*_row),
             mlp="swiglu" if _size == "g" else "plain",
             registers=_registers,
             layer_scale=1e-5,
@@ -87,7 +88,7 @@ for _ending, _registers, _resize in (
 
 # Small models for 32-pixel images, dropout 0.1 on attention weights and twice in the MLP.
 _CIFAR_SIZES = {"S": (192, 12, 3), "B": (384, 12, 6), "L": (512, 24, 8)}
-for _size, (_width, _depth, _heads) in _CIFAR_SIZES.items():
+for _size, _row in _CIFAR_SIZES.items():
     register(
         f"CIFAR-ViT-{_size}/4",
         ViT,
@@ -95,9 +96,7 @@ for _size, (_width, _depth, _heads) in _CIFAR_SIZES.items():
         num_classes=10,
         image_size=32,
         patch_size=4,
-        width=_width,
-        depth=_depth,
-        heads=_heads,
+        **_fields(*_row),
         attention_dropout=0.1,
         mlp_dropout=0.1,
         init_scheme="normal02",
