@@ -2,13 +2,13 @@
 
     get_published("DeiT-S/16-distilled.in1k").where
 
-Each family is a table; a row has the differences. `source` is the reference of an accuracy; for
+Each family is a table; a `Row` has the differences. `source` is the reference of an accuracy; for
 files without a fine-tuned head there is none. Numbers of parameters are those of the model here,
 including the head, as counted by the tests.
 """
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,9 @@ class Published:
 
 PUBLISHED: dict[str, Published] = {}
 
+# Of a family's table: model, KIND of the name, file, accuracy, number of parameters, fields.
+Row = tuple[str, str, str, float | None, int, dict[str, Any]]
+
 
 def list_published(pattern: str = "*") -> list[str]:
     """Return the names that match a shell pattern such as `"ViT-B/*"`, family by family."""
@@ -71,10 +74,20 @@ def get_published(name: str) -> Published:
     return PUBLISHED[name]
 
 
-def _add(kind: str, model: str, where: str, origin: str, parameters: int, **rest: Any) -> None:
-    name = f"{model}.{kind}"
-    assert name not in PUBLISHED, name
-    PUBLISHED[name] = Published(name, where, origin, model, parameters, **rest)
+def _add(where: str, origin: str, rows: Iterable[Row], **shared: Any) -> None:
+    """Add the checkpoints of a family.
+
+    Args:
+        where: address, with `{}` in place of a row's file.
+        rows: what differs; see `Row`.
+        shared: attributes of `Published` that all have.
+    """
+    for model, kind, file, top1, parameters, fields in rows:
+        name = f"{model}.{kind}"
+        assert name not in PUBLISHED, name
+        PUBLISHED[name] = Published(
+            name, where.format(file), origin, model, parameters, top1=top1, fields=fields, **shared
+        )
 
 
 _GOOGLE = "https://storage.googleapis.com/vit_models"
@@ -84,180 +97,151 @@ _TORCHVISION = "https://download.pytorch.org/models"
 
 _TIMM_RESULTS = "timm's results/results-imagenet.csv, measured with its copy of the weights"
 _IN_21K = 21_843  # outputs of Google's heads for ImageNet-21k
+_AT_384 = {"image_size": 384}
 
 # ------------------------------------------------------------ Google: the 2020 paper, AugReg, SAM
 
 _PAPER = "An Image is Worth 16x16 Words (Dosovitskiy et al. 2021)"
-for _model, _file, _width, _parameters in (
-    ("ViT-B/16", "ViT-B_16", 768, 103_186_515),
-    ("ViT-B/32", "ViT-B_32", 768, 104_843_091),
-    ("ViT-L/16", "ViT-L_16", 1024, 326_740_307),
-    ("ViT-L/32", "ViT-L_32", 1024, 328_949_075),
-    ("ViT-H/14", "ViT-H_14", 1280, 660_385_363),
-):
-    _add(
-        "in21k",
-        _model,
-        f"{_GOOGLE}/imagenet21k/{_file}.npz",
-        "google",
-        _parameters,
-        source=f"{_PAPER}; the head is all zeros",
-        fields={"num_classes": _IN_21K, "representation_size": _width},
-    )
+_add(
+    f"{_GOOGLE}/imagenet21k/{{}}.npz",
+    "google",
+    [
+        (model, "in21k", file, None, parameters, {"num_classes": _IN_21K, **fields})
+        for model, file, parameters, fields in (
+            ("ViT-B/16", "ViT-B_16", 103_186_515, {"representation_size": 768}),
+            ("ViT-B/32", "ViT-B_32", 104_843_091, {"representation_size": 768}),
+            ("ViT-L/16", "ViT-L_16", 326_740_307, {"representation_size": 1024}),
+            ("ViT-L/32", "ViT-L_32", 328_949_075, {"representation_size": 1024}),
+            ("ViT-H/14", "ViT-H_14", 660_385_363, {"representation_size": 1280}),
+        )
+    ],
+    source=f"{_PAPER}; the head is all zeros",
+)
 
 _README = "README of google-research/vision_transformer"
-for _model, _kind, _file, _parameters, _top1, _source in (
-    ("ViT-B/16", "in21k-in1k", "ViT-B_16-224", 86_567_656, 81.2, _README),
-    ("ViT-L/16", "in21k-in1k", "ViT-L_16-224", 304_326_632, 82.7, _README),
-    ("ViT-B/16", "in21k-in1k-384", "ViT-B_16", 86_859_496, 84.200, _TIMM_RESULTS),
-    ("ViT-L/32", "in21k-in1k-384", "ViT-L_32", 306_632_680, 81.510, _TIMM_RESULTS),
-):
-    _add(
-        _kind,
-        _model,
-        f"{_GOOGLE}/imagenet21k+imagenet2012/{_file}.npz",
-        "google",
-        _parameters,
-        top1=_top1,
-        measured="fine-tuned",
-        source=_source,
-        fields={"image_size": 384} if _kind.endswith("384") else {},
-    )
+_IN_1K = f"{_GOOGLE}/imagenet21k+imagenet2012/{{}}.npz"
+_add(
+    _IN_1K,
+    "google",
+    [
+        ("ViT-B/16", "in21k-in1k", "ViT-B_16-224", 81.2, 86_567_656, {}),
+        ("ViT-L/16", "in21k-in1k", "ViT-L_16-224", 82.7, 304_326_632, {}),
+    ],
+    measured="fine-tuned",
+    source=_README,
+)
+_add(
+    _IN_1K,
+    "google",
+    [
+        ("ViT-B/16", "in21k-in1k-384", "ViT-B_16", 84.200, 86_859_496, _AT_384),
+        ("ViT-L/32", "in21k-in1k-384", "ViT-L_32", 81.510, 306_632_680, _AT_384),
+    ],
+    measured="fine-tuned",
+    source=_TIMM_RESULTS,
+)
 
 # The recommended files of "How to train your ViT?" (Steiner et al. 2022), table 3, by the README:
 # model, pre-trained model, learning rate of fine-tuning, accuracy, parameters of both.
-_AUGREG = (
+for _name, _file, _config, _rate, _top1, _before, _after in (
     ("Ti/16", "Ti_16", "aug_none-wd_0.03", "0.03", 78.22, 9_740_115, 5_790_376),
     ("S/32", "S_32", "aug_none-wd_0.1", "0.01", 79.58, 30_903_507, 22_915_432),
     ("S/16", "S_16", "aug_light1-wd_0.03", "0.03", 83.73, 30_075_219, 22_196_584),
     ("B/32", "B_32", "aug_light1-wd_0.1", "0.01", 83.59, 104_252_499, 88_297_192),
     ("B/16", "B_16", "aug_medium1-wd_0.1", "0.03", 85.49, 102_595_923, 86_859_496),
     ("L/16", "L_16", "aug_strong1-wd_0.1", "0.01", 85.59, 325_690_707, 304_715_752),
-)
-for _name, _file, _config, _rate, _top1, _before, _after in _AUGREG:
-    _file = f"{_GOOGLE}/augreg/{_file}-i21k-300ep-lr_0.001-{_config}-do_0.0-sd_0.0"
-    _add(
-        "augreg-in21k",
-        f"ViT-{_name}",
-        f"{_file}.npz",
-        "google",
-        _before,
-        source=_README,
-        fields={"num_classes": _IN_21K},
-    )
-    _add(
-        "augreg-in21k-in1k-384",
-        f"ViT-{_name}",
-        f"{_file}--imagenet2012-steps_20k-lr_{_rate}-res_384.npz",
-        "google",
-        _after,
-        top1=_top1,
-        measured="fine-tuned",
-        source=_README,
-        fields={"image_size": 384},
-    )
+):
+    _where = f"{_GOOGLE}/augreg/{_file}-i21k-300ep-lr_0.001-{_config}-do_0.0-sd_0.0{{}}.npz"
+    _row = (f"ViT-{_name}", "augreg-in21k", "", None, _before, {"num_classes": _IN_21K})
+    _add(_where, "google", [_row], source=_README)
+    _tuned = f"--imagenet2012-steps_20k-lr_{_rate}-res_384"
+    _row = (f"ViT-{_name}", "augreg-in21k-in1k-384", _tuned, _top1, _after, _AT_384)
+    _add(_where, "google", [_row], source=_README, measured="fine-tuned")
 
 # AugReg at 224 pixels, copied by timm.
-for _model, _file, _top1, _parameters in (
-    ("ViT-Ti/16", "tiny_patch16", 75.454, 5_717_416),
-    ("ViT-S/32", "small_patch32", 75.994, 22_878_952),
-    ("ViT-S/16", "small_patch16", 81.384, 22_050_664),
-    ("ViT-B/32", "base_patch32", 80.716, 88_224_232),
-    ("ViT-B/16", "base_patch16", 84.532, 86_567_656),
-    ("ViT-B/8", "base_patch8", 85.798, 86_576_872),
-    ("ViT-L/16", "large_patch16", 85.834, 304_326_632),
-):
-    _add(
-        "augreg-in21k-in1k",
-        _model,
-        f"hf://timm/vit_{_file}_224.augreg_in21k_ft_in1k",
-        "timm",
-        _parameters,
-        top1=_top1,
-        measured="fine-tuned",
-        source=_TIMM_RESULTS,
-    )
+_add(
+    "hf://timm/vit_{}_224.augreg_in21k_ft_in1k",
+    "timm",
+    [
+        ("ViT-Ti/16", "augreg-in21k-in1k", "tiny_patch16", 75.454, 5_717_416, {}),
+        ("ViT-S/32", "augreg-in21k-in1k", "small_patch32", 75.994, 22_878_952, {}),
+        ("ViT-S/16", "augreg-in21k-in1k", "small_patch16", 81.384, 22_050_664, {}),
+        ("ViT-B/32", "augreg-in21k-in1k", "base_patch32", 80.716, 88_224_232, {}),
+        ("ViT-B/16", "augreg-in21k-in1k", "base_patch16", 84.532, 86_567_656, {}),
+        ("ViT-B/8", "augreg-in21k-in1k", "base_patch8", 85.798, 86_576_872, {}),
+        ("ViT-L/16", "augreg-in21k-in1k", "large_patch16", 85.834, 304_326_632, {}),
+    ],
+    measured="fine-tuned",
+    source=_TIMM_RESULTS,
+)
 
-for _model, _file, _top1, _parameters in (
-    ("ViT-B/16", "ViT-B_16", 80.244, 86_567_656),
-    ("ViT-B/32", "ViT-B_32", 73.694, 88_224_232),
-):
-    _add(
-        "sam-in1k",
-        _model,
-        f"{_GOOGLE}/sam/{_file}.npz",
-        "google",
-        _parameters,
-        top1=_top1,
-        measured="from scratch",
-        source=_TIMM_RESULTS,
-    )
+_add(
+    f"{_GOOGLE}/sam/{{}}.npz",
+    "google",
+    [
+        ("ViT-B/16", "sam-in1k", "ViT-B_16", 80.244, 86_567_656, {}),
+        ("ViT-B/32", "sam-in1k", "ViT-B_32", 73.694, 88_224_232, {}),
+    ],
+    measured="from scratch",
+    source=_TIMM_RESULTS,
+)
 
 # ---------------------------------------------------------------------------- big_vision, SigLIP
 
-_PLAIN = "Better plain ViT baselines for ImageNet-1k (Beyer et al. 2022)"
-for _epochs, _top1 in ((90, 76.5), (150, 78.5), (300, 80.0)):
-    _add(
-        f"plain-in1k-{_epochs}ep",
-        "ViT-S/16",
-        f"{_BIG_VISION}/vit_s16_i1k_{_epochs}ep.npz",
-        "big_vision",
-        22_122_472,
-        top1=_top1,
-        measured="from scratch",
-        source=_PLAIN,
-        fields={
-            "pool": "mean",
-            "positions": "sincos2d_big_vision",
-            "representation_size": 384,
-        },
-    )
+_BASELINE = {"pool": "mean", "positions": "sincos2d_big_vision", "representation_size": 384}
+_add(
+    f"{_BIG_VISION}/vit_s16_i1k_{{}}.npz",
+    "big_vision",
+    [
+        ("ViT-S/16", f"plain-in1k-{epochs}", epochs, top1, 22_122_472, _BASELINE)
+        for epochs, top1 in (("90ep", 76.5), ("150ep", 78.5), ("300ep", 80.0))
+    ],
+    measured="from scratch",
+    source="Better plain ViT baselines for ImageNet-1k (Beyer et al. 2022)",
+)
 
 _SIGLIP = "Sigmoid Loss for Language Image Pre-Training (Zhai et al. 2023)"
-for _model, _size, _file, _parameters in (
-    ("ViT-B/16", 224, "webli_en_b16_224_63724782", 92_884_224),
-    ("ViT-B/16", 256, "webli_en_b16_256_60500360", 92_930_304),
-    ("ViT-B/16", 384, "webli_en_b16_384_68578854", 93_176_064),
-    ("ViT-B/16", 512, "webli_en_b16_512_68580893", 93_520_128),
-    ("ViT-L/16", 256, "webli_en_l16_256_60552751", 315_956_224),
-    ("ViT-L/16", 384, "webli_en_l16_384_63634585", 316_283_904),
-):
-    _add(
-        f"siglip-{_size}",
-        _model,
-        f"{_BIG_VISION}/siglip/{_file}.npz",
-        "siglip",
-        _parameters,
-        source=f"{_SIGLIP}; the image tower, without the text tower's zero-shot classification",
-        fields={"num_classes": 0, "image_size": _size, "pool": "map"},
-    )
+_TOWER = {"num_classes": 0, "pool": "map"}
+_add(
+    f"{_BIG_VISION}/siglip/{{}}.npz",
+    "siglip",
+    [
+        (model, f"siglip-{size}", file, None, parameters, {**_TOWER, "image_size": size})
+        for model, size, file, parameters in (
+            ("ViT-B/16", 224, "webli_en_b16_224_63724782", 92_884_224),
+            ("ViT-B/16", 256, "webli_en_b16_256_60500360", 92_930_304),
+            ("ViT-B/16", 384, "webli_en_b16_384_68578854", 93_176_064),
+            ("ViT-B/16", 512, "webli_en_b16_512_68580893", 93_520_128),
+            ("ViT-L/16", 256, "webli_en_l16_256_60552751", 315_956_224),
+            ("ViT-L/16", 384, "webli_en_l16_384_63634585", 316_283_904),
+        )
+    ],
+    source=f"{_SIGLIP}; the image tower, without the text tower's zero-shot classification",
+)
 
 # -------------------------------------------------------------------------------- DeiT, DeiT III
 
-_DEIT = "README_deit.md of facebookresearch/deit (Touvron et al. 2021)"
-for _name, _size, _file, _top1, _parameters in (
-    ("Ti/16", 224, "tiny_patch16_224-a1311bcf", 72.2, 5_717_416),
-    ("S/16", 224, "small_patch16_224-cd65a155", 79.9, 22_050_664),
-    ("B/16", 224, "base_patch16_224-b5f2ef4d", 81.8, 86_567_656),
-    ("B/16", 384, "base_patch16_384-8de9b5d1", 82.9, 86_859_496),
-    ("Ti/16-distilled", 224, "tiny_distilled_patch16_224-b40b3cf7", 74.5, 5_910_800),
-    ("S/16-distilled", 224, "small_distilled_patch16_224-649709d9", 81.2, 22_436_432),
-    ("B/16-distilled", 224, "base_distilled_patch16_224-df68dfff", 83.4, 87_338_192),
-    ("B/16-distilled", 384, "base_distilled_patch16_384-d0272ac0", 85.2, 87_630_032),
-):
-    _add(
-        "in1k" if _size == 224 else "in1k-384",
-        f"DeiT-{_name}",
-        f"{_META}/deit/deit_{_file}.pth",
-        "deit",
-        _parameters,
-        top1=_top1,
-        measured="from scratch",
-        source=_DEIT,
-        fields={"image_size": _size},
-    )
+_ENDINGS = {224: "", 384: "-384"}  # of the type, by the image size
+_add(
+    f"{_META}/deit/deit_{{}}.pth",
+    "deit",
+    [
+        (f"DeiT-{name}", f"in1k{_ENDINGS[size]}", file, top1, parameters, {"image_size": size})
+        for name, size, file, top1, parameters in (
+            ("Ti/16", 224, "tiny_patch16_224-a1311bcf", 72.2, 5_717_416),
+            ("S/16", 224, "small_patch16_224-cd65a155", 79.9, 22_050_664),
+            ("B/16", 224, "base_patch16_224-b5f2ef4d", 81.8, 86_567_656),
+            ("B/16", 384, "base_patch16_384-8de9b5d1", 82.9, 86_859_496),
+            ("Ti/16-distilled", 224, "tiny_distilled_patch16_224-b40b3cf7", 74.5, 5_910_800),
+            ("S/16-distilled", 224, "small_distilled_patch16_224-649709d9", 81.2, 22_436_432),
+            ("B/16-distilled", 224, "base_distilled_patch16_224-df68dfff", 83.4, 87_338_192),
+            ("B/16-distilled", 384, "base_distilled_patch16_384-d0272ac0", 85.2, 87_630_032),
+        )
+    ],
+    measured="from scratch",
+    source="README_deit.md of facebookresearch/deit (Touvron et al. 2021)",
+)
 
-_DEIT3 = "README_revenge.md of facebookresearch/deit (Touvron et al. 2022)"
 # Two accuracies: pre-trained on ImageNet-1k, and on ImageNet-21k before it.
 for _model, _file, _size, _top1, _top1_of_21k, _parameters in (
     ("DeiT3-S/16", "small_224", 224, 81.4, 83.1, 22_059_496),
@@ -268,111 +252,91 @@ for _model, _file, _size, _top1, _top1_of_21k, _parameters in (
     ("DeiT3-L/16", "large_384", 384, 85.8, 87.7, 304_763_880),
     ("DeiT3-H/14", "huge_224", 224, 85.2, 87.2, 632_126_440),
 ):
-    _ending = "-384" if _size == 384 else ""
     _version = "_v1" if _file == "huge_224" else ""
     for _kind, _of, _reported, _measured in (
         ("in1k", "1k", _top1, "from scratch"),
         ("in21k-in1k", f"21k{_version}", _top1_of_21k, "fine-tuned"),
     ):
+        _kind += _ENDINGS[_size]
+        _row = (_model, _kind, f"{_file}_{_of}", _reported, _parameters, {"image_size": _size})
         _add(
-            _kind + _ending,
-            _model,
-            f"{_META}/deit/deit_3_{_file}_{_of}.pth",
+            f"{_META}/deit/deit_3_{{}}.pth",
             "deit3",
-            _parameters,
-            top1=_reported,
+            [_row],
             measured=_measured,
-            source=_DEIT3,
-            fields={"image_size": _size},
+            source="README_revenge.md of facebookresearch/deit (Touvron et al. 2022)",
         )
 
 # ------------------------------------------------------------------------------ MAE, DINO, DINOv2
 
 _MAE = "FINETUNE.md of facebookresearch/mae (He et al. 2022)"
+_TUNED = {"pool": "mean", "class_token": True, "pool_norm": "after"}
 for _model, _file, _probe, _finetuned, _encoder, _classifier in (
     ("ViT-B/16", "base", 67.8, 83.664, 85_798_656, 86_567_656),
     ("ViT-L/16", "large", 76.0, 85.952, 303_301_632, 304_326_632),
     ("ViT-H/14", "huge", 77.2, 86.928, 630_764_800, 632_045_800),
 ):
+    _row = (_model, "mae", f"pretrain/mae_pretrain_vit_{_file}", _probe, _encoder)
     _add(
+        f"{_META}/mae/{{}}.pth",
         "mae",
-        _model,
-        f"{_META}/mae/pretrain/mae_pretrain_vit_{_file}.pth",
-        "mae",
-        _encoder,
-        top1=_probe,
+        [(*_row, {"num_classes": 0})],
         measured="linear probe",
         source=_MAE,
-        fields={"num_classes": 0},
     )
-    _add(
-        "mae-in1k",
-        _model,
-        f"{_META}/mae/finetune/mae_finetuned_vit_{_file}.pth",
-        "mae",
-        _classifier,
-        top1=_finetuned,
-        measured="fine-tuned",
-        source=_MAE,
-        fields={"pool": "mean", "class_token": True, "pool_norm": "after"},
-    )
+    _row = (_model, "mae-in1k", f"finetune/mae_finetuned_vit_{_file}", _finetuned, _classifier)
+    _add(f"{_META}/mae/{{}}.pth", "mae", [(*_row, _TUNED)], measured="fine-tuned", source=_MAE)
 
-_DINO = "README of facebookresearch/dino (Caron et al. 2021)"
-for _model, _file, _top1, _parameters in (
-    ("ViT-S/16", "deitsmall16", 77.0, 21_665_664),
-    ("ViT-S/8", "deitsmall8", 79.7, 21_670_272),
-    ("ViT-B/16", "vitbase16", 78.2, 85_798_656),
-    ("ViT-B/8", "vitbase8", 80.1, 85_807_872),
-):
-    _add(
-        "dino",
-        _model,
-        f"{_META}/dino/dino_{_file}_pretrain/dino_{_file}_pretrain.pth",
-        "dino",
-        _parameters,
-        top1=_top1,
-        measured="linear probe",
-        source=_DINO,
-        fields={"num_classes": 0},
-    )
+_add(
+    f"{_META}/dino/dino_{{0}}_pretrain/dino_{{0}}_pretrain.pth",
+    "dino",
+    [
+        ("ViT-S/16", "dino", "deitsmall16", 77.0, 21_665_664, {"num_classes": 0}),
+        ("ViT-S/8", "dino", "deitsmall8", 79.7, 21_670_272, {"num_classes": 0}),
+        ("ViT-B/16", "dino", "vitbase16", 78.2, 85_798_656, {"num_classes": 0}),
+        ("ViT-B/8", "dino", "vitbase8", 80.1, 85_807_872, {"num_classes": 0}),
+    ],
+    measured="linear probe",
+    source="README of facebookresearch/dino (Caron et al. 2021)",
+)
 
-_DINOV2 = "README of facebookresearch/dinov2 (Oquab et al. 2023; Darcet et al. 2024)"
+# Two accuracies: without registers, and with four.
 for _letter, _top1, _top1_with_registers, _parameters, _width in (
     ("S", 81.1, 80.9, 22_056_192, 384),
     ("B", 84.5, 84.6, 86_579_712, 768),
     ("L", 86.3, 86.7, 304_367_616, 1024),
     ("g", 86.5, 87.1, 1_136_479_232, 1536),
 ):
-    _file = f"{_META}/dinov2/dinov2_vit{_letter.lower()}14/dinov2_vit{_letter.lower()}14"
-    for _ending, _reported, _registers in (
-        ("", _top1, 0),
-        ("-reg", _top1_with_registers, 4),
-    ):
-        _add(
-            "lvd142m",
-            f"DINOv2-{_letter}/14{_ending}",
-            f"{_file}{'_reg4' if _registers else ''}_pretrain.pth",
-            "dinov2",
-            _parameters + _registers * _width,
-            top1=_reported,
-            measured="linear probe",
-            source=_DINOV2,
-        )
+    _file = f"dinov2_vit{_letter.lower()}14"
+    _model = f"DINOv2-{_letter}/14"
+    _add(
+        f"{_META}/dinov2/{_file}/{{}}_pretrain.pth",
+        "dinov2",
+        [
+            (_model, "lvd142m", _file, _top1, _parameters, {}),
+            (
+                f"{_model}-reg",
+                "lvd142m",
+                f"{_file}_reg4",
+                _top1_with_registers,
+                _parameters + 4 * _width,
+                {},
+            ),
+        ],
+        measured="linear probe",
+        source="README of facebookresearch/dinov2 (Oquab et al. 2023; Darcet et al. 2024)",
+    )
 
 # ------------------------------------------------------------------------------------ torchvision
 
-for _model, _file, _top1, _parameters in (
-    ("ViT-B/16", "vit_b_16-c867db91", 81.072, 86_567_656),
-    ("ViT-B/32", "vit_b_32-d86f8d99", 75.912, 88_224_232),
-    ("ViT-L/32", "vit_l_32-c7638314", 76.972, 306_535_400),
-):
-    _add(
-        "torchvision-in1k",
-        _model,
-        f"{_TORCHVISION}/{_file}.pth",
-        "torchvision",
-        _parameters,
-        top1=_top1,
-        measured="from scratch",
-        source="torchvision's models/vision_transformer.py, IMAGENET1K_V1",
-    )
+_add(
+    f"{_TORCHVISION}/{{}}.pth",
+    "torchvision",
+    [
+        ("ViT-B/16", "torchvision-in1k", "vit_b_16-c867db91", 81.072, 86_567_656, {}),
+        ("ViT-B/32", "torchvision-in1k", "vit_b_32-d86f8d99", 75.912, 88_224_232, {}),
+        ("ViT-L/32", "torchvision-in1k", "vit_l_32-c7638314", 76.972, 306_535_400, {}),
+    ],
+    measured="from scratch",
+    source="torchvision's models/vision_transformer.py, IMAGENET1K_V1",
+)
