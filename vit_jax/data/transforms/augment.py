@@ -35,7 +35,7 @@ from vit_jax.data.transforms.registry import (
     features_after,
     open_transform,
 )
-from vit_jax.data.transforms.spatial import Followers, followers_of
+from vit_jax.data.transforms.spatial import NONE, Followers, followers_of
 from vit_jax.errors import UserError, nearest
 
 
@@ -196,7 +196,7 @@ class Augment:
         Applies all options except the random resized crop and registered transforms, to an image of
         the model's size.
         """
-        return self.change(image, rng, Followers({}, {}))
+        return self.change(image, rng, NONE)
 
     def change(
         self, image: UInt8[np.ndarray, "h w c"], rng: np.random.Generator, followers: Followers
@@ -313,7 +313,9 @@ class BoundAugment:
             image = self.augment.change(example["image"], rng, followers)
             example = {**example, "image": image, **followers.arrays}
         else:
-            example = {**example, "image": self.augment(example["image"], rng)}
+            image = self.augment.change(example["image"], rng, NONE)
+            if image is not example["image"]:
+                example = {**example, "image": image}
         for transform in self.transforms:
             example = transform(example, rng)
         return example

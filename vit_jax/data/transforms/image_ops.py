@@ -6,6 +6,7 @@ Learning Augmentation Strategies from Data", table 6, with the conventions of ti
 sampled bilinearly or bicubically, and pixels outside the image are middle grey.
 """
 
+import numpy as np
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
 OUTSIDE = "#808080"  # 128 in every channel
@@ -104,7 +105,11 @@ def hue(image: Image.Image, shift: float) -> Image.Image:
 
 def contrast(image: Image.Image, factor: float) -> Image.Image:
     """Change the contrast: 0 is the image's mean grey, 1 the image, above 1 more contrast."""
-    return ImageEnhance.Contrast(image).enhance(factor)
+    # As ImageEnhance.Contrast, whose mean takes four times as long for small images.
+    grey = np.asarray(image.convert("L"))
+    mean = int(int(grey.sum()) / grey.size + 0.5)
+    flat = Image.new(image.mode, image.size, (mean,) * len(image.getbands()))
+    return Image.blend(flat, image, factor)
 
 
 def brightness(image: Image.Image, factor: float) -> Image.Image:

@@ -30,9 +30,11 @@ def jitter_colors(
     The factors of the first three are uniform in [1-s, 1+s], the shift of the hue in [-s, s].
     """
     changes = (image_ops.brightness, image_ops.contrast, image_ops.color, image_ops.hue)
-    centre = (1, 1, 1, 0)[: len(strengths)]
-    low, high = np.subtract(centre, strengths), np.add(centre, strengths)
-    factors = rng.uniform(low, high).tolist()
+    draws = rng.uniform(size=len(strengths)).tolist()
+    factors = [
+        (centre - strength) + ((centre + strength) - (centre - strength)) * draw
+        for centre, strength, draw in zip((1, 1, 1, 0), strengths, draws, strict=False)
+    ]
     for place in rng.permutation(len(strengths)):
         pil_image = changes[place](pil_image, factors[place])
     return pil_image

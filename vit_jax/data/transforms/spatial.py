@@ -43,6 +43,8 @@ class Followers:
 
     def flip(self, axis: int, size: tuple[int, int]) -> None:
         """Flip along an axis, 0 vertically and 1 horizontally, in an image of a (height, width)."""
+        if not self.kinds:
+            return
 
         def move(boxes):
             moved, low = boxes.copy(), 1 - axis
@@ -54,6 +56,8 @@ class Followers:
 
     def shift_window(self, border: int, top: int, left: int, size: tuple[int, int]) -> None:
         """Cut a window of a (height, width) out of the image with a border on every side."""
+        if not self.kinds:
+            return
         height, width = size
 
         def cut(pixels, kind):
@@ -108,6 +112,9 @@ class Followers:
                 self.arrays[name] = _clipped(on_boxes(boxes), size) * there[:, None]
             else:
                 self.arrays[name] = on_pixels(self.arrays[name], kind)
+
+
+NONE = Followers({}, {})
 
 
 def _nearest(pixels: np.ndarray, region: Region, fill: int) -> np.ndarray:
