@@ -5,10 +5,12 @@ import jax.numpy as jnp
 import pytest
 from flax import linen as nn
 
-from tests.support.shapes import count_parameters
+from tests.support.shapes import VIT, count_parameters
 from vit_jax.models import create_model
 from vit_jax.models.summary.cost import _walk, cost, shape_walk, trace_cost
 from vit_jax.models.summary.counts import counts
+
+SMALL = {**VIT, "width": 24, "heads": 3, "num_classes": 5}
 
 # Variants: name, fields, parameters, MACs (None: no number to compare with).
 VARIANTS = [
@@ -139,17 +141,7 @@ def test_flops_are_twice_the_macs():
 
 def test_parts_of_a_distilled_and_gated_model_are_those_of_the_hand_count():
     """16 patches of 4 x 4 pixels and 2 tokens, 24 wide; 2 blocks with 36 hidden units."""
-    model = create_model(
-        "DeiT-S/16-distilled",
-        image_size=16,
-        patch_size=4,
-        width=24,
-        depth=2,
-        heads=3,
-        mlp_width=36,
-        mlp="swiglu",
-        num_classes=5,
-    )
+    model = create_model("DeiT-S/16-distilled", **SMALL, mlp_width=36, mlp="swiglu")
     parts = {part.name: (part.parameters, part.macs) for part in cost(model).parts}
     assert parts == {
         "patch embedding": (48 * 24 + 24, 16 * 48 * 24),
@@ -214,12 +206,7 @@ def test_parts_are_those_of_the_hand_count():
 def test_parts_sum_to_the_totals_with_every_option_on():
     model = create_model(
         "ViT-B/16",
-        image_size=32,
-        patch_size=8,
-        width=24,
-        depth=2,
-        heads=3,
-        num_classes=5,
+        **SMALL,
         registers=2,
         pool="map",
         class_token=True,
