@@ -224,10 +224,10 @@ MUTATIONS = (
     Mutation(
         "soft-loss-unscaled",
         "a high temperature makes the teacher quiet",
-        "training/distillation/objective.py",
+        "tasks/distillation.py",
         "return self.temperature**2 * jnp.sum(",
         "return jnp.sum(",
-        "unit/training/distillation/test_objective.py -k soft_loss",
+        "unit/tasks/test_distillation.py -k soft_loss",
     ),
     Mutation(
         "resume-skips-a-batch",
@@ -273,10 +273,10 @@ MUTATIONS = (
     Mutation(
         "padding-counted",
         "padding is among the predictions",
-        "training/evaluate.py",
+        "evaluation/runner.py",
         'np.concatenate([row["mask"] for row in rows]) > 0',
         'np.concatenate([row["mask"] for row in rows]) >= 0',
-        "unit/training/test_evaluate.py",
+        "unit/evaluation/test_runner.py",
     ),
     Mutation(
         "top-six",

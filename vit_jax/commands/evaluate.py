@@ -40,7 +40,7 @@ def evaluate(
     if data and dataset:
         raise UserError(f"the dataset is given twice, {data} and --dataset={dataset}; give it once")
     from vit_jax.evaluation.metrics import nonfinite_warning
-    from vit_jax.training.evaluate import evaluate as evaluate_batches
+    from vit_jax.evaluation.runner import evaluate as evaluate_batches
     from vit_jax.training.open_run import open_run
 
     reopened = open_run(run, data or dataset, split)

@@ -18,13 +18,13 @@ import numpy as np
 from vit_jax.data import Source
 from vit_jax.errors import Diverged
 from vit_jax.evaluation.metrics import MultiLabelPredictions, Predictions, nonfinite_warning
+from vit_jax.evaluation.runner import Evaluation, Interrupted
 from vit_jax.runs import DIAGNOSTICS, EVALUATE, RESULT, TRAIN, RunDir
 from vit_jax.tasks.classification import Batch
 from vit_jax.text import counted
 from vit_jax.training import out_of_memory
 from vit_jax.training.callbacks import DrawFigures, Observer
 from vit_jax.training.distributed import processes
-from vit_jax.training.evaluate import Evaluation, Interrupted
 from vit_jax.training.logging.introduction import introduce
 from vit_jax.training.logging.loss_spikes import SpikeDetector
 from vit_jax.training.logging.profiler import Profile

@@ -29,11 +29,11 @@ from vit_jax.evaluation.metrics import (
     read_per_class,
     read_predictions,
 )
+from vit_jax.evaluation.runner import evaluate
 from vit_jax.inference import Classifier, load
 from vit_jax.progress import progress_bars
 from vit_jax.runs import RunDir
 from vit_jax.text import counted, tell
-from vit_jax.training.evaluate import evaluate
 from vit_jax.training.open_run import OpenedRun, open_run
 
 Say = Callable[[str], None]

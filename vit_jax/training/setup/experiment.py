@@ -27,17 +27,17 @@ from vit_jax.data import (
 )
 from vit_jax.data.images.decoding import opencv
 from vit_jax.errors import UserError
+from vit_jax.evaluation.runner import Evaluation, evaluate, padded_batches
 from vit_jax.models import create_model
 from vit_jax.models.registry import outside_modules
 from vit_jax.plugins import import_plugins, module_names
 from vit_jax.runs import ModelRecord
 from vit_jax.tasks.classification import Objective, make_objective
+from vit_jax.tasks.distillation import ANSWERS, check_distillation, make_distillation
+from vit_jax.tasks.teacher import Teacher, answers, open_teacher
 from vit_jax.training.compile_cache import compile_anew_where_unsafe
-from vit_jax.training.distillation.objective import ANSWERS, check_distillation, make_distillation
-from vit_jax.training.distillation.teacher import Teacher, answers, open_teacher
 from vit_jax.training.distributed.device_batches import on_devices
 from vit_jax.training.distributed.sharding import find_devices, make_mesh, replicated, shard_state
-from vit_jax.training.evaluate import Evaluation, evaluate, padded_batches
 from vit_jax.training.optim.optimizer import make_optimizer
 from vit_jax.training.optim.param_groups import trainable_mask
 from vit_jax.training.optim.schedules import make_schedule

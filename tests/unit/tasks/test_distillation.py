@@ -11,9 +11,9 @@ import pytest
 from vit_jax.data import Preprocessing
 from vit_jax.models import DistilledLogits, create_model
 from vit_jax.tasks.classification import Supervised
+from vit_jax.tasks.distillation import Distillation
 from vit_jax.tasks.mixing import mixup
-from vit_jax.training.distillation.objective import Distillation
-from vit_jax.training.distillation.teacher import Teacher
+from vit_jax.tasks.teacher import Teacher
 from vit_jax.training.step import accumulated_gradient
 
 STUDENT = np.array([[1.5, -0.5, 0.25], [0.0, 2.0, -1.0]])

@@ -9,9 +9,9 @@ from tests.folders import GOLDENS
 from tests.support.processes import on_eight_devices
 from vit_jax.data import Preprocessing, Source
 from vit_jax.data.sources.examples import MemoryExamples
+from vit_jax.evaluation.runner import evaluate, padded_batches
 from vit_jax.tasks.classification import Supervised
 from vit_jax.training.distributed.sharding import make_mesh
-from vit_jax.training.evaluate import evaluate, padded_batches
 from vit_jax.training.step import make_eval_step
 
 RAGGED = GOLDENS / "training/ragged_eval_N10_K3.json"

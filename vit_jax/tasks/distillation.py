@@ -29,7 +29,7 @@ from vit_jax.data import Augment
 from vit_jax.errors import UserError
 from vit_jax.models import DistilledLogits
 from vit_jax.tasks.classification import Supervised, apply_model, finite_rows
-from vit_jax.training.distillation.teacher import Teacher
+from vit_jax.tasks.teacher import Teacher
 
 ANSWERS = "teacher_logits"  # name of the teacher's logits in a batch, if they are precomputed
 

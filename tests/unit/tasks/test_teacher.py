@@ -13,8 +13,8 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.runs import RunDir, unnamed_classes
 from vit_jax.tasks.classification import Supervised
-from vit_jax.training.distillation.objective import Distillation
-from vit_jax.training.distillation.teacher import Teacher, open_teacher
+from vit_jax.tasks.distillation import Distillation
+from vit_jax.tasks.teacher import Teacher, open_teacher
 
 RGB = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 DIGITS = tuple("0123456789")

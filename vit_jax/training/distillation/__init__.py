@@ -1,1 +1,0 @@
-"""Distillation: a teacher, and the objective that learns from it."""
