@@ -40,18 +40,16 @@ def evaluate(
     if data and dataset:
         raise UserError(f"the dataset is given twice, {data} and --dataset={dataset}; give it once")
     from vit_jax.evaluation.metrics import nonfinite_warning
-    from vit_jax.evaluation.runner import evaluate as evaluate_batches
     from vit_jax.training.open_run import open_run
 
     reopened = open_run(run, data or dataset, split)
     experiment, source = reopened.experiment, reopened.source(split)
     variables, step = reopened.run.read_variables(parse_checkpoint(checkpoint), raw=raw)
     with progress_bars("images") as show:
-        batches = _watched(experiment.eval_batches(source), len(source), show)
-        classes = len(experiment.record.class_names)
-        metrics, predictions = evaluate_batches(
-            experiment.eval_step(), variables, batches, experiment.mesh, classes
+        result = experiment.evaluate(
+            variables, source, shown=lambda batches: _watched(batches, len(source), show)
         )
+    metrics, predictions = result.metrics, result.table
     unreadable = experiment.decode_errors.summary()
     rows = predictions.per_class(source.class_names) if per_class else []
     if as_json:

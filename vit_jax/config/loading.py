@@ -25,14 +25,19 @@ from vit_jax.config.schema import FREE_KEYS, KEYS, REQUIRED
 from vit_jax.config.values import Choice, Span, Text
 from vit_jax.errors import UserError, shown
 
+# Sections whose further keys are validated by the model and the task that they belong to.
+_OPEN_SECTIONS = {
+    "model": "a model has no field {}; docs/models.md lists them",
+    "objective": "a task has no field {}; docs/tasks.md lists them",
+}
 _LONGEST_LITERAL = 10_000  # characters; a longer text stays one
 
 
 def default_config() -> ConfigDict:
     """Return a new configuration with the default of every key, to be changed by a config.
 
-    Setting a key that does not exist fails at once; only `model` accepts new keys, the fields of
-    the model named there.
+    Setting a key that does not exist fails at once; only `model` and `objective` accept new keys,
+    the fields of the model and of the task.
     """
     tree: dict[str, Any] = {}
     for path, key in KEYS.items():
@@ -42,7 +47,8 @@ def default_config() -> ConfigDict:
             section = section.setdefault(part, {})
         section[name] = key.default
     config = ConfigDict(tree, type_safe=False).lock()
-    config.model.unlock()
+    for section in _OPEN_SECTIONS:
+        config[section].unlock()
     return config
 
 
@@ -70,10 +76,12 @@ def load_config(
     config_file = os.fspath(config_file)
     config = default_config()
     overrides = list(_pairs(overrides))
-    for path, value in _run_config_file(config_file, dict(overrides).get("init_from", "")):
-        _set(config, path, value, source=config_file)
+    of_file = _run_config_file(config_file, dict(overrides).get("init_from", ""))
+    task = dict([*of_file, *overrides]).get("task", config.task)
+    for path, value in of_file:
+        _set(config, path, value, source=config_file, task=task)
     for path, value in overrides:
-        _set(config, path, _from_text(path, value), source="the command line")
+        _set(config, path, _from_text(path, value), source="the command line", task=task)
     _check_required(config, config_file)
     return _with_preset(config)
 
@@ -82,7 +90,7 @@ def restore_config(record: Mapping) -> ConfigDict:
     """Return the configuration stored in a run folder, validated like any other."""
     config = default_config()
     for path, value in flatten(record):
-        _set(config, path, value, source="config.json")
+        _set(config, path, value, source="config.json", task=record.get("task", config.task))
     return _with_preset(config)
 
 
@@ -196,8 +204,8 @@ def _takes_argument(parameters: Iterable[inspect.Parameter]) -> bool:
     return any(parameter.kind in by_place for parameter in parameters)
 
 
-def _set(config: ConfigDict, path: str, value: Any, source: str) -> None:
-    """Set one checked value."""
+def _set(config: ConfigDict, path: str, value: Any, source: str, task: str) -> None:
+    """Set one checked value; `objective` has further keys for other tasks than the default."""
     *sections, name = path.split(".")
     if path in KEYS:
         allowed = KEYS[path].allowed
@@ -208,10 +216,11 @@ def _set(config: ConfigDict, path: str, value: Any, source: str) -> None:
             raise UserError(
                 f"{source}: {path} = {shown(value)} is invalid{reason}; use {allowed.describe()}"
             ) from error
-    elif sections != ["model"]:  # fields of the model are validated by the model
+    elif sections != ["model"] and (sections != ["objective"] or task == KEYS["task"].default):
         raise UserError(f"{source}: there is no key {shown(path)}{suggest_key(path)}")
     elif not name.isidentifier() or name.startswith("_") or len(name) > 100:
-        raise UserError(f"{source}: a model has no field {shown(name)}; docs/models.md lists them")
+        where = _OPEN_SECTIONS[sections[0]]
+        raise UserError(f"{source}: {where.format(shown(name))}")
     section = config
     for part in sections:
         section = section[part]

@@ -196,6 +196,11 @@ KEYS: dict[str, Key] = {
     ),
     "precision": Key("float32", "type of the computation", Choice(("float32", "bfloat16"))),
     # Loss and optimisation.
+    "task": Key(
+        "classification",
+        "what is learned: a name of vit_jax.tasks; its fields are objective.FIELD",
+        Text(filled=True),
+    ),
     "objective.loss": Key(
         "softmax",
         "softmax: one class per image; sigmoid: each class on its own",

@@ -1,1 +1,1 @@
-"""Evaluation: metrics computed from all predictions."""
+"""Evaluation: how trained models are judged."""

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 from vit_jax.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from vit_jax.runs.metrics_log import DIAGNOSTICS, EVALUATE, RESULT, TRAIN, result
+    from vit_jax.runs.metrics_log import DIAGNOSTICS, EVALUATE, EVALUATOR, RESULT, TRAIN, result
     from vit_jax.runs.record import FORMAT, ModelRecord, unnamed_classes
     from vit_jax.runs.run_dir import RunDir
 
 __all__ = [
     "DIAGNOSTICS",
     "EVALUATE",
+    "EVALUATOR",
     "FORMAT",
     "RESULT",
     "TRAIN",

@@ -8,6 +8,7 @@ from typing import Any
 # Values of "kind" in a line.
 TRAIN = "train"
 EVALUATE = "evaluate"
+EVALUATOR = "evaluator"  # of an evaluator besides the first
 RESULT = "result"
 DIAGNOSTICS = "diagnostics"
 

@@ -1,11 +1,14 @@
 """Record of a model: everything that loading and predicting need besides its parameters."""
 
 import dataclasses
+import os
 from dataclasses import dataclass
 from typing import Any
 
 from vit_jax.config.values import Modules
 from vit_jax.data.images.preprocess import Preprocessing
+from vit_jax.data.paths import same_form
+from vit_jax.data.sources.source import Source
 from vit_jax.errors import UserError
 from vit_jax.plugins import import_plugins, module_names
 
@@ -17,10 +20,11 @@ class ModelRecord:
     """Record of a model: everything that `load` and `predict` need besides its parameters.
 
     name, fields: the model, as `create_model(name, **fields)`.
+    task: the task that it learned.
     preprocessing: preprocessing of images to inputs.
     class_names: in the order of the model's outputs.
     activation: "softmax" or "sigmoid", from outputs to probabilities; a sigmoid of a single output
-        is the probability of the second of two classes.
+        is the probability of the second of two classes; "none" for outputs that are none.
     origin: origin of the parameters.
     versions: versions of the libraries that wrote them.
     plugins: modules to import first, for an architecture of a user.
@@ -38,6 +42,7 @@ class ModelRecord:
     format: int = FORMAT
     plugins: tuple[str, ...] = ()
     source_config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    task: str = "classification"
 
     def to_json(self) -> dict[str, Any]:
         """Return a dictionary of JSON values."""
@@ -61,6 +66,25 @@ class ModelRecord:
     def has_names(self) -> bool:
         """Return whether the classes have names instead of numbers."""
         return self.class_names != unnamed_classes(len(self.class_names))
+
+    def label_names(self) -> tuple[str, ...] | None:
+        """Return the names of the classes, by which data are labelled; None if they have none."""
+        return self.class_names if self.has_names() else None
+
+    def same_classes(self, other: "ModelRecord") -> bool:
+        """Return whether two records have the same class names in the same order."""
+        mine, theirs = (list(map(same_form, r.class_names)) for r in (self, other))
+        return mine == theirs
+
+    def check_classes(self, dataset: str, source: Source, folder: str | os.PathLike) -> None:
+        """Raise UserError if data have another number of classes than a model without names."""
+        classes, found = len(self.class_names), len(source.class_names)
+        if found != classes:
+            raise UserError(
+                f"{folder} has {classes:,} unnamed classes, but {dataset} has "
+                f"{found:,}, so they cannot be matched; add the names, in the order of the "
+                "outputs, to class_names in model.json"
+            )
 
     def changed(self, fields: dict[str, Any]) -> "ModelRecord":
         """Return the record with changed fields; size, channels and classes are updated."""

@@ -1,16 +1,10 @@
-"""Classification objective. An objective has two functions, the only ones the training loop calls:
+"""Classification: cross-entropy against the labels of images, one or several for each.
 
-    loss(params, model_state, batch, rng, train) -> (loss_sum, weight, metrics, model_state)
-    evaluate(params, model_state, batch) -> (sums, outputs)
-
-They return sums over the batch, not means, so that masked, ragged and sharded batches add up
-exactly: `loss_sum / weight` is the loss, and each of `metrics` divided by `weight` is the metric of
-that name. `model_state` holds collections other than parameters (running statistics), updated in
-training. `outputs` has one row per example, from which `evaluate.py` makes predictions.
+Predictions that are not finite are wrong in every metric, see `finite_rows`.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -18,41 +12,24 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float
-from ml_collections import ConfigDict
 
-from vit_jax.data import Source
+from vit_jax.data.features import IMAGE, LABEL
+from vit_jax.evaluation.classification import ClassificationEvaluator
 from vit_jax.evaluation.metrics import NO_ANSWER
 from vit_jax.models import DistilledLogits
+from vit_jax.tasks.base import Loss, Task
+from vit_jax.tasks.classes import classes_of_model
 from vit_jax.tasks.mixing import Mixing, mix_targets
+from vit_jax.tasks.registry import register_task
+from vit_jax.text import counted
 
-Params = Any
-ModelState = dict[str, Any]
-Batch = dict[str, Array]
-
-
-class Objective(Protocol):
-    """Interface of an objective; see the top of the file.
-
-    criterion: metric that selects the best checkpoint; higher is better.
-
-    An objective may also have `constants`, arrays that its loss reads and nothing changes, and
-    `holding(constants)`, which returns a copy with other arrays: see `distillation.py`.
-    """
-
-    criterion: str
-
-    def loss(
-        self, params: Params, model_state: ModelState, batch: Batch, rng: Array | None, train: bool
-    ) -> tuple[Float[Array, ""], Float[Array, ""], dict[str, Float[Array, ""]], ModelState]: ...
-
-    def evaluate(
-        self, params: Params, model_state: ModelState, batch: Batch
-    ) -> tuple[dict[str, Float[Array, ""]], dict[str, Array]]: ...
+_SHOWN = 20  # names of classes at the start of a run
 
 
+@register_task("classification")
 @dataclass(frozen=True)
-class Supervised:
-    """Supervised objective: cross-entropy against the labels of each image.
+class Classification(Task):
+    """Cross-entropy against the labels of each image.
 
     The batch holds `image` (float32, normalised, `(batch, height, width, channels)`), `label`
     (integers, `(batch,)`; for multi-label data 0 or 1, `(batch, classes)`) and, where some rows are
@@ -68,10 +45,10 @@ class Supervised:
     class_weights: weight of each class in the training loss; None: equal weights. An image has
         the weight of its class, a mixed one the mean of its classes.
     multi_label: whether an image may have several labels, or none.
+    classes: their number.
 
     A model with two heads is trained on the mean of their logits, which is also its prediction in
     evaluation; `distillation.py` has a separate loss for each head.
-    evaluation; a loss of its own for each head is a matter of `distillation.py`.
     """
 
     model: nn.Module
@@ -80,22 +57,73 @@ class Supervised:
     mixing: Mixing = field(default_factory=Mixing)
     class_weights: tuple[float, ...] | None = None
     multi_label: bool = False
+    classes: int = 0
+
+    inputs: ClassVar = {"image": IMAGE, "label": LABEL}
 
     @property
-    def criterion(self) -> str:
-        """Criterion: accuracy, or for multi-label data the mean average precision."""
-        return "mean_average_precision" if self.multi_label else "accuracy"
+    def monitor(self) -> tuple[str, str]:
+        """Accuracy, or for multi-label data the mean average precision."""
+        return "mean_average_precision" if self.multi_label else "accuracy", "max"
 
-    def loss(self, params, model_state, batch, rng, train):
+    @classmethod
+    def outputs(cls, config, source):
+        """Return the number of classes of the data, or 1 where one output separates two."""
+        return classes_of_model(config, source)
+
+    @classmethod
+    def settable(cls):
+        """Return no fields: the keys of classification are in the schema of the configuration."""
+        return {}
+
+    @classmethod
+    def make(cls, setting):
+        """Return the task of a configuration, with a teacher if it names one."""
+        from vit_jax.tasks.distillation import check_distillation, distilled
+
+        config, source, augment = setting.config, setting.source, setting.config.augment
+        weights = None
+        if config.objective.class_weights == "balanced":
+            weights = balanced_weights(source.labels, len(source.class_names))
+        task = cls(
+            setting.model,
+            config.objective.label_smoothing,
+            config.objective.loss,
+            Mixing(
+                augment.mixup, augment.cutmix, augment.mix_probability, augment.cutmix_probability
+            ),
+            weights,
+            source.multi_label,
+            len(source.class_names),
+        )
+        check_distillation(config, task, setting.augment)
+        return distilled(setting, task) if config.distillation.teacher else task
+
+    def evaluators(self):
+        """Return the evaluator of the accuracy."""
+        return (ClassificationEvaluator(self.predict, self.classes),)
+
+    def record_fields(self, source):
+        """Return the names of the classes, and the activation of the outputs."""
+        return {"class_names": tuple(source.class_names), "activation": self.kind}
+
+    def describe(self, source):
+        """Return the number of classes, and sentences on them."""
+        names = source.class_names
+        more = f", and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+        sentences = [f"classes in order: {', '.join(names[:_SHOWN])}{more}"]
+        if len(names) == 1:
+            sentences += ["warning: the data have only one class, so there is nothing to learn"]
+        return f"in {counted(len(names), 'class', 'classes')}", sentences
+
+    def loss(self, variables, batch, rng, *, train):
         """Return the sums over the batch of the cross-entropy (nats) and the metrics.
 
         The metric is `accuracy`, which counts the dominant label of a mixed image; for multi-label
         data it is `label_accuracy`, the fraction of correct decisions over all classes.
         """
         images, own_share = self.mixed(batch["image"], rng, train)
-        logits, model_state = apply_model(
-            self.model, params, model_state, images, rng=rng, train=train
-        )
+        logits, state = self.apply(variables, images, rng, train=train)
         if isinstance(logits, DistilledLogits):
             logits = logits.mean()
         targets = self.targets(batch["label"], logits, own_share)
@@ -104,17 +132,17 @@ class Supervised:
             batch["label"], own_share, train
         )
         metrics = self.metrics(logits, targets, mask)
-        return jnp.sum(losses * mask), jnp.sum(mask), metrics, model_state
+        return Loss(jnp.sum(losses * mask), jnp.sum(mask), metrics, state)
 
-    def evaluate(self, params, model_state, batch):
-        """Return the sums of loss, weight and metrics, and label, mask and prediction of each row.
+    def predict(self, variables, batch):
+        """Return the sums of loss, weight and metrics, and label and prediction of each row.
 
         With one label, the prediction is `predicted`, `confidence` and `rank` (the number of
         classes more probable than the true one); with several, the `probabilities` of all classes.
         A row whose logits are not all finite has no prediction: `predicted` is -1, `rank` the
         number of classes, and `confidence` or `probabilities` NaN.
         """
-        logits, _ = apply_model(self.model, params, model_state, batch["image"])
+        logits, _ = self.apply(variables, batch["image"], train=False)
         targets = self.targets(batch["label"], logits)
         mask = batch.get("mask", jnp.ones(len(logits)))
         finite = finite_rows(logits)
@@ -124,7 +152,7 @@ class Supervised:
             "weight": jnp.sum(mask),
             **self.metrics(logits, targets, mask),
         }
-        outputs = {"label": batch["label"], "mask": mask}
+        outputs = {"label": batch["label"]}
         if self.multi_label:
             probabilities = jnp.where(finite[:, None], jax.nn.sigmoid(logits), jnp.nan)
             return sums, {**outputs, "probabilities": probabilities}
@@ -219,22 +247,6 @@ def _rank(logits: Float[Array, "batch classes"], labels: Array) -> Array:
     return jnp.sum((logits > true) | ((logits == true) & before_label), axis=-1)
 
 
-def make_objective(config: ConfigDict, model: nn.Module, source: Source) -> Supervised:
-    """Return the supervised objective of a configuration for these training data."""
-    weights = None
-    if config.objective.class_weights == "balanced":
-        weights = balanced_weights(source.labels, len(source.class_names))
-    augment = config.augment
-    return Supervised(
-        model,
-        config.objective.label_smoothing,
-        config.objective.loss,
-        Mixing(augment.mixup, augment.cutmix, augment.mix_probability, augment.cutmix_probability),
-        weights,
-        source.multi_label,
-    )
-
-
 def balanced_weights(labels: np.ndarray, classes: int) -> tuple[float, ...]:
     """Return class weights with which every class has an equal part in the loss.
 
@@ -245,13 +257,3 @@ def balanced_weights(labels: np.ndarray, classes: int) -> tuple[float, ...]:
     counts = np.bincount(labels, minlength=classes)
     present = np.count_nonzero(counts)
     return tuple(float(len(labels) / (present * n)) if n else 0.0 for n in counts)
-
-
-def apply_model(model, params, model_state, images, *, rng=None, train=False):
-    """Return the outputs of a model and its new state, which only training changes."""
-    variables = {"params": params, **model_state}
-    if not train:
-        return model.apply(variables, images, train=False), model_state
-    return model.apply(
-        variables, images, train=True, rngs={"dropout": rng}, mutable=list(model_state)
-    )

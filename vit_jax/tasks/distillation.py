@@ -6,14 +6,13 @@ is
     (1 - a) CE(z, y) + a CE(z', argmax t)                      hard
     (1 - a) CE(z, y) + a T^2 KL(softmax(t / T) || softmax(z' / T))      soft
 
-What is notable here:
 - In a model with two heads z is the head of the class token and z' that of the distillation token
   (DeiT, section 4); in a model with one head they are the same.
 - Labels are smoothed and mixed as configured; the teacher sees the mixed image itself,
   and its hard predictions are never smoothed (DeiT, section 4: "true" labels).
 - The divergence is a sum over classes and a mean over images, as Hinton et al. write it.
   DeiT's code also divides by the number of classes: its soft loss is that many times smaller.
-- The teacher's arrays are `constants`: an argument of the compiled step, not saved in checkpoints.
+- The teacher's arrays are `frozen`: an argument of the compiled step, not saved in checkpoints.
 """
 
 import dataclasses
@@ -28,17 +27,18 @@ from ml_collections import ConfigDict
 from vit_jax.data import Augment
 from vit_jax.errors import UserError
 from vit_jax.models import DistilledLogits
-from vit_jax.tasks.classification import Supervised, apply_model, finite_rows
-from vit_jax.tasks.teacher import Teacher
+from vit_jax.tasks.base import Loss, Setting, Task
+from vit_jax.tasks.classification import Classification, finite_rows
+from vit_jax.tasks.teacher import Teacher, open_teacher
 
 ANSWERS = "teacher_logits"  # name of the teacher's logits in a batch, if they are precomputed
 
 
 @dataclass(frozen=True)
-class Distillation:
+class Distillation(Task):
     """Loss with a cross-entropy against the labels and a term for the teacher.
 
-    The batch is that of `Supervised`; if it has `teacher_logits`, `(batch, classes)`, the
+    The batch is that of `Classification`; if it has `teacher_logits`, `(batch, classes)`, the
     teacher is not applied again.
 
     supervised: the term of the labels. Its class weights are weights of the images, and multiply
@@ -50,39 +50,78 @@ class Distillation:
     cached: whether every batch contains the teacher's logits.
     """
 
-    supervised: Supervised
+    supervised: Classification
     teacher: Teacher
     kind: str = "hard"
     alpha: float = 0.5
     temperature: float = 1.0
     cached: bool = False
 
-    @property
-    def criterion(self) -> str:
-        """Criterion of the supervised term."""
-        return self.supervised.criterion
+    inputs = Classification.inputs
 
     @property
-    def constants(self) -> dict[str, Any] | None:
+    def model(self):
+        """The student."""
+        return self.supervised.model
+
+    @property
+    def monitor(self) -> tuple[str, str]:
+        """The metric of the supervised term."""
+        return self.supervised.monitor
+
+    @property
+    def frozen(self) -> dict[str, Any] | None:
         """The teacher's parameters and other collections; None if its logits are cached."""
         return None if self.cached else self.teacher.variables
 
-    def holding(self, constants: dict[str, Any]) -> "Distillation":
+    @property
+    def rows_from(self) -> dict[str, Any] | None:
+        """The same, if its logits are computed once for every image."""
+        return self.teacher.variables if self.cached else None
+
+    def with_frozen(self, frozen: dict[str, Any]) -> "Distillation":
         """Return a copy with these in place of the teacher's variables."""
-        teacher = dataclasses.replace(self.teacher, variables=constants)
+        teacher = dataclasses.replace(self.teacher, variables=frozen)
         return dataclasses.replace(self, teacher=teacher)
 
-    def loss(self, params, model_state, batch, rng, train):
-        """Return the sums over the batch of the loss and the metrics, as `Supervised.loss`.
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """The digest of the teacher's parameters."""
+        return {"teacher": self.teacher.fingerprint}
+
+    @property
+    def origin(self) -> str:
+        """The teacher, for the record of the student."""
+        return f"distilled from {self.teacher.source} ({self.teacher.fingerprint})"
+
+    def evaluators(self):
+        """Return the evaluators of the supervised term: on the labels alone."""
+        return self.supervised.evaluators()
+
+    def record_fields(self, source):
+        """Return those of the supervised term."""
+        return self.supervised.record_fields(source)
+
+    def describe(self, source):
+        """Return those of the supervised term."""
+        return self.supervised.describe(source)
+
+    def rows(self, arrays, batch):
+        """Return the teacher's logits.
+
+        Those of an unreadable image are never used, since another image replaces it.
+        """
+        return {ANSWERS: self.with_frozen(arrays).teacher(batch["image"])}
+
+    def loss(self, variables, batch, rng, *, train):
+        """Return the sums over the batch of the loss and the metrics, as `Classification.loss`.
 
         The metric `teacher_agreement` is added: the share of images for which the student's
         prediction, from the mean of its heads, equals the teacher's.
         """
         supervised = self.supervised
         images, own_share = supervised.mixed(batch["image"], rng, train)
-        outputs, model_state = apply_model(
-            supervised.model, params, model_state, images, rng=rng, train=train
-        )
+        outputs, state = supervised.apply(variables, images, rng, train=train)
         head = head_dist = logits = outputs
         if isinstance(outputs, DistilledLogits):
             head, head_dist, logits = outputs.head, outputs.head_dist, outputs.mean()
@@ -98,11 +137,7 @@ class Distillation:
             **supervised.metrics(logits, targets, mask),
             "teacher_agreement": agreement,
         }
-        return jnp.sum(losses * mask), jnp.sum(mask), metrics, model_state
-
-    def evaluate(self, params, model_state, batch):
-        """Evaluate on the labels alone, see `Supervised.evaluate`."""
-        return self.supervised.evaluate(params, model_state, batch)
+        return Loss(jnp.sum(losses * mask), jnp.sum(mask), metrics, state)
 
     def teacher_losses(
         self, logits: Float[Array, "batch classes"], taught: Float[Array, "batch classes"]
@@ -117,7 +152,7 @@ class Distillation:
         return self.temperature**2 * jnp.sum(jnp.exp(its) * (its - ours), axis=-1)
 
 
-def check_distillation(config: ConfigDict, supervised: Supervised, augment: Augment) -> None:
+def check_distillation(config: ConfigDict, supervised: Classification, augment: Augment) -> None:
     """Check the keys of `distillation` against each other, before a teacher is opened.
 
     Raises:
@@ -160,12 +195,19 @@ def check_distillation(config: ConfigDict, supervised: Supervised, augment: Augm
         )
 
 
-def make_distillation(config: ConfigDict, supervised: Supervised, teacher: Teacher) -> Distillation:
-    """Return the objective of a configuration with a teacher.
+def distilled(setting: Setting, supervised: Classification) -> Distillation:
+    """Return the task of a configuration with a teacher, which is opened.
 
-    Raises UserError if the teacher's activation does not fit the kind of distillation.
+    Raises UserError if the teacher cannot be read, or does not fit the data or the kind of
+    distillation.
     """
-    keys = config.distillation
+    config, keys = setting.config, setting.config.distillation
+    teacher = open_teacher(
+        keys.teacher,
+        setting.preprocessing,
+        tuple(setting.source.class_names),
+        dtype=config.precision,
+    )
     if keys.kind == "soft" and teacher.activation != "softmax":
         raise UserError(
             f"distillation.kind = 'soft', but the teacher {teacher.source!r} was trained with a "

@@ -1,6 +1,5 @@
 """Teacher: a trained model whose predictions a student learns from.
 
-What is notable here:
 - It sees the student's image after augmentation, mixing and erasing; only normalisation and
   size are changed to those it was trained with. Its own central crop is not applied, or it would
   see less of the image than the student.
@@ -9,21 +8,18 @@ What is notable here:
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from vit_jax.data import Preprocessing
 from vit_jax.data.paths import same_form, some_of
 from vit_jax.errors import UserError
 from vit_jax.runs import ModelRecord
-from vit_jax.training.distributed.sharding import replicated, shard_state, to_devices
 from vit_jax.weights.resolve import open_weights
 
 # Names of the resize methods in `jax.image.resize`; with anti-aliasing all match Pillow's.
@@ -99,31 +95,6 @@ def open_teacher(
         record.activation,
         _fingerprint(variables),
     )
-
-
-def answers(
-    teacher: Teacher, preprocessing: Preprocessing, batches: Iterable[dict], mesh: Mesh
-) -> Float[np.ndarray, "examples classes"]:
-    """Return the teacher's logits of every example of a source, in its order.
-
-    Args:
-        teacher: the trained model.
-        preprocessing: of the student, which made the batches.
-        batches: of `padded_batches`: padding only at the end. The logits of an unreadable image
-            are never used, since another image replaces it.
-        mesh: the devices to compute on.
-    """
-    variables = jax.device_put(teacher.variables, shard_state(teacher.variables, mesh))
-
-    def ask(variables, images):
-        held = dataclasses.replace(teacher, variables=variables)
-        return held(preprocessing.normalize(images))
-
-    compiled = jax.jit(ask, out_shardings=replicated(mesh))
-    rows = [
-        jax.device_get(compiled(variables, to_devices(batch, mesh)["image"])) for batch in batches
-    ]
-    return np.concatenate(rows)
 
 
 def _check(

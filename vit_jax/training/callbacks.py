@@ -4,15 +4,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from vit_jax.data import Source
-from vit_jax.evaluation.metrics import MultiLabelPredictions, Predictions
+from vit_jax.evaluation.base import Result
 from vit_jax.runs import RunDir
-from vit_jax.tasks.classification import Batch
+from vit_jax.tasks.base import Batch
 from vit_jax.training.setup.experiment import Experiment
 from vit_jax.training.state import TrainState
 
-DrawFigures = Callable[
-    [RunDir, list[dict[str, Any]], Source, Predictions | MultiLabelPredictions], None
-]
+DrawFigures = Callable[[RunDir, list[dict[str, Any]], Source, Result], None]
 
 
 class Observation(NamedTuple):

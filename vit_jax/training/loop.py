@@ -17,10 +17,11 @@ import numpy as np
 
 from vit_jax.data import Source
 from vit_jax.errors import Diverged
-from vit_jax.evaluation.metrics import MultiLabelPredictions, Predictions, nonfinite_warning
-from vit_jax.evaluation.runner import Evaluation, Interrupted
-from vit_jax.runs import DIAGNOSTICS, EVALUATE, RESULT, TRAIN, RunDir
-from vit_jax.tasks.classification import Batch
+from vit_jax.evaluation.base import Evaluator, Result
+from vit_jax.evaluation.metrics import nonfinite_warning
+from vit_jax.evaluation.runner import Interrupted
+from vit_jax.runs import DIAGNOSTICS, EVALUATE, EVALUATOR, RESULT, TRAIN, RunDir
+from vit_jax.tasks.base import Batch
 from vit_jax.text import counted
 from vit_jax.training import out_of_memory
 from vit_jax.training.callbacks import DrawFigures, Observer
@@ -74,7 +75,10 @@ class Loop:
             kind: experiment.interval(f"{kind}.every") for kind in ("log", "evaluate", "checkpoint")
         }
         self.look_every = experiment.interval("log.diagnostics") if watcher else 0
-        self.eval_step = experiment.eval_step()
+        self.evaluator_every = {
+            evaluator.name: experiment.interval("evaluate.every", evaluator.every)
+            for evaluator in experiment.evaluators[1:]
+        }
         self._bad_steps: NonfiniteSteps | None = None  # at the last check between two log lines
 
     def train(self) -> bool:
@@ -110,11 +114,17 @@ class Loop:
         self.checkpoints.wait()  # no result without its saved parameters
         source = self.experiment.test_source
         try:
-            metrics, predictions = self._evaluated(source)
+            outcome = self._evaluated(source)
+            others = [
+                self._evaluated_by(evaluator, source)
+                for evaluator in self.experiment.evaluators[1:]
+            ]
         except Interrupted:
             return None
         self.run.check_held()  # writing figures would recreate the folder
-        result = self._line(RESULT, split="test", **metrics)
+        metrics = outcome.metrics
+        beside = {k: v for other in others for k, v in other.metrics.items() if k not in metrics}
+        result = self._line(RESULT, split="test", **metrics, **beside)
         self._warn_of_nonfinite(metrics, "test")
         for found in processes.gather(self.experiment.decode_errors.found):
             self.experiment.decode_errors.found.update(found)
@@ -125,7 +135,7 @@ class Loop:
             self.run.mark_undrawn()
         self._write(result)  # from this line on the run is finished, even if the figures fail
         self.log.sync()
-        self._draw(draw, source, predictions)
+        self._draw(draw, source, outcome)
         return result
 
     def draw_missing(self, draw: DrawFigures | None) -> None:
@@ -135,21 +145,16 @@ class Loop:
             return
         self.report.say("the figures of this run are missing: evaluating it again to draw them")
         try:
-            _, predictions = self._evaluated(self.experiment.test_source)
+            outcome = self._evaluated(self.experiment.test_source)
         except Interrupted:
             return
-        self._draw(draw, self.experiment.test_source, predictions)
+        self._draw(draw, self.experiment.test_source, outcome)
 
-    def _draw(
-        self,
-        draw: DrawFigures | None,
-        source: Source,
-        predictions: Predictions | MultiLabelPredictions,
-    ) -> None:
+    def _draw(self, draw: DrawFigures | None, source: Source, outcome: Result) -> None:
         if draw is None:
             return
         try:
-            draw(self.run, self.log.lines, source, predictions)
+            draw(self.run, self.log.lines, source, outcome)
         except Exception as error:  # a failed figure must not cost the result
             self.report.say(
                 f"warning: the figures could not be drawn: {error}; the result is kept; run the "
@@ -262,17 +267,20 @@ class Loop:
 
     def _evaluate(self) -> None:
         """Evaluate on the validation data, if any, and save the state if it is the best."""
-        if self.step == 0 or not self._due("evaluate"):
-            return
-        if any(line["kind"] == EVALUATE and line["step"] == self.step for line in self.log.lines):
-            return
         source, split = self.experiment.validation_source, "validation"
         if source is None:
             if self.step == self.total:
                 return  # the result on the test data follows at once
             source, split = self.experiment.test_source, "test"
+        if self.step == 0:
+            return
+        for evaluator in self.experiment.evaluators[1:]:
+            if self.step % self.evaluator_every[evaluator.name] == 0 or self.step == self.total:
+                self._evaluate_by(evaluator, source, split)
+        if not self._due("evaluate") or self._evaluated_already(EVALUATE):
+            return
         with self.report.paused(wait_for=self.state):
-            metrics, _ = self._evaluated(source)
+            metrics = self._evaluated(source).metrics
         line = self._line(EVALUATE, split=split, **metrics)
         self._warn_of_nonfinite(metrics, split)
         if split == "validation" and self._is_best(metrics):
@@ -282,21 +290,37 @@ class Loop:
         if line.get("best"):
             self._save()
 
+    def _evaluate_by(self, evaluator: Evaluator, source: Source, split: str) -> None:
+        """Write the metrics of a further evaluator."""
+        if self._evaluated_already(EVALUATOR, evaluator.name):
+            return
+        with self.report.paused(wait_for=self.state):
+            metrics = self._evaluated_by(evaluator, source).metrics
+        self._write(self._line(EVALUATOR, split=split, evaluator=evaluator.name, **metrics))
+
+    def _evaluated_already(self, kind: str, evaluator: str | None = None) -> bool:
+        """Return whether the log has the line of this step, from before the run was stopped."""
+        return any(
+            (line["kind"], line["step"], line.get("evaluator")) == (kind, self.step, evaluator)
+            for line in self.log.lines
+        )
+
     def _warn_of_nonfinite(self, metrics: dict[str, float], split: str) -> None:
         if warning := nonfinite_warning(metrics, split):
             self.report.say(f"warning: {warning}")
 
     def _is_best(self, metrics: dict[str, float]) -> bool:
-        """Return whether the validation metric exceeds all earlier ones.
+        """Return whether the validation metric is better than all earlier ones.
 
         False for a metric that is not finite, and for a model without a finite output for some
         image.
         """
-        criterion = self.experiment.objective.criterion
-        if metrics.get("nonfinite") or not math.isfinite(metrics[criterion]):
+        name, direction = self.experiment.task.monitor
+        if metrics.get("nonfinite") or not math.isfinite(metrics[name]):
             return False
-        before = [line[criterion] for line in self.log.lines if line.get("best")]
-        return metrics[criterion] > max(before, default=float("-inf"))
+        sign = 1 if direction == "max" else -1
+        before = [sign * line[name] for line in self.log.lines if line.get("best")]
+        return sign * metrics[name] > max(before, default=float("-inf"))
 
     def _save(self) -> None:
         """Start writing a checkpoint of this step."""
@@ -329,20 +353,26 @@ class Loop:
         self.log.write(line)
         self.report.show(line)
 
-    def _evaluated(self, source: Source) -> Evaluation:
-        """Return metrics and predictions, of the averaged parameters if the run keeps them.
+    def _evaluated_by(self, evaluator: Evaluator, source: Source, *, raw: bool = False) -> Result:
+        """Return the result of an evaluator, of the averaged parameters if the run keeps them.
 
-        The metrics of the raw parameters are then added under names that begin with `raw_`.
+        raw: of the parameters without averaging.
         """
+        with out_of_memory.explained(self.experiment, out_of_memory.EVALUATION):
+            return self.experiment.evaluate(
+                self.state.variables(raw=raw), source, evaluator=evaluator, should_stop=self.stop
+            )
 
-        def evaluated(raw: bool) -> Evaluation:
-            variables = self.state.variables(raw=raw)
-            with out_of_memory.explained(self.experiment, out_of_memory.EVALUATION):
-                return self.experiment.evaluate(self.eval_step, variables, source, self.stop)
+    def _evaluated(self, source: Source) -> Result:
+        """Return the result of the first evaluator.
 
+        If the run averages the parameters, the metrics of the raw ones are added under names that
+        begin with `raw_`.
+        """
+        first = self.experiment.evaluators[0]
         if self.state.ema_params is None:
-            return evaluated(raw=True)
-        averaged, raw = evaluated(raw=False), evaluated(raw=True)
+            return self._evaluated_by(first, source)
+        averaged, raw = (self._evaluated_by(first, source, raw=raw) for raw in (False, True))
         beside = {f"raw_{name}": x for name, x in raw.metrics.items() if name != "examples"}
         return averaged._replace(metrics={**averaged.metrics, "weights": "ema", **beside})
 

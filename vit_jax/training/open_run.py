@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from ml_collections import ConfigDict
 
 from vit_jax.config import default_config, differences, restore_config
-from vit_jax.data import Source, TableOptions, list_splits, open_source
+from vit_jax.data import Source, TableOptions
+from vit_jax.data.from_config import open_part, table_options
 from vit_jax.errors import UserError
 from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.text import tell
 from vit_jax.training.leaks import leak
-from vit_jax.training.setup.data import table_options
 from vit_jax.training.setup.experiment import Experiment, build
 
 
@@ -76,11 +76,8 @@ def open_run(path: str | os.PathLike, dataset: str = "", split: str = "test") ->
     # The run may be opened on a different machine.
     config.distillation = default_config().distillation  # the teacher is no longer needed
     config.device, config.mesh = "auto", {"data": -1, "fsdp": 1, "tensor": 1}
-    class_names = record.class_names if record.has_names() else None
-    experiment = build(
-        config, class_names=class_names, split=folder.read_split(), record=record, only=only
-    )
-    _check_classes(folder, record, config.dataset, experiment.record.class_names)
+    experiment = build(config, like=record, split=folder.read_split(), record=record, only=only)
+    record.check_classes(config.dataset, experiment.train_source, folder.path)
     return OpenedRun(folder, experiment, other)
 
 
@@ -110,9 +107,8 @@ def open_other(path: str | os.PathLike, dataset: str, split: str) -> Source:
 
 
 def _open_other(folder: RunDir, record: ModelRecord, dataset: str, split: str) -> Source:
-    names = record.class_names if record.has_names() else None
-    source = _other_source(dataset, split, names, _table_options(folder, dataset))
-    _check_classes(folder, record, dataset, source.class_names)
+    source = open_part(dataset, split, record.label_names(), _table_options(folder, dataset))
+    record.check_classes(dataset, source, folder.path)
     _warn_of_leak(folder, source)
     return source
 
@@ -126,19 +122,6 @@ def _warn_of_leak(folder: RunDir, source: Source) -> None:
         )
 
 
-def _check_classes(
-    folder: RunDir, record: ModelRecord, dataset: str, found: tuple[str, ...]
-) -> None:
-    """Raise UserError if a model without class names has another number of classes."""
-    classes = len(record.class_names)
-    if len(found) != classes:
-        raise UserError(
-            f"{folder.path} has {classes:,} unnamed classes, but {dataset} has "
-            f"{len(found):,}, so they cannot be matched; add the names, in the order of the "
-            "outputs, to class_names in model.json"
-        )
-
-
 def _table_options(folder: RunDir, dataset: str) -> TableOptions | None:
     """Return the column options of the run's own table, for a table used in its place."""
     if not folder.config_file.exists():
@@ -146,14 +129,3 @@ def _table_options(folder: RunDir, dataset: str) -> TableOptions | None:
     config = restore_config(folder.read_config())
     same_kind = config.dataset.partition(":")[0] == dataset.partition(":")[0]
     return dataclasses.replace(table_options(config), image_dir="") if same_kind else None
-
-
-def _other_source(
-    dataset: str, split: str, class_names: tuple[str, ...] | None, table: TableOptions | None
-) -> Source:
-    """Open a split of data that a model was not trained on; the only split if there is one."""
-    splits = list_splits(dataset, holdout=0, class_names=class_names, table=table)
-    if split not in splits and len(splits) == 1:
-        tell(f"{dataset} has no split {split!r}: all its images are used", error=True)
-        [split] = splits
-    return open_source(dataset, split, holdout=0, class_names=class_names, table=table)

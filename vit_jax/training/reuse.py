@@ -21,18 +21,20 @@ _MOST = 8  # two experiments of four functions
 _kept: OrderedDict[Hashable, Callable] = OrderedDict()
 
 # Sections and keys of the configuration that no compiled function depends on: the data matter by
-# the preprocessing, the objective and the number of examples, which are in the key themselves.
+# the preprocessing, the task and the number of examples, which are in the key themselves.
 _OTHERS = ("checkpoint", "compile_cache", "data", "evaluate", "log", "profile", "resume")
 
 
 def program_key(experiment: "Experiment") -> Hashable | None:
     """Return what the functions of an experiment follow from; None where that is not known.
 
-    The code of a model outside this package may change while the process runs, as in a notebook,
-    and a teacher holds arrays: their functions are made anew.
+    The code of a model or a task outside this package may change while the process runs, as in a
+    notebook, and a teacher holds arrays: their functions are made anew.
     """
-    outside = not type(experiment.model).__module__.startswith("vit_jax.")
-    if outside or experiment.teacher is not None:
+    modules = (type(part).__module__ for part in (experiment.model, experiment.task))
+    outside = not all(module.startswith("vit_jax.") for module in modules)
+    held = experiment.task.frozen is not None or experiment.task.rows_from is not None
+    if outside or held:
         return None
     settings = [
         (key, value)
@@ -43,7 +45,7 @@ def program_key(experiment: "Experiment") -> Hashable | None:
         json.dumps(settings, default=str),  # as text, in which 0, 0.0 and False are three values
         repr(experiment.record.fields),
         experiment.model,
-        experiment.objective,
+        experiment.task,
         experiment.preprocessing,
         experiment.clock,
         experiment.metric_names,

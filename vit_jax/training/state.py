@@ -7,7 +7,6 @@ numbers are not part of it: they are derived from the seed and the step.
 from collections.abc import Callable
 from typing import Any
 
-import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -94,9 +93,8 @@ def random_keys(seed: int) -> tuple[Array, Array]:
 
 
 def state_maker(
-    model: nn.Module,
+    init: Callable[[Array], dict[str, Any]],
     optimizer: optax.GradientTransformation,
-    image_shape: tuple[int, int, int],
     metric_names: tuple[str, ...],
     *,
     average: bool = False,
@@ -105,12 +103,12 @@ def state_maker(
 
     The function takes pretrained variables as an optional second argument.
 
+    init: from the key to the initial variables of all modules.
     average: whether to keep an average of the parameters.
     """
 
     def make(key: Array, trained: dict[str, Any] | None = None) -> TrainState:
-        variables = model.init(key, jnp.zeros((1, *image_shape)), train=False)
-        variables.pop("intermediates", None)  # outputs of layers, not state
+        variables = init(key)
         variables = dict(trained if trained is not None else variables)
         params = variables.pop("params")
         return TrainState(

@@ -15,13 +15,14 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float
 
 from vit_jax.data import Preprocessing
-from vit_jax.tasks.classification import Batch, Objective
+from vit_jax.evaluation.base import Evaluator
+from vit_jax.tasks.base import Batch, Task
 from vit_jax.training.distributed.sharding import replicated
 from vit_jax.training.state import TrainState, random_keys
 
 
 def make_train_step(
-    objective: Objective,
+    task: Task,
     optimizer: optax.GradientTransformation,
     preprocessing: Preprocessing,
     shardings: TrainState,
@@ -30,7 +31,7 @@ def make_train_step(
     accumulate_steps: int = 1,
     ema_decay: float = 0.0,
     trainable: Any = None,
-    constants: Any = None,
+    frozen: Any = None,
 ) -> Callable[[TrainState, Batch], TrainState]:
     """Return a function from a state and a batch to the next state; it donates the old state.
 
@@ -43,18 +44,18 @@ def make_train_step(
         trainable: of `trainable_mask`. The gradient of frozen parameters counts as zero: it
             is not part of the norm, cannot make a step nonfinite, and is not computed. None: no
             parameter is frozen.
-        constants: arrays on the devices that the objective uses in every step, such as a teacher's
+        frozen: arrays on the devices that the task uses in every step, such as a teacher's
             parameters. They are an argument of the program: closed over, they would be compiled
             and cached with it. None if there are none.
     """
 
     gradient_of = make_gradient(
-        objective, preprocessing, seed=seed, accumulate_steps=accumulate_steps, trainable=trainable
+        task, preprocessing, seed=seed, accumulate_steps=accumulate_steps, trainable=trainable
     )
     on_cpu = all(device.platform == "cpu" for device in shardings.step.device_set)
 
-    def train_step(state: TrainState, batch: Batch, constants: Any = None) -> TrainState:
-        gradient, sums, model_state = gradient_of(state, batch, constants)
+    def train_step(state: TrainState, batch: Batch, frozen: Any = None) -> TrainState:
+        gradient, sums, model_state = gradient_of(state, batch, frozen)
         grad_norm = optax.global_norm(gradient)
         nonfinite_steps = state.nonfinite_steps.after(state.step + 1, sums["loss"], grad_norm)
         good = nonfinite_steps.in_row == 0
@@ -67,11 +68,14 @@ def make_train_step(
                 decay = ema_decay_at(ema_decay, state.updates + 1)
                 ema_params = optax.incremental_update(params, ema_params, 1.0 - decay)
             news = {"steps": 1.0, "grad_norm": grad_norm, **sums}
+            new = task.after_update(
+                state.replace(step=state.step + 1, params=params, model_state=model_state)
+            )
             return {
-                "params": params,
+                "params": new.params,
                 "ema_params": ema_params,
                 "opt_state": opt_state,
-                "model_state": model_state,
+                "model_state": new.model_state,
                 "totals": {name: total + news[name] for name, total in kept["totals"].items()},
             }
 
@@ -81,7 +85,7 @@ def make_train_step(
         return state.replace(step=state.step + 1, nonfinite_steps=nonfinite_steps, **changed)
 
     compiled = jax.jit(train_step, donate_argnums=0, out_shardings=shardings)
-    return compiled if constants is None else functools.partial(compiled, constants=constants)
+    return compiled if frozen is None else functools.partial(compiled, frozen=frozen)
 
 
 def if_good(good: Bool[Array, ""], update: Callable[[Any], Any], kept: Any, *, branch: bool) -> Any:
@@ -99,7 +103,7 @@ def if_good(good: Bool[Array, ""], update: Callable[[Any], Any], kept: Any, *, b
 
 
 def make_gradient(
-    objective: Objective,
+    task: Task,
     preprocessing: Preprocessing,
     *,
     seed: int,
@@ -108,15 +112,15 @@ def make_gradient(
 ) -> Callable[..., tuple[Any, dict[str, Float[Array, ""]], dict[str, Any]]]:
     """Return the gradient part of the training step, not compiled: see `accumulated_gradient`.
 
-    The function takes a state, a batch and the objective's constants; its random numbers are those
-    of the step that follows the state. For the arguments see `make_train_step`.
+    The function takes a state, a batch and the frozen arrays of the task; its random numbers are
+    those of the step that follows the state. For the arguments see `make_train_step`.
     """
 
-    def gradient_of(state: TrainState, batch: Batch, constants: Any = None):
-        held = objective if constants is None else objective.holding(constants)
+    def gradient_of(state: TrainState, batch: Batch, frozen: Any = None):
+        reading = task if frozen is None else task.with_frozen(frozen)
         rng = jax.random.fold_in(random_keys(seed)[1], state.step)
         gradient, sums, model_state = accumulated_gradient(
-            held, preprocessing, state, batch, rng, accumulate_steps
+            reading, preprocessing, state, batch, rng, accumulate_steps
         )
         if trainable is not None:
             gradient = jax.tree.map(lambda g, mask: jnp.where(mask, g, 0), gradient, trainable)
@@ -126,7 +130,7 @@ def make_gradient(
 
 
 def accumulated_gradient(
-    objective: Objective,
+    task: Task,
     preprocessing: Preprocessing,
     state: TrainState,
     batch: Batch,
@@ -141,8 +145,9 @@ def accumulated_gradient(
     """
 
     def summed_loss(params, model_state, part, rng):
-        part = {**part, "image": preprocessing.normalize(part["image"])}
-        loss, weight, metrics, model_state = objective.loss(params, model_state, part, rng, True)
+        variables = {"params": params, **model_state}
+        part = task.normalized(part, preprocessing)
+        loss, weight, metrics, model_state = task.loss(variables, part, rng, train=True)
         return loss, ({"loss": loss, "weight": weight, **metrics}, model_state)
 
     def add_part(carry, part_and_key):
@@ -179,19 +184,31 @@ def ema_decay_at(decay: float, updates: Array) -> Float[Array, ""]:
 
 
 def make_eval_step(
-    objective: Objective, preprocessing: Preprocessing, mesh: Mesh
+    evaluator: Evaluator, task: Task, preprocessing: Preprocessing, mesh: Mesh
 ) -> Callable[[dict, Batch], tuple[dict[str, jax.Array], dict[str, jax.Array]]]:
-    """Return a function from model variables and a batch to the objective's sums and outputs.
+    """Return a function from model variables and a batch to an evaluator's sums and rows.
 
-    Both are replicated on all devices, so that each host has the outputs of the global batch.
+    The `mask` of the batch is added to the rows. Both are replicated on all devices, so that each
+    host has the rows of the global batch.
     """
 
     def eval_step(variables: dict, batch: Batch):
-        model_state = {name: value for name, value in variables.items() if name != "params"}
-        batch = {**batch, "image": preprocessing.normalize(batch["image"])}
-        return objective.evaluate(variables["params"], model_state, batch)
+        sums, rows = evaluator.step(variables, task.normalized(batch, preprocessing))
+        return sums, {**rows, "mask": batch["mask"]}
 
     return jax.jit(eval_step, out_shardings=replicated(mesh))
+
+
+def make_rows_step(
+    task: Task, preprocessing: Preprocessing, mesh: Mesh
+) -> Callable[[Any, Batch], tuple[dict[str, jax.Array], dict[str, jax.Array]]]:
+    """Return a function from `Task.rows_from` and a batch to no sums and the `Task.rows`."""
+
+    def rows_step(arrays: Any, batch: Batch):
+        rows = task.rows(arrays, task.normalized(batch, preprocessing))
+        return {}, {**rows, "mask": batch["mask"]}
+
+    return jax.jit(rows_step, out_shardings=replicated(mesh))
 
 
 def _add(one: Any, other: Any) -> Any:
@@ -199,5 +216,5 @@ def _add(one: Any, other: Any) -> Any:
 
 
 def _sums_of(state: TrainState) -> dict[str, Array]:
-    """Return zeros for the sums of an objective: those of the state without the step's own."""
+    """Return zeros for the sums of a task: those of the state without the step's own."""
     return {name: x for name, x in state.totals.items() if name not in ("steps", "grad_norm")}

@@ -62,7 +62,7 @@ def fit(
         config: of `vit_jax.config.load_config`.
         workdir: the run folder; created if missing.
         draw: called at the end with the run folder, the lines of its log, the test data and the
-            model's predictions on them.
+            result of the task's evaluator on them.
         watch: factory of the observer that measures inside the model during training, every
             `log.diagnostics`, such as `vit_jax.analysis.monitoring.monitor.Monitor`.
 

@@ -10,7 +10,7 @@ from tests.folders import CONFIGS
 from tests.support.processes import on_eight_devices
 from vit_jax.config import load_config
 from vit_jax.models.resnet import ResNet
-from vit_jax.tasks.classification import Supervised
+from vit_jax.tasks.classification import Classification
 from vit_jax.training.distributed.sharding import make_mesh
 from vit_jax.training.setup.experiment import build
 
@@ -27,11 +27,13 @@ def pass_in_training():
     batch = {"image": images.astype(np.float32), "label": np.arange(16) % 3}
     variables = model.init(jax.random.key(0), batch["image"])
     state = {"batch_stats": variables["batch_stats"]}
-    objective = Supervised(model)
+    objective = Classification(model)
 
     @jax.jit
     def run(batch):
-        return objective.loss(variables["params"], state, batch, jax.random.key(0), True)
+        return objective.loss(
+            {"params": variables["params"], **state}, batch, jax.random.key(0), train=True
+        )
 
     reports = []
     for devices in (1, 8):

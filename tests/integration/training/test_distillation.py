@@ -63,7 +63,7 @@ def test_cached_answers_are_those_of_the_images_they_travel_with(taught, finishe
     """Six batches of 32 from 150 examples: into the second epoch, in another order."""
     changes = {"data.train": "train[:150]", "distillation.kind": "soft", "batch_size": "32"}
     experiment = build(taught({**changes, "distillation.cache": "true"}))
-    assert experiment.objective.constants is None
+    assert experiment.task.frozen is None
     batches = jax.device_get(list(experiment.train_batches(0)))
     after = jax.eval_shape(experiment.train_step(), experiment.abstract_state(), batches[0])
     assert "teacher_agreement" in after.totals and len(batches) == 6
@@ -79,7 +79,7 @@ def trained_on(data, fsdp, overrides):
     mesh = [("mesh.data", str(data)), ("mesh.fsdp", str(fsdp))]
     experiment = build(load_config(str(ROOT / "configs/digits.py"), [*overrides, *mesh]))
     state, step = experiment.initial_state(), experiment.train_step()
-    kernel = experiment.constants["params"]["blocks_0"]["attn"]["qkv"]["kernel"]
+    kernel = experiment.frozen["params"]["blocks_0"]["attn"]["qkv"]["kernel"]
     losses = []
     for batch in experiment.train_batches(0):
         state = step(state, batch)

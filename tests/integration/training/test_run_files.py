@@ -12,6 +12,7 @@ from vit_jax.analysis.report.figures import draw_figures
 from vit_jax.cli import main
 from vit_jax.config import load_config
 from vit_jax.data import open_source
+from vit_jax.data.from_config import open_sources
 from vit_jax.data.overlap import training_record
 from vit_jax.errors import DecodeError, Diverged, UserError
 from vit_jax.inference import load
@@ -19,7 +20,6 @@ from vit_jax.runs import RunDir
 from vit_jax.training import fit
 from vit_jax.training.leaks import leaks, records_of_run
 from vit_jax.training.open_run import open_other, open_run
-from vit_jax.training.setup.data import open_sources
 from vit_jax.training.setup.experiment import build
 
 BRIGHTNESS = {"dark": 20, "día": 120, "明": 230}

@@ -287,7 +287,7 @@ def test_with_an_average_both_are_evaluated_kept_and_loaded(tiny_config, tmp_pat
     experiment = build(tiny_config(changes))
     for raw, prefix in ((False, ""), (True, "raw_")):
         variables, _ = outcome.run.read_variables(raw=raw)
-        metrics, _ = experiment.evaluate(experiment.eval_step(), variables, experiment.test_source)
+        metrics = experiment.evaluate(variables, experiment.test_source).metrics
         assert metrics["loss"] == pytest.approx(result[f"{prefix}loss"], rel=1e-6)
     assert result["loss"] != pytest.approx(result["raw_loss"], rel=1e-3)
     averaged, learned = vit_jax.load(outcome.run.path), vit_jax.load(outcome.run.path, raw=True)

@@ -7,11 +7,12 @@ import pytest
 
 from tests.folders import GOLDENS
 from tests.support.processes import on_eight_devices
-from vit_jax.data import Preprocessing, Source
+from vit_jax.data import Preprocessing, Source, eval_batches
 from vit_jax.data.sources.examples import MemoryExamples
-from vit_jax.evaluation.runner import evaluate, padded_batches
-from vit_jax.tasks.classification import Supervised
-from vit_jax.training.distributed.sharding import make_mesh
+from vit_jax.evaluation.base import HELD_OUT
+from vit_jax.evaluation.runner import evaluate
+from vit_jax.tasks.classification import Classification
+from vit_jax.training.distributed.sharding import make_mesh, to_devices
 from vit_jax.training.step import make_eval_step
 
 RAGGED = GOLDENS / "training/ragged_eval_N10_K3.json"
@@ -36,10 +37,19 @@ def evaluated(device_counts, batch_sizes):
     results = []
     for devices in device_counts:
         mesh = make_mesh(jax.devices(), devices)
-        step = make_eval_step(Supervised(Lookup()), preprocessing, mesh)
+        task = Classification(Lookup(), classes=3)
+        [evaluator] = task.evaluators()
+        step = make_eval_step(evaluator, task, preprocessing, mesh)
         for batch_size in batch_sizes:
-            batches = padded_batches(source, preprocessing, batch_size, mesh)
-            metrics, predictions = evaluate(step, {"params": {}}, batches, mesh, classes=3)
+            size = -(-batch_size // devices) * devices
+
+            def batches(source, size=size, mesh=mesh):
+                of_host = eval_batches(source, preprocessing, batch_size=size)
+                return (to_devices(batch, mesh) for batch in of_host)
+
+            metrics, predictions, _ = evaluate(
+                evaluator, step, {"params": {}}, {HELD_OUT: source}, batches
+            )
             right = (predictions.predicted == predictions.labels).tolist()
             results.append((f"{devices} devices, batch {batch_size}", metrics, right))
     return results

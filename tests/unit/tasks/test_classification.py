@@ -8,7 +8,7 @@ import pytest
 
 from tests.folders import GOLDENS
 from vit_jax.models import DistilledLogits
-from vit_jax.tasks.classification import Supervised, balanced_weights
+from vit_jax.tasks.classification import Classification, balanced_weights
 from vit_jax.tasks.mixing import Mixing
 
 TARGETS = json.loads((GOLDENS / "training/targets.json").read_text())
@@ -26,8 +26,8 @@ def loss(logits, labels, train=False, mask=None, smoothing=0.0):
     batch = {"image": jnp.array(logits, jnp.float32), "label": jnp.array(labels)}
     if mask is not None:
         batch["mask"] = jnp.array(mask, jnp.float32)
-    objective = Supervised(Given(), smoothing)
-    return objective.loss({}, {}, batch, jax.random.key(0), train)
+    objective = Classification(Given(), smoothing)
+    return objective.loss({"params": {}}, batch, jax.random.key(0), train=train)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_model_with_two_heads_learns_through_the_mean_of_their_logits():
     batch = {"image": jnp.array([[2.0, 0.0], [0.5, 1.0]]), "label": jnp.array([0, 0])}
     for train in (True, False):
         results = [
-            Supervised(model).loss({}, {}, batch, jax.random.key(0), train)
+            Classification(model).loss({"params": {}}, batch, jax.random.key(0), train=train)
             for model in (GivenTwice(), Given())
         ]
         for ours, plain in zip(*map(jax.tree.leaves, results), strict=True):
@@ -92,12 +92,14 @@ class WithStatistics(nn.Module):
 
 
 def test_model_state_changes_in_training_only():
-    objective = Supervised(WithStatistics())
+    objective = Classification(WithStatistics())
     batch = {"image": jnp.array([[1.0, 0.0], [3.0, 0.0]]), "label": jnp.array([0, 1])}
     variables = WithStatistics().init(jax.random.key(0), batch["image"])
     state = {"batch_stats": variables["batch_stats"]}
-    *_, kept = objective.loss(variables["params"], state, batch, None, False)
-    *_, moved = objective.loss(variables["params"], state, batch, jax.random.key(0), True)
+    *_, kept = objective.loss({"params": variables["params"], **state}, batch, None, train=False)
+    *_, moved = objective.loss(
+        {"params": variables["params"], **state}, batch, jax.random.key(0), train=True
+    )
     mean = lambda state: state["batch_stats"]["BatchNorm_0"]["mean"]  # noqa: E731
     np.testing.assert_array_equal(mean(kept), [0, 0])
     np.testing.assert_allclose(mean(moved), [0.2, 0], rtol=1e-6)  # 0.9 * 0 + 0.1 * 2
@@ -105,19 +107,21 @@ def test_model_state_changes_in_training_only():
 
 def run(objective, logits, labels, train=False):
     batch = {"image": jnp.array(logits, jnp.float32), "label": jnp.array(labels)}
-    loss_sum, weight, metrics, _ = objective.loss({}, {}, batch, jax.random.key(0), train)
+    loss_sum, weight, metrics, _ = objective.loss(
+        {"params": {}}, batch, jax.random.key(0), train=train
+    )
     metrics = {name: float(value / weight) for name, value in metrics.items()}
     return float(loss_sum / weight), metrics
 
 
 def evaluated(objective, logits, labels):
     batch = {"image": jnp.array(logits, jnp.float32), "label": jnp.array(labels)}
-    return jax.device_get(objective.evaluate({}, {}, batch))
+    return jax.device_get(objective.predict({"params": {}}, batch))
 
 
 @pytest.mark.parametrize("targets", [[[0, 0, 0]], [[1, 0, 1]], [[1, 1, 1]]])
 def test_a_sigmoid_that_knows_nothing_loses_ln_2_for_each_label(targets):
-    objective = Supervised(Given(), kind="sigmoid", multi_label=True)
+    objective = Classification(Given(), kind="sigmoid", multi_label=True)
     loss_mean, metrics = run(objective, [[0.0, 0.0, 0.0]], np.array(targets, np.float32))
     assert loss_mean == pytest.approx(0.693147, abs=1e-6)
     assert set(metrics) == {"label_accuracy"}
@@ -126,19 +130,19 @@ def test_a_sigmoid_that_knows_nothing_loses_ln_2_for_each_label(targets):
 @pytest.mark.parametrize("z", [-3.0, 0.4, 2.0])
 @pytest.mark.parametrize("label", [0, 1])
 def test_one_sigmoid_output_equals_a_softmax_of_two(z, label):
-    one = run(Supervised(Given(), kind="sigmoid"), [[z]], [label])
-    two = run(Supervised(Given()), [[0.0, z]], [label])
+    one = run(Classification(Given(), kind="sigmoid"), [[z]], [label])
+    two = run(Classification(Given()), [[0.0, z]], [label])
     assert one[0] == pytest.approx(two[0], rel=1e-5)
     assert one[1] == two[1]
-    _, of_one = evaluated(Supervised(Given(), kind="sigmoid"), [[z]], [label])
-    _, of_two = evaluated(Supervised(Given()), [[0.0, z]], [label])
+    _, of_one = evaluated(Classification(Given(), kind="sigmoid"), [[z]], [label])
+    _, of_two = evaluated(Classification(Given()), [[0.0, z]], [label])
     assert set(of_one) == set(of_two)
     for name, value in of_one.items():
         np.testing.assert_allclose(value, of_two[name], rtol=1e-5)
 
 
 def test_multi_label_accuracy_is_not_that_of_the_largest_output():
-    objective = Supervised(Given(), kind="sigmoid", multi_label=True)
+    objective = Classification(Given(), kind="sigmoid", multi_label=True)
     labels = np.array([[1, 1, 0, 0]], np.float32)
     _, metrics = run(objective, [[3.0, -1.0, -2.0, 1.0]], labels)  # argmax would be right
     assert metrics["label_accuracy"] == 0.5
@@ -146,12 +150,14 @@ def test_multi_label_accuracy_is_not_that_of_the_largest_output():
 
 def test_yes_or_no_targets_are_smoothed_to_both_sides():
     """The gradient of binary cross-entropy is sigmoid minus target, over the number of labels."""
-    objective = Supervised(Given(), 0.1, kind="sigmoid", multi_label=True)
+    objective = Classification(Given(), 0.1, kind="sigmoid", multi_label=True)
     labels = jnp.array([[1.0, 0.0]])
     logits = jnp.array([[0.3, -0.7]])
 
     def loss_of(x):
-        return objective.loss({}, {}, {"image": x, "label": labels}, jax.random.key(0), True)[0]
+        return objective.loss(
+            {"params": {}}, {"image": x, "label": labels}, jax.random.key(0), train=True
+        )[0]
 
     targets = jax.nn.sigmoid(logits) - 2 * jax.grad(loss_of)(logits)
     np.testing.assert_allclose(targets, [[0.95, 0.05]], atol=1e-6)
@@ -168,7 +174,7 @@ def test_balanced_weights_are_those_of_scikit_learn():
 
 
 def test_class_weights_multiply_the_training_loss_and_no_other():
-    weighted = Supervised(Given(), class_weights=(3.0, 0.5))
+    weighted = Classification(Given(), class_weights=(3.0, 0.5))
     logits, labels = [[1.0, 0.0], [1.0, 0.0]], [0, 1]
     losses = np.log(1 + np.exp([-1.0, 1.0]))
     assert run(weighted, logits, labels, train=True)[0] == pytest.approx(
@@ -187,14 +193,18 @@ def test_training_mixes_images_and_targets_alike():
 
     one_hot = jax.nn.one_hot(jnp.array([0, 1, 2]), 3)
     batch = {"image": one_hot[:, None, None, :], "label": jnp.array([0, 1, 2])}
-    objective = Supervised(LogOfPixel(), mixing=Mixing(mixup=1.0))
-    loss_sum, weight, metrics, _ = objective.loss({}, {}, batch, jax.random.key(3), True)
+    objective = Classification(LogOfPixel(), mixing=Mixing(mixup=1.0))
+    loss_sum, weight, metrics, _ = objective.loss(
+        {"params": {}}, batch, jax.random.key(3), train=True
+    )
     mean = float(loss_sum / weight)
     share = np.linspace(0.001, 0.999, 9999)
     entropies = -share * np.log(share) - (1 - share) * np.log(1 - share)
     assert np.abs(entropies - mean).min() < 1e-3 and mean > 0.05
     assert float(metrics["accuracy"]) == 3  # the larger part is what counts
-    assert float(objective.loss({}, {}, batch, None, False)[0]) == pytest.approx(0, abs=1e-6)
+    assert float(objective.loss({"params": {}}, batch, None, train=False)[0]) == pytest.approx(
+        0, abs=1e-6
+    )
 
 
 class Constant(nn.Module):
@@ -211,7 +221,9 @@ def loss_of_the_first(objective, labels):
     """The training loss of the first of two images, and the share of it that is its own."""
     batch = {"image": jnp.zeros((2, 1, 1, 1)), "label": jnp.array(labels)}
     rng = jax.random.key(3)
-    loss_sum, *_ = objective.loss({}, {}, {**batch, "mask": jnp.array([1.0, 0.0])}, rng, True)
+    loss_sum, *_ = objective.loss(
+        {"params": {}}, {**batch, "mask": jnp.array([1.0, 0.0])}, rng, train=True
+    )
     share = float(objective.mixed(batch["image"], rng, True)[1])
     assert 0.05 < share < 0.45  # so that it makes a difference whose image, label or weight it is
     return float(loss_sum), share
@@ -219,7 +231,7 @@ def loss_of_the_first(objective, labels):
 
 def test_a_mixed_image_weighs_what_its_classes_do():
     """Without a preference for any of two classes the loss is ln 2 for each, times the weight."""
-    objective = Supervised(Constant((0.0, 0.0)), mixing=Mixing(1.0), class_weights=(3.0, 0.5))
+    objective = Classification(Constant((0.0, 0.0)), mixing=Mixing(1.0), class_weights=(3.0, 0.5))
     found, share = loss_of_the_first(objective, [0, 1])
     assert found == pytest.approx(np.log(2) * (share * 3 + (1 - share) * 0.5), rel=1e-5)
 
@@ -227,7 +239,7 @@ def test_a_mixed_image_weighs_what_its_classes_do():
 def test_several_labels_of_a_mixed_image_are_mixed():
     """With logit z the binary cross-entropy is ln(1 + e^z) - z * target."""
     logits = np.array([2.0, -1.0, 0.5])
-    objective = Supervised(
+    objective = Classification(
         Constant(tuple(logits)), kind="sigmoid", mixing=Mixing(1.0), multi_label=True
     )
     own, partner = np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])
@@ -238,14 +250,16 @@ def test_several_labels_of_a_mixed_image_are_mixed():
 
 def test_the_rank_counts_what_is_more_probable_and_the_first_of_equals_comes_first():
     _, outputs = evaluated(
-        Supervised(Given()), [[1.0, 3.0, 2.0], [2.0, 2.0, 2.0], [2.0, 2.0, 2.0]], [0, 0, 2]
+        Classification(Given()), [[1.0, 3.0, 2.0], [2.0, 2.0, 2.0], [2.0, 2.0, 2.0]], [0, 0, 2]
     )
     assert outputs["rank"].tolist() == [2, 0, 2]
     assert outputs["predicted"].tolist() == [1, 0, 0]
 
 
 def test_what_is_no_number_is_not_among_the_five_best():
-    _, outputs = evaluated(Supervised(Given()), [[np.nan] * 7, [1.0, np.nan] + [0.0] * 5], [3, 0])
+    _, outputs = evaluated(
+        Classification(Given()), [[np.nan] * 7, [1.0, np.nan] + [0.0] * 5], [3, 0]
+    )
     assert outputs["rank"].tolist() == [7, 7]
 
 
@@ -262,7 +276,7 @@ ROWS = {
 @pytest.mark.parametrize("kind", ["softmax", "sigmoid"])
 def test_a_row_that_is_not_finite_is_wrong_whatever_its_class(logits, kind):
     """The true class is 0, of which argmax would be right in every row; the second row is right."""
-    objective = Supervised(Given(), kind=kind)
+    objective = Classification(Given(), kind=kind)
     sums, outputs = evaluated(objective, [logits, [0.0, 4.0, 0.0]], [0, 1])
     assert (sums["accuracy"], sums["weight"]) == (1, 2)
     assert outputs["predicted"].tolist() == [-1, 1]
@@ -273,11 +287,11 @@ def test_a_row_that_is_not_finite_is_wrong_whatever_its_class(logits, kind):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_single_output_and_several_labels_that_are_not_finite_are_wrong(value):
-    objective = Supervised(Given(), kind="sigmoid")
+    objective = Classification(Given(), kind="sigmoid")
     for label in (0, 1):
         sums, outputs = evaluated(objective, [[value]], [label])
         assert sums["accuracy"] == 0 and outputs["predicted"].tolist() == [-1]
-    objective = Supervised(Given(), kind="sigmoid", multi_label=True)
+    objective = Classification(Given(), kind="sigmoid", multi_label=True)
     labels = np.array([[0, 0, 1], [0, 0, 1]], np.float32)  # "no" would be right twice
     sums, outputs = evaluated(objective, [[-1.0, value, 1.0], [-1.0, -1.0, 1.0]], labels)
     assert sums["label_accuracy"] == 1
@@ -286,6 +300,8 @@ def test_a_single_output_and_several_labels_that_are_not_finite_are_wrong(value)
 
 def test_padding_that_is_not_finite_counts_for_nothing():
     batch = {"image": jnp.array([[np.nan] * 2, [0.0, 0.0]]), "label": jnp.array([0, 0])}
-    sums, _ = Supervised(Given()).evaluate({}, {}, {**batch, "mask": jnp.array([0.0, 1.0])})
+    sums, _ = Classification(Given()).predict(
+        {"params": {}}, {**batch, "mask": jnp.array([0.0, 1.0])}
+    )
     assert float(sums["loss"]) == pytest.approx(np.log(2), rel=1e-6)
     assert (float(sums["accuracy"]), float(sums["weight"])) == (1.0, 1.0)

@@ -10,7 +10,7 @@ import pytest
 
 from vit_jax.data import Preprocessing
 from vit_jax.models import DistilledLogits, create_model
-from vit_jax.tasks.classification import Supervised
+from vit_jax.tasks.classification import Classification
 from vit_jax.tasks.distillation import Distillation
 from vit_jax.tasks.mixing import mixup
 from vit_jax.tasks.teacher import Teacher
@@ -58,7 +58,7 @@ def divergence(teacher, student, temperature):
 
 def run(two=True, mask=None, supervised=None, train=True, **settings):
     """The objective's sums and the gradient of its loss."""
-    supervised = supervised or Supervised(Heads(two), label_smoothing=0.1)
+    supervised = supervised or Classification(Heads(two), label_smoothing=0.1)
     objective = Distillation(supervised, says, **settings)
     batch = {"image": jnp.zeros((2, 1)), "label": jnp.array(LABELS)}
     if mask is not None:
@@ -66,7 +66,7 @@ def run(two=True, mask=None, supervised=None, train=True, **settings):
     params = Heads(two).init(jax.random.key(0), None)["params"]
 
     def loss(params):
-        total, *others = objective.loss(params, {}, batch, jax.random.key(0), train)
+        total, *others = objective.loss({"params": params}, batch, jax.random.key(0), train=train)
         return total, (total, *others)
 
     gradient, (total, weight, metrics, _) = jax.grad(loss, has_aux=True)(params)
@@ -130,7 +130,7 @@ def test_padding_counts_nowhere():
 
 
 def test_class_weights_weigh_the_image_in_both_parts():
-    supervised = Supervised(Heads(), class_weights=(3.0, 0.5, 1.0))
+    supervised = Classification(Heads(), class_weights=(3.0, 0.5, 1.0))
     total, *_ = run(supervised=supervised, kind="soft", alpha=0.3)
     each = 0.7 * cross_entropy(STUDENT, LABELS) + 0.3 * divergence(TEACHER, OTHER, 1.0)
     assert total == pytest.approx(3 * each[0] + 0.5 * each[1], rel=1e-6)
@@ -161,26 +161,26 @@ def test_the_teacher_sees_the_mixed_images():
         seen.append(images)
         return images.reshape(len(images), -1)
 
-    supervised = Supervised(Pixels(), mixing=Quarter())
+    supervised = Classification(Pixels(), mixing=Quarter())
     objective = Distillation(supervised, same, "soft", alpha=1.0, temperature=2.0)
     images = jax.random.normal(jax.random.key(1), (4, 4, 4, 1))
     batch = {"image": images, "label": jnp.array([0, 1, 2, 3])}
-    total, _, metrics, _ = objective.loss({}, {}, batch, jax.random.key(3), True)
+    total, _, metrics, _ = objective.loss({"params": {}}, batch, jax.random.key(3), train=True)
     assert abs(float(total)) < 1e-5 and metrics["teacher_agreement"] == 4
     np.testing.assert_allclose(
         seen[0], 0.75 * images + 0.25 * images[jnp.array([2, 3, 0, 1])], 1e-6
     )
-    objective.loss({}, {}, batch, None, False)
+    objective.loss({"params": {}}, batch, None, train=False)
     np.testing.assert_array_equal(seen[1], images)
 
 
 def test_answers_that_a_batch_brings_are_those_of_the_teacher():
     """Its logits in the batch give the very sums that asking gives; others would give others."""
-    objective = Distillation(Supervised(Heads(two=False)), says, "soft", 0.3, 2.0)
+    objective = Distillation(Classification(Heads(two=False)), says, "soft", 0.3, 2.0)
     params = Heads(two=False).init(jax.random.key(0), None)["params"]
     asked = {"image": jnp.zeros((2, 1)), "label": jnp.array(LABELS)}
     losses = [
-        objective.loss(params, {}, {**asked, **answers}, jax.random.key(0), True)[0]
+        objective.loss({"params": params}, {**asked, **answers}, jax.random.key(0), train=True)[0]
         for answers in ({}, {"teacher_logits": says(None)}, {"teacher_logits": -says(None)})
     ]
     assert losses[0] == losses[1] != losses[2]
@@ -205,7 +205,7 @@ def test_parts_of_a_batch_give_the_gradient_of_the_whole(kind):
         model.init(jax.random.key(seed), jnp.zeros((1, 2, 2, 1)))["params"] for seed in (1, 2)
     )
     knows = Teacher("a test", model, {"params": taught}, plain, plain, "softmax", "")
-    objective = Distillation(Supervised(model, label_smoothing=0.1), knows, kind, 0.3)
+    objective = Distillation(Classification(model, label_smoothing=0.1), knows, kind, 0.3)
     batch = {
         "image": jnp.array(rng.randint(0, 256, (12, 2, 2, 1), np.uint8)),
         "label": jnp.array(rng.randint(0, 3, 12)),
@@ -238,9 +238,9 @@ def test_evaluation_is_that_of_the_labels_alone_on_the_mean_of_the_heads():
     answer = apply({"params": params}, images)
     assert not np.allclose(pair.head, pair.head_dist, atol=0.1)
     np.testing.assert_allclose(answer, (pair.head + pair.head_dist) / 2, atol=1e-6)
-    objective = Distillation(Supervised(model), says)
+    objective = Distillation(Classification(model), says)
     batch = {"image": images, "label": jnp.array(LABELS)}
-    sums, outputs = jax.jit(objective.evaluate)(params, {}, batch)
+    sums, outputs = jax.jit(objective.evaluators()[0].step)({"params": params}, batch)
     mean = (np.float64(pair.head) + np.float64(pair.head_dist)) / 2
     np.testing.assert_array_equal(outputs["predicted"], mean.argmax(-1))
     assert float(sums["loss"]) == pytest.approx(cross_entropy(mean, LABELS).sum(), rel=1e-5)
@@ -249,8 +249,8 @@ def test_evaluation_is_that_of_the_labels_alone_on_the_mean_of_the_heads():
 
 def test_a_teacher_without_finite_logits_teaches_nothing_and_agrees_with_nobody():
     """The step has no loss, so that it changes nothing and is reported."""
-    blind = Distillation(Supervised(Heads(False)), lambda _: jnp.full((2, 3), jnp.nan), "hard")
+    blind = Distillation(Classification(Heads(False)), lambda _: jnp.full((2, 3), jnp.nan), "hard")
     params = Heads(False).init(jax.random.key(0), None)["params"]
     batch = {"image": jnp.zeros((2, 1)), "label": jnp.array(LABELS)}
-    loss, _, metrics, _ = blind.loss(params, {}, batch, jax.random.key(0), True)
+    loss, _, metrics, _ = blind.loss({"params": params}, batch, jax.random.key(0), train=True)
     assert np.isnan(loss) and metrics["teacher_agreement"] == 0

@@ -12,7 +12,7 @@ from PIL import Image
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.runs import RunDir, unnamed_classes
-from vit_jax.tasks.classification import Supervised
+from vit_jax.tasks.classification import Classification
 from vit_jax.tasks.distillation import Distillation
 from vit_jax.tasks.teacher import Teacher, open_teacher
 
@@ -103,9 +103,9 @@ def test_running_statistics_are_read_and_stay_as_they_are():
 
     knows = teacher(plain, plain, Flat(), variables)
     np.testing.assert_allclose(knows(images[:, None, None]), [[1.0, 1.0], [2.0, -1.0]], rtol=1e-6)
-    objective = Distillation(Supervised(Images()), knows, "hard", alpha=1.0)
+    objective = Distillation(Classification(Images()), knows, "hard", alpha=1.0)
     batch = {"image": images[:, None, None], "label": jnp.array([0, 0])}
-    loss, *_, state = objective.loss({}, {}, batch, jax.random.key(0), True)
+    loss, *_, state = objective.loss({"params": {}}, batch, jax.random.key(0), train=True)
     # Its answers are class 0 for both: of equals, the first.
     assert float(loss) == pytest.approx(np.log1p(np.exp(-2.0)) + np.log1p(np.exp(-6.0)), rel=1e-5)
     assert state == {}
@@ -115,13 +115,13 @@ def test_its_variables_are_those_that_the_objective_holds(finished_run):
     """The step holds traced ones in their place, or they would be compiled into it."""
     student = finished_run.read_model().preprocessing
     knows = open_teacher(str(finished_run.path), student, DIGITS)
-    objective = Distillation(Supervised(knows.model), knows)
+    objective = Distillation(Classification(knows.model), knows)
     images = student.normalize(pixels(2, 16, 16, 1))
-    zeros = jax.tree.map(jnp.zeros_like, objective.constants)
+    zeros = jax.tree.map(jnp.zeros_like, objective.frozen)
     assert np.abs(knows(images)).max() > 0
-    assert not objective.holding(zeros).teacher(images).any()
-    program = jax.make_jaxpr(lambda held: objective.holding(held).teacher(images))(
-        objective.constants
+    assert not objective.with_frozen(zeros).teacher(images).any()
+    program = jax.make_jaxpr(lambda held: objective.with_frozen(held).teacher(images))(
+        objective.frozen
     )
     largest = max(np.size(constant) for constant in [*program.consts, 0])
     assert largest <= images.size

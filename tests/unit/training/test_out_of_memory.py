@@ -188,7 +188,7 @@ def test_a_run_that_runs_out_of_memory_ends_with_the_sentence_and_goes_on_later(
 
 
 def test_an_evaluation_that_runs_out_of_memory_says_so(tiny_config, tmp_path, monkeypatch):
-    def eval_step(self):
+    def eval_step(self, evaluator):
         def failing(*_):
             raise MemoryError
 

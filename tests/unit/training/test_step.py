@@ -14,6 +14,7 @@ from tests.folders import CONFIGS
 from tests.support.processes import on_eight_devices
 from vit_jax.cli import main
 from vit_jax.config import load_config
+from vit_jax.tasks import Loss, Task
 from vit_jax.training.setup.experiment import build
 from vit_jax.training.state import NonfiniteSteps, TrainState, zero_totals
 from vit_jax.training.step import accumulated_gradient, if_good, make_train_step
@@ -109,30 +110,28 @@ def train(overrides, workdir):
 PLAIN = SimpleNamespace(normalize=lambda images: images)  # images as they are
 
 
-class Linear:
-    """An objective whose gradient is the mean of the images' only pixel."""
+class Linear(Task):
+    """A task whose gradient is the mean of the images' only pixel."""
 
-    criterion = "accuracy"
-
-    def loss(self, params, model_state, batch, rng, train):
+    def loss(self, variables, batch, rng, *, train):
         values = batch["image"].reshape(len(batch["image"]))
-        return jnp.sum(values * params["w"]), jnp.float32(len(values)), {}, model_state
+        return Loss(jnp.sum(values * variables["params"]["w"]), jnp.float32(len(values)), {}, {})
 
 
 class Root(Linear):
     """Its loss is finite where its gradient is not: the root of w at 0."""
 
-    def loss(self, params, model_state, batch, rng, train):
-        return jnp.sqrt(params["w"]), jnp.float32(1.0), {}, model_state
+    def loss(self, variables, batch, rng, *, train):
+        return Loss(jnp.sqrt(variables["params"]["w"]), jnp.float32(1.0), {}, {})
 
 
 class Draws(Linear):
     """Its metrics are a random number of the part, and its square."""
 
-    def loss(self, params, model_state, batch, rng, train):
+    def loss(self, variables, batch, rng, *, train):
         drawn = jax.random.uniform(rng)
         metrics = {"drawn": drawn, "square": drawn**2}
-        return 0 * params["w"], jnp.float32(1.0), metrics, model_state
+        return Loss(0 * variables["params"]["w"], jnp.float32(1.0), metrics, {})
 
 
 def state_of(optimizer, w=0.0, average=False):
@@ -148,11 +147,11 @@ def state_of(optimizer, w=0.0, average=False):
     )
 
 
-def steps_of(optimizer, batches, objective=None, w=0.0, **settings):
-    """The states after each step of an objective of one parameter."""
+def steps_of(optimizer, batches, task=None, w=0.0, **settings):
+    """The states after each step of a task of one parameter."""
     state = state_of(optimizer, w, average="ema_decay" in settings)
     shardings = jax.tree.map(lambda x: x.sharding, state)
-    step = make_train_step(objective or Linear(), optimizer, PLAIN, shardings, seed=0, **settings)
+    step = make_train_step(task or Linear(), optimizer, PLAIN, shardings, seed=0, **settings)
     states = []
     for values in batches:
         batch = {"image": jnp.array(values, jnp.float32).reshape(-1, 1, 1, 1)}
@@ -171,7 +170,7 @@ def test_parts_of_a_batch_give_the_gradient_of_the_whole(tiny_config):
     found = []
     for parts in (1, 4, 32):
         gradient, sums, _ = jax.jit(accumulated_gradient, static_argnums=(0, 1, 5))(
-            experiment.objective,
+            experiment.task,
             experiment.preprocessing,
             state.replace(params=params),
             batch,
@@ -247,13 +246,13 @@ def test_a_step_without_a_finite_loss_changes_nothing(poison):
 
 def test_the_gradient_of_what_is_frozen_counts_neither_in_the_norm_nor_as_bad():
     [state] = steps_of(
-        optax.sgd(1.0), [[0.0]], objective=Root(), w=0.0, trainable={"w": np.array(False)}
+        optax.sgd(1.0), [[0.0]], task=Root(), w=0.0, trainable={"w": np.array(False)}
     )
     assert (state.nonfinite_steps.total, state.totals["grad_norm"]) == (0, 0.0)
 
 
 def test_a_finite_loss_with_a_gradient_that_is_not_is_a_bad_step_too():
-    [state] = steps_of(optax.sgd(1.0), [[0.0]], objective=Root(), w=0.0)
+    [state] = steps_of(optax.sgd(1.0), [[0.0]], task=Root(), w=0.0)
     assert state.params["w"] == 0.0
     assert state.nonfinite_steps.CAUSES[state.nonfinite_steps.cause] == "the gradient"
 

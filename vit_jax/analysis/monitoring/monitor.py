@@ -37,7 +37,7 @@ from vit_jax.analysis.attention.compute import layer_geometry
 from vit_jax.analysis.attention.layers import Layer
 from vit_jax.errors import UserError
 from vit_jax.models.stacking import read_outputs, unstack_blocks
-from vit_jax.tasks.classification import Batch
+from vit_jax.tasks.base import Batch
 from vit_jax.training.callbacks import Observation
 from vit_jax.training.distributed.sharding import replicated
 from vit_jax.training.setup.experiment import Experiment
@@ -78,7 +78,7 @@ class Monitor:
 
     def __call__(self, step: int, state: TrainState, batch: Batch) -> Observation:
         seen = jax.device_get(self._inside(state.variables(raw=True), batch["image"]))
-        norms = jax.device_get(self._learning(state, batch, self._experiment.constants))
+        norms = jax.device_get(self._learning(state, batch, self._experiment.frozen))
         heads = {
             layer: Heads(found["entropy"], found.get("distance"), float(found["uniform"]))
             for layer, found in seen["attention"].items()

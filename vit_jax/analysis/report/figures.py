@@ -37,19 +37,21 @@ def draw_figures(
     run: RunDir,
     lines: Sequence[dict[str, Any]],
     source: Source,
-    predictions: Predictions | MultiLabelPredictions,
+    predictions: Predictions | MultiLabelPredictions | None,
+    others: Mapping[str, Callable[[], Figure]] | None = None,
 ) -> None:
     """Write the figures of a run and the tables behind them to its `figures/`.
 
-    These are `curves.png` and `per_class.csv`; for images with one label also `confusion.png`,
-    `mistakes.png`, `calibration.png` and `predictions.csv`; and `diagnostics.png` if
-    `log.diagnostics` was set.
+    These are `curves.png`; for a classifier `per_class.csv`; for images with one label also
+    `confusion.png`, `mistakes.png`, `calibration.png` and `predictions.csv`; and
+    `diagnostics.png` if `log.diagnostics` was set.
     Each is drawn, written and released before the next.
 
     Args:
         lines: of the run's log, the result included.
         source: the test data.
-        predictions: the predictions of the trained model.
+        predictions: the predictions of a trained classifier; None for other tasks.
+        others: further figures of the task, by name.
 
     Raises:
         UserError: some figures could not be drawn; the others were written.
@@ -57,9 +59,10 @@ def draw_figures(
     run.figures.mkdir(parents=True, exist_ok=True)
     if isinstance(predictions, Predictions):
         write_predictions(predictions, source, run.figures / "predictions.csv")
-    write_per_class(predictions.per_class(source.class_names), run.figures / "per_class.csv")
+    if predictions is not None:
+        write_per_class(predictions.per_class(source.class_names), run.figures / "per_class.csv")
     failed = []
-    for name, draw in _figures(lines, source, predictions):
+    for name, draw in [*_figures(lines, source, predictions), *(others or {}).items()]:
         (run.figures / f"{name}.png").unlink(missing_ok=True)
         try:
             save_figures(run, {name: draw()})
@@ -72,7 +75,7 @@ def draw_figures(
 def _figures(
     lines: Sequence[dict[str, Any]],
     source: Source,
-    predictions: Predictions | MultiLabelPredictions,
+    predictions: Predictions | MultiLabelPredictions | None,
 ) -> Iterator[tuple[str, Callable[[], Figure]]]:
     """Yield file names, and functions that draw the figures."""
     yield "curves", lambda: curves(lines)

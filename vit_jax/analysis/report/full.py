@@ -29,7 +29,6 @@ from vit_jax.evaluation.metrics import (
     read_per_class,
     read_predictions,
 )
-from vit_jax.evaluation.runner import evaluate
 from vit_jax.inference import Classifier, load
 from vit_jax.progress import progress_bars
 from vit_jax.runs import RunDir
@@ -147,7 +146,6 @@ def _evaluated(reopened: OpenedRun, source: Source) -> Predictions | MultiLabelP
     experiment = reopened.experiment
     variables, _ = reopened.run.read_variables()
     size = experiment.config.evaluate.batch_size or experiment.config.batch_size
-    classes = len(experiment.record.class_names)
     with progress_bars() as show:
 
         def shown(batches: Iterable) -> Iterator:
@@ -155,10 +153,7 @@ def _evaluated(reopened: OpenedRun, source: Source) -> Predictions | MultiLabelP
                 yield batch
                 show("evaluating", min(number * size, len(source)), len(source))
 
-        batches = shown(experiment.eval_batches(source))
-        return evaluate(
-            experiment.eval_step(), variables, batches, experiment.mesh, classes
-        ).predictions
+        return experiment.evaluate(variables, source, shown=shown).table
 
 
 def _per_class(run: RunDir) -> Path:

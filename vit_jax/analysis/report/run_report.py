@@ -34,7 +34,8 @@ from vit_jax.config.augment_presets import PRESETS
 from vit_jax.csv_files import read_csv
 from vit_jax.data import Source
 from vit_jax.errors import UserError
-from vit_jax.evaluation.metrics import SHARES, MultiLabelPredictions, Predictions, read_per_class
+from vit_jax.evaluation.base import Result
+from vit_jax.evaluation.metrics import SHARES, read_per_class
 from vit_jax.models.summary.cost import Cost, cost
 from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunDir
 from vit_jax.text import counted
@@ -48,11 +49,11 @@ def draw_all(
     run: RunDir,
     lines: Sequence[dict[str, Any]],
     source: Source,
-    predictions: Predictions | MultiLabelPredictions,
+    result: Result,
 ) -> None:
     """Write the figures of a run and its report; the `draw` argument of `fit`."""
     try:
-        draw_figures(run, lines, source, predictions)
+        draw_figures(run, lines, source, result.table, result.figures)
     finally:
         write_report(run, lines)
 

@@ -23,11 +23,12 @@ def introduce(
     for section, values in _by_section(experiment.config):
         report.say(f"{section:>10}  {values}")
     parameters = sum(leaf.size for leaf in jax.tree.leaves(state.params))
-    images, classes = len(experiment.train_source), len(experiment.record.class_names)
+    source = experiment.train_source
+    clause, sentences = experiment.task.describe(source)
     devices = experiment.mesh.devices.flat
     report.say(
         f"{experiment.record.name}: {parameters:,} parameters; "
-        f"{counted(images, 'training image')} in {counted(classes, 'class', 'classes')}; "
+        f"{counted(len(source), 'training image')}{clause and ' '}{clause}; "
         f"{len(devices)} x {devices[0].device_kind}"
     )
     if experiment.config.optimizer.lr_multipliers or experiment.config.optimizer.layer_decay != 1:
@@ -38,9 +39,8 @@ def introduce(
         report.say(f"optimizer: {format_branches(branches)}")
     for note in optimizer_notes(experiment.config, state.params):
         report.say(f"warning: {note}")
-    names = experiment.record.class_names
-    more = f", and {classes - 20:,} more" if classes > 20 else ""
-    report.say(f"classes in order: {', '.join(names[:20])}{more}")
+    for sentence in sentences:
+        report.say(sentence)
     for note in dict.fromkeys(n for s in experiment.sources.values() for n in s.notes):
         report.say(f"note: {note}")
     if set(experiment.record.plugins) & set(NOT_IMPORTABLE):
@@ -51,8 +51,6 @@ def introduce(
     if step == 0:
         for note in experiment.notes:
             report.say(f"warning: {note}")
-    if classes == 1:
-        report.say("warning: the data have only one class, so there is nothing to learn")
     _measure_limits(experiment, report, run)
     going_on = f", resuming from step {step}" if step else ""
     report.start(step, f"training {experiment.total_steps} steps{going_on}")

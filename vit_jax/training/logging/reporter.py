@@ -334,7 +334,7 @@ def _crc32(lines: Sequence[dict[str, Any]]) -> int:
 
 def _place(line: dict[str, Any]) -> tuple[Any, ...]:
     """Return the key that identifies a line."""
-    return line["kind"], line["step"], line.get("split")
+    return line["kind"], line["step"], line.get("split"), line.get("evaluator")
 
 
 def _where(line: dict[str, Any], total: int) -> str:

@@ -4,17 +4,16 @@ Each function returns the resolved value or raises `UserError` with both numbers
 and the remedy.
 """
 
-import itertools
 from typing import Any
 
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from vit_jax.config.durations import Clock
-from vit_jax.data import Preprocessing, Source
-from vit_jax.data.features import LABEL, check_inputs
+from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError, shown
 from vit_jax.models import registry
+from vit_jax.tasks.base import Task
 from vit_jax.training.distributed.sharding import batch_shards
 
 _FEWEST_EPOCHS, _MOST_EPOCHS = 1, 1000  # beyond which a length is more likely a mistake
@@ -112,38 +111,28 @@ def check_batch(config: ConfigDict, mesh: Mesh) -> None:
         )
 
 
-def check_splits(config: ConfigDict, sources: dict[str, Source]) -> None:
-    """Raise UserError if two of the training, validation and test data share images."""
-    for one, other in itertools.combinations(sources, 2):
-        if sources[one].overlaps(sources[other]):
-            links = [f"{a} = {b}" for a, b in sources[one].shared_files(sources[other]) if a != b]
-            named = f" ({len(links):,} as links, such as {links[0]})" if links else ""
-            raise UserError(
-                f"data.{one} = {config.data[one]!r} and data.{other} = {config.data[other]!r} "
-                f"share images{named}; use disjoint parts, such as "
-                "--config.data.train='train[:90%]' "
-                "--config.data.validation='train[90%:]' --config.data.test=test"
-            )
+def check_accumulation(config: ConfigDict, task: Task) -> None:
+    """Raise UserError if accumulation would change the loss of a task."""
+    if config.accumulate_steps > 1 and not task.additive:
+        raise UserError(
+            f"accumulate_steps = {config.accumulate_steps} computes the batch in parts, but the "
+            f"loss of the task {config.task!r} depends on the whole batch; use "
+            "--config.accumulate_steps=1 with a smaller batch_size, or more devices"
+        )
 
 
-def model_fields(config: ConfigDict, source: Source) -> dict[str, Any]:
-    """Return the fields of the model: the configured ones, the classes, the compute type."""
-    _check_objective(config, source)
+def model_fields(config: ConfigDict, outputs: int) -> dict[str, Any]:
+    """Return the fields of the model: the configured ones, the outputs, the compute type.
+
+    Args:
+        outputs: of the head, as the task asks for them.
+    """
     fields = {name: value for name, value in config.model.items() if name != "name"}
     fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-    of_data = len(source.class_names)
-    outputs = fields.setdefault("num_classes", of_data)
-    if outputs == 1 < of_data and config.objective.loss == "softmax":
+    if fields.setdefault("num_classes", outputs) != outputs:
         raise UserError(
-            "model.num_classes = 1 and objective.loss = 'softmax': the softmax of one output is "
-            f"always 1, so the {of_data} classes of {config.dataset!r} cannot be learned; "
-            "omit model.num_classes (one output can separate only two classes, with "
-            "--config.objective.loss=sigmoid)"
-        )
-    if outputs != of_data and not (outputs == 1 and of_data == 2 and not source.multi_label):
-        raise UserError(
-            f"model.num_classes = {shown(outputs)}, but the data set {config.dataset!r} has "
-            f"{of_data} classes; omit model.num_classes to take it from the data"
+            f"model.num_classes = {shown(fields['num_classes'])}, but the task {config.task!r} "
+            f"needs {outputs}; omit model.num_classes"
         )
     if "dtype" in fields:
         raise UserError(
@@ -170,33 +159,3 @@ def fit_precision(config: ConfigDict, name: str, fields: dict[str, Any]) -> dict
             "dtype: str = 'float32' to the class and compute in that type"
         )
     return {field: value for field, value in fields.items() if field != "dtype"}
-
-
-def _check_objective(config: ConfigDict, source: Source) -> None:
-    """Raise UserError if the loss does not fit the labels."""
-    check_inputs({"label": LABEL}, source, wanted_by="classification")
-    if config.data.sampling == "balanced" and config.objective.class_weights == "balanced":
-        raise UserError(
-            "data.sampling = 'balanced' shows every class equally often, and "
-            "objective.class_weights = 'balanced' would weight rare classes a second time; "
-            "set one of the two back (to natural, or to none)"
-        )
-    if not source.multi_label:
-        if len(source.class_names) == 1 and config.objective.loss == "sigmoid":
-            raise UserError(
-                f"every image of {config.dataset!r} has its only class, so objective.loss = "
-                "'sigmoid' has no negative examples; use --config.objective.loss=softmax, "
-                "or data with another class"
-            )
-        return
-    if config.objective.loss == "softmax":
-        raise UserError(
-            f"the images of {config.dataset!r} may have several labels, but objective.loss = "
-            "'softmax' needs exactly one; use --config.objective.loss=sigmoid"
-        )
-    if config.objective.class_weights != "none":
-        raise UserError(
-            f"objective.class_weights = {config.objective.class_weights!r} needs images with "
-            f"one label, but those of {config.dataset!r} may have several; use "
-            "--config.objective.class_weights=none"
-        )

@@ -1,17 +1,16 @@
-"""The experiment that a configuration describes: data, model, objective, optimizer, devices.
+"""The experiment that a configuration describes: data, model, task, optimizer, devices.
 
 Building it runs all checks and compiles nothing, so mistakes are reported within seconds.
 """
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh
@@ -25,28 +24,38 @@ from vit_jax.data import (
     Source,
     train_batches,
 )
+from vit_jax.data import eval_batches as source_batches
+from vit_jax.data.from_config import open_sources
 from vit_jax.data.images.decoding import opencv
 from vit_jax.errors import UserError
-from vit_jax.evaluation.runner import Evaluation, evaluate, padded_batches
+from vit_jax.evaluation import runner
+from vit_jax.evaluation.base import HELD_OUT, Evaluator, Result
 from vit_jax.models import create_model
 from vit_jax.models.registry import outside_modules
 from vit_jax.plugins import import_plugins, module_names
 from vit_jax.runs import ModelRecord
-from vit_jax.tasks.classification import Objective, make_objective
-from vit_jax.tasks.distillation import ANSWERS, check_distillation, make_distillation
-from vit_jax.tasks.teacher import Teacher, answers, open_teacher
+from vit_jax.tasks.base import Setting, Task, zero_batch
+from vit_jax.tasks.registry import get_task, make_task
+from vit_jax.tasks.registry import outside_modules as task_modules
 from vit_jax.training.compile_cache import compile_anew_where_unsafe
 from vit_jax.training.distributed.device_batches import on_devices
-from vit_jax.training.distributed.sharding import find_devices, make_mesh, replicated, shard_state
+from vit_jax.training.distributed.sharding import (
+    batch_shards,
+    find_devices,
+    make_mesh,
+    replicated,
+    shard_state,
+    to_devices,
+)
 from vit_jax.training.optim.optimizer import make_optimizer
 from vit_jax.training.optim.param_groups import trainable_mask
 from vit_jax.training.optim.schedules import make_schedule
 from vit_jax.training.reuse import program_key, reuse
 from vit_jax.training.setup import checks
-from vit_jax.training.setup.data import choose_preprocessing, open_sources
+from vit_jax.training.setup.preprocessing import choose_preprocessing
 from vit_jax.training.setup.pretrained_init import inherited_fields, load_pretrained_init
 from vit_jax.training.state import TrainState, random_keys, state_maker, zero_totals
-from vit_jax.training.step import make_eval_step, make_gradient, make_train_step
+from vit_jax.training.step import make_eval_step, make_gradient, make_rows_step, make_train_step
 from vit_jax.weights.adapt import Adapted
 
 DEFAULT_MODEL = "ViT-Ti/16"
@@ -62,7 +71,7 @@ class Experiment:
     record: ModelRecord
     start: Adapted | None
     augment: Augment
-    objective: Objective
+    task: Task
     metric_names: tuple[str, ...]
     clock: Clock
     schedule: optax.Schedule
@@ -70,7 +79,6 @@ class Experiment:
     trainable: Any
     mesh: Mesh
     decode_errors: DecodeErrors
-    teacher: Teacher | None
     notes: tuple[str, ...] = ()  # sentences on settings that may be unintended, reported once
 
     @property
@@ -100,13 +108,15 @@ class Experiment:
 
     @property
     def fingerprint(self) -> dict[str, str]:
-        """Fingerprints of the data and the teacher, saved with every checkpoint."""
+        """Fingerprints of the data and of the task, saved with every checkpoint."""
         prints = {name: source.fingerprint for name, source in self.sources.items()}
-        return prints if self.teacher is None else {**prints, "teacher": self.teacher.fingerprint}
+        return {**prints, **self.task.fingerprint}
 
-    def interval(self, key: str) -> int:
-        """Return the number of steps in the interval at `key`."""
-        return checks.resolve_steps(self.config, key, self.clock)
+    def interval(self, key: str, other: str = "") -> int:
+        """Return the number of steps in the interval at `key`, or in another duration."""
+        return (
+            self.clock.steps(other) if other else checks.resolve_steps(self.config, key, self.clock)
+        )
 
     def abstract_state(self) -> TrainState:
         """Return shapes, types and shardings of the train state, without computing anything."""
@@ -151,7 +161,7 @@ class Experiment:
 
     def _make_train_step(self):
         return make_train_step(
-            self.objective,
+            self.task,
             self.optimizer,
             self.preprocessing,
             self.shardings,
@@ -159,13 +169,13 @@ class Experiment:
             accumulate_steps=self.config.accumulate_steps,
             ema_decay=self.config.ema_decay,
             trainable=self.trainable,
-            constants=self.constants,
+            frozen=self.frozen,
         )
 
     def gradient(self):
         """Return the gradient part of the training step, a function that is not compiled."""
         return make_gradient(
-            self.objective,
+            self.task,
             self.preprocessing,
             seed=self.config.seed,
             accumulate_steps=self.config.accumulate_steps,
@@ -173,17 +183,27 @@ class Experiment:
         )
 
     @functools.cached_property
-    def constants(self) -> Any:
-        """Arrays of the objective that every step reads, on the devices; None if there are none."""
-        constants = getattr(self.objective, "constants", None)
-        if constants is None:
-            return None
-        return jax.device_put(constants, shard_state(constants, self.mesh))
+    def frozen(self) -> Any:
+        """Arrays of the task that every step reads, on the devices; None if there are none."""
+        return self._on_devices(self.task.frozen)
 
-    def eval_step(self):
-        """Return the compiled evaluation step."""
+    def _on_devices(self, arrays: Any) -> Any:
+        if arrays is None:
+            return None
+        return jax.device_put(arrays, shard_state(arrays, self.mesh))
+
+    @functools.cached_property
+    def evaluators(self) -> tuple[Evaluator, ...]:
+        """Evaluators of the task; the first gives the metric that selects the best checkpoint."""
+        return self.task.evaluators()
+
+    def eval_step(self, evaluator: Evaluator | None = None):
+        """Return the compiled step of an evaluator, by default the first."""
+        evaluator = evaluator or self.evaluators[0]
+        number = self.evaluators.index(evaluator)
         return self._reused(
-            "eval_step", lambda: make_eval_step(self.objective, self.preprocessing, self.mesh)
+            f"eval_step {number}",
+            lambda: make_eval_step(evaluator, self.task, self.preprocessing, self.mesh),
         )
 
     def train_batches(self, start_step: int):
@@ -191,7 +211,7 @@ class Experiment:
         batches = train_batches(
             self.train_source,
             self.preprocessing,
-            self.augment,
+            self.task.transform(self.augment),
             batch_size=self.config.batch_size,
             seed=self.config.seed,
             start_step=start_step,
@@ -202,7 +222,7 @@ class Experiment:
             balanced=self.config.data.sampling == "balanced",
             repeats=self.config.augment.repeats,
             bad=self.decode_errors,
-            rows=self._kept_answers,
+            rows=self._rows,
         )
         return on_devices(batches, self.mesh)
 
@@ -211,25 +231,57 @@ class Experiment:
         size = self.config.evaluate.batch_size or self.config.batch_size
         longest = max(map(len, (source, *self.sources.values())))
         size = min(size, longest)  # a larger batch would only add padding
-        return padded_batches(
-            source, self.preprocessing, size, self.mesh, self.decode_errors, fast=fast
+        shards = batch_shards(self.mesh)
+        return source_batches(
+            source,
+            self.preprocessing,
+            batch_size=-(-size // shards) * shards,
+            process_index=jax.process_index(),
+            process_count=jax.process_count(),
+            bad=self.decode_errors,
+            fast=fast,
         )
 
     def evaluate(
-        self, eval_step, variables: dict[str, Any], source: Source, should_stop=lambda: False
-    ) -> Evaluation:
-        """Return metrics over every example of a source, and the predictions."""
-        classes = len(self.record.class_names)
-        batches = self.eval_batches(source)
-        return evaluate(eval_step, variables, batches, self.mesh, classes, should_stop)
+        self,
+        variables: dict[str, Any],
+        source: Source,
+        *,
+        evaluator: Evaluator | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+        shown: Callable = iter,
+    ) -> Result:
+        """Return the result of an evaluator, by default the first, over every example of a source.
+
+        Args:
+            source: the held-out data; the other splits of the evaluator are the run's own.
+            shown: passes the batches on, such as to show the progress.
+        """
+        evaluator = evaluator or self.evaluators[0]
+        return runner.evaluate(
+            evaluator,
+            self.eval_step(evaluator),
+            variables,
+            {**self.sources, HELD_OUT: source},
+            lambda of: (to_devices(batch, self.mesh) for batch in shown(self.eval_batches(of))),
+            should_stop,
+        )
 
     @functools.cached_property
-    def _kept_answers(self) -> dict[str, np.ndarray]:
-        """Return the teacher's logits of every training image, if they are computed only once."""
-        if self.teacher is None or not self.config.distillation.cache:
+    def _rows(self) -> dict[str, np.ndarray]:
+        """Return the rows of the training examples that the task computes once."""
+        arrays, source = self._on_devices(self.task.rows_from), self.train_source
+        if arrays is None:
             return {}
-        batches = self.eval_batches(self.train_source, fast=True)
-        return {ANSWERS: answers(self.teacher, self.preprocessing, batches, self.mesh)}
+        step = make_rows_step(self.task, self.preprocessing, self.mesh)
+        batches = self.eval_batches(source, fast=True)
+        on_devices = (to_devices(batch, self.mesh) for batch in batches)
+        rows = runner.run_step(step, arrays, on_devices, source).rows
+        readable, tables = rows.pop("index"), {}
+        for name, values in rows.items():
+            tables[name] = np.zeros((len(source), *values.shape[1:]), values.dtype)
+            tables[name][readable] = values
+        return tables
 
     @functools.cached_property
     def _zero_totals(self):
@@ -249,11 +301,10 @@ class Experiment:
 
     @functools.cached_property
     def _make_state(self):
-        size, channels = self.preprocessing.size, self.preprocessing.channels
+        batch = functools.partial(zero_batch, self.task, self.preprocessing, self.train_source)
         return state_maker(
-            self.model,
+            lambda key: _initial(self.task, key, batch()),
             self.optimizer,
-            (*size, channels),
             self.metric_names,
             average=self.config.ema_decay > 0,
         )
@@ -262,7 +313,7 @@ class Experiment:
 def build(
     config: ConfigDict,
     *,
-    class_names: Sequence[str] | None = None,
+    like: ModelRecord | None = None,
     split: Mapping[str, Sequence[str]] | None = None,
     record: ModelRecord | None = None,
     only: Source | None = None,
@@ -271,7 +322,7 @@ def build(
 
     Args:
         config: of `vit_jax.config`.
-        class_names: of an already trained model; by default those of the data.
+        like: record of a trained model whose classes the data must have, in its order.
         split: files of each split of the run (`RunDir.read_split`).
         record: of an already trained model, in place of the one in `init_from`.
         only: source used for all splits; nothing can be trained then.
@@ -281,7 +332,9 @@ def build(
     mesh = make_mesh(find_devices(config.device), **config.mesh)
     compile_anew_where_unsafe(mesh)
 
-    sources = {"train": only, "test": only} if only else open_sources(config, class_names, split)
+    kind = get_task(config.task)
+    names = like.label_names() if like else None
+    sources = {"train": only, "test": only} if only else open_sources(config, names, split)
     train_source = sources["train"]
     notes: list[str] = []
     if only is None:  # otherwise nothing will be trained
@@ -290,7 +343,7 @@ def build(
     start = load_pretrained_init(config.init_from) if config.init_from and record is None else None
     trained = start.record if start else record
     inherited = inherited_fields(config, trained) if trained else {}
-    fields = {**inherited, **checks.model_fields(config, train_source)}
+    fields = {**inherited, **checks.model_fields(config, kind.outputs(config, train_source))}
     name = trained.name if trained else config.model.name or DEFAULT_MODEL
     try:
         fields = checks.fit_precision(config, name, fields)
@@ -302,46 +355,38 @@ def build(
         notes += checks.describe_preprocessing(config, trained.preprocessing, preprocessing)
     augment = Augment.among(config.augment)
     augment.check_channels(preprocessing.channels)
-    objective = make_objective(config, model, train_source)
-    check_distillation(config, objective, augment)
-    teacher = None
-    if config.distillation.teacher:
-        teacher = open_teacher(
-            config.distillation.teacher,
-            preprocessing,
-            tuple(train_source.class_names),
-            dtype=config.precision,
-        )
-        objective = make_distillation(config, objective, teacher)
-
     clock = Clock(len(train_source), config.batch_size)
     clock = Clock(clock.examples, clock.batch_size, checks.resolve_steps(config, "duration", clock))
+    task = make_task(Setting(config, model, train_source, preprocessing, augment, clock))
+    checks.check_accumulation(config, task)
     notes += checks.describe_length(clock, config.duration)
     inside = ("log.diagnostics",) if config.log.diagnostics else ()
     for key in ("checkpoint.every", "evaluate.every", "log.every", *inside):
         checks.resolve_steps(config, key, clock)
     schedule = make_schedule(config, clock)
-    metric_names, params_shapes = _trace(objective, model, preprocessing, train_source)
-
+    metric_names, params_shapes = _trace(task, preprocessing, train_source)
+    record = ModelRecord(
+        name=name,
+        fields=fields,
+        preprocessing=preprocessing,
+        origin=f"trained on {config.dataset} ({config.data.train})"
+        + (f", from {config.init_from}" if config.init_from else "")
+        + (f", {task.origin}" if task.origin else ""),
+        versions=library_versions(),
+        plugins=tuple(
+            dict.fromkeys((*plugins, *outside_modules(name), *task_modules(config.task)))
+        ),
+        task=config.task,
+        **task.record_fields(train_source),
+    )
     return Experiment(
         config=config,
         sources=sources,
         model=model,
-        record=ModelRecord(
-            name=name,
-            fields=fields,
-            preprocessing=preprocessing,
-            class_names=tuple(train_source.class_names),
-            activation=config.objective.loss,
-            origin=f"trained on {config.dataset} ({config.data.train})"
-            + (f", from {config.init_from}" if config.init_from else "")
-            + (f", distilled from {teacher.source} ({teacher.fingerprint})" if teacher else ""),
-            versions=library_versions(),
-            plugins=tuple(dict.fromkeys((*plugins, *outside_modules(name)))),
-        ),
-        start=start.fit(model, tuple(train_source.class_names)) if start else None,
+        record=record,
+        start=start.fit(model, record) if start else None,
         augment=augment,
-        objective=objective,
+        task=task,
         metric_names=metric_names,
         clock=clock,
         schedule=schedule,
@@ -349,7 +394,6 @@ def build(
         trainable=trainable_mask(config, params_shapes),
         mesh=mesh,
         decode_errors=DecodeErrors(strict=config.data.on_decode_error == "raise"),
-        teacher=teacher,
         notes=tuple(notes),
     )
 
@@ -363,23 +407,24 @@ def library_versions() -> dict[str, str]:
     return {**{name: version(name) for name in names}, **decoder}
 
 
-def _trace(objective, model, preprocessing, source) -> tuple[tuple[str, ...], Any]:
-    """Return an objective's metric names and the shapes of the parameters, computing nothing."""
-    shape = (1, *preprocessing.size, preprocessing.channels)
-    label = jnp.zeros((1, len(source.class_names)) if source.multi_label else 1, jnp.int32)
-    constants = getattr(objective, "constants", None)
+def _initial(task: Task, key: jax.Array, batch: Mapping[str, jax.Array]) -> dict[str, Any]:
+    """Return the initial variables of a task, without what its modules only report."""
+    variables = task.init(key, batch)
+    variables.pop("intermediates", None)
+    return variables
 
-    def trace(key, constants):
-        images = jnp.zeros(shape)
-        variables = model.init(key, images, train=False)
-        params = variables.pop("params")
-        variables.pop("intermediates", None)
-        batch = {"image": images, "label": label}
-        held = objective if constants is None else objective.holding(constants)
-        return held.loss(params, variables, batch, key, False)[2], params
+
+def _trace(task: Task, preprocessing: Preprocessing, source: Source) -> tuple[tuple[str, ...], Any]:
+    """Return a task's metric names and the shapes of the parameters, computing nothing."""
+
+    def trace(key, frozen):
+        batch = zero_batch(task, preprocessing, source)
+        variables = _initial(task, key, batch)
+        reading = task if frozen is None else task.with_frozen(frozen)
+        return reading.loss(variables, batch, key, train=False).metrics, variables["params"]
 
     try:
-        metrics, params_shapes = jax.eval_shape(trace, jax.random.key(0), constants)
+        metrics, params_shapes = jax.eval_shape(trace, jax.random.key(0), task.frozen)
     except (ValueError, TypeError) as error:  # a size or a type that the model cannot take
         raise UserError(f"model: {error}") from error
     return tuple(sorted(metrics)), params_shapes

@@ -6,7 +6,6 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from vit_jax.data.paths import same_form
 from vit_jax.errors import UserError
 from vit_jax.models import ViT, model_fields
 from vit_jax.runs import ModelRecord
@@ -32,15 +31,12 @@ class PretrainedInit:
     record: ModelRecord
     variables: dict[str, Any]
 
-    def fit(self, model: Any, class_names: tuple[str, ...]) -> Adapted:
-        """Adapt the parameters to the run's model.
+    def fit(self, model: Any, record: ModelRecord) -> Adapted:
+        """Adapt the parameters to the run's model and its record.
 
         Heads are kept if the class names are the same, and start at zero otherwise.
         """
-        mine, theirs = (
-            list(map(same_form, names)) for names in (class_names, self.record.class_names)
-        )
-        other_classes = mine != theirs
+        other_classes = not self.record.same_classes(record)
         params, trained = self.variables["params"], self.record.create_model()
         try:
             adapted = adapt(params, trained, model, fresh_head=other_classes)

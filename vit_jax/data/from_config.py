@@ -1,0 +1,69 @@
+"""Sources of a configuration: those of its splits, checked against each other."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from ml_collections import ConfigDict
+
+from vit_jax.data.sources.columns import TableOptions
+from vit_jax.data.sources.registry import list_splits, open_source
+from vit_jax.data.sources.source import Source
+from vit_jax.errors import UserError
+from vit_jax.text import tell
+
+
+def open_sources(
+    config: ConfigDict,
+    class_names: Sequence[str] | None,
+    split: Mapping[str, Sequence[str]] | None,
+) -> dict[str, Source]:
+    """Open the splits that a configuration names; they must share no images."""
+    sources = {
+        name: open_source(
+            config.dataset,
+            config.data[name],
+            data_dir=config.data.dir or None,
+            manual_dir=config.data.manual_dir or None,
+            holdout=config.data.holdout,
+            split_seed=config.data.split_seed,
+            class_names=class_names,
+            saved=split,
+            table=table_options(config),
+            labels=config.data.labels,
+        )
+        for name in ("train", "validation", "test")
+        if config.data[name] or name != "validation"
+    }
+    check_splits(config, sources)
+    return sources
+
+
+def table_options(config: ConfigDict) -> TableOptions:
+    """Return the options of a configuration for a file of labels."""
+    data = config.data
+    return TableOptions(data.path_column, data.label_column, data.image_dir)
+
+
+def check_splits(config: ConfigDict, sources: dict[str, Source]) -> None:
+    """Raise UserError if two of the training, validation and test data share images."""
+    for one, other in itertools.combinations(sources, 2):
+        if sources[one].overlaps(sources[other]):
+            links = [f"{a} = {b}" for a, b in sources[one].shared_files(sources[other]) if a != b]
+            named = f" ({len(links):,} as links, such as {links[0]})" if links else ""
+            raise UserError(
+                f"data.{one} = {config.data[one]!r} and data.{other} = {config.data[other]!r} "
+                f"share images{named}; use disjoint parts, such as "
+                "--config.data.train='train[:90%]' "
+                "--config.data.validation='train[90%:]' --config.data.test=test"
+            )
+
+
+def open_part(
+    dataset: str, split: str, class_names: Sequence[str] | None, table: TableOptions | None
+) -> Source:
+    """Open a split of data that a model was not trained on; the only split if there is one."""
+    splits = list_splits(dataset, holdout=0, class_names=class_names, table=table)
+    if split not in splits and len(splits) == 1:
+        tell(f"{dataset} has no split {split!r}: all its images are used", error=True)
+        [split] = splits
+    return open_source(dataset, split, holdout=0, class_names=class_names, table=table)

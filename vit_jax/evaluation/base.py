@@ -1,0 +1,115 @@
+"""Evaluator: how a trained model is judged, on every example once.
+
+An evaluator has two functions. `step` is compiled and sees one batch; it returns sums over the
+batch and one row for each example. `finish` gets the sums and rows of all examples, on the host,
+and turns them into metrics. Sums are added up and divided once, so they are exact for any batch
+size and any number of devices.
+
+    class MeanColour(Evaluator):
+        name = "colour"
+
+        def step(self, variables, batch):
+            means = batch["image"].mean((1, 2, 3))
+            return {"colour": jnp.sum(means * batch["mask"]), "weight": batch["mask"].sum()}, {}
+
+A run has several: those of its task, and any that are registered and named in the configuration.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from vit_jax.data import Source
+
+Variables = Mapping[str, Any]
+Batch = Mapping[str, Array]
+
+HELD_OUT = "held out"  # the validation data during training, the test data at its end
+
+
+class Part(NamedTuple):
+    """Output of an evaluator's step on one split.
+
+    sums: over all examples. rows: one for each readable example, in the order of the source, with
+    its position there as `index`. examples: their number.
+    """
+
+    sums: dict[str, float]
+    rows: dict[str, np.ndarray]
+    examples: int
+    source: Source
+
+    def means(self) -> dict[str, float]:
+        """Return every sum divided by the sum called `weight`; NaN if that is 0."""
+        weight = self.sums["weight"]
+        sums = {name: total for name, total in self.sums.items() if name != "weight"}
+        return {name: total / weight if weight else float("nan") for name, total in sums.items()}
+
+
+class Result(NamedTuple):
+    """Result of an evaluator.
+
+    metrics: numbers by name, for the log.
+    table: predictions of all examples in a form that the task's reports know; None if there are
+        none.
+    figures: functions without arguments that draw a matplotlib figure, by file name.
+    """
+
+    metrics: dict[str, float]
+    table: Any = None
+    figures: Mapping[str, Callable[[], Any]] = {}
+
+
+class Evaluator:
+    """Interface of an evaluator, and its defaults.
+
+    name: prefix of its lines in the log.
+    splits: the splits that it reads: names of the run's splits, or `HELD_OUT`. Those it is judged
+        by come last.
+    every: its period, a duration such as "5 epochs"; empty: that of `evaluate.every`.
+    """
+
+    name: str = ""
+    splits: tuple[str, ...] = (HELD_OUT,)
+    every: str = ""
+
+    def step(
+        self, variables: Variables, batch: Batch
+    ) -> tuple[dict[str, Float[Array, ""]], dict[str, Array]]:
+        """Return sums over a batch, `weight` among them, and one row for each example.
+
+        Args:
+            variables: {"params": ..., and any other collections}.
+            batch: normalised; `mask` is 1 for real examples and 0 for padding and unreadable ones.
+        """
+        raise NotImplementedError
+
+    def finish(self, parts: Mapping[str, Part]) -> Result:
+        """Return the result from the parts of all splits, by their names in `splits`.
+
+        By default these are the means of the sums over the last split.
+        """
+        part = parts[self.splits[-1]]
+        return Result({**part.means(), "examples": part.examples})
+
+
+@dataclass(frozen=True)
+class MeanLoss(Evaluator):
+    """Mean loss of a task and the means of its metrics, without augmentation and dropout.
+
+    loss: `Task.loss`. seed: of its random numbers, which are the same for every batch.
+    """
+
+    loss: Callable[..., Any]
+    seed: int = 0
+
+    def step(self, variables, batch):
+        """Return the sums of the loss, its weight and the metrics; there are no rows."""
+        loss = self.loss(variables, batch, jax.random.key(self.seed), train=False)
+        sums = {"loss": loss.total, "weight": loss.weight, **loss.metrics}
+        return {name: jnp.asarray(total, jnp.float32) for name, total in sums.items()}, {}

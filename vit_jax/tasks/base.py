@@ -1,0 +1,224 @@
+"""Task: what is learned. Everything that the training loop knows of an objective is here.
+
+A task is one file and one registration. This one learns the mean brightness of an image:
+
+    @register_task("brightness")
+    @dataclass(frozen=True)
+    class Brightness(Task):
+        model: nn.Module
+        monitor = ("loss", "min")
+
+        @classmethod
+        def outputs(cls, config, source):
+            return 1
+
+        def loss(self, variables, batch, rng, *, train):
+            images = batch["image"]
+            found, state = self.apply(variables, images, rng, train=train)
+            errors = (found[:, 0] - images.mean((1, 2, 3))) ** 2
+            return self.summed(errors, batch, state=state)
+
+It is trained with `--config.task=brightness --config.plugins=the_module`.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from ml_collections import ConfigDict
+
+from vit_jax.config.durations import Clock
+from vit_jax.data import Preprocessing, Source
+from vit_jax.data.features import IMAGE, Feature
+from vit_jax.evaluation.base import Evaluator, MeanLoss
+
+Variables = Mapping[str, Any]
+Batch = Mapping[str, Array]
+
+
+class Loss(NamedTuple):
+    """Sums of a loss over a batch, not means, so that masked and sharded batches add up exactly.
+
+    total: sum of the weighted losses. weight: sum of the weights; `total / weight` is the loss.
+    metrics: sums by name; each divided by `weight` is the metric of that name.
+    state: the new collections besides the parameters, such as running statistics.
+    """
+
+    total: Float[Array, ""]
+    weight: Float[Array, ""]
+    metrics: dict[str, Float[Array, ""]]
+    state: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Setting in which a task is made: the configuration, and what it has already determined.
+
+    config: of the run. model: the encoder, or the whole model. source: the training data.
+    preprocessing: of its images. augment: the configured augmentation. clock: the length of the run
+    in steps and epochs.
+    """
+
+    config: ConfigDict
+    model: nn.Module
+    source: Source
+    preprocessing: Preprocessing
+    augment: Any
+    clock: Clock
+
+
+class Task:
+    """Interface of a task, and its defaults.
+
+    A subclass is a frozen dataclass whose first field is `model`; its other fields have defaults
+    and are set by `--config.objective.FIELD`. It must be hashable if its compiled step is to be
+    reused by a second run in the same process.
+
+    inputs: what a batch must hold, by name.
+    monitor: the metric of the first evaluator that selects the best checkpoint, and "max" or "min".
+    additive: whether the loss of a batch is the sum of the losses of its parts. If not,
+        accumulation over parts of a batch would change it and is refused.
+    frozen: arrays that the loss reads and nothing changes, such as a teacher's parameters; None if
+        there are none.
+    rows_from: arrays from which `rows` are computed once, before training; None: there are none.
+    fingerprint: digests of what the loss depends on besides the data, checked when a run resumes.
+    origin: a clause for the record of the model, such as "distilled from NAME".
+    """
+
+    model: nn.Module
+    inputs: ClassVar[Mapping[str, Feature]] = {"image": IMAGE}
+    monitor: ClassVar[tuple[str, str]] = ("loss", "min")
+    additive: ClassVar[bool] = True
+    frozen: ClassVar[Any] = None
+    rows_from: ClassVar[Any] = None
+    fingerprint: ClassVar[Mapping[str, str]] = {}
+    origin: ClassVar[str] = ""
+
+    # ------------------------------------------------------------------ from a configuration
+
+    @classmethod
+    def outputs(cls, config: ConfigDict, source: Source) -> int:
+        """Return the number of outputs of the model's head; 0: no head.
+
+        Raises UserError if the data do not fit the task.
+        """
+        del config, source
+        return 0
+
+    @classmethod
+    def settable(cls) -> dict[str, dataclasses.Field]:
+        """Return the fields that a configuration may set, by name."""
+        return {field.name: field for field in dataclasses.fields(cls) if field.name != "model"}
+
+    @classmethod
+    def make(cls, setting: Setting, **fields: Any) -> "Task":
+        """Return the task of a configuration; `fields` are those of `config.objective`."""
+        return cls(setting.model, **fields)
+
+    # ------------------------------------------------------------------------------- learning
+
+    def init(self, rng: Array, batch: Batch) -> dict[str, Any]:
+        """Return the initial variables of all modules, for a batch of these shapes."""
+        return dict(self.model.init(rng, batch["image"], train=False))
+
+    def loss(self, variables: Variables, batch: Batch, rng: Array, *, train: bool) -> Loss:
+        """Return the sums of the loss over a batch of normalised inputs.
+
+        Args:
+            variables: {"params": ..., and any other collections}.
+            batch: the `inputs`; float32 images; `mask`, if there, is 0 for padding.
+            rng: for this step.
+            train: whether dropout and the like are on.
+        """
+        raise NotImplementedError
+
+    def after_update(self, state: Any) -> Any:
+        """Return the `TrainState` after an update of the parameters, such as with a moved teacher.
+
+        `state.step` counts this update. Only `params` and `model_state` may change. A step that is
+        skipped does not call it.
+        """
+        return state
+
+    def normalized(self, batch: Batch, preprocessing: Preprocessing) -> Batch:
+        """Return the batch with its images normalised, those of `inputs` of the kind "image"."""
+        images = [name for name, f in self.inputs.items() if f.kind == "image" and name in batch]
+        return {**batch, **{name: preprocessing.normalize(batch[name]) for name in images}}
+
+    def transform(self, augment: Any) -> Any:
+        """Return the transform from an example to the training inputs; `augment` by default."""
+        return augment
+
+    def rows(self, arrays: Any, batch: Batch) -> dict[str, Array]:
+        """Return rows computed once for every training example, which its batches then hold.
+
+        arrays: `rows_from`.
+        """
+        raise NotImplementedError
+
+    def with_frozen(self, frozen: Any) -> "Task":
+        """Return a copy that reads these arrays in place of `frozen`."""
+        raise NotImplementedError
+
+    # -------------------------------------------------------------------------------- judging
+
+    def evaluators(self) -> tuple[Evaluator, ...]:
+        """Return the evaluators; the first gives the metric of `monitor`."""
+        return (MeanLoss(self.loss),)
+
+    def record_fields(self, source: Source) -> dict[str, Any]:
+        """Return the fields of the model's record that the task determines."""
+        del source
+        return {"class_names": (), "activation": "none"}
+
+    def describe(self, source: Source) -> tuple[str, list[str]]:
+        """Return a clause on the training data, such as "in 10 classes", and sentences on them."""
+        del source
+        return "", []
+
+    # -------------------------------------------------------------------------- for subclasses
+
+    def apply(
+        self, variables: Variables, images: Array, rng: Array | None = None, *, train: bool, **more
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return the outputs of the model and its new state, which only training changes."""
+        params = variables["params"]
+        state = {name: tree for name, tree in variables.items() if name != "params"}
+        return apply_model(self.model, params, state, images, rng=rng, train=train, **more)
+
+    @staticmethod
+    def summed(losses, batch: Batch, state: Mapping[str, Any] | None = None, **metrics) -> Loss:
+        """Return the `Loss` of losses and metrics of each example, without the padding."""
+        mask = batch.get("mask", jnp.ones(len(losses)))
+        sums = {name: jnp.sum(values * mask) for name, values in metrics.items()}
+        return Loss(jnp.sum(losses * mask), jnp.sum(mask), sums, dict(state or {}))
+
+
+def zero_batch(task: Task, preprocessing: Preprocessing, source: Source) -> Batch:
+    """Return a normalised batch of one example of zeros, with the shapes of the task's inputs."""
+    batch = {}
+    for name, feature in task.inputs.items():
+        if feature.kind == "image":
+            views = (feature.views,) if feature.views else ()
+            size = feature.size or preprocessing.size
+            batch[name] = jnp.zeros((1, *views, *size, preprocessing.channels))
+        elif feature.kind == "label":
+            several = (len(source.class_names),) if source.multi_label else ()
+            batch[name] = jnp.zeros((1, *several), jnp.int32)
+        else:
+            batch[name] = jnp.zeros((1, *(feature.shape or ())))
+    return batch
+
+
+def apply_model(model, params, model_state, images, *, rng=None, train=False, **more):
+    """Return the outputs of a model and its new state, which only training changes."""
+    variables = {"params": params, **model_state}
+    if not train:
+        return model.apply(variables, images, train=False, **more), model_state
+    return model.apply(
+        variables, images, train=True, rngs={"dropout": rng}, mutable=list(model_state), **more
+    )

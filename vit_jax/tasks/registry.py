@@ -1,0 +1,112 @@
+"""Registry of tasks by name, for `config.task`."""
+
+import dataclasses
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from vit_jax.errors import UserError, nearest, shown
+from vit_jax.tasks.base import Setting, Task
+
+# Modules of the package's tasks, imported when they are asked for.
+_OWN = {"classification": "vit_jax.tasks.classification"}
+
+TASKS: dict[str, type[Task]] = {}
+
+
+def register_task(name: str) -> Callable[[type[Task]], type[Task]]:
+    """Register a class of tasks under a name of `config.task`, as a decorator.
+
+    A class with the same module and name replaces the older one, as when a notebook's cell is run
+    again.
+
+    Raises:
+        ValueError: the class is no `Task` dataclass, or the name is taken.
+    """
+
+    def register(task: type[Task]) -> type[Task]:
+        if not (isinstance(task, type) and issubclass(task, Task)):
+            raise ValueError(f"the task {name!r} must be a subclass of vit_jax.tasks.Task")
+        if not dataclasses.is_dataclass(task):
+            raise ValueError(f"the task {name!r}: put @dataclass(frozen=True) on its class")
+        known = TASKS.get(name)
+        if name in _OWN and task.__module__ != _OWN[name]:
+            raise ValueError(f"the task name {name!r} is taken already")
+        if known is not None and (known.__module__, known.__qualname__) != (
+            task.__module__,
+            task.__qualname__,
+        ):
+            raise ValueError(f"the task name {name!r} is taken already")
+        TASKS[name] = task
+        return task
+
+    return register
+
+
+def list_tasks() -> list[str]:
+    """Return the names of all tasks."""
+    return sorted({*_OWN, *TASKS})
+
+
+def get_task(name: str) -> type[Task]:
+    """Return the class of a task. Raises UserError with the nearest names if there is none."""
+    if name in _OWN:
+        importlib.import_module(_OWN[name])
+    if name not in TASKS:
+        raise UserError(
+            f"task = {shown(name)} is unknown{nearest(name, list_tasks())}; use one of "
+            f"{', '.join(list_tasks())}, or name the module of your own with --config.plugins"
+        )
+    return TASKS[name]
+
+
+def make_task(setting: Setting) -> Task:
+    """Return the task of a configuration; its fields are the keys of `config.objective`.
+
+    Raises UserError for a field that the task does not have, or a value that it refuses.
+    """
+    config = setting.config
+    task = get_task(config.task)
+    fields = own_fields(task, config)
+    try:
+        return task.make(setting, **fields)
+    except ValueError as error:
+        raise UserError(f"objective: {error}") from error
+
+
+def own_fields(task: type[Task], config: Any) -> dict[str, Any]:
+    """Return the fields of a task that a configuration sets, checked by name and type."""
+    from vit_jax.config.schema import KEYS
+
+    known = task.settable()
+    fields = {}
+    for name, value in config.objective.items():
+        if f"objective.{name}" in KEYS:  # of classification, which reads them itself
+            continue
+        if name not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise UserError(
+                f"objective.{name}: the task {config.task!r} has no such field"
+                f"{nearest(name, known)}; {has}"
+            )
+        fields[name] = _checked(name, value, known[name].default)
+    return fields
+
+
+def _checked(name: str, value: Any, default: Any) -> Any:
+    """Return a value of the type of the field's default. Raises UserError for another type."""
+    value = tuple(value) if isinstance(value, list) else value
+    kind = type(default)
+    if kind is float and type(value) is int:
+        return float(value)
+    if default is None or isinstance(default, dataclasses._MISSING_TYPE) or type(value) is kind:
+        return value
+    raise UserError(
+        f"objective.{name} = {shown(value)} is invalid; use a {kind.__name__} such as {default!r}"
+    )
+
+
+def outside_modules(name: str) -> tuple[str, ...]:
+    """Return the module outside this package that another process imports to know a task."""
+    module = get_task(name).__module__
+    return () if module.split(".")[0] == "vit_jax" else (module,)
