@@ -51,6 +51,8 @@ def evaluate(
         )
     metrics, predictions = result.metrics, result.table
     unreadable = experiment.decode_errors.summary()
+    if per_class and predictions is None:
+        raise UserError(f"{run} is no classifier, so it has no classes; omit --per-class")
     rows = predictions.per_class(source.class_names) if per_class else []
     if as_json:
         classes = {"classes": [dataclasses.asdict(row) for row in rows]} if per_class else {}
@@ -58,7 +60,8 @@ def evaluate(
         print(to_json(line))
     else:
         metric, value = in_words(metrics)
-        tell(f"{run}, step {step}, {split}: {metric} {value}, loss {metrics['loss']:.4f}")
+        loss = "" if metric == "loss" else f", loss {metrics['loss']:.4f}"
+        tell(f"{run}, step {step}, {split}: {metric} {value}{loss}")
         print_per_class(rows)
     for warning in (unreadable, nonfinite_warning(metrics, split)):
         if warning:

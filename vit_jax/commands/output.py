@@ -26,6 +26,7 @@ def print_last_screen(run: "RunDir", result: Mapping[str, Any]) -> None:
     """Print the paths of a finished run and the next commands."""
     figures = ", ".join(sorted(path.name for path in run.figures.glob("*.png")))
     metric, value = in_words(result)
+    classifies = run.read_model().task == "classification"
     rows = {
         f"test {metric}": value,
         "checkpoints": f"{run.checkpoints} (steps {', '.join(map(str, run.steps()))})",
@@ -36,6 +37,8 @@ def print_last_screen(run: "RunDir", result: Mapping[str, Any]) -> None:
         "evaluate": f"python -m vit_jax evaluate {shlex.quote(str(run.path))}",
         "in Python": f'import vit_jax; classifier = vit_jax.load("{run.path}")',
     }
+    if not classifies:
+        del rows["classify"], rows["in Python"]
     for name, value in rows.items():
         tell(f"{name:>14}  {value}")
 
@@ -43,9 +46,18 @@ def print_last_screen(run: "RunDir", result: Mapping[str, Any]) -> None:
 def in_words(metrics: Mapping[str, Any]) -> tuple[str, str]:
     """Return name and value of the main metric, with the number of examples."""
     examples = f"{metrics['examples']:,}"
-    if "accuracy" not in metrics:
+    if "mean_average_precision" in metrics:
         mean = f"{100 * metrics['mean_average_precision']:.2f} %"
         return "mAP", f"{mean} (mean average precision on {examples} images)"
+    if "accuracy" not in metrics:
+        from vit_jax.evaluation.metrics import is_share, metric_names
+
+        others = [
+            f"{name.replace('_', ' ')} "
+            + (f"{100 * metrics[name]:.2f} %" if is_share(name) else f"{metrics[name]:.4f}")
+            for name in metric_names([metrics])
+        ]
+        return "loss", ", ".join([f"{metrics['loss']:.4f}", *others, f"on {examples} images"])
     right = round(metrics["accuracy"] * metrics["examples"])
     return "accuracy", f"{100 * metrics['accuracy']:.2f} % ({right:,} of {examples})"
 

@@ -25,8 +25,29 @@ SHARES = (
     *("accuracy", "balanced_accuracy", "top5_accuracy"),
     *("label_accuracy", "mean_average_precision", "exact_match"),
 )
+_NO_METRICS = (
+    *("kind", "step", "epoch", "split", "evaluator", "best", "weights", "elapsed_seconds"),
+    *("examples", "unreadable", "loss", "nonfinite"),
+)
 NO_ANSWER = -1  # predicted class of logits that are not finite; never correct
 TOP = 5  # with at most this many classes the metric is trivial and omitted
+
+
+def is_share(metric: str) -> bool:
+    """Return whether a metric is a fraction, which is shown in percent."""
+    name = metric.removeprefix("raw_")
+    return name in SHARES or name.endswith("accuracy")
+
+
+def metric_names(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the metrics besides the loss in evaluation lines of a log, the usual ones first."""
+    found = dict.fromkeys(
+        name
+        for line in lines
+        for name, value in line.items()
+        if isinstance(value, int | float) and name not in _NO_METRICS and name[:4] != "raw_"
+    )
+    return [*(name for name in SHARES if name in found), *(n for n in found if n not in SHARES)]
 
 
 @dataclass(frozen=True)

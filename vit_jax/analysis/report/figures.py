@@ -21,12 +21,14 @@ from vit_jax.errors import UserError
 from vit_jax.evaluation.metrics import (
     MultiLabelPredictions,
     Predictions,
+    metric_names,
     write_per_class,
     write_predictions,
 )
-from vit_jax.runs import DIAGNOSTICS, EVALUATE, RESULT, TRAIN, RunDir
+from vit_jax.runs import DIAGNOSTICS, EVALUATE, EVALUATOR, RESULT, TRAIN, RunDir
 from vit_jax.text import counted
 
+OF_TASK = "task_"  # prefix of the files of figures that a task draws itself
 _MOST_MISTAKES = 24
 _MOST_OF_A_PAIR = 3  # errors between the same two classes, so that no pair fills the figure
 _MOST_DRAWN_CLASSES = 100  # a larger confusion matrix is illegible
@@ -62,7 +64,8 @@ def draw_figures(
     if predictions is not None:
         write_per_class(predictions.per_class(source.class_names), run.figures / "per_class.csv")
     failed = []
-    for name, draw in [*_figures(lines, source, predictions), *(others or {}).items()]:
+    of_task = ((f"{OF_TASK}{name}", draw) for name, draw in (others or {}).items())
+    for name, draw in [*_figures(lines, source, predictions), *of_task]:
         (run.figures / f"{name}.png").unlink(missing_ok=True)
         try:
             save_figures(run, {name: draw()})
@@ -100,22 +103,32 @@ def save_figures(run: RunDir, figures: Mapping[str, Figure]) -> None:
 def curves(lines: Sequence[dict[str, Any]]) -> Figure:
     """Draw loss, accuracy and learning rate over the epochs, from the lines of `metrics.jsonl`."""
     training = [line for line in lines if line["kind"] == TRAIN]
-    evaluations = [line for line in lines if line["kind"] in (EVALUATE, RESULT)]
+    evaluations = [line for line in lines if line["kind"] in (EVALUATE, EVALUATOR, RESULT)]
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     panels = figure.subplots(1, 3)
-    # Metrics of both training and evaluation: multi-label runs have no accuracy.
-    accuracy = "accuracy" if any("accuracy" in line for line in lines) else "label_accuracy"
-    panel_of = dict(zip(("loss", accuracy, "learning_rate"), panels, strict=True))
+    metric = _second_metric(training, evaluations)
+    panel_of = dict(zip(("loss", metric, "learning_rate"), panels, strict=True))
     for name, panel in panel_of.items():
         panel.set(xlabel="epoch", title=name.replace("_", " "))
         panel.grid(alpha=0.3)
         panel.plot(*_series(training, name), label="training", linewidth=1)
-    for name in ("loss", accuracy):
+    for name in ("loss", metric):
         for split in sorted({line["split"] for line in evaluations}):
             lines_of_split = [line for line in evaluations if line["split"] == split]
             panel_of[name].plot(*_series(lines_of_split, name), label=split, marker=".")
         panel_of[name].legend()
     return figure
+
+
+def _second_metric(training: Sequence[dict], evaluations: Sequence[dict]) -> str:
+    """Return the metric that is drawn beside the loss, one of training and evaluation if possible.
+
+    Multi-label runs have no accuracy, and other tasks have metrics of their own.
+    """
+    of_evaluation = metric_names(evaluations)
+    both = [name for name in of_evaluation if any(name in line for line in training)]
+    usual = "accuracy" if any("accuracy" in line for line in training) else "label_accuracy"
+    return (both or of_evaluation or [usual])[0]
 
 
 def confusion_matrix(predictions: Predictions, classes: int) -> Int[np.ndarray, "true predicted"]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from vit_jax.analysis.errors.calibration_report import calibration_parts
 from vit_jax.analysis.errors.long_tail import is_balanced, read_long_tail, shot_groups
-from vit_jax.analysis.report.figures import curves, draw_figures
+from vit_jax.analysis.report.figures import OF_TASK, curves, draw_figures
 from vit_jax.analysis.report.html import (
     Section,
     cards,
@@ -35,7 +35,7 @@ from vit_jax.csv_files import read_csv
 from vit_jax.data import Source
 from vit_jax.errors import UserError
 from vit_jax.evaluation.base import Result
-from vit_jax.evaluation.metrics import SHARES, read_per_class
+from vit_jax.evaluation.metrics import is_share, metric_names, read_per_class
 from vit_jax.models.summary.cost import Cost, cost
 from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunDir
 from vit_jax.text import counted
@@ -75,6 +75,7 @@ def write_report(run: RunDir, lines: Sequence[dict[str, Any]] | None = None) -> 
     sections = [
         Section("Results", [cards(_key_figures(size, lines)), _command(run), _results(lines)]),
         Section("Training curves", [_curves(lines)]),
+        Section("Predictions", list(_of_task(run))),
         Section("Errors", list(_errors(run))),
         Section("Calibration", list(calibration_parts(run, config))),
         Section("Accuracy by class size", list(_class_sizes(run))),
@@ -113,8 +114,10 @@ def check_reportable(
 def _headline(run: RunDir, config: dict[str, Any], lines: Sequence[dict[str, Any]]) -> str:
     """Return a sentence on the run."""
     record, last = run.read_model(), lines[-1]
-    classes = counted(len(record.class_names), "class", "classes")
-    task = f"{record.name} on {config['dataset']}, {classes}"
+    learned = record.task.replace("_", " ")
+    if record.class_names:
+        learned = counted(len(record.class_names), "class", "classes")
+    task = f"{record.name} on {config['dataset']}, {learned}"
     if last["kind"] != RESULT:
         return f"{task}; unfinished, as of step {last['step']:,}."
     metric = next((m for m in ("accuracy", "mean_average_precision") if m in last), "loss")
@@ -135,6 +138,9 @@ def _key_figures(size: Cost, lines: Sequence[dict[str, Any]]) -> Iterator[tuple[
                     low, high = confidence_interval(line[metric], images)
                     interval = f"95 % interval {100 * low:.2f} to {100 * high:.2f} %"
                 yield f"{line['split']} {_words(metric)}", _value(metric, line[metric]), interval
+        for metric in metric_names([line]) if "accuracy" not in line else ():
+            if metric != "mean_average_precision":
+                yield f"{line['split']} {_words(metric)}", _value(metric, line[metric]), ""
         if "loss" in line:
             yield f"{line['split']} loss", _value("loss", line["loss"]), ""
     yield "parameters", f"{size.parameters:,}", f"{size.macs / 1e6:,.1f} MMACs an image"
@@ -172,7 +178,8 @@ def _results(lines: Sequence[dict[str, Any]]) -> str:
     evaluations = [line for line in lines if line["kind"] in (EVALUATE, RESULT)]
     last = list({line["split"]: line for line in evaluations}.values())
     best = [line for line in evaluations if line.get("best")][-1:]
-    metrics = [m for m in (*SHARES, "loss", "nonfinite") if any(m in line for line in last)]
+    named = [*metric_names(last), "loss", "nonfinite"]
+    metrics = [metric for metric in named if any(metric in line for line in last)]
     rows = []
     for line, which in [*((line, "last") for line in last), *((line, "best") for line in best)]:
         values = [_value(metric, line[metric]) if metric in line else "-" for metric in metrics]
@@ -238,6 +245,13 @@ def _curves(lines: Sequence[dict[str, Any]]) -> str:
         "the evaluation curve.",
         wide=True,
     )
+
+
+def _of_task(run: RunDir) -> Iterator[str]:
+    """Yield the figures that the task drew itself."""
+    for path in sorted(run.figures.glob(f"{OF_TASK}*.png")):
+        title = path.stem.removeprefix(OF_TASK).replace("_", " ").capitalize()
+        yield stored(run, path.stem, title, f"{title}.", wide=True)
 
 
 def _errors(run: RunDir) -> Iterator[str]:
@@ -380,7 +394,7 @@ def _words(metric: str) -> str:
 def _value(metric: str, value: float) -> str:
     if metric == "nonfinite":
         return f"{value:,}"
-    return f"{100 * value:.2f} %" if metric in SHARES else f"{value:.4f}"
+    return f"{100 * value:.2f} %" if is_share(metric) else f"{value:.4f}"
 
 
 def _shown(value: Any) -> str:

@@ -18,7 +18,7 @@ import rich.console
 import rich.progress
 
 from vit_jax.errors import writing
-from vit_jax.evaluation.metrics import SHARES
+from vit_jax.evaluation.metrics import SHARES, is_share
 from vit_jax.runs import TRAIN, RunDir, result
 from vit_jax.text import counted, printable, to_json
 from vit_jax.training.logging.hardware import Peak, memory
@@ -346,10 +346,6 @@ def _where(line: dict[str, Any], total: int) -> str:
 
 # Formats of metrics for reading; a metric not listed is printed with four digits.
 _IN_WORDS = {
-    **dict.fromkeys(
-        (*SHARES, *(f"raw_{name}" for name in SHARES)),
-        lambda name, value: f"{name} {100 * value:.2f} %",
-    ),
     "learning_rate": lambda _, value: f"lr {value:.2e}",
     "images_per_second": lambda _, value: f"{value:,.0f} images/s",
     "flops_utilisation": lambda _, value: f"utilisation {100 * value:.1f} %",
@@ -378,6 +374,8 @@ def _numbers(line: dict[str, Any]) -> str:
             parts.append(f"{1000 * value:.1f} ms/step{_parts_of_step(line)}")
         elif name in _IN_WORDS:
             parts.append(_IN_WORDS[name](words, value))
+        elif is_share(name):
+            parts.append(f"{words} {100 * value:.2f} %")
         elif isinstance(value, int):
             parts.append(f"{words} {value:,}")
         else:

@@ -1,0 +1,171 @@
+"""Every task keeps what a run promises: it resumes to the same bits, skips, shards, reports."""
+
+import signal
+
+import jax
+import numpy as np
+import pytest
+
+from tests.support.comparing import assert_same_run
+from tests.support.example_tasks import NAMES
+from tests.support.processes import on_eight_devices
+from vit_jax.analysis.report.run_report import draw_all
+from vit_jax.cli import main
+from vit_jax.errors import UserError
+from vit_jax.runs import EVALUATE, EVALUATOR, RESULT, RunDir
+from vit_jax.tasks import list_tasks
+from vit_jax.training import fit
+from vit_jax.training.callbacks import Observation
+from vit_jax.training.setup.experiment import build
+
+PLUGIN = {"plugins": "tests.support.example_tasks"}
+STEPS = 6
+TASKS = ["classification", *NAMES]
+
+
+def changes_of(task):
+    """The changes to a tiny run that make it learn a task, with everything that a run can have."""
+    data = {"data.train": "train[:80%]", "data.validation": "train[80%:]"}
+    return {**PLUGIN, "task": task, "ema_decay": "0.5", "log.diagnostics": "100%", **data}
+
+
+def ending(step_of_signal):
+    """An observer that sends the process a signal before a step."""
+
+    def watch(experiment):
+        def look(step, state, batch):
+            if step == step_of_signal:
+                signal.raise_signal(signal.SIGTERM)
+            return Observation({}, {})
+
+        return look
+
+    return watch
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def task(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def finished(task, data_dir, tmp_path_factory):
+    """A finished run of a task, with its figures."""
+    from tests.conftest import ROOT, TINY
+    from vit_jax.config import load_config
+
+    changes = {**TINY, "data.dir": data_dir, **changes_of(task)}
+    config = load_config(str(ROOT / "configs" / "digits.py"), changes)
+    workdir = tmp_path_factory.mktemp(task) / "run"
+    fit(config, workdir, draw=draw_all, watch=ending(None))
+    return config, RunDir(workdir)
+
+
+def test_a_run_that_is_stopped_resumes_to_the_same_bits(finished, tmp_path):
+    config, whole = finished
+    config = config.copy_and_resolve_references()
+    config.log.diagnostics = "1 steps"
+    stopped = fit(config, tmp_path / "run", watch=ending(2))
+    assert stopped.step == 3 and stopped.result is None
+    config.log.diagnostics = "100%"
+    fit(config, tmp_path / "run", watch=ending(None))
+    path = RunDir(tmp_path / "run").metrics_file
+    kept = [line for line in path.read_text().splitlines() if '"kind": "diagnostics"' not in line]
+    path.write_text("\n".join(kept) + "\n")
+    assert_same_run(whole.path, tmp_path / "run", STEPS)
+
+
+def test_the_log_has_the_metrics_and_the_best_step_of_the_task(finished):
+    config, run = finished
+    experiment = build(config)
+    name, direction = experiment.task.monitor
+    lines = run.read_metrics()
+    judged = {line["step"]: line[name] for line in lines if line["kind"] == EVALUATE}
+    best = (min if direction == "min" else max)(judged, key=judged.get)
+    assert run.best_step() == best
+    result = lines[-1]
+    assert result["kind"] == RESULT and np.isfinite(result[name])
+    others = [line for line in lines if line["kind"] == EVALUATOR]
+    assert {line["evaluator"] for line in others} == {e.name for e in experiment.evaluators[1:]}
+
+
+def test_a_step_that_is_not_finite_changes_nothing(finished):
+    config, _ = finished
+    experiment = build(config)
+    state = experiment.initial_state()
+    broken = state.replace(params=jax.tree.map(lambda x: x.at[...].set(np.nan), state.params))
+    before = jax.device_get((broken.opt_state, broken.model_state, broken.ema_params))
+    batch = next(experiment.train_batches(0))
+    after = experiment.train_step()(broken, batch)
+    assert int(after.nonfinite_steps.total) == 1
+    kept = jax.device_get((after.opt_state, after.model_state, after.ema_params))
+    jax.tree.map(np.testing.assert_array_equal, before, kept)
+
+
+def test_the_report_and_the_command_know_the_task(finished, capsys):
+    config, run = finished
+    assert run.report_file.exists() and (run.figures / "curves.png").exists()
+    text = run.report_file.read_text()
+    assert ("Results" in text and "Predictions" not in text) or config.task == "classification"
+    assert main(["evaluate", str(run.path)]) == 0
+    name = "accuracy" if config.task == "classification" else "loss"
+    assert name in capsys.readouterr().out
+
+
+def states_on(devices, overrides):
+    """Loss and state after an update on one and on eight devices."""
+    from tests.conftest import ROOT
+    from vit_jax.config import load_config
+
+    found = []
+    for count in devices:
+        mesh = [("mesh.data", str(count))]
+        experiment = build(load_config(str(ROOT / "configs/digits.py"), [*overrides, *mesh]))
+        state = experiment.initial_state()
+        state = experiment.train_step()(state, next(experiment.train_batches(0)))
+        tree = (state.totals["loss"], state.params, state.model_state)
+        found.append([np.asarray(x) for x in jax.tree.leaves(jax.device_get(tree))])
+    return found
+
+
+@pytest.mark.slow
+def test_eight_devices_take_the_step_of_one(task, overrides):
+    one, eight = on_eight_devices(states_on, (1, 8), overrides(changes_of(task)))
+    for a, b in zip(one, eight, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_accumulation_that_would_change_the_loss_is_refused(tiny_config):
+    config = tiny_config({**PLUGIN, "task": "whole_batch", "accumulate_steps": "2"})
+    with pytest.raises(UserError, match=r"accumulate_steps = 2 .*depends on the whole batch"):
+        build(config)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": "brightnes"}, r"task = 'brightnes' is unknown; did you mean 'brightness'"),
+        ({"objective.scal": "2"}, r"objective\.scal: .*no such field; did you mean 'scale'"),
+        ({"objective.scale": "big"}, r"objective\.scale = 'big' is invalid; use a float"),
+        ({"model.num_classes": "3"}, r"model\.num_classes = 3, but the task 'brightness' needs 1"),
+    ],
+)
+def test_a_mistake_is_one_sentence(tiny_config, changes, message):
+    with pytest.raises(UserError, match=message):
+        build(tiny_config({**PLUGIN, "task": "brightness", **changes}))
+
+
+def test_the_classification_has_no_fields_but_the_keys(tiny_config):
+    with pytest.raises(UserError, match=r"no key 'objective\.label_smoting'"):
+        tiny_config({"objective.label_smoting": "0.1"})
+
+
+def test_every_task_of_the_package_is_tested_here():
+    assert set(list_tasks()) - set(NAMES) <= set(TASKS)
+
+
+def test_the_record_names_the_module_of_a_task(finished):
+    config, run = finished
+    record = run.read_model()
+    outside = ("tests.support.example_tasks",) if config.task in NAMES else ()
+    assert record.task == config.task and set(outside) <= set(record.plugins)

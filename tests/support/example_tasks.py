@@ -1,0 +1,160 @@
+"""Tasks as a user's own module would define them, with needs that classification does not have.
+
+It is a plugin: `--config.plugins=tests.support.example_tasks --config.task=brightness`.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vit_jax.evaluation.base import HELD_OUT, Evaluator, MeanLoss, Result
+from vit_jax.tasks import Loss, Task, register_task
+
+NAMES = ("brightness", "autoencoder", "averaged_teacher", "whole_batch")
+
+
+@register_task("brightness")
+@dataclass(frozen=True)
+class Brightness(Task):
+    """Regression of an image's mean: a target that is no label, and a metric better when lower."""
+
+    model: nn.Module
+    scale: float = 1.0
+
+    @classmethod
+    def outputs(cls, config, source):
+        return 1
+
+    def loss(self, variables, batch, rng, *, train):
+        images = batch["image"]
+        found, state = self.apply(variables, images, rng, train=train)
+        errors = found[:, 0] - self.scale * images.mean((1, 2, 3))
+        return self.summed(errors**2, batch, state, absolute_error=jnp.abs(errors))
+
+
+class Decoder(nn.Module):
+    """One linear layer from pooled features to an image."""
+
+    shape: tuple[int, ...]
+
+    @nn.compact
+    def __call__(self, features):
+        return nn.Dense(int(np.prod(self.shape)))(features).reshape(-1, *self.shape)
+
+
+@dataclass(frozen=True)
+class Reconstruction(Evaluator):
+    """Predictions that are images, drawn as a figure, every second step."""
+
+    task: "Autoencoder"
+    name: ClassVar[str] = "reconstruction"
+    every: ClassVar[str] = "2 steps"
+
+    def step(self, variables, batch):
+        images = self.task.decoded(variables, batch["image"])[0]
+        errors = ((images - batch["image"]) ** 2).mean((1, 2, 3)) * batch["mask"]
+        return {"pixel_error": errors.sum(), "weight": batch["mask"].sum()}, {"image": images}
+
+    def finish(self, parts):
+        part = parts[HELD_OUT]
+        return Result({**part.means(), "images": part.examples}, part.rows["image"])
+
+
+@register_task("autoencoder")
+@dataclass(frozen=True)
+class Autoencoder(Task):
+    """An encoder and a decoder that are initialised together, and two evaluators."""
+
+    model: nn.Module
+    channels: int = 1
+    height: int = 16
+    width: int = 16
+
+    @property
+    def decoder(self):
+        return Decoder((self.height, self.width, self.channels))
+
+    def init(self, rng, batch):
+        encoder = super().init(rng, batch)
+        pooled = self.model.apply(encoder, batch["image"], train=False)
+        decoder = self.decoder.init(jax.random.fold_in(rng, 1), pooled)
+        return {"params": {"encoder": encoder["params"], "decoder": decoder["params"]}}
+
+    def decoded(self, variables, images, rng=None, *, train=False):
+        params = variables["params"]
+        pooled, _ = self.apply({"params": params["encoder"]}, images, rng, train=train)
+        return self.decoder.apply({"params": params["decoder"]}, pooled), {}
+
+    def loss(self, variables, batch, rng, *, train):
+        images, state = self.decoded(variables, batch["image"], rng, train=train)
+        return self.summed(((images - batch["image"]) ** 2).mean((1, 2, 3)), batch, state)
+
+    def evaluators(self):
+        return MeanLoss(self.loss), Reconstruction(self)
+
+
+@register_task("averaged_teacher")
+@dataclass(frozen=True)
+class AveragedTeacher(Task):
+    """State besides the parameters, a teacher moved after each update on a schedule, a centre."""
+
+    model: nn.Module
+    start: float = 0.9
+    steps: int = 6
+
+    @classmethod
+    def outputs(cls, config, source):
+        return 4
+
+    @classmethod
+    def make(cls, setting, **fields):
+        return cls(setting.model, **{"steps": setting.clock.total_steps, **fields})
+
+    def init(self, rng, batch):
+        params = super().init(rng, batch)["params"]
+        return {"params": params, "teacher": params, "centre": {"mean": jnp.zeros(4)}}
+
+    def loss(self, variables, batch, rng, *, train):
+        student, _ = self.apply({"params": variables["params"]}, batch["image"], rng, train=train)
+        teacher = self.model.apply({"params": variables["teacher"]}, batch["image"], train=False)
+        centre = variables["centre"]["mean"]
+        targets = jax.lax.stop_gradient(nn.softmax((teacher - centre) / 0.5))
+        losses = -(targets * nn.log_softmax(student)).sum(-1)
+        state = {"teacher": variables["teacher"], "centre": {"mean": centre}}
+        if train:
+            state["centre"] = {"mean": 0.9 * centre + 0.1 * teacher.mean(0)}
+        return self.summed(losses, batch, state)
+
+    def after_update(self, state):
+        momentum = 1 - (1 - self.start) * (1 - state.step / self.steps)
+        teacher = jax.tree.map(
+            lambda old, new: momentum * old + (1 - momentum) * new,
+            state.model_state["teacher"],
+            state.params,
+        )
+        return state.replace(model_state={**state.model_state, "teacher": teacher})
+
+
+@register_task("whole_batch")
+@dataclass(frozen=True)
+class WholeBatch(Task):
+    """A loss that is no sum over examples: the outputs of a batch are to be uncorrelated."""
+
+    model: nn.Module
+    additive = False
+
+    @classmethod
+    def outputs(cls, config, source):
+        return 3
+
+    def loss(self, variables, batch, rng, *, train):
+        found, state = self.apply(variables, batch["image"], rng, train=train)
+        weights = batch.get("mask", jnp.ones(len(found)))[:, None]
+        centred = (found - (weights * found).sum(0) / weights.sum()) * weights
+        covariance = centred.T @ centred / weights.sum()
+        loss = ((covariance - jnp.eye(3)) ** 2).sum()
+        return Loss(loss * weights.sum(), weights.sum(), {}, state)
