@@ -74,6 +74,8 @@ class Autoencoder(Task):
     height: int = 16
     width: int = 16
 
+    encoder = "encoder"
+
     @property
     def decoder(self):
         return Decoder((self.height, self.width, self.channels))

@@ -6,12 +6,14 @@ from vit_jax.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vit_jax.inference.classifier import Classifier, ImageResult, Prediction, load
+    from vit_jax.inference.encoder import Encoder
     from vit_jax.inference.pretrained import convert, load_pretrained
 
-__all__ = ["Classifier", "ImageResult", "Prediction", "convert", "load", "load_pretrained"]
+__all__ = ["Classifier", "Encoder", "ImageResult", "Prediction", "convert", "load", "load_pretrained"]
 
 _HOMES = {
     "Classifier": "classifier",
+    "Encoder": "encoder",
     "Prediction": "classifier",
     "ImageResult": "classifier",
     "convert": "pretrained",

@@ -20,6 +20,8 @@ from vit_jax.runs import ModelRecord, RunDir
 if TYPE_CHECKING:  # a cached program runs without linen
     import flax.linen as nn
 
+    from vit_jax.inference.encoder import Encoder
+
 BATCH_SIZE = 64
 
 
@@ -236,8 +238,11 @@ class Classifier:
 
 def load(
     path: str | os.PathLike, checkpoint: int | str = "last", *, raw: bool = False
-) -> Classifier:
+) -> "Classifier | Encoder":
     """Load the classifier of a run folder: `load("runs/digits").predict("seven.png")`.
+
+    The model of a run that learned without labels has no classes: it is returned as an `Encoder`,
+    `load("runs/mae").features("seven.png")`.
 
     Args:
         path: a run folder, as written by training.
@@ -250,4 +255,8 @@ def load(
     run = RunDir(path)
     record = run.read_model()
     variables, step = run.read_variables(checkpoint, raw=raw)
+    if not record.class_names:
+        from vit_jax.inference.encoder import Encoder
+
+        return Encoder.of_record(record.alone(), record.of_encoder(variables), step)
     return Classifier.of_record(record, variables, step)

@@ -20,7 +20,8 @@ class ModelRecord:
     """Record of a model: everything that `load` and `predict` need besides its parameters.
 
     name, fields: the model, as `create_model(name, **fields)`.
-    task: the task that it learned.
+    task: the task that it learned. encoder: part of the parameters that are the model's, where the
+        task trained other modules with it; empty: all of them.
     preprocessing: preprocessing of images to inputs.
     class_names: in the order of the model's outputs.
     activation: "softmax" or "sigmoid", from outputs to probabilities; a sigmoid of a single output
@@ -43,6 +44,7 @@ class ModelRecord:
     plugins: tuple[str, ...] = ()
     source_config: dict[str, Any] = dataclasses.field(default_factory=dict)
     task: str = "classification"
+    encoder: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return a dictionary of JSON values."""
@@ -66,6 +68,16 @@ class ModelRecord:
     def has_names(self) -> bool:
         """Return whether the classes have names instead of numbers."""
         return self.class_names != unnamed_classes(len(self.class_names))
+
+    def of_encoder(self, variables: dict[str, Any]) -> dict[str, Any]:
+        """Return the variables of the model among those of all modules of its task."""
+        if not self.encoder:
+            return variables
+        return {k: tree[self.encoder] for k, tree in variables.items() if self.encoder in tree}
+
+    def alone(self) -> "ModelRecord":
+        """Return the record of the model without the other modules of its task."""
+        return dataclasses.replace(self, encoder="")
 
     def label_names(self) -> tuple[str, ...] | None:
         """Return the names of the classes, by which data are labelled; None if they have none."""

@@ -85,6 +85,8 @@ class Task:
     frozen: arrays that the loss reads and nothing changes, such as a teacher's parameters; None if
         there are none.
     rows_from: arrays from which `rows` are computed once, before training; None: there are none.
+    encoder: the part of the parameters that are the model's, where the task has other modules with
+        parameters of their own; empty: all of them.
     fingerprint: digests of what the loss depends on besides the data, checked when a run resumes.
     origin: a clause for the record of the model, such as "distilled from NAME".
     """
@@ -95,6 +97,7 @@ class Task:
     additive: ClassVar[bool] = True
     frozen: ClassVar[Any] = None
     rows_from: ClassVar[Any] = None
+    encoder: ClassVar[str] = ""
     fingerprint: ClassVar[Mapping[str, str]] = {}
     origin: ClassVar[str] = ""
 
@@ -173,12 +176,20 @@ class Task:
     def record_fields(self, source: Source) -> dict[str, Any]:
         """Return the fields of the model's record that the task determines."""
         del source
-        return {"class_names": (), "activation": "none"}
+        return {"class_names": (), "activation": "none", "encoder": self.encoder}
 
     def describe(self, source: Source) -> tuple[str, list[str]]:
         """Return a clause on the training data, such as "in 10 classes", and sentences on them."""
         del source
         return "", []
+
+    def features(self, variables: Variables, batch: Batch) -> Float[Array, "batch width"]:
+        """Return the pooled features of the images of a batch, which probes judge."""
+        of_model = variables
+        if self.encoder:
+            of_model = {k: v[self.encoder] for k, v in variables.items() if self.encoder in v}
+        found = self.model.apply(of_model, batch["image"], train=False, method="features")
+        return found.pooled
 
     # -------------------------------------------------------------------------- for subclasses
 

@@ -46,4 +46,4 @@ def open_weights(
             "(--config.plugins)"
         )
     variables, _ = run.read_variables()
-    return record, variables
+    return record.alone(), record.of_encoder(variables)
