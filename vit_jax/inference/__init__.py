@@ -9,7 +9,15 @@ if TYPE_CHECKING:
     from vit_jax.inference.encoder import Encoder
     from vit_jax.inference.pretrained import convert, load_pretrained
 
-__all__ = ["Classifier", "Encoder", "ImageResult", "Prediction", "convert", "load", "load_pretrained"]
+__all__ = [
+    "Classifier",
+    "Encoder",
+    "ImageResult",
+    "Prediction",
+    "convert",
+    "load",
+    "load_pretrained",
+]
 
 _HOMES = {
     "Classifier": "classifier",

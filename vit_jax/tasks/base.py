@@ -221,7 +221,7 @@ def zero_batch(task: Task, preprocessing: Preprocessing, source: Source) -> Batc
             several = (len(source.class_names),) if source.multi_label else ()
             batch[name] = jnp.zeros((1, *several), jnp.int32)
         else:
-            batch[name] = jnp.zeros((1, *(feature.shape or ())))
+            batch[name] = jnp.zeros((1, *(feature.shape or source.features[name].shape or ())))
     return batch
 
 

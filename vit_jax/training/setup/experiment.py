@@ -25,6 +25,7 @@ from vit_jax.data import (
     train_batches,
 )
 from vit_jax.data import eval_batches as source_batches
+from vit_jax.data.features import check_inputs
 from vit_jax.data.from_config import open_sources
 from vit_jax.data.images.decoding import opencv
 from vit_jax.errors import UserError
@@ -336,6 +337,7 @@ def build(
     names = like.label_names() if like else None
     sources = {"train": only, "test": only} if only else open_sources(config, names, split)
     train_source = sources["train"]
+    check_inputs(kind.inputs, train_source, wanted_by=f"the task {config.task}")
     notes: list[str] = []
     if only is None:  # otherwise nothing will be trained
         config, notes = checks.fit_batch(config, len(train_source))
