@@ -1,14 +1,24 @@
-"""Plugins: a user's modules, imported by name, so that the architectures they register are known.
+"""Plugins: a user's modules, imported by name, so that what they register is known.
+
+A module registers architectures, tasks, evaluators, optimizers, sources or transforms. It is named
+by the key `plugins`, or it belongs to an installed package whose `pyproject.toml` has
+
+    [project.entry-points."vit_jax.plugins"]
+    mine = "my_package.models"
 
 No folder is added to Python's search path: use `PYTHONPATH` or an installed package.
 """
 
+import functools
 import importlib
+import importlib.metadata
 import sys
 import traceback
 from collections.abc import Iterable
 
 from vit_jax.errors import UserError
+
+GROUP = "vit_jax.plugins"  # of entry points
 
 # Module names of code that runs as a script, a notebook or a config: no other process has them.
 NOT_IMPORTABLE = ("__main__", "vit_jax_config")
@@ -47,6 +57,17 @@ def import_plugins(names: Iterable[str], asked_by: str) -> None:
             ) from error
         except Exception as error:  # the code of a module can raise anything
             raise _failed(name, asked_by, error) from error
+
+
+@functools.cache
+def import_installed() -> None:
+    """Import the modules that installed packages declare as plugins, once.
+
+    Raises:
+        UserError: the import of one of them fails.
+    """
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        import_plugins([entry.module], f"the entry point {entry.name!r} of an installed package")
 
 
 def _failed(name: str, asked_by: str, error: Exception) -> UserError:

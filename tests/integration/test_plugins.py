@@ -128,6 +128,59 @@ def test_names_stand_in_the_key_with_commas_between():
             load_config(config_file, [("plugins", wrong)])
 
 
+TASKS_PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", TASKS_PAGE, flags=re.DOTALL)
+
+
+@pytest.fixture
+def registries():
+    """Forgets afterwards what a test registers."""
+    from vit_jax.config.schema import OPTIMIZERS
+    from vit_jax.tasks.registry import TASKS
+
+    tasks, optimizers = dict(TASKS), list(OPTIMIZERS)
+    yield
+    TASKS.clear()
+    TASKS.update(tasks)
+    OPTIMIZERS[:] = optimizers
+
+
+def test_the_tasks_of_the_page_learn_with_the_optimizer_of_the_page(
+    module, registries, tiny_config, tmp_path
+):
+    """The example task, with the example evaluator beside its loss and the example rule."""
+    from vit_jax.training import fit
+
+    assert len(EXAMPLES) == 3
+    more = """
+from vit_jax.evaluation.base import MeanLoss
+
+Brightness.evaluators = lambda self: (MeanLoss(self.loss), Colour())
+"""
+    plugin = module("\n".join([*EXAMPLES, more]), "page_of_tasks")
+    changes = {"plugins": plugin, "task": "brightness", "optimizer.name": "adabelief"}
+    config = tiny_config({**changes, "objective.scale": "0.5", "duration": "12 steps"})
+    outcome = fit(config, tmp_path / "run")
+    first, *_, last = outcome.run.read_metrics()
+    assert last["loss"] < first["loss"]
+    assert -1 <= last["colour"] <= last["largest"] <= 1  # the means of normalised digits
+    assert plugin in outcome.run.read_model().plugins
+
+
+def test_an_entry_point_of_an_installed_package_is_imported(module, monkeypatch):
+    from importlib.metadata import EntryPoint
+
+    from vit_jax import plugins
+
+    name = module("raise ValueError('not today')", "installed_plugin")
+    entry = EntryPoint("mine", name, plugins.GROUP)
+    monkeypatch.setattr(plugins.importlib.metadata, "entry_points", lambda group: [entry])
+    plugins.import_installed.cache_clear()
+    with pytest.raises(UserError, match="the entry point 'mine' of .*installed_plugin.*not today"):
+        plugins.import_installed()
+    plugins.import_installed.cache_clear()
+
+
 # ------------------------------------------------------------------------------ what a class needs
 
 

@@ -21,9 +21,10 @@ from ml_collections import ConfigDict
 from vit_jax.config.aliases import suggest_key
 from vit_jax.config.augment_presets import PRESETS
 from vit_jax.config.files import find_config
-from vit_jax.config.schema import FREE_KEYS, KEYS, REQUIRED
+from vit_jax.config.schema import FREE_KEYS, KEYS, OPTIMIZERS, REQUIRED
 from vit_jax.config.values import Choice, Span, Text
 from vit_jax.errors import UserError, shown
+from vit_jax.plugins import import_installed, import_plugins, module_names
 
 # Sections whose further keys are validated by the model and the task that they belong to.
 _OPEN_SECTIONS = {
@@ -77,7 +78,9 @@ def load_config(
     config = default_config()
     overrides = list(_pairs(overrides))
     of_file = _run_config_file(config_file, dict(overrides).get("init_from", ""))
-    task = dict([*of_file, *overrides]).get("task", config.task)
+    said = dict([*of_file, *overrides])
+    _import_plugins(said, "--config.plugins")
+    task = said.get("task", config.task)
     for path, value in of_file:
         _set(config, path, value, source=config_file, task=task)
     for path, value in overrides:
@@ -89,9 +92,25 @@ def load_config(
 def restore_config(record: Mapping) -> ConfigDict:
     """Return the configuration stored in a run folder, validated like any other."""
     config = default_config()
+    _import_plugins(dict(flatten(record)), "plugins in config.json")
     for path, value in flatten(record):
         _set(config, path, value, source="config.json", task=record.get("task", config.task))
     return _with_preset(config)
+
+
+def _import_plugins(values: Mapping, asked_by: str) -> None:
+    """Import the modules that a configuration names, if they may register its optimizer.
+
+    What else they register is needed later, when the experiment is built.
+    """
+    if values.get("optimizer.name", OPTIMIZERS[0]) in OPTIMIZERS:
+        return
+    import_installed()
+    try:
+        names = module_names(KEYS["plugins"].legal.convert(values.get("plugins", "")))
+    except ValueError:
+        return  # said when the key is set
+    import_plugins(names, asked_by)
 
 
 def flatten(config: Mapping, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -22,6 +22,9 @@ from vit_jax.config.values import (
     Text,
 )
 
+# Names of `optimizer.name`; `register_optimizer` adds others.
+OPTIMIZERS = ["adamw", "lion", "lamb", "sgd", "adafactor", "muon"]
+
 # Placeholder in a config for a value that the user must set.
 REQUIRED = "<REQUIRED>"
 
@@ -236,7 +239,7 @@ KEYS: dict[str, Key] = {
     "optimizer.name": Key(
         "adamw",
         "name of the optimizer; docs/optimizers.md has the keys that each uses",
-        Choice(("adamw", "lion", "lamb", "sgd", "adafactor", "muon")),
+        Choice(OPTIMIZERS),
     ),
     "optimizer.learning_rate": Key(1e-3, "peak learning rate", Number()),
     "optimizer.weight_decay": Key(1e-4, "decoupled decay of matrices and kernels", Number()),

@@ -93,9 +93,9 @@ class Flag:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few words."""
+    """One of a few words; those in a list may become more, as plugins register them."""
 
-    options: tuple[str, ...]
+    options: tuple[str, ...] | list[str]
 
     def describe(self) -> str:
         return "one of " + ", ".join(self.options)

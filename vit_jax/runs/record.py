@@ -10,7 +10,7 @@ from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.paths import same_form
 from vit_jax.data.sources.source import Source
 from vit_jax.errors import UserError
-from vit_jax.plugins import import_plugins, module_names
+from vit_jax.plugins import import_installed, import_plugins, module_names
 
 FORMAT = 2
 
@@ -124,6 +124,7 @@ class ModelRecord:
         from vit_jax.models.registry import MODELS
 
         if self.name not in MODELS:
+            import_installed()
             import_plugins(self.plugins, "plugins of the model record (model.json)")
         try:
             return create_model(self.name, **self.fields)

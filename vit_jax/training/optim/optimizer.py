@@ -14,6 +14,7 @@ What is notable here:
 """
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -23,7 +24,7 @@ import optax
 from ml_collections import ConfigDict
 from optax.contrib import MuonDimensionNumbers
 
-from vit_jax.config.schema import KEYS
+from vit_jax.config.schema import KEYS, OPTIMIZERS
 from vit_jax.errors import UserError
 from vit_jax.training.optim.param_groups import (
     Params,
@@ -44,6 +45,39 @@ _READS = {
     "adafactor": ("b1", "b2"),
     "muon": ("b1", "b2", "eps", "momentum"),
 }
+
+
+Rule = Callable[[ConfigDict, optax.GradientTransformation], Sequence[optax.GradientTransformation]]
+_RULES: dict[str, Rule] = {}
+
+
+def register_optimizer(name: str, reads: Sequence[str] = ()) -> Callable[[Rule], Rule]:
+    """Register an update rule under a name of `optimizer.name`, as a decorator.
+
+    >>> @register_optimizer("adabelief", reads=("b1", "b2", "eps"))
+    ... def adabelief(settings, decay):
+    ...     return [optax.scale_by_belief(settings.b1, settings.b2, settings.eps), decay]
+
+    A rule takes the keys of `config.optimizer` and the transformation that adds the weight decay.
+    It returns the transformations from a gradient to the direction of the update; clipping is
+    applied before them, the learning rate after them.
+
+    Args:
+        reads: the further keys of `optimizer` that it reads; setting any other is an error.
+
+    Raises:
+        ValueError: the name is one of the package's own.
+    """
+
+    def register(rule: Rule) -> Rule:
+        if name in OPTIMIZERS and name not in _RULES:
+            raise ValueError(f"the optimizer name {name!r} is taken already")
+        _RULES[name], _READS[name] = rule, tuple(reads)
+        if name not in OPTIMIZERS:
+            OPTIMIZERS.append(name)
+        return rule
+
+    return register
 
 
 def make_optimizer(
@@ -138,6 +172,8 @@ def _rule(settings: ConfigDict) -> list[optax.GradientTransformation]:
     """Transform gradients to the direction of the update, including weight decay."""
     moment = jnp.dtype(settings.moment_dtype)
     decay = optax.add_decayed_weights(settings.weight_decay, decay_mask)
+    if settings.name in _RULES:
+        return list(_RULES[settings.name](settings, decay))
     if settings.name == "adamw":  # Loshchilov & Hutter 2019
         adam = optax.scale_by_adam(settings.b1, settings.b2, settings.eps, mu_dtype=moment)
         return [adam, decay]

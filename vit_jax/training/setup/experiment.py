@@ -33,7 +33,7 @@ from vit_jax.evaluation import runner
 from vit_jax.evaluation.base import HELD_OUT, Evaluator, Result
 from vit_jax.models import create_model
 from vit_jax.models.registry import outside_modules
-from vit_jax.plugins import import_plugins, module_names
+from vit_jax.plugins import import_installed, import_plugins, module_names
 from vit_jax.runs import ModelRecord
 from vit_jax.tasks.base import Setting, Task, zero_batch
 from vit_jax.tasks.registry import get_task, make_task
@@ -329,6 +329,7 @@ def build(
         only: source used for all splits; nothing can be trained then.
     """
     plugins = module_names(config.plugins)
+    import_installed()
     import_plugins(plugins, "--config.plugins")
     mesh = make_mesh(find_devices(config.device), **config.mesh)
     compile_anew_where_unsafe(mesh)
