@@ -26,9 +26,10 @@ leave_on_signals()
 
 from vit_jax import cli  # noqa: E402
 from vit_jax.commands import train  # noqa: E402
+from vit_jax.data import from_config as data  # noqa: E402
 from vit_jax.training.checkpointing import checkpoints  # noqa: E402
 from vit_jax.training.logging import reporter  # noqa: E402
-from vit_jax.training.setup import data, experiment  # noqa: E402
+from vit_jax.training.setup import experiment  # noqa: E402
 
 name, places, stop_at = sys.argv[1], sys.argv[2].split("+"), int(sys.argv[3])
 last_step = 0

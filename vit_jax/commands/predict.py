@@ -54,11 +54,11 @@ def predict(
         raise UserError("there is nothing to classify; give images, folders, @FILE, or - for stdin")
     stream = read_lists(names)
 
-    from vit_jax.inference.classifier import load
+    from vit_jax.inference.classifier import load_classifier
     from vit_jax.inference.programs import keep_programs
 
     keep_programs()
-    classifier = load(run, parse_checkpoint(checkpoint), raw=raw)
+    classifier = load_classifier(run, parse_checkpoint(checkpoint), raw=raw)
     form = None
     if submission:
         from vit_jax.inference.submission import Submission

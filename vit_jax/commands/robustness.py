@@ -189,11 +189,11 @@ def _decisions(
 ) -> "dict[str, Decisions]":
     """Return the decisions of each run on cue-conflict images."""
     from vit_jax.analysis.robustness.shape_texture import Categories, decide, list_images
-    from vit_jax.inference import load
+    from vit_jax.inference.classifier import load_classifier
 
     images, made = list_images(folder), {}
     for path, name in zip(paths, _names(paths), strict=True):
-        classifier = load(path, **loading)
+        classifier = load_classifier(path, **loading)
         names = classifier.class_names
         mapped = Categories.read(categories, names) if categories else Categories.named(names)
         with progress_bars() as show:

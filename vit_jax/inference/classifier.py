@@ -236,6 +236,24 @@ class Classifier:
         return forward
 
 
+def load_classifier(
+    path: str | os.PathLike, checkpoint: int | str = "last", *, raw: bool = False
+) -> Classifier:
+    """Load the classifier of a run folder as `load` does.
+
+    Raises:
+        UserError: there is no such run or checkpoint, or its model has no classes.
+    """
+    loaded = load(path, checkpoint, raw=raw)
+    if isinstance(loaded, Classifier):
+        return loaded
+    raise UserError(
+        f"{path} is no classifier: it learned {RunDir(path).read_model().task.replace('_', ' ')} "
+        f"and has no classes; fine-tune it with --config.init_from={path}, or take its features "
+        f"with vit_jax.load({str(path)!r}).features(images)"
+    )
+
+
 def load(
     path: str | os.PathLike, checkpoint: int | str = "last", *, raw: bool = False
 ) -> "Classifier | Encoder":

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -37,6 +37,13 @@ class Encoder:
     ) -> "Encoder":
         """Return the encoder of a record; its variables are put on the device here."""
         return cls(record.create_model(), jax.device_put(variables), record.preprocessing, step)
+
+    class_names: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def params(self) -> Any:
+        """Parameters of the model."""
+        return self.variables["params"]
 
     def features(
         self, images: ImageLike | Iterable[ImageLike], batch_size: int = BATCH_SIZE

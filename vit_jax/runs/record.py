@@ -91,7 +91,7 @@ class ModelRecord:
     def check_classes(self, dataset: str, source: Source, folder: str | os.PathLike) -> None:
         """Raise UserError if data have another number of classes than a model without names."""
         classes, found = len(self.class_names), len(source.class_names)
-        if found != classes:
+        if classes and found != classes:
             raise UserError(
                 f"{folder} has {classes:,} unnamed classes, but {dataset} has "
                 f"{found:,}, so they cannot be matched; add the names, in the order of the "

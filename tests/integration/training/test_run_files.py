@@ -109,8 +109,8 @@ def test_unreadable_images_are_named_once_counted_and_replaced(config, images, t
     (images / learned).write_bytes(b"no image")
     drawn = []
 
-    def draw(run, lines, source, predictions):
-        drawn.append((predictions, source))
+    def draw(run, lines, source, judged):
+        drawn.append((judged.table, source))
 
     outcome = fit(config({"duration": "12 steps"}), tmp_path / "run", draw=draw)
     output = "".join(capsys.readouterr())
@@ -246,7 +246,7 @@ def test_the_table_of_classes_is_printed_and_kept(config, tmp_path, capsys):
 def test_skewed_data_can_weigh_their_classes(config, images):
     for number in range(5):
         (images / "dark" / f"{number}.png").unlink()  # 4 of 5 learn, 8 of 10
-    weights = build(config({"objective.class_weights": "balanced"})).objective.class_weights
+    weights = build(config({"objective.class_weights": "balanced"})).task.class_weights
     np.testing.assert_allclose(weights, [20 / 12, 20 / 24, 20 / 24])
 
 

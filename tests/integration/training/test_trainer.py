@@ -95,7 +95,8 @@ def test_figures_and_record_are_there_at_the_end(finished_run):
 def test_the_drawing_gets_the_predictions_behind_the_result(tiny_config, tmp_path):
     drawn = []
     outcome = fit(tiny_config(), tmp_path / "run", draw=lambda *arguments: drawn.append(arguments))
-    [(_, lines, source, predictions)] = drawn
+    [(_, lines, source, judged)] = drawn
+    predictions = judged.table
     assert isinstance(predictions, Predictions)
     np.testing.assert_array_equal(
         predictions.labels, [source[i]["label"] for i in range(len(source))]
@@ -412,10 +413,25 @@ def test_a_run_folder_that_goes_ends_the_run_with_a_sentence(
 )
 def test_an_evaluation_without_an_answer_to_every_image_is_never_best(metrics, best):
     loop = SimpleNamespace(
-        experiment=SimpleNamespace(objective=SimpleNamespace(criterion="accuracy")),
+        experiment=SimpleNamespace(task=SimpleNamespace(monitor=("accuracy", "max"))),
         log=SimpleNamespace(lines=[]),
     )
     assert Loop._is_best(loop, metrics) is best
+
+
+@pytest.mark.parametrize(
+    ("direction", "best"), [("max", [True, True, False]), ("min", [True, False, True])]
+)
+def test_a_metric_is_better_when_higher_or_when_lower(direction, best):
+    lines, found = [], []
+    loop = SimpleNamespace(
+        experiment=SimpleNamespace(task=SimpleNamespace(monitor=("loss", direction))),
+        log=SimpleNamespace(lines=lines),
+    )
+    for loss in (2.0, 3.0, 1.0):
+        found.append(Loop._is_best(loop, {"loss": loss}))
+        lines += [{"loss": loss, "best": True}] * found[-1]
+    assert found == best
 
 
 def test_a_model_that_has_no_answer_is_told_counted_and_logged_as_json(

@@ -244,7 +244,7 @@ def test_evaluation_is_that_of_the_labels_alone_on_the_mean_of_the_heads():
     mean = (np.float64(pair.head) + np.float64(pair.head_dist)) / 2
     np.testing.assert_array_equal(outputs["predicted"], mean.argmax(-1))
     assert float(sums["loss"]) == pytest.approx(cross_entropy(mean, LABELS).sum(), rel=1e-5)
-    assert "teacher_agreement" not in sums and objective.criterion == "accuracy"
+    assert "teacher_agreement" not in sums and objective.monitor == ("accuracy", "max")
 
 
 def test_a_teacher_without_finite_logits_teaches_nothing_and_agrees_with_nobody():

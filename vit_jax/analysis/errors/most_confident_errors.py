@@ -106,15 +106,16 @@ def attention_samples(classifier: Classifier, source: Source, count: int = SAMPL
     examples = [_example(source, int(place)) for place in places]
     seen = np.stack([classifier.preprocessing(example["image"]) for example in examples])
     maps = attention_maps(classifier, seen)
-    answers = classifier.predict(seen, top=1)
+    answers = classifier.predict(seen, top=1) if classifier.class_names else [[None]] * len(seen)
     figure = Figure(figsize=(1.7 * len(seen) + 0.9, 3.9), layout="constrained")
     panels = figure.subplots(2, len(seen), squeeze=False)
     for column, (example, [answer]) in enumerate(zip(examples, answers, strict=True)):
         _show(panels[0, column], seen[column])
         shown = _show_overlay(panels[1, column], seen[column], maps[column], maps.max())
-        true = _true_names(source, example["label"])
-        said = "" if true == answer.label else f"\npredicted {short_name(answer.label)}"
-        panels[0, column].set_title(short_name(true) + said, fontsize=9, parse_math=False)
+        if answer is not None:
+            true = _true_names(source, example["label"])
+            said = "" if true == answer.label else f"\npredicted {short_name(answer.label)}"
+            panels[0, column].set_title(short_name(true) + said, fontsize=9, parse_math=False)
     figure.colorbar(shown, ax=panels[1, -1], label="times uniform", shrink=0.9)
     return figure
 

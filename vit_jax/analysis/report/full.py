@@ -23,13 +23,14 @@ from vit_jax.analysis.report.figures import draw_figures, save_figures
 from vit_jax.analysis.report.run_report import check_reportable, write_report
 from vit_jax.data import Source
 from vit_jax.errors import UserError
+from vit_jax.evaluation.base import Result
 from vit_jax.evaluation.metrics import (
     MultiLabelPredictions,
     Predictions,
     read_per_class,
     read_predictions,
 )
-from vit_jax.inference import Classifier, load
+from vit_jax.inference import Classifier, Encoder, load
 from vit_jax.progress import progress_bars
 from vit_jax.runs import RunDir
 from vit_jax.text import counted, tell
@@ -72,10 +73,15 @@ def _draw(run: RunDir, say: Say) -> None:
     """Draw all that needs the data or the model; raise UserError if these are missing."""
     reopened = open_run(run.path)
     source = reopened.source("test")
+    if not reopened.experiment.record.class_names:
+        result = _evaluated(reopened, source)
+        draw_figures(run, run.read_metrics(), source, result.table, result.figures)
+        _draw_parts(run, load(run.path), source, None, say)
+        return
     predictions = _kept_predictions(run, source)
     if predictions is None and not (source.multi_label and _per_class(run).exists()):
         say(f"evaluating on {counted(len(source), 'image')}")
-        predictions = _evaluated(reopened, source)
+        predictions = _evaluated(reopened, source).table
     if predictions is not None:
         draw_figures(run, run.read_metrics(), source, predictions)
 
@@ -93,6 +99,17 @@ def _draw(run: RunDir, say: Say) -> None:
             f"one is of step {classifier.step:,}"
         )
     _fit_temperature(run, reopened, classifier, say)
+    _draw_parts(run, classifier, source, predictions, say)
+
+
+def _draw_parts(
+    run: RunDir,
+    classifier: Classifier | Encoder,
+    source: Source,
+    predictions: Predictions | MultiLabelPredictions | None,
+    say: Say,
+) -> None:
+    """Draw the figures that look inside a model, as far as it has what they show."""
     for name, what, draw in _figures_of_model(classifier, source, predictions):
         say(f"drawing {what}")
         (run.figures / f"{name}.png").unlink(missing_ok=True)
@@ -141,8 +158,8 @@ def _kept_predictions(run: RunDir, source: Source) -> Predictions | None:
     return kept if same else None
 
 
-def _evaluated(reopened: OpenedRun, source: Source) -> Predictions | MultiLabelPredictions:
-    """Return the last checkpoint's predictions on a source, with a progress bar."""
+def _evaluated(reopened: OpenedRun, source: Source) -> Result:
+    """Return the last checkpoint's result on a source, with a progress bar."""
     experiment = reopened.experiment
     variables, _ = reopened.run.read_variables()
     size = experiment.config.evaluate.batch_size or experiment.config.batch_size
@@ -153,7 +170,7 @@ def _evaluated(reopened: OpenedRun, source: Source) -> Predictions | MultiLabelP
                 yield batch
                 show("evaluating", min(number * size, len(source)), len(source))
 
-        return experiment.evaluate(variables, source, shown=shown).table
+        return experiment.evaluate(variables, source, shown=shown)
 
 
 def _per_class(run: RunDir) -> Path:

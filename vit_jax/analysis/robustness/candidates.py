@@ -18,7 +18,8 @@ from vit_jax.analysis.robustness.suite import Attack
 from vit_jax.data import Preprocessing, Source
 from vit_jax.data.features import LABEL, check_inputs
 from vit_jax.errors import UserError
-from vit_jax.inference import Classifier, load
+from vit_jax.inference import Classifier
+from vit_jax.inference.classifier import load_classifier
 from vit_jax.runs import RunDir
 from vit_jax.tasks.classification import finite_rows
 from vit_jax.training.open_run import open_other, open_run
@@ -108,7 +109,7 @@ def open_candidate(
     if only_classes_of_data:
         among = tuple(np.unique(source.labels[source.labels >= 0]).tolist())
     name = name or folder.path.resolve().name
-    return Candidate(name, load(path, checkpoint, raw=raw), source, among)
+    return Candidate(name, load_classifier(path, checkpoint, raw=raw), source, among)
 
 
 def choose_images(source: Source, count: int, seed: int) -> Int[np.ndarray, " images"]:

@@ -51,7 +51,7 @@ def test_the_batches_have_the_settings_of_the_configuration(built, monkeypatch):
     assert {name: given[name] for name in expected} == expected
 
 
-def test_the_objective_has_the_settings_of_the_configuration(built):
-    objective = built.objective
-    assert (objective.kind, objective.label_smoothing) == ("sigmoid", 0.2)
-    assert objective.mixing == Mixing(mixup=0.3, cutmix=0.6, probability=0.8, switch=0.1)
+def test_the_task_has_the_settings_of_the_configuration(built):
+    task = built.task
+    assert (task.kind, task.label_smoothing) == ("sigmoid", 0.2)
+    assert task.mixing == Mixing(mixup=0.3, cutmix=0.6, probability=0.8, switch=0.1)
