@@ -100,10 +100,10 @@ def test_the_report_and_the_command_know_the_task(finished, capsys):
     config, run = finished
     assert run.report_file.exists() and (run.figures / "curves.png").exists()
     text = run.report_file.read_text()
-    assert ("Results" in text and "Predictions" not in text) or config.task == "classification"
+    assert "Results" in text and ("Confusion" in text) == (config.task == "classification")
     assert main(["evaluate", str(run.path)]) == 0
-    name = "accuracy" if config.task == "classification" else "loss"
-    assert name in capsys.readouterr().out
+    name, _ = build(config).task.monitor
+    assert name.replace("_", " ") in capsys.readouterr().out
 
 
 def states_on(devices, overrides):

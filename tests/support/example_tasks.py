@@ -11,10 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from vit_jax.data.features import Feature
+from vit_jax.data.transforms.views import MultiCrop, Views
 from vit_jax.evaluation.base import HELD_OUT, Evaluator, MeanLoss, Result
 from vit_jax.tasks import Loss, Task, register_task
 
-NAMES = ("brightness", "autoencoder", "averaged_teacher", "whole_batch")
+NAMES = ("brightness", "autoencoder", "averaged_teacher", "crops", "whole_batch")
 
 
 @register_task("brightness")
@@ -102,11 +104,13 @@ class Autoencoder(Task):
 @register_task("averaged_teacher")
 @dataclass(frozen=True)
 class AveragedTeacher(Task):
-    """State besides the parameters, a teacher moved after each update on a schedule, a centre."""
+    """Two views, and state besides the parameters: a teacher that follows on a schedule, a centre."""
 
     model: nn.Module
     start: float = 0.9
     steps: int = 6
+
+    inputs: ClassVar = {"image": Feature("image", views=2)}
 
     @classmethod
     def outputs(cls, config, source):
@@ -116,13 +120,18 @@ class AveragedTeacher(Task):
     def make(cls, setting, **fields):
         return cls(setting.model, **{"steps": setting.clock.total_steps, **fields})
 
+    def transform(self, augment):
+        return Views(2, augment)
+
     def init(self, rng, batch):
-        params = super().init(rng, batch)["params"]
+        params = super().init(rng, {"image": batch["image"][:, 0]})["params"]
         return {"params": params, "teacher": params, "centre": {"mean": jnp.zeros(4)}}
 
     def loss(self, variables, batch, rng, *, train):
-        student, _ = self.apply({"params": variables["params"]}, batch["image"], rng, train=train)
-        teacher = self.model.apply({"params": variables["teacher"]}, batch["image"], train=False)
+        images = batch["image"]  # of evaluation there is one
+        one, other = (images[:, 0], images[:, 1]) if images.ndim == 5 else (images, images)
+        student, _ = self.apply({"params": variables["params"]}, one, rng, train=train)
+        teacher = self.model.apply({"params": variables["teacher"]}, other, train=False)
         centre = variables["centre"]["mean"]
         targets = jax.lax.stop_gradient(nn.softmax((teacher - centre) / 0.5))
         losses = -(targets * nn.log_softmax(student)).sum(-1)
@@ -139,6 +148,57 @@ class AveragedTeacher(Task):
             state.params,
         )
         return state.replace(model_state={**state.model_state, "teacher": teacher})
+
+
+@dataclass(frozen=True)
+class Spread(Evaluator):
+    """The mean square of the outputs, better when higher."""
+
+    task: "Crops"
+
+    def step(self, variables, batch):
+        found, _ = self.task.apply(variables, batch["image"], train=False)
+        mask = batch["mask"]
+        return {"spread": ((found**2).mean(1) * mask).sum(), "weight": mask.sum()}, {}
+
+
+@register_task("crops")
+@dataclass(frozen=True)
+class Crops(Task):
+    """Large and small crops of an image, which are to have outputs of one direction."""
+
+    model: nn.Module
+    local_crops: int = 3
+
+    monitor = ("spread", "max")
+
+    @property
+    def inputs(self):
+        return {
+            "global_crops": Feature("image", views=2),
+            "local_crops": Feature("image", views=self.local_crops, size=(16, 16)),
+        }
+
+    @classmethod
+    def outputs(cls, config, source):
+        return 4
+
+    def transform(self, augment):
+        return MultiCrop(local_crops=self.local_crops, local_size=16)
+
+    def init(self, rng, batch):
+        return super().init(rng, {"image": batch["global_crops"][:, 0]})
+
+    def loss(self, variables, batch, rng, *, train):
+        crops = jnp.concatenate([batch["global_crops"], batch["local_crops"]], axis=1)
+        found, state = self.apply(variables, crops.reshape(-1, *crops.shape[2:]), rng, train=train)
+        found = found.reshape(*crops.shape[:2], -1)
+        directions = found / jnp.linalg.norm(found + 1e-6, axis=-1, keepdims=True)
+        alike = jnp.einsum("bnd,bmd->b", directions, directions) / crops.shape[1] ** 2
+        return self.summed(1 - alike, batch, state)
+
+    def evaluators(self):
+        return (Spread(self),)
 
 
 @register_task("whole_batch")

@@ -60,7 +60,7 @@ def evaluate(
         print(to_json(line))
     else:
         metric, value = in_words(metrics)
-        loss = "" if metric == "loss" else f", loss {metrics['loss']:.4f}"
+        loss = f", loss {metrics['loss']:.4f}" if metric in ("accuracy", "mAP") else ""
         tell(f"{run}, step {step}, {split}: {metric} {value}{loss}")
         print_per_class(rows)
     for warning in (unreadable, nonfinite_warning(metrics, split)):

@@ -50,16 +50,23 @@ def in_words(metrics: Mapping[str, Any]) -> tuple[str, str]:
         mean = f"{100 * metrics['mean_average_precision']:.2f} %"
         return "mAP", f"{mean} (mean average precision on {examples} images)"
     if "accuracy" not in metrics:
-        from vit_jax.evaluation.metrics import is_share, metric_names
-
-        others = [
-            f"{name.replace('_', ' ')} "
-            + (f"{100 * metrics[name]:.2f} %" if is_share(name) else f"{metrics[name]:.4f}")
-            for name in metric_names([metrics])
-        ]
-        return "loss", ", ".join([f"{metrics['loss']:.4f}", *others, f"on {examples} images"])
+        return _other_in_words(metrics)
     right = round(metrics["accuracy"] * metrics["examples"])
     return "accuracy", f"{100 * metrics['accuracy']:.2f} % ({right:,} of {examples})"
+
+
+def _other_in_words(metrics: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the metrics of a task that is no classification: the first's name, and all values."""
+    from vit_jax.evaluation.metrics import is_share, metric_names
+
+    names = [*(["loss"] if "loss" in metrics else []), *metric_names([metrics])]
+    values = [
+        f"{100 * metrics[name]:.2f} %" if is_share(name) else f"{metrics[name]:.4f}"
+        for name in names
+    ]
+    first, *words = (name.replace("_", " ") for name in names)
+    others = [f"{name} {value}" for name, value in zip(words, values[1:], strict=True)]
+    return first, ", ".join([values[0], *others, f"on {metrics.get('examples', 0):,} images"])
 
 
 def print_keys(words: Sequence[str] = ()) -> None:

@@ -23,6 +23,7 @@ from vit_jax.data import (
     Preprocessing,
     Source,
     train_batches,
+    train_features,
 )
 from vit_jax.data import eval_batches as source_batches
 from vit_jax.data.features import check_inputs
@@ -338,7 +339,6 @@ def build(
     names = like.label_names() if like else None
     sources = {"train": only, "test": only} if only else open_sources(config, names, split)
     train_source = sources["train"]
-    check_inputs(kind.inputs, train_source, wanted_by=f"the task {config.task}")
     notes: list[str] = []
     if only is None:  # otherwise nothing will be trained
         config, notes = checks.fit_batch(config, len(train_source))
@@ -362,6 +362,12 @@ def build(
     clock = Clock(clock.examples, clock.batch_size, checks.resolve_steps(config, "duration", clock))
     task = make_task(Setting(config, model, train_source, preprocessing, augment, clock))
     checks.check_accumulation(config, task)
+    check_inputs(
+        task.inputs,
+        train_source,
+        features=train_features(train_source, task.transform(augment)),
+        wanted_by=f"the task {config.task}",
+    )
     notes += checks.describe_length(clock, config.duration)
     inside = ("log.diagnostics",) if config.log.diagnostics else ()
     for key in ("checkpoint.every", "evaluate.every", "log.every", *inside):
