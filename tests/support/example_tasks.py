@@ -104,7 +104,7 @@ class Autoencoder(Task):
 @register_task("averaged_teacher")
 @dataclass(frozen=True)
 class AveragedTeacher(Task):
-    """Two views, and state besides the parameters: a teacher that follows on a schedule, a centre."""
+    """Two views, and state besides parameters: a teacher that follows on a schedule, a centre."""
 
     model: nn.Module
     start: float = 0.9

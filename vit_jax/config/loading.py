@@ -107,7 +107,7 @@ def _import_plugins(values: Mapping, asked_by: str) -> None:
         return
     import_installed()
     try:
-        names = module_names(KEYS["plugins"].legal.convert(values.get("plugins", "")))
+        names = module_names(KEYS["plugins"].allowed.convert(values.get("plugins", "")))
     except ValueError:
         return  # said when the key is set
     import_plugins(names, asked_by)

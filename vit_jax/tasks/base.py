@@ -148,9 +148,10 @@ class Task:
         return state
 
     def normalized(self, batch: Batch, preprocessing: Preprocessing) -> Batch:
-        """Return the batch with its images normalised, those of `inputs` of the kind "image"."""
-        images = [name for name, f in self.inputs.items() if f.kind == "image" and name in batch]
-        return {**batch, **{name: preprocessing.normalize(batch[name]) for name in images}}
+        """Return the batch with normalised images: `image`, and `inputs` of that kind."""
+        images = {"image", *(name for name, of in self.inputs.items() if of.kind == "image")}
+        there = [name for name in sorted(images) if name in batch]
+        return {**batch, **{name: preprocessing.normalize(batch[name]) for name in there}}
 
     def transform(self, augment: Any) -> Any:
         """Return the transform from an example to the training inputs; `augment` by default."""

@@ -120,7 +120,8 @@ def _headline(run: RunDir, config: dict[str, Any], lines: Sequence[dict[str, Any
     task = f"{record.name} on {config['dataset']}, {learned}"
     if last["kind"] != RESULT:
         return f"{task}; unfinished, as of step {last['step']:,}."
-    metric = next((m for m in ("accuracy", "mean_average_precision") if m in last), "loss")
+    usual = ("accuracy", "mean_average_precision", "loss", *metric_names([last]))
+    metric = next(name for name in usual if name in last)
     return (
         f"{task}: {_words(metric)} {_value(metric, last[metric])} on the {last['split']} data "
         f"({counted(last.get('examples', 0), 'image')}) after {last['epoch']:.1f} epochs."
