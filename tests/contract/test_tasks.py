@@ -138,15 +138,15 @@ def test_accumulation_that_would_change_the_loss_is_refused(tiny_config):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"task": "brightnes"}, r"task = 'brightnes' is unknown; did you mean 'brightness'"),
+        ({"task": "regresion"}, r"task = 'regresion' is unknown; did you mean 'regression'"),
         ({"objective.scal": "2"}, r"objective\.scal: .*no such field; did you mean 'scale'"),
         ({"objective.scale": "big"}, r"objective\.scale = 'big' is invalid; use a float"),
-        ({"model.num_classes": "3"}, r"model\.num_classes = 3, but the task 'brightness' needs 1"),
+        ({"model.num_classes": "3"}, r"model\.num_classes = 3, but the task 'regression' needs 1"),
     ],
 )
 def test_a_mistake_is_one_sentence(tiny_config, changes, message):
     with pytest.raises(UserError, match=message):
-        build(tiny_config({**PLUGIN, "task": "brightness", **changes}))
+        build(tiny_config({**PLUGIN, "task": "regression", **changes}))
 
 
 def test_the_classification_has_no_fields_but_the_keys(tiny_config):

@@ -248,9 +248,9 @@ MUTATIONS = (
     Mutation(
         "head-of-other-classes",
         "fine-tuning keeps the head where only the order of the classes is another",
-        "training/setup/pretrained_init.py",
-        "other_classes = mine != theirs",
-        "other_classes = sorted(mine) != sorted(theirs)",
+        "runs/record.py",
+        "return mine == theirs",
+        "return sorted(mine) == sorted(theirs)",
         "unit/training/setup/test_pretrained_init.py -k another_order",
     ),
     Mutation(
@@ -274,8 +274,8 @@ MUTATIONS = (
         "padding-counted",
         "padding is among the predictions",
         "evaluation/runner.py",
-        'np.concatenate([row["mask"] for row in rows]) > 0',
-        'np.concatenate([row["mask"] for row in rows]) >= 0',
+        'np.concatenate([row.pop("mask") for row in rows]) > 0',
+        'np.concatenate([row.pop("mask") for row in rows]) >= 0',
         "unit/evaluation/test_runner.py",
     ),
     Mutation(
@@ -306,8 +306,8 @@ MUTATIONS = (
         "predict-ignores-raw",
         "predict --raw answers with the average",
         "commands/predict.py",
-        "load(run, parse_checkpoint(checkpoint), raw=raw)",
-        "load(run, parse_checkpoint(checkpoint))",
+        "load_classifier(run, parse_checkpoint(checkpoint), raw=raw)",
+        "load_classifier(run, parse_checkpoint(checkpoint))",
         "unit/commands/test_raw_arguments.py -k 'predict'",
     ),
     Mutation(

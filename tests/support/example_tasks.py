@@ -1,6 +1,6 @@
 """Tasks as a user's own module would define them, with needs that classification does not have.
 
-It is a plugin: `--config.plugins=tests.support.example_tasks --config.task=brightness`.
+It is a plugin: `--config.plugins=tests.support.example_tasks --config.task=regression`.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from vit_jax.data.transforms.views import MultiCrop, Views
 from vit_jax.evaluation.base import HELD_OUT, Evaluator, MeanLoss, Result
 from vit_jax.tasks import Loss, Task, register_task
 
-NAMES = ("brightness", "autoencoder", "averaged_teacher", "crops", "whole_batch")
+NAMES = ("regression", "autoencoder", "averaged_teacher", "crops", "whole_batch")
 
 
-@register_task("brightness")
+@register_task("regression")
 @dataclass(frozen=True)
-class Brightness(Task):
+class Regression(Task):
     """Regression of an image's mean: a target that is no label, and a metric better when lower."""
 
     model: nn.Module
