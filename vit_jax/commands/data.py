@@ -89,7 +89,7 @@ def data(
         print_table(table)
     for line in lines(report, files):
         tell(line)
-    keys = {"data.dir": data_dir, "data.manual_dir": manual_dir}
+    keys = {"plugins": plugins, "data.dir": data_dir, "data.manual_dir": manual_dir}
     keys |= {f"data.{name}": value for name, value in dataclasses.asdict(columns).items()}
     command = training_command(dataset, report, keys) if split == "all" else None
     if command:

@@ -16,6 +16,7 @@ from vit_jax.commands.data_report import safe_name, training_command
 from vit_jax.config import load_config
 from vit_jax.data import Source, decode
 from vit_jax.data.inspect.report import Report, SplitReport, Spread
+from vit_jax.data.sources import custom
 from vit_jax.training.setup.experiment import build
 
 
@@ -252,3 +253,29 @@ def test_a_flat_folder_is_examined_without_classes(tmp_path, capsys):
     assert report["splits"]["train"]["examples"] == 4
     cell = 96 + 4  # with its gap: four images in one row
     assert Image.open(output / "contact_sheet.png").height == cell + 4
+
+
+def test_a_source_of_a_plugin_is_examined_and_its_command_names_the_plugin(
+    tmp_path, capsys, monkeypatch
+):
+    code = """
+import numpy as np
+from vit_jax.data import Dataset, register_source
+
+class Noise:
+    def __len__(self):
+        return 10
+    def __getitem__(self, index):
+        rng = np.random.default_rng(index)
+        return {"image": rng.integers(0, 256, (8, 8, 3), np.uint8), "label": index % 2}
+
+register_source("noise", lambda argument: Dataset({"train": Noise()}, class_names=("a", "b")))
+"""
+    (tmp_path / "noise_plugin.py").write_text(code)
+    monkeypatch.setattr(custom, "_OPENERS", {})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["data", "noise", "--plugins=noise_plugin", f"--output={tmp_path / 'out'}"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "--config.dataset=noise --config.plugins=noise_plugin" in printed
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [split["examples"] for split in report["splits"].values()] == [8, 2]
