@@ -1,6 +1,5 @@
 """Hardware limits: the peak FLOP/s of the devices, and the memory in use.
 
-What is notable here:
 - Peaks are those of dense matrix products, from the vendors' own pages. NVIDIA's data sheets print
   twice as much "with sparsity", which no dense network reaches.
 - "float32" means what JAX's default precision makes of a float32 product: TensorFloat-32 on NVIDIA

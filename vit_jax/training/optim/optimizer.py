@@ -1,6 +1,5 @@
 """Optimizers: six update rules, all from optax.
 
-What is notable here:
 - The order is the same for all of them: clip the gradient by its global norm, apply the rule, add
   the decoupled weight decay, multiply by the learning rate. LAMB alone scales the decay with the
   rest of the update, by definition.
