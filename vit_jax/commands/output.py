@@ -57,16 +57,12 @@ def in_words(metrics: Mapping[str, Any]) -> tuple[str, str]:
 
 def _other_in_words(metrics: Mapping[str, Any]) -> tuple[str, str]:
     """Return the metrics of a task that is no classification: the first's name, and all values."""
-    from vit_jax.evaluation.metrics import is_share, metric_names
+    from vit_jax.evaluation.metrics import metric_names, shown_name, shown_value
 
-    names = [*(["loss"] if "loss" in metrics else []), *metric_names([metrics])]
-    values = [
-        f"{100 * metrics[name]:.2f} %" if is_share(name) else f"{metrics[name]:.4f}"
-        for name in names
-    ]
-    first, *words = (name.replace("_", " ") for name in names)
-    others = [f"{name} {value}" for name, value in zip(words, values[1:], strict=True)]
-    return first, ", ".join([values[0], *others, f"on {metrics.get('examples', 0):,} images"])
+    first, *names = [*(["loss"] if "loss" in metrics else []), *metric_names([metrics])]
+    others = [f"{shown_name(name)} {shown_value(name, metrics[name])}" for name in names]
+    images = f"on {metrics.get('examples', 0):,} images"
+    return shown_name(first), ", ".join([shown_value(first, metrics[first]), *others, images])
 
 
 def print_keys(words: Sequence[str] = ()) -> None:

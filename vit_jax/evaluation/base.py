@@ -50,6 +50,15 @@ class Part(NamedTuple):
         sums = {name: total for name, total in self.sums.items() if name != "weight"}
         return {name: total / weight if weight else float("nan") for name, total in sums.items()}
 
+    def all_rows(self) -> dict[str, np.ndarray]:
+        """Return a row for every example of the source; those of unreadable ones are zeros."""
+        tables = {}
+        for name, values in self.rows.items():
+            if name != "index":
+                tables[name] = np.zeros((len(self.source), *values.shape[1:]), values.dtype)
+                tables[name][self.rows["index"]] = values
+        return tables
+
 
 class Result(NamedTuple):
     """Result of an evaluator.

@@ -39,6 +39,18 @@ def is_share(metric: str) -> bool:
     return name in SHARES or name.endswith("accuracy")
 
 
+def shown_name(metric: str) -> str:
+    """Return a metric's name for reading."""
+    return "without finite logits" if metric == "nonfinite" else metric.replace("_", " ")
+
+
+def shown_value(metric: str, value: float) -> str:
+    """Return a metric's value for reading: in percent, as a count, or with four digits."""
+    if metric == "nonfinite":
+        return f"{value:,}"
+    return f"{100 * value:.2f} %" if is_share(metric) else f"{value:.4f}"
+
+
 def metric_names(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the metrics besides the loss in evaluation lines of a log, the usual ones first."""
     found = dict.fromkeys(

@@ -35,7 +35,7 @@ from vit_jax.csv_files import read_csv
 from vit_jax.data import Source
 from vit_jax.errors import UserError
 from vit_jax.evaluation.base import Result
-from vit_jax.evaluation.metrics import is_share, metric_names, read_per_class
+from vit_jax.evaluation.metrics import metric_names, read_per_class, shown_name, shown_value
 from vit_jax.models.summary.cost import Cost, cost
 from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunDir
 from vit_jax.text import counted
@@ -122,8 +122,9 @@ def _headline(run: RunDir, config: dict[str, Any], lines: Sequence[dict[str, Any
         return f"{task}; unfinished, as of step {last['step']:,}."
     usual = ("accuracy", "mean_average_precision", "loss", *metric_names([last]))
     metric = next(name for name in usual if name in last)
+    value = shown_value(metric, last[metric])
     return (
-        f"{task}: {_words(metric)} {_value(metric, last[metric])} on the {last['split']} data "
+        f"{task}: {shown_name(metric)} {value} on the {last['split']} data "
         f"({counted(last.get('examples', 0), 'image')}) after {last['epoch']:.1f} epochs."
     )
 
@@ -138,12 +139,16 @@ def _key_figures(size: Cost, lines: Sequence[dict[str, Any]]) -> Iterator[tuple[
                 if metric == "accuracy" and (images := line.get("examples")):
                     low, high = confidence_interval(line[metric], images)
                     interval = f"95 % interval {100 * low:.2f} to {100 * high:.2f} %"
-                yield f"{line['split']} {_words(metric)}", _value(metric, line[metric]), interval
+                yield (
+                    f"{line['split']} {shown_name(metric)}",
+                    shown_value(metric, line[metric]),
+                    interval,
+                )
         for metric in metric_names([line]) if "accuracy" not in line else ():
             if metric != "mean_average_precision":
-                yield f"{line['split']} {_words(metric)}", _value(metric, line[metric]), ""
+                yield f"{line['split']} {shown_name(metric)}", shown_value(metric, line[metric]), ""
         if "loss" in line:
-            yield f"{line['split']} loss", _value("loss", line["loss"]), ""
+            yield f"{line['split']} loss", shown_value("loss", line["loss"]), ""
     yield "parameters", f"{size.parameters:,}", f"{size.macs / 1e6:,.1f} MMACs an image"
     if elapsed := _elapsed(lines):
         yield "training time", elapsed, f"{lines[-1]['epoch']:.1f} epochs"
@@ -183,9 +188,11 @@ def _results(lines: Sequence[dict[str, Any]]) -> str:
     metrics = [metric for metric in named if any(metric in line for line in last)]
     rows = []
     for line, which in [*((line, "last") for line in last), *((line, "best") for line in best)]:
-        values = [_value(metric, line[metric]) if metric in line else "-" for metric in metrics]
+        values = [
+            shown_value(metric, line[metric]) if metric in line else "-" for metric in metrics
+        ]
         rows.append((f"{line['split']}, {which}", f"{line['step']:,}", *values))
-    return wide(table(rows, ("Split", "Step", *map(_words, metrics))))
+    return wide(table(rows, ("Split", "Step", *map(shown_name, metrics))))
 
 
 def _cost(
@@ -386,16 +393,6 @@ def _attention(run: RunDir) -> Iterator[str]:
 
 
 # --------------------------------------------------------------------------------- text helpers
-
-
-def _words(metric: str) -> str:
-    return "without finite logits" if metric == "nonfinite" else metric.replace("_", " ")
-
-
-def _value(metric: str, value: float) -> str:
-    if metric == "nonfinite":
-        return f"{value:,}"
-    return f"{100 * value:.2f} %" if is_share(metric) else f"{value:.4f}"
 
 
 def _shown(value: Any) -> str:

@@ -28,7 +28,6 @@ from vit_jax.data import (
 from vit_jax.data import eval_batches as source_batches
 from vit_jax.data.features import check_inputs
 from vit_jax.data.from_config import open_sources
-from vit_jax.data.images.decoding import opencv
 from vit_jax.errors import UserError
 from vit_jax.evaluation import runner
 from vit_jax.evaluation.base import HELD_OUT, Evaluator, Result
@@ -49,6 +48,7 @@ from vit_jax.training.distributed.sharding import (
     shard_state,
     to_devices,
 )
+from vit_jax.training.logging.provenance import library_versions
 from vit_jax.training.optim.optimizer import make_optimizer
 from vit_jax.training.optim.param_groups import trainable_mask
 from vit_jax.training.optim.schedules import make_schedule
@@ -56,6 +56,7 @@ from vit_jax.training.reuse import program_key, reuse
 from vit_jax.training.setup import checks
 from vit_jax.training.setup.preprocessing import choose_preprocessing
 from vit_jax.training.setup.pretrained_init import inherited_fields, load_pretrained_init
+from vit_jax.training.setup.tracing import initial_variables, trace
 from vit_jax.training.state import TrainState, random_keys, state_maker, zero_totals
 from vit_jax.training.step import make_eval_step, make_gradient, make_rows_step, make_train_step
 from vit_jax.weights.adapt import Adapted
@@ -278,12 +279,7 @@ class Experiment:
         step = make_rows_step(self.task, self.preprocessing, self.mesh)
         batches = self.eval_batches(source, fast=True)
         on_devices = (to_devices(batch, self.mesh) for batch in batches)
-        rows = runner.run_step(step, arrays, on_devices, source).rows
-        readable, tables = rows.pop("index"), {}
-        for name, values in rows.items():
-            tables[name] = np.zeros((len(source), *values.shape[1:]), values.dtype)
-            tables[name][readable] = values
-        return tables
+        return runner.run_step(step, arrays, on_devices, source).all_rows()
 
     @functools.cached_property
     def _zero_totals(self):
@@ -305,7 +301,7 @@ class Experiment:
     def _make_state(self):
         batch = functools.partial(zero_batch, self.task, self.preprocessing, self.train_source)
         return state_maker(
-            lambda key: _initial(self.task, key, batch()),
+            lambda key: initial_variables(self.task, key, batch()),
             self.optimizer,
             self.metric_names,
             average=self.config.ema_decay > 0,
@@ -373,7 +369,7 @@ def build(
     for key in ("checkpoint.every", "evaluate.every", "log.every", *inside):
         checks.resolve_steps(config, key, clock)
     schedule = make_schedule(config, clock)
-    metric_names, params_shapes = _trace(task, preprocessing, train_source)
+    metric_names, params_shapes = trace(task, preprocessing, train_source)
     record = ModelRecord(
         name=name,
         fields=fields,
@@ -405,35 +401,3 @@ def build(
         decode_errors=DecodeErrors(strict=config.data.on_decode_error == "raise"),
         notes=tuple(notes),
     )
-
-
-def library_versions() -> dict[str, str]:
-    """Return the versions of the libraries that affect results."""
-    from importlib.metadata import version
-
-    names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "pillow")
-    decoder = {"opencv": opencv().__version__} if opencv() else {}  # training images depend on it
-    return {**{name: version(name) for name in names}, **decoder}
-
-
-def _initial(task: Task, key: jax.Array, batch: Mapping[str, jax.Array]) -> dict[str, Any]:
-    """Return the initial variables of a task, without what its modules only report."""
-    variables = task.init(key, batch)
-    variables.pop("intermediates", None)
-    return variables
-
-
-def _trace(task: Task, preprocessing: Preprocessing, source: Source) -> tuple[tuple[str, ...], Any]:
-    """Return a task's metric names and the shapes of the parameters, computing nothing."""
-
-    def trace(key, frozen):
-        batch = zero_batch(task, preprocessing, source)
-        variables = _initial(task, key, batch)
-        reading = task if frozen is None else task.with_frozen(frozen)
-        return reading.loss(variables, batch, key, train=False).metrics, variables["params"]
-
-    try:
-        metrics, params_shapes = jax.eval_shape(trace, jax.random.key(0), task.frozen)
-    except (ValueError, TypeError) as error:  # a size or a type that the model cannot take
-        raise UserError(f"model: {error}") from error
-    return tuple(sorted(metrics)), params_shapes
