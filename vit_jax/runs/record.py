@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vit_jax.config.values import Modules
+from vit_jax.data.features import LABEL, check_inputs
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.paths import same_form
 from vit_jax.data.sources.source import Source
@@ -89,7 +90,12 @@ class ModelRecord:
         return mine == theirs
 
     def check_classes(self, dataset: str, source: Source, folder: str | os.PathLike) -> None:
-        """Raise UserError if data have another number of classes than a model without names."""
+        """Raise UserError if data have no labels, or another number of classes than the model.
+
+        Only a model whose classes have no names takes any classes of the right number.
+        """
+        if self.class_names:
+            check_inputs({"label": LABEL}, source, wanted_by="a classifier")
         classes, found = len(self.class_names), len(source.class_names)
         if classes and found != classes:
             raise UserError(
