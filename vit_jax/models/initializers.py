@@ -7,6 +7,7 @@
   rescaling, as JAX's own `truncated_normal(0.02)` does it, has 0.0176.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +45,15 @@ class InitScheme:
         return drawn.swapaxes(0, 1).reshape(width, both)
 
 
+class FusedScheme(InitScheme):
+    """Scheme whose fans of a fused kernel are those of the whole matrix, as in torch's code."""
+
+    def qkv(self, key: Array, shape: Sequence[int], dtype: Any = jnp.float32) -> Array:
+        """Initialise a fused kernel `(width, 3, heads, head_dim)` as one matrix."""
+        width, *outputs = shape
+        return self.kernel(key, (width, math.prod(outputs)), dtype).reshape(shape)
+
+
 def per_matrix(initializer: Initializer, count: int) -> Initializer:
     """Return an initialiser of `count` matrices on a leading axis, each from its own key."""
 
@@ -58,6 +68,7 @@ def per_matrix(initializer: Initializer, count: int) -> Initializer:
 
 _zeros = nn.initializers.zeros_init()
 _normal02 = nn.initializers.normal(0.02)
+_xavier = nn.initializers.xavier_uniform()
 
 # torch's trunc_normal_(std=0.02) cuts at +-2 in absolute terms, that is at 100 standard deviations,
 # which no float32 draw reaches: it is a normal distribution. (Drawing it through erfinv and
@@ -100,5 +111,19 @@ INIT_SCHEMES: dict[str, InitScheme] = {
         registers=_normal02,
         probe=_normal02,
         head=_normal02,
+    ),
+    # Masked autoencoders (He et al. 2022), in their repository's `initialize_weights`.
+    "mae": FusedScheme(
+        kernel=_xavier,
+        mlp_bias=_zeros,
+        # As a matrix from the pixels of a patch: the patch counts once in the fan of outputs.
+        patch=nn.initializers.variance_scaling(
+            1.0, "fan_avg", "uniform", in_axis=(0, 1, 2), out_axis=3
+        ),
+        positions=_normal02,
+        class_token=_normal02,
+        registers=_normal02,
+        probe=_xavier,
+        head=_zeros,
     ),
 }

@@ -9,7 +9,10 @@ from vit_jax.errors import UserError, nearest, shown
 from vit_jax.tasks.base import Setting, Task
 
 # Modules of the package's tasks, imported when they are asked for.
-_OWN = {"classification": "vit_jax.tasks.classification"}
+_OWN = {
+    "classification": "vit_jax.tasks.classification",
+    "masked_autoencoding": "vit_jax.tasks.masked_autoencoding",
+}
 
 TASKS: dict[str, type[Task]] = {}
 

@@ -1,0 +1,99 @@
+"""Masks of patches, and models that see only a part of them.
+
+What is notable here:
+- A model is not changed for it: Flax's interceptors act on the tokens that its `embed` returns, so
+  rematerialisation, looped blocks and the final norm are those of the model.
+- Shapes are static: the number of kept patches is a Python integer, and which patches they are is
+  an array of indices.
+- A random number is drawn for every patch of the global batch, so no two devices or hosts share a
+  mask.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float, Int
+
+from vit_jax.models.features import Features
+from vit_jax.models.vit.module import ViT
+
+_WITHOUT_GRID = ("softmax", "talking_heads", "performer")  # types of attention for any tokens
+
+
+class Mask(NamedTuple):
+    """Division of the patches of every image, in raster order, into kept and removed ones.
+
+    kept: indices of the kept patches, in the order in which they are encoded.
+    restore: place of every patch among the kept ones followed by the removed ones.
+    removed: 1 for removed patches, 0 for kept ones.
+    """
+
+    kept: Int[Array, "batch keep"]
+    restore: Int[Array, "batch patches"]
+    removed: Float[Array, "batch patches"]
+
+
+def random_mask(noise: Float[Array, "batch patches"], keep: int) -> Mask:
+    """Return the masks that keep the `keep` patches with the smallest numbers of each row.
+
+    Source: He et al. 2022, section 3, and the function `random_masking` of their repository.
+    """
+    order = jnp.argsort(noise, axis=1)
+    restore = jnp.argsort(order, axis=1)
+    return Mask(order[:, :keep], restore, (restore >= keep).astype(jnp.float32))
+
+
+def visible_tokens(
+    model: ViT,
+    images: Float[Array, "batch height width channels"],
+    kept: Int[Array, "batch keep"],
+    *,
+    train: bool = False,
+) -> Float[Array, "batch tokens width"]:
+    """Return the encoded prefix tokens and kept patches; the others are never encoded.
+
+    Positions are added before patches are dropped. It is the `method` of `model.apply`:
+
+        model.apply(variables, images, kept, method=visible_tokens)
+    """
+
+    def drop(next_function: Callable, args, kwargs, context):
+        found = next_function(*args, **kwargs)
+        if context.method_name != "embed" or context.module.path != model.path:
+            return found
+        x, grid = found
+        patches = jnp.take_along_axis(x[:, model.prefix :], kept[..., None], axis=1)
+        return jnp.concatenate([x[:, : model.prefix], patches], axis=1), grid
+
+    with nn.intercept_methods(drop):
+        features: Features = model.features(images, train=train)
+    return features.tokens
+
+
+def check_can_drop(model: nn.Module) -> None:
+    """Raise ValueError for a model that cannot encode a part of the patches."""
+    name = type(model).__name__
+    if not isinstance(model, ViT):
+        raise ValueError(
+            f"{name} cannot encode a part of the patches, because its layers need the whole grid; "
+            "use a ViT, or the task 'simmim', which replaces patches"
+        )
+    if type(model)._make_patch_embed is not ViT._make_patch_embed:
+        raise ValueError(
+            f"{name} has overlapping convolutions before its tokens, which would show the removed "
+            "patches to the kept ones; use a plain ViT"
+        )
+    needed = {
+        "positions": (model.positions not in ("relative", "rotary"), "sincos2d"),
+        "attention_type": (model.attention_type in _WITHOUT_GRID, "softmax"),
+        "pool": (model.pool in ("cls", "mean"), "mean"),
+        "pool_norm": (model.pool_norm == "before", "before"),
+    }
+    for field, (fits, instead) in needed.items():
+        if not fits:
+            raise ValueError(
+                f"model.{field} = {getattr(model, field)!r} does not go with removed patches; "
+                f"use {instead!r}"
+            )

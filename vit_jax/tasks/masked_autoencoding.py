@@ -1,0 +1,210 @@
+"""Masked autoencoding: the pixels of removed patches are predicted from the visible ones.
+
+What is notable here:
+- The encoder sees only the visible patches, a quarter of them by default, so a step costs about
+  half of a supervised one; encoder and decoder are the modules `encoder` and `decoder`.
+- In training, masks are drawn for the global batch. In evaluation they follow from the pixels of
+  each image, so they are the same every time, for any batch size and any number of devices.
+- Labels are not needed.
+
+Source: He et al. 2022, "Masked Autoencoders Are Scalable Vision Learners", and their repository.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, UInt8, UInt32
+
+from vit_jax.data import Preprocessing
+from vit_jax.evaluation.base import MeanLoss
+from vit_jax.models.layers.patch_embed import patchify
+from vit_jax.models.masking import Mask, check_can_drop, random_mask, visible_tokens
+from vit_jax.models.validation import pair
+from vit_jax.models.vit.mae_decoder import MaeDecoder
+from vit_jax.tasks.base import Task
+from vit_jax.tasks.registry import register_task
+
+_EPSILON = 1e-6  # added to the variance of a patch
+
+
+@register_task("masked_autoencoding")
+@dataclass(frozen=True)
+class MaskedAutoencoding(Task):
+    """Mean squared error of the predicted pixels of removed patches.
+
+    The batch holds `image`; `noise` `(batch, patches)`, if there, replaces the random numbers that
+    choose the patches: those with the smallest are kept.
+
+    mask_ratio: share of removed patches; their number is rounded up.
+    norm_pix: whether the pixels of each patch are normalised by their mean and deviation, which
+        gives better features (He et al. 2022, table 1d) and a worse look.
+    decoder_width, decoder_depth, decoder_heads: of the decoder, which only this task needs.
+    preprocessing: of the images, to show them.
+    """
+
+    model: nn.Module
+    mask_ratio: float = 0.75
+    norm_pix: bool = True
+    decoder_width: int = 512
+    decoder_depth: int = 8
+    decoder_heads: int = 16
+    preprocessing: Preprocessing | None = None
+
+    encoder = "encoder"
+
+    def __post_init__(self):
+        check_can_drop(self.model)
+        patches = self.patches
+        if not 0 < self.mask_ratio < 1 or not 1 <= self.keep < patches:
+            raise ValueError(
+                f"mask_ratio = {self.mask_ratio} keeps {max(self.keep, 0)} of {patches} patches; "
+                f"use a number from {_shown(1 / patches)} to {_shown((patches - 1) / patches)}, "
+                "so that some are kept and some are removed"
+            )
+
+    @classmethod
+    def settable(cls):
+        """Return the fields that a configuration may set."""
+        return {name: field for name, field in super().settable().items() if name != _OWN}
+
+    @classmethod
+    def make(cls, setting, **fields):
+        """Return the task of a configuration."""
+        return cls(setting.model, **fields, preprocessing=setting.preprocessing)
+
+    # -------------------------------------------------------------------------------- modules
+
+    @property
+    def patches(self) -> int:
+        """Number of patches of an image."""
+        height, width = self.model.built_grid
+        return height * width
+
+    @property
+    def keep(self) -> int:
+        """Number of patches that the encoder sees."""
+        return int(self.patches * (1 - self.mask_ratio))
+
+    @functools.cached_property
+    def decoder(self) -> MaeDecoder:
+        """Module from encoded tokens to pixels."""
+        height, width = pair(self.model.patch_size)
+        return MaeDecoder(
+            grid=self.model.built_grid,
+            pixels=height * width * self.model.in_channels,
+            prefix=self.model.prefix,
+            width=self.decoder_width,
+            depth=self.decoder_depth,
+            heads=self.decoder_heads,
+            dtype=self.model.dtype,
+            remat=self.model.remat,
+        )
+
+    def init(self, rng, batch):
+        """Return the initial parameters of encoder and decoder."""
+        encoder = super().init(rng, batch)["params"]
+        images = len(batch["image"])
+        tokens = jnp.zeros((images, self.model.prefix + self.keep, self.model.width))
+        restore = jnp.zeros((images, self.patches), jnp.int32)
+        decoder = self.decoder.init(jax.random.fold_in(rng, 1), tokens, restore)["params"]
+        return {"params": {"encoder": encoder, "decoder": decoder}}
+
+    # ------------------------------------------------------------------------------- learning
+
+    def normalized(self, batch, preprocessing):
+        """Return the batch normalised, with a number that follows from the pixels of each image."""
+        return {
+            **super().normalized(batch, preprocessing),
+            "content": content_hash(batch["image"]),
+        }
+
+    def loss(self, variables, batch, rng, *, train):
+        """Return the sums of the loss of each image: the mean over its removed patches.
+
+        All images have equally many of them, so the mean over images is that over patches.
+        """
+        predicted, mask = self.predict(variables, batch, rng, train=train)
+        errors = jnp.mean((predicted - self.targets(batch["image"])) ** 2, axis=-1)
+        return self.summed(
+            jnp.sum(errors * mask.removed, axis=1) / (self.patches - self.keep), batch
+        )
+
+    def predict(
+        self, variables: Any, batch: Any, rng: Array, *, train: bool = False
+    ) -> tuple[Float[Array, "batch patches pixels"], Mask]:
+        """Return the predicted targets of all patches, visible ones included, and the masks."""
+        mask = random_mask(self.noise(batch, rng, train), self.keep)
+        of_encoder = {"params": variables["params"]["encoder"]}
+        tokens, _ = self.apply(
+            of_encoder, batch["image"], rng, train=train, kept=mask.kept, method=visible_tokens
+        )
+        of_decoder = {"params": variables["params"]["decoder"]}
+        return self.decoder.apply(of_decoder, tokens, mask.restore, train=train), mask
+
+    def noise(self, batch: Any, rng: Array, train: bool) -> Float[Array, "batch patches"]:
+        """Return the random numbers that choose the patches of each image."""
+        if "noise" in batch:
+            return batch["noise"]
+        images = len(batch["image"])
+        if train or "content" not in batch:
+            # Folded in, so that they are independent of the random numbers of dropout.
+            return jax.random.uniform(jax.random.fold_in(rng, 1), (images, self.patches))
+        keys = jax.vmap(functools.partial(jax.random.fold_in, rng))(batch["content"])
+        return jax.vmap(lambda key: jax.random.uniform(key, (self.patches,)))(keys)
+
+    def targets(
+        self, images: Float[Array, "batch height width channels"]
+    ) -> Float[Array, "batch patches pixels"]:
+        """Return what is to be predicted: the pixels of each patch, normalised with `norm_pix`."""
+        patches = self.cut(images)
+        if not self.norm_pix:
+            return patches
+        mean, deviation = statistics(patches)
+        return (patches - mean) / deviation
+
+    def cut(
+        self, images: Float[Array, "batch height width channels"]
+    ) -> Float[Array, "batch patches pixels"]:
+        """Return the patches of normalised images, pixels in the order (row, column, channel)."""
+        patches = patchify(images.astype(jnp.float32), pair(self.model.patch_size))
+        return patches.reshape(len(images), self.patches, -1)
+
+    # -------------------------------------------------------------------------------- judging
+
+    def evaluators(self):
+        """Return the evaluator of the loss."""
+        return (MeanLoss(self.loss),)
+
+
+_OWN = "preprocessing"  # the field that no configuration sets
+
+
+def statistics(
+    patches: Float[Array, "batch patches pixels"],
+) -> tuple[Float[Array, "batch patches 1"], Float[Array, "batch patches 1"]]:
+    """Return mean and deviation of the pixels of each patch.
+
+    The variance is unbiased, that of torch: it is divided by one less than the number of pixels.
+    """
+    mean = patches.mean(axis=-1, keepdims=True)
+    variance = patches.var(axis=-1, ddof=1, keepdims=True)
+    return mean, jnp.sqrt(variance + _EPSILON)
+
+
+def content_hash(images: UInt8[Array, "batch height width channels"]) -> UInt32[Array, " batch"]:
+    """Return a number that follows from the pixels of each image.
+
+    It is a sum of integers, so it does not depend on the order in which devices add them up.
+    """
+    pixels = images.reshape(len(images), -1).astype(jnp.uint32)
+    factors = jnp.arange(1, pixels.shape[1] + 1, dtype=jnp.uint32) * jnp.uint32(2654435761)
+    factors = (factors ^ (factors >> 15)) * jnp.uint32(2246822519) | jnp.uint32(1)
+    return jnp.sum(pixels * factors, axis=1, dtype=jnp.uint32)
+
+
+def _shown(ratio: float) -> str:
+    return f"{ratio:.2g}"
