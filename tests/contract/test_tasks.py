@@ -20,13 +20,22 @@ from vit_jax.training.setup.experiment import build
 
 PLUGIN = {"plugins": "tests.support.example_tasks"}
 STEPS = 6
-TASKS = ["classification", *NAMES]
+TASKS = ["classification", "masked_autoencoding", *NAMES]
+# Fields with which a task is as small as the model.
+SMALL = {
+    "masked_autoencoding": {
+        "objective.decoder_width": "8",
+        "objective.decoder_depth": "1",
+        "objective.decoder_heads": "2",
+    }
+}
 
 
 def changes_of(task):
     """The changes to a tiny run that make it learn a task, with everything that a run can have."""
     data = {"data.train": "train[:80%]", "data.validation": "train[80%:]"}
-    return {**PLUGIN, "task": task, "ema_decay": "0.5", "log.diagnostics": "1 steps", **data}
+    of_task = {"task": task, **SMALL.get(task, {})}
+    return {**PLUGIN, **of_task, "ema_decay": "0.5", "log.diagnostics": "1 steps", **data}
 
 
 def ending(step_of_signal):

@@ -59,6 +59,11 @@ class MaskedAutoencoding(Task):
     def __post_init__(self):
         check_can_drop(self.model)
         patches = self.patches
+        for name, unit in (("4", 4), (f"decoder_heads = {self.decoder_heads}", self.decoder_heads)):
+            if unit < 1 or self.decoder_width < 1 or self.decoder_width % unit:
+                raise ValueError(
+                    f"decoder_width = {self.decoder_width} is no multiple of {name}; use one"
+                )
         if not 0 < self.mask_ratio < 1 or not 1 <= self.keep < patches:
             raise ValueError(
                 f"mask_ratio = {self.mask_ratio} keeps {max(self.keep, 0)} of {patches} patches; "
@@ -100,6 +105,7 @@ class MaskedAutoencoding(Task):
             width=self.decoder_width,
             depth=self.decoder_depth,
             heads=self.decoder_heads,
+            norm_eps=self.model.norm_eps,
             dtype=self.model.dtype,
             remat=self.model.remat,
         )
@@ -128,10 +134,8 @@ class MaskedAutoencoding(Task):
         All images have equally many of them, so the mean over images is that over patches.
         """
         predicted, mask = self.predict(variables, batch, rng, train=train)
-        errors = jnp.mean((predicted - self.targets(batch["image"])) ** 2, axis=-1)
-        return self.summed(
-            jnp.sum(errors * mask.removed, axis=1) / (self.patches - self.keep), batch
-        )
+        targets = self.targets(batch["image"])
+        return self.summed(removed_error(predicted, targets, mask.removed), batch)
 
     def predict(
         self, variables: Any, batch: Any, rng: Array, *, train: bool = False
@@ -181,6 +185,16 @@ class MaskedAutoencoding(Task):
 
 
 _OWN = "preprocessing"  # the field that no configuration sets
+
+
+def removed_error(
+    predicted: Float[Array, "batch patches pixels"],
+    targets: Float[Array, "batch patches pixels"],
+    removed: Float[Array, "batch patches"],
+) -> Float[Array, " batch"]:
+    """Return the mean squared error of the removed patches of each image."""
+    errors = jnp.mean((predicted - targets) ** 2, axis=-1)
+    return jnp.sum(errors * removed, axis=1) / jnp.sum(removed, axis=1)
 
 
 def statistics(
