@@ -81,11 +81,14 @@ class Evaluator:
     splits: the splits that it reads: names of the run's splits, or `HELD_OUT`. Those it is judged
         by come last.
     every: its period, a duration such as "5 epochs"; empty: that of `evaluate.every`.
+    examples: number of examples, the first of each split, that it needs at least, as for a figure;
+        it gets them in one batch. 0: it is judged by all examples.
     """
 
     name: str = ""
     splits: tuple[str, ...] = (HELD_OUT,)
     every: str = ""
+    examples: int = 0
 
     def step(
         self, variables: Variables, batch: Batch

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, UInt8, UInt32
 
 from vit_jax.data import Preprocessing
 from vit_jax.evaluation.base import MeanLoss
+from vit_jax.evaluation.reconstruction import Reconstructions
 from vit_jax.models.layers.patch_embed import patchify
 from vit_jax.models.masking import Mask, check_can_drop, random_mask, visible_tokens
 from vit_jax.models.validation import pair
@@ -180,8 +181,37 @@ class MaskedAutoencoding(Task):
     # -------------------------------------------------------------------------------- judging
 
     def evaluators(self):
-        """Return the evaluator of the loss."""
-        return (MeanLoss(self.loss),)
+        """Return the evaluators of the loss and of a figure of reconstructions."""
+        loss = MeanLoss(self.loss)
+        if self.preprocessing is None:
+            return (loss,)
+        title = f"{self.patches - self.keep} of {self.patches} patches are removed"
+        if self.norm_pix:
+            title += "; the mean and the deviation of each reconstructed patch are the true ones"
+        return loss, Reconstructions(self.reconstruct, self.preprocessing, title)
+
+    def reconstruct(self, variables: Any, batch: Any) -> dict[str, Array]:
+        """Return normalised images, their reconstructions, and 1 for each removed pixel.
+
+        With `norm_pix` the model predicts normalised patches, to which the true mean and deviation
+        of each patch are applied.
+        """
+        patches = self.cut(batch["image"])
+        predicted, mask = self.predict(variables, batch, jax.random.key(0))
+        if self.norm_pix:
+            mean, deviation = statistics(patches)
+            predicted = predicted * deviation + mean
+        removed = jnp.broadcast_to(mask.removed[..., None], patches.shape)
+        found = {"image": patches, "reconstruction": predicted, "removed": removed}
+        return {name: self.join(x) for name, x in found.items()}
+
+    def join(
+        self, patches: Float[Array, "batch patches pixels"]
+    ) -> Float[Array, "batch height width channels"]:
+        """Return the images of flat patches; it reverses `cut`."""
+        (rows, columns), (height, width) = self.model.built_grid, pair(self.model.patch_size)
+        grid = patches.reshape(len(patches), rows, columns, height, width, -1)
+        return grid.swapaxes(2, 3).reshape(len(patches), rows * height, columns * width, -1)
 
 
 _OWN = "preprocessing"  # the field that no configuration sets

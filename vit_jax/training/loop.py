@@ -114,11 +114,7 @@ class Loop:
         self.checkpoints.wait()  # no result without its saved parameters
         source = self.experiment.test_source
         try:
-            outcome = self._evaluated(source)
-            others = [
-                self._evaluated_by(evaluator, source)
-                for evaluator in self.experiment.evaluators[1:]
-            ]
+            outcome, others = self._evaluated_by_all(source)
         except Interrupted:
             return None
         self.run.check_held()  # writing figures would recreate the folder
@@ -145,7 +141,7 @@ class Loop:
             return
         self.report.say("the figures of this run are missing: evaluating it again to draw them")
         try:
-            outcome = self._evaluated(self.experiment.test_source)
+            outcome, _ = self._evaluated_by_all(self.experiment.test_source)
         except Interrupted:
             return
         self._draw(draw, self.experiment.test_source, outcome)
@@ -352,6 +348,13 @@ class Loop:
     def _write(self, line: dict[str, Any]) -> None:
         self.log.write(line)
         self.report.show(line)
+
+    def _evaluated_by_all(self, source: Source) -> tuple[Result, list[Result]]:
+        """Return the result of the first evaluator, with the figures of all, and the others'."""
+        first = self._evaluated(source)
+        others = [self._evaluated_by(one, source) for one in self.experiment.evaluators[1:]]
+        figures = {name: draw for one in (first, *others) for name, draw in one.figures.items()}
+        return first._replace(figures=figures), others
 
     def _evaluated_by(self, evaluator: Evaluator, source: Source, *, raw: bool = False) -> Result:
         """Return the result of an evaluator, of the averaged parameters if the run keeps them.

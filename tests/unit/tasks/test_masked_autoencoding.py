@@ -120,6 +120,22 @@ def test_every_parameter_is_learned(variables):
     assert [jax.tree_util.keystr(path) for path, leaf in flat if not np.any(leaf)] == []
 
 
+def test_cut_images_are_joined_again():
+    np.testing.assert_array_equal(TASK.join(TASK.cut(IMAGES)), IMAGES)
+
+
+def test_a_reconstruction_has_the_true_mean_and_deviation_of_each_patch(variables):
+    """A decoder without weights predicts zeros, so every reconstructed pixel is the mean."""
+    params = variables["params"]
+    blind = {**params["decoder"], "pred": jax.tree.map(jnp.zeros_like, params["decoder"]["pred"])}
+    rows = TASK.reconstruct({"params": {**params, "decoder": blind}}, {"image": IMAGES})
+    corner = IMAGES[:, :4, 4:8].mean((1, 2, 3), keepdims=True)
+    np.testing.assert_allclose(
+        rows["reconstruction"][:, :4, 4:8], np.broadcast_to(corner, (4, 4, 4, 3)), atol=1e-6
+    )
+    assert rows["removed"].mean() == 0.75
+
+
 def removed_of(batch, rng=KEY, train=False):
     return np.asarray(TASK.noise(batch, rng, train)) > 0.25
 

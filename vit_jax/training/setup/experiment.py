@@ -3,9 +3,10 @@
 Building it runs all checks and compiles nothing, so mistakes are reported within seconds.
 """
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +36,7 @@ from vit_jax.models import create_model
 from vit_jax.models.registry import outside_modules
 from vit_jax.plugins import import_installed, import_plugins, module_names
 from vit_jax.runs import ModelRecord
-from vit_jax.tasks.base import Setting, Task, zero_batch
+from vit_jax.tasks.base import Batch, Setting, Task, zero_batch
 from vit_jax.tasks.registry import get_task, make_task
 from vit_jax.tasks.registry import outside_modules as task_modules
 from vit_jax.training.compile_cache import compile_anew_where_unsafe
@@ -229,13 +230,17 @@ class Experiment:
         )
         return on_devices(batches, self.mesh)
 
-    def eval_batches(self, source: Source, *, fast: bool = False):
-        """Yield padded, masked batches of a source, on the host; `fast`: decoded as in training."""
+    def eval_batches(self, source: Source, *, fast: bool = False, first: int = 0):
+        """Return padded, masked batches of a source, on the host.
+
+        fast: whether they are decoded as in training. first: number of examples, in a single batch;
+        0: all.
+        """
         size = self.config.evaluate.batch_size or self.config.batch_size
-        longest = max(map(len, (source, *self.sources.values())))
+        longest = first or max(map(len, (source, *self.sources.values())))
         size = min(size, longest)  # a larger batch would only add padding
         shards = batch_shards(self.mesh)
-        return source_batches(
+        batches = source_batches(
             source,
             self.preprocessing,
             batch_size=-(-size // shards) * shards,
@@ -244,6 +249,7 @@ class Experiment:
             bad=self.decode_errors,
             fast=fast,
         )
+        return _first(batches) if first else batches
 
     def evaluate(
         self,
@@ -266,7 +272,10 @@ class Experiment:
             self.eval_step(evaluator),
             variables,
             {**self.sources, HELD_OUT: source},
-            lambda of: (to_devices(batch, self.mesh) for batch in shown(self.eval_batches(of))),
+            lambda of: (
+                to_devices(batch, self.mesh)
+                for batch in shown(self.eval_batches(of, first=evaluator.examples))
+            ),
             should_stop,
         )
 
@@ -306,6 +315,12 @@ class Experiment:
             self.metric_names,
             average=self.config.ema_decay > 0,
         )
+
+
+def _first(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield the first batch alone."""
+    with contextlib.closing(batches):
+        yield next(batches)
 
 
 def build(
