@@ -20,14 +20,15 @@ from vit_jax.training.setup.experiment import build
 
 PLUGIN = {"plugins": "tests.support.example_tasks"}
 STEPS = 6
-TASKS = ["classification", "masked_autoencoding", *NAMES]
+TASKS = ["classification", "masked_autoencoding", "simmim", *NAMES]
 # Fields with which a task is as small as the model.
 SMALL = {
     "masked_autoencoding": {
         "objective.decoder_width": "8",
         "objective.decoder_depth": "1",
         "objective.decoder_heads": "2",
-    }
+    },
+    "simmim": {"objective.mask_unit": "8"},
 }
 
 

@@ -16,7 +16,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
+from vit_jax.models.convnext.module import ConvNeXt
 from vit_jax.models.features import Features
+from vit_jax.models.pvt.module import PVT
+from vit_jax.models.swin.module import Swin
+from vit_jax.models.validation import pair
 from vit_jax.models.vit.module import ViT
 
 _WITHOUT_GRID = ("softmax", "talking_heads", "performer")  # types of attention for any tokens
@@ -72,6 +76,62 @@ def visible_tokens(
     return features.tokens
 
 
+def masked_features(
+    model: nn.Module,
+    images: Float[Array, "batch height width channels"],
+    token: Float[Array, " stem_channels"],
+    mask: Float[Array, "batch mask_height mask_width"],
+    *,
+    train: bool = False,
+) -> Features:
+    """Return the features of a model that sees a token in place of masked parts of the images.
+
+    The token replaces embeddings where the mask is 1, before positions are added. It is the
+    `method` of `model.apply`, as `visible_tokens` is.
+
+    Source: Xie et al. 2022, "SimMIM", section 3.1 and the repository's `models/simmim.py`.
+    """
+    path = (*model.path, *stem_of(model).path)
+
+    def replace(next_function: Callable, args, kwargs, context):
+        x = next_function(*args, **kwargs)
+        if context.module.path != path or context.method_name != "__call__":
+            return x
+        rows, columns = (x.shape[i] // mask.shape[i] for i in (1, 2))
+        fine = jnp.repeat(jnp.repeat(mask, rows, axis=1), columns, axis=2)[..., None]
+        return jnp.where(fine > 0, token.astype(x.dtype), x)
+
+    with nn.intercept_methods(replace):
+        return model.features(images, train=train)
+
+
+class Stem(NamedTuple):
+    """Layer whose output is the first map of a model.
+
+    path: of its module. channels: of its output. stride: (height, width) in pixels.
+    """
+
+    path: tuple[str, ...]
+    channels: int
+    stride: tuple[int, int]
+
+
+def stem_of(model: nn.Module) -> Stem:
+    """Return the stem of a model. Raises ValueError for an architecture without patches."""
+    if isinstance(model, ViT) and _has_patches(model):
+        return Stem(("patch_embed",), model.patch_channels, pair(model.patch_size))
+    if isinstance(model, Swin):
+        return Stem(("pre_norm",), model.width, pair(model.patch_size))
+    if isinstance(model, ConvNeXt):
+        return Stem(("pre_norm",), model.widths[0], pair(model.patch_size))
+    if isinstance(model, PVT):
+        return Stem(("stages_0", "pre_norm"), model.widths[0], pair(model.patch_sizes[0]))
+    raise ValueError(
+        f"{type(model).__name__} has no embeddings of separate patches that a mask could replace; "
+        "use a ViT, Swin, PVT or ConvNeXt"
+    )
+
+
 def check_can_drop(model: nn.Module) -> None:
     """Raise ValueError for a model that cannot encode a part of the patches."""
     name = type(model).__name__
@@ -80,7 +140,7 @@ def check_can_drop(model: nn.Module) -> None:
             f"{name} cannot encode a part of the patches, because its layers need the whole grid; "
             "use a ViT, or the task 'simmim', which replaces patches"
         )
-    if type(model)._make_patch_embed is not ViT._make_patch_embed:
+    if not _has_patches(model):
         raise ValueError(
             f"{name} has overlapping convolutions before its tokens, which would show the removed "
             "patches to the kept ones; use a plain ViT"
@@ -97,3 +157,8 @@ def check_can_drop(model: nn.Module) -> None:
                 f"model.{field} = {getattr(model, field)!r} does not go with removed patches; "
                 f"use {instead!r}"
             )
+
+
+def _has_patches(model: ViT) -> bool:
+    """Return whether tokens are made of separate patches, and not of overlapping ones."""
+    return type(model)._make_patch_embed is ViT._make_patch_embed

@@ -17,7 +17,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, UInt8, UInt32
+from jaxtyping import Array, Float
 
 from vit_jax.data import Preprocessing
 from vit_jax.evaluation.base import MeanLoss
@@ -27,6 +27,7 @@ from vit_jax.models.masking import Mask, check_can_drop, random_mask, visible_to
 from vit_jax.models.validation import pair
 from vit_jax.models.vit.mae_decoder import MaeDecoder
 from vit_jax.tasks.base import Task
+from vit_jax.tasks.random_masks import CONTENT, content_hash, mask_noise
 from vit_jax.tasks.registry import register_task
 
 _EPSILON = 1e-6  # added to the variance of a patch
@@ -126,7 +127,7 @@ class MaskedAutoencoding(Task):
         """Return the batch normalised, with a number that follows from the pixels of each image."""
         return {
             **super().normalized(batch, preprocessing),
-            "content": content_hash(batch["image"]),
+            CONTENT: content_hash(batch["image"]),
         }
 
     def loss(self, variables, batch, rng, *, train):
@@ -152,14 +153,7 @@ class MaskedAutoencoding(Task):
 
     def noise(self, batch: Any, rng: Array, train: bool) -> Float[Array, "batch patches"]:
         """Return the random numbers that choose the patches of each image."""
-        if "noise" in batch:
-            return batch["noise"]
-        images = len(batch["image"])
-        if train or "content" not in batch:
-            # Folded in, so that they are independent of the random numbers of dropout.
-            return jax.random.uniform(jax.random.fold_in(rng, 1), (images, self.patches))
-        keys = jax.vmap(functools.partial(jax.random.fold_in, rng))(batch["content"])
-        return jax.vmap(lambda key: jax.random.uniform(key, (self.patches,)))(keys)
+        return mask_noise(batch, rng, self.patches, train=train)
 
     def targets(
         self, images: Float[Array, "batch height width channels"]
@@ -237,17 +231,6 @@ def statistics(
     mean = patches.mean(axis=-1, keepdims=True)
     variance = patches.var(axis=-1, ddof=1, keepdims=True)
     return mean, jnp.sqrt(variance + _EPSILON)
-
-
-def content_hash(images: UInt8[Array, "batch height width channels"]) -> UInt32[Array, " batch"]:
-    """Return a number that follows from the pixels of each image.
-
-    It is a sum of integers, so it does not depend on the order in which devices add them up.
-    """
-    pixels = images.reshape(len(images), -1).astype(jnp.uint32)
-    factors = jnp.arange(1, pixels.shape[1] + 1, dtype=jnp.uint32) * jnp.uint32(2654435761)
-    factors = (factors ^ (factors >> 15)) * jnp.uint32(2246822519) | jnp.uint32(1)
-    return jnp.sum(pixels * factors, axis=1, dtype=jnp.uint32)
 
 
 def _shown(ratio: float) -> str:

@@ -12,6 +12,7 @@ from vit_jax.tasks.base import Setting, Task
 _OWN = {
     "classification": "vit_jax.tasks.classification",
     "masked_autoencoding": "vit_jax.tasks.masked_autoencoding",
+    "simmim": "vit_jax.tasks.simmim",
 }
 
 TASKS: dict[str, type[Task]] = {}

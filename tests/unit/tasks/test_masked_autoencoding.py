@@ -13,10 +13,10 @@ from vit_jax.errors import UserError
 from vit_jax.models import ViT, create_model
 from vit_jax.tasks.masked_autoencoding import (
     MaskedAutoencoding,
-    content_hash,
     removed_error,
     statistics,
 )
+from vit_jax.tasks.random_masks import content_hash
 from vit_jax.training.setup.experiment import build
 
 MODEL = ViT(**{**VIT, "num_classes": 0}, positions="sincos2d", init_scheme="mae")
