@@ -1,6 +1,14 @@
 """Masked autoencoding of real scanned digits: features from images without labels, on a CPU.
 
-python train.py --config=configs/mae/digits.py --workdir=runs/mae_digits
+    python train.py --config=configs/mae/digits.py --workdir=runs/mae_digits
+    python train.py --config=configs/digits.py --config.init_from=runs/mae_digits --workdir=runs/new
+
+The model of configs/digits.py as the encoder, with a decoder of one block of width 32.
+
+Known to reach: nothing is published for these images. Raw pixels reach 97.2 % with k-NN, so the
+comparison is with the random encoder that training starts from.
+Reached by us: docs/self_supervised.md.
+Cost: 135,104 parameters of the encoder and 15,000 of the decoder; about a minute on one core.
 """
 
 from vit_jax.configs.common import digits
@@ -9,13 +17,14 @@ from vit_jax.configs.common import digits
 def get_config():
     config = digits.base("Digits-ViT-64/4", positions="sincos2d", init_scheme="mae")
     config.task = "masked_autoencoding"
-    config.objective.update(label_smoothing=0.0)
-    config.objective.update(decoder_width=48, decoder_depth=2, decoder_heads=4)
-    config.optimizer.update(learning_rate=2e-3, weight_decay=0.05, b2=0.95, clip=0.0)
-    config.schedule.warmup = "5%"
-    config.batch_size = 128
-    config.duration = "2000 steps"
-    config.log.every = "10%"
-    config.evaluate.every = "50%"
-    config.checkpoint.every = "50%"
+    config.data.labels = False
+    config.objective.label_smoothing = 0.0
+    config.objective.update(decoder_width=32, decoder_depth=1, decoder_heads=4)
+    config.augment.update(rotate=0.0, shift=0.0, scale=0.0)
+    config.optimizer.update(learning_rate=3e-3, weight_decay=0.05, b2=0.95, clip=0.0)
+    config.batch_size = 64
+    config.duration = "90 epochs"
+    config.log.every = "9 epochs, at most 1000 steps"
+    config.evaluate.every = "45 epochs"
+    config.checkpoint.every = "45 epochs"
     return config

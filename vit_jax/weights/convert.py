@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError, nearest
 from vit_jax.models.registry import MODELS, model_fields
@@ -215,6 +217,8 @@ def write_pretrained(
         if fields["mlp_width"] is None:
             fields["mlp_width"] = int(fields["width"] * fields["mlp_ratio"])
         fields["class_token"] = model.has_class_token
+        if fields["positions"] == "sincos2d":
+            fields, variables = _with_learned_table(model, fields, variables)
     config = file_format.config(fields, record.preprocessing, record.class_names)
     tensors = write_tensors(file_format.rows, joined(unstack_blocks(variables)))
     tensors = file_format.finish(tensors, fields)
@@ -232,6 +236,18 @@ def write_pretrained(
         if processors.squeezes_instead(record.preprocessing):
             tell(f"{folder}: {processors.SQUEEZED}", error=True)
     return folder
+
+
+def _with_learned_table(
+    model: ViT, fields: Mapping[str, Any], variables: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the model with MAE's fixed table as a parameter, as other libraries have it.
+
+    The class token has a row of zeros.
+    """
+    table = np.pad(np.asarray(model.position_table()), ((0, 0), (model.has_class_token, 0), (0, 0)))
+    params = {**variables["params"], "pos_embed": table}
+    return {**fields, "positions": "learned"}, {**variables, "params": params}
 
 
 def is_of(file_format: CheckpointFormat, model: Any) -> bool:
