@@ -29,6 +29,7 @@ from vit_jax.data.features import LABEL, check_inputs
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding
 from vit_jax.data.sources.examples import EncodedExamples, Example, Labels
 from vit_jax.errors import UserError, nearest
+from vit_jax.evaluation.probe import Pooled
 from vit_jax.inference import Classifier
 from vit_jax.models.features import Features
 from vit_jax.models.stacking import read_outputs, unstack_blocks
@@ -39,16 +40,6 @@ POOLS = ("own", "mean", "cls")
 _PIXELS_SIDE = 16  # maximum side of the image in the layer `pixels`
 
 Progress = Callable[[int, int], None]  # images done, total images
-
-
-class Pooled(NamedTuple):
-    """Pooled features of images.
-
-    features: what a model has pooled. labels: class indices.
-    """
-
-    features: Float[np.ndarray, "images width"]
-    labels: Int[np.ndarray, " images"]
 
 
 class Layers(NamedTuple):

@@ -7,7 +7,8 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vit_jax.analysis.representations.probe import FewShot, LayerProbe, Measured
+from vit_jax.analysis.representations.probe import LayerProbe, Measured
+from vit_jax.evaluation.few_shot import FewShotAccuracy
 
 _LONGEST_TITLE = 44  # characters
 _MOST_NAMES = 32  # on an axis; with more layers some are unnamed
@@ -39,7 +40,7 @@ def draw_probes(
 
 def show_accuracy(panel: Axes, probes: Sequence[LayerProbe], title: str) -> None:
     """Draw accuracy by layer of every probe, with bars for the 95 % intervals."""
-    lines: dict[str, dict[int, Measured | FewShot]] = {"linear probe": {}, "neighbours": {}}
+    lines: dict[str, dict[int, Measured | FewShotAccuracy]] = {"linear probe": {}, "neighbours": {}}
     for place, probe in enumerate(probes):
         lines["linear probe"][place] = probe.linear
         lines["neighbours"][place] = probe.knn

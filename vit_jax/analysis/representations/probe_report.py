@@ -15,12 +15,13 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from vit_jax.analysis.representations.features import POOLS, Layers, extract_layers, sample
-from vit_jax.analysis.representations.probe import SHOTS, LayerProbe, check_labels, probe_layers
+from vit_jax.analysis.representations.probe import SHOTS, LayerProbe, probe_layers
 from vit_jax.analysis.representations.probe_plots import draw_probes
 from vit_jax.analysis.representations.similarity import LEAST_IMAGES, cka_matrix
 from vit_jax.csv_files import write_csv
 from vit_jax.data import Source, open_source
 from vit_jax.errors import UserError, nearest
+from vit_jax.evaluation.probe import check_labels
 from vit_jax.inference import Classifier, load
 from vit_jax.progress import Show
 from vit_jax.training.open_run import open_run

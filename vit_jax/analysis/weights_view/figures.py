@@ -37,13 +37,13 @@ from vit_jax.analysis.weights_view.plots import (
 from vit_jax.analysis.weights_view.tables import (
     bias_tables,
     first_kernel,
-    nearest_neighbours,
     patch_filters,
     projections,
     vector_tables,
 )
 from vit_jax.data import Preprocessing, Source
 from vit_jax.errors import DecodeError, UserError, nearest
+from vit_jax.evaluation.knn import nearest_neighbours
 from vit_jax.inference import Classifier, load
 from vit_jax.training.open_run import open_run
 

@@ -19,13 +19,13 @@ from matplotlib.ticker import MaxNLocator
 from vit_jax.analysis.figures import show_image
 from vit_jax.analysis.receptive_field.measure import extent
 from vit_jax.analysis.weights_view.tables import (
-    Neighbours,
     Projection,
     Table,
     patch_filters,
     position_similarity,
     position_spectrum,
 )
+from vit_jax.evaluation.knn import Neighbours
 
 MOST_NAMED_CLASSES = 18  # more colours are not distinguishable
 _MOST_MAPS = 8  # along a side of the grid of similarities

@@ -1,4 +1,4 @@
-"""Numerical summaries of weights and features: positions, filters, neighbours.
+"""Numerical summaries of weights and features: positions, filters, projections.
 
     [table] = vector_tables(model, variables).values()
     position_similarity(table.rows, table.grid, table.prefix)   # the paper's figure 7
@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from vit_jax.errors import UserError
 from vit_jax.models.stacking import unstack_blocks
-from vit_jax.text import counted
 
 # Paths of the first kernel in different architectures; the first that exists is used.
 _FIRST_KERNELS = (
@@ -40,16 +39,6 @@ class Filters(NamedTuple):
 
     components: Float[np.ndarray, "count height width channels"]
     explained: Float[np.ndarray, " count"]
-
-
-class Neighbours(NamedTuple):
-    """Nearest neighbours of each image.
-
-    numbers: their indices, the nearest first. similarity: cosine between the features.
-    """
-
-    numbers: Int[np.ndarray, "images count"]
-    similarity: Float[np.ndarray, "images count"]
 
 
 class Table(NamedTuple):
@@ -202,70 +191,6 @@ def projections(
     return {**ways, "UMAP": Projection(np.asarray(plane.fit_transform(features)))}
 
 
-def nearest_neighbours(
-    features: Float[np.ndarray, "images width"],
-    among: Float[np.ndarray, "others width"] | None = None,
-    count: int = 5,
-) -> Neighbours:
-    """Find the nearest images by the cosine between features.
-
-    Args:
-        among: candidates for neighbours; None: the same images, without the image itself.
-
-    Raises:
-        UserError: features that are not finite.
-    """
-    for given in (features, among):
-        if given is not None:
-            check_finite(given)
-    ours = _directions(features)
-    similarity = ours @ (ours if among is None else _directions(among)).T
-    if among is None:
-        np.fill_diagonal(similarity, -np.inf)
-    numbers = np.argsort(-similarity, axis=1, kind="stable")[:, :count]
-    return Neighbours(numbers, np.take_along_axis(similarity, numbers, axis=1))
-
-
-def knn_accuracy(
-    train: Float[np.ndarray, "images width"],
-    labels: Int[np.ndarray, " images"],
-    test: Float[np.ndarray, "others width"],
-    test_labels: Int[np.ndarray, " others"],
-    neighbours: int = 10,
-) -> float:
-    """Return the accuracy of the majority class of the nearest images, by cosine similarity.
-
-    Ties go to the class with the larger sum of similarities. A test image whose features are not
-    finite has no neighbours and counts as wrong.
-
-    Raises:
-        UserError: training features that are not finite.
-    """
-    finite = np.isfinite(test).all(axis=1)
-    found = nearest_neighbours(test[finite], train, neighbours)
-    classes, numbers = np.unique(labels, return_inverse=True)  # only some of the classes may occur
-    # Votes decide; similarities, at most 1 each, only break ties.
-    votes = np.zeros((len(found.numbers), len(classes)))
-    rows = np.arange(len(found.numbers))[:, None]
-    tie_break = (found.similarity + 1) / (2 * neighbours + 1)
-    np.add.at(votes, (rows, numbers[found.numbers]), 1 + tie_break / 2)
-    right = classes[votes.argmax(axis=1)] == test_labels[finite]
-    return float(right.sum() / len(test))
-
-
-def check_finite(features: Float[np.ndarray, "images width"], of: str = "") -> None:
-    """Raise UserError if features are not finite.
-
-    of: name of their layer, for the message.
-    """
-    bad = int(np.count_nonzero(~np.isfinite(features).all(axis=1)))
-    if bad:
-        raise UserError(
-            f"features{f' of {of}' if of else ''} are not finite in {bad:,} of "
-            f"{counted(len(features), 'image')}: the model has diverged; use another checkpoint"
-        )
-
-
 def confidence_interval(accuracy: float, examples: int, z: float = 1.96) -> tuple[float, float]:
     """Return the 95 % confidence interval of an accuracy (Wilson 1927).
 
@@ -303,9 +228,3 @@ def _position_leaves(
         if re.fullmatch(pattern, path)
     ]
     return sorted(found, key=lambda entry: [int(n) for n in re.findall(r"\d+", entry[0])])
-
-
-def _directions(features: Float[np.ndarray, "images width"]) -> Float[np.ndarray, "n width"]:
-    features = np.asarray(features, np.float64)
-    lengths = np.linalg.norm(features, axis=1, keepdims=True)
-    return features / np.maximum(lengths, np.finfo(np.float64).tiny)  # 0 is orthogonal to all

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from vit_jax.analysis.representations.probe import FewShot, LayerProbe, Measured
+from vit_jax.analysis.representations.probe import LayerProbe, Measured
 from vit_jax.analysis.representations.probe_plots import draw_probes, show_similarity
+from vit_jax.evaluation.few_shot import FewShotAccuracy
 
 
 def probes(layers, shots=(1, 5)):
@@ -15,7 +16,7 @@ def probes(layers, shots=(1, 5)):
             8,
             Measured(0.5, 0.4, 0.55),
             Measured(0.6, 0.5, 0.65),
-            tuple(FewShot(count, 0.3, 0.05, 0.2, 0.4) for count in shots),
+            tuple(FewShotAccuracy(count, 0.3, 0.05, 0.2, 0.4) for count in shots),
         )
         for number in range(layers)
     ]

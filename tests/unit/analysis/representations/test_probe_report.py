@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from vit_jax.analysis.representations.features import extract_layers
-from vit_jax.analysis.representations.probe import linear_probe
 from vit_jax.cli import main
+from vit_jax.evaluation.linear_probe import linear_probe
 from vit_jax.inference import load
 from vit_jax.training.open_run import open_run
 

@@ -17,7 +17,8 @@ from vit_jax.analysis.weights_view.plots import (
     draw_receptive_fields,
     some_of,
 )
-from vit_jax.analysis.weights_view.tables import Neighbours, Projection, Table, position_similarity
+from vit_jax.analysis.weights_view.tables import Projection, Table, position_similarity
+from vit_jax.evaluation.knn import Neighbours
 
 RNG = np.random.default_rng(0)
 ODD_NAMES = ("$5_$ {bill}", "a name that is longer than there is room for it", "Ä_ö^ß")

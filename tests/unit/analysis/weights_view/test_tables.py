@@ -13,8 +13,6 @@ from vit_jax.analysis.weights_view.tables import (
     cka,
     confidence_interval,
     first_kernel,
-    knn_accuracy,
-    nearest_neighbours,
     patch_filters,
     position_similarity,
     position_spectrum,
@@ -218,32 +216,6 @@ def test_filters_made_of_two_directions_have_two_components():
     np.testing.assert_allclose(found.explained, [0.9, 0.1, 0.0], atol=1e-12)
     assert abs(found.components[0].ravel() @ first) == pytest.approx(1)
     assert abs(found.components[1].ravel() @ second) == pytest.approx(1)
-
-
-def test_neighbours_are_by_angle_and_never_oneself():
-    features = np.array([[1.0, 0.0], [10.0, 1.0], [0.0, 1.0], [-1.0, 0.1]])
-    found = nearest_neighbours(features, count=2)
-    np.testing.assert_array_equal(found.numbers[0], [1, 2])
-    assert found.similarity[0, 0] == pytest.approx(10 / np.sqrt(101))
-    assert (found.numbers != np.arange(4)[:, None]).all()
-
-
-def test_knn_counts_votes_and_lets_similarity_decide_between_equals():
-    train = np.array([[1.0, 0.0], [1.0, 0.4], [0.6, 1.0], [0.0, 1.0]])
-    labels = np.array([0, 1, 1, 0])
-    test = np.array([[1.0, 0.02]])
-    assert knn_accuracy(train, labels, test, np.array([0]), neighbours=1) == 1
-    assert knn_accuracy(train, labels, test, np.array([0]), neighbours=2) == 1  # one vote each
-    assert knn_accuracy(train, labels, test, np.array([1]), neighbours=3) == 1  # two against one
-
-
-def test_knn_agrees_with_scikit_learn():
-    from sklearn.neighbors import KNeighborsClassifier
-
-    train, test = RNG.normal(size=(80, 6)), RNG.normal(size=(40, 6))
-    labels, test_labels = RNG.integers(0, 2, 80), RNG.integers(0, 2, 40)
-    theirs = KNeighborsClassifier(5, metric="cosine").fit(train, labels).score(test, test_labels)
-    assert knn_accuracy(train, labels, test, test_labels, neighbours=5) == pytest.approx(theirs)
 
 
 def test_the_interval_is_that_of_wilson():
