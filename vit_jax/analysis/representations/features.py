@@ -13,7 +13,6 @@
   last norm, which is the input of the head.
 """
 
-import dataclasses
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -26,8 +25,7 @@ from jaxtyping import Array, Float, Int, UInt8
 
 from vit_jax.data import Source, eval_batches
 from vit_jax.data.features import LABEL, check_inputs
-from vit_jax.data.images.decoding import AS_IT_IS, Decoding
-from vit_jax.data.sources.examples import EncodedExamples, Example, Labels
+from vit_jax.data.sources.subset import subset
 from vit_jax.errors import UserError, nearest
 from vit_jax.evaluation.probe import Pooled
 from vit_jax.inference import Classifier
@@ -141,32 +139,7 @@ def sample(source: Source, count: int, seed: int = 0) -> Source:
         return source
     rng = np.random.default_rng(seed)
     numbers = np.sort(rng.choice(len(source), count, replace=False))
-    return dataclasses.replace(
-        source,
-        fingerprint=f"{source.fingerprint}:{count} of seed {seed}",
-        examples=_Chosen(source, numbers, source.labels[numbers] if source.has_labels else None),
-        in_memory=False,
-        files=tuple(source.files[i] for i in numbers) if source.files else (),
-        identities=None if source.identities is None else source.identities[numbers],
-    )
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Chosen(EncodedExamples):
-    """Subset of a source, by the indices of its examples."""
-
-    source: Source
-    numbers: Int[np.ndarray, " n"]
-    labels: Labels | None
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
-        return self.source.read(int(self.numbers[index]), how)
-
-    def where(self, index: int) -> str:
-        return self.source.where(int(self.numbers[index]))
+    return subset(source, numbers, f"{count} of seed {seed}")
 
 
 # One program for all sources of a classifier.
