@@ -63,6 +63,9 @@ _SHORT = {
     "per_device_eval_batch_size",
     "evaluate.every": "eval_every eval_steps eval_freq eval_interval val_interval "
     "check_val_every_n_epoch evaluation_strategy eval_strategy",
+    "evaluate.probe_data": "probe_dataset knn_data probe_data_path",
+    "evaluate.probe_every": "probe_freq probe_interval knn_every knn_freq",
+    "evaluators": "evaluator metrics probes probe knn knn_eval linear_eval online_evaluators",
     "init_from": "pretrained weights checkpoint ckpt finetune finetune_from initial_checkpoint "
     "load load_from model_path pretrained_path weights_path init_checkpoint "
     "pretrained_model_name_or_path model_name_or_path",

@@ -306,6 +306,21 @@ KEYS: dict[str, Key] = {
     "checkpoint.keep": Key(3, "number of latest checkpoints to keep", Integer(1)),
     "evaluate.every": Key("10%", "interval of evaluations", Span()),
     "evaluate.batch_size": Key(0, "images in one evaluation step; 0: batch_size", Integer()),
+    # Evaluators besides those of the task; docs/evaluation.md.
+    "evaluators": Key(
+        "",
+        "further evaluators: knn, linear_probe, few_shot or your own; docs/evaluation.md",
+        Names(),
+    ),
+    "evaluate.probe_every": Key(
+        "", "interval of `evaluators`; empty: that of evaluate.every", Span(empty=True)
+    ),
+    "evaluate.probe_data": Key(
+        "",
+        "dataset of `evaluators`, such as folder:PATH; its splits train and test are used; empty: "
+        "the run's own",
+        Text(),
+    ),
     "log.every": Key("1%", "interval of training metrics", Span()),
     "log.diagnostics": Key(
         "",
@@ -320,5 +335,6 @@ KEYS: dict[str, Key] = {
 FREE_KEYS = (
     *("mesh", "log", "checkpoint", "device", "resume", "profile", "compile_cache"),
     "plugins",  # a module may be renamed
+    *("evaluators", "evaluate.probe_every", "evaluate.probe_data"),
     *("data.workers", "data.dir", "data.manual_dir", "data.on_decode_error"),
 )

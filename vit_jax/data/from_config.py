@@ -1,5 +1,6 @@
 """Sources of a configuration: those of its splits, checked against each other."""
 
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 
@@ -36,6 +37,41 @@ def open_sources(
     }
     check_splits(config, sources)
     return sources
+
+
+def open_probe_sources(config: ConfigDict, dataset: str) -> dict[str, Source]:
+    """Open the labelled splits `train` and `test` of data other than those of a run.
+
+    `test` is the validation split of a dataset without one of that name.
+
+    Raises:
+        UserError: there is no such dataset or split, or the two share images.
+    """
+    same_kind = config.dataset.partition(":")[0] == dataset.partition(":")[0]
+    table = dataclasses.replace(table_options(config), image_dir="") if same_kind else None
+    where = {
+        "data_dir": config.data.dir or None,
+        "manual_dir": config.data.manual_dir or None,
+        "holdout": config.data.holdout,
+        "split_seed": config.data.split_seed,
+        "table": table,
+    }
+    splits = list_splits(dataset, **where)
+    test = "validation" if "test" not in splits and "validation" in splits else "test"
+    sources = {"train": "train", "test": test}
+    sources = {name: open_source(dataset, split, **where) for name, split in sources.items()}
+    if sources["train"].overlaps(sources["test"]):
+        raise UserError(f"the splits train and {test} of {dataset} share images; separate them")
+    return sources
+
+
+def open_with_labels(
+    config: ConfigDict, split: Mapping[str, Sequence[str]] | None
+) -> dict[str, Source]:
+    """Open the splits of a configuration with their labels, even if `data.labels` is false."""
+    labelled = config.copy_and_resolve_references()
+    labelled.data.labels = True
+    return open_sources(labelled, None, split)
 
 
 def table_options(config: ConfigDict) -> TableOptions:

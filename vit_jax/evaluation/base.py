@@ -17,7 +17,7 @@ A run has several: those of its task, and any that are registered and named in t
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from vit_jax.data import Source
+from vit_jax.data.features import IMAGES, Features, check_inputs
 
 Variables = Mapping[str, Any]
 Batch = Mapping[str, Array]
@@ -83,12 +84,30 @@ class Evaluator:
     every: its period, a duration such as "5 epochs"; empty: that of `evaluate.every`.
     examples: number of examples, the first of each split, that it needs at least, as for a figure;
         it gets them in one batch. 0: it is judged by all examples.
+    inputs: features that the examples of its splits must have.
+    shared: name of its step. Evaluators with the same name have the same step, and share one pass
+        over the data; empty: it shares none.
     """
 
     name: str = ""
     splits: tuple[str, ...] = (HELD_OUT,)
     every: str = ""
     examples: int = 0
+    inputs: ClassVar[Features] = IMAGES
+    shared: ClassVar[str] = ""
+
+    def check(self, sources: Mapping[str, Source]) -> None:
+        """Raise UserError if it cannot judge by these sources, by the names in `splits`.
+
+        It is called before anything is compiled. By default it checks the `inputs`.
+        """
+        for split in self.splits:
+            check_inputs(self.inputs, sources[split], wanted_by=f"the evaluator {self.name!r}")
+
+    def choose(self, split: str, source: Source) -> Source:
+        """Return the examples of a split that it reads, by default all."""
+        del split
+        return source
 
     def step(
         self, variables: Variables, batch: Batch

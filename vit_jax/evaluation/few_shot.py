@@ -1,12 +1,51 @@
 """Few-shot probe: ridge regression on the frozen features of a few images per class."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from vit_jax.evaluation.probe import Pooled, accuracy_of, check_finite, standardized
+from vit_jax.errors import UserError
+from vit_jax.evaluation.probe import Pooled, Probe, accuracy_of, check_finite, standardized
+from vit_jax.evaluation.registry import register_evaluator
+
+
+@register_evaluator("few_shot")
+@dataclass(frozen=True)
+class FewShot(Probe):
+    """Mean accuracy of ridge regression on a few images per class, `few_shot_accuracy`.
+
+    shots: training images per class. draws: number of draws of these images, the same ones in every
+    evaluation. l2: strength of the penalty on the weights.
+    """
+
+    shots: int = 5
+    draws: int = 10
+    l2: float = 10.0
+
+    metric: ClassVar = "few_shot_accuracy"
+
+    def check_training(self, train):
+        """Raise UserError for a class with fewer training images than `shots`."""
+        super().check_training(train)
+        classes, counts = np.unique(train.labels, return_counts=True)
+        fewest = int(counts.argmin())
+        if counts[fewest] < self.shots:
+            name = train.class_names[classes[fewest]]
+            raise UserError(
+                f"the evaluator {self.name!r} needs {self.shots} training images of every class, "
+                f"but {name!r} has {counts[fewest]} in {train.name} {train.split}; use more images"
+            )
+
+    def accuracy(self, train, test):
+        """Return the mean accuracy on `test` over the draws; NaN for a class with too few images.
+
+        The images are drawn from the training images in their order.
+        """
+        results = few_shot(train, test, shots=(self.shots,), draws=self.draws, l2=self.l2)
+        return results[0].accuracy if results else float("nan")
 
 
 class FewShotAccuracy(NamedTuple):

@@ -1,13 +1,36 @@
 """Nearest neighbours of features, and the k-NN probe."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from vit_jax.evaluation.probe import Pooled, check_finite
+from vit_jax.evaluation.probe import Pooled, Probe, check_finite, check_labels
+from vit_jax.evaluation.registry import register_evaluator
 
 _TEST_ROWS = 2048  # test images whose similarities are in memory at a time
+
+
+@register_evaluator("knn")
+@dataclass(frozen=True)
+class KNN(Probe):
+    """Accuracy of the majority class of the nearest training images, `knn_accuracy`.
+
+    neighbours: their number. Nearest by the cosine between unscaled features, so nothing is fitted.
+    """
+
+    neighbours: int = 10
+
+    metric: ClassVar = "knn_accuracy"
+
+    def check_training(self, train):
+        """Raise UserError for a single class, or fewer training images than neighbours."""
+        check_labels(train.labels, self.neighbours)
+
+    def accuracy(self, train, test):
+        """Return the accuracy on `test`."""
+        return knn(train, test, self.neighbours)
 
 
 class Neighbours(NamedTuple):

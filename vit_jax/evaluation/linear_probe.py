@@ -1,6 +1,27 @@
 """Linear probe: logistic regression on frozen features."""
 
-from vit_jax.evaluation.probe import Pooled, accuracy_of, check_finite, standardized
+from dataclasses import dataclass
+from typing import ClassVar
+
+from vit_jax.evaluation.probe import Pooled, Probe, accuracy_of, check_finite, standardized
+from vit_jax.evaluation.registry import register_evaluator
+
+
+@register_evaluator("linear_probe")
+@dataclass(frozen=True)
+class LinearProbe(Probe):
+    """Accuracy of logistic regression on standardised features, `linear_accuracy`.
+
+    l2: strength of the penalty on the weights, see `linear_probe`.
+    """
+
+    l2: float = 1.0
+
+    metric: ClassVar = "linear_accuracy"
+
+    def accuracy(self, train, test):
+        """Return the accuracy on `test`."""
+        return linear_probe(train, test, l2=self.l2)
 
 
 def linear_probe(train: Pooled, test: Pooled, *, l2: float = 1.0) -> float:

@@ -26,6 +26,7 @@ def evaluate(
     sources: Mapping[str, Source],
     batches: Callable[[Source], Iterable[dict[str, jax.Array]]],
     should_stop: Callable[[], bool] = lambda: False,
+    passes: dict[tuple[str, str], Part] | None = None,
 ) -> Result:
     """Return the result of an evaluator.
 
@@ -36,14 +37,23 @@ def evaluate(
         sources: of its splits.
         batches: returns the padded batches of a source, on the devices.
         should_stop: called before every batch; `Interrupted` is raised if it returns True.
+        passes: earlier passes over the data with these variables, which evaluators with the same
+            `shared` reuse; this one's are added.
 
     Raises:
         UserError: no example of a split can be read.
     """
+    passes = {} if passes is None else passes
     parts = {}
     for split in evaluator.splits:
         source = sources[split]
-        parts[split] = run_step(step, variables, batches(source), source, should_stop)
+        key = evaluator.shared, source.fingerprint
+        part = passes.get(key) if evaluator.shared else None
+        if part is None:
+            part = run_step(step, variables, batches(source), source, should_stop)
+        if evaluator.shared:
+            passes[key] = part
+        parts[split] = part
     return evaluator.finish(parts)
 
 

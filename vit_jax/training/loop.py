@@ -30,6 +30,7 @@ from vit_jax.training.logging.introduction import introduce
 from vit_jax.training.logging.loss_spikes import SpikeDetector
 from vit_jax.training.logging.profiler import Profile
 from vit_jax.training.logging.reporter import MetricsLog, Reporter
+from vit_jax.training.setup.evaluators import held_out
 from vit_jax.training.setup.experiment import Experiment
 from vit_jax.training.state import NonfiniteSteps, TrainState
 
@@ -76,7 +77,7 @@ class Loop:
         }
         self.look_every = experiment.interval("log.diagnostics") if watcher else 0
         self.evaluator_every = {
-            evaluator.name: experiment.interval("evaluate.every", evaluator.every)
+            evaluator.name: experiment.judging.interval(evaluator)
             for evaluator in experiment.evaluators[1:]
         }
         self._bad_steps: NonfiniteSteps | None = None  # at the last check between two log lines
@@ -270,9 +271,10 @@ class Loop:
             source, split = self.experiment.test_source, "test"
         if self.step == 0:
             return
+        passes = {}
         for evaluator in self.experiment.evaluators[1:]:
             if self.step % self.evaluator_every[evaluator.name] == 0 or self.step == self.total:
-                self._evaluate_by(evaluator, source, split)
+                self._evaluate_by(evaluator, split, passes)
         if not self._due("evaluate") or self._evaluated_already(EVALUATE):
             return
         with self.report.paused(wait_for=self.state):
@@ -286,13 +288,18 @@ class Loop:
         if line.get("best"):
             self._save()
 
-    def _evaluate_by(self, evaluator: Evaluator, source: Source, split: str) -> None:
+    def _evaluate_by(self, evaluator: Evaluator, split: str, passes: dict) -> None:
         """Write the metrics of a further evaluator."""
         if self._evaluated_already(EVALUATOR, evaluator.name):
             return
+        source, split = self._held_out(evaluator, split)
         with self.report.paused(wait_for=self.state):
-            metrics = self._evaluated_by(evaluator, source).metrics
+            metrics = self._evaluated_by(evaluator, source, passes=passes).metrics
         self._write(self._line(EVALUATOR, split=split, evaluator=evaluator.name, **metrics))
+
+    def _held_out(self, evaluator: Evaluator, split: str) -> tuple[Source, str]:
+        """Return the held-out data of an evaluator, and their split."""
+        return held_out(self.experiment.judging.sources_of(evaluator), split)
 
     def _evaluated_already(self, kind: str, evaluator: str | None = None) -> bool:
         """Return whether the log has the line of this step, from before the run was stopped."""
@@ -351,19 +358,33 @@ class Loop:
 
     def _evaluated_by_all(self, source: Source) -> tuple[Result, list[Result]]:
         """Return the result of the first evaluator, with the figures of all, and the others'."""
-        first = self._evaluated(source)
-        others = [self._evaluated_by(one, source) for one in self.experiment.evaluators[1:]]
+        first, passes = self._evaluated(source), {}
+        others = [
+            self._evaluated_by(one, self._held_out(one, "test")[0], passes=passes)
+            for one in self.experiment.evaluators[1:]
+        ]
         figures = {name: draw for one in (first, *others) for name, draw in one.figures.items()}
         return first._replace(figures=figures), others
 
-    def _evaluated_by(self, evaluator: Evaluator, source: Source, *, raw: bool = False) -> Result:
+    def _evaluated_by(
+        self,
+        evaluator: Evaluator,
+        source: Source,
+        *,
+        raw: bool = False,
+        passes: dict | None = None,
+    ) -> Result:
         """Return the result of an evaluator, of the averaged parameters if the run keeps them.
 
-        raw: of the parameters without averaging.
+        raw: of the parameters without averaging. passes: over the data with this state, so far.
         """
         with out_of_memory.explained(self.experiment, out_of_memory.EVALUATION):
             return self.experiment.evaluate(
-                self.state.variables(raw=raw), source, evaluator=evaluator, should_stop=self.stop
+                self.state.variables(raw=raw),
+                source,
+                evaluator=evaluator,
+                should_stop=self.stop,
+                passes=passes,
             )
 
     def _evaluated(self, source: Source) -> Result:

@@ -22,7 +22,8 @@ _kept: OrderedDict[Hashable, Callable] = OrderedDict()
 
 # Sections and keys of the configuration that no compiled function depends on: the data matter by
 # the preprocessing, the task and the number of examples, which are in the key themselves.
-_OTHERS = ("checkpoint", "compile_cache", "data", "evaluate", "log", "profile", "resume")
+_OTHERS = ("checkpoint", "compile_cache", "data", "evaluate", "evaluators")
+_OTHERS += ("log", "profile", "resume")
 
 
 def program_key(experiment: "Experiment") -> Hashable | None:

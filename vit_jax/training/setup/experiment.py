@@ -32,6 +32,8 @@ from vit_jax.data.from_config import open_sources
 from vit_jax.errors import UserError
 from vit_jax.evaluation import runner
 from vit_jax.evaluation.base import HELD_OUT, Evaluator, Result
+from vit_jax.evaluation.registry import evaluator_names
+from vit_jax.evaluation.registry import outside_modules as evaluator_modules
 from vit_jax.models import create_model
 from vit_jax.models.registry import outside_modules
 from vit_jax.plugins import import_installed, import_plugins, module_names
@@ -55,6 +57,7 @@ from vit_jax.training.optim.param_groups import trainable_mask
 from vit_jax.training.optim.schedules import make_schedule
 from vit_jax.training.reuse import program_key, reuse
 from vit_jax.training.setup import checks
+from vit_jax.training.setup.evaluators import RunEvaluators, step_name
 from vit_jax.training.setup.preprocessing import choose_preprocessing
 from vit_jax.training.setup.pretrained_init import inherited_fields, load_pretrained_init
 from vit_jax.training.setup.tracing import initial_variables, trace
@@ -116,11 +119,9 @@ class Experiment:
         prints = {name: source.fingerprint for name, source in self.sources.items()}
         return {**prints, **self.task.fingerprint}
 
-    def interval(self, key: str, other: str = "") -> int:
-        """Return the number of steps in the interval at `key`, or in another duration."""
-        return (
-            self.clock.steps(other) if other else checks.resolve_steps(self.config, key, self.clock)
-        )
+    def interval(self, key: str) -> int:
+        """Return the number of steps in the interval at `key`."""
+        return checks.resolve_steps(self.config, key, self.clock)
 
     def abstract_state(self) -> TrainState:
         """Return shapes, types and shardings of the train state, without computing anything."""
@@ -197,18 +198,31 @@ class Experiment:
         return jax.device_put(arrays, shard_state(arrays, self.mesh))
 
     @functools.cached_property
+    def judging(self) -> RunEvaluators:
+        """The evaluators of the run, with their periods and data."""
+        return RunEvaluators(self.config, self.task, self.sources, self.clock)
+
+    @property
     def evaluators(self) -> tuple[Evaluator, ...]:
-        """Evaluators of the task; the first gives the metric that selects the best checkpoint."""
-        return self.task.evaluators()
+        """All evaluators; the first gives the metric that selects the best checkpoint."""
+        return self.judging.all
 
     def eval_step(self, evaluator: Evaluator | None = None):
         """Return the compiled step of an evaluator, by default the first."""
         evaluator = evaluator or self.evaluators[0]
-        number = self.evaluators.index(evaluator)
-        return self._reused(
-            f"eval_step {number}",
-            lambda: make_eval_step(evaluator, self.task, self.preprocessing, self.mesh),
-        )
+        number = self.evaluators.index(evaluator) if evaluator in self.evaluators else -1
+        name, key = step_name(evaluator, number), evaluator.shared or (number, evaluator.name)
+
+        def make():
+            return make_eval_step(evaluator, self.task, self.preprocessing, self.mesh)
+
+        if key not in self._eval_steps:
+            self._eval_steps[key] = self._reused(name, make) if name else make()
+        return self._eval_steps[key]
+
+    @functools.cached_property
+    def _eval_steps(self) -> dict[Any, Callable]:
+        return {}
 
     def train_batches(self, start_step: int):
         """Return batches on the devices, from `start_step` to the end of the run."""
@@ -257,26 +271,33 @@ class Experiment:
         source: Source,
         *,
         evaluator: Evaluator | None = None,
+        sources: Mapping[str, Source] | None = None,
         should_stop: Callable[[], bool] = lambda: False,
+        passes: dict | None = None,
         shown: Callable = iter,
     ) -> Result:
         """Return the result of an evaluator, by default the first, over every example of a source.
 
         Args:
-            source: the held-out data; the other splits of the evaluator are the run's own.
+            source: the held-out data.
+            sources: other splits that the evaluator reads; default: its own.
+            passes: see `vit_jax.evaluation.runner.evaluate`.
             shown: passes the batches on, such as to show the progress.
         """
         evaluator = evaluator or self.evaluators[0]
+        if sources is None:
+            sources = self.judging.sources_of(evaluator)
         return runner.evaluate(
             evaluator,
             self.eval_step(evaluator),
             variables,
-            {**self.sources, HELD_OUT: source},
+            self.judging.chosen(evaluator, {**sources, HELD_OUT: source}),
             lambda of: (
                 to_devices(batch, self.mesh)
                 for batch in shown(self.eval_batches(of, first=evaluator.examples))
             ),
             should_stop,
+            passes,
         )
 
     @functools.cached_property
@@ -381,10 +402,13 @@ def build(
     )
     notes += checks.describe_length(clock, config.duration)
     inside = ("log.diagnostics",) if config.log.diagnostics else ()
-    for key in ("checkpoint.every", "evaluate.every", "log.every", *inside):
+    probing = ("evaluate.probe_every",) if config.evaluate.probe_every else ()
+    for key in ("checkpoint.every", "evaluate.every", "log.every", *inside, *probing):
         checks.resolve_steps(config, key, clock)
     schedule = make_schedule(config, clock)
     metric_names, params_shapes = trace(task, preprocessing, train_source)
+    modules = (*plugins, *outside_modules(name), *task_modules(config.task))
+    modules += evaluator_modules(evaluator_names(config.evaluators))
     record = ModelRecord(
         name=name,
         fields=fields,
@@ -393,13 +417,11 @@ def build(
         + (f", from {config.init_from}" if config.init_from else "")
         + (f", {task.origin}" if task.origin else ""),
         versions=library_versions(),
-        plugins=tuple(
-            dict.fromkeys((*plugins, *outside_modules(name), *task_modules(config.task)))
-        ),
+        plugins=tuple(dict.fromkeys(modules)),
         task=config.task,
         **task.record_fields(train_source),
     )
-    return Experiment(
+    experiment = Experiment(
         config=config,
         sources=sources,
         model=model,
@@ -416,3 +438,6 @@ def build(
         decode_errors=DecodeErrors(strict=config.data.on_decode_error == "raise"),
         notes=tuple(notes),
     )
+    if like is None:  # otherwise it may be used without them
+        experiment.judging.check()
+    return experiment
