@@ -27,7 +27,7 @@ SHARES = (
 )
 _NO_METRICS = (
     *("kind", "step", "epoch", "split", "evaluator", "best", "weights", "elapsed_seconds"),
-    *("examples", "unreadable", "loss", "nonfinite"),
+    *("examples", "training_examples", "unreadable", "loss", "nonfinite"),
 )
 NO_ANSWER = -1  # predicted class of logits that are not finite; never correct
 TOP = 5  # with at most this many classes the metric is trivial and omitted

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vit_jax.analysis.errors.calibration import draw_reliability, judged, reliability
@@ -21,6 +22,7 @@ from vit_jax.errors import UserError
 from vit_jax.evaluation.metrics import (
     MultiLabelPredictions,
     Predictions,
+    is_share,
     metric_names,
     write_per_class,
     write_predictions,
@@ -101,13 +103,20 @@ def save_figures(run: RunDir, figures: Mapping[str, Figure]) -> None:
 
 
 def curves(lines: Sequence[dict[str, Any]]) -> Figure:
-    """Draw loss, accuracy and learning rate over the epochs, from the lines of `metrics.jsonl`."""
+    """Draw loss, accuracy and learning rate over the epochs, from the lines of `metrics.jsonl`.
+
+    Accuracies of further evaluators, such as probes, are in a fourth panel.
+    """
     training = [line for line in lines if line["kind"] == TRAIN]
     evaluations = [line for line in lines if line["kind"] in (EVALUATE, EVALUATOR, RESULT)]
-    figure = Figure(figsize=(12, 3.6), layout="constrained")
-    panels = figure.subplots(1, 3)
     metric = _second_metric(training, evaluations)
-    panel_of = dict(zip(("loss", metric, "learning_rate"), panels, strict=True))
+    probes = [name for name in _metrics_of_evaluators(lines) if name != metric]
+    count = 4 if probes else 3
+    figure = Figure(figsize=(4 * count, 3.6), layout="constrained")
+    panels = figure.subplots(1, count)
+    panel_of = dict(zip(("loss", metric, "learning_rate"), panels, strict=False))
+    if probes:
+        _draw_probes(panels[-1], evaluations, probes)
     for name, panel in panel_of.items():
         panel.set(xlabel="epoch", title=name.replace("_", " "))
         panel.grid(alpha=0.3)
@@ -118,6 +127,24 @@ def curves(lines: Sequence[dict[str, Any]]) -> Figure:
             panel_of[name].plot(*_series(lines_of_split, name), label=split, marker=".")
         panel_of[name].legend()
     return figure
+
+
+def _metrics_of_evaluators(lines: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the metrics of further evaluators that are fractions."""
+    of_evaluators = [line for line in lines if line["kind"] == EVALUATOR]
+    return [name for name in metric_names(of_evaluators) if is_share(name)]
+
+
+def _draw_probes(panel: Axes, evaluations: Sequence[dict], names: Sequence[str]) -> None:
+    """Draw metrics of further evaluators over the epochs, a line for each and each split."""
+    panel.set(xlabel="epoch", title="further evaluators")
+    panel.grid(alpha=0.3)
+    for name in names:
+        for split in sorted({line["split"] for line in evaluations if name in line}):
+            lines_of_split = [line for line in evaluations if line["split"] == split]
+            label = f"{split} {name.replace('_', ' ')}"
+            panel.plot(*_series(lines_of_split, name), label=label, marker=".")
+    panel.legend(fontsize=8)
 
 
 def _second_metric(training: Sequence[dict], evaluations: Sequence[dict]) -> str:

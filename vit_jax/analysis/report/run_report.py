@@ -35,9 +35,15 @@ from vit_jax.csv_files import read_csv
 from vit_jax.data import Source
 from vit_jax.errors import UserError
 from vit_jax.evaluation.base import Result
-from vit_jax.evaluation.metrics import metric_names, read_per_class, shown_name, shown_value
+from vit_jax.evaluation.metrics import (
+    SHARES,
+    metric_names,
+    read_per_class,
+    shown_name,
+    shown_value,
+)
 from vit_jax.models.summary.cost import Cost, cost
-from vit_jax.runs import EVALUATE, RESULT, TRAIN, RunDir
+from vit_jax.runs import EVALUATE, EVALUATOR, RESULT, TRAIN, RunDir
 from vit_jax.text import counted
 from vit_jax.training.logging.provenance import DATE
 
@@ -144,14 +150,25 @@ def _key_figures(size: Cost, lines: Sequence[dict[str, Any]]) -> Iterator[tuple[
                     shown_value(metric, line[metric]),
                     interval,
                 )
-        for metric in metric_names([line]) if "accuracy" not in line else ():
-            if metric != "mean_average_precision":
-                yield f"{line['split']} {shown_name(metric)}", shown_value(metric, line[metric]), ""
+        yield from _further_metrics(line, lines)
         if "loss" in line:
             yield f"{line['split']} loss", shown_value("loss", line["loss"]), ""
     yield "parameters", f"{size.parameters:,}", f"{size.macs / 1e6:,.1f} MMACs an image"
     if elapsed := _elapsed(lines):
         yield "training time", elapsed, f"{lines[-1]['epoch']:.1f} epochs"
+
+
+def _further_metrics(
+    line: dict[str, Any], lines: Sequence[dict[str, Any]]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the metrics besides the main one of an evaluation, and the last of each evaluator."""
+    of_evaluators = {one["evaluator"]: one for one in lines if one["kind"] == EVALUATOR}
+    unfinished = of_evaluators.values() if line["kind"] != RESULT else ()
+    for one in (line, *unfinished):  # a result has the metrics of all evaluators
+        for metric in metric_names([one]):
+            usual = metric in SHARES and ("accuracy" in one or metric == "mean_average_precision")
+            if not usual:
+                yield f"{one['split']} {shown_name(metric)}", shown_value(metric, one[metric]), ""
 
 
 def _command(run: RunDir) -> str:
