@@ -18,6 +18,7 @@ from vit_jax.commands.options import (
 )
 from vit_jax.commands.output import in_words, print_per_class
 from vit_jax.errors import UserError
+from vit_jax.plugins import import_plugins, module_names
 from vit_jax.progress import Show, progress_bars
 from vit_jax.text import tell, to_json
 
@@ -34,11 +35,24 @@ def evaluate(
     per_class: Annotated[
         bool, typer.Option("--per-class", help="Print recall and precision of every class.")
     ] = False,
+    evaluator: Annotated[
+        str, typer.Option(help="Evaluator: knn, linear_probe, few_shot; default: the task's.")
+    ] = "",
+    plugins: Annotated[str, typer.Option(help="Modules to import first, such as my_module.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate a trained model on its own data or another dataset."""
+    """Evaluate a trained model on its own data or another dataset.
+
+    With --evaluator, the model may also be published weights, with any dataset that has a training
+    split.
+    """
     if data and dataset:
         raise UserError(f"the dataset is given twice, {data} and --dataset={dataset}; give it once")
+    import_plugins(module_names(plugins.replace(" ", "")), "--plugins")
+    if evaluator:
+        if per_class:
+            raise UserError("--per-class needs the evaluator of the task; omit one of the options")
+        return _print_by(evaluator, run, data or dataset, split, checkpoint, raw, as_json)
     from vit_jax.evaluation.metrics import nonfinite_warning
     from vit_jax.training.open_run import open_run
 
@@ -66,6 +80,34 @@ def evaluate(
     for warning in (unreadable, nonfinite_warning(metrics, split)):
         if warning:
             tell(f"warning: {warning}", error=True)
+
+
+def _print_by(
+    evaluator: str, run: str, dataset: str, split: str, checkpoint: str, raw: bool, as_json: bool
+) -> None:
+    """Evaluate by one evaluator, and print its metrics."""
+    from vit_jax.training.evaluate_by import evaluate_by
+
+    with progress_bars("images") as show:
+        judged = evaluate_by(
+            evaluator,
+            run,
+            dataset=dataset,
+            split=split,
+            checkpoint=parse_checkpoint(checkpoint),
+            raw=raw,
+            shown=lambda batches, source: _watched(batches, len(source), show),
+        )
+    metrics = {"examples": 0, **judged.metrics}
+    if as_json:
+        line = {"run": run, "step": judged.step, "split": judged.split, "evaluator": evaluator}
+        print(to_json({**line, **metrics}))
+    else:
+        step = "" if judged.step is None else f", step {judged.step}"
+        metric, value = in_words(metrics)
+        tell(f"{run}{step}, {judged.split}: {metric} {value}")
+    if judged.unreadable:
+        tell(f"warning: {judged.unreadable}", error=True)
 
 
 def _watched(batches: Iterator[dict[str, Any]], total: int, show: Show) -> Iterator[dict[str, Any]]:

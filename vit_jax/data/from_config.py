@@ -39,10 +39,11 @@ def open_sources(
     return sources
 
 
-def open_probe_sources(config: ConfigDict, dataset: str) -> dict[str, Source]:
+def open_probe_sources(config: ConfigDict, dataset: str, test: str = "test") -> dict[str, Source]:
     """Open the labelled splits `train` and `test` of data other than those of a run.
 
-    `test` is the validation split of a dataset without one of that name.
+    Args:
+        test: split for `test`. Without a split test, its validation split is used.
 
     Raises:
         UserError: there is no such dataset or split, or the two share images.
@@ -57,7 +58,8 @@ def open_probe_sources(config: ConfigDict, dataset: str) -> dict[str, Source]:
         "table": table,
     }
     splits = list_splits(dataset, **where)
-    test = "validation" if "test" not in splits and "validation" in splits else "test"
+    if test == "test" and "test" not in splits and "validation" in splits:
+        test = "validation"
     sources = {"train": "train", "test": test}
     sources = {name: open_source(dataset, split, **where) for name, split in sources.items()}
     if sources["train"].overlaps(sources["test"]):

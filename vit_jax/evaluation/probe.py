@@ -60,6 +60,12 @@ class Probe(Evaluator):
     def check(self, sources: Mapping[str, Source]) -> None:
         """Raise UserError for data without labels, with several for an image, or of one class."""
         super().check(sources)
+        kind = type(self.task.model)
+        if not hasattr(kind, "features"):
+            raise UserError(
+                f"the evaluator {self.name!r} needs the features of the model, but {kind.__name__} "
+                "has no method 'features'; docs/extending.md describes it"
+            )
         train = self.choose("train", sources["train"])
         if train.multi_label:
             raise UserError(

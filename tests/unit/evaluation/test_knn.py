@@ -5,7 +5,7 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
 from tests.support.clusters import clusters
-from vit_jax.evaluation.knn import knn, knn_accuracy, nearest_neighbours
+from vit_jax.evaluation.knn import _largest, knn, knn_accuracy, nearest_neighbours
 
 RNG = np.random.default_rng(0)
 
@@ -39,3 +39,10 @@ def test_neighbours_of_many_images_are_those_of_scikit_learn():
     theirs = KNeighborsClassifier(1, metric="cosine").fit(*train).score(*test)
     assert knn(train, test, neighbours=1) == pytest.approx(theirs)
     assert 0.5 < theirs < 1
+
+
+def test_the_largest_values_are_those_of_a_stable_sort_also_among_equals():
+    values = RNG.integers(0, 6, size=(50, 40)).astype(float)  # a row has each value many times
+    for count in (1, 3, 9, 10, 40):
+        expected = np.argsort(-values, axis=1, kind="stable")[:, :count]
+        np.testing.assert_array_equal(_largest(values, count), expected)
