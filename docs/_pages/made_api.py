@@ -25,8 +25,14 @@ _TOPICS = {
     "data": ("Data", ("vit_jax.data",), "From files to batches."),
     "training": (
         "Configuration and training",
-        ("vit_jax.config", "vit_jax.training", "vit_jax.runs"),
-        "Configurations, training and run folders.",
+        (
+            "vit_jax.config",
+            "vit_jax.training",
+            "vit_jax.evaluation",
+            "vit_jax.tasks",
+            "vit_jax.runs",
+        ),
+        "Configurations, tasks, training, evaluation and run folders.",
     ),
     "weights": (
         "Weights and inference",

@@ -16,7 +16,7 @@ from vit_jax.data.transforms import registry
 
 DOCS = ROOT / "docs"
 PAGES = (
-    *("index.md", "looking_inside.md", "robustness.md"),
+    *("index.md", "looking_inside.md", "robustness.md", "evaluation.md"),
     *("augmentation.md", "contributing/one_batch.md", "contributing/data_source.md"),
 )
 BLOCKS = [
@@ -52,6 +52,12 @@ def test_every_import_of_a_block_is_there(block):
 def test_the_script_that_draws_the_image_of_the_readme_imports_what_is_there():
     script = (DOCS / "images" / "attention_digits.py").read_text(encoding="utf-8")
     test_every_import_of_a_block_is_there(script)
+
+
+def test_the_evaluator_of_the_page_is_the_one_that_is_tested():
+    page = (DOCS / "evaluation.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```python\n# contrast.py\n(.*?)```", page, re.DOTALL)
+    assert block == (ROOT / "tests/support/example_evaluators.py").read_text(encoding="utf-8")
 
 
 def test_the_data_source_of_the_page_is_read(tmp_path, monkeypatch):

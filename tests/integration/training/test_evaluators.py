@@ -14,18 +14,18 @@ from vit_jax.config import differences, load_config
 from vit_jax.data import open_source
 from vit_jax.errors import UserError
 from vit_jax.evaluation.registry import EVALUATORS
-from vit_jax.runs import EVALUATE, EVALUATOR, RESULT
+from vit_jax.runs import EVALUATE, EVALUATOR, RESULT, RunDir
 from vit_jax.training import fit
 from vit_jax.training.setup.experiment import build
 
 PLUGIN = "tests.support.example_evaluators"
-NO_LABELS = {"task": "brightness", "data.labels": "false"}
+NO_LABELS = {"task": "autoencoder", "data.labels": "false"}
 NO_LABELS |= {"plugins": f"tests.support.example_tasks,{PLUGIN}"}
 
 
 @pytest.fixture(scope="module")
 def run(data_dir, tmp_path_factory):
-    """A run without labels with two further evaluators, of which one is a plugin."""
+    """A run without labels: its encoder is judged by k-NN, and its images by a plugin."""
     changes = {**TINY, **NO_LABELS, "data.dir": data_dir, "evaluators": "knn,contrast"}
     changes |= {"data.train": "train[:80%]", "data.validation": "train[80%:]"}
     changes |= {"evaluate.probe_every": "2 steps", "evaluate.every": "6 steps"}
@@ -42,7 +42,7 @@ def test_they_have_lines_of_their_own_and_are_in_the_result(run):
     lines = run.read_metrics()
     named = [line for line in lines if line["kind"] == EVALUATOR]
     assert [(line["step"], line["evaluator"]) for line in named] == [
-        (step, name) for step in (2, 4, 6) for name in ("knn", "contrast")
+        (step, name) for step in (2, 4, 6) for name in ("reconstruction", "knn", "contrast")
     ]
     assert all(line["split"] == "validation" for line in named)
     assert [line["step"] for line in lines if line["kind"] == EVALUATE] == [6]
@@ -84,6 +84,28 @@ def test_the_command_gives_the_metrics_of_the_result_and_of_other_data(run, caps
     assert 0.3 < line["knn_accuracy"] < 1
     assert main(["evaluate", str(run.path), "--evaluator=knn", "--split=validation"]) == 0
     assert "validation" in capsys.readouterr().out
+
+
+def test_weights_that_were_not_trained_here_are_probed_on_any_data(run, tmp_path, capsys):
+    """Black and white images are told apart by the features of any model."""
+    weights = RunDir(tmp_path / "weights")
+    variables, _ = run.read_variables()
+    record = run.read_model()
+    weights.write_variables(variables, record)
+    weights.write_model(record)
+    for name, value in (("black", 0), ("white", 250)):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for number in range(20):
+            image = Image.fromarray(np.full((16, 16), value + number % 5, np.uint8))
+            image.save(tmp_path / "data" / name / f"{number}.png")
+    line = printed(capsys, weights.path, "--evaluator=knn", f"--dataset=folder:{tmp_path}/data")
+    assert line["knn_accuracy"] == 1 and (line["training_examples"], line["examples"]) == (32, 8)
+    for arguments, sentence in (
+        (["--evaluator=knn"], "was not trained here, so it has no data"),
+        (["--evaluator=contrast", "--dataset=digits"], "needs the task of a run that was trained"),
+    ):
+        assert main(["evaluate", str(weights.path), *arguments]) == 2
+        assert sentence in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
