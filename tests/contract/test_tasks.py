@@ -12,6 +12,7 @@ from tests.support.processes import on_eight_devices
 from vit_jax.analysis.report.run_report import draw_all
 from vit_jax.cli import main
 from vit_jax.errors import UserError
+from vit_jax.evaluation.registry import make_evaluator
 from vit_jax.runs import EVALUATE, EVALUATOR, RESULT, RunDir
 from vit_jax.tasks import list_tasks
 from vit_jax.training import fit
@@ -114,6 +115,20 @@ def test_the_report_and_the_command_know_the_task(finished, capsys):
     assert main(["evaluate", str(run.path)]) == 0
     name, _ = build(config).task.monitor
     assert name.replace("_", " ") in capsys.readouterr().out
+
+
+def test_probes_judge_the_features_of_every_task(finished):
+    """Vectors of the model's width, from the images of an evaluation: neither views nor crops."""
+    config, _ = finished
+    experiment = build(config)
+    task, probe = experiment.task, make_evaluator("knn", experiment.task)
+
+    def judged(variables, batch):
+        return probe.step(variables, task.normalized(batch, experiment.preprocessing))
+
+    batch = next(experiment.eval_batches(experiment.test_source))
+    _, rows = jax.eval_shape(judged, experiment.abstract_state().variables(), batch)
+    assert (rows["features"].shape, rows["features"].dtype) == ((32, 8), np.float32)
 
 
 def states_on(devices, overrides):

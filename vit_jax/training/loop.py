@@ -30,7 +30,6 @@ from vit_jax.training.logging.introduction import introduce
 from vit_jax.training.logging.loss_spikes import SpikeDetector
 from vit_jax.training.logging.profiler import Profile
 from vit_jax.training.logging.reporter import MetricsLog, Reporter
-from vit_jax.training.setup.evaluators import held_out
 from vit_jax.training.setup.experiment import Experiment
 from vit_jax.training.state import NonfiniteSteps, TrainState
 
@@ -76,10 +75,6 @@ class Loop:
             kind: experiment.interval(f"{kind}.every") for kind in ("log", "evaluate", "checkpoint")
         }
         self.look_every = experiment.interval("log.diagnostics") if watcher else 0
-        self.evaluator_every = {
-            evaluator.name: experiment.judging.interval(evaluator)
-            for evaluator in experiment.evaluators[1:]
-        }
         self._bad_steps: NonfiniteSteps | None = None  # at the last check between two log lines
 
     def train(self) -> bool:
@@ -273,7 +268,8 @@ class Loop:
             return
         passes = {}
         for evaluator in self.experiment.evaluators[1:]:
-            if self.step % self.evaluator_every[evaluator.name] == 0 or self.step == self.total:
+            every = self.experiment.judging.interval(evaluator)
+            if self.step % every == 0 or self.step == self.total:
                 self._evaluate_by(evaluator, split, passes)
         if not self._due("evaluate") or self._evaluated_already(EVALUATE):
             return
@@ -292,14 +288,10 @@ class Loop:
         """Write the metrics of a further evaluator."""
         if self._evaluated_already(EVALUATOR, evaluator.name):
             return
-        source, split = self._held_out(evaluator, split)
+        source, split = self.experiment.judging.held_out(evaluator, split)
         with self.report.paused(wait_for=self.state):
             metrics = self._evaluated_by(evaluator, source, passes=passes).metrics
         self._write(self._line(EVALUATOR, split=split, evaluator=evaluator.name, **metrics))
-
-    def _held_out(self, evaluator: Evaluator, split: str) -> tuple[Source, str]:
-        """Return the held-out data of an evaluator, and their split."""
-        return held_out(self.experiment.judging.sources_of(evaluator), split)
 
     def _evaluated_already(self, kind: str, evaluator: str | None = None) -> bool:
         """Return whether the log has the line of this step, from before the run was stopped."""
@@ -358,10 +350,10 @@ class Loop:
 
     def _evaluated_by_all(self, source: Source) -> tuple[Result, list[Result]]:
         """Return the result of the first evaluator, with the figures of all, and the others'."""
-        first, passes = self._evaluated(source), {}
+        first, passes, judging = self._evaluated(source), {}, self.experiment.judging
         others = [
-            self._evaluated_by(one, self._held_out(one, "test")[0], passes=passes)
-            for one in self.experiment.evaluators[1:]
+            self._evaluated_by(one, judging.held_out(one, "test")[0], passes=passes)
+            for one in judging.all[1:]
         ]
         figures = {name: draw for one in (first, *others) for name, draw in one.figures.items()}
         return first._replace(figures=figures), others

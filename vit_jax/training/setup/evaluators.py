@@ -54,6 +54,10 @@ class RunEvaluators:
         """
         return self.of_named if self.is_named(evaluator) else self.sources
 
+    def held_out(self, evaluator: Evaluator, split: str) -> tuple[Source, str]:
+        """Return the held-out data of an evaluator, and their split, which may be another one."""
+        return held_out(self.sources_of(evaluator), split)
+
     @functools.cached_property
     def of_named(self) -> Sources:
         """Data that the named evaluators read, by split.
