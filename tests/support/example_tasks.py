@@ -63,7 +63,7 @@ class Reconstruction(Evaluator):
 
     def finish(self, parts):
         part = parts[HELD_OUT]
-        return Result({**part.means(), "images": part.examples}, part.rows["image"])
+        return Result({**part.means(), "examples": part.examples}, part.rows["image"])
 
 
 @register_task("autoencoder")
