@@ -27,6 +27,8 @@ TAUGHT = ROOT / "configs" / "deit.py"
 SAID = {
     "deit": {"distillation.teacher": "runs/teacher"},
     "finetune_imagenet_384": {"init_from": ""},
+    "mae/finetune": {"init_from": "runs/mine"},
+    "mae/probe": {"init_from": "runs/mine"},
 }
 
 # Few images, a tiny batch, and a learning rate that moves every parameter from the first update.
@@ -122,7 +124,8 @@ def lengths(path, examples, **said):
 FINE_TUNING = [
     f"configs/finetune.py:{preset}" for preset in ("vit", "deit", "mae", "lora", "probe")
 ]
-FINE_TUNING += ["configs/finetune_imagenet_384.py"]
+FINE_TUNING += ["configs/finetune_imagenet_384.py", "configs/mae/probe.py"]
+FINE_TUNING += [f"configs/mae/finetune.py:{size}" for size in ("b16", "l16", "h14")]
 
 
 @pytest.mark.parametrize("examples", [1, 20, 240, 1_437, 50_000, 1_281_167])
@@ -138,9 +141,9 @@ def test_fine_tuning_is_neither_a_few_steps_nor_thousands_of_epochs(path, exampl
 
 @pytest.mark.parametrize("examples", [20, 240, 1_281_167])
 def test_every_config_runs_on_few_images_and_on_many(examples):
-    paths = sorted({*CONFIGS, *(ROOT / "configs" / "family").glob("*.py")})
-    for path in paths:
-        said = SAID.get(path.stem, {}) if path.parent.name == "configs" else {}
+    folders = [ROOT / "configs" / name for name in ("family", "mae")]
+    for path in sorted({*CONFIGS, *(path for folder in folders for path in folder.glob("*.py"))}):
+        said = SAID.get(str(path.relative_to(ROOT / "configs").with_suffix("")), {})
         clock, warmup, intervals = lengths(path, examples, **said)
         assert 0 <= warmup <= 0.2 * clock.total_steps + 1, path
         assert min(intervals.values()) >= 1, path
@@ -161,6 +164,23 @@ def test_papers_lengths_on_their_data_are_as_they_were(monkeypatch):
     assert (round(clock.epochs(clock.total_steps)), round(clock.epochs(warmup))) == (100, 5)
     clock, warmup, intervals = lengths("configs/imagenet_augreg_b16.py", imagenet)
     assert (warmup, intervals) == (10_000, {"log": 50, "evaluate": 2500, "checkpoint": 1000})
+
+
+def test_masked_autoencoders_have_the_lengths_and_rates_of_their_authors(monkeypatch):
+    """PRETRAIN.md and FINETUNE.md: a base rate times the batch size / 256, warm-up, epochs."""
+    monkeypatch.chdir(ROOT)
+    for size in ("b16", "l16", "h14"):
+        path = f"configs/mae/pretrain_{size}.py"
+        clock, warmup, _ = lengths(path, 1_268_355)
+        assert (round(clock.epochs(clock.total_steps)), round(clock.epochs(warmup))) == (800, 40)
+        config = load_config(path)
+        assert math.isclose(config.optimizer.learning_rate, 1.5e-4 * config.batch_size / 256)
+    for size, base, epochs in (("b16", 5e-4, 100), ("l16", 1e-3, 50), ("h14", 1e-3, 50)):
+        path = f"configs/mae/finetune.py:{size}"
+        clock, warmup, _ = lengths(path, 1_268_355, init_from="x")
+        assert (round(clock.epochs(clock.total_steps)), round(clock.epochs(warmup))) == (epochs, 5)
+        config = load_config(path, {"init_from": "x"})
+        assert math.isclose(config.optimizer.learning_rate, base * config.batch_size / 256)
 
 
 @pytest.mark.parametrize("path", FINE_TUNING)
