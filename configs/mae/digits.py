@@ -7,7 +7,9 @@ The model of configs/digits.py as the encoder, with a decoder of one block of wi
 
 Known to reach: nothing is published for these images. Raw pixels reach 97.2 % with k-NN, so the
 comparison is with the random encoder that training starts from.
-Reached by us: docs/self_supervised.md.
+Reached by us: 95.6, 95.8 and 95.8 % with a linear probe for the seeds 0, 1 and 2, where the random
+encoder has 87.2, 86.7 and 89.7 %; 95.0, 95.6 and 95.6 % with k-NN, and 59.7, 57.2 and 60.0 %
+(docs/self_supervised.md).
 Cost: 135,104 parameters of the encoder and 15,408 of the decoder; about a minute on one core.
 """
 
@@ -21,7 +23,7 @@ def get_config():
     config.objective.label_smoothing = 0.0
     config.objective.update(decoder_width=32, decoder_depth=1, decoder_heads=4)
     config.augment.update(rotate=0.0, shift=0.0, scale=0.0)
-    config.optimizer.update(learning_rate=3e-3, weight_decay=0.05, b2=0.95, clip=0.0)
+    config.optimizer.update(learning_rate=4e-3, weight_decay=0.05, b2=0.95, clip=0.0)
     config.batch_size = 64
     config.duration = "80 epochs"
     config.log.every = "8 epochs, at most 1000 steps"

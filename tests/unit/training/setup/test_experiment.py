@@ -55,3 +55,10 @@ def test_the_task_has_the_settings_of_the_configuration(built):
     task = built.task
     assert (task.kind, task.label_smoothing) == ("sigmoid", 0.2)
     assert task.mixing == Mixing(mixup=0.3, cutmix=0.6, probability=0.8, switch=0.1)
+
+
+def test_the_first_examples_come_in_one_batch(tiny_config):
+    built = experiment.build(tiny_config())
+    [batch] = built.eval_batches(built.test_source, first=5)
+    assert batch["mask"].tolist() == [1.0] * 5
+    assert batch["label"].tolist() == [built.test_source[i]["label"] for i in range(5)]
