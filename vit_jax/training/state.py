@@ -98,6 +98,7 @@ def state_maker(
     metric_names: tuple[str, ...],
     *,
     average: bool = False,
+    encoder: str = "",
 ) -> Callable[..., TrainState]:
     """Return a function from a random key to the train state before the first step.
 
@@ -105,11 +106,17 @@ def state_maker(
 
     init: from the key to the initial variables of all modules.
     average: whether to keep an average of the parameters.
+    encoder: the part of the variables that pretrained ones replace; empty: all of them.
     """
 
     def make(key: Array, trained: dict[str, Any] | None = None) -> TrainState:
         variables = init(key)
-        variables = dict(trained if trained is not None else variables)
+        if trained is not None and encoder:
+            parts = {name: {**variables[name], encoder: tree} for name, tree in trained.items()}
+            variables = {**variables, **parts}
+        elif trained is not None:
+            variables = trained
+        variables = dict(variables)
         params = variables.pop("params")
         return TrainState(
             step=jnp.zeros((), jnp.int32),

@@ -183,3 +183,13 @@ def test_a_mistake_is_one_sentence(tiny_config, changes, message):
     changes = {"task": "masked_autoencoding", **small, **changes}
     with pytest.raises(UserError, match=message):
         build(tiny_config(changes))
+
+
+def test_the_encoder_starts_from_trained_weights_and_the_decoder_anew(finished_run, tiny_config):
+    small = {f"objective.{name}": str(value) for name, value in SMALL.items()}
+    changes = {"task": "masked_autoencoding", "init_from": str(finished_run.path), **small}
+    params = build(tiny_config(changes)).initial_state().params
+    trained = finished_run.read_variables()[0]["params"]
+    trained.pop("head")
+    jax.tree.map(np.testing.assert_array_equal, params["encoder"], trained)
+    assert np.std(params["decoder"]["embed"]["kernel"]) > 0.1

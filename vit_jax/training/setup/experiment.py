@@ -149,6 +149,8 @@ class Experiment:
             return make(key)
         trained = {"params": self.start.params, **self.start.model_state}
         places = {"params": self.shardings.params, **self.shardings.model_state}
+        if encoder := self.task.encoder:
+            places = {name: places[name][encoder] for name in trained}
         return make(key, jax.device_put(trained, places))
 
     @functools.cached_property
@@ -335,6 +337,7 @@ class Experiment:
             self.optimizer,
             self.metric_names,
             average=self.config.ema_decay > 0,
+            encoder=self.task.encoder,
         )
 
 
