@@ -1,6 +1,5 @@
 """Masks of patches, and models that see only a part of them.
 
-What is notable here:
 - A model is not changed for it: Flax's interceptors act on the tokens that its `embed` returns, so
   rematerialisation, looped blocks and the final norm are those of the model.
 - Shapes are static: the number of kept patches is a Python integer, and which patches they are is

@@ -1,6 +1,5 @@
 """Masked autoencoding: the pixels of removed patches are predicted from the visible ones.
 
-What is notable here:
 - The encoder sees only the visible patches, a quarter of them by default, so a step costs about
   half of a supervised one; encoder and decoder are the modules `encoder` and `decoder`.
 - In training, masks are drawn for the global batch. In evaluation they follow from the pixels of

@@ -1,6 +1,5 @@
 """SimMIM: the pixels of masked parts are predicted by one linear layer; for pyramids too.
 
-What is notable here:
 - A learned token replaces the embeddings of masked patches, so the encoder sees a whole grid. It
   costs as much as supervised training, and works for ViT, Swin, PVT and ConvNeXt.
 - Parts are squares of `mask_unit` pixels, larger than a patch, for a small one can be guessed from
