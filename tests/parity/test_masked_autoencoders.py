@@ -7,7 +7,6 @@ import jax
 import numpy as np
 import pytest
 
-from tests.goldens.weights.make_masked_autoencoders import positions
 from vit_jax.tasks.masked_autoencoding import MaskedAutoencoding
 from vit_jax.weights.masked_autoencoders import read_masked_autoencoder, write_masked_autoencoder
 
@@ -21,6 +20,8 @@ SIZES |= {"image_size": 64, "patch_size": 16, "norm_pix_loss": True, "layer_norm
 @pytest.fixture(scope="module")
 def theirs(torch):
     import transformers
+
+    from tests.goldens.weights.make_masked_autoencoders import positions
 
     model = transformers.ViTMAEForPreTraining(transformers.ViTMAEConfig(**SIZES)).eval()
     for table in (model.vit.embeddings.position_embeddings, model.decoder.decoder_pos_embed):
