@@ -20,6 +20,7 @@ from vit_jax.analysis.monitoring.plots import draw_diagnostics
 from vit_jax.data import Source
 from vit_jax.errors import UserError
 from vit_jax.evaluation.metrics import (
+    SHARES,
     MultiLabelPredictions,
     Predictions,
     is_share,
@@ -105,23 +106,25 @@ def save_figures(run: RunDir, figures: Mapping[str, Figure]) -> None:
 def curves(lines: Sequence[dict[str, Any]]) -> Figure:
     """Draw loss, accuracy and learning rate over the epochs, from the lines of `metrics.jsonl`.
 
-    Accuracies of further evaluators, such as probes, are in a fourth panel.
+    In place of the accuracy there is another metric of the task, or none. Accuracies of further
+    evaluators, such as probes, are in a panel of their own.
     """
     training = [line for line in lines if line["kind"] == TRAIN]
     evaluations = [line for line in lines if line["kind"] in (EVALUATE, EVALUATOR, RESULT)]
     metric = _second_metric(training, evaluations)
     probes = [name for name in _metrics_of_evaluators(lines) if name != metric]
-    count = 4 if probes else 3
+    compared = [name for name in ("loss", metric) if name]
+    count = len(compared) + 1 + bool(probes)
     figure = Figure(figsize=(4 * count, 3.6), layout="constrained")
     panels = figure.subplots(1, count)
-    panel_of = dict(zip(("loss", metric, "learning_rate"), panels, strict=False))
+    panel_of = dict(zip((*compared, "learning_rate"), panels, strict=False))
     if probes:
         _draw_probes(panels[-1], evaluations, probes)
     for name, panel in panel_of.items():
         panel.set(xlabel="epoch", title=name.replace("_", " "))
         panel.grid(alpha=0.3)
         panel.plot(*_series(training, name), label="training", linewidth=1)
-    for name in ("loss", metric):
+    for name in compared:
         for split in sorted({line["split"] for line in evaluations}):
             lines_of_split = [line for line in evaluations if line["split"] == split]
             panel_of[name].plot(*_series(lines_of_split, name), label=split, marker=".")
@@ -150,12 +153,12 @@ def _draw_probes(panel: Axes, evaluations: Sequence[dict], names: Sequence[str])
 def _second_metric(training: Sequence[dict], evaluations: Sequence[dict]) -> str:
     """Return the metric that is drawn beside the loss, one of training and evaluation if possible.
 
-    Multi-label runs have no accuracy, and other tasks have metrics of their own.
+    Multi-label runs have no accuracy, other tasks have metrics of their own, or none: "".
     """
     of_evaluation = metric_names(evaluations)
     both = [name for name in of_evaluation if any(name in line for line in training)]
-    usual = "accuracy" if any("accuracy" in line for line in training) else "label_accuracy"
-    return (both or of_evaluation or [usual])[0]
+    usual = [name for name in SHARES if any(name in line for line in training)]
+    return next(iter([*both, *of_evaluation, *usual]), "")
 
 
 def confusion_matrix(predictions: Predictions, classes: int) -> Int[np.ndarray, "true predicted"]:

@@ -185,3 +185,11 @@ def test_a_figure_that_fails_leaves_the_others(tmp_path, monkeypatch):
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {
         *("curves.png", "mistakes.png", "calibration.png", "predictions.csv", "per_class.csv"),
     }
+
+
+def test_a_task_without_further_metrics_has_no_panel_for_them():
+    lines = [
+        {"kind": "train", "step": 1, "epoch": 0.5, "loss": 2.0, "learning_rate": 0.1},
+        {"kind": "result", "step": 2, "epoch": 1.0, "split": "test", "loss": 1.0, "examples": 3},
+    ]
+    assert [panel.get_title() for panel in curves(lines).axes] == ["loss", "learning rate"]
