@@ -70,8 +70,8 @@ def progress(self, step, wait_for):
     send_signal_if("step")
 
 
-def eval_batches(self, source):
-    for number, batch in enumerate(batches(self, source)):
+def eval_batches(self, source, **options):
+    for number, batch in enumerate(batches(self, source, **options)):
         if number == 1:
             send_signal_if("evaluate")
         yield batch

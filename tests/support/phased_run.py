@@ -41,8 +41,8 @@ def announce(say):
         shown(self, step, wait_for)
         say("step")
 
-    def eval_batches(self, source):
-        for batch in batches(self, source):
+    def eval_batches(self, source, **options):
+        for batch in batches(self, source, **options):
             yield batch
             say("evaluation")
 

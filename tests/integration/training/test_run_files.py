@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vit_jax.analysis.report.figures import draw_figures
+from vit_jax.analysis.report.run_report import draw_all
 from vit_jax.cli import main
 from vit_jax.config import load_config
 from vit_jax.data import open_source
@@ -176,7 +176,7 @@ def table(images):
 
 def test_several_labels_are_learned_with_a_sigmoid(config, table, images, tmp_path, capsys):
     changes = {"dataset": f"csv:{table}", "objective.loss": "sigmoid", "duration": "80 steps"}
-    outcome = fit(config(changes), tmp_path / "run", draw=draw_figures)
+    outcome = fit(config(changes), tmp_path / "run", draw=draw_all)
     assert outcome.result["mean_average_precision"] == 1.0
     assert "accuracy" not in outcome.result
     [guesses] = load(tmp_path / "run").predict(images / "明" / "0.png")
@@ -235,7 +235,7 @@ def test_several_labels_diverge_like_one(config, table, tmp_path):
 
 
 def test_the_table_of_classes_is_printed_and_kept(config, tmp_path, capsys):
-    run = fit(config({"duration": "60 steps"}), tmp_path / "run", draw=draw_figures).run
+    run = fit(config({"duration": "60 steps"}), tmp_path / "run", draw=draw_all).run
     assert main(["evaluate", str(run.path), "--per-class"]) == 0
     output = capsys.readouterr().out
     assert all(name in output for name in BRIGHTNESS) and "recall" in output

@@ -313,12 +313,12 @@ def test_figures_that_a_kill_prevented_are_drawn_by_the_same_command(tiny_config
     """The result is on disk before the first figure, and nothing is trained for those missing."""
     drawn = []
 
-    def killed(run, lines, source, predictions):
+    def killed(run, lines, source, judged):
         assert run.result() == lines[-1]
         raise Killed
 
-    def draw(run, lines, source, predictions):
-        drawn.append((lines[-1], predictions.right.mean()))
+    def draw(run, lines, source, judged):
+        drawn.append((lines[-1], judged.table.right.mean()))
 
     with pytest.raises(Killed):
         fit(tiny_config(), tmp_path / "run", draw=killed)
