@@ -1,4 +1,4 @@
-"""What the probes of frozen features share: features with labels, checks, and their evaluator.
+"""Common part of the probes of frozen features: labelled features, checks, their evaluator.
 
 A probe learns the classes from the features of the training images, without changing the model, and
 its accuracy on the held-out images says how much the features know of the classes.

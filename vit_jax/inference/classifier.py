@@ -244,11 +244,11 @@ def load_classifier(
     Raises:
         UserError: there is no such run or checkpoint, or its model has no classes.
     """
-    loaded = load(path, checkpoint, raw=raw)
-    if isinstance(loaded, Classifier):
-        return loaded
+    record = RunDir(path).read_model()
+    if record.class_names:
+        return load(path, checkpoint, raw=raw)
     raise UserError(
-        f"{path} is no classifier: it learned {RunDir(path).read_model().task.replace('_', ' ')} "
+        f"{path} is no classifier: it learned {record.task.replace('_', ' ')} "
         f"and has no classes; fine-tune it with --config.init_from={path}, or take its features "
         f"with vit_jax.load({str(path)!r}).features(images)"
     )

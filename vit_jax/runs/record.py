@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,9 +73,7 @@ class ModelRecord:
 
     def of_encoder(self, variables: dict[str, Any]) -> dict[str, Any]:
         """Return the variables of the model among those of all modules of its task."""
-        if not self.encoder:
-            return variables
-        return {k: tree[self.encoder] for k, tree in variables.items() if self.encoder in tree}
+        return part_of(variables, self.encoder)
 
     def alone(self) -> "ModelRecord":
         """Return the record of the model without the other modules of its task."""
@@ -142,6 +141,13 @@ class ModelRecord:
                     "of the modules that register it; docs/extending.md has an example"
                 )
             raise UserError(f"the model record cannot be followed: {error}{hint}") from error
+
+
+def part_of(variables: Mapping[str, Any], encoder: str) -> Mapping[str, Any]:
+    """Return the part of all collections under a name; all of them for an empty name."""
+    if not encoder:
+        return variables
+    return {name: tree[encoder] for name, tree in variables.items() if encoder in tree}
 
 
 def unnamed_classes(count: int) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from vit_jax.config.durations import Clock
 from vit_jax.data import Preprocessing, Source
 from vit_jax.data.features import IMAGE, Feature
 from vit_jax.evaluation.base import Evaluator, MeanLoss
+from vit_jax.runs.record import part_of
 
 Variables = Mapping[str, Any]
 Batch = Mapping[str, Array]
@@ -186,11 +187,8 @@ class Task:
 
     def features(self, variables: Variables, batch: Batch) -> Float[Array, "batch width"]:
         """Return the pooled features of the images of a batch, which probes judge."""
-        of_model = variables
-        if self.encoder:
-            of_model = {k: v[self.encoder] for k, v in variables.items() if self.encoder in v}
-        found = self.model.apply(of_model, batch["image"], train=False, method="features")
-        return found.pooled
+        of_model = part_of(variables, self.encoder)
+        return self.model.apply(of_model, batch["image"], train=False, method="features").pooled
 
     # -------------------------------------------------------------------------- for subclasses
 
@@ -198,9 +196,13 @@ class Task:
         self, variables: Variables, images: Array, rng: Array | None = None, *, train: bool, **more
     ) -> tuple[Any, dict[str, Any]]:
         """Return the outputs of the model and its new state, which only training changes."""
-        params = variables["params"]
+        variables = dict(variables)
         state = {name: tree for name, tree in variables.items() if name != "params"}
-        return apply_model(self.model, params, state, images, rng=rng, train=train, **more)
+        if not train:
+            return self.model.apply(variables, images, train=False, **more), state
+        return self.model.apply(
+            variables, images, train=True, rngs={"dropout": rng}, mutable=list(state), **more
+        )
 
     @staticmethod
     def summed(losses, batch: Batch, state: Mapping[str, Any] | None = None, **metrics) -> Loss:
@@ -224,13 +226,3 @@ def zero_batch(task: Task, preprocessing: Preprocessing, source: Source) -> Batc
         else:
             batch[name] = jnp.zeros((1, *(feature.shape or source.features[name].shape or ())))
     return batch
-
-
-def apply_model(model, params, model_state, images, *, rng=None, train=False, **more):
-    """Return the outputs of a model and its new state, which only training changes."""
-    variables = {"params": params, **model_state}
-    if not train:
-        return model.apply(variables, images, train=False, **more), model_state
-    return model.apply(
-        variables, images, train=True, rngs={"dropout": rng}, mutable=list(model_state), **more
-    )
