@@ -48,7 +48,7 @@ class LibraryStep:
         # Imported here, so that the other processes do not load the data and checkpoint libraries.
         from vit_jax.config import restore_config
         from vit_jax.training.distributed.sharding import to_devices
-        from vit_jax.training.setup.experiment import build
+        from vit_jax.training.setup.build import build
 
         fields = {key: value for key, value in case.fields.items() if key != "dtype"}
         fields["name"] = "ViT-Ti/16"  # changed to the case's model by the fields

@@ -17,7 +17,7 @@ from vit_jax.runs import EVALUATE, EVALUATOR, RESULT, RunDir
 from vit_jax.tasks import list_tasks
 from vit_jax.training import fit
 from vit_jax.training.callbacks import Observation
-from vit_jax.training.setup.experiment import build
+from vit_jax.training.setup.build import build
 
 PLUGIN = {"plugins": "tests.support.example_tasks"}
 STEPS = 6

@@ -15,7 +15,7 @@ from vit_jax.data.sources import tfds as tfds_source
 from vit_jax.errors import UserError
 from vit_jax.models import create_model, list_models
 from vit_jax.models.summary.cost import cost
-from vit_jax.training.setup.experiment import build
+from vit_jax.training.setup.build import build
 
 # What begins with trained weights has its test in training/test_start.py.
 CONFIGS = sorted(set((ROOT / "configs").glob("*.py")) - {ROOT / "configs" / "finetune.py"})

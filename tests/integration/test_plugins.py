@@ -241,7 +241,7 @@ def test_a_model_without_features_has_a_cost():
 
 
 def test_a_model_without_dtype_is_trained_in_float32_and_refused_in_another(module, tiny_config):
-    from vit_jax.training.setup.experiment import build
+    from vit_jax.training.setup.build import build
 
     register("Plain", Plain, "here")
     config = tiny_config()

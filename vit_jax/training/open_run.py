@@ -18,7 +18,8 @@ from vit_jax.errors import UserError
 from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.text import tell
 from vit_jax.training.leaks import leak
-from vit_jax.training.setup.experiment import Experiment, build
+from vit_jax.training.setup.build import build
+from vit_jax.training.setup.experiment import Experiment
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,9 @@ from vit_jax.training.logging.profiler import Profile, steps_to_profile
 from vit_jax.training.logging.reporter import MetricsLog, Reporter
 from vit_jax.training.logging.wandb import WandbWriter
 from vit_jax.training.loop import Loop
+from vit_jax.training.setup.build import build
 from vit_jax.training.setup.checks import check_batch
-from vit_jax.training.setup.experiment import Experiment, build
+from vit_jax.training.setup.experiment import Experiment
 from vit_jax.training.state import TrainState
 
 if TYPE_CHECKING:

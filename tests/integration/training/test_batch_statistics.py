@@ -12,7 +12,7 @@ from vit_jax.config import load_config
 from vit_jax.models.resnet import ResNet
 from vit_jax.tasks.classification import Classification
 from vit_jax.training.distributed.sharding import make_mesh
-from vit_jax.training.setup.experiment import build
+from vit_jax.training.setup.build import build
 
 
 def pass_in_training():

@@ -25,7 +25,7 @@ from vit_jax.models import create_model
 from vit_jax.models.summary.cost import cost
 from vit_jax.runs import ModelRecord, RunDir, unnamed_classes
 from vit_jax.training import fit
-from vit_jax.training.setup.experiment import build
+from vit_jax.training.setup.build import build
 
 # A small student with two heads, on images that nothing changes.
 OFF = {"augment.rotate": "0", "augment.shift": "0", "augment.scale": "0"}

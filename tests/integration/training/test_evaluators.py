@@ -16,7 +16,7 @@ from vit_jax.errors import UserError
 from vit_jax.evaluation.registry import EVALUATORS
 from vit_jax.runs import EVALUATE, EVALUATOR, RESULT, RunDir
 from vit_jax.training import fit
-from vit_jax.training.setup.experiment import build
+from vit_jax.training.setup.build import build
 
 PLUGIN = "tests.support.example_evaluators"
 NO_LABELS = {"task": "autoencoder", "data.labels": "false"}

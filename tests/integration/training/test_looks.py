@@ -14,7 +14,7 @@ from vit_jax.config import load_config
 from vit_jax.errors import UserError
 from vit_jax.training import fit
 from vit_jax.training.callbacks import Observation
-from vit_jax.training.setup.experiment import build
+from vit_jax.training.setup.build import build
 
 
 def watch_with(look):

@@ -20,7 +20,7 @@ from vit_jax.runs import RunDir
 from vit_jax.training import fit
 from vit_jax.training.leaks import leaks, records_of_run
 from vit_jax.training.open_run import open_other, open_run
-from vit_jax.training.setup.experiment import build
+from vit_jax.training.setup.build import build
 
 BRIGHTNESS = {"dark": 20, "día": 120, "明": 230}
 

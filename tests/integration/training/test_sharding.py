@@ -25,7 +25,7 @@ from vit_jax.training.distributed.sharding import (
     make_mesh,
     partition,
 )
-from vit_jax.training.setup.experiment import build
+from vit_jax.training.setup.build import build
 
 MESHES = [(1, 1, 1), (8, 1, 1), (1, 8, 1), (2, 2, 2)]
 

@@ -23,7 +23,8 @@ from vit_jax.training import fit
 from vit_jax.training.logging.reporter import Reporter
 from vit_jax.training.loop import Loop
 from vit_jax.training.open_run import open_run
-from vit_jax.training.setup.experiment import Experiment, build
+from vit_jax.training.setup.build import build
+from vit_jax.training.setup.experiment import Experiment
 from vit_jax.training.state import TrainState
 
 

@@ -17,7 +17,7 @@ from vit_jax.config import load_config
 from vit_jax.data import Source, decode
 from vit_jax.data.inspect.report import Report, SplitReport, Spread
 from vit_jax.data.sources import custom
-from vit_jax.training.setup.experiment import build
+from vit_jax.training.setup.build import build
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.inference import convert
 from vit_jax.inference.classifier import Classifier
-from vit_jax.training.setup.experiment import build
+from vit_jax.training.setup.build import build
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from vit_jax.tasks.masked_autoencoding import (
     statistics,
 )
 from vit_jax.tasks.random_masks import content_hash
-from vit_jax.training.setup.experiment import build
+from vit_jax.training.setup.build import build
 
 MODEL = ViT(**{**VIT, "num_classes": 0}, positions="sincos2d", init_scheme="mae")
 SMALL = {"decoder_width": 8, "decoder_depth": 1, "decoder_heads": 2}

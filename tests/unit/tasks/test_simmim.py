@@ -8,7 +8,7 @@ from tests.support.shapes import VIT, abstract_variables, random_images
 from vit_jax.errors import UserError
 from vit_jax.models import ViT, create_model
 from vit_jax.tasks.simmim import SimMIM, masked_error
-from vit_jax.training.setup.experiment import build
+from vit_jax.training.setup.build import build
 
 KEY = jax.random.key(0)
 IMAGES = random_images(2, 16, 16, 3)

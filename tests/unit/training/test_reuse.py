@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.comparing import assert_same_run, whole_state
 from vit_jax.training import fit, reuse
-from vit_jax.training.setup.experiment import build
+from vit_jax.training.setup.build import build
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
 

@@ -15,7 +15,7 @@ from tests.support.processes import on_eight_devices
 from vit_jax.cli import main
 from vit_jax.config import load_config
 from vit_jax.tasks import Loss, Task
-from vit_jax.training.setup.experiment import build
+from vit_jax.training.setup.build import build
 from vit_jax.training.state import NonfiniteSteps, TrainState, zero_totals
 from vit_jax.training.step import accumulated_gradient, if_good, make_train_step
 

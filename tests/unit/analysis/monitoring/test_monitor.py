@@ -16,7 +16,7 @@ from vit_jax.analysis.monitoring.monitor import (
     effective_rank,
 )
 from vit_jax.config import load_config
-from vit_jax.training.setup.experiment import build
+from vit_jax.training.setup.build import build
 
 SGD = {
     "optimizer.name": "sgd",

@@ -8,7 +8,7 @@ from vit_jax.config.durations import Clock
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.training.setup import checks
-from vit_jax.training.setup.experiment import build
+from vit_jax.training.setup.build import build
 
 MISTAKES = [
     ({"schedule.warmup": "10 steps"}, r"warmup = '10 steps' is 10 steps.* is 6 steps.*shorter"),

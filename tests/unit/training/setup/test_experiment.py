@@ -4,6 +4,7 @@ import pytest
 
 from vit_jax.tasks.mixing import Mixing
 from vit_jax.training.setup import experiment
+from vit_jax.training.setup.build import build
 
 # Nothing here has its default, so that a value that is lost or exchanged shows.
 CHANGES = {
@@ -26,7 +27,7 @@ CHANGES = {
 
 @pytest.fixture
 def built(tiny_config):
-    return experiment.build(tiny_config(CHANGES))
+    return build(tiny_config(CHANGES))
 
 
 def settings_of(monkeypatch, name, call):
@@ -58,7 +59,7 @@ def test_the_task_has_the_settings_of_the_configuration(built):
 
 
 def test_the_first_examples_come_in_one_batch(tiny_config):
-    built = experiment.build(tiny_config())
+    built = build(tiny_config())
     [batch] = built.eval_batches(built.test_source, first=5)
     assert batch["mask"].tolist() == [1.0] * 5
     assert batch["label"].tolist() == [built.test_source[i]["label"] for i in range(5)]

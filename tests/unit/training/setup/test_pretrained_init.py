@@ -16,7 +16,7 @@ from vit_jax.errors import UserError
 from vit_jax.inference import convert, load
 from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.training import fit
-from vit_jax.training.setup.experiment import build
+from vit_jax.training.setup.build import build
 from vit_jax.training.setup.pretrained_init import PretrainedInit, load_pretrained_init
 from vit_jax.weights.adapt import parameter_shapes
 

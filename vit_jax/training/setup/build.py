@@ -1,0 +1,135 @@
+"""Building of the experiment that a configuration describes.
+
+It runs all checks and compiles nothing, so mistakes are reported within seconds.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from ml_collections import ConfigDict
+
+from vit_jax.config.durations import Clock
+from vit_jax.data import Augment, DecodeErrors, Source, train_features
+from vit_jax.data.features import check_inputs
+from vit_jax.data.from_config import open_sources
+from vit_jax.errors import UserError
+from vit_jax.evaluation.registry import evaluator_names
+from vit_jax.evaluation.registry import outside_modules as evaluator_modules
+from vit_jax.models import create_model
+from vit_jax.models.registry import outside_modules
+from vit_jax.plugins import import_installed, import_plugins, module_names
+from vit_jax.runs import ModelRecord
+from vit_jax.tasks.base import Setting
+from vit_jax.tasks.registry import get_task, make_task
+from vit_jax.tasks.registry import outside_modules as task_modules
+from vit_jax.training.compile_cache import compile_anew_where_unsafe
+from vit_jax.training.distributed.sharding import find_devices, make_mesh
+from vit_jax.training.logging.provenance import library_versions
+from vit_jax.training.optim.optimizer import make_optimizer
+from vit_jax.training.optim.param_groups import trainable_mask
+from vit_jax.training.optim.schedules import make_schedule
+from vit_jax.training.setup import checks
+from vit_jax.training.setup.experiment import Experiment
+from vit_jax.training.setup.preprocessing import choose_preprocessing
+from vit_jax.training.setup.pretrained_init import inherited_fields, load_pretrained_init
+from vit_jax.training.setup.tracing import trace
+
+DEFAULT_MODEL = "ViT-Ti/16"
+
+
+def build(
+    config: ConfigDict,
+    *,
+    like: ModelRecord | None = None,
+    split: Mapping[str, Sequence[str]] | None = None,
+    record: ModelRecord | None = None,
+    only: Source | None = None,
+) -> Experiment:
+    """Build and check the experiment of a configuration; raise UserError for invalid values.
+
+    Args:
+        config: of `vit_jax.config`.
+        like: record of a trained model whose classes the data must have, in its order.
+        split: files of each split of the run (`RunDir.read_split`).
+        record: of an already trained model, in place of the one in `init_from`.
+        only: source used for all splits; nothing can be trained then.
+    """
+    plugins = module_names(config.plugins)
+    import_installed()
+    import_plugins(plugins, "--config.plugins")
+    mesh = make_mesh(find_devices(config.device), **config.mesh)
+    compile_anew_where_unsafe(mesh)
+
+    kind = get_task(config.task)
+    names = like.label_names() if like else None
+    sources = {"train": only, "test": only} if only else open_sources(config, names, split)
+    train_source = sources["train"]
+    notes: list[str] = []
+    if only is None:  # otherwise nothing will be trained
+        config, notes = checks.fit_batch(config, len(train_source))
+
+    start = load_pretrained_init(config.init_from) if config.init_from and record is None else None
+    trained = start.record if start else record
+    inherited = inherited_fields(config, trained) if trained else {}
+    fields = {**inherited, **checks.model_fields(config, kind.outputs(config, train_source))}
+    name = trained.name if trained else config.model.name or DEFAULT_MODEL
+    try:
+        fields = checks.fit_precision(config, name, fields)
+        model = create_model(name, **fields)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"model: {error}") from error
+    preprocessing = choose_preprocessing(config, model, trained)
+    if start:
+        notes += checks.describe_preprocessing(config, trained.preprocessing, preprocessing)
+    augment = Augment.among(config.augment)
+    augment.check_channels(preprocessing.channels)
+    clock = Clock(len(train_source), config.batch_size)
+    clock = Clock(clock.examples, clock.batch_size, checks.resolve_steps(config, "duration", clock))
+    task = make_task(Setting(config, model, train_source, preprocessing, augment, clock))
+    checks.check_accumulation(config, task)
+    check_inputs(
+        task.inputs,
+        train_source,
+        features=train_features(train_source, task.transform(augment)),
+        wanted_by=f"the task {config.task}",
+    )
+    notes += checks.describe_length(clock, config.duration)
+    inside = ("log.diagnostics",) if config.log.diagnostics else ()
+    probing = ("evaluate.probe_every",) if config.evaluate.probe_every else ()
+    for key in ("checkpoint.every", "evaluate.every", "log.every", *inside, *probing):
+        checks.resolve_steps(config, key, clock)
+    schedule = make_schedule(config, clock)
+    metric_names, params_shapes = trace(task, preprocessing, train_source)
+    modules = (*plugins, *outside_modules(name), *task_modules(config.task))
+    modules += evaluator_modules(evaluator_names(config.evaluators))
+    record = ModelRecord(
+        name=name,
+        fields=fields,
+        preprocessing=preprocessing,
+        origin=f"trained on {config.dataset} ({config.data.train})"
+        + (f", from {config.init_from}" if config.init_from else "")
+        + (f", {task.origin}" if task.origin else ""),
+        versions=library_versions(),
+        plugins=tuple(dict.fromkeys(modules)),
+        task=config.task,
+        **task.record_fields(train_source),
+    )
+    experiment = Experiment(
+        config=config,
+        sources=sources,
+        model=model,
+        record=record,
+        start=start.fit(model, record) if start else None,
+        augment=augment,
+        task=task,
+        metric_names=metric_names,
+        clock=clock,
+        schedule=schedule,
+        optimizer=make_optimizer(config, schedule, params_shapes),
+        trainable=trainable_mask(config, params_shapes),
+        mesh=mesh,
+        decode_errors=DecodeErrors(strict=config.data.on_decode_error == "raise"),
+        notes=tuple(notes),
+    )
+    if like is None:  # otherwise it may be used without them
+        experiment.judging.check()
+    return experiment
