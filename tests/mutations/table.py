@@ -46,10 +46,10 @@ MUTATIONS = (
     Mutation(
         "table-class-order",
         "classes of a table are numbered as they come, differently for a sorted copy",
-        "data/sources/manifest.py",
+        "data/sources/manifest/listing.py",
         'or sorted({name for names in splits["train"].values() for name in names})',
         'or list({name: 0 for names in splits["train"].values() for name in names})',
-        "unit/data/sources/test_manifest.py -k 'csv_as or order'",
+        "unit/data/sources/manifest/test_listing.py -k 'csv_as or order'",
     ),
     Mutation(
         "labels-not-in-fingerprint",
@@ -57,7 +57,7 @@ MUTATIONS = (
         "data/sources/registry.py",
         "    content.update(labels.tobytes())\n",
         "",
-        "unit/data/sources/test_manifest.py -k fingerprint",
+        "unit/data/sources/manifest/test_listing.py -k fingerprint",
     ),
     Mutation(
         "every-epoch-alike",

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from vit_jax.data.images.preprocess import Preprocessing
     from vit_jax.data.pipeline import eval_batches, train_batches, train_features
     from vit_jax.data.sampler import BalancedSampler, RepeatedSampler, ShuffledSampler
-    from vit_jax.data.sources.columns import TableOptions
     from vit_jax.data.sources.custom import Dataset, register_source
+    from vit_jax.data.sources.manifest.columns import TableOptions
     from vit_jax.data.sources.registry import list_splits, open_source, split_record
     from vit_jax.data.sources.source import Source
     from vit_jax.data.streams import Batch
@@ -63,7 +63,7 @@ _HOMES = {
     "Preprocessing": "images.preprocess",
     "RepeatedSampler": "sampler",
     "Source": "sources.source",
-    "TableOptions": "sources.columns",
+    "TableOptions": "sources.manifest.columns",
     "ShuffledSampler": "sampler",
     "eval_batches": "pipeline",
     "list_splits": "sources.registry",

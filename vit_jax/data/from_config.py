@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ml_collections import ConfigDict
 
-from vit_jax.data.sources.columns import TableOptions
+from vit_jax.data.sources.manifest.columns import TableOptions
 from vit_jax.data.sources.registry import list_splits, open_source
 from vit_jax.data.sources.source import Source
 from vit_jax.errors import UserError

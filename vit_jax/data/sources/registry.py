@@ -20,7 +20,6 @@ import numpy as np
 from vit_jax.data.features import IMAGES, LABELLED
 from vit_jax.data.paths import as_text, same_form, some_of
 from vit_jax.data.sources import custom
-from vit_jax.data.sources.columns import TableOptions
 from vit_jax.data.sources.examples import (
     Example,
     FileExamples,
@@ -28,7 +27,8 @@ from vit_jax.data.sources.examples import (
     MemoryExamples,
 )
 from vit_jax.data.sources.folder import list_folder
-from vit_jax.data.sources.manifest import list_table
+from vit_jax.data.sources.manifest.columns import TableOptions
+from vit_jax.data.sources.manifest.listing import list_table
 from vit_jax.data.sources.source import IN_MEMORY_BYTES, Source
 from vit_jax.data.sources.splits import Files, Listing, divide, split_sizes
 from vit_jax.errors import UserError, nearest, shown

@@ -27,10 +27,10 @@ from typing import Any
 
 from vit_jax.data.labels import look_alikes, normal_label
 from vit_jax.data.paths import as_text, some_of
-from vit_jax.data.sources.columns import Columns, TableOptions, choose_columns, is_mark
 from vit_jax.data.sources.find_files import FileFinder
-from vit_jax.data.sources.manifest_rows import Record, Table, read_table, read_text
-from vit_jax.data.sources.manifest_splits import CLASSES_FILE, Row, SortedRows
+from vit_jax.data.sources.manifest.columns import Columns, TableOptions, choose_columns, is_mark
+from vit_jax.data.sources.manifest.rows import Record, Table, read_table, read_text
+from vit_jax.data.sources.manifest.splits import CLASSES_FILE, Row, SortedRows
 from vit_jax.data.sources.splits import SPLIT_NAMES, Listing
 from vit_jax.errors import UserError, nearest
 

@@ -4,7 +4,7 @@ import dataclasses
 
 from vit_jax.data.paths import as_text, some_of
 from vit_jax.data.sources.find_files import FileFacts, FileFinder, Found
-from vit_jax.data.sources.manifest_rows import Table
+from vit_jax.data.sources.manifest.rows import Table
 from vit_jax.data.sources.splits import SPLIT_NAMES, Files
 from vit_jax.errors import UserError, nearest
 

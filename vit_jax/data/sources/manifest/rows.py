@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from vit_jax.data.paths import as_text, is_image_name
-from vit_jax.data.sources.columns import is_header
+from vit_jax.data.sources.manifest.columns import is_header
 from vit_jax.errors import UserError
 
 _SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vit_jax.data.sources.columns import TableOptions, choose_columns
+from vit_jax.data.sources.manifest.columns import TableOptions, choose_columns
 from vit_jax.errors import UserError
 
 NOTHING = TableOptions()
