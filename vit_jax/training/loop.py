@@ -12,26 +12,24 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from vit_jax.data import Source
-from vit_jax.errors import Diverged
 from vit_jax.evaluation.base import Evaluator, Result
 from vit_jax.evaluation.metrics import nonfinite_warning
 from vit_jax.evaluation.runner import Interrupted
 from vit_jax.runs import DIAGNOSTICS, EVALUATE, EVALUATOR, RESULT, TRAIN, RunDir
 from vit_jax.tasks.base import Batch
-from vit_jax.text import counted
 from vit_jax.training import out_of_memory
 from vit_jax.training.callbacks import DrawFigures, Observer
 from vit_jax.training.distributed import processes
+from vit_jax.training.divergence import DivergenceCheck, skipped_steps
 from vit_jax.training.logging.introduction import introduce
 from vit_jax.training.logging.loss_spikes import SpikeDetector
 from vit_jax.training.logging.profiler import Profile
 from vit_jax.training.logging.reporter import MetricsLog, Reporter
 from vit_jax.training.setup.experiment import Experiment
-from vit_jax.training.state import NonfiniteSteps, TrainState
+from vit_jax.training.state import TrainState
 
 if TYPE_CHECKING:
     from vit_jax.training.checkpointing.checkpoints import Checkpoints
@@ -70,12 +68,12 @@ class Loop:
         self.watcher = watcher
         self.total = experiment.total_steps
         # A run with fewer steps than the limit has diverged when half of its steps are lost.
-        self.max_nonfinite_steps = min(experiment.config.max_nonfinite_steps, -(-self.total // 2))
+        most = min(experiment.config.max_nonfinite_steps, -(-self.total // 2))
+        self.divergence = DivergenceCheck(run, most)
         self.every = {
             kind: experiment.interval(f"{kind}.every") for kind in ("log", "evaluate", "checkpoint")
         }
         self.look_every = experiment.interval("log.diagnostics") if watcher else 0
-        self._bad_steps: NonfiniteSteps | None = None  # at the last check between two log lines
 
     def train(self) -> bool:
         """Run the remaining steps; return False if a signal stopped it, after saving."""
@@ -92,7 +90,7 @@ class Loop:
                     self.step += 1
                     self.report.progress(self.step, wait_for=self.state)
                     if self.step % _CHECK_EVERY == 0:
-                        self._check_bad_steps_before()
+                        self.divergence.check_previous(self.state.nonfinite_steps)
                     self._log()
                     self._evaluate()
                     stopping = self.stop()
@@ -164,14 +162,17 @@ class Loop:
         """Write the means of the training metrics since the last line, and reset their sums."""
         if not self._due("log"):
             return
-        self._check_bad_steps()
+        self.divergence.check(self.state.nonfinite_steps)
         totals, updates = jax.device_get((self.state.totals, self.state.updates))
         timings = self.report.timings(self.step)  # immediately: the device has just become idle
+        skipped, warning = skipped_steps(self.state.nonfinite_steps, self.log.lines)
+        if warning:
+            self.report.say(f"warning: {warning}")
         line = self._line(
             TRAIN,
             **_means(totals),
             learning_rate=float(self.experiment.schedule(max(int(updates) - 1, 0))),
-            **self._skipped(),
+            **skipped,
             **timings,
         )
         self._write(line)
@@ -212,50 +213,6 @@ class Loop:
             DIAGNOSTICS, **numbers, warned=sorted(warnings), diagnostics_seconds=seconds
         )
         self.log.write(line)
-
-    def _skipped(self) -> dict[str, Any]:
-        """Return log fields on nonfinite steps since the last line; empty if there were none."""
-        bad = jax.device_get(self.state.nonfinite_steps)
-        count = int(bad.total) - sum(line.get("skipped", 0) for line in self.log.lines)
-        if not count:
-            return {}
-        cause = bad.CAUSES[bad.cause]
-        self.report.say(
-            f"warning: {counted(count, 'step')} skipped, the last one step "
-            f"{bad.last}, because {cause} was not finite"
-        )
-        return {"skipped": count, "skipped_last": int(bad.last), "skipped_cause": cause}
-
-    def _check_bad_steps_before(self) -> None:
-        """Check the counts of nonfinite steps from the last call, which have arrived by now.
-
-        The current counts would have to be waited for, and the device would idle meanwhile.
-        """
-        before, self._bad_steps = (
-            self._bad_steps,
-            jax.tree.map(jnp.copy, self.state.nonfinite_steps),
-        )
-        if before is not None:
-            self._check(before)
-
-    def _check_bad_steps(self) -> None:
-        """Stop a run that has diverged, before its checkpoint replaces the good ones."""
-        self._check(self.state.nonfinite_steps)
-
-    def _check(self, nonfinite_steps: NonfiniteSteps) -> None:
-        bad = jax.device_get(nonfinite_steps)
-        if bad.longest < self.max_nonfinite_steps:
-            return
-        steps = self.run.steps()
-        kept = (
-            f"the last checkpoint is of step {steps[-1]}" if steps else "no checkpoint was written"
-        )
-        raise Diverged(
-            f"training has diverged: {bad.longest} steps in a row, up to step {bad.last}, were "
-            f"skipped because {bad.CAUSES[bad.cause]} was not finite; {kept}. Lower "
-            "optimizer.learning_rate, lengthen schedule.warmup, or clip at a smaller norm with "
-            "optimizer.clip, and train in another run folder (--workdir)"
-        )
 
     def _evaluate(self) -> None:
         """Evaluate on the validation data, if any, and save the state if it is the best."""
@@ -319,7 +276,7 @@ class Loop:
 
     def _save(self) -> None:
         """Start writing a checkpoint of this step."""
-        self._check_bad_steps()
+        self.divergence.check(self.state.nonfinite_steps)
         with self.report.paused(wait_for=self.state):
             self.log.sync()  # no checkpoint may exist before the log lines up to its step
             record = {

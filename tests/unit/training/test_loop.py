@@ -8,6 +8,7 @@ import pytest
 
 from vit_jax.errors import Diverged
 from vit_jax.training import fit, loop
+from vit_jax.training.divergence import DivergenceCheck
 from vit_jax.training.logging.reporter import Reporter
 
 
@@ -16,6 +17,7 @@ class Watched:
 
     def __init__(self):
         self.step, self.counting, self.waits = 0, True, Counter()
+        self.newest = None  # the counts of the newest step, while earlier ones are checked
 
     def counted(self, function):
         def count(*arguments, **keywords):
@@ -33,7 +35,8 @@ class Watched:
 
 @pytest.fixture
 def watched(monkeypatch):
-    watched, progress, check = Watched(), Reporter.progress, loop.Loop._check
+    watched, progress = Watched(), Reporter.progress
+    check, check_previous = DivergenceCheck.check, DivergenceCheck.check_previous
 
     def noting(self, step, wait_for):
         progress(self, step, wait_for)
@@ -41,12 +44,18 @@ def watched(monkeypatch):
 
     def checking(self, nonfinite_steps):
         """Numbers of an earlier step have arrived: to fetch them is not to wait."""
-        earlier = nonfinite_steps is not self.state.nonfinite_steps
+        earlier = watched.newest is not None and nonfinite_steps is not watched.newest
         with watched.not_counting() if earlier else contextlib.nullcontext():
             check(self, nonfinite_steps)
 
+    def checking_previous(self, nonfinite_steps):
+        watched.newest = nonfinite_steps
+        check_previous(self, nonfinite_steps)
+        watched.newest = None
+
     monkeypatch.setattr(Reporter, "progress", noting)
-    monkeypatch.setattr(loop.Loop, "_check", checking)
+    monkeypatch.setattr(DivergenceCheck, "check", checking)
+    monkeypatch.setattr(DivergenceCheck, "check_previous", checking_previous)
     for name in ("device_get", "block_until_ready"):
         monkeypatch.setattr(jax, name, watched.counted(getattr(jax, name)))
     array = type(jax.numpy.zeros(1))  # float(), bool() and np.asarray read this
