@@ -4,7 +4,9 @@ It runs all checks and compiles nothing, so mistakes are reported within seconds
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import flax.linen as nn
 from ml_collections import ConfigDict
 
 from vit_jax.config.durations import Clock
@@ -18,7 +20,7 @@ from vit_jax.models import create_model
 from vit_jax.models.registry import outside_modules
 from vit_jax.plugins import import_installed, import_plugins, module_names
 from vit_jax.runs import ModelRecord
-from vit_jax.tasks.base import Setting
+from vit_jax.tasks.base import Setting, Task
 from vit_jax.tasks.registry import get_task, make_task
 from vit_jax.tasks.registry import outside_modules as task_modules
 from vit_jax.training.compile_cache import compile_anew_where_unsafe
@@ -69,14 +71,7 @@ def build(
 
     start = load_pretrained_init(config.init_from) if config.init_from and record is None else None
     trained = start.record if start else record
-    inherited = inherited_fields(config, trained) if trained else {}
-    fields = {**inherited, **checks.model_fields(config, kind.outputs(config, train_source))}
-    name = trained.name if trained else config.model.name or DEFAULT_MODEL
-    try:
-        fields = checks.fit_precision(config, name, fields)
-        model = create_model(name, **fields)
-    except (ValueError, TypeError) as error:
-        raise UserError(f"model: {error}") from error
+    name, fields, model = _model(config, kind.outputs(config, train_source), trained)
     preprocessing = choose_preprocessing(config, model, trained)
     if start:
         notes += checks.describe_preprocessing(config, trained.preprocessing, preprocessing)
@@ -93,23 +88,16 @@ def build(
         wanted_by=f"the task {config.task}",
     )
     notes += checks.describe_length(clock, config.duration)
-    inside = ("log.diagnostics",) if config.log.diagnostics else ()
-    probing = ("evaluate.probe_every",) if config.evaluate.probe_every else ()
-    for key in ("checkpoint.every", "evaluate.every", "log.every", *inside, *probing):
-        checks.resolve_steps(config, key, clock)
+    _check_intervals(config, clock)
     schedule = make_schedule(config, clock)
     metric_names, params_shapes = trace(task, preprocessing, train_source)
-    modules = (*plugins, *outside_modules(name), *task_modules(config.task))
-    modules += evaluator_modules(evaluator_names(config.evaluators))
     record = ModelRecord(
         name=name,
         fields=fields,
         preprocessing=preprocessing,
-        origin=f"trained on {config.dataset} ({config.data.train})"
-        + (f", from {config.init_from}" if config.init_from else "")
-        + (f", {task.origin}" if task.origin else ""),
+        origin=_origin(config, task),
         versions=library_versions(),
-        plugins=tuple(dict.fromkeys(modules)),
+        plugins=_modules(config, name, plugins),
         task=config.task,
         **task.record_fields(train_source),
     )
@@ -133,3 +121,45 @@ def build(
     if like is None:  # otherwise it may be used without them
         experiment.judging.check()
     return experiment
+
+
+def _model(
+    config: ConfigDict, outputs: int, trained: ModelRecord | None
+) -> tuple[str, dict[str, Any], nn.Module]:
+    """Return name, fields and module of the model; raise UserError for invalid fields.
+
+    outputs: of its head. trained: record of a model whose fields it inherits.
+    """
+    inherited = inherited_fields(config, trained) if trained else {}
+    fields = {**inherited, **checks.model_fields(config, outputs)}
+    name = trained.name if trained else config.model.name or DEFAULT_MODEL
+    try:
+        fields = checks.fit_precision(config, name, fields)
+        return name, fields, create_model(name, **fields)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"model: {error}") from error
+
+
+def _check_intervals(config: ConfigDict, clock: Clock) -> None:
+    """Raise UserError for an interval that is no duration."""
+    keys = ["checkpoint.every", "evaluate.every", "log.every"]
+    if config.log.diagnostics:
+        keys.append("log.diagnostics")
+    if config.evaluate.probe_every:
+        keys.append("evaluate.probe_every")
+    for key in keys:
+        checks.resolve_steps(config, key, clock)
+
+
+def _origin(config: ConfigDict, task: Task) -> str:
+    """Return the origin of the parameters, for the record of the model."""
+    start = f", from {config.init_from}" if config.init_from else ""
+    more = f", {task.origin}" if task.origin else ""
+    return f"trained on {config.dataset} ({config.data.train}){start}{more}"
+
+
+def _modules(config: ConfigDict, name: str, plugins: Sequence[str]) -> tuple[str, ...]:
+    """Return the modules outside this package that another process imports to load a run."""
+    of_task = task_modules(config.task)
+    of_evaluators = evaluator_modules(evaluator_names(config.evaluators))
+    return tuple(dict.fromkeys((*plugins, *outside_modules(name), *of_task, *of_evaluators)))
