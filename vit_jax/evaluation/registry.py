@@ -12,18 +12,18 @@
 It is used with `--config.evaluators=colour --config.plugins=the_module`.
 """
 
-import dataclasses
-import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
-from vit_jax.errors import UserError, nearest, shown
 from vit_jax.evaluation.base import Evaluator
+from vit_jax.registry import Registry
 
-# Modules of the package's evaluators, imported when they are asked for.
-_OWN = {name: f"vit_jax.evaluation.{name}" for name in ("knn", "linear_probe", "few_shot")}
-
-EVALUATORS: dict[str, type[Evaluator]] = {}
+EVALUATORS: Registry[Evaluator] = Registry(
+    "evaluator",
+    Evaluator,
+    "task",
+    {name: f"vit_jax.evaluation.{name}" for name in ("knn", "linear_probe", "few_shot")},
+)
 
 
 def register_evaluator(name: str) -> Callable[[type[Evaluator]], type[Evaluator]]:
@@ -37,21 +37,7 @@ def register_evaluator(name: str) -> Callable[[type[Evaluator]], type[Evaluator]
     """
 
     def register(evaluator: type[Evaluator]) -> type[Evaluator]:
-        if not (isinstance(evaluator, type) and issubclass(evaluator, Evaluator)):
-            raise ValueError(
-                f"the evaluator {name!r} must be a subclass of vit_jax.evaluation.base.Evaluator"
-            )
-        if not dataclasses.is_dataclass(evaluator) or not dataclasses.fields(evaluator):
-            raise ValueError(
-                f"the evaluator {name!r}: put @dataclass(frozen=True) on its class, whose first "
-                "field is `task`"
-            )
-        known = EVALUATORS.get(name)
-        taken = name in _OWN and evaluator.__module__ != _OWN[name]
-        if taken or (known is not None and _place(known) != _place(evaluator)):
-            raise ValueError(f"the evaluator name {name!r} is taken already")
-        evaluator.name = name
-        EVALUATORS[name] = evaluator
+        EVALUATORS.add(name, evaluator).name = name
         return evaluator
 
     return register
@@ -59,7 +45,7 @@ def register_evaluator(name: str) -> Callable[[type[Evaluator]], type[Evaluator]
 
 def list_evaluators() -> list[str]:
     """Return the names of all registered evaluators."""
-    return sorted({*_OWN, *EVALUATORS})
+    return EVALUATORS.names()
 
 
 def get_evaluator(name: str, asked_by: str = "evaluators") -> type[Evaluator]:
@@ -67,14 +53,7 @@ def get_evaluator(name: str, asked_by: str = "evaluators") -> type[Evaluator]:
 
     asked_by: the key or option that names it, for the message.
     """
-    if name in _OWN:
-        importlib.import_module(_OWN[name])
-    if name not in EVALUATORS:
-        raise UserError(
-            f"{asked_by} = {shown(name)} is unknown{nearest(name, list_evaluators())}; use "
-            f"{', '.join(list_evaluators())}, or name the module of your own with --config.plugins"
-        )
-    return EVALUATORS[name]
+    return EVALUATORS.find(name, asked_by)
 
 
 def evaluator_names(text: str) -> tuple[str, ...]:
@@ -85,13 +64,3 @@ def evaluator_names(text: str) -> tuple[str, ...]:
 def make_evaluator(name: str, task: Any, asked_by: str = "evaluators") -> Evaluator:
     """Return the evaluator of a name for a task. Raises UserError for an unknown name."""
     return get_evaluator(name, asked_by)(task)
-
-
-def outside_modules(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the modules outside this package that another process imports to know evaluators."""
-    modules = dict.fromkeys(get_evaluator(name).__module__ for name in names)
-    return tuple(module for module in modules if module.split(".")[0] != "vit_jax")
-
-
-def _place(evaluator: type[Evaluator]) -> tuple[str, str]:
-    return evaluator.__module__, evaluator.__qualname__

@@ -17,6 +17,7 @@ from flax import linen as nn
 
 from vit_jax.errors import shown
 from vit_jax.models.foreign_names import own_field, own_name, stated_size
+from vit_jax.registry import outside, same_place
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,9 +131,8 @@ def register(name: str, architecture: type[nn.Module], source: str, **fields: An
     caller = sys._getframe(1).f_globals.get("__name__", "__main__")
     _check_architecture(name, architecture, fields)
     known = MODELS.get(name)
-    if known is not None and _identity(known.architecture) != _identity(architecture):
-        raise ValueError(f"the model name {name!r} is taken already.")
-    if known is not None and architecture.__module__.startswith("vit_jax."):
+    own = not outside((architecture.__module__,))
+    if known is not None and (own or not same_place(known.architecture, architecture)):
         raise ValueError(f"the model name {name!r} is taken already.")
     modules = tuple(dict.fromkeys((architecture.__module__, caller)))
     MODELS[name] = Preset(architecture, fields, source, modules)
@@ -140,8 +140,7 @@ def register(name: str, architecture: type[nn.Module], source: str, **fields: An
 
 def outside_modules(name: str) -> tuple[str, ...]:
     """Return the modules outside this package that another process imports to know a name."""
-    modules = get_preset(name).modules
-    return tuple(module for module in modules if module.split(".")[0] != "vit_jax")
+    return outside(get_preset(name).modules)
 
 
 _REQUIRED = ("num_classes", "image_size", "in_channels")
@@ -176,10 +175,6 @@ def _check_architecture(name: str, architecture: Any, fields: dict[str, Any]) ->
     for field in fields:
         if field not in known:
             raise ValueError(f"{name}: the class {architecture.__name__} has no field {field!r}.")
-
-
-def _identity(architecture: type) -> tuple[str, str]:
-    return architecture.__module__, architecture.__qualname__
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

@@ -1,21 +1,24 @@
 """Registry of tasks by name, for `config.task`."""
 
 import dataclasses
-import importlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from vit_jax.errors import UserError, nearest, shown
+from vit_jax.registry import Registry
 from vit_jax.tasks.base import Setting, Task
 
-# Modules of the package's tasks, imported when they are asked for.
-_OWN = {
-    "classification": "vit_jax.tasks.classification",
-    "masked_autoencoding": "vit_jax.tasks.masked_autoencoding",
-    "simmim": "vit_jax.tasks.simmim",
-}
-
-TASKS: dict[str, type[Task]] = {}
+TASKS: Registry[Task] = Registry(
+    "task",
+    Task,
+    "model",
+    {
+        "classification": "vit_jax.tasks.classification",
+        "masked_autoencoding": "vit_jax.tasks.masked_autoencoding",
+        "simmim": "vit_jax.tasks.simmim",
+    },
+)
 
 
 def register_task(name: str) -> Callable[[type[Task]], type[Task]]:
@@ -27,41 +30,17 @@ def register_task(name: str) -> Callable[[type[Task]], type[Task]]:
     Raises:
         ValueError: the class is no `Task` dataclass, or the name is taken.
     """
-
-    def register(task: type[Task]) -> type[Task]:
-        if not (isinstance(task, type) and issubclass(task, Task)):
-            raise ValueError(f"the task {name!r} must be a subclass of vit_jax.tasks.Task")
-        if not dataclasses.is_dataclass(task):
-            raise ValueError(f"the task {name!r}: put @dataclass(frozen=True) on its class")
-        known = TASKS.get(name)
-        if name in _OWN and task.__module__ != _OWN[name]:
-            raise ValueError(f"the task name {name!r} is taken already")
-        if known is not None and (known.__module__, known.__qualname__) != (
-            task.__module__,
-            task.__qualname__,
-        ):
-            raise ValueError(f"the task name {name!r} is taken already")
-        TASKS[name] = task
-        return task
-
-    return register
+    return functools.partial(TASKS.add, name)
 
 
 def list_tasks() -> list[str]:
     """Return the names of all tasks."""
-    return sorted({*_OWN, *TASKS})
+    return TASKS.names()
 
 
 def get_task(name: str) -> type[Task]:
     """Return the class of a task. Raises UserError with the nearest names if there is none."""
-    if name in _OWN:
-        importlib.import_module(_OWN[name])
-    if name not in TASKS:
-        raise UserError(
-            f"task = {shown(name)} is unknown{nearest(name, list_tasks())}; use one of "
-            f"{', '.join(list_tasks())}, or name the module of your own with --config.plugins"
-        )
-    return TASKS[name]
+    return TASKS.find(name, "task")
 
 
 def make_task(setting: Setting) -> Task:
@@ -108,9 +87,3 @@ def _checked(name: str, value: Any, default: Any) -> Any:
     raise UserError(
         f"objective.{name} = {shown(value)} is invalid; use a {kind.__name__} such as {default!r}"
     )
-
-
-def outside_modules(name: str) -> tuple[str, ...]:
-    """Return the module outside this package that another process imports to know a task."""
-    module = get_task(name).__module__
-    return () if module.split(".")[0] == "vit_jax" else (module,)

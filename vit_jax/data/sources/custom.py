@@ -27,6 +27,7 @@ from vit_jax.data.sources.examples import Labels
 from vit_jax.data.sources.source import Source
 from vit_jax.data.sources.splits import NAME, SPLIT_NAMES, sliced
 from vit_jax.errors import UserError
+from vit_jax.registry import is_plain_name
 
 Place = tuple[str, int]
 """Name of a split, and the index of an example in it."""
@@ -83,7 +84,7 @@ def register_source(name: str, opener: Callable[[str], Dataset]) -> None:
     Raises:
       UserError: the name is invalid.
     """
-    if not name.replace("_", "").replace("-", "").isalnum() or name in _BUILT_IN:
+    if not is_plain_name(name) or name in _BUILT_IN:
         raise UserError(
             f"{name!r} cannot be the name of a source; use letters, digits, '_' and '-', but none"
             f" of {', '.join(_BUILT_IN)}"

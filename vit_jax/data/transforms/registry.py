@@ -21,6 +21,7 @@ import numpy as np
 
 from vit_jax.data.features import Example, Features
 from vit_jax.errors import UserError, nearest
+from vit_jax.registry import is_plain_name
 
 
 class Transform(Protocol):
@@ -43,7 +44,7 @@ def register_transform(name: str, factory: Callable[[], Transform]) -> None:
     Raises:
       UserError: the name or the factory is invalid.
     """
-    if not name or not name.replace("_", "").replace("-", "").isalnum():
+    if not is_plain_name(name):
         raise UserError(
             f"{name!r} cannot be the name of a transform; use letters, digits, '_' and '-'"
         )

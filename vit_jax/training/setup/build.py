@@ -14,15 +14,13 @@ from vit_jax.data import Augment, DecodeErrors, Source, train_features
 from vit_jax.data.features import check_inputs
 from vit_jax.data.from_config import open_sources
 from vit_jax.errors import UserError
-from vit_jax.evaluation.registry import evaluator_names
-from vit_jax.evaluation.registry import outside_modules as evaluator_modules
+from vit_jax.evaluation.registry import EVALUATORS, evaluator_names
 from vit_jax.models import create_model
 from vit_jax.models.registry import outside_modules
 from vit_jax.plugins import import_installed, import_plugins, module_names
 from vit_jax.runs import ModelRecord
 from vit_jax.tasks.base import Setting, Task
-from vit_jax.tasks.registry import get_task, make_task
-from vit_jax.tasks.registry import outside_modules as task_modules
+from vit_jax.tasks.registry import TASKS, get_task, make_task
 from vit_jax.training.compile_cache import compile_anew_where_unsafe
 from vit_jax.training.distributed.sharding import find_devices, make_mesh
 from vit_jax.training.logging.provenance import library_versions
@@ -160,6 +158,6 @@ def _origin(config: ConfigDict, task: Task) -> str:
 
 def _modules(config: ConfigDict, name: str, plugins: Sequence[str]) -> tuple[str, ...]:
     """Return the modules outside this package that another process imports to load a run."""
-    of_task = task_modules(config.task)
-    of_evaluators = evaluator_modules(evaluator_names(config.evaluators))
+    of_task = TASKS.outside_modules([config.task], "task")
+    of_evaluators = EVALUATORS.outside_modules(evaluator_names(config.evaluators), "evaluators")
     return tuple(dict.fromkeys((*plugins, *outside_modules(name), *of_task, *of_evaluators)))
