@@ -169,6 +169,10 @@ class Task:
         """Return a copy that reads these arrays in place of `frozen`."""
         raise NotImplementedError
 
+    def reading(self, frozen: Any) -> "Task":
+        """Return the copy that reads the `frozen` arguments of a program; itself for None."""
+        return self if frozen is None else self.with_frozen(frozen)
+
     # -------------------------------------------------------------------------------- judging
 
     def evaluators(self) -> tuple[Evaluator, ...]:

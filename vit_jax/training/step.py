@@ -117,10 +117,9 @@ def make_gradient(
     """
 
     def gradient_of(state: TrainState, batch: Batch, frozen: Any = None):
-        reading = task if frozen is None else task.with_frozen(frozen)
         rng = jax.random.fold_in(random_keys(seed)[1], state.step)
         gradient, sums, model_state = accumulated_gradient(
-            reading, preprocessing, state, batch, rng, accumulate_steps
+            task.reading(frozen), preprocessing, state, batch, rng, accumulate_steps
         )
         if trainable is not None:
             gradient = jax.tree.map(lambda g, mask: jnp.where(mask, g, 0), gradient, trainable)

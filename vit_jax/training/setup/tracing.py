@@ -23,8 +23,8 @@ def trace(task: Task, preprocessing: Preprocessing, source: Source) -> tuple[tup
     def traced(key, frozen):
         batch = zero_batch(task, preprocessing, source)
         variables = initial_variables(task, key, batch)
-        reading = task if frozen is None else task.with_frozen(frozen)
-        return reading.loss(variables, batch, key, train=False).metrics, variables["params"]
+        loss = task.reading(frozen).loss(variables, batch, key, train=False)
+        return loss.metrics, variables["params"]
 
     try:
         metrics, params_shapes = jax.eval_shape(traced, jax.random.key(0), task.frozen)
