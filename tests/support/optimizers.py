@@ -46,10 +46,11 @@ def normal_like(tree, seed, scale=1.0):
     return jax.tree.map(lambda leaf: jnp.asarray(scale * random.randn(*leaf.shape), "f4"), tree)
 
 
-def optimizer_of(params, learning_rate=1.0, **settings):
+def optimizer_of(params, learning_rate=1.0, decay=None, frozen_until=None, **settings):
     config = default_config()
     config.optimizer.update({"weight_decay": 0.0, "clip": 0.0} | settings)
-    return make_optimizer(config, optax.constant_schedule(learning_rate), params)
+    schedule = optax.constant_schedule(learning_rate)
+    return make_optimizer(config, schedule, params, decay=decay, frozen_until=frozen_until)
 
 
 def after(optimizer, params, gradients):

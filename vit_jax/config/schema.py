@@ -243,6 +243,12 @@ KEYS: dict[str, Key] = {
     ),
     "optimizer.learning_rate": Key(1e-3, "peak learning rate", Number()),
     "optimizer.weight_decay": Key(1e-4, "decoupled decay of matrices and kernels", Number()),
+    "optimizer.weight_decay_end": Key(
+        None,
+        "decay after the last update, reached by half a cosine; None: that of weight_decay",
+        Number(),
+        optional=True,
+    ),
     "optimizer.b1": Key(0.9, "decay of the first moment", Number(0, 0.999999)),
     "optimizer.b2": Key(0.999, "decay of the second moment", Number(0, 0.999999)),
     "optimizer.eps": Key(1e-8, "added to the root of the second moment", Number()),

@@ -22,8 +22,8 @@ class ModelRecord:
     """Record of a model: everything that `load` and `predict` need besides its parameters.
 
     name, fields: the model, as `create_model(name, **fields)`.
-    task: the task that it learned. encoder: part of the parameters that are the model's, where the
-        task trained other modules with it; empty: all of them.
+    task: the task that it learned. encoder: part of the variables that are the model's, where the
+        task trained other modules with it, see `part_of`; empty: all of them.
     preprocessing: preprocessing of images to inputs.
     class_names: in the order of the model's outputs.
     activation: "softmax" or "sigmoid", from outputs to probabilities; a sigmoid of a single output
@@ -144,9 +144,15 @@ class ModelRecord:
 
 
 def part_of(variables: Mapping[str, Any], encoder: str) -> Mapping[str, Any]:
-    """Return the part of all collections under a name; all of them for an empty name."""
+    """Return the part of all collections under a name; all of them for an empty name.
+
+    A name such as "teacher/encoder" is a part of one collection, which holds parameters.
+    """
     if not encoder:
         return variables
+    collection, _, encoder = encoder.rpartition("/")
+    if collection:
+        return {"params": variables[collection][encoder]}
     return {name: tree[encoder] for name, tree in variables.items() if encoder in tree}
 
 

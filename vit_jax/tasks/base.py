@@ -87,7 +87,10 @@ class Task:
         there are none.
     rows_from: arrays from which `rows` are computed once, before training; None: there are none.
     encoder: the part of the parameters that are the model's, where the task has other modules with
-        parameters of their own; empty: all of them.
+        parameters of their own; "teacher/encoder" is the part of another collection than `params`;
+        empty: all of them.
+    frozen_until: numbers of updates by regular expressions of the whole paths of parameters. So
+        many first updates leave these parameters, and their moments, unchanged.
     fingerprint: digests of what the loss depends on besides the data, checked when a run resumes.
     origin: a clause for the record of the model, such as "distilled from NAME".
     """
@@ -99,6 +102,7 @@ class Task:
     frozen: ClassVar[Any] = None
     rows_from: ClassVar[Any] = None
     encoder: ClassVar[str] = ""
+    frozen_until: ClassVar[Mapping[str, int]] = {}
     fingerprint: ClassVar[Mapping[str, str]] = {}
     origin: ClassVar[str] = ""
 
@@ -128,6 +132,16 @@ class Task:
     def init(self, rng: Array, batch: Batch) -> dict[str, Any]:
         """Return the initial variables of all modules, for a batch of these shapes."""
         return dict(self.model.init(rng, batch["image"], train=False))
+
+    def start_from(self, variables: Variables, trained: Variables) -> Variables:
+        """Return the initial variables with trained ones of the model in their place.
+
+        trained: of the model alone, {"params": ..., and any other collections}.
+        """
+        if not self.encoder:
+            return trained
+        parts = {name: {**variables[name], self.encoder: tree} for name, tree in trained.items()}
+        return {**variables, **parts}
 
     def loss(self, variables: Variables, batch: Batch, rng: Array, *, train: bool) -> Loss:
         """Return the sums of the loss over a batch of normalised inputs.

@@ -98,7 +98,7 @@ def state_maker(
     metric_names: tuple[str, ...],
     *,
     average: bool = False,
-    encoder: str = "",
+    start_from: Callable[[Any, Any], Any] = lambda variables, trained: trained,
 ) -> Callable[..., TrainState]:
     """Return a function from a random key to the train state before the first step.
 
@@ -106,17 +106,12 @@ def state_maker(
 
     init: from the key to the initial variables of all modules.
     average: whether to keep an average of the parameters.
-    encoder: the part of the variables that pretrained ones replace; empty: all of them.
+    start_from: from the initial variables and pretrained ones to those that the run begins with.
     """
 
     def make(key: Array, trained: dict[str, Any] | None = None) -> TrainState:
         variables = init(key)
-        if trained is not None and encoder:
-            parts = {name: {**variables[name], encoder: tree} for name, tree in trained.items()}
-            variables = {**variables, **parts}
-        elif trained is not None:
-            variables = trained
-        variables = dict(variables)
+        variables = dict(variables if trained is None else start_from(variables, trained))
         params = variables.pop("params")
         return TrainState(
             step=jnp.zeros((), jnp.int32),

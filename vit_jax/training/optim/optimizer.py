@@ -13,7 +13,7 @@
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -33,6 +33,7 @@ from vit_jax.training.optim.param_groups import (
     is_stacked,
     lr_multipliers,
     parameter_groups,
+    starts_of,
 )
 
 # Keys read by some rules only; the other keys are read by all.
@@ -80,13 +81,21 @@ def register_optimizer(name: str, reads: Sequence[str] = ()) -> Callable[[Rule],
 
 
 def make_optimizer(
-    config: ConfigDict, schedule: optax.Schedule, params_shapes: Params
+    config: ConfigDict,
+    schedule: optax.Schedule,
+    params_shapes: Params,
+    *,
+    decay: float | optax.Schedule | None = None,
+    frozen_until: Mapping[str, int] | None = None,
 ) -> optax.GradientTransformation:
     """Return the optimizer of a configuration, for parameters of these shapes.
 
     Args:
         schedule: learning rate by the number of completed updates.
         params_shapes: the tree of parameters, or of their `jax.ShapeDtypeStruct`.
+        decay: weight decay, or a schedule of it; None: `optimizer.weight_decay`.
+        frozen_until: number of first updates that leave parameters and their moments unchanged, by
+            regular expressions of whole paths; other parameters learn from the first update on.
 
     Raises:
         UserError: a key is set that this optimizer does not read, a pattern of
@@ -99,9 +108,19 @@ def make_optimizer(
     factors = lr_multipliers(config, params_shapes)
     labels = jax.tree.map(lambda factor: "trained" if np.any(factor) else "frozen", factors)
 
-    optimizer = optax.chain(*_rule(settings), optax.scale_by_learning_rate(schedule))
+    decay = settings.weight_decay if decay is None else decay
+    starts = starts_of(params_shapes, frozen_until or {})
+
+    def rule(start: int) -> optax.GradientTransformation:
+        # A rule counts its own updates, but the schedule those of the whole run.
+        later = (lambda count: decay(count + start)) if callable(decay) else decay
+        return optax.chain(*_rule(settings, later))
+
+    optimizer = optax.chain(_started(rule, starts), optax.scale_by_learning_rate(schedule))
     if settings.clip:
-        optimizer = optax.chain(optax.clip_by_global_norm(settings.clip), optimizer)
+        clip = optax.clip_by_global_norm(settings.clip)
+        # What does not learn yet must not count in the norm.
+        optimizer = optax.chain(_started(lambda _: optax.identity(), starts), clip, optimizer)
     if "frozen" in jax.tree.leaves(labels):
         optimizer = optax.partition({"trained": optimizer, "frozen": optax.set_to_zero()}, labels)
     if any(0 < np.count_nonzero(factor) < np.size(factor) for factor in jax.tree.leaves(factors)):
@@ -154,9 +173,10 @@ def optimizer_notes(config: ConfigDict, params: Params) -> list[str]:
             f"optimizer.name = {settings.name!r} has no effect: all of its parameters are frozen "
             "or missing, and the others use Adam"
         )
-    if settings.weight_decay and not any(group.decayed for group in groups):
+    largest = max(settings.weight_decay, settings.weight_decay_end or 0.0)
+    if largest and not any(group.decayed for group in groups):
         notes.append(
-            f"optimizer.weight_decay = {settings.weight_decay:g} has no effect: none of the "
+            f"optimizer.weight_decay = {largest:g} has no effect: none of the "
             "trained parameters is a 'kernel' of a dense layer or convolution"
         )
     if settings.layer_decay != 1 and len({group.layer for group in groups}) == 1:
@@ -167,10 +187,32 @@ def optimizer_notes(config: ConfigDict, params: Params) -> list[str]:
     return notes
 
 
-def _rule(settings: ConfigDict) -> list[optax.GradientTransformation]:
+def _started(
+    make: Callable[[int], optax.GradientTransformation], starts: Params
+) -> optax.GradientTransformation:
+    """Return transformations that each begin after a number of updates, and give zeros before.
+
+    make: from that number to the transformation. starts: the number for each parameter.
+    """
+
+    def one(start: int) -> optax.GradientTransformation:
+        if not start:
+            return make(start)
+        return optax.conditionally_mask(make(start), lambda count: count >= start)
+
+    numbers = sorted(set(jax.tree.leaves(starts)))
+    if numbers == [0]:
+        return one(0)
+    labels = jax.tree.map(str, starts)
+    return optax.partition({str(number): one(number) for number in numbers}, labels)
+
+
+def _rule(
+    settings: ConfigDict, weight_decay: float | optax.Schedule
+) -> list[optax.GradientTransformation]:
     """Transform gradients to the direction of the update, including weight decay."""
     moment = jnp.dtype(settings.moment_dtype)
-    decay = optax.add_decayed_weights(settings.weight_decay, decay_mask)
+    decay = optax.add_decayed_weights(weight_decay, decay_mask)
     if settings.name in _RULES:
         return list(_RULES[settings.name](settings, decay))
     if settings.name == "adamw":  # Loshchilov & Hutter 2019

@@ -19,7 +19,7 @@ their factor is an array along that axis. Blocks and stacks may occur at any dep
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,6 +103,28 @@ def trainable_mask(config: ConfigDict, params: Params) -> Params:
     return jax.tree.map(lambda factor: np.asarray(factor) != 0, lr_multipliers(config, params))
 
 
+def starts_of(params: Params, frozen_until: Mapping[str, int]) -> Params:
+    """Return a tree like the parameters' with the number of first updates that do not change each.
+
+    Args:
+        params: arrays or their shapes.
+        frozen_until: these numbers by regular expressions of whole paths; 0 for other parameters.
+
+    Raises:
+        ValueError: an expression matches no parameter.
+    """
+    names = jax.tree_util.tree_map_with_path(
+        lambda path, _: "/".join(str(key.key) for key in path), params
+    )
+    for pattern in frozen_until:
+        if not any(re.fullmatch(pattern, name) for name in jax.tree.leaves(names)):
+            raise ValueError(f"frozen_until: the pattern {pattern!r} matches no parameter")
+    return jax.tree.map(
+        lambda name: max((n for p, n in frozen_until.items() if re.fullmatch(p, name)), default=0),
+        names,
+    )
+
+
 def decay_mask(params: Params) -> Params:
     """Return True for each decayed leaf: the kernels of dense layers and convolutions.
 
@@ -130,13 +152,14 @@ def parameter_groups(config: ConfigDict, params: Params) -> list[ParameterGroup]
 
     Raises UserError as `lr_multipliers` does.
     """
-    group_of = _grouping(config, params)
+    group_of, settings = _grouping(config, params), config.optimizer
+    decay = max(settings.weight_decay, settings.weight_decay_end or 0.0)
     sizes: dict[tuple, list[int]] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         names = _names(path, leaf)
         for name in names:
             pattern, layer, factor = group_of(name)
-            decayed = _is_decayed(path) and factor * config.optimizer.weight_decay > 0
+            decayed = _is_decayed(path) and factor * decay > 0
             size = int(np.prod(leaf.shape)) // len(names)
             sizes.setdefault((pattern, layer, factor, decayed), []).append(size)
     groups = [ParameterGroup(*key, len(of), sum(of)) for key, of in sizes.items()]

@@ -13,6 +13,7 @@ length of the run, so one run can be cooled down at several lengths.
 
 import jax.numpy as jnp
 import optax
+from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 
 from vit_jax.config.durations import Clock, parse_duration
@@ -66,6 +67,24 @@ def make_schedule(config: ConfigDict, clock: Clock) -> optax.Schedule:
         )
     fall = optax.linear_schedule(before, end, cooldown)
     return optax.join_schedules([rise, way, fall], [warmup, total - cooldown])
+
+
+def make_decay_schedule(config: ConfigDict, clock: Clock) -> float | optax.Schedule:
+    """Return the weight decay, or, if it changes, the one by the number of completed updates.
+
+    From `optimizer.weight_decay` half a cosine leads to `optimizer.weight_decay_end`, as in Caron
+    et al. 2021, "Emerging Properties in Self-Supervised Vision Transformers", section 3.2.
+    """
+    start, end = config.optimizer.weight_decay, config.optimizer.weight_decay_end
+    if end is None or end == start:
+        return start
+
+    def decay(count: Array | int) -> Float[Array, ""]:
+        # optax's half cosine is relative to its start, which may be 0 here.
+        share = (1 + jnp.cos(jnp.pi * jnp.minimum(count / clock.total_steps, 1))) / 2
+        return end + (start - end) * share
+
+    return decay
 
 
 def reciprocal_sqrt_schedule(peak: float, timescale: int) -> optax.Schedule:

@@ -26,7 +26,7 @@ from vit_jax.training.distributed.sharding import find_devices, make_mesh
 from vit_jax.training.logging.provenance import library_versions
 from vit_jax.training.optim.optimizer import make_optimizer
 from vit_jax.training.optim.param_groups import trainable_mask
-from vit_jax.training.optim.schedules import make_schedule
+from vit_jax.training.optim.schedules import make_decay_schedule, make_schedule
 from vit_jax.training.setup import checks
 from vit_jax.training.setup.experiment import Experiment
 from vit_jax.training.setup.preprocessing import choose_preprocessing
@@ -110,7 +110,13 @@ def build(
         metric_names=metric_names,
         clock=clock,
         schedule=schedule,
-        optimizer=make_optimizer(config, schedule, params_shapes),
+        optimizer=make_optimizer(
+            config,
+            schedule,
+            params_shapes,
+            decay=make_decay_schedule(config, clock),
+            frozen_until=task.frozen_until,
+        ),
         trainable=trainable_mask(config, params_shapes),
         mesh=mesh,
         decode_errors=DecodeErrors(strict=config.data.on_decode_error == "raise"),

@@ -23,6 +23,7 @@ from vit_jax.data import eval_batches as source_batches
 from vit_jax.evaluation import runner
 from vit_jax.evaluation.base import HELD_OUT, Evaluator, Result
 from vit_jax.runs import ModelRecord
+from vit_jax.runs.record import part_of
 from vit_jax.tasks.base import Batch, Task, zero_batch
 from vit_jax.training.distributed.device_batches import on_devices
 from vit_jax.training.distributed.sharding import batch_shards, replicated, shard_state, to_devices
@@ -116,8 +117,8 @@ class Experiment:
             return make(key)
         trained = {"params": self.start.params, **self.start.model_state}
         places = {"params": self.shardings.params, **self.shardings.model_state}
-        if encoder := self.task.encoder:
-            places = {name: places[name][encoder] for name in trained}
+        places = part_of(places, self.task.encoder)
+        places = {name: places[name] for name in trained}
         return make(key, jax.device_put(trained, places))
 
     @functools.cached_property
@@ -304,7 +305,7 @@ class Experiment:
             self.optimizer,
             self.metric_names,
             average=self.config.ema_decay > 0,
-            encoder=self.task.encoder,
+            start_from=self.task.start_from,
         )
 
 

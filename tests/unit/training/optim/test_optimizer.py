@@ -69,6 +69,58 @@ def test_decay_shrinks_kernels_and_nothing_else(rule, pool):
     assert {"patch_embed/kernel", "pre_logits/kernel", "blocks_1/attn/qkv/kernel"} <= decayed
 
 
+def test_decay_on_a_schedule_is_that_of_the_update():
+    """Without gradients a kernel of 1 shrinks by 0.1, then by 0.2 of the rest."""
+    params = {"a": {"kernel": jnp.ones(2)}}
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    optimizer = optimizer_of(params, decay=lambda count: 0.1 * (count + 1))
+    np.testing.assert_allclose(after(optimizer, params, [zeros] * 2)["a"]["kernel"], 0.9 * 0.8)
+
+
+# ------------------------------------------------------------------ parameters that learn later
+
+
+def late_and_early():
+    params = {"late": {"kernel": jnp.ones(1)}, "early": {"kernel": jnp.ones(1)}}
+    return params, jax.tree.map(lambda leaf: 3 * leaf, params)
+
+
+def test_late_parameters_wait_and_then_begin_as_others_did():
+    """Three updates of AdamW: the third is the first of the late parameter, and as large."""
+    params, gradient = late_and_early()
+    optimizer = optimizer_of(params, 0.1, frozen_until={"late/.*": 2})
+    path = [after(optimizer, params, [gradient] * count) for count in (1, 2, 3)]
+    late = [float(found["late"]["kernel"][0]) for found in path]
+    # With equal gradients every update of Adam is the learning rate.
+    np.testing.assert_allclose(late, [1, 1, 0.9], rtol=1e-5)
+    early = [float(found["early"]["kernel"][0]) for found in path]
+    np.testing.assert_allclose(early, [0.9, 0.8, 0.7], rtol=1e-5)
+
+
+def test_late_parameters_are_decayed_by_the_schedule_of_the_run():
+    params, gradient = late_and_early()
+    zeros = jax.tree.map(jnp.zeros_like, gradient)
+    schedule = {"decay": lambda count: 0.1 * (count + 1), "frozen_until": {"late/kernel": 1}}
+    found = after(optimizer_of(params, **schedule), params, [zeros] * 2)
+    np.testing.assert_allclose(found["late"]["kernel"], 0.8)
+    np.testing.assert_allclose(found["early"]["kernel"], 0.9 * 0.8)
+
+
+def test_late_parameters_do_not_count_in_the_norm_before_they_learn():
+    """Two gradients of 3: the first is clipped from 3 to 1 alone, then both from 3 sqrt(2)."""
+    params, gradient = late_and_early()
+    sgd = {"name": "sgd", "momentum": 0.0, "clip": 1.0, "frozen_until": {"late/.*": 1}}
+    found = after(optimizer_of(params, **sgd), params, [gradient] * 2)
+    np.testing.assert_allclose(found["early"]["kernel"], 1 - 1 - 0.5**0.5, rtol=1e-6)
+    np.testing.assert_allclose(found["late"]["kernel"], 1 - 0.5**0.5, rtol=1e-6)
+
+
+def test_a_pattern_of_late_parameters_that_matches_nothing_is_an_error():
+    params, _ = late_and_early()
+    with pytest.raises(ValueError, match=r"the pattern 'last/\.\*' matches no parameter"):
+        optimizer_of(params, frozen_until={"last/.*": 1})
+
+
 # ---------------------------------------------------------------------------------- clipping
 
 

@@ -8,7 +8,7 @@ from tests.folders import GOLDENS
 from vit_jax.config import default_config
 from vit_jax.config.durations import Clock
 from vit_jax.errors import UserError
-from vit_jax.training.optim.schedules import make_schedule
+from vit_jax.training.optim.schedules import make_decay_schedule, make_schedule
 
 TOTAL = 20
 
@@ -102,3 +102,18 @@ def test_a_mistake_is_one_sentence(settings, sentence):
     with pytest.raises(UserError, match=sentence) as caught:
         rates(**settings)
     assert "\n" not in str(caught.value)
+
+
+def decay_of(**settings):
+    config = default_config()
+    config.optimizer.update(settings)
+    return make_decay_schedule(config, Clock(examples=100, batch_size=10, total_steps=TOTAL))
+
+
+def test_weight_decay_is_a_number_or_follows_half_a_cosine_over_the_whole_run():
+    assert decay_of(weight_decay=0.05) == decay_of(weight_decay=0.05, weight_decay_end=0.05) == 0.05
+    decay = decay_of(weight_decay=0.04, weight_decay_end=0.4)
+    # cos(60 degrees) is 1/2, so a third of the way is a quarter of the difference.
+    found = [float(decay(count)) for count in (0, TOTAL / 3, TOTAL / 2, TOTAL, TOTAL + 1)]
+    assert found == pytest.approx([0.04, 0.13, 0.22, 0.4, 0.4])
+    assert float(decay_of(weight_decay=0.0, weight_decay_end=0.1)(TOTAL)) == pytest.approx(0.1)
