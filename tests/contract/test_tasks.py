@@ -13,15 +13,17 @@ from vit_jax.analysis.report.run_report import draw_all
 from vit_jax.cli import main
 from vit_jax.errors import UserError
 from vit_jax.evaluation.registry import make_evaluator
+from vit_jax.inference import load
 from vit_jax.runs import EVALUATE, EVALUATOR, RESULT, RunDir
 from vit_jax.tasks import list_tasks
 from vit_jax.training import fit
 from vit_jax.training.callbacks import Observation
 from vit_jax.training.setup.build import build
+from vit_jax.training.setup.pretrained_init import load_pretrained_init
 
 PLUGIN = {"plugins": "tests.support.example_tasks"}
 STEPS = 6
-TASKS = ["classification", "masked_autoencoding", "simmim", *NAMES]
+TASKS = ["classification", "masked_autoencoding", "self_distillation", "simmim", *NAMES]
 # Fields with which a task is as small as the model.
 SMALL = {
     "masked_autoencoding": {
@@ -29,8 +31,19 @@ SMALL = {
         "objective.decoder_depth": "1",
         "objective.decoder_heads": "2",
     },
+    "self_distillation": {
+        "objective.head_width": "8",
+        "objective.bottleneck": "4",
+        "objective.prototypes": "8",
+        "objective.local_crops": "2",
+        **dict.fromkeys(("augment.rotate", "augment.shift", "augment.scale"), "0"),
+    },
     "simmim": {"objective.mask_unit": "8"},
 }
+
+# The path of the encoder's parameters among all variables, where there are other modules.
+ENCODERS = dict.fromkeys(("masked_autoencoding", "simmim", "autoencoder"), ("params", "encoder"))
+ENCODERS["self_distillation"] = ("teacher", "encoder")
 
 
 def changes_of(task):
@@ -129,6 +142,17 @@ def test_probes_judge_the_features_of_every_task(finished):
     batch = next(experiment.eval_batches(experiment.test_source))
     _, rows = jax.eval_shape(judged, experiment.abstract_state().variables(), batch)
     assert (rows["features"].shape, rows["features"].dtype) == ((32, 8), np.float32)
+
+
+def test_what_is_loaded_and_what_starts_other_runs_is_the_encoder(finished):
+    """By `load`, and by `init_from`: the averaged parameters, of the teacher where there is one."""
+    config, run = finished
+    expected = run.read_variables()[0]
+    for name in ENCODERS.get(config.task, ("params",)):
+        expected = expected[name]
+    started = load_pretrained_init(str(run.path)).variables["params"]
+    for found in (load(run.path).params, started):
+        jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
 def states_on(devices, overrides):

@@ -141,7 +141,7 @@ def test_fine_tuning_is_neither_a_few_steps_nor_thousands_of_epochs(path, exampl
 
 @pytest.mark.parametrize("examples", [20, 240, 1_281_167])
 def test_every_config_runs_on_few_images_and_on_many(examples):
-    folders = [ROOT / "configs" / name for name in ("family", "mae")]
+    folders = [ROOT / "configs" / name for name in ("family", "mae", "dino")]
     for path in sorted({*CONFIGS, *(path for folder in folders for path in folder.glob("*.py"))}):
         said = SAID.get(str(path.relative_to(ROOT / "configs").with_suffix("")), {})
         clock, warmup, intervals = lengths(path, examples, **said)
@@ -181,6 +181,38 @@ def test_masked_autoencoders_have_the_lengths_and_rates_of_their_authors(monkeyp
         assert (round(clock.epochs(clock.total_steps)), round(clock.epochs(warmup))) == (epochs, 5)
         config = load_config(path, {"init_from": "x"})
         assert math.isclose(config.optimizer.learning_rate, base * config.batch_size / 256)
+
+
+def test_self_distillation_has_the_lengths_and_rates_of_its_authors(monkeypatch):
+    """The full command of the README: 300 epochs, 10 of warm-up, 30 of the temperature's."""
+    monkeypatch.chdir(ROOT)
+    path = "configs/dino/pretrain_s16.py"
+    clock, warmup, _ = lengths(path, 1_268_355)
+    assert (round(clock.epochs(clock.total_steps)), round(clock.epochs(warmup))) == (300, 10)
+    config = load_config(path)
+    temperature = clock.steps(config.objective.temperature_warmup)
+    assert round(clock.epochs(temperature)) == 30
+    rate = config.optimizer.learning_rate
+    assert math.isclose(rate, 5e-4 * config.batch_size / 256)
+    assert math.isclose(rate * config.schedule.end, 1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted((ROOT / "configs/dino").glob("*.py")), ids=lambda p: p.stem)
+def test_self_distillation_takes_two_updates_of_a_small_model(path, data_dir):
+    small = {"dataset": "digits", "data.dir": data_dir, "data.test": "test", "model.depth": "1"}
+    small |= {"objective.prototypes": "16", "objective.freeze_last_layer": "0"}
+    if path.stem == "pretrain_s16":
+        small |= {"model.image_size": "32", "objective.local_size": "16"}
+    experiment = build(load_config(str(path), SHORT | small))
+    state, step = experiment.initial_state(), experiment.train_step()
+    before = jax.device_get((state.params, state.model_state["teacher"]))
+    for batch in experiment.train_batches(0):
+        state = step(state, batch)
+    after = jax.device_get((state.params, state.model_state["teacher"]))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after))
+    changed = jax.tree.map(lambda old, new: not np.array_equal(old, new), before, after)
+    assert all(jax.tree.leaves(changed))
 
 
 @pytest.mark.parametrize("path", FINE_TUNING)

@@ -169,8 +169,8 @@ MUTATIONS = (
         "norms-decayed",
         "weight decay shrinks norms and biases too",
         "training/optim/optimizer.py",
-        "optax.add_decayed_weights(settings.weight_decay, decay_mask)",
-        "optax.add_decayed_weights(settings.weight_decay)",
+        "optax.add_decayed_weights(weight_decay, decay_mask)",
+        "optax.add_decayed_weights(weight_decay)",
         "unit/training/optim/test_optimizer.py -k decay_shrinks",
     ),
     Mutation(
@@ -325,5 +325,30 @@ MUTATIONS = (
         "mixed += residual * np.eye(tokens)",
         "mixed += 0 * np.eye(tokens)",
         "unit/analysis/attention/test_compute.py -k rollout_is",
+    ),
+    # --------------------------------------------------------------------------- self-distillation
+    Mutation(
+        "a-view-is-its-own-target",
+        "crops are compared with themselves too",
+        "tasks/self_distillation.py",
+        "1 - jnp.eye(large, views)",
+        "jnp.ones((large, views))",
+        "unit/tasks/test_self_distillation.py -k every_pair",
+    ),
+    Mutation(
+        "padding-moves-the-centre",
+        "the centre follows rows that are no images",
+        "tasks/self_distillation.py",
+        '"b,bgk->k", mask, teacher',
+        '"b,bgk->k", jnp.ones_like(mask), teacher',
+        "unit/tasks/test_self_distillation.py -k padding",
+    ),
+    Mutation(
+        "late-parameters-in-the-norm",
+        "what does not learn yet shrinks the updates of the rest",
+        "training/optim/optimizer.py",
+        "_started(lambda _: optax.identity(), starts), clip",
+        "optax.identity(), clip",
+        "unit/training/optim/test_optimizer.py -k in_the_norm_before",
     ),
 )

@@ -16,6 +16,7 @@ TASKS: Registry[Task] = Registry(
     {
         "classification": "vit_jax.tasks.classification",
         "masked_autoencoding": "vit_jax.tasks.masked_autoencoding",
+        "self_distillation": "vit_jax.tasks.self_distillation",
         "simmim": "vit_jax.tasks.simmim",
     },
 )
@@ -53,6 +54,8 @@ def make_task(setting: Setting) -> Task:
     fields = own_fields(task, config)
     try:
         return task.make(setting, **fields)
+    except UserError:  # names its keys
+        raise
     except ValueError as error:
         raise UserError(f"objective: {error}") from error
 
