@@ -84,6 +84,7 @@ _OTHERS = {
     "Res2Net": (r"layer1\.0\.convs\.\d+\.weight",),
     "a ResNet with squeeze and excitation": (r"layer\d+\.\d+\.se\..*",),
     "ConvNeXt V2": (r".*\.grn\.(weight|bias|gamma|beta)",),
+    "the head of DINO without its encoder": (r"last_layer\.weight_[gv]",),
     "EdgeNeXt": (r"stages\.\d+\.blocks\.\d+\.xca\..*",),
     "SegFormer": (r"(.*\.)?encoder\.block\.0\.0\.mlp\.dwconv\..*",),
 }

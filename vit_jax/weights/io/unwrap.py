@@ -34,8 +34,8 @@ def unwrap(tree: Any, part: str | None, path: Any) -> dict[str, Any]:
     Args:
       tree: nested dictionaries, with tensors (arrays or `TorchTensor`) at some of their leaves.
       part: name of one of several sets: its keys joined by "/", such as "model_ema" or
-        "teacher/backbone". It may also be a prefix of tensor names, such as "visual" or
-        "params/img", which is removed.
+        "teacher/backbone", or of tensors of training, such as "dino_loss". It may also be a prefix
+        of tensor names, such as "visual" or "params/img", which is removed.
       path: of the file, for messages.
 
     Returns:
@@ -100,9 +100,9 @@ def is_of_training(key: str) -> bool:
 def _select(tree: Any, parts: dict[str, dict[str, Any]], part: str, path: Any) -> dict[str, Any]:
     if part in parts:
         return parts[part]
-    shared = _at(tree, part)
-    if any(shared is tensors for tensors in parts.values()):
-        return shared
+    named = _at(tree, part)  # by another path, or the state of a loss
+    if isinstance(named, dict) and any(map(_is_tensor, named.values())):
+        return named
     found = []
     for name, tensors in parts.items():
         if name and part.startswith(name + "/"):
