@@ -6,6 +6,7 @@ import platform
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 ROOT = Path(__file__).parents[1]
 # Compiling is most of what these tests do. Programs are kept outside the clone, so that the next
@@ -34,6 +35,8 @@ sys.path.insert(0, str(ROOT))
 
 import pytest  # noqa: E402
 
+gc.set_threshold(50_000, 20, 50)  # tracing makes many objects, few of them garbage
+
 pytest_plugins = ["tests.support.durations"]
 
 # A ViT of four tokens that learns next to nothing, fast.
@@ -53,27 +56,63 @@ TINY = {
 
 @pytest.fixture(scope="module", autouse=True)
 def frozen_heap():
-    """Keeps what earlier files left from the garbage collector.
-
-    A command that ends with an error collects garbage, which takes 1.5 seconds among all that JAX
-    has traced for a thousand tests.
-    """
+    """Keeps what earlier files left from the garbage collector."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_collection_after_mistakes():
+    """A command that ends with an error collects no garbage, as it does before its process ends.
+
+    It takes up to 1.5 seconds among all that JAX has traced for a thousand tests.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        if cli := sys.modules.get("vit_jax.cli"):
+            patched.setattr(cli, "gc", SimpleNamespace(collect=lambda: None))
+        yield
 
 
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory) -> str:
     """A folder where the digits are prepared, once for all tests."""
-    from vit_jax.data.sources import digits
+    from vit_jax.data.sources import digits, tfds
 
-    folder = tmp_path_factory.mktemp("tfds")
+    folder = str(tmp_path_factory.mktemp("tfds"))
     digits.prepare(folder)
-    return str(folder)
+    with pytest.MonkeyPatch.context() as patched:
+        read_all = remembered(tfds.TfdsExamples.read_all, folder)
+        patched.setattr(tfds.TfdsExamples, "read_all", read_all)
+        yield folder
+
+
+def remembered(read_all, folder):
+    """Makes a `read_all` that decodes what lies in a folder once: half a second for each run."""
+    kept = {}
+
+    def read(self):
+        if not self.directory.startswith(folder):
+            return read_all(self)
+        features = self.features
+        labels = None if features.label is None else (features.label_key, features.multi_label)
+        key = (self.directory, self.split, self.numbers.tobytes(), labels)
+        if key not in kept:
+            kept[key] = list(read_all(self))
+        return iter(kept[key])
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def kept_programs():
+    """Keeps the compiled functions of more runs than a process of a user needs."""
+    from vit_jax.training import reuse
+
+    reuse.MOST = 64
 
 
 @pytest.fixture
-def overrides(data_dir):
+def overrides(data_dir, kept_programs):
     """Makes the overrides of a tiny run: `overrides(**{"seed": 1})`."""
 
     def make(changes: dict | None = None) -> list[tuple[str, str]]:
@@ -92,7 +131,7 @@ def tiny_config(overrides):
 
 
 @pytest.fixture(scope="session")
-def finished_run(data_dir, tmp_path_factory):
+def finished_run(data_dir, kept_programs, tmp_path_factory):
     """The run folder of one finished tiny run with validation data; tests only read it."""
     from vit_jax.analysis.report.run_report import draw_all
     from vit_jax.config import load_config

@@ -16,7 +16,7 @@ from vit_jax.evaluation.registry import make_evaluator
 from vit_jax.inference import load
 from vit_jax.runs import EVALUATE, EVALUATOR, RESULT, RunDir
 from vit_jax.tasks import list_tasks
-from vit_jax.training import fit
+from vit_jax.training import fit, reuse
 from vit_jax.training.callbacks import Observation
 from vit_jax.training.setup.build import build
 from vit_jax.training.setup.pretrained_init import load_pretrained_init
@@ -73,7 +73,7 @@ def task(request):
 
 
 @pytest.fixture(scope="module")
-def finished(task, data_dir, tmp_path_factory):
+def finished(task, data_dir, kept_programs, tmp_path_factory):
     """A finished run of a task, with its figures."""
     from tests.conftest import ROOT, TINY
     from vit_jax.config import load_config
@@ -81,8 +81,17 @@ def finished(task, data_dir, tmp_path_factory):
     changes = {**TINY, "data.dir": data_dir, **changes_of(task)}
     config = load_config(str(ROOT / "configs" / "digits.py"), changes)
     workdir = tmp_path_factory.mktemp(task) / "run"
-    fit(config, workdir, draw=draw_all, watch=ending(None))
-    return config, RunDir(workdir)
+    with pytest.MonkeyPatch.context() as patched:
+        # The code of the example tasks stays what it is while tests run.
+        patched.setattr(reuse, "INSIDE", (*reuse.INSIDE, "tests.support.example_tasks"))
+        fit(config, workdir, draw=draw_all, watch=ending(None))
+        yield config, RunDir(workdir)
+
+
+@pytest.fixture(scope="module")
+def experiment(finished):
+    """The experiment of the finished run, built anew."""
+    return build(finished[0])
 
 
 def test_a_run_that_is_stopped_resumes_to_the_same_bits(finished, tmp_path):
@@ -93,9 +102,8 @@ def test_a_run_that_is_stopped_resumes_to_the_same_bits(finished, tmp_path):
     assert_same_run(whole.path, tmp_path / "run", STEPS)
 
 
-def test_the_log_has_the_metrics_and_the_best_step_of_the_task(finished):
-    config, run = finished
-    experiment = build(config)
+def test_the_log_has_the_metrics_and_the_best_step_of_the_task(finished, experiment):
+    _, run = finished
     name, direction = experiment.task.monitor
     lines = run.read_metrics()
     judged = {line["step"]: line[name] for line in lines if line["kind"] == EVALUATE}
@@ -107,11 +115,10 @@ def test_the_log_has_the_metrics_and_the_best_step_of_the_task(finished):
     assert {line["evaluator"] for line in others} == {e.name for e in experiment.evaluators[1:]}
 
 
-def test_a_step_that_is_not_finite_changes_nothing(finished):
-    config, _ = finished
-    experiment = build(config)
+def test_a_step_that_is_not_finite_changes_nothing(experiment):
     state = experiment.initial_state()
-    broken = state.replace(params=jax.tree.map(lambda x: x.at[...].set(np.nan), state.params))
+    nan = jax.tree.map(lambda x: np.full(x.shape, np.nan, x.dtype), state.params)
+    broken = state.replace(params=jax.device_put(nan, experiment.shardings.params))
     before = jax.device_get((broken.opt_state, broken.model_state, broken.ema_params))
     batch = next(experiment.train_batches(0))
     after = experiment.train_step()(broken, batch)
@@ -120,20 +127,18 @@ def test_a_step_that_is_not_finite_changes_nothing(finished):
     jax.tree.map(np.testing.assert_array_equal, before, kept)
 
 
-def test_the_report_and_the_command_know_the_task(finished, capsys):
+def test_the_report_and_the_command_know_the_task(finished, experiment, capsys):
     config, run = finished
     assert run.report_file.exists() and (run.figures / "curves.png").exists()
     text = run.report_file.read_text()
     assert "Results" in text and ("Confusion" in text) == (config.task == "classification")
     assert main(["evaluate", str(run.path)]) == 0
-    name, _ = build(config).task.monitor
+    name, _ = experiment.task.monitor
     assert name.replace("_", " ") in capsys.readouterr().out
 
 
-def test_probes_judge_the_features_of_every_task(finished):
+def test_probes_judge_the_features_of_every_task(experiment):
     """Vectors of the model's width, from the images of an evaluation: neither views nor crops."""
-    config, _ = finished
-    experiment = build(config)
     task, probe = experiment.task, make_evaluator("knn", experiment.task)
 
     def judged(variables, batch):

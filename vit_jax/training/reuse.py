@@ -2,27 +2,33 @@
 
 A function that JAX compiles is traced and read from the cache anew for every experiment, although a
 second run of the same configuration, or one that resumes, needs the very same program: about a
-second for a small model. Here the functions themselves are kept, by all that they follow from.
+second for a small model. Here the functions themselves are kept, by all that they follow from, and
+so are numbers and shapes for which a model has to be traced.
 """
 
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import flax.linen as nn
 
 from vit_jax.config import flatten
+from vit_jax.data import Preprocessing, Source
+from vit_jax.tasks.base import Task
 
 if TYPE_CHECKING:
     from vit_jax.training.setup.experiment import Experiment
 
-Function = TypeVar("Function", bound=Callable)
+Made = TypeVar("Made")
 
-_MOST = 8  # two experiments of four functions
-_kept: OrderedDict[Hashable, Callable] = OrderedDict()
+INSIDE = ("vit_jax.",)  # modules whose code stays the same while the process runs
+MOST = 14  # two experiments of four functions and three results of tracing
+_kept: OrderedDict[Hashable, Any] = OrderedDict()
 
 # Sections and keys of the configuration that no compiled function depends on: the data matter by
 # the preprocessing, the task and the number of examples, which are in the key themselves.
-_OTHERS = ("checkpoint", "compile_cache", "data", "evaluate", "evaluators")
+_OTHERS = ("checkpoint", "compile_cache", "data", "dataset", "evaluate", "evaluators")
 _OTHERS += ("log", "profile", "resume")
 
 
@@ -32,10 +38,7 @@ def program_key(experiment: "Experiment") -> Hashable | None:
     The code of a model or a task outside this package may change while the process runs, as in a
     notebook, and a teacher holds arrays: their functions are made anew.
     """
-    modules = (type(part).__module__ for part in (experiment.model, experiment.task))
-    outside = not all(module.startswith("vit_jax.") for module in modules)
-    held = experiment.task.frozen is not None or experiment.task.rows_from is not None
-    if outside or held:
+    if _may_change(experiment.task, experiment.model):
         return None
     settings = [
         (key, value)
@@ -54,8 +57,25 @@ def program_key(experiment: "Experiment") -> Hashable | None:
     )
 
 
-def reuse(key: Hashable | None, name: str, make: Callable[[], Function]) -> Function:
-    """Return the kept function of a key and a name, or what `make` makes, which is kept then."""
+def trace_key(task: Task, preprocessing: Preprocessing, source: Source) -> Hashable | None:
+    """Return what a trace of a task's loss follows from; None where that is not known.
+
+    The data give no more than the number of classes where images and labels are all that is read.
+    """
+    kinds = {feature.kind for feature in task.inputs.values()}
+    if _may_change(task, task.model) or not kinds <= {"image", "label"}:
+        return None
+    return task, preprocessing, len(source.class_names), source.multi_label
+
+
+def _may_change(task: Task, model: nn.Module) -> bool:
+    modules = (type(part).__module__ for part in (model, task))
+    outside = not all(module.startswith(INSIDE) for module in modules)
+    return outside or task.frozen is not None or task.rows_from is not None
+
+
+def reuse(key: Hashable | None, name: str, make: Callable[[], Made]) -> Made:
+    """Return what is kept of a key and a name, or what `make` makes, which is kept then."""
     if key is None:
         return make()
     try:
@@ -63,7 +83,7 @@ def reuse(key: Hashable | None, name: str, make: Callable[[], Function]) -> Func
     except TypeError:  # a field that cannot be hashed
         return make()
     _kept[key, name] = found = make() if found is None else found  # the last of them now
-    while len(_kept) > _MOST:
+    while len(_kept) > MOST:
         _kept.popitem(last=False)
     return found
 

@@ -1,12 +1,16 @@
 """Compiled functions that a second experiment in one process uses again."""
 
 import dataclasses
+from collections import OrderedDict
 
 import jax
 import numpy as np
 import pytest
 
+from tests.conftest import TINY
+from tests.folders import CONFIGS
 from tests.support.comparing import assert_same_run, whole_state
+from vit_jax.config import load_config
 from vit_jax.training import fit, reuse
 from vit_jax.training.setup.build import build
 
@@ -14,10 +18,10 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 @pytest.fixture(autouse=True)
-def forget():
-    reuse.forget()
-    yield
-    reuse.forget()
+def nothing_kept(monkeypatch):
+    """Nothing kept at the start, and as much as outside tests; what others keep is not lost."""
+    monkeypatch.setattr(reuse, "_kept", OrderedDict())
+    monkeypatch.setattr(reuse, "MOST", 8)
 
 
 @pytest.fixture
@@ -60,8 +64,21 @@ def test_after_another_learning_rate_a_run_is_the_one_of_a_fresh_process(tiny_co
     assert np.abs(kernels[0] - kernels[1]).max() > 1e-4
 
 
+@pytest.fixture(scope="module")
+def key(data_dir):
+    """The key of the functions of `tiny_config()`."""
+    config = load_config(CONFIGS / "digits.py", list({**TINY, "data.dir": data_dir}.items()))
+    return reuse.program_key(build(config))
+
+
+def test_equal_configurations_have_one_program(tiny_config, key):
+    one, other = build(tiny_config()), build(tiny_config({"log.every": "2"}))
+    assert one.train_step() is other.train_step()
+    assert reuse.program_key(one) == key
+
+
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("name", "value"),
     [
         ("seed", "1"),
         ("model.mlp_dropout", "0.1"),
@@ -76,11 +93,21 @@ def test_after_another_learning_rate_a_run_is_the_one_of_a_fresh_process(tiny_co
         ("data.mean", "0.25"),
     ],
 )
-def test_what_changes_the_program_makes_a_new_one(tiny_config, key, value):
-    before = build(tiny_config())
-    step = before.train_step()
-    assert build(tiny_config()).train_step() is step
-    assert build(tiny_config({key: value})).train_step() is not step
+def test_what_changes_the_program_makes_a_new_one(tiny_config, key, name, value):
+    assert reuse.program_key(build(tiny_config({name: value}))) != key
+
+
+def test_a_second_experiment_is_not_traced(tiny_config, monkeypatch):
+    first = build(tiny_config())
+
+    def refuse(*_):
+        raise AssertionError
+
+    monkeypatch.setattr("vit_jax.training.setup.build.trace", refuse)
+    second = build(tiny_config({"optimizer.learning_rate": "0.5"}))
+    assert second.metric_names == first.metric_names
+    with pytest.raises(AssertionError):
+        build(tiny_config({"model.width": "16"}))
 
 
 def test_models_from_outside_are_compiled_anew(tiny_config):

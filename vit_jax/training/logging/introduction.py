@@ -7,7 +7,7 @@ from vit_jax.config import flatten
 from vit_jax.plugins import NOT_IMPORTABLE
 from vit_jax.runs import RunDir
 from vit_jax.text import counted
-from vit_jax.training.logging.hardware import find_peak, training_flops
+from vit_jax.training.logging.hardware import find_peak
 from vit_jax.training.logging.provenance import process_origin
 from vit_jax.training.logging.reporter import Reporter
 from vit_jax.training.optim.optimizer import count_branches, format_branches, optimizer_notes
@@ -61,7 +61,7 @@ def _measure_limits(experiment: Experiment, report: Reporter, run: RunDir) -> No
     devices = list(experiment.mesh.devices.flat)
     peak = find_peak(devices, experiment.config.precision)
     report.devices, report.peak = devices, peak
-    report.flops_per_image = training_flops(experiment.model)
+    report.flops_per_image = experiment.training_flops()
     hardware = {"device": devices[0].device_kind, "count": len(devices)}
     hardware |= {"peak_flops": peak.flops, "peak_from": peak.source}
     hardware |= {**process_origin(), "data": experiment.fingerprint}

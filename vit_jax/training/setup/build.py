@@ -27,6 +27,7 @@ from vit_jax.training.logging.provenance import library_versions
 from vit_jax.training.optim.optimizer import make_optimizer
 from vit_jax.training.optim.param_groups import trainable_mask
 from vit_jax.training.optim.schedules import make_decay_schedule, make_schedule
+from vit_jax.training.reuse import reuse, trace_key
 from vit_jax.training.setup import checks
 from vit_jax.training.setup.experiment import Experiment
 from vit_jax.training.setup.preprocessing import choose_preprocessing
@@ -88,7 +89,11 @@ def build(
     notes += checks.describe_length(clock, config.duration)
     _check_intervals(config, clock)
     schedule = make_schedule(config, clock)
-    metric_names, params_shapes = trace(task, preprocessing, train_source)
+    metric_names, params_shapes = reuse(
+        trace_key(task, preprocessing, train_source),
+        "trace",
+        lambda: trace(task, preprocessing, train_source),
+    )
     record = ModelRecord(
         name=name,
         fields=fields,

@@ -27,6 +27,7 @@ from vit_jax.runs.record import part_of
 from vit_jax.tasks.base import Batch, Task, zero_batch
 from vit_jax.training.distributed.device_batches import on_devices
 from vit_jax.training.distributed.sharding import batch_shards, replicated, shard_state, to_devices
+from vit_jax.training.logging.hardware import training_flops
 from vit_jax.training.reuse import program_key, reuse
 from vit_jax.training.setup import checks
 from vit_jax.training.setup.evaluators import RunEvaluators, step_name
@@ -93,6 +94,9 @@ class Experiment:
 
     def abstract_state(self) -> TrainState:
         """Return shapes, types and shardings of the train state, without computing anything."""
+        return self._reused("abstract_state", self._trace_state)
+
+    def _trace_state(self) -> TrainState:
         shapes = jax.eval_shape(self._make_state, jax.random.key(0))
         return jax.tree.map(
             lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
@@ -125,6 +129,10 @@ class Experiment:
     def shardings(self) -> TrainState:
         """Return the sharding of each array of the train state."""
         return jax.tree.map(lambda x: x.sharding, self.abstract_state())
+
+    def training_flops(self) -> int:
+        """Return the floating point operations of training on one image."""
+        return self._reused("training_flops", lambda: training_flops(self.model))
 
     def zero_totals(self) -> dict[str, jax.Array]:
         """Return zeros for the sums of the training metrics."""
