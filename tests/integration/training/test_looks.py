@@ -50,7 +50,7 @@ def test_nothing_is_made_to_look_where_nobody_asks(tiny_config, tmp_path):
     def watch(experiment):
         raise AssertionError
 
-    fit(tiny_config({"duration": "2 steps"}), tmp_path / "run", watch=watch)
+    fit(tiny_config(), tmp_path / "run", watch=watch)
     assert looks(tmp_path / "run") == []
 
 
@@ -78,7 +78,7 @@ def test_looks_come_before_the_step_that_takes_the_batch_and_at_its_interval(tin
 @pytest.mark.parametrize("ended_at", [pytest.param(3, marks=pytest.mark.slow), 4])
 def test_a_run_that_was_stopped_has_the_looks_of_one_that_was_not(tiny_config, tmp_path, ended_at):
     """The signal comes with a look, and the step that follows it is the last."""
-    changes = {"log.diagnostics": "2", "duration": "8 steps", "evaluate.every": "8"}
+    changes = {"log.diagnostics": "2", "evaluate.every": "6"}
 
     def stopped(step):
         if step == ended_at - ended_at % 2:
@@ -89,8 +89,8 @@ def test_a_run_that_was_stopped_has_the_looks_of_one_that_was_not(tiny_config, t
     first = fit(tiny_config(changes), tmp_path / "parts", watch=watch_with(stopped))
     assert first.result is None and first.step == ended_at - ended_at % 2 + 1
     fit(tiny_config(changes), tmp_path / "parts", watch=watch_with(numbers))
-    assert [line["step"] for line in looks(tmp_path / "parts")] == [0, 2, 4, 6]
-    assert_same_run(tmp_path / "whole", tmp_path / "parts", 8)
+    assert [line["step"] for line in looks(tmp_path / "parts")] == [0, 2, 4]
+    assert_same_run(tmp_path / "whole", tmp_path / "parts", 6)
 
 
 def test_a_crash_takes_back_the_looks_after_the_last_checkpoint_and_no_other(tiny_config, tmp_path):

@@ -23,6 +23,9 @@ from vit_jax.training.open_run import open_other, open_run
 from vit_jax.training.setup.build import build
 
 BRIGHTNESS = {"dark": 20, "día": 120, "明": 230}
+# Runs that learn: what a run does at intervals, it does once.
+LEARNS = {"log.every": "20 steps", "evaluate.every": "100%", "checkpoint.every": "100%"}
+LEARNS |= {"duration": "60 steps"}
 
 
 @pytest.fixture
@@ -58,7 +61,7 @@ def at_the_root(monkeypatch, request):
 
 
 def test_a_folder_is_learned_and_its_names_come_back(config, images, tmp_path, capsys):
-    outcome = fit(config({"duration": "60 steps"}), tmp_path / "run")
+    outcome = fit(config(LEARNS), tmp_path / "run")
     assert (outcome.result["examples"], outcome.result["accuracy"]) == (6, 1.0)
     classifier = load(tmp_path / "run")
     assert classifier.class_names == ("dark", "día", "明")  # in code-point order
@@ -112,7 +115,7 @@ def test_unreadable_images_are_named_once_counted_and_replaced(config, images, t
     def draw(run, lines, source, judged):
         drawn.append((judged.table, source))
 
-    outcome = fit(config({"duration": "12 steps"}), tmp_path / "run", draw=draw)
+    outcome = fit(config(), tmp_path / "run", draw=draw)
     output = "".join(capsys.readouterr())
     for name in (tested, learned):
         assert output.count(f"cannot read the image {images / name}") == 1
@@ -128,11 +131,11 @@ def test_strict_makes_an_unreadable_image_the_end_of_the_run(config, images, tmp
     [learned, *_] = build(config()).train_source.files
     (images / learned).write_bytes(b"no image")
     with pytest.raises(DecodeError, match=learned):
-        fit(config({"data.on_decode_error": "raise", "duration": "12 steps"}), tmp_path / "run")
+        fit(config({"data.on_decode_error": "raise"}), tmp_path / "run")
 
 
 def test_other_data_are_matched_by_name_or_refused(config, images, tmp_path, capsys):
-    run = fit(config({"duration": "60 steps"}), tmp_path / "run").run
+    run = fit(config(LEARNS), tmp_path / "run").run
     other = tmp_path / "other"
     shutil.copytree(images / "明", other / "明")  # class 0 there, class 2 of the model
     arguments = ["evaluate", str(run.path), f"--dataset=folder:{other}", "--json"]
@@ -175,7 +178,8 @@ def table(images):
 
 
 def test_several_labels_are_learned_with_a_sigmoid(config, table, images, tmp_path, capsys):
-    changes = {"dataset": f"csv:{table}", "objective.loss": "sigmoid", "duration": "80 steps"}
+    changes = {**LEARNS, "dataset": f"csv:{table}", "objective.loss": "sigmoid"}
+    changes |= {"duration": "80 steps"}
     outcome = fit(config(changes), tmp_path / "run", draw=draw_all)
     assert outcome.result["mean_average_precision"] == 1.0
     assert "accuracy" not in outcome.result
@@ -194,7 +198,7 @@ def test_several_labels_need_a_sigmoid(config, table):
 
 def test_one_output_for_two_classes_needs_a_sigmoid_and_works_with_it(config, images, tmp_path):
     shutil.rmtree(images / "día")
-    one = {"model.num_classes": "1", "duration": "40 steps"}
+    one = {**LEARNS, "model.num_classes": "1", "duration": "40 steps"}
     with pytest.raises(UserError, match="objective.loss=sigmoid"):
         build(config(one))
     outcome = fit(config({**one, "objective.loss": "sigmoid"}), tmp_path / "run")
@@ -235,7 +239,7 @@ def test_several_labels_diverge_like_one(config, table, tmp_path):
 
 
 def test_the_table_of_classes_is_printed_and_kept(config, tmp_path, capsys):
-    run = fit(config({"duration": "60 steps"}), tmp_path / "run", draw=draw_all).run
+    run = fit(config(LEARNS), tmp_path / "run", draw=draw_all).run
     assert main(["evaluate", str(run.path), "--per-class"]) == 0
     output = capsys.readouterr().out
     assert all(name in output for name in BRIGHTNESS) and "recall" in output
@@ -281,7 +285,7 @@ def test_images_that_the_first_weights_were_trained_on_are_told(config, tmp_path
 def test_other_data_that_a_run_was_trained_on_are_told_when_it_is_evaluated(
     config, images, tmp_path, capsys
 ):
-    outcome = fit(config({"duration": "2 steps"}), tmp_path / "run")
+    outcome = fit(config(), tmp_path / "run")
     capsys.readouterr()
     open_other(outcome.run.path, f"folder:{images}", "test")
     assert "was trained on 24 of the 30 train images" in capsys.readouterr().err

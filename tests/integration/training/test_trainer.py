@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import vit_jax
-from tests.folders import ROOT
-from vit_jax.config import restore_config
+from tests.conftest import TINY
+from tests.folders import CONFIGS, ROOT
+from vit_jax.config import load_config, restore_config
 from vit_jax.data import Preprocessing
 from vit_jax.errors import Diverged, UserError
 from vit_jax.evaluation.metrics import Predictions
@@ -42,19 +43,32 @@ def damage(checkpoint: Path):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
+@pytest.fixture(scope="module")
+def tiny_run(data_dir, kept_programs, tmp_path_factory):
+    """The run of `tiny_config()`, finished; `run_copy` gives copies of it."""
+    config = load_config(CONFIGS / "digits.py", list({**TINY, "data.dir": data_dir}.items()))
+    return fit(config, tmp_path_factory.mktemp("runs") / "run").run
+
+
+@pytest.fixture
+def run_copy(tiny_run, tmp_path):
+    """Makes a copy of the finished run, to be damaged or resumed."""
+    return lambda name="run": RunDir(shutil.copytree(tiny_run.path, tmp_path / name))
+
+
 def test_saving_and_evaluating_keep_their_own_intervals(tiny_config, tmp_path):
-    changes = {"duration": "12 steps", "checkpoint.every": "5", "evaluate.every": "2"}
+    changes = {"checkpoint.every": "4", "evaluate.every": "2"}
     run = fit(tiny_config(changes), tmp_path / "run").run
     lines = run.read_metrics()
     evaluated = [line["step"] for line in lines if line["kind"] == "evaluate"]
-    assert run.steps() == [5, 10, 12]
-    assert evaluated == [2, 4, 6, 8, 10]  # the last is the result
-    assert (lines[-1]["kind"], lines[-1]["step"], lines[-1]["examples"]) == ("result", 12, 360)
+    assert run.steps() == [4, 6]
+    assert evaluated == [2, 4]  # the last is the result
+    assert (lines[-1]["kind"], lines[-1]["step"], lines[-1]["examples"]) == ("result", 6, 360)
 
 
 def test_only_the_last_checkpoints_are_kept(tiny_config, tmp_path):
-    run = fit(tiny_config({"checkpoint.every": "1", "checkpoint.keep": "2"}), tmp_path / "run").run
-    assert run.steps() == [5, 6]
+    run = fit(tiny_config({"checkpoint.every": "2", "checkpoint.keep": "2"}), tmp_path / "run").run
+    assert run.steps() == [4, 6]
 
 
 def test_a_finished_run_does_not_train_again(tiny_config, tmp_path):
@@ -107,9 +121,10 @@ def test_the_drawing_gets_the_predictions_behind_the_result(tiny_config, tmp_pat
     assert lines[-1] == outcome.result
 
 
-def test_another_configuration_is_refused_with_the_keys_that_differ(tiny_config, tmp_path):
-    fit(tiny_config(), tmp_path / "run")
-    before = contents(tmp_path / "run")
+def test_another_configuration_is_refused_with_the_keys_that_differ(
+    tiny_config, run_copy, tmp_path
+):
+    before = contents(run_copy().path)
     changes = {"seed": "1", "optimizer.learning_rate": "0.5", "log.every": "2"}
     with pytest.raises(UserError) as caught:
         fit(tiny_config(changes), tmp_path / "run")
@@ -119,9 +134,8 @@ def test_another_configuration_is_refused_with_the_keys_that_differ(tiny_config,
     assert contents(tmp_path / "run") == before
 
 
-def test_resume_never_keeps_the_old_run_beside_the_new(tiny_config, tmp_path):
-    fit(tiny_config(), tmp_path / "run")
-    before = contents(tmp_path / "run")
+def test_resume_never_keeps_the_old_run_beside_the_new(tiny_config, run_copy, tmp_path):
+    before = contents(run_copy().path)
     outcome = fit(tiny_config({"resume": "never", "seed": "1"}), tmp_path / "run")
     assert outcome.trained and outcome.step == 6
     assert contents(tmp_path / "run.1") == before
@@ -136,17 +150,17 @@ def test_resume_never_follows_a_link_again_and_again(tiny_config, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "run", "run.1"]
 
 
-def test_resume_must_needs_a_checkpoint(tiny_config, tmp_path):
+def test_resume_must_needs_a_checkpoint(tiny_config, run_copy, tmp_path):
     with pytest.raises(UserError, match="has no checkpoint"):
-        fit(tiny_config({"resume": "must"}), tmp_path / "run")
-    fit(tiny_config(), tmp_path / "run")
-    assert not fit(tiny_config({"resume": "must"}), tmp_path / "run").trained
+        fit(tiny_config({"resume": "must"}), tmp_path / "none")
+    assert not fit(tiny_config({"resume": "must"}), run_copy().path).trained
 
 
 @pytest.mark.smoke
-def test_a_damaged_checkpoint_is_passed_over_and_trained_again(tiny_config, tmp_path, capsys):
-    whole = fit(tiny_config(), tmp_path / "whole").run
-    broken = fit(tiny_config(), tmp_path / "broken").run
+def test_a_damaged_checkpoint_is_passed_over_and_trained_again(
+    tiny_config, tiny_run, run_copy, capsys
+):
+    whole, broken = tiny_run, run_copy()
     damage(broken.checkpoints / "6")
     (broken.checkpoints / "9").mkdir()  # an empty folder is no checkpoint
     outcome = fit(tiny_config(), broken.path)
@@ -159,8 +173,8 @@ def test_a_damaged_checkpoint_is_passed_over_and_trained_again(tiny_config, tmp_
     jax.tree.map(np.testing.assert_array_equal, expected, got)
 
 
-def test_when_no_checkpoint_is_left_it_is_an_error_and_nothing_is_deleted(tiny_config, tmp_path):
-    run = fit(tiny_config(), tmp_path / "run").run
+def test_when_no_checkpoint_is_left_it_is_an_error_and_nothing_is_deleted(tiny_config, run_copy):
+    run = run_copy()
     for step in run.steps():
         damage(run.checkpoints / str(step))
     before = contents(run.path)
@@ -170,8 +184,8 @@ def test_when_no_checkpoint_is_left_it_is_an_error_and_nothing_is_deleted(tiny_c
         assert contents(run.path) == before
 
 
-def test_a_finished_run_without_checkpoints_is_not_overwritten(tiny_config, tmp_path):
-    run = fit(tiny_config(), tmp_path / "run").run
+def test_a_finished_run_without_checkpoints_is_not_overwritten(tiny_config, run_copy):
+    run = run_copy()
     metrics = run.metrics_file.read_bytes()
     shutil.rmtree(run.checkpoints)
     with pytest.raises(UserError, match="finished, but its checkpoints are missing"):
@@ -179,21 +193,19 @@ def test_a_finished_run_without_checkpoints_is_not_overwritten(tiny_config, tmp_
     assert run.metrics_file.read_bytes() == metrics
 
 
-def test_changed_data_are_refused(tiny_config, tmp_path):
-    run = fit(tiny_config({"duration": "6 steps"}), tmp_path / "run").run
+def test_changed_data_are_refused(tiny_config, run_copy):
+    run = run_copy()
     record = run.checkpoints / "6" / "record" / "metadata"
     content = unsealed(json.loads(record.read_text()))
     content["data"]["train"] += "x"
     record.write_text(json.dumps(sealed(content)))
     with pytest.raises(UserError, match="the data have changed"):
-        fit(tiny_config({"duration": "6 steps"}), run.path)
+        fit(tiny_config(), run.path)
 
 
-def test_another_seed_is_another_run_and_the_same_seed_the_same(tiny_config, tmp_path):
-    losses = []
-    for name, seed in (("a", "0"), ("b", "0"), ("c", "1")):
-        lines = fit(tiny_config({"seed": seed}), tmp_path / name).run.read_metrics()
-        losses.append([line["loss"] for line in lines])
+def test_another_seed_is_another_run_and_the_same_seed_the_same(tiny_config, tiny_run, tmp_path):
+    runs = [fit(tiny_config({"seed": seed}), tmp_path / seed).run for seed in ("0", "1")]
+    losses = [[line["loss"] for line in run.read_metrics()] for run in (tiny_run, *runs)]
     assert losses[0] == losses[1] != losses[2]
 
 
@@ -254,7 +266,7 @@ def test_a_run_that_diverges_ends_with_a_sentence_and_keeps_finite_numbers(tiny_
 
 
 def test_one_bad_batch_is_left_out_and_named_and_the_run_goes_on(
-    tiny_config, tmp_path, monkeypatch, capsys
+    tiny_config, tiny_run, tmp_path, monkeypatch, capsys
 ):
     """A pixel that is no number, in the third batch."""
     batches = Experiment.train_batches
@@ -274,8 +286,7 @@ def test_one_bad_batch_is_left_out_and_named_and_the_run_goes_on(
     told = {"skipped": 1, "skipped_last": 3, "skipped_cause": "the loss"}
     assert [told.items() <= line.items() for line in lines] == [False, True, False]
     # The learning rate is that of the updates made: one less from there on.
-    clean = fit(tiny_config({"log.every": "1"}), tmp_path / "clean")
-    rates = [line["learning_rate"] for line in clean.run.read_metrics() if line["kind"] == "train"]
+    rates = [line["learning_rate"] for line in tiny_run.read_metrics() if line["kind"] == "train"]
     assert [line["learning_rate"] for line in lines] == [rates[1], rates[2], rates[4]]
     said = capsys.readouterr().err
     assert "1 step skipped, the last one step 3, because the loss was not finite" in said
@@ -283,7 +294,8 @@ def test_one_bad_batch_is_left_out_and_named_and_the_run_goes_on(
 
 def test_with_an_average_both_are_evaluated_kept_and_loaded(tiny_config, tmp_path):
     changes = {"ema_decay": "0.9", "optimizer.learning_rate": "0.01", "duration": "30 steps"}
-    outcome = fit(tiny_config({**changes, "evaluate.every": "15"}), tmp_path / "run")
+    rarely = {"evaluate.every": "30", "checkpoint.every": "30", "log.every": "30"}
+    outcome = fit(tiny_config({**changes, **rarely}), tmp_path / "run")
     result = outcome.result
     assert result["weights"] == "ema" and {"accuracy", "raw_accuracy", "raw_loss"} <= result.keys()
     experiment = build(tiny_config(changes))
@@ -335,17 +347,17 @@ def test_figures_that_a_kill_prevented_are_drawn_by_the_same_command(tiny_config
     assert len(drawn) == 2
 
 
-def test_a_checkpoint_without_its_list_of_arrays_is_passed_over(tiny_config, tmp_path):
-    run = fit(tiny_config(), tmp_path / "run").run
+def test_a_checkpoint_without_its_list_of_arrays_is_passed_over(tiny_config, run_copy):
+    run = run_copy()
     (run.checkpoints / "6" / "state" / "_METADATA").unlink()
     (run.checkpoints / "6" / "record" / "metadata").write_text("[]")
     assert run.read_variables()[1] == 3
     assert fit(tiny_config(), run.path).trained
 
 
-def test_a_finished_run_gets_its_records_back(tiny_config, tmp_path, capsys):
+def test_a_finished_run_gets_its_records_back(tiny_config, run_copy, capsys):
     """Those that are gone, those that are cut off, and those that are another's."""
-    run = fit(tiny_config(), tmp_path / "run").run
+    run = run_copy()
     whole = contents(run.path)
     run.model_file.unlink()
     assert not fit(tiny_config(), run.path).trained
