@@ -13,6 +13,7 @@ from PIL import Image
 
 import vit_jax
 from tests.folders import ROOT
+from tests.support.shapes import apply
 from vit_jax.config import restore_config
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
@@ -98,7 +99,7 @@ def test_batches_do_not_change_the_answer(classifier, test_source):
 def test_logits_are_the_model_on_normalised_images(classifier, test_source):
     images = np.stack([classifier.preprocessing(test_source[i]["image"]) for i in range(4)])
     normalised = (images.astype(np.float32) / 255 - 0.5) / 0.5
-    expected = classifier.model.apply({"params": classifier.params}, normalised, train=False)
+    expected = apply(classifier.model, classifier.params, normalised, train=False)
     np.testing.assert_allclose(classifier.logits(images), expected, atol=1e-5)
 
 

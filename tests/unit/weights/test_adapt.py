@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from tests.support.shapes import apply
 from vit_jax import create_model
 from vit_jax.errors import UserError
 from vit_jax.models.positions.tables import resize_positions
@@ -93,8 +94,8 @@ def test_grey_images_give_what_equal_colours_gave(trained):
     assert adapted.resized == ("patch_embed/kernel",)
     image = np.random.RandomState(1).normal(size=(2, 16, 16, 1)).astype(np.float32)
     with jax.default_matmul_precision("highest"):
-        ours = grey.apply({"params": adapted.params}, image)
-        theirs = model.apply({"params": params}, np.repeat(image, 3, axis=3))
+        ours = np.asarray(apply(grey, adapted.params, image))
+        theirs = np.asarray(apply(model, params, np.repeat(image, 3, axis=3)))
     np.testing.assert_allclose(ours, theirs, atol=2e-5 * max(1, np.abs(theirs).max()))
 
 
@@ -140,7 +141,7 @@ def test_low_rank_additions_begin_with_the_same_numbers_and_merge_into_the_kerne
 
     def logits(model, params):
         with jax.default_matmul_precision("highest"):
-            return np.asarray(model.apply({"params": params}, image))
+            return np.asarray(apply(model, params, image))
 
     before = logits(plain, params)
     np.testing.assert_allclose(logits(low_rank, adapted.params), before, rtol=1e-6, atol=1e-6)

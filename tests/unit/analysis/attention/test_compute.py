@@ -8,6 +8,7 @@ import pytest
 from flax import linen as nn
 
 from tests.folders import GOLDENS
+from tests.support.shapes import random_variables, run
 from vit_jax.analysis.attention.compute import (
     Attention,
     Layer,
@@ -120,7 +121,7 @@ def test_the_probe_of_attention_pooling_asks_the_patches():
     model, variables = tiny(pool="map", registers=1)
     pooling = compute_attention(model, variables, IMAGES).pooling
     head = jax.tree.map(lambda x: np.asarray(x, np.float64), variables["params"]["map_head"])
-    tokens = model.apply(variables, IMAGES, method="features").tokens[:, 1:]
+    tokens = np.asarray(run(model, variables, IMAGES, method="features").tokens)[:, 1:]
     kernel, bias = head["attn"]["qkv"]["kernel"], head["attn"]["qkv"]["bias"]
     q = np.einsum("w,whd->hd", head["probe"][0, 0], kernel[:, 0]) + bias[0]
     k = np.einsum("btw,whd->bthd", tokens, kernel[:, 1]) + bias[1]
@@ -136,7 +137,7 @@ def test_hybrids_have_the_grid_of_their_patches():
     fields |= {"width": 8, "heads": 2, "image_size": (16, 24), "num_classes": 4}
     model = create_model("HybridViT", **fields)
     images = RNG.normal(size=(1, 16, 24, 3)).astype(np.float32)
-    seen = compute_attention(model, jax.jit(model.init)(jax.random.key(0), images), images)
+    seen = compute_attention(model, random_variables(model, images), images)
     assert (seen.grid, seen.patch_size) == ((2, 3), (8, 8))
     np.testing.assert_allclose(seen.class_map(query=(1, 2)).shape, (1, 2, 3))
 
@@ -218,7 +219,7 @@ def finite_differences(model, variables, weights, wanted, step=1e-2):
     """How the logit moves when one weight does, computed by a forward pass written out here."""
     p = jax.tree.map(lambda x: np.asarray(x, np.float64), variables["params"])
     block = p["blocks_0"]
-    tokens, _ = model.apply(variables, IMAGES, method="embed")
+    tokens, _ = run(model, variables, IMAGES, method="embed")
     tokens = np.asarray(tokens, np.float64)
 
     def norm(x, of):

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.support.shapes import run
 from vit_jax.analysis.attention.compute import (
     Layer,
     compute_attention,
@@ -26,8 +27,8 @@ def random_variables(model, images):
 
 
 def outputs_of_blocks(model, variables, images):
-    _, kept = model.apply(variables, images, mutable=["intermediates"])
-    return kept["intermediates"]
+    _, kept = run(model, variables, images, mutable=["intermediates"])
+    return jax.device_get(kept["intermediates"])
 
 
 def normed(x, of, epsilon):
