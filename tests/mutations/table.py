@@ -347,7 +347,7 @@ MUTATIONS = (
         "late-parameters-in-the-norm",
         "what does not learn yet shrinks the updates of the rest",
         "training/optim/optimizer.py",
-        "_started(lambda _: optax.identity(), starts), clip",
+        "_started(lambda _: optax.identity(), frozen_until), clip",
         "optax.identity(), clip",
         "unit/training/optim/test_optimizer.py -k in_the_norm_before",
     ),

@@ -28,6 +28,7 @@ from vit_jax.errors import UserError
 from vit_jax.training.optim.param_groups import (
     Params,
     Path,
+    check_starts,
     decay_mask,
     is_in_block,
     is_stacked,
@@ -109,18 +110,14 @@ def make_optimizer(
     labels = jax.tree.map(lambda factor: "trained" if np.any(factor) else "frozen", factors)
 
     decay = settings.weight_decay if decay is None else decay
-    starts = starts_of(params_shapes, frozen_until or {})
-
-    def rule(start: int) -> optax.GradientTransformation:
-        # A rule counts its own updates, but the schedule those of the whole run.
-        later = (lambda count: decay(count + start)) if callable(decay) else decay
-        return optax.chain(*_rule(settings, later))
-
-    optimizer = optax.chain(_started(rule, starts), optax.scale_by_learning_rate(schedule))
-    if settings.clip:
-        clip = optax.clip_by_global_norm(settings.clip)
-        # What does not learn yet must not count in the norm.
-        optimizer = optax.chain(_started(lambda _: optax.identity(), starts), clip, optimizer)
+    rate = optax.scale_by_learning_rate(schedule)
+    if not frozen_until:
+        optimizer = optax.chain(*_rule(settings, decay), rate)
+        if settings.clip:
+            optimizer = optax.chain(optax.clip_by_global_norm(settings.clip), optimizer)
+    else:
+        check_starts(params_shapes, frozen_until)
+        optimizer = _with_starts(settings, decay, rate, frozen_until)
     if "frozen" in jax.tree.leaves(labels):
         optimizer = optax.partition({"trained": optimizer, "frozen": optax.set_to_zero()}, labels)
     if any(0 < np.count_nonzero(factor) < np.size(factor) for factor in jax.tree.leaves(factors)):
@@ -187,12 +184,33 @@ def optimizer_notes(config: ConfigDict, params: Params) -> list[str]:
     return notes
 
 
+def _with_starts(
+    settings: ConfigDict,
+    decay: float | optax.Schedule,
+    rate: optax.GradientTransformation,
+    frozen_until: Mapping[str, int],
+) -> optax.GradientTransformation:
+    """Return the same optimizer for parameters of which some begin to learn later."""
+
+    def rule(start: int) -> optax.GradientTransformation:
+        # A rule counts its own updates, but the schedule those of the whole run.
+        later = (lambda count: decay(count + start)) if callable(decay) else decay
+        return optax.chain(*_rule(settings, later))
+
+    optimizer = optax.chain(_started(rule, frozen_until), rate)
+    if not settings.clip:
+        return optimizer
+    clip = optax.clip_by_global_norm(settings.clip)
+    # What does not learn yet must not count in the norm.
+    return optax.chain(_started(lambda _: optax.identity(), frozen_until), clip, optimizer)
+
+
 def _started(
-    make: Callable[[int], optax.GradientTransformation], starts: Params
+    make: Callable[[int], optax.GradientTransformation], frozen_until: Mapping[str, int]
 ) -> optax.GradientTransformation:
     """Return transformations that each begin after a number of updates, and give zeros before.
 
-    make: from that number to the transformation. starts: the number for each parameter.
+    make: from that number to the transformation.
     """
 
     def one(start: int) -> optax.GradientTransformation:
@@ -200,11 +218,10 @@ def _started(
             return make(start)
         return optax.conditionally_mask(make(start), lambda count: count >= start)
 
-    numbers = sorted(set(jax.tree.leaves(starts)))
-    if numbers == [0]:
-        return one(0)
-    labels = jax.tree.map(str, starts)
-    return optax.partition({str(number): one(number) for number in numbers}, labels)
+    def labels(params: Params) -> Params:
+        return jax.tree.map(str, starts_of(params, frozen_until))
+
+    return optax.partition({str(n): one(n) for n in {0, *frozen_until.values()}}, labels)
 
 
 def _rule(

@@ -109,20 +109,20 @@ def starts_of(params: Params, frozen_until: Mapping[str, int]) -> Params:
     Args:
         params: arrays or their shapes.
         frozen_until: these numbers by regular expressions of whole paths; 0 for other parameters.
-
-    Raises:
-        ValueError: an expression matches no parameter.
     """
-    names = jax.tree_util.tree_map_with_path(
-        lambda path, _: "/".join(str(key.key) for key in path), params
-    )
+
+    def start(path: Path, _: Any) -> int:
+        name = "/".join(key.key for key in path)
+        return max((n for p, n in frozen_until.items() if re.fullmatch(p, name)), default=0)
+
+    return jax.tree_util.tree_map_with_path(start, params)
+
+
+def check_starts(params: Params, frozen_until: Mapping[str, int]) -> None:
+    """Raise ValueError if an expression of `starts_of` matches no parameter."""
     for pattern in frozen_until:
-        if not any(re.fullmatch(pattern, name) for name in jax.tree.leaves(names)):
+        if not any(jax.tree.leaves(starts_of(params, {pattern: 1}))):
             raise ValueError(f"frozen_until: the pattern {pattern!r} matches no parameter")
-    return jax.tree.map(
-        lambda name: max((n for p, n in frozen_until.items() if re.fullmatch(p, name)), default=0),
-        names,
-    )
 
 
 def decay_mask(params: Params) -> Params:

@@ -115,6 +115,14 @@ def test_late_parameters_do_not_count_in_the_norm_before_they_learn():
     np.testing.assert_allclose(found["late"]["kernel"], 1 - 0.5**0.5, rtol=1e-6)
 
 
+def test_late_parameters_go_with_frozen_ones():
+    params, gradient = late_and_early()
+    frozen = {"lr_multipliers": (("early/.*", 0.0),), "frozen_until": {"late/.*": 1}}
+    found = after(optimizer_of(params, 0.1, clip=1.0, **frozen), params, [gradient] * 2)
+    np.testing.assert_allclose(found["late"]["kernel"], 0.9, rtol=1e-5)
+    np.testing.assert_array_equal(found["early"]["kernel"], 1.0)
+
+
 def test_a_pattern_of_late_parameters_that_matches_nothing_is_an_error():
     params, _ = late_and_early()
     with pytest.raises(ValueError, match=r"the pattern 'last/\.\*' matches no parameter"):
