@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import vit_jax
+from tests.support.shapes import random_variables
 from vit_jax.analysis.errors.most_confident_errors import (
     attention_maps,
     attention_samples,
@@ -73,10 +74,8 @@ def test_attention_is_in_units_of_uniform_attention(classifier, source):
 )
 def test_pooling_and_windows_have_maps_too(name, fields):
     """What every pixel gets is on average what it would get if all got alike."""
-    import jax
-
     model = create_model(name, **fields, num_classes=2, image_size=16)
-    params = jax.jit(model.init)(jax.random.key(0), np.zeros((1, 16, 16, 3), np.float32))["params"]
+    params = random_variables(model, np.zeros((1, 16, 16, 3), np.float32))["params"]
     classifier = Classifier(model, params, ("a", "b"), Preprocessing((16, 16), 3))
     seen = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3), np.uint8)
     maps = attention_maps(classifier, seen)
@@ -113,7 +112,6 @@ def test_several_labels_are_all_named(classifier):
 
 def test_colour_images_and_long_names_and_no_attention(tmp_path):
     """A Mixer on colour images: the mistake is explained, the samples are one sentence."""
-    import jax
 
     names = ("a very long name of a kind of bird", "$5_$ [b]")
 
@@ -128,7 +126,7 @@ def test_colour_images_and_long_names_and_no_attention(tmp_path):
             return {"image": image, "label": index}
 
     model = create_model("Mixer-S/16", patch_size=4, width=8, depth=1, num_classes=2, image_size=8)
-    params = jax.jit(model.init)(jax.random.key(0), np.zeros((1, 8, 8, 3), np.float32))["params"]
+    params = random_variables(model, np.zeros((1, 8, 8, 3), np.float32))["params"]
     classifier = Classifier(model, params, names, Preprocessing((8, 8), 3))
     wrong = Predictions(
         np.array([0, 1]), np.array([1, 1]), np.array([0.9, 0.8]), np.ones(2, int), np.arange(2)

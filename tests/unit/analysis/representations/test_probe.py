@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.clusters import clusters
+from tests.support.shapes import random_variables
 from vit_jax import create_model
 from vit_jax.analysis.representations.features import Layers
 from vit_jax.analysis.representations.probe import extract, probe_layers
@@ -18,7 +19,7 @@ from vit_jax.inference import Classifier
 
 def test_features_are_those_of_the_model_one_row_for_each_image(data_dir):
     model = create_model("Digits-ViT-64/4", num_classes=10, depth=1)
-    params = jax.jit(model.init)(jax.random.key(0), np.zeros((1, 16, 16, 1)))["params"]
+    params = random_variables(model, np.zeros((1, 16, 16, 1), np.float32))["params"]
     preprocessing = Preprocessing((16, 16), channels=1)
     classifier = Classifier(model, params, [str(i) for i in range(10)], preprocessing)
     source = open_source("digits", "test[:70]", data_dir=data_dir)

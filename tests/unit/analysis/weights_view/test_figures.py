@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support.shapes import random_variables
 from vit_jax.analysis.weights_view.figures import (
     PARTS,
     NotThere,
@@ -51,13 +52,7 @@ RESNET = {
 
 def classifier(name, **fields):
     model = create_model(name, **fields)
-    images = np.zeros((1, 16, 16, 1), np.float32)
-    variables = jax.jit(model.init)(jax.random.key(0), images)
-    noise = jax.random.key(1)
-    variables = jax.tree.map(
-        lambda x: x + 0.1 * abs(jax.random.normal(jax.random.fold_in(noise, x.size), x.shape)),
-        dict(variables),
-    )
+    variables = random_variables(model, np.zeros((1, 16, 16, 1), np.float32))
     params = variables.pop("params")
     return Classifier(model, params, NAMES, PREPROCESSING, variables)
 
