@@ -15,7 +15,7 @@ size and any number of devices.
 A run has several: those of its task, and any that are registered and named in the configuration.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -73,6 +73,32 @@ class Result(NamedTuple):
     metrics: dict[str, float]
     table: Any = None
     figures: Mapping[str, Callable[[], Any]] = {}
+
+
+def combined(results: Iterable[tuple[str, Result]]) -> Result:
+    """Return the results of several evaluators as one, with the table of the first.
+
+    A metric or a figure whose name an earlier evaluator has taken gets the name of its own in
+    front, such as `few_shot_accuracy`. Counts of examples are those of the first that has them.
+
+    results: with the name of each evaluator.
+    """
+    results = list(results)
+    metrics, figures = {}, {}
+    for evaluator, result in results:
+        for name, value in result.metrics.items():
+            if name not in metrics or not name.endswith("examples"):
+                metrics[_free(name, evaluator, metrics)] = value
+        for name, draw in result.figures.items():
+            figures[_free(name, evaluator, figures)] = draw
+    return Result(metrics, results[0][1].table, figures)
+
+
+def _free(name: str, evaluator: str, taken: Mapping[str, Any]) -> str:
+    """Return the name, with that of its evaluator in front of it until nothing else has it."""
+    while name in taken:
+        name = f"{evaluator or 'other'}_{name}"
+    return name
 
 
 class Evaluator:

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from vit_jax.data import Source
-from vit_jax.evaluation.base import Evaluator, Result
+from vit_jax.evaluation.base import Evaluator, Result, combined
 from vit_jax.evaluation.metrics import nonfinite_warning
 from vit_jax.evaluation.runner import Interrupted
 from vit_jax.runs import DIAGNOSTICS, EVALUATE, EVALUATOR, RESULT, TRAIN, RunDir
@@ -108,14 +108,12 @@ class Loop:
         self.checkpoints.wait()  # no result without its saved parameters
         source = self.experiment.test_source
         try:
-            outcome, others = self._evaluated_by_all(source)
+            outcome = self._evaluated_by_all(source)
         except Interrupted:
             return None
         self.run.check_held()  # writing figures would recreate the folder
-        metrics = outcome.metrics
-        beside = {k: v for other in others for k, v in other.metrics.items() if k not in metrics}
-        result = self._line(RESULT, split="test", **metrics, **beside)
-        self._warn_of_nonfinite(metrics, "test")
+        result = self._line(RESULT, split="test", **outcome.metrics)
+        self._warn_of_nonfinite(outcome.metrics, "test")
         for found in processes.gather(self.experiment.decode_errors.found):
             self.experiment.decode_errors.found.update(found)
         if unreadable := self.experiment.decode_errors.summary():
@@ -135,7 +133,7 @@ class Loop:
             return
         self.report.say("the figures of this run are missing: evaluating it again to draw them")
         try:
-            outcome, _ = self._evaluated_by_all(self.experiment.test_source)
+            outcome = self._evaluated_by_all(self.experiment.test_source)
         except Interrupted:
             return
         self._draw(draw, self.experiment.test_source, outcome)
@@ -305,15 +303,14 @@ class Loop:
         self.log.write(line)
         self.report.show(line)
 
-    def _evaluated_by_all(self, source: Source) -> tuple[Result, list[Result]]:
-        """Return the result of the first evaluator, with the figures of all, and the others'."""
-        first, passes, judging = self._evaluated(source), {}, self.experiment.judging
-        others = [
-            self._evaluated_by(one, judging.held_out(one, "test")[0], passes=passes)
-            for one in judging.all[1:]
-        ]
-        figures = {name: draw for one in (first, *others) for name, draw in one.figures.items()}
-        return first._replace(figures=figures), others
+    def _evaluated_by_all(self, source: Source) -> Result:
+        """Return the result of all evaluators on the test data."""
+        first, *others = self.experiment.evaluators
+        results, passes = [(first.name, self._evaluated(source))], {}
+        for one in others:
+            held_out, _ = self.experiment.judging.held_out(one, "test")
+            results.append((one.name, self._evaluated_by(one, held_out, passes=passes)))
+        return combined(results)
 
     def _evaluated_by(
         self,
