@@ -6,14 +6,15 @@ import jax
 import numpy as np
 import pytest
 
+import vit_jax
 from tests.support.comparing import assert_same_run
-from tests.support.example_tasks import NAMES
+from tests.support.example_tasks import NAMES, Decoded
 from tests.support.processes import on_eight_devices
 from vit_jax.analysis.report.run_report import draw_all
 from vit_jax.cli import main
 from vit_jax.errors import UserError
 from vit_jax.evaluation.registry import make_evaluator
-from vit_jax.inference import load
+from vit_jax.inference import Classifier, Encoder, load_model
 from vit_jax.runs import EVALUATE, EVALUATOR, RESULT, RunDir
 from vit_jax.tasks import list_tasks
 from vit_jax.training import fit, reuse
@@ -150,14 +151,30 @@ def test_probes_judge_the_features_of_every_task(experiment):
 
 
 def test_what_is_loaded_and_what_starts_other_runs_is_the_encoder(finished):
-    """By `load`, and by `init_from`: the averaged parameters, of the teacher where there is one."""
+    """The averaged parameters, of the teacher where there is one."""
     config, run = finished
     expected = run.read_variables()[0]
     for name in ENCODERS.get(config.task, ("params",)):
         expected = expected[name]
     started = load_pretrained_init(str(run.path)).variables["params"]
-    for found in (load(run.path).params, started):
+    for found in (load_model(run.path).params, started):
         jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def test_a_run_is_loaded_as_the_predictor_of_its_task(finished, tmp_path, capsys):
+    config, run = finished
+    predictor = vit_jax.load(run.path)
+    of_task = {"classification": Classifier, "autoencoder": Decoded}
+    assert type(predictor) is of_task.get(config.task, Encoder)
+    images = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 1), np.uint8)
+    results = predictor(images, batch_size=2)
+    if config.task == "classification":
+        assert [len(result) for result in results] == [10, 10, 10]
+        return
+    shape = (16, 16, 1) if config.task == "autoencoder" else (8,)
+    assert [result.shape for result in results] == [shape] * 3
+    assert main(["predict", str(run.path), str(tmp_path)]) == 2
+    assert "is no classifier: it learned" in capsys.readouterr().err
 
 
 def states_on(devices, overrides):

@@ -14,7 +14,8 @@ PROGRAM = """
 import sys
 from vit_jax.cli import main
 import vit_jax.commands.predict
-from vit_jax.inference.classifier import Classifier, load
+from vit_jax.inference.classifier import Classifier
+from vit_jax.inference.loading import load
 from vit_jax.inference.programs import keep_programs
 from vit_jax.inference.submission import Submission
 print(*sys.modules)

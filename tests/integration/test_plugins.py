@@ -12,9 +12,11 @@ import pytest
 from flax import linen as nn
 from PIL import Image
 
+import vit_jax
 from tests.folders import ROOT
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
+from vit_jax.inference.loading import load_classifier
 from vit_jax.models.registry import MODELS, create_model, outside_modules, register
 from vit_jax.models.summary.cost import cost
 from vit_jax.plugins import import_plugins, module_names
@@ -148,14 +150,15 @@ def registries():
 def test_the_tasks_of_the_page_learn_with_the_optimizer_of_the_page(
     module, registries, tiny_config, tmp_path
 ):
-    """The example task, with the example evaluator beside its loss and the example rule."""
+    """The example task, with the example evaluator, the example predictor and the example rule."""
     from vit_jax.training import fit
 
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 4
     more = """
 from vit_jax.evaluation.base import MeanLoss
 
 Brightness.evaluators = lambda self: (MeanLoss(self.loss), Colour())
+Brightness.predictor = classmethod(lambda cls, record: Photometer)
 """
     plugin = module("\n".join([*EXAMPLES, more]), "page_of_tasks")
     changes = {"plugins": plugin, "task": "brightness", "optimizer.name": "adabelief"}
@@ -164,7 +167,16 @@ Brightness.evaluators = lambda self: (MeanLoss(self.loss), Colour())
     first, *_, last = outcome.run.read_metrics()
     assert last["loss"] < first["loss"]
     assert -1 <= last["colour"] <= last["largest"] <= 1  # the means of normalised digits
-    assert plugin in outcome.run.read_model().plugins
+    record = outcome.run.read_model()
+    assert plugin in record.plugins and record.options == {"scale": 0.5}
+
+    photometer = vit_jax.load(outcome.run.path)
+    images = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 1), np.uint8)
+    normalised = (images.astype(np.float32) / 255 - 0.5) / 0.5
+    expected = photometer.model.apply(photometer.variables, normalised)[:, 0]
+    assert photometer(images) == pytest.approx(np.asarray(expected).tolist(), abs=1e-5)
+    with pytest.raises(UserError, match=r"is no classifier: .*brightness.*vit_jax\.load\("):
+        load_classifier(outcome.run.path)
 
 
 def test_an_entry_point_of_an_installed_package_is_imported(module, monkeypatch):

@@ -124,7 +124,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("arguments", "sentence"), MISTAKES, ids=lambda value: str(value)[:40])
 def test_a_mistake_is_told_before_the_work(predict, tmp_path, monkeypatch, arguments, sentence):
-    monkeypatch.setattr("vit_jax.inference.classifier.load", None)  # nothing is loaded
+    monkeypatch.setattr("vit_jax.inference.loading.load_classifier", None)  # nothing is loaded
     (tmp_path / "old.csv").write_text("mine")
     code, shown = predict(*[argument.format(tmp=tmp_path) for argument in arguments])
     assert code == 2 and sentence in shown.err and "Traceback" not in shown.err

@@ -298,8 +298,8 @@ MUTATIONS = (
         "binary-classes-exchanged",
         "a model of one output names the other class",
         "inference/classifier.py",
-        "np.concatenate([1 - yes, yes], axis=-1)",
-        "np.concatenate([yes, 1 - yes], axis=-1)",
+        "of.concatenate([1 - yes, yes], axis=-1)",
+        "of.concatenate([yes, 1 - yes], axis=-1)",
         "unit/inference/test_classifier.py -k single_output",
     ),
     Mutation(

@@ -14,6 +14,7 @@ import numpy as np
 from vit_jax.data.features import Feature
 from vit_jax.data.transforms.views import MultiCrop, Views
 from vit_jax.evaluation.base import HELD_OUT, Evaluator, MeanLoss, Result
+from vit_jax.inference import BATCH, ArraySpec, Predictor
 from vit_jax.tasks import Loss, Task, register_task
 
 NAMES = ("regression", "autoencoder", "averaged_teacher", "crops", "whole_batch")
@@ -66,6 +67,32 @@ class Reconstruction(Evaluator):
         return Result({**part.means(), "examples": part.examples}, part.rows["image"])
 
 
+class Decoded(Predictor):
+    """Images as the autoencoder makes them of images."""
+
+    usage = "take the images that it makes with vit_jax.load({path!r})(images)"
+
+    @classmethod
+    def of_record(cls, record, variables, step=None):
+        made = super().of_record(record, variables, step)
+        made.task = Autoencoder(made.model, **record.options)
+        return made
+
+    @property
+    def outputs(self):
+        shape = (BATCH, self.task.height, self.task.width, self.task.channels)
+        return {"images": ArraySpec(shape, "float32", "decoded images, normalised")}
+
+    def function(self, variables, images):
+        decoded, _ = self.task.decoded(variables, self.preprocessing.normalize(images))
+        return {"images": decoded}
+
+    def result(self, outputs):
+        """Pixels from 0 to 255."""
+        mean, std = np.array(self.preprocessing.mean), np.array(self.preprocessing.std)
+        return np.clip(np.round(255 * (outputs["images"] * std + mean)), 0, 255).astype(np.uint8)
+
+
 @register_task("autoencoder")
 @dataclass(frozen=True)
 class Autoencoder(Task):
@@ -99,6 +126,10 @@ class Autoencoder(Task):
 
     def evaluators(self):
         return MeanLoss(self.loss), Reconstruction(self)
+
+    @classmethod
+    def predictor(cls, record):
+        return Decoded
 
 
 @register_task("averaged_teacher")

@@ -76,9 +76,9 @@ def attention(
     number, asking = layer if layer == "pool" else parse_layer(layer), _parse_query(query)
     from vit_jax.analysis.attention.overlays import draw_attention
     from vit_jax.analysis.attention.plots import draw_distances, look_in_turn
-    from vit_jax.inference import load
+    from vit_jax.inference import load_model
 
-    classifier = load(run, parse_checkpoint(checkpoint), raw=raw)
+    classifier = load_model(run, parse_checkpoint(checkpoint), raw=raw)
     if distances:
         _save(draw_distances(look_in_turn(classifier, images)), distances)
     else:

@@ -54,7 +54,7 @@ def predict(
         raise UserError("there is nothing to classify; give images, folders, @FILE, or - for stdin")
     stream = read_lists(names)
 
-    from vit_jax.inference.classifier import load_classifier
+    from vit_jax.inference.loading import load_classifier
     from vit_jax.inference.programs import keep_programs
 
     keep_programs()

@@ -189,7 +189,7 @@ def _decisions(
 ) -> "dict[str, Decisions]":
     """Return the decisions of each run on cue-conflict images."""
     from vit_jax.analysis.robustness.shape_texture import Categories, decide, list_images
-    from vit_jax.inference.classifier import load_classifier
+    from vit_jax.inference.loading import load_classifier
 
     images, made = list_images(folder), {}
     for path, name in zip(paths, _names(paths), strict=True):

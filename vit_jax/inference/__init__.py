@@ -5,27 +5,37 @@ from typing import TYPE_CHECKING
 from vit_jax.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from vit_jax.inference.classifier import Classifier, ImageResult, Prediction, load
+    from vit_jax.inference.classifier import Classifier, ImageResult, Prediction
     from vit_jax.inference.encoder import Encoder
+    from vit_jax.inference.loading import load, load_model
+    from vit_jax.inference.predictor import BATCH, ArraySpec, Predictor
     from vit_jax.inference.pretrained import convert, load_pretrained
 
 __all__ = [
+    "BATCH",
+    "ArraySpec",
     "Classifier",
     "Encoder",
     "ImageResult",
     "Prediction",
+    "Predictor",
     "convert",
     "load",
+    "load_model",
     "load_pretrained",
 ]
 
 _HOMES = {
+    "BATCH": "predictor",
+    "ArraySpec": "predictor",
     "Classifier": "classifier",
     "Encoder": "encoder",
     "Prediction": "classifier",
+    "Predictor": "predictor",
     "ImageResult": "classifier",
     "convert": "pretrained",
-    "load": "classifier",
+    "load": "loading",
+    "load_model": "loading",
     "load_pretrained": "pretrained",
 }
 

@@ -1,11 +1,12 @@
 """Trained classifier: a model with parameters, from images to labelled probabilities."""
 
 import functools
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float32, UInt8
 
@@ -13,16 +14,13 @@ from vit_jax.data.images.decoding import ImageLike
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.paths import as_text
 from vit_jax.errors import UserError
+from vit_jax.inference.predictor import BATCH, BATCH_SIZE, ArraySpec, Outputs, Predictor
 from vit_jax.inference.programs import program
-from vit_jax.inference.streaming import ReadBatch, read_batches
-from vit_jax.runs import ModelRecord, RunDir
+from vit_jax.inference.streaming import ReadBatch
+from vit_jax.runs import ModelRecord
 
 if TYPE_CHECKING:  # a cached program runs without linen
     import flax.linen as nn
-
-    from vit_jax.inference.encoder import Encoder
-
-BATCH_SIZE = 64
 
 
 class Prediction(NamedTuple):
@@ -45,7 +43,7 @@ class ImageResult(NamedTuple):
     error: UserError | None = None
 
 
-class Classifier:
+class Classifier(Predictor):
     """Model with its parameters, its preprocessing and its class names.
 
     model: the linen module.
@@ -67,19 +65,15 @@ class Classifier:
         step: int | None = None,
         activation: str = "softmax",
     ):
-        self.model = model
-        self.params = params
-        self.model_state = model_state or {}
+        super().__init__(model, {"params": params, **(model_state or {})}, preprocessing, step)
         self.class_names = tuple(class_names)
-        self.preprocessing = preprocessing
-        self.step = step
         self.activation = activation
         self._record: ModelRecord | None = None
 
     @classmethod
     def of_record(
-        cls, record: ModelRecord, variables: dict[str, Any], step: int | None = None
-    ) -> "Classifier":
+        cls, record: ModelRecord, variables: Mapping[str, Any], step: int | None = None
+    ) -> Self:
         """Return the classifier of a record; its model is created at the first use.
 
         variables: {"params": ..., and any other collections}, put on the device here.
@@ -98,25 +92,44 @@ class Classifier:
         return self._record.create_model()
 
     @property
-    def variables(self) -> dict[str, Any]:
-        """Variables, the first argument of `model.apply`."""
-        return {"params": self.params, **self.model_state}
+    def model_state(self) -> dict[str, Any]:
+        """Variables besides the parameters."""
+        return {name: tree for name, tree in self.variables.items() if name != "params"}
+
+    @property
+    def outputs(self) -> dict[str, ArraySpec]:
+        """Logits, and the probabilities of the classes."""
+        names, logits = self.class_names, self._traced("logits")
+        [width], dtype = logits.shape[1:], logits.dtype.name
+        labels = names if width == len(names) else ()
+        found = {"logits": ArraySpec((BATCH, width), dtype, "outputs of the head", labels)}
+        if names:
+            kind = "they sum to 1" if self.activation == "softmax" else "independent of each other"
+            meaning = f"probability of each class; {kind}"
+            found["probabilities"] = ArraySpec((BATCH, len(names)), "float32", meaning, names)
+        return found
+
+    def function(self, variables, images) -> Outputs:
+        """Return logits of preprocessed images, and probabilities if there are classes."""
+        logits = self.model.apply(variables, self.preprocessing.normalize(images), train=False)
+        found = {"logits": logits}
+        if self.class_names:
+            found["probabilities"] = self._to_probabilities(logits.astype("float32"), jnp)
+        return found
 
     def logits(self, images: UInt8[np.ndarray, "batch h w c"]) -> Float[Array, "batch classes"]:
         """Return the logits of preprocessed images (the result of `preprocessing`, uint8).
 
         Raises UserError for images of another size or type than the result of `preprocessing`.
         """
-        expected = (*self.preprocessing.size, self.preprocessing.channels)
-        if images.shape[1:] != expected or images.dtype != np.uint8:
-            raise UserError(
-                f"images of type {images.dtype} and shape {images.shape} are not preprocessed; "
-                f"they must be uint8 of shape (batch, {', '.join(map(str, expected))}): "
-                "use np.stack on classifier.preprocessing(image) of each, or predict, which takes "
-                "any size"
-            )
-        variables = self.variables
-        return self._program(images.shape)(variables, images)
+        self.check(images)
+        return self._program(images.shape)(self.variables, images)
+
+    def __call__(
+        self, images: ImageLike | Iterable[ImageLike], batch_size: int = BATCH_SIZE
+    ) -> list[list[Prediction]]:
+        """Return the probability of each class, most probable first; see `predict`."""
+        return self.predict(images, batch_size=batch_size)
 
     def predict(
         self,
@@ -158,14 +171,12 @@ class Classifier:
                 sub-folders last.
             batch_size: number of images to run at once. The last batch is padded.
         """
-        running = None
-        for batch in read_batches(images, self.preprocessing, batch_size):
-            logits = self.logits(batch.images)
-            if running is not None:  # fetched while the device computes the next batch
-                yield from self._results(*running)
-            running = batch, logits
-        if running is not None:
-            yield from self._results(*running)
+
+        def run(images: UInt8[np.ndarray, "batch h w c"]) -> Outputs:
+            return {"logits": self.logits(images)}  # by a program that is kept on disk
+
+        for batch, outputs in self._batches(images, batch_size, run):
+            yield from self._results(batch, outputs["logits"])
 
     def top_classes(
         self, probabilities: Float32[np.ndarray, " classes"], top: int | None = None
@@ -175,11 +186,12 @@ class Classifier:
         return [Prediction(self.class_names[i], float(probabilities[i])) for i in order]
 
     def _results(
-        self, batch: ReadBatch, logits: Float[Array, "batch outputs"]
+        self, batch: ReadBatch, logits: Float[np.ndarray, "batch outputs"]
     ) -> Iterator[ImageResult]:
-        logits = np.asarray(logits)[: len(batch.names)]
         finite = np.isfinite(logits).all(axis=-1)
-        rows = self._probabilities(np.where(finite[:, None], logits, 0))
+        # In NumPy: JAX would compile a program for it.
+        sound_logits = np.where(finite[:, None], logits, 0).astype(np.float64)
+        rows = self._to_probabilities(sound_logits, np).astype(np.float32)
         for name, row, error, sound in zip(batch.names, rows, batch.errors, finite, strict=True):
             if error is None and not sound:
                 error = UserError(
@@ -188,19 +200,18 @@ class Classifier:
                 )
             yield ImageResult(name, row if error is None else None, error)
 
-    def _probabilities(
-        self, logits: Float[np.ndarray, "batch outputs"]
-    ) -> Float32[np.ndarray, "batch classes"]:
-        # In NumPy: JAX would compile a program for it.
-        logits = logits.astype(np.float64)
+    def _to_probabilities(self, logits: Any, of: ModuleType) -> Any:
+        """Return probabilities `(batch, classes)` of logits `(batch, outputs)`.
+
+        of: numpy or jax.numpy.
+        """
         if self.activation == "softmax":
-            shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
-            return (shares / shares.sum(axis=-1, keepdims=True)).astype(np.float32)
-        yes = 0.5 * (1 + np.tanh(0.5 * logits))  # sigmoid in a form that cannot overflow
+            shares = of.exp(logits - logits.max(axis=-1, keepdims=True))
+            return shares / shares.sum(axis=-1, keepdims=True)
+        yes = 0.5 * (1 + of.tanh(0.5 * logits))  # sigmoid in a form that cannot overflow
         # A single output of two classes is the logit of the second.
         single = logits.shape[-1] == 1 and len(self.class_names) == 2
-        yes = np.concatenate([1 - yes, yes], axis=-1) if single else yes
-        return yes.astype(np.float32)
+        return of.concatenate([1 - yes, yes], axis=-1) if single else yes
 
     def _program(self, shape: tuple[int, ...]) -> Callable[..., Float[Array, "batch classes"]]:
         if self._record is None:  # a module without a record on disk
@@ -230,51 +241,4 @@ class Classifier:
         return jax.jit(self._forward())
 
     def _forward(self):
-        def forward(variables, images):
-            return self.model.apply(variables, self.preprocessing.normalize(images), train=False)
-
-        return forward
-
-
-def load_classifier(
-    path: str | os.PathLike, checkpoint: int | str = "last", *, raw: bool = False
-) -> Classifier:
-    """Load the classifier of a run folder as `load` does.
-
-    Raises:
-        UserError: there is no such run or checkpoint, or its model has no classes.
-    """
-    record = RunDir(path).read_model()
-    if record.class_names:
-        return load(path, checkpoint, raw=raw)
-    raise UserError(
-        f"{path} is no classifier: it learned {record.task.replace('_', ' ')} "
-        f"and has no classes; fine-tune it with --config.init_from={path}, or take its features "
-        f"with vit_jax.load({str(path)!r}).features(images)"
-    )
-
-
-def load(
-    path: str | os.PathLike, checkpoint: int | str = "last", *, raw: bool = False
-) -> "Classifier | Encoder":
-    """Load the classifier of a run folder: `load("runs/digits").predict("seven.png")`.
-
-    The model of a run that learned without labels has no classes: it is returned as an `Encoder`,
-    `load("runs/mae").features("seven.png")`.
-
-    Args:
-        path: a run folder, as written by training.
-        checkpoint: "last", "best" (on validation data, if the run had any), or a step.
-        raw: use the raw parameters of a run that also has their moving average.
-
-    Raises:
-        UserError: there is no such run or checkpoint.
-    """
-    run = RunDir(path)
-    record = run.read_model()
-    variables, step = run.read_variables(checkpoint, raw=raw)
-    if not record.class_names:
-        from vit_jax.inference.encoder import Encoder
-
-        return Encoder.of_record(record.alone(), record.of_encoder(variables), step)
-    return Classifier.of_record(record, variables, step)
+        return lambda variables, images: self.function(variables, images)["logits"]

@@ -31,6 +31,7 @@ _CODE = (
     "models/**/*.py",
     "data/images/preprocess.py",
     "inference/classifier.py",
+    "inference/predictor.py",
     "inference/programs.py",
 )
 

@@ -31,6 +31,7 @@ class ModelRecord:
     origin: origin of the parameters.
     versions: versions of the libraries that wrote them.
     plugins: modules to import first, for an architecture of a user.
+    options: the fields of the task that its configuration set, such as a width of a decoder.
     source_config: the configuration of the library that wrote the weights, for writing them back;
         empty if the parameters have changed.
     """
@@ -47,20 +48,23 @@ class ModelRecord:
     source_config: dict[str, Any] = dataclasses.field(default_factory=dict)
     task: str = "classification"
     encoder: str = ""
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return a dictionary of JSON values."""
         record = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if not self.options:
+            del record["options"]
         return {**record, "preprocessing": self.preprocessing.to_dict()}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "ModelRecord":
         """Return the record of a `to_json`; lists become tuples again."""
-        fields = {k: tuple(v) if isinstance(v, list) else v for k, v in record["fields"].items()}
         return cls(
             **{
                 **record,
-                "fields": fields,
+                "fields": _with_tuples(record["fields"]),
+                "options": _with_tuples(record.get("options", {})),
                 "preprocessing": Preprocessing.from_dict(record["preprocessing"]),
                 "class_names": tuple(record["class_names"]),
                 "plugins": module_names(Modules().convert(record.get("plugins", ()))),
@@ -141,6 +145,10 @@ class ModelRecord:
                     "of the modules that register it; docs/extending.md has an example"
                 )
             raise UserError(f"the model record cannot be followed: {error}{hint}") from error
+
+
+def _with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(x) if isinstance(x, list) else x for name, x in fields.items()}
 
 
 def part_of(variables: Mapping[str, Any], encoder: str) -> Mapping[str, Any]:

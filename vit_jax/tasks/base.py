@@ -35,7 +35,7 @@ from vit_jax.config.durations import Clock
 from vit_jax.data import Preprocessing, Source
 from vit_jax.data.features import IMAGE, Feature
 from vit_jax.evaluation.base import Evaluator, MeanLoss
-from vit_jax.runs.record import part_of
+from vit_jax.runs.record import ModelRecord, part_of
 
 Variables = Mapping[str, Any]
 Batch = Mapping[str, Array]
@@ -197,6 +197,15 @@ class Task:
         """Return the fields of the model's record that the task determines."""
         del source
         return {"class_names": (), "activation": "none", "encoder": self.encoder}
+
+    @classmethod
+    def predictor(cls, record: ModelRecord) -> Any:
+        """Return the class of `vit_jax.inference.Predictor` as which `vit_jax.load` opens a run.
+
+        None: the default, a classifier if the record has classes, otherwise an encoder.
+        """
+        del record
+        return None
 
     def describe(self, source: Source) -> tuple[str, list[str]]:
         """Return a clause on the training data, such as "in 10 classes", and sentences on them."""

@@ -30,7 +30,7 @@ from vit_jax.evaluation.metrics import (
     read_per_class,
     read_predictions,
 )
-from vit_jax.inference import Classifier, Encoder, load
+from vit_jax.inference import Classifier, Predictor, load_model
 from vit_jax.progress import progress_bars
 from vit_jax.runs import RunDir
 from vit_jax.text import counted, tell
@@ -76,7 +76,7 @@ def _draw(run: RunDir, say: Say) -> None:
     if not reopened.experiment.record.class_names:
         result = _evaluated(reopened, source)
         draw_figures(run, run.read_metrics(), source, result.table, result.figures)
-        _draw_parts(run, load(run.path), source, None, say)
+        _draw_parts(run, load_model(run.path), source, None, say)
         return
     predictions = _kept_predictions(run, source)
     if predictions is None and not (source.multi_label and _per_class(run).exists()):
@@ -92,7 +92,7 @@ def _draw(run: RunDir, say: Say) -> None:
     write_long_tail(sizes, run.figures / "long_tail.csv")
     save_figures(run, {"long_tail": draw_long_tail(sizes)})
 
-    classifier = load(run.path)
+    classifier = load_model(run.path)
     if classifier.step != run.result()["step"]:
         raise UserError(
             f"the checkpoint of the result, of step {run.result()['step']:,}, is missing; the only "
@@ -104,7 +104,7 @@ def _draw(run: RunDir, say: Say) -> None:
 
 def _draw_parts(
     run: RunDir,
-    classifier: Classifier | Encoder,
+    classifier: Predictor,
     source: Source,
     predictions: Predictions | MultiLabelPredictions | None,
     say: Say,

@@ -22,7 +22,7 @@ from vit_jax.csv_files import write_csv
 from vit_jax.data import Source, open_source
 from vit_jax.errors import UserError, nearest
 from vit_jax.evaluation.probe import check_labels
-from vit_jax.inference import Classifier, load
+from vit_jax.inference import Classifier, load_model
 from vit_jax.progress import Show
 from vit_jax.training.open_run import open_run
 
@@ -169,7 +169,7 @@ def probe_run(
         raise UserError(f"{split} has {len(test)} images; probes need at least 4 for testing")
     if not train.multi_label:  # errors are reported before the work
         check_labels(train.labels, neighbours)
-    classifiers = {path: load(path, checkpoint, raw=raw) for path in (run, other) if path}
+    classifiers = {path: load_model(path, checkpoint, raw=raw) for path in (run, other) if path}
     probed, of_test = [], []
     for path in (run, *([other] if other else [])):
         classifier = classifiers[path]

@@ -19,7 +19,7 @@ from vit_jax.data import Preprocessing, Source
 from vit_jax.data.features import LABEL, check_inputs
 from vit_jax.errors import UserError
 from vit_jax.inference import Classifier
-from vit_jax.inference.classifier import load_classifier
+from vit_jax.inference.loading import load_classifier
 from vit_jax.runs import RunDir
 from vit_jax.tasks.classification import finite_rows
 from vit_jax.training.open_run import open_other, open_run

@@ -44,7 +44,7 @@ from vit_jax.analysis.weights_view.tables import (
 from vit_jax.data import Preprocessing, Source
 from vit_jax.errors import DecodeError, UserError, nearest
 from vit_jax.evaluation.knn import nearest_neighbours
-from vit_jax.inference import Classifier, load
+from vit_jax.inference import Classifier, load_model
 from vit_jax.training.open_run import open_run
 
 _QUERIES, _NEIGHBOURS = 6, 6
@@ -131,8 +131,8 @@ def open_subject(
     names = [Path(path).resolve().name for path in (run, beside) if path]
     if len(set(names)) < len(names):  # runs with the same name in two folders
         names = [run, beside]
-    subject = Subject(load(run, checkpoint, raw=raw), names[0], seed=seed)
-    other = load(beside, raw=raw) if beside else None
+    subject = Subject(load_model(run, checkpoint, raw=raw), names[0], seed=seed)
+    other = load_model(beside, raw=raw) if beside else None
     try:
         reopened = open_run(run, dataset, split)
     except UserError as error:

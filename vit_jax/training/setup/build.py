@@ -20,7 +20,7 @@ from vit_jax.models.registry import outside_modules
 from vit_jax.plugins import import_installed, import_plugins, module_names
 from vit_jax.runs import ModelRecord
 from vit_jax.tasks.base import Setting, Task
-from vit_jax.tasks.registry import TASKS, get_task, make_task
+from vit_jax.tasks.registry import TASKS, get_task, make_task, own_fields
 from vit_jax.training.compile_cache import compile_anew_where_unsafe
 from vit_jax.training.distributed.sharding import find_devices, make_mesh
 from vit_jax.training.logging.provenance import library_versions
@@ -102,6 +102,7 @@ def build(
         versions=library_versions(),
         plugins=_modules(config, name, plugins),
         task=config.task,
+        options=own_fields(kind, config),
         **task.record_fields(train_source),
     )
     experiment = Experiment(

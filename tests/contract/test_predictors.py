@@ -1,0 +1,67 @@
+"""What a predictor says of its function is what the function does, whatever the task."""
+
+import jax
+import numpy as np
+import pytest
+from jax import export
+
+from tests.conftest import ROOT, TINY
+from tests.contract.test_tasks import TASKS, changes_of
+from vit_jax.config import load_config
+from vit_jax.inference.loading import predictor_class
+from vit_jax.training.setup.build import build
+
+# Shapes of the outputs for one image: the model has 8 units and 10 classes.
+SHAPES = {
+    "classification": {"logits": (10,), "probabilities": (10,)},
+    "autoencoder": {"images": (16, 16, 1)},
+}
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def task(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def made(task, data_dir):
+    """The predictor of a run of the task that has not begun, and its record."""
+    changes = {**TINY, "data.dir": data_dir, **changes_of(task)}
+    experiment = build(load_config(str(ROOT / "configs" / "digits.py"), changes))
+    shapes = experiment.abstract_state().variables()
+    variables = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+    record = experiment.record
+    return predictor_class(record).of_record(record, variables), record
+
+
+def kinds(arrays):
+    """Shape and type of each array."""
+    return {name: (x.shape, x.dtype) for name, x in arrays.items()}
+
+
+def test_the_outputs_are_as_described(task, made):
+    predictor, _ = made
+    assert predictor.inputs["images"].shape == ("batch", 16, 16, 1)
+    expected = SHAPES.get(task, {"features": (8,)})
+    function = jax.jit(predictor.function)
+    for count in (1, 3):
+        images = predictor.inputs["images"].of_batch(count)
+        assert images.dtype == np.uint8
+        found = jax.eval_shape(function, predictor.variables, images)
+        assert {name: x.shape for name, x in found.items()} == {
+            name: (count, *shape) for name, shape in expected.items()
+        }
+        described = {name: spec.of_batch(count) for name, spec in predictor.outputs.items()}
+        assert kinds(found) == kinds(described)
+        assert {x.dtype for x in found.values()} == {np.dtype(np.float32)}
+
+
+def test_the_function_is_exported_for_any_number_of_images(task, made):
+    predictor, _ = made
+    [count] = export.symbolic_shape("count")
+    images = predictor.inputs["images"].of_batch(count)
+    variables = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), predictor.variables)
+    exported = export.export(jax.jit(predictor.function))(variables, images)
+    expected = SHAPES.get(task, {"features": (8,)})
+    assert [str(x.shape[0]) for x in exported.out_avals] == ["count"] * len(expected)
+    assert [x.shape[1:] for x in exported.out_avals] == list(expected.values())

@@ -1,0 +1,102 @@
+"""Loading of run folders: what a run is loaded as depends on its task."""
+
+import os
+
+from vit_jax.errors import UserError
+from vit_jax.inference.classifier import Classifier
+from vit_jax.inference.predictor import Predictor
+from vit_jax.plugins import import_installed, import_plugins
+from vit_jax.runs import ModelRecord, RunDir
+
+_RECORD = "of the model record (model.json)"
+
+
+def load(
+    path: str | os.PathLike, checkpoint: int | str = "last", *, raw: bool = False
+) -> Predictor:
+    """Load the predictor of a run folder: `load("runs/digits").predict("seven.png")`.
+
+    It is a `Classifier`. The model of a run that learned without labels has no classes: it is
+    returned as an `Encoder`, `load("runs/mae").features("seven.png")`. A user's own task may name
+    another `Predictor`.
+
+    Args:
+        path: a run folder, as written by training.
+        checkpoint: "last", "best" (on validation data, if the run had any), or a step.
+        raw: use the raw parameters of a run that also has their moving average.
+
+    Raises:
+        UserError: there is no such run or checkpoint, or the module of its task is missing.
+    """
+    run = RunDir(path)
+    record = run.read_model()
+    return _read(run, record, predictor_class(record), checkpoint, raw)
+
+
+def load_classifier(
+    path: str | os.PathLike, checkpoint: int | str = "last", *, raw: bool = False
+) -> Classifier:
+    """Load the classifier of a run folder as `load` does.
+
+    Raises:
+        UserError: there is no such run or checkpoint, or it is loaded as no classifier.
+    """
+    run = RunDir(path)
+    record = run.read_model()
+    kind = predictor_class(record)
+    if not issubclass(kind, Classifier):
+        has = "and has no classes" if not record.class_names else f"and is a {kind.__name__}"
+        raise UserError(
+            f"{path} is no classifier: it learned {record.task.replace('_', ' ')} {has}; "
+            f"fine-tune it with --config.init_from={path}, or "
+            f"{kind.usage.format(path=str(path))}"
+        )
+    return _read(run, record, kind, checkpoint, raw)
+
+
+def load_model(
+    path: str | os.PathLike, checkpoint: int | str = "last", *, raw: bool = False
+) -> Predictor:
+    """Load the model of a run folder, whatever its task: a `Classifier` or an `Encoder`.
+
+    It is what the commands that look inside a model need. The arguments are those of `load`.
+    """
+    run = RunDir(path)
+    record = run.read_model()
+    return _read(run, record, _default_class(record), checkpoint, raw)
+
+
+def predictor_class(record: ModelRecord) -> type[Predictor]:
+    """Return the class as which a run is loaded: that of its task, if it names one.
+
+    Raises:
+        UserError: the module of a user's task is missing.
+    """
+    if record.task == "classification":
+        return _default_class(record)  # without the imports of a task
+    from vit_jax.tasks.registry import TASKS
+
+    if record.task not in TASKS.names():
+        import_installed()
+        import_plugins(record.plugins, f"plugins {_RECORD}")
+    task = TASKS.find(record.task, f"task {_RECORD}")
+    return task.predictor(record) or _default_class(record)
+
+
+def _default_class(record: ModelRecord) -> type[Predictor]:
+    if record.class_names:
+        return Classifier
+    from vit_jax.inference.encoder import Encoder
+
+    return Encoder
+
+
+def _read(
+    run: RunDir,
+    record: ModelRecord,
+    kind: type[Predictor],
+    checkpoint: int | str,
+    raw: bool,
+) -> Predictor:
+    variables, step = run.read_variables(checkpoint, raw=raw)
+    return kind.of_record(record, variables, step)
