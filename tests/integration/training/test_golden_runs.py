@@ -17,8 +17,11 @@ BEFORE = {
 
 @pytest.fixture(scope="module")
 def written(data_dir):
-    """One run straight through and the same run stopped and resumed, by path."""
-    return runs.write(Path(data_dir), ["vit"])
+    """A run straight through and the same run stopped and resumed, by path; one small block."""
+    changes = {**runs.EACH, "ema_decay": 0.9, "model.width": 8, "model.depth": 1, "model.heads": 2}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(runs.RUNS, "vit", ("digits.py", changes))
+        return runs.write(Path(data_dir), ["vit"])
 
 
 def test_a_resumed_run_is_the_one_straight_through(written):
