@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
+from tests.support.shapes import random_variables
 from vit_jax.analysis.errors.saliency import (
     Margin,
     input_gradient,
@@ -39,7 +40,7 @@ class Square(nn.Module):
 
 def linear(classes=3):
     model = Linear(classes)
-    variables = jax.jit(model.init)(jax.random.key(0), jnp.asarray(IMAGES))
+    variables = random_variables(model, IMAGES)
     kernel = np.asarray(variables["params"]["Dense_0"]["kernel"]).reshape(8, 8, 3, classes)
     return model, variables, kernel
 
@@ -91,13 +92,11 @@ def test_integrated_gradients_are_complete_for_any_architecture(name, fields):
     """Sundararajan et al. 2017, proposition 1: the sum is the difference of the margins."""
     model = create_model(name, **fields, num_classes=4, image_size=16, in_channels=1)
     images = RNG.standard_normal((2, 16, 16, 1)).astype(np.float32)
-    variables = jax.jit(model.init)(jax.random.key(1), images)
-    leaves, structure = jax.tree.flatten(variables["params"])
-    noisy = [leaf + 0.1 * RNG.standard_normal(leaf.shape) for leaf in leaves]  # no head of zeros
-    variables = {**variables, "params": jax.tree.unflatten(structure, noisy)}
+    variables = random_variables(model, images)
     margin = Margin(model, variables, wanted=[0, 3], against=[1, 2])
     baseline = np.full_like(images, -1)
-    expected = np.asarray(margin(images) - margin(baseline))
+    value = jax.jit(lambda images: margin(images))
+    expected = np.asarray(value(images)) - value(baseline)
     assert np.abs(expected).min() > 1e-3
     found = integrated_gradients(margin, images, baseline, steps=128).sum(axis=(1, 2, 3))
     np.testing.assert_allclose(found, expected, rtol=0.03, atol=1e-3)
