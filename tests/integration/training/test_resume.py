@@ -1,6 +1,7 @@
 """A run that was stopped and went on is, bit for bit, the run that never stopped."""
 
 import json
+import signal
 import subprocess
 import sys
 
@@ -10,6 +11,8 @@ from tests.folders import GOLDENS, ROOT
 from tests.support.comparing import assert_same_run, metrics_but_timings, whole_state
 from vit_jax.runs import RunDir
 from vit_jax.startup import STOPPED
+from vit_jax.training import fit
+from vit_jax.training.logging import reporter
 
 LR_OF_THE_FIELD = json.loads((GOLDENS / "training/lr_warmup5_total20.json").read_text())
 UNDISTURBED = -1
@@ -33,6 +36,8 @@ THIRTY = {
     "duration": "30 steps",
     "model.mlp_dropout": "0.1",
     "model.drop_path": "0.1",
+    "augment.mixup": "0.8",
+    "accumulate_steps": "2",
     "ema_decay": "0.9",
     "log.every": "4",  # so that a stop falls between two log lines
     "evaluate.every": "10",
@@ -42,47 +47,37 @@ THIRTY = {
 
 
 @pytest.mark.slow
-def test_thirty_steps_in_two_processes_equal_thirty_in_one(run_process, tmp_path):
-    """The first one gets further signals as it saves and as it ends, which change nothing."""
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert run_process(whole, THIRTY).returncode == 0
-    process = run_process(parts, THIRTY, 13, "SIGTERM", "step+save+exit")
-    assert process.returncode == 75, process.stderr
-    assert RunDir(parts).steps()[-1] == 13
-    assert "Run the same command again to resume" in process.stdout
-    assert "Traceback" not in process.stderr
-    assert run_process(parts, THIRTY).returncode == 0
-
-    assert any("opt_state" in path for path in whole_state(whole, 30))
-    assert_same_run(whole, parts, 30)
-    assert [line["step"] for line in metrics_but_timings(parts) if line["kind"] == "train"] == [
-        4, 8, 12, 16, 20, 24, 28, 30,
-    ]  # fmt: skip
-
-
-@pytest.mark.slow
 def test_any_signal_anywhere_loses_nothing(run_process, tmp_path):
-    """Also in compilation and evaluation, by kill -9 while saving, and with other workers."""
+    """Also in compilation and evaluation, by kill -9 while saving, and with other workers.
+
+    One process gets further signals as it saves and as it ends, which change nothing.
+    """
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     data = {"data.train": "train[:90%]", "data.validation": "train[90%:]"}
     changes = {**THIRTY, **data, "optimizer.learning_rate": "0.01", "evaluate.batch_size": "40"}
     assert run_process(whole, changes).returncode == 0
-    for signal, where, stop_at, code, saved in (
-        ("SIGTERM", "compile", 0, 75, 1),
+    for sent, where, stop_at, code, saved in (
+        ("SIGINT", "compile", 0, 75, 1),
         ("SIGINT", "evaluate", 10, 75, 10),
-        ("SIGINT", "step", 13, 75, 13),
+        ("SIGTERM", "step+save+exit", 13, 75, 13),
         ("SIGKILL", "save", 21, -9, None),  # that write may be whole or not
         ("SIGHUP", "evaluate", 30, 75, 30),
         ("SIGINT", "step", UNDISTURBED, 0, 30),
     ):
-        workers = {"data.workers": "2"} if where == "step" else {}
-        process = run_process(parts, {**changes, **workers}, stop_at, signal, where)
+        workers = {"data.workers": "2"} if "step" in where else {}
+        process = run_process(parts, {**changes, **workers}, stop_at, sent, where)
         assert process.returncode == code, process.stderr
         assert "Traceback" not in process.stderr
+        if "exit" in where:
+            assert "Run the same command again to resume" in process.stdout
         if saved:
             assert RunDir(parts).steps()[-1] == saved
+    assert any("opt_state" in path for path in whole_state(whole, 30))
     assert_same_run(whole, parts, 30)
     assert RunDir(parts).find_step("best") == RunDir(whole).best_step()
+    assert [line["step"] for line in metrics_but_timings(parts) if line["kind"] == "train"] == [
+        4, 8, 12, 16, 20, 24, 28, 30,
+    ]  # fmt: skip
 
 
 @pytest.mark.smoke
@@ -93,8 +88,7 @@ def test_a_signal_before_the_run_folder_is_touched_is_one_sentence(run_process, 
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
-def test_the_learning_rate_goes_on_where_it_stopped(run_process, tmp_path):
+def test_the_learning_rate_goes_on_where_it_stopped(tiny_config, tmp_path, monkeypatch):
     """Stopped inside the warm-up and after it."""
     changes = {
         "duration": "20 steps",
@@ -102,8 +96,17 @@ def test_the_learning_rate_goes_on_where_it_stopped(run_process, tmp_path):
         "optimizer.learning_rate": "1.0",
     }
     changes["evaluate.every"] = changes["checkpoint.every"] = "20"
-    for stop_at, code in ((3, 75), (8, 75), (UNDISTURBED, 0)):
-        assert run_process(tmp_path / "run", changes, stop_at).returncode == code
+    shown = reporter.Reporter.progress
+    for stop_at in (3, 8, UNDISTURBED):
+
+        def progress(self, step, wait_for, stop_at=stop_at):
+            shown(self, step, wait_for)
+            if step == stop_at:
+                signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(reporter.Reporter, "progress", progress)
+        stopped = fit(tiny_config(changes), tmp_path / "run")
+        assert stopped.step == (20 if stop_at == UNDISTURBED else stop_at)
     lines = [line for line in metrics_but_timings(tmp_path / "run") if line["kind"] == "train"]
     assert [line["step"] for line in lines] == list(range(1, 21))
     for line in lines:
