@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import keystr
 
 from vit_jax.models import create_model, list_models
 from vit_jax.models.registry import get_preset
@@ -28,22 +29,34 @@ from vit_jax.models.validation import pair
 FILE = Path(__file__).with_name("trees.json")
 
 
-def leaves(name: str) -> list[str]:
+def leaves(name: str, stacked: bool = False) -> list[str]:
     """Return a line for each array that `create_model(name).init` makes; nothing is computed.
+
+    stacked: trace blocks that can be stacked once, and take them apart here: a fraction of the
+        time for the same lines.
 
     >>> leaves("ViT-B/16")[0]
     'params/blocks_0/attn/out/bias float32 768'
     """
     model = create_model(name)
+    if stacked and hasattr(model, "scan_layers"):
+        model = model.clone(scan_layers=True)
     shape = (1, *pair(model.image_size), model.in_channels)
     images = jax.ShapeDtypeStruct(shape, jnp.float32)
     variables = jax.eval_shape(model.init, jax.random.key(0), images)
     variables.pop("intermediates", None)  # what a pass has left behind
     return [
-        f"{jax.tree_util.keystr(path, simple=True, separator='/')} {leaf.dtype} "
-        + "x".join(map(str, leaf.shape))
+        f"{apart} {leaf.dtype} " + "x".join(map(str, shape))
         for path, leaf in jax.tree_util.tree_leaves_with_path(variables)
+        for apart, shape in _apart(keystr(path, simple=True, separator="/"), leaf.shape)
     ]
+
+
+def _apart(path: str, shape: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
+    """Return path and shape of an array, or those of each block if it is of stacked ones."""
+    if "/blocks/" not in path:
+        return [(path, shape)]
+    return [(path.replace("/blocks/", f"/blocks_{n}/"), shape[1:]) for n in range(shape[0])]
 
 
 def digest(lines: Sequence[str]) -> str:
