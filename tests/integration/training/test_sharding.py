@@ -32,7 +32,7 @@ MESHES = [(1, 1, 1), (8, 1, 1), (1, 8, 1), (2, 2, 2)]
 SMALL = {  # ViT-S/16
     "model.name": "ViT-S/16", "model.image_size": "224", "model.in_channels": "3",
     "model.patch_size": "16", "model.width": "384", "model.depth": "12", "model.heads": "6",
-    "ema_decay": "0",
+    "model.scan_layers": "true", "ema_decay": "0",
 }  # fmt: skip
 
 
@@ -41,9 +41,8 @@ def experiment_on(sizes, overrides):
     return build(load_config(str(ROOT / "configs/digits.py"), [*overrides, *mesh]))
 
 
-def twenty_steps(sizes, overrides):
+def twenty_steps(experiment):
     """The losses on a mesh, the parameters after it, where one lies; and the state itself."""
-    experiment = experiment_on(sizes, overrides)
     state, step = experiment.initial_state(), experiment.train_step()
     totals = [0.0]
     for batch in experiment.train_batches(0):
@@ -62,16 +61,16 @@ def twenty_steps(sizes, overrides):
 def train_on_all(overrides, folder):
     """A report for each mesh, and the bytes of ViT-S/16; with a folder of compiled programs."""
     keep_programs(Path(folder) / "compiled")
-    report = {}
+    report, experiments = {}, {}
     for sizes in MESHES:
-        state, report[sizes] = twenty_steps(sizes, overrides)
+        experiments[sizes] = experiment_on(sizes, overrides)
+        state, report[sizes] = twenty_steps(experiments[sizes])
     # The last of them, cut along all axes, is saved, and read under every mesh.
     with Checkpoints(RunDir(Path(folder) / "run"), keep=3) as checkpoints:
         checkpoints.save(20, state, {"data": {}})
         checkpoints.wait()
         for sizes in MESHES:
-            abstract = experiment_on(sizes, overrides).abstract_state()
-            step, restored, _ = checkpoints.restore(abstract)
+            step, restored, _ = checkpoints.restore(experiments[sizes].abstract_state())
             same = jax.tree.map(lambda a, b: np.array_equal(a, b, equal_nan=True), state, restored)
             report[sizes]["restored"] = (step, all(jax.tree.leaves(same)))
     small = [*overrides, *SMALL.items()]
