@@ -53,13 +53,21 @@ def optimizer_of(params, learning_rate=1.0, decay=None, frozen_until=None, **set
     return make_optimizer(config, schedule, params, decay=decay, frozen_until=frozen_until)
 
 
-def after(optimizer, params, gradients):
-    """Parameters after one update with each of the gradients."""
-    # Not compiled as a whole: the small operations are compiled once for all tests.
-    state = optimizer.init(params)
-    for gradient in gradients:
+def after(optimizer, params, gradients, compiled=False):
+    """Parameters after one update with each of the gradients.
+
+    compiled: as a whole, which is faster where shapes are a test's own. The small operations on
+        `small_params()` are compiled once for all tests.
+    """
+
+    def step(gradient, state, params):
         updates, state = optimizer.update(gradient, state, params)
-        params = optax.apply_updates(params, updates)
+        return optax.apply_updates(params, updates), state
+
+    init, step = map(jax.jit, (optimizer.init, step)) if compiled else (optimizer.init, step)
+    state = init(params)
+    for gradient in gradients:
+        params, state = step(gradient, state, params)
     return params
 
 

@@ -27,10 +27,11 @@ from vit_jax.training.optim.optimizer import (
 @pytest.mark.smoke
 def test_muon_turns_q_k_and_v_apart_and_heads_together():
     """Against optax's Muon on the matrices written out, and its Adam on everything else."""
-    params = small_params()
-    gradients = [normal_like(params, seed) for seed in (2, 3)]
+    params = jax.device_get(small_params())
+    gradients = [jax.device_get(normal_like(params, seed)) for seed in (2, 3)]
     optimizer = optimizer_of(params, 0.01, name="muon", momentum=0.95)
-    got = named(after(optimizer, params, gradients))
+    updated = jax.device_get(after(optimizer, params, gradients, compiled=True))
+    got = named(updated)
 
     def matrices(tree):
         out = {}
@@ -43,12 +44,12 @@ def test_muon_turns_q_k_and_v_apart_and_heads_together():
         return out
 
     own = optax.contrib.muon(0.01, beta=0.95, consistent_rms=0.2)
-    expected = after(own, matrices(params), [matrices(gradient) for gradient in gradients])
+    flat = [matrices(gradient) for gradient in gradients]
+    expected = after(own, matrices(params), flat, compiled=True)
     assert len(expected) == 2 * (3 + 2)
-    by_name = matrices(after(optimizer, params, gradients))
-    assert_close(by_name, expected, rtol=1e-4, atol=1e-6)
+    assert_close(matrices(updated), expected, rtol=1e-4, atol=1e-6)
 
-    adam = named(after(optax.adam(0.01), params, gradients))
+    adam = named(after(optax.adam(0.01), params, gradients, compiled=True))
     for name in ("head/kernel", "patch_embed/kernel", "blocks_0/attn/qkv/bias", "pos_embed"):
         np.testing.assert_allclose(got[name], adam[name], rtol=1e-5, err_msg=name)
 
@@ -59,13 +60,13 @@ def test_muon_takes_a_convolution_as_the_matrix_of_its_window_and_leaves_depthwi
     random = np.random.RandomState(0)
 
     def leaf(*shape):
-        return {"kernel": jnp.asarray(random.randn(*shape), jnp.float32)}
+        return {"kernel": random.randn(*shape).astype(np.float32)}
 
     block = {"conv": leaf(3, 3, 4, 6), "depthwise": {"conv": leaf(3, 3, 1, 8)}, "se": leaf(8, 2)}
     stage = {"blocks_0": block, "downsample": leaf(2, 2, 4, 8), "patch_embed": leaf(2, 2, 3, 4)}
-    stack = jax.tree.map(lambda x: jnp.stack([x, 2 * x]), block)
+    stack = jax.tree.map(lambda x: np.stack([x, 2 * x]), block)
     params = {"stages_0": stage, "encoder": {"blocks": stack}}
-    gradients = [normal_like(params, seed) for seed in (2, 3)]
+    gradients = [jax.device_get(normal_like(params, seed)) for seed in (2, 3)]
 
     def matrices(tree):
         one, two = tree["stages_0"]["blocks_0"], tree["encoder"]["blocks"]
@@ -77,12 +78,14 @@ def test_muon_takes_a_convolution_as_the_matrix_of_its_window_and_leaves_depthwi
             str(i): x["kernel"].reshape(-1, x["kernel"].shape[-1]) for i, x in enumerate(leaves)
         }
 
-    got = after(optimizer_of(params, 0.01, name="muon", momentum=0.95), params, gradients)
+    optimizer = optimizer_of(params, 0.01, name="muon", momentum=0.95)
+    got = jax.device_get(after(optimizer, params, gradients, compiled=True))
     own = optax.contrib.muon(0.01, beta=0.95, consistent_rms=0.2)
-    expected = after(own, matrices(params), [matrices(gradient) for gradient in gradients])
+    flat = [matrices(gradient) for gradient in gradients]
+    expected = after(own, matrices(params), flat, compiled=True)
     assert expected["0"].shape == (36, 6)
     assert_close(matrices(got), expected, rtol=1e-4, atol=1e-6)
-    adam = named(after(optax.adam(0.01), params, gradients))
+    adam = named(after(optax.adam(0.01), params, gradients, compiled=True))
     others = [name for name in adam if "depthwise" in name or "blocks" not in name]
     assert len(others) == 4
     for name in others:
