@@ -20,10 +20,12 @@ FIGURES = {
     "04_positions": 5,
     "05_vit_versus_cnn": 4,
     "06_inside_a_training_run": 2,
+    "07_masked_autoencoder": 4,
 }
 
 # Those that train their own models, with or without a run, and have their own test below.
 OWN_MODELS = {"04_positions", "05_vit_versus_cnn", "06_inside_a_training_run"}
+OWN_MODELS |= {"07_masked_autoencoder"}
 
 # Two run with the slow tests: this one on a run that is there, the first without.
 WHEN = {"02_attention": pytest.mark.slow}
@@ -122,6 +124,21 @@ def test_the_notebook_of_a_training_run_provokes_a_collapse_that_the_log_names(e
     assert re.search(r"blocks_\d had collapsed in \d+ of \d+ entries", printed(outputs))
     said = "".join(output.get("data", {}).get("text/plain", "") for output in outputs)
     assert re.search(r"warning: the attention of blocks_\d has collapsed by step", said)
+
+
+@pytest.mark.long
+def test_the_notebook_of_a_masked_autoencoder_gains_from_images_without_labels(execute):
+    outputs = execute(ROOT / "notebooks/07_masked_autoencoder.ipynb", "none")
+    assert count_figures(outputs) == FIGURES["07_masked_autoencoder"]
+    shown = r"{} +neighbours +([\d.]+) % +linear +([\d.]+) %"
+    random, trained = (
+        tuple(map(float, re.search(shown.format(name), printed(outputs)).groups()))
+        for name in ("random", "pre-trained")
+    )
+    assert trained[0] > random[0] + 15 and trained[1] > 94  # docs/self_supervised.md: 95 and 95.6
+    few = r"(?:random|pre-trained) +([\d.]+) % of 360 test digits with 100 labels"
+    scratch, tuned = map(float, re.findall(few, printed(outputs)))
+    assert tuned > scratch + 3
 
 
 @pytest.mark.long

@@ -151,6 +151,9 @@ def convert(
             "--background-first", help="Output 0 is background, not a class of that list."
         ),
     ] = False,
+    with_decoder: Annotated[
+        bool, typer.Option("--with-decoder", help="Keep the decoder of a masked autoencoder.")
+    ] = False,
 ) -> None:
     """Convert published weights to a run folder, or a model to timm or Hugging Face files."""
     from vit_jax.inference import convert as convert_weights
@@ -158,6 +161,15 @@ def convert(
 
     hints = Hints(origin or None, heads or None, parse_sides("file-size", file_size))
     size = parse_sides("image-size", image_size)
+    if with_decoder:
+        from vit_jax.inference.pretrained import convert_with_decoder
+
+        if size or part or class_names:
+            raise UserError(
+                "--with-decoder keeps a model as it is; omit --image-size, --part and --class-names"
+            )
+        record = convert_with_decoder(source, folder, to, hints)
+        return tell(f"{folder} holds {record.name} with its decoder, {record.origin}.")
     record = convert_weights(
         source,
         folder,

@@ -13,6 +13,11 @@ from vit_jax.weights.adapt import adapt, merge_lora, padding_note
 from vit_jax.weights.class_names import names_of_outputs, read_class_names
 from vit_jax.weights.convert import write_pretrained
 from vit_jax.weights.formats import Hints
+from vit_jax.weights.masked_autoencoders import (
+    check_library,
+    read_masked_autoencoder,
+    write_masked_autoencoder,
+)
 from vit_jax.weights.resolve import open_weights
 
 RUN = "run"
@@ -84,8 +89,7 @@ def convert(
     Raises:
         UserError: the weights cannot be read, or the folder cannot be written.
     """
-    if Path(folder).is_dir() and any(Path(folder).iterdir()):  # before weights are downloaded
-        raise UserError(f"{folder} is not empty; choose another output folder")
+    _check_empty(folder)
     record, variables = open_weights(source, hints, part=part)
     if record.fields.get("lora_rank"):
         variables = {**variables, "params": merge_lora(variables["params"])}
@@ -95,12 +99,7 @@ def convert(
         names, outputs = read_class_names(class_names), len(record.class_names)
         names = names_of_outputs(names, outputs, background_first=background_first)
         record = dataclasses.replace(record, class_names=names)
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"{folder} cannot be written: {error.strerror}; choose another output folder"
-        ) from error
+    _make(folder)
     if to == RUN:
         run = RunDir(folder)
         run.write_variables(variables, record)
@@ -108,6 +107,45 @@ def convert(
     else:
         write_pretrained(folder, to, record, variables)
     return record
+
+
+def convert_with_decoder(
+    source: str | os.PathLike,
+    folder: str | os.PathLike,
+    to: str,
+    hints: Hints | None = None,
+) -> ModelRecord:
+    """Convert a masked autoencoder to the files of another library, with its decoder.
+
+    Args:
+        source: a file with a decoder, or the folder of a run of the task `masked_autoencoding`.
+        folder, hints: as for `convert`.
+        to: "timm", the names of the authors, or "huggingface".
+
+    Raises:
+        UserError: there is no decoder, or the folder cannot be written.
+    """
+    _check_empty(folder)
+    check_library(to)
+    found = read_masked_autoencoder(source, hints)
+    _make(folder)
+    write_masked_autoencoder(folder, to, found)
+    return found.record
+
+
+def _check_empty(folder: str | os.PathLike) -> None:
+    """Raise UserError if a folder holds anything; before weights are downloaded."""
+    if Path(folder).is_dir() and any(Path(folder).iterdir()):
+        raise UserError(f"{folder} is not empty; choose another output folder")
+
+
+def _make(folder: str | os.PathLike) -> None:
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{folder} cannot be written: {error.strerror}; choose another output folder"
+        ) from error
 
 
 def change(record: ModelRecord, variables: dict, **changes) -> tuple[ModelRecord, dict]:

@@ -1,6 +1,6 @@
 """Masked autoencoders with their decoder, from and to files of the authors and of Hugging Face.
 
-    found = read_masked_autoencoder("mae_visualize_vit_base.pth")
+    found = read_masked_autoencoder("mae_visualize_vit_base.pth")   # or the folder of a run
     task = MaskedAutoencoding(found.model, **found.fields)
     task.loss(found.variables, ...)
 
@@ -22,14 +22,16 @@ from vit_jax.models.positions.tables import sincos2d
 from vit_jax.models.validation import pair
 from vit_jax.models.vit.mae_decoder import MaeDecoder
 from vit_jax.models.vit.weights import mae_decoder
-from vit_jax.runs import ModelRecord
+from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.weights.convert import read_pretrained, write_pretrained
 from vit_jax.weights.formats import Hints, axes_of, count_blocks
 from vit_jax.weights.io import files
 from vit_jax.weights.mapping import Tensors, read_params, summarize, write_tensors
 from vit_jax.weights.recognition import find_model
+from vit_jax.weights.remote.hub import fetch
 
 _TOLERANCE = 1e-5  # of the fixed table; files have it in float32
+_TASK = "masked_autoencoding"
 _PUBLISHED_HEADS = 16  # of the decoder in all files of the authors
 
 
@@ -54,15 +56,19 @@ class MaskedAutoencoder:
 def read_masked_autoencoder(
     source: str | os.PathLike, hints: Hints | None = None, *, decoder_heads: int | None = None
 ) -> MaskedAutoencoder:
-    """Read encoder and decoder of a file.
+    """Read encoder and decoder of a file, or of a run of the task `masked_autoencoding`.
 
     Args:
-        source, hints: as for `read_pretrained`.
+        source: as for `read_pretrained`, hf://... or https://..., or the folder of a run.
+        hints: as for `read_pretrained`.
         decoder_heads: number of heads of the decoder; None: that of a `config.json`, or 16.
 
     Raises:
         UserError: the file has no decoder, or it does not fit.
     """
+    source = fetch(source)
+    if (run := RunDir(source)).is_run():
+        return _of_run(run)
     record, variables = read_pretrained(source, hints)
     tensors, config = files.read_tensors(source), files.read_config(source) or {}
     try:
@@ -88,7 +94,7 @@ def read_masked_autoencoder(
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
     record = dataclasses.replace(
-        record, task="masked_autoencoding", encoder="encoder", class_names=(), activation="none"
+        record, task=_TASK, encoder="encoder", class_names=(), activation="none"
     )
     return MaskedAutoencoder(
         record, {"params": {"encoder": params, "decoder": reading.params}}, fields
@@ -105,8 +111,7 @@ def write_masked_autoencoder(folder: str | os.PathLike, to: str, found: MaskedAu
     Raises:
         UserError: the library has no such model.
     """
-    if to not in mae_decoder.ROWS:
-        raise UserError(f"--to={to} has no decoder; use {' or '.join(mae_decoder.ROWS)}")
+    check_library(to)
     params = found.variables["params"]
     folder = write_pretrained(folder, to, found.record.alone(), {"params": params["encoder"]})
     path = folder / "model.safetensors"
@@ -119,6 +124,12 @@ def write_masked_autoencoder(folder: str | os.PathLike, to: str, found: MaskedAu
     tensors[mae_decoder.TABLES[to]] = whole_table(found.model.built_grid, width)
     files.write_safetensors(path, tensors, {"format": "pt"})
     return folder
+
+
+def check_library(name: str) -> None:
+    """Raise UserError unless a library has masked autoencoders with their decoder."""
+    if name not in mae_decoder.ROWS:
+        raise UserError(f"--to={name} has no decoder; use {' or '.join(mae_decoder.ROWS)}")
 
 
 def whole_table(grid: tuple[int, int], width: int) -> np.ndarray:
@@ -147,6 +158,27 @@ def _fields(
         "mask_ratio": float(config.get("mask_ratio", 0.75)),
         "norm_pix": bool(config.get("norm_pix_loss", True)),
     }
+
+
+def _of_run(run: RunDir) -> MaskedAutoencoder:
+    """Return the model of a run at its last checkpoint."""
+    record = run.read_model()
+    if record.task != _TASK:
+        raise UserError(
+            f"{run.path} has no decoder, because its task is {record.task!r}; name a run of the "
+            f"task {_TASK!r}"
+        )
+    variables, _ = run.read_variables()
+    decoder = variables["params"]["decoder"]
+    said = run.read_config()["objective"]
+    fields = {
+        "decoder_width": int(decoder["embed"]["kernel"].shape[1]),
+        "decoder_depth": sum(name.startswith("blocks_") for name in decoder),
+        "decoder_heads": int(said.get("decoder_heads", _PUBLISHED_HEADS)),
+        "mask_ratio": float(said.get("mask_ratio", 0.75)),
+        "norm_pix": bool(said.get("norm_pix", True)),
+    }
+    return MaskedAutoencoder(record, variables, fields)
 
 
 def _is_of_decoder(name: str) -> bool:

@@ -9,6 +9,8 @@ import pytest
 from tests.support.stored import stored, write_files
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
+from vit_jax.inference.pretrained import convert_with_decoder
+from vit_jax.runs import RunDir
 from vit_jax.tasks.masked_autoencoding import MaskedAutoencoding
 from vit_jax.weights.convert import write_pretrained
 from vit_jax.weights.formats import Hints
@@ -127,3 +129,23 @@ def test_a_file_that_is_no_masked_autoencoder_is_refused(tensors, message, tmp_p
 def test_the_preprocessing_is_the_authors(found):
     assert isinstance(found.record.preprocessing, Preprocessing)
     assert found.record.preprocessing.mean == (0.485, 0.456, 0.406)
+
+
+def test_a_run_is_converted_with_its_decoder(found, tmp_path):
+    run = RunDir(tmp_path / "run")
+    said = {name: found.fields[name] for name in ("decoder_heads", "mask_ratio")}
+    run.write_config({"objective": said})
+    run.write_model(found.record)
+    run.write_variables(found.variables, found.record)
+    convert_with_decoder(run.path, tmp_path / "files", "huggingface")
+    again = read_masked_autoencoder(tmp_path / "files")
+    jax.tree.map(np.testing.assert_array_equal, again.variables, found.variables)
+    assert again.fields == found.fields
+
+
+def test_a_classifier_has_no_decoder(found, tmp_path):
+    run = RunDir(tmp_path / "run")
+    run.write_model(dataclasses.replace(found.record, task="classification"))
+    run.write_variables(found.variables, found.record)
+    with pytest.raises(UserError, match="has no decoder, because its task is 'classification'"):
+        convert_with_decoder(run.path, tmp_path / "files", "timm")
