@@ -1,5 +1,7 @@
 """What a predictor says of its function is what the function does, whatever the task."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from tests.conftest import ROOT, TINY
 from tests.contract.test_tasks import TASKS, changes_of
 from vit_jax.config import load_config
 from vit_jax.inference.loading import predictor_class
+from vit_jax.runs import ModelRecord
 from vit_jax.training.setup.build import build
 
 # Shapes of the outputs for one image: the model has 8 units and 10 classes.
@@ -25,13 +28,13 @@ def task(request):
 
 @pytest.fixture(scope="module")
 def made(task, data_dir):
-    """The predictor of a run of the task that has not begun, and its record."""
+    """The predictor of a run of the task that has not begun, its record and all variables."""
     changes = {**TINY, "data.dir": data_dir, **changes_of(task)}
     experiment = build(load_config(str(ROOT / "configs" / "digits.py"), changes))
     shapes = experiment.abstract_state().variables()
     variables = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
     record = experiment.record
-    return predictor_class(record).of_record(record, variables), record
+    return predictor_class(record).of_record(record, variables), record, variables
 
 
 def kinds(arrays):
@@ -40,7 +43,7 @@ def kinds(arrays):
 
 
 def test_the_outputs_are_as_described(task, made):
-    predictor, _ = made
+    predictor, *_ = made
     assert predictor.inputs["images"].shape == ("batch", 16, 16, 1)
     expected = SHAPES.get(task, {"features": (8,)})
     function = jax.jit(predictor.function)
@@ -56,8 +59,18 @@ def test_the_outputs_are_as_described(task, made):
         assert {x.dtype for x in found.values()} == {np.dtype(np.float32)}
 
 
+def test_the_record_alone_makes_the_predictor_again(made):
+    predictor, record, variables = made
+    read = ModelRecord.from_json(json.loads(json.dumps(record.to_json())))
+    assert read == record
+    again = predictor_class(read).of_record(read, variables)
+    assert type(again) is type(predictor)
+    assert again.describe() == predictor.describe()
+    assert json.loads(json.dumps(predictor.describe()))["preprocessing"]["size"] == [16, 16]
+
+
 def test_the_function_is_exported_for_any_number_of_images(task, made):
-    predictor, _ = made
+    predictor, *_ = made
     [count] = export.symbolic_shape("count")
     images = predictor.inputs["images"].of_batch(count)
     variables = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), predictor.variables)
