@@ -15,6 +15,16 @@ def base(model: str, **fields):
     return config
 
 
+def unlabelled(task: str, model: str, **fields):
+    """Return the settings of a task that learns from unchanged digits without their labels."""
+    config = base(model, **fields)
+    config.task = task
+    config.data.labels = False
+    config.augment.update(rotate=0.0, shift=0.0, scale=0.0)
+    config.objective.label_smoothing = 0.0
+    return config
+
+
 def family(model: str, duration: str, **fields):
     """Return the settings of a small model of any architecture, evaluated once, at the end."""
     config = base(model, **fields)

@@ -15,21 +15,14 @@ Reached by us: not run as a whole; two updates are part of the tests.
 Cost: 2,734,656 parameters of the encoder; the first step shows the time on your machine.
 """
 
-from vit_jax.config import default_config
+from vit_jax.configs.common import own_images
 
 
 def get_config():
-    config = default_config()
-    config.task = "self_distillation"
-    config.dataset = "folder:images"
-    config.data.labels = False
-    config.model.update(name="ViT-Ti/16", image_size=96, patch_size=8, depth=6)
-    config.model.update(pool="cls", init_scheme="trunc02", drop_path=0.1)
+    config = own_images.base("self_distillation", pool="cls", init_scheme="trunc02", drop_path=0.1)
     config.objective.update(head_width=1024, bottleneck=128, prototypes=2048)
     config.objective.update(local_crops=6, blur_sigma=(0.1, 1.0), temperature_warmup="10%")
     config.optimizer.update(learning_rate=5e-4, weight_decay=0.04, weight_decay_end=0.4, clip=3.0)
     config.schedule.warmup = "10%"
-    config.batch_size = 128
     config.duration = "200 epochs, at least 1_000 steps, at most 200_000 steps"
-    config.log.every = "10 steps"
     return config

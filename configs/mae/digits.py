@@ -17,14 +17,11 @@ from vit_jax.configs.common import digits
 
 
 def get_config():
-    config = digits.base("Digits-ViT-64/4", positions="sincos2d", init_scheme="mae")
-    config.task = "masked_autoencoding"
-    config.data.labels = False
-    config.objective.label_smoothing = 0.0
+    config = digits.unlabelled(
+        "masked_autoencoding", "Digits-ViT-64/4", positions="sincos2d", init_scheme="mae"
+    )
     config.objective.update(decoder_width=32, decoder_depth=1, decoder_heads=4)
-    config.augment.update(rotate=0.0, shift=0.0, scale=0.0)
     config.optimizer.update(learning_rate=4e-3, weight_decay=0.05, b2=0.95, clip=0.0)
-    config.batch_size = 64
     config.duration = "80 epochs"
     config.log.every = "8 epochs, at most 1000 steps"
     config.evaluate.every = "40 epochs"

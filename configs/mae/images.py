@@ -14,21 +14,16 @@ Reached by us: not run as a whole; two updates on a folder of images are part of
 Cost: 2,706,816 parameters of the encoder; the first step shows the time on your machine.
 """
 
-from vit_jax.config import default_config
+from vit_jax.configs.common import own_images
 
 
 def get_config():
-    config = default_config()
-    config.task = "masked_autoencoding"
-    config.dataset = "folder:images"
-    config.data.labels = False
-    config.model.update(name="ViT-Ti/16", image_size=96, patch_size=8, depth=6)
-    config.model.update(positions="sincos2d", init_scheme="mae", pool="cls")
+    config = own_images.base(
+        "masked_autoencoding", positions="sincos2d", init_scheme="mae", pool="cls"
+    )
     config.objective.update(decoder_width=128, decoder_depth=2, decoder_heads=4)
     config.augment.update(random_resized_crop=0.2, flip=0.5)
     config.optimizer.update(learning_rate=1e-3, weight_decay=0.05, b2=0.95, clip=0.0)
     config.schedule.warmup = "5%"
-    config.batch_size = 128
     config.duration = "400 epochs, at least 1_000 steps, at most 200_000 steps"
-    config.log.every = "10 steps"
     return config

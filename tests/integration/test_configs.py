@@ -170,7 +170,7 @@ def test_masked_autoencoders_have_the_lengths_and_rates_of_their_authors(monkeyp
     """PRETRAIN.md and FINETUNE.md: a base rate times the batch size / 256, warm-up, epochs."""
     monkeypatch.chdir(ROOT)
     for size in ("b16", "l16", "h14"):
-        path = f"configs/mae/pretrain_{size}.py"
+        path = f"configs/mae/pretrain.py:{size}"
         clock, warmup, _ = lengths(path, 1_268_355)
         assert (round(clock.epochs(clock.total_steps)), round(clock.epochs(warmup))) == (800, 40)
         config = load_config(path)

@@ -154,25 +154,19 @@ def test_pad_crop_is_a_window_of_the_padded_image_and_takes_every_place():
     assert found == windows
 
 
-def test_flip_happens_as_often_as_it_says():
-    image = noise(4, 4, 1)
-    rng = np.random.default_rng(0)
-    flips = 0
-    for _ in range(2000):
-        changed = Augment(flip=0.3)(image, rng)
-        flips += np.array_equal(changed, image[:, ::-1])
-        assert np.array_equal(changed, image) or np.array_equal(changed, image[:, ::-1])
-    assert abs(flips / 2000 - 0.3) < 0.04  # four standard deviations
-
-
-def test_upside_down_happens_as_often_as_it_says():
+@pytest.mark.parametrize(
+    ("option", "mirrored"),
+    [("flip", lambda image: image[:, ::-1]), ("flip_vertical", lambda image: image[::-1])],
+    ids=["flip", "flip_vertical"],
+)
+def test_an_image_is_mirrored_as_often_as_it_says(option, mirrored):
     image = noise(4, 4, 3)
     rng = np.random.default_rng(0)
     flips = 0
     for _ in range(2000):
-        changed = Augment(flip_vertical=0.3)(image, rng)
-        flips += np.array_equal(changed, image[::-1])
-        assert np.array_equal(changed, image) or np.array_equal(changed, image[::-1])
+        changed = Augment(**{option: 0.3})(image, rng)
+        flips += np.array_equal(changed, mirrored(image))
+        assert np.array_equal(changed, image) or np.array_equal(changed, mirrored(image))
     assert abs(flips / 2000 - 0.3) < 0.04  # four standard deviations
 
 
