@@ -17,6 +17,17 @@ def base(model: str, **fields):
     return config
 
 
+def unlabelled(task: str, model: str, **fields):
+    """Return the settings of a task that learns from the images without their labels."""
+    config = base(model, **fields)
+    config.task = task
+    config.data.labels = False
+    config.data.update(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), crop=0.875)
+    config.checkpoint.every = "1 epoch"
+    config.log.every = "50 steps, at most 2%"
+    return config
+
+
 def augreg(model: str, mixup: float, **fields):
     """Return the settings of Steiner et al. (2021), arXiv:2106.10270, light on augmentation.
 

@@ -18,10 +18,9 @@ from vit_jax.configs.common import imagenet
 
 
 def get_config():
-    config = imagenet.base("ViT-S/16", pool="cls", init_scheme="trunc02", drop_path=0.1)
-    config.task = "self_distillation"
-    config.data.labels = False
-    config.data.update(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), crop=0.875)
+    config = imagenet.unlabelled(
+        "self_distillation", "ViT-S/16", pool="cls", init_scheme="trunc02", drop_path=0.1
+    )
     config.model.pos_resize = "dinov2-bicubic"
     config.objective.update(local_size=96, norm_last_layer=False)
     config.objective.update(teacher_temperature=0.07, temperature_warmup="30 epochs, at most 30%")
@@ -30,6 +29,4 @@ def get_config():
     config.batch_size = 1024  # the rate is 5e-4 for 256 images
     config.duration = "300 epochs"
     config.evaluate.every = "10 epochs"
-    config.checkpoint.every = "1 epoch"
-    config.log.every = "50 steps, at most 2%"
     return config

@@ -10,7 +10,6 @@
 import dataclasses
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,39 +28,24 @@ from vit_jax.weights.io import files
 from vit_jax.weights.mapping import Tensors, read_params, summarize, write_tensors
 from vit_jax.weights.recognition import find_model
 from vit_jax.weights.remote.hub import fetch
+from vit_jax.weights.task_weights import TaskWeights
 
 _TOLERANCE = 1e-5  # of the fixed table; files have it in float32
 _TASK = "masked_autoencoding"
 _PUBLISHED_HEADS = 16  # of the decoder in all files of the authors
 
 
-@dataclass(frozen=True)
-class MaskedAutoencoder:
-    """Masked autoencoder read from a file.
-
-    record: of the encoder. variables: {"params": {"encoder": ..., "decoder": ...}}.
-    fields: of the task, such as `decoder_width`.
-    """
-
-    record: ModelRecord
-    variables: dict[str, Any]
-    fields: dict[str, Any]
-
-    @property
-    def model(self) -> nn.Module:
-        """The module of the encoder."""
-        return self.record.create_model()
-
-
 def read_masked_autoencoder(
     source: str | os.PathLike, hints: Hints | None = None, *, decoder_heads: int | None = None
-) -> MaskedAutoencoder:
+) -> TaskWeights:
     """Read encoder and decoder of a file, or of a run of the task `masked_autoencoding`.
 
     Args:
         source: as for `read_pretrained`, hf://... or https://..., or the folder of a run.
         hints: as for `read_pretrained`.
         decoder_heads: number of heads of the decoder; None: that of a `config.json`, or 16.
+
+    Returns the variables {"params": {"encoder": ..., "decoder": ...}}.
 
     Raises:
         UserError: the file has no decoder, or it does not fit.
@@ -96,12 +80,10 @@ def read_masked_autoencoder(
     record = dataclasses.replace(
         record, task=_TASK, encoder="encoder", class_names=(), activation="none"
     )
-    return MaskedAutoencoder(
-        record, {"params": {"encoder": params, "decoder": reading.params}}, fields
-    )
+    return TaskWeights(record, {"params": {"encoder": params, "decoder": reading.params}}, fields)
 
 
-def write_masked_autoencoder(folder: str | os.PathLike, to: str, found: MaskedAutoencoder) -> Path:
+def write_masked_autoencoder(folder: str | os.PathLike, to: str, found: TaskWeights) -> Path:
     """Write encoder and decoder as `model.safetensors` with the `config.json` of a library.
 
     Args:
@@ -160,7 +142,7 @@ def _fields(
     }
 
 
-def _of_run(run: RunDir) -> MaskedAutoencoder:
+def _of_run(run: RunDir) -> TaskWeights:
     """Return the model of a run at its last checkpoint."""
     record = run.read_model()
     if record.task != _TASK:
@@ -178,7 +160,7 @@ def _of_run(run: RunDir) -> MaskedAutoencoder:
         "mask_ratio": float(said.get("mask_ratio", 0.75)),
         "norm_pix": bool(said.get("norm_pix", True)),
     }
-    return MaskedAutoencoder(record, variables, fields)
+    return TaskWeights(record, variables, fields)
 
 
 def _is_of_decoder(name: str) -> bool:

@@ -9,50 +9,30 @@
 
 import dataclasses
 import os
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
-from flax import linen as nn
 
 from vit_jax.errors import UserError
 from vit_jax.models.vit.dino_head import DinoHead
 from vit_jax.models.vit.weights import dino_head
-from vit_jax.runs import ModelRecord
 from vit_jax.weights.convert import read_pretrained
 from vit_jax.weights.formats import Hints, axes_of
 from vit_jax.weights.io import files
 from vit_jax.weights.mapping import Tensors, read_params, summarize
+from vit_jax.weights.task_weights import TaskWeights
 
 
-@dataclass(frozen=True)
-class SelfDistillationWeights:
-    """Networks of self-distillation read from a file.
-
-    record: of the encoder. variables: {"params": {"encoder": ..., "head": ...}, "teacher": the
-    same, "center": ..., "schedule": ...}, as the task's; the centre is that of the file, or 0.
-    fields: of the task, such as `prototypes`.
-    """
-
-    record: ModelRecord
-    variables: dict[str, Any]
-    fields: dict[str, Any]
-
-    @property
-    def model(self) -> nn.Module:
-        """The module of the encoder."""
-        return self.record.create_model()
-
-
-def read_self_distillation(
-    source: str | os.PathLike, hints: Hints | None = None
-) -> SelfDistillationWeights:
+def read_self_distillation(source: str | os.PathLike, hints: Hints | None = None) -> TaskWeights:
     """Read the encoders and heads of student and teacher, and the centre.
 
     Args:
         source: a full checkpoint as DINO's `main_dino.py` writes it.
         hints: as for `read_pretrained`; the number of attention heads is not in the file.
+
+    Returns the variables {"params": {"encoder": ..., "head": ...}, "teacher": the same,
+    "center": ..., "schedule": ...}; the centre is that of the file, or 0.
 
     Raises:
         UserError: the file has no student, teacher or head, or they do not fit each other.
@@ -89,7 +69,7 @@ def read_self_distillation(
     record = dataclasses.replace(
         records["teacher"], task="self_distillation", encoder="teacher/encoder"
     )
-    return SelfDistillationWeights(record, variables, fields)
+    return TaskWeights(record, variables, fields)
 
 
 # ------------------------------------------------------------------------------------------ inside

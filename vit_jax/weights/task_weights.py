@@ -1,0 +1,26 @@
+"""Weights of all modules of a task, read from a file."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from flax import linen as nn
+
+from vit_jax.runs import ModelRecord
+
+
+@dataclass(frozen=True)
+class TaskWeights:
+    """Weights of a task read from a file: `SomeTask(found.model, **found.fields)`.
+
+    record: of the encoder. variables: as the task has them, encoder and other modules.
+    fields: of the task, such as `decoder_width`.
+    """
+
+    record: ModelRecord
+    variables: dict[str, Any]
+    fields: dict[str, Any]
+
+    @property
+    def model(self) -> nn.Module:
+        """The module of the encoder."""
+        return self.record.create_model()
