@@ -9,7 +9,7 @@ from vit_jax.analysis.attention.compute import compute_attention
 from vit_jax.weights.convert import read_pretrained
 
 GOLDEN = np.load(GOLDENS / "analysis" / "attentions.npz")
-TOLERANCE = 2e-6
+TOLERANCE = 5e-6  # of float32; versions of XLA differ by 2e-6
 
 
 def read(name, folder):
