@@ -201,7 +201,7 @@ def test_self_distillation_has_the_lengths_and_rates_of_its_authors(monkeypatch)
 @pytest.mark.parametrize("path", sorted((ROOT / "configs/dino").glob("*.py")), ids=lambda p: p.stem)
 def test_self_distillation_takes_two_updates_of_a_small_model(path, data_dir):
     small = {"dataset": "digits", "data.dir": data_dir, "data.test": "test", "model.depth": "1"}
-    small |= {"objective.prototypes": "16", "objective.freeze_last_layer": "0"}
+    small |= {"objective.prototypes": "16", "objective.freeze_last_layer": "0%"}
     if path.stem == "pretrain_s16":
         small |= {"model.image_size": "32", "objective.local_size": "16"}
     experiment = build(load_config(str(path), SHORT | small))

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from tests.support.shapes import random_variables
 from vit_jax.analysis.receptive_field.geometry import layer_steps
 from vit_jax.analysis.receptive_field.measure import (
     convolutions_of,
@@ -163,7 +162,12 @@ def built(name):
     kind, size, fields = MODELS[name]
     model = create_model(kind, image_size=size, **fields)
     images = np.random.default_rng(0).normal(size=(2, *size, 1)).astype(np.float32)
-    variables = jax.tree.map(lambda x: abs(x) / 2, random_variables(model, images))
+    variables = jax.jit(model.init)(jax.random.key(0), images)
+    noise = np.random.default_rng(1)
+    variables = jax.tree.map(
+        lambda x: x + np.float32(0.2) * abs(noise.normal(size=x.shape).astype(np.float32)),
+        jax.device_get(variables),
+    )
     return model, variables, images
 
 
