@@ -6,12 +6,15 @@
   dropout are equal with rematerialisation, but different in a loop.
 """
 
+from typing import ClassVar
+
 import jax
 from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models.attention.multi_head import Attention
 from vit_jax.models.attention.types import AttentionType
+from vit_jax.models.description.roles import Roles
 from vit_jax.models.fields import Checked
 from vit_jax.models.layers.mlp import Mlp
 from vit_jax.models.layers.norm import LayerNorm
@@ -26,6 +29,15 @@ class Block(Checked):
     with `"post"` it follows the sum, `norm(x + f(x))` (Vaswani et al. 2017, section 3.1). The
     output is sown as `intermediates/.../out`.
     """
+
+    ROLES: ClassVar[Roles] = {
+        "norm1": LayerNorm.ROLES,
+        "attn": Attention.ROLES,
+        "ls1": LayerScale.ROLES,
+        "norm2": LayerNorm.ROLES,
+        "mlp": Mlp.ROLES,
+        "ls2": LayerScale.ROLES,
+    }
 
     heads: int
     mlp_width: int

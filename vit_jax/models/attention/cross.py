@@ -1,9 +1,12 @@
 """Cross-attention block: tokens attend to a context, followed by an MLP."""
 
+from typing import ClassVar
+
 from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models.attention.multi_head import Attention
+from vit_jax.models.description.roles import Roles
 from vit_jax.models.fields import Checked
 from vit_jax.models.layers.mlp import Mlp
 from vit_jax.models.layers.norm import LayerNorm
@@ -26,6 +29,16 @@ class CrossAttentionBlock(Checked):
     Source: Vaswani et al. 2017, section 3.2.3 (attention of a decoder to an encoder), with pre-norm
     as in Perceiver (Jaegle et al. 2021, section 3.1).
     """
+
+    ROLES: ClassVar[Roles] = {
+        "norm1": LayerNorm.ROLES,
+        "norm_context": LayerNorm.ROLES,
+        "attn": Attention.ROLES,
+        "ls1": LayerScale.ROLES,
+        "norm2": LayerNorm.ROLES,
+        "mlp": Mlp.ROLES,
+        "ls2": LayerScale.ROLES,
+    }
 
     heads: int
     mlp_width: int

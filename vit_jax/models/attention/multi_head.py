@@ -5,13 +5,17 @@ fused kernel of the device. Results are equal up to rounding, and logits and sof
 always float32.
 """
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import Dtype
 from jaxtyping import Array, Float
 
 from vit_jax.models.attention import implementations as kernels
+from vit_jax.models.attention import types
 from vit_jax.models.attention.types import AttentionType, mix_tokens
+from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers.linear import LowRank, flat_dot_general
@@ -110,6 +114,16 @@ class Attention(Checked):
 
     Types other than "softmax" take no context; `types` has their parameters.
     """
+
+    ROLES: ClassVar[Roles] = {
+        "qkv": kernel_and_bias(Role.QKV, Role.QKV_BIAS),
+        "qkv_lora": LowRank.ROLES,
+        "q_norm": LayerNorm.ROLES,
+        "k_norm": LayerNorm.ROLES,
+        "relative_bias": Role.BIAS_TABLE,
+        **types.ROLES,
+        "out": kernel_and_bias(Role.ATTENTION_OUT),
+    }
 
     heads: int
     head_dim: int | None = None  # None: width / heads

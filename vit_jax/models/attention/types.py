@@ -33,7 +33,13 @@ from vit_jax.models.attention.linear import (
 )
 from vit_jax.models.attention.local import local_attention
 from vit_jax.models.attention.products import einsum_float32
+from vit_jax.models.description.roles import Role, Roles
 from vit_jax.models.fields import check_types
+
+# Parameters of the types that have some.
+ROLES: Roles = dict.fromkeys(
+    ("project_keys", "project_values", "talk_before", "talk_after"), Role.ATTENTION_MIXTURE
+)
 
 ATTENTION_KINDS = ("softmax", "performer", "linear", "linformer", "local", "talking_heads")
 KINDS_WITHOUT_WEIGHTS = ("performer", "linear")

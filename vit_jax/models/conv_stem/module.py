@@ -11,6 +11,7 @@
 """
 
 import math
+from typing import ClassVar
 
 import jax
 from flax import linen as nn
@@ -18,6 +19,8 @@ from jaxtyping import Array, Float
 
 from vit_jax.errors import shown
 from vit_jax.models import validation
+from vit_jax.models.description.receptive import Step, centred
+from vit_jax.models.description.roles import Role, Roles
 from vit_jax.models.layers.convolutions import BatchNorm
 from vit_jax.models.layers.patch_embed import PatchEmbed
 from vit_jax.models.vit.module import ViT
@@ -41,6 +44,12 @@ class ConvStem(PatchEmbed):
     Returns:
         `(batch, height / stride, width / stride, width)`.
     """
+
+    ROLES: ClassVar[Roles] = {
+        "conv_*": {"kernel": Role.CONVOLUTION},
+        "norm_*": BatchNorm.ROLES,
+        **PatchEmbed.ROLES,
+    }
 
     channels: tuple[int, ...] = (24, 48, 96, 192)
     strides: tuple[int, ...] = (2, 2, 2, 2)
@@ -86,6 +95,9 @@ class ConvStemViT(ViT):
     Source: Xiao et al. 2021, "Early Convolutions Help Transformers See Better", section 3 and
     appendix; agrees with torchvision's `VisionTransformer(conv_stem_configs=...)`.
     """
+
+    patch_roles: ClassVar[Roles] = ConvStem.ROLES
+    patch_stem = None  # patches overlap
 
     depth: int = 11
     stem_channels: tuple[int, ...] = (64, 128, 128, 256, 256, 512)  # of each convolution
@@ -153,6 +165,10 @@ class ConvStemViT(ViT):
 
     def _embed_patches(self, images, *, train):
         return self.patch_embed(images, train=train)
+
+    def stem_steps(self, axis: int) -> list[Step]:
+        """Return the steps from the image to the tokens: the convolutions."""
+        return [centred(self.stem_kernel, stride) for stride in self.strides]
 
 
 def _check_numbers(where: str, field: str, values: tuple[int, ...] | None) -> None:

@@ -9,11 +9,15 @@
 """
 
 from functools import partial
+from typing import ClassVar
 
 from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models import validation
+from vit_jax.models.description.blocks import BlockInfo, Stem, pyramid_blocks
+from vit_jax.models.description.receptive import Steps, centred, patches
+from vit_jax.models.description.roles import Blocks, Role, Roles, kernel_and_bias
 from vit_jax.models.features import Features, PooledClassifier, features_of_map
 from vit_jax.models.fields import Checked
 from vit_jax.models.layers import convolutions
@@ -114,9 +118,46 @@ class ConvNeXt(PooledClassifier):
             stages.append(x)
         return features_of_map(x, self.norm(x.mean(axis=(1, 2))), stages)
 
+    def roles(self) -> Roles:
+        """Return the roles of the parameters, in the order of the forward pass."""
+        return {
+            "patch_embed": kernel_and_bias(Role.PATCH_EMBEDDING),
+            "pre_norm": LayerNorm.ROLES,
+            "stages_*": {"downsample": Downsample.ROLES, "blocks_*": Blocks(Block.ROLES)},
+            "norm": LayerNorm.ROLES,
+            "head": kernel_and_bias(Role.HEAD),
+        }
+
+    def block_infos(self, image_size: int | tuple[int, int] | None = None) -> tuple[BlockInfo, ...]:
+        """Return the blocks, for images of a size in pixels; None: the model's own."""
+        strides = (self.patch_size, *[2] * (len(self.depths) - 1))
+        size = validation.pair(image_size or self.image_size)
+        return pyramid_blocks(size, self.depths, strides, "convolution")
+
+    def receptive_steps(
+        self, image_size: int | tuple[int, int] | None = None, axis: int = 0
+    ) -> Steps:
+        """Return the steps to every block's output: patches, reductions, depthwise convolutions."""
+        path, steps, stage = [patches(self.patch_size)], {}, 0
+        for block in self.block_infos(image_size):
+            if block.stage != stage:
+                stage, path = block.stage, [*path, patches(2)]
+            steps[block.path] = path = [*path, centred(self.kernel_size)]
+        return steps
+
+    @property
+    def patch_stem(self) -> Stem:
+        """The patch embedding with its norm."""
+        return Stem(("pre_norm",), self.widths[0], validation.pair(self.patch_size))
+
 
 class Downsample(Checked):
     """Norm and non-overlapping 2 x 2 convolution (section 2.6)."""
+
+    ROLES: ClassVar[Roles] = {
+        "norm": LayerNorm.ROLES,
+        "conv": kernel_and_bias(Role.DOWNSAMPLE),
+    }
 
     width: int
     norm_eps: float
@@ -143,6 +184,13 @@ class Block(Checked):
 
     The output is sown as `intermediates/.../out`.
     """
+
+    ROLES: ClassVar[Roles] = {
+        "conv": kernel_and_bias(Role.DEPTHWISE),
+        "norm": LayerNorm.ROLES,
+        "mlp": Mlp.ROLES,
+        "ls": LayerScale.ROLES,
+    }
 
     drop_path: float
     kernel_size: int

@@ -14,7 +14,7 @@
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,9 @@ from flax.linen.initializers import Initializer
 from jaxtyping import Array, Float
 
 from vit_jax.models import validation
+from vit_jax.models.description.blocks import BlockInfo, pyramid_blocks
+from vit_jax.models.description.receptive import Steps, global_steps
+from vit_jax.models.description.roles import Blocks, Role, Roles, kernel_and_bias
 from vit_jax.models.features import Features, features_of_map
 from vit_jax.models.fields import Checked
 from vit_jax.models.layers import convolutions
@@ -141,6 +144,56 @@ class EfficientNet(nn.Module):
         pooled = x.mean(axis=(1, 2))  # the sum is float32 for bfloat16 too
         return features_of_map(x, pooled, stages)
 
+    def roles(self) -> Roles:
+        """Return the roles of the parameters, in the order of the forward pass."""
+        return {
+            "stem": ConvNorm.ROLES,
+            "stages_*": {"blocks_*": Blocks(Block.ROLES)},
+            "last": ConvNorm.ROLES,
+            "head": kernel_and_bias(Role.HEAD),
+        }
+
+    def block_infos(self, image_size: int | tuple[int, int] | None = None) -> tuple[BlockInfo, ...]:
+        """Return the blocks, for images of a size in pixels; None: the model's own."""
+        strides = (self.stem_stride * self.strides[0], *self.strides[1:])
+        size = validation.pair(image_size or self.image_size)
+        return pyramid_blocks(size, self.depths, strides, "convolution")
+
+    def receptive_steps(
+        self, image_size: int | tuple[int, int] | None = None, axis: int = 0
+    ) -> Steps:
+        """Return the steps to every block's output: excitation sees the whole image."""
+        blocks = self.block_infos(image_size)
+        return global_steps((block.path, block.patch_size[axis]) for block in blocks)
+
+
+class SqueezeExcitation(Checked):
+    """Squeeze and excitation: weights channels by the means of all channels (Hu et al. 2018).
+
+    The shape is kept.
+
+    Parameters of two dense layers, `reduce` and `expand`.
+    """
+
+    ROLES: ClassVar[Roles] = {
+        "reduce": kernel_and_bias(Role.LINEAR),
+        "expand": kernel_and_bias(Role.LINEAR),
+    }
+
+    hidden: int
+    dtype: str = "float32"
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "batch height width channels"]
+    ) -> Float[Array, "batch height width channels"]:
+        init, channels = fan_out_of_group(), x.shape[-1]
+        weights = x.mean(axis=(1, 2))
+        weights = nn.Dense(self.hidden, kernel_init=init, dtype=self.dtype, name="reduce")(weights)
+        weights = jax.nn.silu(weights)
+        weights = nn.Dense(channels, kernel_init=init, dtype=self.dtype, name="expand")(weights)
+        return x * jax.nn.sigmoid(weights)[:, None, None]
+
 
 class Block(Checked):
     """MBConv block: expansion, depthwise convolution, squeeze and excitation, projection.
@@ -149,6 +202,13 @@ class Block(Checked):
     activation (Sandler et al. 2018, "MobileNetV2", section 3). Without expansion there is no first
     convolution. The output is sown as `intermediates/.../out`.
     """
+
+    ROLES: ClassVar[Roles] = {
+        "expand": ConvNorm.ROLES,
+        "depthwise": {**ConvNorm.ROLES, "conv": {"kernel": Role.DEPTHWISE}},
+        "se": SqueezeExcitation.ROLES,
+        "project": ConvNorm.ROLES,
+    }
 
     drop_path: float
     width: int
@@ -195,29 +255,6 @@ class Block(Checked):
             branch = x + DropPath(self.drop_path)(branch, train=train)
         self.sow("intermediates", "out", branch)
         return branch
-
-
-class SqueezeExcitation(Checked):
-    """Squeeze and excitation: weights channels by the means of all channels (Hu et al. 2018).
-
-    The shape is kept.
-
-    Parameters of two dense layers, `reduce` and `expand`.
-    """
-
-    hidden: int
-    dtype: str = "float32"
-
-    @nn.compact
-    def __call__(
-        self, x: Float[Array, "batch height width channels"]
-    ) -> Float[Array, "batch height width channels"]:
-        init, channels = fan_out_of_group(), x.shape[-1]
-        weights = x.mean(axis=(1, 2))
-        weights = nn.Dense(self.hidden, kernel_init=init, dtype=self.dtype, name="reduce")(weights)
-        weights = jax.nn.silu(weights)
-        weights = nn.Dense(channels, kernel_init=init, dtype=self.dtype, name="expand")(weights)
-        return x * jax.nn.sigmoid(weights)[:, None, None]
 
 
 def fan_out_of_group(groups: int = 1) -> Initializer:

@@ -10,12 +10,15 @@
   supported, as `std_eps` and `var_eps`.
 """
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import Dtype
 from jaxtyping import Array, Float
 
+from vit_jax.models.description.roles import Blocks, Role, Roles
 from vit_jax.models.fields import Checked
 from vit_jax.models.layers.convolutions import GroupNorm
 from vit_jax.models.layers.norm import centre
@@ -69,6 +72,11 @@ class BottleneckUnit(Checked):
     and `conv_proj`, `norm_proj` of the other branch where it changes size or channels. The output,
     `(batch, height / stride, width / stride, 4 * width)`, is sown as `intermediates/.../out`.
     """
+
+    ROLES: ClassVar[Roles] = {
+        **{f"conv{i}": {"kernel": Role.CONVOLUTION} for i in (1, 2, 3, "_proj")},
+        **{f"norm{i}": GroupNorm.ROLES for i in (1, 2, 3, "_proj")},
+    }
 
     width: int  # of the 3 x 3 convolution
     stride: int = 1
@@ -128,6 +136,13 @@ class ResNetPatchEmbed(PatchEmbed):
     of the feature map. The root is a 7 x 7 convolution of stride 2 and max pooling of stride 2;
     every stage but the first halves the sides and doubles the channels.
     """
+
+    ROLES: ClassVar[Roles] = {
+        "conv_root": {"kernel": Role.CONVOLUTION},
+        "norm_root": GroupNorm.ROLES,
+        "stages_*": {"units_*": Blocks(BottleneckUnit.ROLES, are_layers=False)},
+        **PatchEmbed.ROLES,
+    }
 
     stem_units: tuple[int, ...] = (3, 4, 9)
     stem_width: int = 64

@@ -9,10 +9,16 @@
   ResNet without units, of stride 4, and patches of 8 x 8 places: 32 pixels.
 """
 
+import dataclasses
+from typing import ClassVar
+
 from flax import linen as nn
 
 from vit_jax.errors import shown
 from vit_jax.models import validation
+from vit_jax.models.description.blocks import BlockInfo, pyramid_blocks
+from vit_jax.models.description.receptive import Everything, Step, Steps, global_steps
+from vit_jax.models.description.roles import Roles
 from vit_jax.models.hybrid.bit_resnet import ResNetPatchEmbed, stride_of
 from vit_jax.models.vit.module import ViT
 
@@ -31,6 +37,9 @@ class HybridViT(ViT):
     Source: Dosovitskiy et al. 2021, section 3.1 ("Hybrid Architecture") and table 6; Steiner et al.
     2022, "How to train your ViT?", table 2.
     """
+
+    patch_roles: ClassVar[Roles] = ResNetPatchEmbed.ROLES
+    patch_stem = None  # patches see overlapping parts of the image
 
     stem_units: tuple[int, ...] = (3, 4, 9)  # of each stage; () is the root alone
     stem_width: int = 64  # channels of the root; the first stage has four times as many
@@ -80,3 +89,34 @@ class HybridViT(ViT):
             std_eps=self.stem_std_eps,
             var_eps=self.stem_var_eps,
         )
+
+    def block_infos(self, image_size: int | tuple[int, int] | None = None) -> tuple[BlockInfo, ...]:
+        """Return the units of the ResNet, which are no layers, and the blocks."""
+        size = validation.pair(image_size or self.image_size)
+        units = pyramid_blocks(size, self.stem_units, self._stage_strides, "convolution")
+        units = tuple(
+            dataclasses.replace(unit, path=_unit_path(unit.path), stage=0, is_layer=False)
+            for unit in units
+        )
+        return units + super().block_infos(image_size)
+
+    def receptive_steps(
+        self, image_size: int | tuple[int, int] | None = None, axis: int = 0
+    ) -> Steps:
+        """Return the steps to the output of every unit and block: all see the whole image."""
+        units = [info for info in self.block_infos(image_size) if not info.is_layer]
+        of_units = global_steps((info.path, info.patch_size[axis]) for info in units)
+        return {**of_units, **super().receptive_steps(image_size, axis)}
+
+    def stem_steps(self, axis: int) -> list[Step]:
+        """Return the steps from the image to the tokens; GroupNorm sees the whole map."""
+        return [*super().stem_steps(axis), Everything()]
+
+    @property
+    def _stage_strides(self) -> tuple[int, ...]:
+        return (4, *[2] * (len(self.stem_units) - 1))[: len(self.stem_units)]
+
+
+def _unit_path(path: str) -> str:
+    """Return the path of a unit from that of a block of a pyramid."""
+    return f"patch_embed/{path.replace('blocks_', 'units_')}"

@@ -12,7 +12,7 @@
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from jaxtyping import Array, Float
 
 from vit_jax.errors import shown
 from vit_jax.models import validation
+from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
 from vit_jax.models.fields import Checked
 from vit_jax.models.layers.norm import centre
 
@@ -83,6 +84,8 @@ class BatchNorm(Checked):
         ValueError: training with a single value per channel, which would be 0 whatever it was.
     """
 
+    ROLES: ClassVar[Roles] = {"scale": Role.NORM, "bias": Role.NORM}
+
     momentum: float = 0.1
     epsilon: float = 1e-5
     scale_init: Initializer = nn.initializers.ones_init()
@@ -127,6 +130,8 @@ class GroupNorm(Checked):
         ValueError: the groups do not divide the channels.
     """
 
+    ROLES: ClassVar[Roles] = {"scale": Role.NORM, "bias": Role.NORM}
+
     groups: int = 32
     epsilon: float = 1e-6
     scale_init: Initializer = nn.initializers.ones_init()
@@ -149,6 +154,8 @@ class GroupNorm(Checked):
 
 class ConvNorm(Checked):
     """Convolution without bias and BatchNorm, under `conv` and `norm`; no activation."""
+
+    ROLES: ClassVar[Roles] = {"conv": kernel_and_bias(Role.CONVOLUTION), "norm": BatchNorm.ROLES}
 
     features: int
     kernel: int = 1

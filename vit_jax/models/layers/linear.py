@@ -1,6 +1,7 @@
 """Products of flat tokens, and additions of low rank to linear layers (LoRA)."""
 
 import math
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ from flax import linen as nn
 from flax.typing import Dtype
 from jaxtyping import Array, Float
 
+from vit_jax.models.description.roles import Role, Roles
 from vit_jax.models.fields import Checked
 
 
@@ -47,6 +49,8 @@ class LowRank(Checked):
     layer's kernel; `up` is initially zero, so that the layer is unchanged before training. The
     factor alpha / rank of the paper is 1.
     """
+
+    ROLES: ClassVar[Roles] = {"down": Role.LOW_RANK_DOWN, "up": Role.LOW_RANK_UP}
 
     rank: int
     features: tuple[int, ...]

@@ -6,7 +6,7 @@ here.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from flax import linen as nn
 from flax.typing import Dtype
 from jaxtyping import Array, Float
 
+from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers.linear import LowRank, flat_dot_general
@@ -45,6 +46,13 @@ class Mlp(Checked):
     has twice the hidden width, `[gate, value]` along its last axis, and `silu(gate) * value`
     replaces the activation.
     """
+
+    ROLES: ClassVar[Roles] = {
+        "fc1": kernel_and_bias(Role.MLP_IN, Role.MLP_IN_BIAS),
+        "fc1_lora": LowRank.ROLES,
+        "fc2": kernel_and_bias(Role.MLP_OUT),
+        "fc2_lora": LowRank.ROLES,
+    }
 
     hidden: int
     activation: str = "gelu"

@@ -5,12 +5,15 @@ if the mean is large, which residual streams of deep ViTs do reach. The rounding
 is subtracted as well (`centre`).
 """
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import Dtype
 from jaxtyping import Array, Float
 
+from vit_jax.models.description.roles import Role, Roles
 from vit_jax.models.fields import Checked
 
 
@@ -36,6 +39,8 @@ class LayerNorm(Checked):
     It replaces linen's, which multiplies the scale with the inverse deviation first, an array as
     large as `x`. Forward and backward, this one takes four fifths of the time on a CPU.
     """
+
+    ROLES: ClassVar[Roles] = {"scale": Role.NORM, "bias": Role.NORM}
 
     epsilon: float = 1e-6
     dtype: Dtype = jnp.float32

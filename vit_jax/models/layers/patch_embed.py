@@ -3,12 +3,15 @@
 Both give the same numbers to rounding, so weights move freely between them.
 """
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import Dtype
 from jaxtyping import Array, Float
 
+from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
 
@@ -24,6 +27,8 @@ class PatchEmbed(Checked):
     Returns:
         `(batch, height / patch_height, width / patch_width, width)`.
     """
+
+    ROLES: ClassVar[Roles] = kernel_and_bias(Role.PATCH_EMBEDDING)
 
     width: int
     patch_size: tuple[int, int]

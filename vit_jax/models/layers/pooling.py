@@ -1,10 +1,13 @@
 """Attention pooling: one vector of many tokens, by a learned probe."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models.attention.multi_head import Attention
+from vit_jax.models.description.roles import Role, Roles
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers.mlp import Mlp
@@ -17,6 +20,13 @@ class AttentionPooling(Checked):
     Gives `(batch, width)`. Source: Lee et al. 2019, "Set Transformer", section 3.2, as in
     big_vision and SigLIP; agrees with timm's `AttentionPoolLatent`.
     """
+
+    ROLES: ClassVar[Roles] = {
+        "probe": Role.TOKEN,
+        "attn": Attention.ROLES,
+        "norm": LayerNorm.ROLES,
+        "mlp": Mlp.ROLES,
+    }
 
     heads: int
     mlp_width: int

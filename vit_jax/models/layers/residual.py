@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +10,14 @@ from flax import linen as nn
 from flax.typing import Dtype
 from jaxtyping import Array, Float
 
+from vit_jax.models.description.roles import Role, Roles
 from vit_jax.models.fields import Checked
 
 
 class LayerScale(Checked):
     """Learned factor per channel on a residual branch (CaiT, Touvron et al. 2021, section 2)."""
+
+    ROLES: ClassVar[Roles] = {"gamma": Role.LAYER_SCALE}
 
     initial: float = 1e-5
     dtype: Dtype = jnp.float32

@@ -6,12 +6,17 @@
 - Positions need no table, since the token MLP has a weight for each place.
 """
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models import validation
 from vit_jax.models.block import remat_block, scan_blocks
+from vit_jax.models.description.blocks import BlockInfo
+from vit_jax.models.description.receptive import Everything, Steps, patches
+from vit_jax.models.description.roles import Blocks, Role, Roles, kernel_and_bias
 from vit_jax.models.features import Features, PooledClassifier
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
@@ -118,6 +123,29 @@ class Mixer(PooledClassifier):
         batch, *grid, channels = x.shape
         return x.reshape(batch, -1, channels), tuple(grid)
 
+    def roles(self) -> Roles:
+        """Return the roles of the parameters, in the order of the forward pass."""
+        return {
+            "patch_embed": PatchEmbed.ROLES,
+            "blocks_*": Blocks(MixerBlock.ROLES),
+            "norm": LayerNorm.ROLES,
+            "head": kernel_and_bias(Role.HEAD),
+        }
+
+    def block_infos(self, image_size: int | tuple[int, int] | None = None) -> tuple[BlockInfo, ...]:
+        """Return the blocks, for images of a size in pixels; None: the model's own."""
+        height, width = validation.pair(image_size or self.image_size)
+        patch = validation.pair(self.patch_size)
+        grid = (height // patch[0], width // patch[1])
+        return tuple(BlockInfo(f"blocks_{i}", "mlp", grid, patch) for i in range(self.depth))
+
+    def receptive_steps(
+        self, image_size: int | tuple[int, int] | None = None, axis: int = 0
+    ) -> Steps:
+        """Return the steps to every block's output: a token MLP sees all patches."""
+        path = [patches(validation.pair(self.patch_size)[axis]), Everything()]
+        return {block.path: path for block in self.block_infos(image_size)}
+
     @property
     def built_grid(self) -> tuple[int, int]:
         """Height and width, in patches, of the images that the model takes."""
@@ -130,6 +158,13 @@ class MixerBlock(Checked):
 
     The output is sown as `intermediates/.../out`.
     """
+
+    ROLES: ClassVar[Roles] = {
+        "norm1": LayerNorm.ROLES,
+        "token_mlp": Mlp.ROLES,
+        "norm2": LayerNorm.ROLES,
+        "channel_mlp": Mlp.ROLES,
+    }
 
     token_mlp_width: int
     channel_mlp_width: int

@@ -21,12 +21,14 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from vit_jax.models.description.roles import Role, Roles
 from vit_jax.models.fields import Checked, check_types
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.positions.relative import IN_FRONT, offset_rows, offset_sides, relative_bias
@@ -121,6 +123,8 @@ class AxisTables(Checked):
 
     joined: a patch has `[column, row]`, as the fixed tables have; else their sum.
     """
+
+    ROLES: ClassVar[Roles] = dict.fromkeys(("rows", "columns", "front"), Role.POSITION_TABLE)
 
     grid: tuple[int, int]
     width: int

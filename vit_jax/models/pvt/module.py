@@ -19,16 +19,18 @@ from jaxtyping import Array, Float
 
 from vit_jax.errors import shown
 from vit_jax.models import validation
-from vit_jax.models.attention.multi_head import Attention
 from vit_jax.models.block import remat_block
+from vit_jax.models.description.blocks import BlockInfo, Stem
+from vit_jax.models.description.receptive import Steps, global_steps
+from vit_jax.models.description.roles import Blocks, Role, Roles, kernel_and_bias
 from vit_jax.models.features import Features
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers.mlp import Mlp
 from vit_jax.models.layers.norm import LayerNorm
 from vit_jax.models.layers.patch_embed import PatchEmbed
-from vit_jax.models.layers.residual import DropPath, stage_drop_path_rates
+from vit_jax.models.layers.residual import stage_drop_path_rates
 from vit_jax.models.positions.tables import PositionTable, resize_positions
+from vit_jax.models.pvt.block import PVTBlock
 
 
 class PVT(nn.Module):
@@ -140,6 +142,55 @@ class PVT(nn.Module):
         pooled = tokens[:, 0] if self.prefix else tokens.mean(axis=1)
         return Features(tokens, pooled, tuple(x.shape[1:3]), self.prefix, tuple(maps))
 
+    def roles(self) -> Roles:
+        """Return the roles of the parameters, in the order of the forward pass."""
+        return {
+            "stages_*": {
+                "patch_embed": PatchEmbed.ROLES,
+                "pre_norm": LayerNorm.ROLES,
+                "cls_token": Role.TOKEN,
+                "pos_embed": Role.POSITION_TABLE,
+                "blocks_*": Blocks(PVTBlock.ROLES),
+            },
+            "norm": LayerNorm.ROLES,
+            "head": kernel_and_bias(Role.HEAD),
+        }
+
+    def block_infos(self, image_size: int | tuple[int, int] | None = None) -> tuple[BlockInfo, ...]:
+        """Return the blocks, for images of a size in pixels; None: the model's own."""
+        height, width = validation.pair(image_size or self.image_size)
+        stride, last, blocks = 1, len(self.depths) - 1, []
+        for stage, (depth, side) in enumerate(zip(self.depths, self.patch_sizes, strict=True)):
+            stride, reduction = stride * side, self.reductions[stage]
+            grid = (height // stride, width // stride)
+            prefix = self.prefix if stage == last else 0
+            blocks += [
+                BlockInfo(
+                    f"stages_{stage}/blocks_{j}",
+                    "attention",
+                    grid,
+                    (stride, stride),
+                    prefix,
+                    stage,
+                    keys_grid=(grid[0] // reduction, grid[1] // reduction),
+                    keys_prefix=prefix if reduction == 1 else 0,
+                )
+                for j in range(depth)
+            ]
+        return tuple(blocks)
+
+    def receptive_steps(
+        self, image_size: int | tuple[int, int] | None = None, axis: int = 0
+    ) -> Steps:
+        """Return the steps to every block's output: attention sees the whole image."""
+        blocks = self.block_infos(image_size)
+        return global_steps((block.path, block.patch_size[axis]) for block in blocks)
+
+    @property
+    def patch_stem(self) -> Stem:
+        """The patch embedding of the first stage with its norm."""
+        return Stem(("stages_0", "pre_norm"), self.widths[0], validation.pair(self.patch_sizes[0]))
+
     @property
     def prefix(self) -> int:
         """The number of tokens in front of the patches of the last stage."""
@@ -243,110 +294,6 @@ class Stage(Checked):
                 name=f"blocks_{j}",
             ).step(x, None, train, attention_weights, None)
         return x[:, prefix:].reshape(batch, *grid, width), x
-
-
-class PVTBlock(Checked):
-    """Attention with spatial reduction, then an MLP, each on a residual branch after a norm.
-
-    The output is sown as `intermediates/.../out`.
-    """
-
-    heads: int
-    mlp_width: int
-    reduction: int
-    grid: tuple[int, int]  # of the patches, the last tokens
-    drop_path: float = 0.0
-    qkv_bias: bool = True
-    attention_dropout: float = 0.0
-    projection_dropout: float = 0.0
-    mlp_dropout: float = 0.0
-    activation: str = "gelu"
-    norm_eps: float = 1e-6
-    embed_norm_eps: float = 1e-5
-    init_scheme: str = "trunc02"
-    dtype: str = "float32"
-    attention_impl: str = "auto"
-
-    @nn.compact
-    def __call__(
-        self,
-        x: Float[Array, "batch tokens width"],
-        *,
-        train: bool = False,
-        attention_weights: bool = False,
-    ) -> Float[Array, "batch tokens width"]:
-        attn = ReducedAttention(
-            heads=self.heads,
-            qkv_bias=self.qkv_bias,
-            attention_dropout=self.attention_dropout,
-            projection_dropout=self.projection_dropout,
-            norm_eps=self.embed_norm_eps,
-            init_scheme=self.init_scheme,
-            dtype=self.dtype,
-            implementation=self.attention_impl,
-            reduction=self.reduction,
-            grid=self.grid,
-            name="attn",
-        )
-        mlp = Mlp(
-            self.mlp_width,
-            self.activation,
-            self.mlp_dropout,
-            self.init_scheme,
-            self.dtype,
-            name="mlp",
-        )
-        norm1 = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm1")
-        norm2 = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm2")
-
-        branch = attn(norm1(x), train=train, attention_weights=attention_weights)
-        x = x + DropPath(self.drop_path)(branch, train=train)
-        x = x + DropPath(self.drop_path)(mlp(norm2(x), train=train), train=train)
-        self.sow("intermediates", "out", x)
-        return x
-
-    def step(
-        self,
-        x: Float[Array, "batch tokens width"],
-        drop_path: None,
-        train: bool,
-        attention_weights: bool,
-        grid: None,  # a field has it
-    ) -> tuple[Float[Array, "batch tokens width"], None]:
-        """The call in the form that `remat_block` wants of every block."""
-        return self(x, train=train, attention_weights=attention_weights), None
-
-
-class ReducedAttention(Attention):
-    """Attention of all tokens to a map shrunk by `reduction` on each side (paper, eq. 3).
-
-    The map is cut into squares of that side, each projected to a token (`sr`) and normed
-    (`sr_norm`), with `norm_eps`. With a reduction of 1 this is plain attention, and a class token
-    is a key as well; a class token in front of a map that is shrunk is not among the keys.
-    """
-
-    reduction: int = 1
-    grid: tuple[int, int] | None = None  # of the patches, the last tokens
-
-    @nn.compact
-    def __call__(
-        self,
-        x: Float[Array, "batch tokens width"],
-        *,
-        train: bool = False,
-        attention_weights: bool = False,
-    ) -> Float[Array, "batch tokens width"]:
-        asked = {"train": train, "attention_weights": attention_weights}
-        if self.reduction == 1:
-            return super().__call__(x, **asked)
-        batch, tokens, width = x.shape
-        patches = x[:, tokens - math.prod(self.grid) :].reshape(batch, *self.grid, width)
-        side = (self.reduction, self.reduction)
-        context = PatchEmbed(
-            width, side, init_scheme=self.init_scheme, dtype=self.dtype, name="sr"
-        )(patches).reshape(batch, -1, width)
-        norm = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="sr_norm")
-        return super().__call__(x, norm(context), **asked)
 
 
 _OF_STAGES = ("patch_sizes", "widths", "depths", "heads", "mlp_ratios", "reductions")

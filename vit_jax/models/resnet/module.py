@@ -10,12 +10,16 @@
 """
 
 from functools import partial
+from typing import ClassVar
 
 import jax
 from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models import validation
+from vit_jax.models.description.blocks import BlockInfo, pyramid_blocks
+from vit_jax.models.description.receptive import Steps, centred
+from vit_jax.models.description.roles import Blocks, Role, Roles, kernel_and_bias
 from vit_jax.models.features import Features, PooledClassifier, features_of_map
 from vit_jax.models.fields import Checked
 from vit_jax.models.layers import convolutions
@@ -97,6 +101,34 @@ class ResNet(PooledClassifier):
         pooled = x.mean(axis=(1, 2))  # sums in float32, also for bfloat16
         return features_of_map(x, pooled, stages)
 
+    def roles(self) -> Roles:
+        """Return the roles of the parameters, in the order of the forward pass."""
+        return {
+            "stem": ConvNorm.ROLES,
+            "stages_*": {"blocks_*": Blocks(Block.ROLES)},
+            "head": kernel_and_bias(Role.HEAD),
+        }
+
+    def block_infos(self, image_size: int | tuple[int, int] | None = None) -> tuple[BlockInfo, ...]:
+        """Return the blocks, for images of a size in pixels; None: the model's own."""
+        first = 1 if self.small_stem else 4
+        strides = (first, *[2] * (len(self.depths) - 1))
+        size = validation.pair(image_size or self.image_size)
+        return pyramid_blocks(size, self.depths, strides, "convolution")
+
+    def receptive_steps(
+        self, image_size: int | tuple[int, int] | None = None, axis: int = 0
+    ) -> Steps:
+        """Return the stem, and the 3 x 3 convolutions of blocks, of which one has the stride."""
+        path = [centred(3)] if self.small_stem else [centred(7, 2), centred(3, 2)]
+        steps, stage = {}, 0
+        for block in self.block_infos(image_size):
+            path = [*path, centred(3, 1 if block.stage == stage else 2)]
+            if self.block == "basic":
+                path.append(centred(3))
+            stage, steps[block.path] = block.stage, path
+        return steps
+
 
 class Block(Checked):
     """`relu(shortcut(x) + branch(x))`, the branch of two or three convolutions with their norms.
@@ -104,6 +136,12 @@ class Block(Checked):
     The shortcut is `x` itself, or a 1 x 1 convolution and a norm where the shapes differ (the
     paper's option B). The output is sown as `intermediates/.../out`.
     """
+
+    ROLES: ClassVar[Roles] = {
+        **{f"conv{i}": {"kernel": Role.CONVOLUTION} for i in (1, 2, 3)},
+        **{f"norm{i}": BatchNorm.ROLES for i in (1, 2, 3)},
+        "shortcut": ConvNorm.ROLES,
+    }
 
     width: int
     stride: int

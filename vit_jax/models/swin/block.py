@@ -5,13 +5,16 @@
 - Both residual branches add to what came in, `x + f(norm(x))`, never to the normed map.
 """
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import Dtype
 from jaxtyping import Array, Float
 
-from vit_jax.models.attention.multi_head import QueryKeyValue, attention
+from vit_jax.models.attention.multi_head import Attention, QueryKeyValue, attention
 from vit_jax.models.attention.windows import Windows, fit_windows, relative_index
+from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers.linear import flat_dot_general
@@ -27,6 +30,13 @@ class SwinBlock(Checked):
     `intermediates/.../out`, and on request the weights of every window, `(batch * windows, heads,
     tokens, tokens)`, as `.../attn/weights`; `windows.query_map` puts them back on the map.
     """
+
+    ROLES: ClassVar[Roles] = {
+        "norm1": LayerNorm.ROLES,
+        "attn": Attention.ROLES,  # `WindowAttention` has the same parameters
+        "norm2": LayerNorm.ROLES,
+        "mlp": Mlp.ROLES,
+    }
 
     heads: int
     mlp_width: int
@@ -168,6 +178,11 @@ class PatchMerging(Checked):
     Returns:
         `(batch, ceil(height / 2), ceil(width / 2), 2 * channels)`.
     """
+
+    ROLES: ClassVar[Roles] = {
+        "norm": LayerNorm.ROLES,
+        "reduction": kernel_and_bias(Role.DOWNSAMPLE),
+    }
 
     norm_eps: float = 1e-5
     init_scheme: str = "trunc02"

@@ -19,6 +19,9 @@ from vit_jax.errors import shown
 from vit_jax.models import validation
 from vit_jax.models.attention.windows import Windows, fit_windows
 from vit_jax.models.block import remat_block
+from vit_jax.models.description.blocks import BlockInfo, Stem
+from vit_jax.models.description.receptive import Steps, WindowStep, patches
+from vit_jax.models.description.roles import Blocks, Role, Roles, kernel_and_bias
 from vit_jax.models.features import Features
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
@@ -156,6 +159,53 @@ class Swin(nn.Module):
             )
             for j in range(self.depths[i])
         }
+
+    def roles(self) -> Roles:
+        """Return the roles of the parameters, in the order of the forward pass."""
+        return {
+            "patch_embed": PatchEmbed.ROLES,
+            "pre_norm": LayerNorm.ROLES,
+            "stages_*": {
+                "downsample": PatchMerging.ROLES,
+                "blocks_*": Blocks(SwinBlock.ROLES),
+            },
+            "norm": LayerNorm.ROLES,
+            "head": kernel_and_bias(Role.HEAD),
+        }
+
+    def block_infos(self, image_size: int | tuple[int, int] | None = None) -> tuple[BlockInfo, ...]:
+        """Return the blocks, for images of a size in pixels; None: the model's own."""
+        patch, windows = validation.pair(self.patch_size), self.block_windows(image_size)
+        paths = [(i, f"stages_{i}/blocks_{j}") for i, n in enumerate(self.depths) for j in range(n)]
+        return tuple(
+            BlockInfo(
+                path,
+                "attention",
+                windows[path].grid,
+                (patch[0] * 2**stage, patch[1] * 2**stage),
+                stage=stage,
+                windows=windows[path],
+            )
+            for stage, path in paths
+        )
+
+    def receptive_steps(
+        self, image_size: int | tuple[int, int] | None = None, axis: int = 0
+    ) -> Steps:
+        """Return the steps to every block's output: patches, merging, and windows."""
+        path, steps, stage = [patches(validation.pair(self.patch_size)[axis])], {}, 0
+        for block in self.block_infos(image_size):
+            if block.stage != stage:
+                stage, path = block.stage, [*path, patches(2)]
+            cut = block.windows
+            step = WindowStep(cut.grid[axis], cut.window[axis], cut.shift[axis])
+            steps[block.path] = path = [*path, step]
+        return steps
+
+    @property
+    def patch_stem(self) -> Stem:
+        """The patch embedding with its norm."""
+        return Stem(("pre_norm",), self.width, validation.pair(self.patch_size))
 
     @property
     def built_windows(self) -> list[tuple[int, int]]:

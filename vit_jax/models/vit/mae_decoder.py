@@ -1,10 +1,13 @@
 """Decoder of a masked autoencoder: from encoded visible patches to the pixels of all patches."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
 from vit_jax.models.block import Block, remat_block
+from vit_jax.models.description.roles import Blocks, Role, Roles, kernel_and_bias
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.layers.norm import LayerNorm
@@ -22,6 +25,14 @@ class MaeDecoder(Checked):
 
     grid: (height, width) in patches. pixels: numbers of a patch. prefix: tokens before the patches.
     """
+
+    ROLES: ClassVar[Roles] = {
+        "embed": kernel_and_bias(Role.LINEAR),
+        "mask_token": Role.TOKEN,
+        "blocks_*": Blocks(Block.ROLES),
+        "norm": LayerNorm.ROLES,
+        "pred": kernel_and_bias(Role.LINEAR),
+    }
 
     grid: tuple[int, int]
     pixels: int

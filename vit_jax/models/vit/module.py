@@ -35,9 +35,10 @@ from vit_jax.models.positions.types import (
     combine,
     fixed_table,
 )
+from vit_jax.models.vit.description import DescribedViT
 
 
-class ViT(nn.Module):
+class ViT(DescribedViT, nn.Module):
     """Vision Transformer; the defaults are ViT-B/16 at 224 pixels with 1000 classes.
 
     `model.apply({"params": params}, images)` takes float32 images `(batch, height, width,
