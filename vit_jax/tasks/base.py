@@ -35,6 +35,7 @@ from vit_jax.config.durations import Clock
 from vit_jax.data import Preprocessing, Source
 from vit_jax.data.features import IMAGE, Feature
 from vit_jax.evaluation.base import Evaluator, MeanLoss
+from vit_jax.models.description import Roles, model_roles
 from vit_jax.runs.record import ModelRecord, part_of
 
 Variables = Mapping[str, Any]
@@ -142,6 +143,25 @@ class Task:
             return trained
         parts = {name: {**variables[name], self.encoder: tree} for name, tree in trained.items()}
         return {**variables, **parts}
+
+    def roles(self, params: Mapping[str, Any]) -> Roles | None:
+        """Return the roles of the parameters; None: they follow from the names.
+
+        By default those that the model declares. Modules besides the encoder have roles by name
+        unless a task declares them.
+
+        Args:
+            params: the parameters of all modules, or their shapes.
+        """
+        of_model = model_roles(self.model)
+        if not self.encoder:
+            return of_model
+        encoder = self.encoder.rpartition("/")[2]  # of another collection it is a copy
+        return {name: of_model if name == encoder else None for name in params}
+
+    def frozen_roles(self) -> Roles | None:
+        """Return the roles of the arrays in `frozen` and `rows_from`; None: by name."""
+        return None
 
     def loss(self, variables: Variables, batch: Batch, rng: Array, *, train: bool) -> Loss:
         """Return the sums of the loss over a batch of normalised inputs.

@@ -27,6 +27,7 @@ from ml_collections import ConfigDict
 from vit_jax.data import Augment
 from vit_jax.errors import UserError
 from vit_jax.models import DistilledLogits
+from vit_jax.models.description import model_roles
 from vit_jax.tasks.base import Loss, Setting, Task
 from vit_jax.tasks.classification import Classification, finite_rows
 from vit_jax.tasks.teacher import Teacher, open_teacher
@@ -78,6 +79,13 @@ class Distillation(Task):
     def rows_from(self) -> dict[str, Any] | None:
         """The same, if its logits are computed once for every image."""
         return self.teacher.variables if self.cached else None
+
+    def frozen_roles(self):
+        """Return the roles of the teacher's variables: of its parameters those that it declares."""
+        names = self.teacher.variables
+        return {
+            name: model_roles(self.teacher.model) if name == "params" else None for name in names
+        }
 
     def with_frozen(self, frozen: dict[str, Any]) -> "Distillation":
         """Return a copy with these in place of the teacher's variables."""

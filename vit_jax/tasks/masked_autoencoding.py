@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 from vit_jax.data import Preprocessing
 from vit_jax.evaluation.base import MeanLoss
 from vit_jax.evaluation.reconstruction import Reconstructions
+from vit_jax.models.description import model_roles
 from vit_jax.models.layers.patch_embed import patchify
 from vit_jax.models.masking import Mask, check_can_drop, random_mask, visible_tokens
 from vit_jax.models.validation import pair
@@ -119,6 +120,10 @@ class MaskedAutoencoding(Task):
         restore = jnp.zeros((images, self.patches), jnp.int32)
         decoder = self.decoder.init(jax.random.fold_in(rng, 1), tokens, restore)["params"]
         return {"params": {"encoder": encoder, "decoder": decoder}}
+
+    def roles(self, params):
+        """Return the roles of the parameters of encoder and decoder."""
+        return {"encoder": model_roles(self.model), "decoder": MaeDecoder.ROLES}
 
     # ------------------------------------------------------------------------------- learning
 

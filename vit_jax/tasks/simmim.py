@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 from vit_jax.data import Preprocessing
 from vit_jax.evaluation.base import MeanLoss
 from vit_jax.evaluation.reconstruction import Reconstructions
+from vit_jax.models.description import Role, kernel_and_bias, model_roles
 from vit_jax.models.masking import masked_features, random_mask, stem_of
 from vit_jax.models.validation import pair
 from vit_jax.tasks.base import Task
@@ -111,6 +112,14 @@ class SimMIM(Task):
             "decoder": self.decoder(patches.shape[1]).init(keys[1], patches)["params"],
         }
         return {"params": params}
+
+    def roles(self, params):
+        """Return the roles of the parameters of the encoder, the mask token and the decoder."""
+        return {
+            "mask_token": Role.TOKEN,
+            "encoder": model_roles(self.model),
+            "decoder": kernel_and_bias(Role.LINEAR),
+        }
 
     # ------------------------------------------------------------------------------- learning
 

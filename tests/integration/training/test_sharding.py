@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax.traverse_util import unflatten_dict
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
@@ -16,14 +17,14 @@ from tests.support.processes import on_eight_devices
 from vit_jax.config import load_config
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
+from vit_jax.models.description import Role, describe, path_text
 from vit_jax.runs import RunDir
 from vit_jax.training.checkpointing.checkpoints import Checkpoints
 from vit_jax.training.distributed.sharding import (
     AXES,
-    RULES,
     bytes_on_a_device,
     make_mesh,
-    partition,
+    shard_state,
 )
 from vit_jax.training.setup.build import build
 
@@ -141,17 +142,28 @@ def test_fsdp_divides_the_memory_of_parameters_and_optimizer(report):
 CUBE = AbstractMesh((2, 2, 2), AXES)
 
 
+def specs_of(params, roles=None, state=None):
+    """The sharding of a state with these parameters by path, of the parameters by default."""
+    shardings = shard_state(params if state is None else state, CUBE, describe(params, roles))
+    leaves = jax.tree_util.tree_leaves_with_path(shardings)
+    return {path_text(path): sharding.spec for path, sharding in leaves}
+
+
+def spec_of(path, shape):
+    """The sharding of one parameter with the role of its name."""
+    [spec] = specs_of(unflatten_dict({path: jax.ShapeDtypeStruct(shape, "f4")}, sep="/")).values()
+    return spec
+
+
 def test_every_kernel_of_a_vit_has_a_rule_and_its_moments_the_same():
     model = create_model("ViT-Ti/16", num_classes=10, depth=2, image_size=32)
     make = lambda key: model.init(key, jnp.zeros((1, 32, 32, 3)))["params"]  # noqa: E731
     params = jax.eval_shape(make, jax.random.key(0))
     moments = jax.eval_shape(optax.adamw(1e-3).init, params)
     specs = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path((params, moments)):
-        text = jax.tree_util.keystr(path, simple=True, separator="/")
-        specs.setdefault(text.split("mu/")[-1].split("nu/")[-1].removeprefix("0/"), []).append(
-            partition(text, leaf.shape, CUBE)
-        )
+    for text, spec in specs_of(params, model.roles(), (params, moments)).items():
+        name = text.split("mu/")[-1].split("nu/")[-1].removeprefix("0/")
+        specs.setdefault(name, []).append(spec)
     kernels = {name: found for name, found in specs.items() if name.endswith("kernel")}
     assert len(kernels) == 2 * 4 + 2  # four in a block, the patches, the head
     for name, found in kernels.items():
@@ -161,28 +173,29 @@ def test_every_kernel_of_a_vit_has_a_rule_and_its_moments_the_same():
 
 
 def test_stacked_blocks_keep_their_leading_axis_whole():
-    assert partition("params/blocks/mlp/fc1/kernel", (12, 8, 32), CUBE) == P(None, "fsdp", "tensor")
-    assert partition("blocks/attn/qkv/bias", (12, 3, 4, 2), CUBE) == P(None, None, "tensor", None)
-    assert partition("params/pos_embed/rows", (1, 96, 64), CUBE) == P(None, None, "fsdp")
+    assert spec_of("blocks/mlp/fc1/kernel", (12, 8, 32)) == P(None, "fsdp", "tensor")
+    assert spec_of("blocks/attn/qkv/bias", (12, 3, 4, 2)) == P(None, None, "tensor", None)
+    assert spec_of("blocks/norm1/scale", (12, 64)) == P()
+    assert spec_of("blocks/conv/kernel", (64, 3, 8)) == P(None, None, "fsdp")
+    assert spec_of("pos_embed/rows", (1, 96, 64)) == P(None, None, "fsdp")
 
 
 def test_an_axis_that_does_not_divide_stays_whole():
     # Three heads on two devices.
-    spec = partition("blocks_0/attn/qkv/kernel", (192, 3, 3, 64), CUBE)
-    assert spec == P("fsdp", None, None, None)
+    assert spec_of("blocks_0/attn/qkv/kernel", (192, 3, 3, 64)) == P("fsdp", None, None, None)
 
 
 def test_arrays_without_a_rule_are_cut_along_their_longest_axis_and_vectors_are_not():
-    assert partition("stem/conv/kernel", (3, 3, 3, 64), CUBE) == P(None, None, None, "fsdp")
-    assert partition("norm/scale", (64,), CUBE) == P()
-    assert partition("params/blocks/norm1/scale", (12, 64), CUBE) == P()
-    assert partition("params/blocks/conv/kernel", (64, 3, 8), CUBE) == P(None, None, "fsdp")
-    assert partition("step", (), CUBE) == P()
+    assert spec_of("stem/conv/kernel", (3, 3, 3, 64)) == P(None, None, None, "fsdp")
+    assert spec_of("norm/scale", (64,)) == P()
+    params = {"head": {"kernel": jax.ShapeDtypeStruct((8, 6), "f4")}}
+    state = {"step": jax.ShapeDtypeStruct((), "i4"), "other": jax.ShapeDtypeStruct((8, 6), "f4")}
+    assert specs_of(params, state=state) == {"step": P(), "other": P("fsdp", None)}
 
 
-def test_rules_name_axes_of_the_mesh():
-    for end, axes in RULES:
-        assert set(axes) <= {None, "fsdp", "tensor"}, end
+def test_roles_name_axes_of_the_mesh():
+    for role in Role:
+        assert set(role.sharding or ()) <= {None, "fsdp", "tensor"}, role
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,14 @@ code runs on one device and on many hosts:
     tensor   matrices are sharded along heads and hidden units, so that devices share one product
              (Shoeybi et al. 2019, "Megatron-LM", section 3)
 
+The axes of a parameter along which it is sharded follow from its role
+(`vit_jax.models.description.roles`). Moments of the optimizer and averages of parameters end in the
+parameter's own path, so one description serves the whole train state.
+
 Random numbers, losses and parameters equal those of a single device, up to rounding.
 """
 
 import math
-import re
 from typing import Any
 
 import jax
@@ -20,24 +23,9 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from vit_jax.errors import UserError
+from vit_jax.models.description import Described, Parameter, path_text
 
 AXES = ("data", "fsdp", "tensor")
-
-# Mesh axes of the axes of an array, by the end of its path; the first match counts. Axes are
-# counted from the last: blocks stacked by `scan_layers` have an additional leading axis, which is
-# not sharded. Moments of the optimizer and averages of parameters end in the parameter's own path,
-# so one table serves the whole train state.
-RULES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
-    (r"qkv/kernel", ("fsdp", None, "tensor", None)),  # width, q k v, heads, head_dim
-    (r"qkv/bias", (None, "tensor", None)),
-    (r"out/kernel", ("tensor", None, "fsdp")),  # heads, head_dim, width
-    (r"fc1/kernel", ("fsdp", "tensor")),  # width, hidden
-    (r"fc1/bias", ("tensor",)),
-    (r"fc2/kernel", ("tensor", "fsdp")),  # hidden, width
-    (r"patch_embed/kernel", (None, None, None, "fsdp")),  # rows, columns, channels, width
-    (r"pos_embed(/\w+)?", (None, "fsdp")),  # tokens, width
-    (r"head/kernel", ("fsdp", None)),  # width, classes
-)
 
 
 def find_devices(kind: str) -> list[jax.Device]:
@@ -108,27 +96,34 @@ def split_batch(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
 
 
-def shard_state(state: Any, mesh: Mesh) -> Any:
+def shard_state(state: Any, mesh: Mesh, described: Described) -> Any:
     """Return the sharding of each array of a train state, as a tree of the same structure.
 
     Args:
         state: anything whose leaves have a `shape`.
+        described: the parameters, by paths in which those of the state end.
     """
     return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: NamedSharding(mesh, partition(_path(path), leaf.shape, mesh)), state
+        lambda path, leaf: NamedSharding(
+            mesh, partition(leaf.shape, mesh, _parameter_of(path_text(path), described))
+        ),
+        state,
     )
 
 
-def partition(path: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
-    """Return the sharding of one array: by the table of rules, else its longest axis along `fsdp`.
+def partition(
+    shape: tuple[int, ...], mesh: Mesh, parameter: Parameter | None = None
+) -> PartitionSpec:
+    """Return the sharding of one array: by its role, else its longest axis along `fsdp`.
 
-    An axis that does not divide is not sharded, nor are vectors without a rule: they are small.
+    Axes of a role are counted from the last. The leading axis of a stack is not sharded, nor is an
+    axis that does not divide, nor are vectors without a rule: they are small.
     """
-    for end, axes in RULES:
-        if re.search(f"(^|/){end}$", path) and len(shape) >= len(axes):
-            whole = (None,) * (len(shape) - len(axes))
-            return _divisible((*whole, *axes), shape, mesh)
-    stacked = "blocks" in path.split("/")  # their first axis is not sharded, as with a rule
+    axes = parameter and parameter.role.sharding
+    if axes and len(shape) >= len(axes):
+        whole = (None,) * (len(shape) - len(axes))
+        return _divisible((*whole, *axes), shape, mesh)
+    stacked = parameter is not None and parameter.is_stack
     if len(shape) - stacked < 2:
         return PartitionSpec()
     longest = max(range(int(stacked), len(shape)), key=lambda axis: shape[axis])
@@ -157,6 +152,8 @@ def _divisible(axes: tuple[str | None, ...], shape: tuple[int, ...], mesh: Mesh)
     return PartitionSpec(*(axis if fit else None for axis, fit in zip(axes, fits, strict=True)))
 
 
-def _path(keys: tuple) -> str:
-    """Return a path in a tree as text: `params/blocks_0/attn/qkv/kernel`."""
-    return jax.tree_util.keystr(keys, simple=True, separator="/")
+def _parameter_of(path: str, described: Described) -> Parameter | None:
+    """Return the parameter in whose path the path of an array of the state ends."""
+    while path and path not in described:
+        path = path.partition("/")[2]
+    return described.get(path)

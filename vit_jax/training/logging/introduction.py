@@ -32,12 +32,12 @@ def introduce(
         f"{len(devices)} x {devices[0].device_kind}"
     )
     if experiment.config.optimizer.lr_multipliers or experiment.config.optimizer.layer_decay != 1:
-        groups = parameter_groups(experiment.config, state.params)
+        groups = parameter_groups(experiment.config, state.params, experiment.described)
         report.say(format_groups(groups))
-    branches = count_branches(experiment.config, state.params)
+    branches = count_branches(experiment.config, state.params, experiment.described)
     if "adam" in branches:
         report.say(f"optimizer: {format_branches(branches)}")
-    for note in optimizer_notes(experiment.config, state.params):
+    for note in optimizer_notes(experiment.config, state.params, experiment.described):
         report.say(f"warning: {note}")
     for sentence in sentences:
         report.say(sentence)

@@ -12,6 +12,7 @@
   are not decayed. The size of each branch is reported, and an empty branch is noted.
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -25,13 +26,11 @@ from optax.contrib import MuonDimensionNumbers
 
 from vit_jax.config.schema import KEYS, OPTIMIZERS
 from vit_jax.errors import UserError
+from vit_jax.models.description import Described, Parameter, describe, map_described
 from vit_jax.training.optim.param_groups import (
     Params,
-    Path,
     check_starts,
     decay_mask,
-    is_in_block,
-    is_stacked,
     lr_multipliers,
     parameter_groups,
     starts_of,
@@ -85,6 +84,7 @@ def make_optimizer(
     config: ConfigDict,
     schedule: optax.Schedule,
     params_shapes: Params,
+    described: Described | None = None,
     *,
     decay: float | optax.Schedule | None = None,
     frozen_until: Mapping[str, int] | None = None,
@@ -94,6 +94,7 @@ def make_optimizer(
     Args:
         schedule: learning rate by the number of completed updates.
         params_shapes: the tree of parameters, or of their `jax.ShapeDtypeStruct`.
+        described: their roles and blocks; None: they follow from the names.
         decay: weight decay, or a schedule of it; None: `optimizer.weight_decay`.
         frozen_until: number of first updates that leave parameters and their moments unchanged, by
             regular expressions of whole paths; other parameters learn from the first update on.
@@ -104,20 +105,21 @@ def make_optimizer(
     """
     settings = config.optimizer
     _check_read(settings)
+    described = describe(params_shapes, None) if described is None else described
     if settings.name == "muon":
-        _check_matrices(params_shapes)
-    factors = lr_multipliers(config, params_shapes)
+        _check_matrices(params_shapes, described)
+    factors = lr_multipliers(config, params_shapes, described)
     labels = jax.tree.map(lambda factor: "trained" if np.any(factor) else "frozen", factors)
 
     decay = settings.weight_decay if decay is None else decay
     rate = optax.scale_by_learning_rate(schedule)
     if not frozen_until:
-        optimizer = optax.chain(*_rule(settings, decay), rate)
+        optimizer = optax.chain(*_rule(settings, described, decay), rate)
         if settings.clip:
             optimizer = optax.chain(optax.clip_by_global_norm(settings.clip), optimizer)
     else:
         check_starts(params_shapes, frozen_until)
-        optimizer = _with_starts(settings, decay, rate, frozen_until)
+        optimizer = _with_starts(settings, described, decay, rate, frozen_until)
     if "frozen" in jax.tree.leaves(labels):
         optimizer = optax.partition({"trained": optimizer, "frozen": optax.set_to_zero()}, labels)
     if any(0 < np.count_nonzero(factor) < np.size(factor) for factor in jax.tree.leaves(factors)):
@@ -128,7 +130,9 @@ def make_optimizer(
     return optimizer
 
 
-def count_branches(config: ConfigDict, params: Params) -> dict[str, int]:
+def count_branches(
+    config: ConfigDict, params: Params, described: Described | None = None
+) -> dict[str, int]:
     """Return the number of parameters that each rule of the optimizer trains, by its name.
 
     `{"muon": 5308416, "adam": 409000, "frozen": 0}`; a single rule unless the optimizer has two.
@@ -140,8 +144,11 @@ def count_branches(config: ConfigDict, params: Params) -> dict[str, int]:
     branches = dict.fromkeys(
         (name, "adam", "frozen") if name in _WITH_ADAM else (name, "frozen"), 0
     )
-    own = _WITH_ADAM[name](params) if name in _WITH_ADAM else jax.tree.map(lambda _: True, params)
-    factors = lr_multipliers(config, params)
+    described = describe(params, None) if described is None else described
+    own = jax.tree.map(lambda _: True, params)
+    if name in _WITH_ADAM:
+        own = _WITH_ADAM[name](params, described)
+    factors = lr_multipliers(config, params, described)
     for leaf, factor, is_own in zip(*map(jax.tree.leaves, (params, factors, own)), strict=True):
         size = math.prod(leaf.shape)
         trained = size * np.count_nonzero(factor) // np.size(factor)
@@ -157,15 +164,19 @@ def format_branches(branches: dict[str, int]) -> str:
     return ", ".join([f"{name} {count:,} parameters", *said])
 
 
-def optimizer_notes(config: ConfigDict, params: Params) -> list[str]:
+def optimizer_notes(
+    config: ConfigDict, params: Params, described: Described | None = None
+) -> list[str]:
     """Return notes on optimizer settings that have no effect on these parameters.
 
     Args:
         params: arrays or their shapes.
     """
     settings, notes = config.optimizer, []
-    groups = [group for group in parameter_groups(config, params) if group.factor]
-    if settings.name in _WITH_ADAM and not count_branches(config, params)[settings.name]:
+    described = describe(params, None) if described is None else described
+    groups = [group for group in parameter_groups(config, params, described) if group.factor]
+    branches = count_branches(config, params, described)
+    if settings.name in _WITH_ADAM and not branches[settings.name]:
         notes.append(
             f"optimizer.name = {settings.name!r} has no effect: all of its parameters are frozen "
             "or missing, and the others use Adam"
@@ -186,6 +197,7 @@ def optimizer_notes(config: ConfigDict, params: Params) -> list[str]:
 
 def _with_starts(
     settings: ConfigDict,
+    described: Described,
     decay: float | optax.Schedule,
     rate: optax.GradientTransformation,
     frozen_until: Mapping[str, int],
@@ -195,7 +207,7 @@ def _with_starts(
     def rule(start: int) -> optax.GradientTransformation:
         # A rule counts its own updates, but the schedule those of the whole run.
         later = (lambda count: decay(count + start)) if callable(decay) else decay
-        return optax.chain(*_rule(settings, later))
+        return optax.chain(*_rule(settings, described, later))
 
     optimizer = optax.chain(_started(rule, frozen_until), rate)
     if not settings.clip:
@@ -225,11 +237,12 @@ def _started(
 
 
 def _rule(
-    settings: ConfigDict, weight_decay: float | optax.Schedule
+    settings: ConfigDict, described: Described, weight_decay: float | optax.Schedule
 ) -> list[optax.GradientTransformation]:
     """Transform gradients to the direction of the update, including weight decay."""
     moment = jnp.dtype(settings.moment_dtype)
-    decay = optax.add_decayed_weights(weight_decay, decay_mask)
+    decayed = functools.partial(decay_mask, described=described)
+    decay = optax.add_decayed_weights(weight_decay, decayed)
     if settings.name in _RULES:
         return list(_RULES[settings.name](settings, decay))
     if settings.name == "adamw":  # Loshchilov & Hutter 2019
@@ -241,7 +254,7 @@ def _rule(
         # The trust ratio applies only to decayed parameters, as in the authors' code: a bias near 0
         # would hardly change with it.
         adam = optax.scale_by_adam(settings.b1, settings.b2, settings.eps, mu_dtype=moment)
-        trust = optax.masked(_for_each_block(optax.scale_by_trust_ratio()), decay_mask)
+        trust = optax.masked(_for_each_block(optax.scale_by_trust_ratio(), described), decayed)
         return [adam, decay, trust]
     if settings.name == "sgd":  # with the momentum of Sutskever et al. 2013
         if not settings.momentum:
@@ -249,7 +262,7 @@ def _rule(
         return [optax.trace(settings.momentum, settings.nesterov, moment), decay]
     if settings.name == "adafactor":
         return [_adafactor(settings.b1, settings.b2, moment), decay]
-    return [_muon(settings, moment), decay]
+    return [_muon(settings, moment, described), decay]
 
 
 def _adafactor(b1: float, b2: float, moment_dtype: Any) -> optax.GradientTransformation:
@@ -269,7 +282,9 @@ def _adafactor(b1: float, b2: float, moment_dtype: Any) -> optax.GradientTransfo
     return optax.chain(second, first)
 
 
-def _muon(settings: ConfigDict, moment_dtype: Any) -> optax.GradientTransformation:
+def _muon(
+    settings: ConfigDict, moment_dtype: Any, described: Described
+) -> optax.GradientTransformation:
     """Return Muon (Jordan et al. 2024) for the matrices of the blocks, Adam for everything else.
 
     A convolution kernel is treated as the matrix (height * width * in, out), as in Jordan's code. A
@@ -283,48 +298,39 @@ def _muon(settings: ConfigDict, moment_dtype: Any) -> optax.GradientTransformati
         beta=settings.momentum,
         eps=settings.eps,
         mu_dtype=moment_dtype,
-        muon_weight_dimension_numbers=_muon_matrices,
+        muon_weight_dimension_numbers=functools.partial(_muon_matrices, described=described),
         consistent_rms=0.2,
     )
     # optax's Muon has an Adam for the rest, but with Nesterov momentum.
     others = optax.scale_by_adam(settings.b1, settings.b2, settings.eps, mu_dtype=moment_dtype)
 
     def labels(params: Params) -> Any:
-        return jax.tree.map(lambda own: "matrices" if own else "others", _is_matrix(params))
+        return jax.tree.map(
+            lambda own: "matrices" if own else "others", _is_matrix(params, described)
+        )
 
     return optax.partition({"matrices": matrices, "others": others}, labels)
 
 
-def _muon_matrices(params: Params) -> Any:
+def _muon_matrices(params: Params, described: Described) -> Any:
     """Return the axes of each parameter's matrix; None outside of blocks."""
 
-    def axes(path: Path, leaf: Any) -> MuonDimensionNumbers | None:
-        if path[-1].key != "kernel" or not is_in_block(path):
+    def axes(parameter: Parameter, leaf: Any) -> MuonDimensionNumbers | None:
+        matrix = parameter.role.matrix
+        if matrix is None or parameter.block is None:
             return None
-        layer, rank = path[-2].key, len(leaf.shape) - is_stacked(path)
         # Counted from the end, so that a stack is a batch of matrices; so are q, k and v.
-        if (layer, rank) == ("qkv", 4):  # (width, 3, heads, head_dim)
-            return MuonDimensionNumbers(reduction_axis=-4, output_axis=(-2, -1))
-        if layer in _ONE_PROJECTION and rank == 3:  # (width, heads, head_dim)
-            return MuonDimensionNumbers(reduction_axis=-3, output_axis=(-2, -1))
-        # Attention's `out` (heads, head_dim, width), a dense layer, a convolution of any rank.
-        is_depthwise = layer != "out" and rank > 2 and leaf.shape[-2] == 1
-        if rank < 2 or is_depthwise:
-            return None
-        return MuonDimensionNumbers(reduction_axis=tuple(range(-rank, -1)), output_axis=-1)
+        found = matrix.axes(len(leaf.shape) - parameter.is_stack)
+        return found and MuonDimensionNumbers(*found)
 
-    return jax.tree_util.tree_map_with_path(axes, params)
+    return map_described(axes, params, described)
 
 
-# Of attention layers with separate queries, keys and values, such as linen's.
-_ONE_PROJECTION = ("query", "key", "value", "q", "k", "v")
-
-
-def _is_matrix(params: Params) -> Any:
+def _is_matrix(params: Params, described: Described) -> Any:
     """Return a tree like the parameters', True for the matrices trained by Muon."""
     return jax.tree.map(
         lambda axes: axes is not None,
-        _muon_matrices(params),
+        _muon_matrices(params, described),
         is_leaf=lambda axes: axes is None or isinstance(axes, MuonDimensionNumbers),
     )
 
@@ -333,9 +339,9 @@ def _is_matrix(params: Params) -> Any:
 _WITH_ADAM = {"muon": _is_matrix, "lamb": decay_mask}
 
 
-def _check_matrices(params: Params) -> None:
+def _check_matrices(params: Params, described: Described) -> None:
     """Raise UserError if there is no matrix for Muon."""
-    if not any(jax.tree.leaves(_is_matrix(params))):
+    if not any(jax.tree.leaves(_is_matrix(params, described))):
         raise UserError(
             "optimizer.name = 'muon' is for the matrices of blocks, but this model has none: no "
             "kernel is under a name such as blocks_0 (parameters begin with "
@@ -349,17 +355,19 @@ def _multiply(factors: Params) -> optax.GradientTransformation:
     return optax.stateless(lambda updates, _: jax.tree.map(jnp.multiply, updates, factors))
 
 
-def _for_each_block(stateless: optax.GradientTransformation) -> optax.GradientTransformation:
+def _for_each_block(
+    stateless: optax.GradientTransformation, described: Described
+) -> optax.GradientTransformation:
     """Apply a transformation to each block of a stack separately."""
 
     def update(updates: Params, params: Params | None) -> Params:
-        def one(path: Path, update: Any, param: Any) -> Any:
+        def one(parameter: Parameter, update: Any, param: Any) -> Any:
             def apply(update, param):
                 return stateless.update(update, optax.EmptyState(), param)[0]
 
-            return (jax.vmap(apply) if is_stacked(path) else apply)(update, param)
+            return (jax.vmap(apply) if parameter.is_stack else apply)(update, param)
 
-        return jax.tree_util.tree_map_with_path(one, updates, params)
+        return map_described(one, updates, described, params)
 
     return optax.stateless(update)
 

@@ -16,6 +16,7 @@ from vit_jax.data.from_config import open_sources
 from vit_jax.errors import UserError
 from vit_jax.evaluation.registry import EVALUATORS, evaluator_names
 from vit_jax.models import create_model
+from vit_jax.models.description import describe
 from vit_jax.models.registry import outside_modules
 from vit_jax.plugins import import_installed, import_plugins, module_names
 from vit_jax.runs import ModelRecord
@@ -94,6 +95,7 @@ def build(
         "trace",
         lambda: trace(task, preprocessing, train_source),
     )
+    described = describe(params_shapes, task.roles(params_shapes))
     record = ModelRecord(
         name=name,
         fields=fields,
@@ -116,14 +118,16 @@ def build(
         metric_names=metric_names,
         clock=clock,
         schedule=schedule,
+        described=described,
         optimizer=make_optimizer(
             config,
             schedule,
             params_shapes,
+            described,
             decay=make_decay_schedule(config, clock),
             frozen_until=task.frozen_until,
         ),
-        trainable=trainable_mask(config, params_shapes),
+        trainable=trainable_mask(config, params_shapes, described),
         mesh=mesh,
         decode_errors=DecodeErrors(strict=config.data.on_decode_error == "raise"),
         notes=tuple(notes),

@@ -22,6 +22,7 @@ from vit_jax.data import Augment, DecodeErrors, Preprocessing, Source, train_bat
 from vit_jax.data import eval_batches as source_batches
 from vit_jax.evaluation import runner
 from vit_jax.evaluation.base import HELD_OUT, Evaluator, Result
+from vit_jax.models.description import Described, describe
 from vit_jax.runs import ModelRecord
 from vit_jax.runs.record import part_of
 from vit_jax.tasks.base import Batch, Task, zero_batch
@@ -51,6 +52,7 @@ class Experiment:
     metric_names: tuple[str, ...]
     clock: Clock
     schedule: optax.Schedule
+    described: Described
     optimizer: optax.GradientTransformation
     trainable: Any
     mesh: Mesh
@@ -101,7 +103,7 @@ class Experiment:
         return jax.tree.map(
             lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
             shapes,
-            shard_state(shapes, self.mesh),
+            shard_state(shapes, self.mesh, self.described),
         )
 
     def initial_state(self) -> TrainState:
@@ -173,7 +175,8 @@ class Experiment:
     def _on_devices(self, arrays: Any) -> Any:
         if arrays is None:
             return None
-        return jax.device_put(arrays, shard_state(arrays, self.mesh))
+        described = describe(arrays, self.task.frozen_roles())
+        return jax.device_put(arrays, shard_state(arrays, self.mesh, described))
 
     @functools.cached_property
     def judging(self) -> RunEvaluators:

@@ -10,11 +10,10 @@ from tests.folders import GOLDENS
 from vit_jax.config import default_config
 from vit_jax.errors import UserError
 from vit_jax.models import create_model, list_models, model_fields
+from vit_jax.models.description import describe
 from vit_jax.training.optim.param_groups import (
     decay_mask,
     format_groups,
-    is_in_block,
-    is_stacked,
     lr_multipliers,
     parameter_groups,
     trainable_mask,
@@ -203,8 +202,8 @@ def test_stacks_are_found_at_any_depth():
     np.testing.assert_array_equal(
         got["stages_0/blocks/fc1/kernel"], np.array([0.25, 1.5]).reshape(2, 1, 1)
     )
-    path, _ = jax.tree_util.tree_leaves_with_path(params["stages_0"])[0]
-    assert is_stacked(path) and is_in_block(path)
+    described = describe(params, None)["stages_0/blocks/fc1/kernel"]
+    assert described.is_stack and described.block == "stages_0/blocks"
 
 
 @pytest.mark.parametrize("other", [(5,), (), (3,)])
