@@ -3,7 +3,9 @@
 Expected values are shapes: a role is that of one kind of array, whatever its path.
 """
 
+import ast
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 from jax.sharding import AbstractMesh
 
+from tests.folders import ROOT
 from tests.support.architectures import TINY, has_attention
 from tests.support.shapes import CLASSES
 from vit_jax.config import default_config
@@ -217,3 +220,34 @@ def test_a_parameter_without_a_role_is_one_sentence(model):
     with pytest.raises(UserError, match=r"'head/\w+' has no role.*roles\(\)") as caught:
         describe(params, roles)
     assert "\n" not in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------- who may ask
+
+
+OUTSIDE = [
+    path
+    for path in sorted((ROOT / "vit_jax").rglob("*.py"))
+    if path.relative_to(ROOT / "vit_jax").parts[0] not in ("models", "weights")
+]
+
+
+def guesses(source):
+    """The classes of architectures that a file imports, and patterns of paths in its texts."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("vit_jax.models"):
+            classes = {type(model).__name__ for model in TINY.values()}
+            yield from (alias.name for alias in node.names if alias.name in classes)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from re.findall(r"(?:blocks|stages|units)_\\d", node.value)
+
+
+def test_outside_of_models_nothing_guesses_what_a_model_is_made_of():
+    exported = ROOT / "vit_jax" / "__init__.py"
+    found = {str(path): list(guesses(path.read_text("utf-8"))) for path in OUTSIDE}
+    assert {path for path, names in found.items() if names} <= {str(exported)}
+
+
+def test_a_guess_is_seen():
+    assert list(guesses("from vit_jax.models.swin.module import Swin")) == ["Swin"]
+    assert list(guesses("BLOCK = r'(stages_\\d+/)?blocks'")) == ["stages_\\d"]

@@ -1,7 +1,7 @@
 """Blocks of a model: where they are, what they do, and the grids of their tokens."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool
@@ -85,3 +85,9 @@ def pyramid_blocks(
             for j in range(depth)
         ]
     return tuple(blocks)
+
+
+def block_infos(model: Any, image_size: Sides | None = None) -> tuple[BlockInfo, ...]:
+    """Return the blocks that a model lists with its method `block_infos`; empty without one."""
+    own = getattr(type(model), "block_infos", None)
+    return () if own is None else own(model, image_size)

@@ -28,8 +28,9 @@ _KERNELS = {
     ("fc1", 2): Role.MLP_IN,
     ("fc2", 2): Role.MLP_OUT,
     ("patch_embed", 4): Role.PATCH_EMBEDDING,
-    ("head", 2): Role.HEAD,
+    **{(name, 2): Role.HEAD for name in ("head", "head_dist")},
 }
+_LOW_RANK = {"down": Role.LOW_RANK_DOWN, "up": Role.LOW_RANK_UP}
 _BIASES = {("qkv", 3): Role.QKV_BIAS, ("fc1", 1): Role.MLP_IN_BIAS}
 
 
@@ -90,6 +91,8 @@ def _role(layer: str, name: str, shape: tuple[int, ...]) -> Role:
         return _BIASES.get((layer, len(shape)), Role.BIAS)
     if name == "scale":
         return Role.NORM
+    if layer.endswith("_lora") and name in _LOW_RANK:
+        return _LOW_RANK[name]
     return Role.TOKEN if name.endswith(("_token", "_tokens")) else Role.OTHER
 
 

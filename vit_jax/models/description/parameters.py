@@ -27,6 +27,8 @@ class Parameter(NamedTuple):
     names: its path; of a stack the paths that its tensors would have as separate blocks.
     layers: the layer of each of them: 0 for embeddings, i + 1 for block i of all blocks, and one
         more for what follows them; None where the layer is unknown.
+    parts: the part of the network of each of them, for summaries: the path of its block if that is
+        a layer, otherwise its first name, within a stage its first two.
     """
 
     role: Role
@@ -34,6 +36,7 @@ class Parameter(NamedTuple):
     is_stack: bool
     names: tuple[str, ...]
     layers: tuple[int | None, ...]
+    parts: tuple[str, ...]
 
 
 Described = Mapping[str, Parameter]  # by path
@@ -41,6 +44,8 @@ Described = Mapping[str, Parameter]  # by path
 
 def describe(params: Any, roles: Roles | None) -> dict[str, Parameter]:
     """Return the parameters of a tree by path, such as `blocks_0/attn/qkv/kernel`.
+
+    They are in the order of the forward pass, as far as the table has it.
 
     Args:
         params: arrays or their shapes.
@@ -65,16 +70,18 @@ def describe(params: Any, roles: Roles | None) -> dict[str, Parameter]:
             for key in keys[path]
         }
     )
-    return {
-        path: Parameter(
+    described = {}
+    for path in sorted(places, key=lambda path: places[path].key):
+        place, names = places[path], _names(path, places[path], len(keys[path]))
+        described[path] = Parameter(
             place.role,
-            None if place.block is None else "/".join(path.split("/")[: place.block + 1]),
+            None if place.block is None else _first(path, place.block + 1),
             place.is_stack,
-            _names(path, place, len(keys[path])),
+            names,
             tuple(_layer(key, place, blocks) for key in keys[path]),
+            tuple(_first(name, place.depth_of_part()) for name in names),
         )
-        for path, place in places.items()
-    }
+    return described
 
 
 def path_text(path: tuple[Any, ...]) -> str:
@@ -118,6 +125,12 @@ class _Place(NamedTuple):
     is_layer: bool = False
     is_stack: bool = False
     is_known: bool = True
+
+    def depth_of_part(self) -> int:
+        """Return the number of names in the path of its part."""
+        if self.is_layer:
+            return self.block + 1
+        return 2 if 0 in self.stages else 1
 
 
 def _complete(roles: Roles | None, leaves: Mapping[str, tuple[int, ...]]) -> Roles:
@@ -176,6 +189,11 @@ def _without_role(path: str) -> UserError:
         'model or task returns, such as {"head": kernel_and_bias(Role.HEAD)}, or remove that '
         "method to have all roles follow from the names (docs/extending.md)"
     )
+
+
+def _first(path: str, count: int) -> str:
+    """Return the first names of a path."""
+    return "/".join(path.split("/")[:count])
 
 
 def _keys(place: _Place, shape: tuple[int, ...]) -> list[_Key]:
