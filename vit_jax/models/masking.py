@@ -15,11 +15,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
-from vit_jax.models.convnext.module import ConvNeXt
+from vit_jax.models.description.blocks import Stem
 from vit_jax.models.features import Features
-from vit_jax.models.pvt.module import PVT
-from vit_jax.models.swin.module import Swin
-from vit_jax.models.validation import pair
 from vit_jax.models.vit.module import ViT
 
 _WITHOUT_GRID = ("softmax", "talking_heads", "performer")  # types of attention for any tokens
@@ -104,31 +101,15 @@ def masked_features(
         return model.features(images, train=train)
 
 
-class Stem(NamedTuple):
-    """Layer whose output is the first map of a model.
-
-    path: of its module. channels: of its output. stride: (height, width) in pixels.
-    """
-
-    path: tuple[str, ...]
-    channels: int
-    stride: tuple[int, int]
-
-
 def stem_of(model: nn.Module) -> Stem:
-    """Return the stem of a model. Raises ValueError for an architecture without patches."""
-    if isinstance(model, ViT) and _has_patches(model):
-        return Stem(("patch_embed",), model.patch_channels, pair(model.patch_size))
-    if isinstance(model, Swin):
-        return Stem(("pre_norm",), model.width, pair(model.patch_size))
-    if isinstance(model, ConvNeXt):
-        return Stem(("pre_norm",), model.widths[0], pair(model.patch_size))
-    if isinstance(model, PVT):
-        return Stem(("stages_0", "pre_norm"), model.widths[0], pair(model.patch_sizes[0]))
-    raise ValueError(
-        f"{type(model).__name__} has no embeddings of separate patches that a mask could replace; "
-        "use a ViT, Swin, PVT or ConvNeXt"
-    )
+    """Return the `patch_stem` of a model. Raises ValueError for one without separate patches."""
+    stem = model.patch_stem if hasattr(type(model), "patch_stem") else None
+    if stem is None:
+        raise ValueError(
+            f"{type(model).__name__} has no embeddings of separate patches that a mask could "
+            "replace; use a ViT, Swin, PVT or ConvNeXt"
+        )
+    return stem
 
 
 def check_can_drop(model: nn.Module) -> None:
@@ -139,7 +120,7 @@ def check_can_drop(model: nn.Module) -> None:
             f"{name} cannot encode a part of the patches, because its layers need the whole grid; "
             "use a ViT, or the task 'simmim', which replaces patches"
         )
-    if not _has_patches(model):
+    if model.patch_stem is None:
         raise ValueError(
             f"{name} has overlapping convolutions before its tokens, which would show the removed "
             "patches to the kept ones; use a plain ViT"
@@ -156,8 +137,3 @@ def check_can_drop(model: nn.Module) -> None:
                 f"model.{field} = {getattr(model, field)!r} does not go with removed patches; "
                 f"use {instead!r}"
             )
-
-
-def _has_patches(model: ViT) -> bool:
-    """Return whether tokens are made of separate patches, and not of overlapping ones."""
-    return type(model)._make_patch_embed is ViT._make_patch_embed
