@@ -9,7 +9,6 @@ another number of classes are zero (the 2020 paper, section 3.2), so that fine-t
 equal probabilities. Any other difference is an error.
 """
 
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,11 +19,12 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jaxtyping import Array, Float
 
 from vit_jax.errors import UserError
+from vit_jax.models.description import Role, describe, model_roles
 from vit_jax.models.positions.tables import PositionTable, resize_positions
 from vit_jax.models.stacking import match_layout, unstack_blocks
 from vit_jax.models.validation import pair
 
-HEADS = ("head", "head_dist")  # of the ViT; a distilled one has both
+_LOW_RANK = (Role.LOW_RANK_DOWN, Role.LOW_RANK_UP)
 
 
 @dataclass(frozen=True)
@@ -70,18 +70,20 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
     old = flatten_dict(unstack_blocks(params), sep="/")
     wanted = parameter_shapes(model)
     shapes = flatten_dict(unstack_blocks(wanted), sep="/")
+    described = describe(unstack_blocks(wanted), model_roles(model))
+    heads = {_module_of(path) for path, one in described.items() if one.role is Role.HEAD}
     new, fresh, resized, wrong = {}, [], [], []
     for path, leaf in shapes.items():
-        shape = leaf.shape
-        is_head = path.split("/")[0] in HEADS
+        shape, role = leaf.shape, described[path].role
+        is_head = _module_of(path) in heads
         if is_head and (fresh_head or path not in old or old[path].shape != shape):
             new[path] = np.zeros(shape, np.float32)
             fresh.append(path)
-        elif "_lora/" in path and path not in old:
-            new[path] = _fresh_low_rank(path, shape)
+        elif role in _LOW_RANK and path not in old:
+            new[path] = _fresh_low_rank(path, shape, role)
             fresh.append(path)
         elif path not in old:
-            wrong.append(f"{path} {shape} is not in the weights")
+            wrong.append((path, f"{path} {shape} is not in the weights"))
         elif tables := _tables_to_resize(path, trained, model):
             new[path] = _resized_table(old[path], *tables)
             resized += [path] if tables[0].grid != tables[1].grid else []
@@ -89,14 +91,16 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
             new[path] = change_channels(old[path], shape[2])
             resized.append(path)
         elif old[path].shape != shape:
-            wrong.append(f"{path} is {old[path].shape} in the weights and {shape} in the model")
+            both = f"{old[path].shape} in the weights and {shape} in the model"
+            wrong.append((path, f"{path} is {both}"))
         else:
             new[path] = old[path]
     if wrong:
         # The patch embedding is the most informative.
-        wrong.sort(key=lambda sentence: sentence.startswith(("blocks_", "stages_")))
+        wrong.sort(key=lambda one: described[one[0]].block is not None)
         more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
-        raise UserError(f"the weights do not fit the model: {'; '.join(wrong[:4])}{more}")
+        sentences = "; ".join(sentence for _, sentence in wrong[:4])
+        raise UserError(f"the weights do not fit the model: {sentences}{more}")
     nested = unflatten_dict(new, sep="/")
     left_out = tuple(path for path in old if path not in shapes)
     nested = match_layout(nested, like=wanted)
@@ -174,9 +178,13 @@ def _product(down: Array, up: Array) -> Array:
     return jnp.matmul(down, flat, precision=jax.lax.Precision.HIGHEST)
 
 
-def _fresh_low_rank(path: str, shape: tuple[int, ...]) -> np.ndarray:
+def _module_of(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _fresh_low_rank(path: str, shape: tuple[int, ...], role: Role) -> np.ndarray:
     """Return zeros for `up`, and deterministic numbers of variance 1 / width for `down`."""
-    if path.endswith("/up"):
+    if role is Role.LOW_RANK_UP:
         return np.zeros(shape, np.float32)
     rng = np.random.default_rng(list(path.encode()))
     return (shape[0] ** -0.5 * rng.normal(size=shape)).astype(np.float32)
@@ -193,8 +201,7 @@ def _tables_to_resize(
 
 
 def _table_of(path: str, model: Any) -> PositionTable | None:
-    tables = getattr(model, "position_tables", {})
-    return next((tables[pattern] for pattern in tables if re.fullmatch(pattern, path)), None)
+    return getattr(model, "position_tables", {}).get(path)
 
 
 def _resized_table(table: Array, source: PositionTable, target: PositionTable) -> np.ndarray:

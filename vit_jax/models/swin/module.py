@@ -215,12 +215,15 @@ class Swin(nn.Module):
 
     @property
     def position_tables(self) -> dict[str, PositionTable]:
-        """The tables of relative positions, by a pattern of their paths."""
+        """The tables of relative positions, by their paths."""
+        tables = [
+            PositionTable((2 * height - 1, 2 * width - 1), kernel=self.pos_resize)
+            for height, width in self.built_windows
+        ]
         return {
-            rf"stages_{i}/blocks_\d+/attn/relative_bias": PositionTable(
-                (2 * height - 1, 2 * width - 1), kernel=self.pos_resize
-            )
-            for i, (height, width) in enumerate(self.built_windows)
+            f"stages_{i}/blocks_{j}/attn/relative_bias": tables[i]
+            for i, depth in enumerate(self.depths)
+            for j in range(depth)
         }
 
     def _layer_norm(self) -> LayerNorm:

@@ -325,7 +325,7 @@ class ViT(DescribedViT, nn.Module):
 
     @property
     def position_tables(self) -> dict[str, PositionTable]:
-        """The tables that can be resized to another grid, by a pattern of their paths."""
+        """The tables that can be resized to another grid, by their paths."""
         (height, width), kernel = self.built_grid, self.pos_resize
         if self.positions == "learned":
             return {"pos_embed": PositionTable((height, width), self.num_prefix_positions, kernel)}
@@ -336,7 +336,8 @@ class ViT(DescribedViT, nn.Module):
                 for name, side in sides.items()
             }
         if self.positions == "relative":
-            return {r"blocks_\d+/attn/relative_bias": self.attention_positions.table}
+            table = self.attention_positions.table
+            return {f"blocks_{i}/attn/relative_bias": table for i in range(self.depth)}
         return {}
 
     @property

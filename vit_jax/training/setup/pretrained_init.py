@@ -7,7 +7,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from vit_jax.errors import UserError
-from vit_jax.models import ViT, model_fields
+from vit_jax.models import model_fields
 from vit_jax.runs import ModelRecord
 from vit_jax.weights.adapt import Adapted, adapt
 from vit_jax.weights.resolve import open_weights
@@ -89,7 +89,7 @@ def inherited_fields(config: ConfigDict, record: ModelRecord) -> dict[str, Any]:
                 f"({record.name}); omit model.name to use the model of the weights"
             )
     inherited = {key: value for key, value in record.fields.items() if key not in _OF_THE_RUN}
-    if not isinstance(trained, ViT):
+    if not hasattr(type(trained), "has_class_token"):
         return inherited
     # Otherwise another pool would drop an existing class token, or need a missing one.
     return {**inherited, "class_token": trained.has_class_token}
