@@ -16,7 +16,6 @@
 """
 
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,11 +38,8 @@ from vit_jax.analysis.attention.layers import (
 )
 from vit_jax.analysis.inputs import check_normalised
 from vit_jax.errors import UserError
-from vit_jax.models.attention.local import visible_tokens
-from vit_jax.models.pvt.module import PVT
+from vit_jax.models.description.blocks import BlockInfo, block_infos
 from vit_jax.models.stacking import unstack_blocks
-from vit_jax.models.swin.module import Swin
-from vit_jax.models.validation import pair
 
 __all__ = [
     "Attention",
@@ -57,6 +53,8 @@ __all__ = [
     "rollout",
     "upsample",
 ]
+
+_OF_POOLING = ("map_head", "attn", "weights")  # sown by the probe of attention pooling
 
 Weights = Sequence[Float[np.ndarray, "batch heads queries keys"]]
 
@@ -180,7 +178,7 @@ def compute_attention(
         for number, (path, fields) in enumerate(geometry.items())
     ]
     pooling = None
-    if (of_probe := weights.get("map_head/attn/weights")) is not None:
+    if (of_probe := weights.get("/".join(_OF_POOLING))) is not None:
         last = layers[-1]
         # The probe is the only query and has no position.
         places = {"keys_grid": last.grid, "keys_prefix": 0, "patch_size": last.patch_size}
@@ -250,7 +248,8 @@ def relevance(
     Raises:
         UserError: as `compute_attention`; the model is a pyramid, or has no classes.
     """
-    if isinstance(model, Swin | PVT):
+    blocks = attention_blocks(model, tuple(images.shape[1:3]))
+    if not all(_keeps_tokens(block, blocks[0]) for block in blocks):
         raise UserError(
             f"relevance follows the same tokens through all layers, but {type(model).__name__} "
             "merges them between its stages; use one layer, or rollout within a stage; "
@@ -271,13 +270,13 @@ def relevance(
     added = {
         path: jnp.zeros(leaf[0].shape, leaf[0].dtype)
         for path, leaf in flatten_dict(shapes).items()
-        if path[-1] == "weights" and path[0].startswith("blocks")
+        if path[-1] == "weights" and path != _OF_POOLING
     }
     gradients = _gradients(model, added, variables, images, wanted)
-    nested = jax.device_get(unstack_blocks(unflatten_dict(gradients)))
+    flat = flatten_dict(jax.device_get(unstack_blocks(unflatten_dict(gradients))), sep="/")
     through = np.eye(seen.weights[0].shape[-1])[None]
-    for i, weights in enumerate(seen.weights):
-        gradient = np.asarray(nested[f"blocks_{i}"]["attn"]["weights"], np.float64)
+    for block, weights in zip(blocks, seen.weights, strict=True):
+        gradient = np.asarray(flat[f"{block.path}/attn/weights"], np.float64)
         through = through + np.maximum(gradient * weights, 0).mean(axis=1) @ through
     return through.astype(np.float32)
 
@@ -319,57 +318,47 @@ def over_image(
     return upsample(maps, whole)[:, : size[0], : size[1]]
 
 
-def layer_geometry(model: nn.Module, size: Sides) -> dict[str, dict[str, Any]]:
-    """Return the fields of `Layer` for the path of every block, at an image size in pixels.
+def attention_blocks(model: nn.Module, size: Sides) -> list[BlockInfo]:
+    """Return the blocks with attention, at an image size in pixels.
 
     Raises UserError for a model without attention.
     """
-    if isinstance(model, Swin):
-        return _geometry_of_swin(model, size)
-    if isinstance(model, PVT):
-        return _geometry_of_pvt(model, size)
-    if not all(hasattr(model, field) for field in ("heads", "depth", "patch_size", "prefix")):
+    blocks = [block for block in block_infos(model, size) if block.kind == "attention"]
+    if not blocks:
         raise UserError(
             f"{type(model).__name__} has no attention; ViT and related models (DeiT, DINOv2, "
             "hybrids), Swin and PVT have; input_gradient of "
             "vit_jax.analysis.errors.saliency works for any classifier"
         )
-    patch = pair(model.patch_size)
-    grid = (size[0] // patch[0], size[1] // patch[1])
-    fields = {"grid": grid, "prefix": model.prefix, "patch_size": patch}
-    if getattr(model, "attention_type", "") == "local":
-        fields["visible"] = visible_tokens(grid, model.prefix, model.local_window)
-    return {f"blocks_{i}": fields for i in range(model.depth)}
+    return blocks
 
 
-def _geometry_of_swin(model: Swin, size: Sides) -> dict[str, dict[str, Any]]:
-    patch, blocks = pair(model.patch_size), model.block_windows(size)
-    layers = {}
-    for path, windows in blocks.items():
-        stage = int(path.split("/")[0].removeprefix("stages_"))
-        layers[path] = {
-            "grid": windows.grid,
-            "patch_size": (patch[0] * 2**stage, patch[1] * 2**stage),
-            "windows": windows,
-            "visible": windows.mask(),
-            "stage": stage,
+def layer_geometry(model: nn.Module, size: Sides) -> dict[str, dict[str, Any]]:
+    """Return the fields of `Layer` for the path of every block, at an image size in pixels.
+
+    Raises UserError for a model without attention.
+    """
+    layers, visible = {}, {}
+    for block in attention_blocks(model, size):
+        limits = (block.grid, block.prefix, block.windows, block.local_window)
+        if limits not in visible:  # large, and the same in many blocks
+            visible[limits] = block.visible()
+        layers[block.path] = {
+            "grid": block.grid,
+            "prefix": block.prefix,
+            "patch_size": block.patch_size,
+            "keys_grid": block.keys_grid,
+            "keys_prefix": block.keys_prefix,
+            "windows": block.windows,
+            "visible": visible[limits],
+            "stage": block.stage,
         }
     return layers
 
 
-def _geometry_of_pvt(model: PVT, size: Sides) -> dict[str, dict[str, Any]]:
-    layers = {}
-    for stage, (depth, reduction) in enumerate(zip(model.depths, model.reductions, strict=True)):
-        side = math.prod(model.patch_sizes[: stage + 1])
-        grid = (size[0] // side, size[1] // side)
-        prefix = model.prefix if stage == len(model.depths) - 1 else 0
-        for block in range(depth):
-            layers[f"stages_{stage}/blocks_{block}"] = {
-                "grid": grid,
-                "prefix": prefix,
-                "patch_size": (side, side),
-                "keys_grid": (grid[0] // reduction, grid[1] // reduction),
-                "keys_prefix": prefix if reduction == 1 else 0,
-                "stage": stage,
-            }
-    return layers
+def _keeps_tokens(block: BlockInfo, first: BlockInfo) -> bool:
+    """Return whether queries and keys of a block are the tokens of the first block."""
+    keys = (block.keys_grid or block.grid, block.prefix)
+    return (
+        block.windows is None and keys == (block.grid, first.prefix) and (block.grid == first.grid)
+    )
