@@ -14,7 +14,6 @@
   last block of a stage, and -1 the last of all.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,16 +24,12 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.analysis.inputs import check_normalised
-from vit_jax.analysis.receptive_field.geometry import Convolution, layer_steps
 from vit_jax.analysis.representations.features import check_features
 from vit_jax.errors import UserError, nearest
 from vit_jax.models import validation
-from vit_jax.models.features import Features
+from vit_jax.models.description.blocks import block_infos
+from vit_jax.models.description.receptive import Convolution, Steps
 from vit_jax.models.stacking import read_outputs
-
-# Blocks by their paths; the units of a hybrid's ResNet are in its patch embedding.
-_BLOCK = re.compile(r"(patch_embed/)?(stages_\d+/)?(blocks|units)_\d+")
-
 
 # ---------------------------------------------------------------------------- measured by gradients
 
@@ -48,16 +43,16 @@ def feature_maps(
     check_features(model)
     features, kept = model.apply(variables, images, method="features", mutable=["intermediates"])
     outputs = read_outputs(kept.get("intermediates", {}))
+    grids = {block.path: block.grid for block in block_infos(model, tuple(images.shape[1:3]))}
     return {
-        name: _as_map(name, outputs[name].astype(jnp.float32), features)
-        for name in sorted(filter(_BLOCK.fullmatch, outputs), key=_order)
+        name: _as_map(outputs[name].astype(jnp.float32), grids.get(name, features.grid))
+        for name in grids or sorted(outputs, key=_numbers)
     }
 
 
 def layer_names(model: nn.Module, variables: Mapping[str, Any], images: Array) -> list[str]:
     """Return the names of all blocks, first block first, without computing anything."""
-    shapes = jax.eval_shape(lambda v, x: feature_maps(model, v, x), variables, images)
-    return sorted(shapes, key=_order)  # JAX sorts alphabetically
+    return list(_map_shapes(model, variables, images))
 
 
 def effective_receptive_fields(
@@ -88,8 +83,8 @@ def effective_receptive_fields(
     Neural Networks", section 2; a random direction replaces their single channel.
     """
     check_normalised(images)
-    shapes = jax.eval_shape(lambda v, x: feature_maps(model, v, x), variables, images)
-    blocks = sorted(shapes, key=_order)
+    shapes = _map_shapes(model, variables, images)
+    blocks = list(shapes)
     names = [find_layer(blocks, layer) for layer in (blocks if layers is None else layers)]
     units = {name: _find_unit(name, shapes[name].shape[1:3], unit) for name in names}
 
@@ -224,6 +219,27 @@ def theoretical_receptive_field(layers: Sequence[Convolution | tuple[int, ...]])
     return receptive_fields(layers)[-1].size if layers else 1
 
 
+def layer_steps(
+    model: nn.Module, image_size: int | tuple[int, int] | None = None, axis: int = 0
+) -> Steps:
+    """Return the steps from the image to each block's output along one side, by block name.
+
+    Args:
+        image_size: `(height, width)` in pixels; None: the model's own.
+        axis: 0 is the height, 1 the width.
+
+    Raises:
+        UserError: the model does not list them with its method `receptive_steps`.
+    """
+    own = getattr(type(model), "receptive_steps", None)
+    if own is None:
+        raise UserError(
+            f"the receptive field of {type(model).__name__} is unknown; "
+            "effective_receptive_fields() measures any model"
+        )
+    return own(model, image_size, axis)
+
+
 def convolutions_of(model: nn.Module) -> dict[str, list[Convolution]]:
     """Return the convolutions below every block and stage of a convolutional network, by name.
 
@@ -279,21 +295,31 @@ def region(
 # ------------------------------------------------------------------------------------------ helpers
 
 
-def _as_map(name: str, out: Array, features: Features) -> Float[Array, "batch h w channels"]:
-    """Return an output as a map, without prefix tokens."""
+def _map_shapes(model: nn.Module, variables: Mapping[str, Any], images: Array) -> dict[str, Any]:
+    """Return the shapes of `feature_maps` in the order of the blocks; JAX sorts alphabetically."""
+    names: list[str] = []
+
+    def maps(variables, images):
+        found = feature_maps(model, variables, images)
+        names[:] = found
+        return found
+
+    shapes = jax.eval_shape(maps, variables, images)
+    return {name: shapes[name] for name in names}
+
+
+def _as_map(out: Array, grid: tuple[int, int]) -> Float[Array, "batch h w channels"]:
+    """Return an output as a map of a grid, without prefix tokens."""
     if out.ndim == 4:
         return out
-    stage = re.match(r"stages_(\d+)/", name)
-    of_stage = stage and features.stages is not None
-    grid = features.stages[int(stage[1])].shape[1:3] if of_stage else features.grid
     patches = out[:, out.shape[1] - grid[0] * grid[1] :]
     return patches.reshape(len(out), *grid, out.shape[-1])
 
 
-def _order(name: str) -> tuple:
-    """Return a key that sorts stages and blocks by number, and the patch embedding first."""
-    numbers = [int(digits) for digits in re.findall(r"_(\d+)", name)]
-    return not name.startswith("patch_embed"), *numbers
+def _numbers(name: str) -> tuple[tuple[str, int], ...]:
+    """Return a key that sorts `blocks_10` after `blocks_9`."""
+    parts = (part.rpartition("_") for part in name.split("/"))
+    return tuple((first, int(last) if last.isdigit() else -1) for first, _, last in parts)
 
 
 def _find_unit(name: str, sides: tuple[int, int], unit: tuple[int, int] | None) -> tuple[int, int]:

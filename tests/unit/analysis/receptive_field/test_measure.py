@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from vit_jax.analysis.receptive_field.geometry import layer_steps
 from vit_jax.analysis.receptive_field.measure import (
     convolutions_of,
     effective_receptive_field,
@@ -15,6 +14,7 @@ from vit_jax.analysis.receptive_field.measure import (
     extent,
     feature_maps,
     find_layer,
+    layer_steps,
     receptive_fields,
     region,
     share_within,
