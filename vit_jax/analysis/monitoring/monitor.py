@@ -22,7 +22,6 @@ Every measurement is a line of the log with numbers for each layer:
 """
 
 import functools
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -36,6 +35,8 @@ from jaxtyping import Array, Bool, Float
 from vit_jax.analysis.attention.compute import layer_geometry
 from vit_jax.analysis.attention.layers import Layer
 from vit_jax.errors import UserError
+from vit_jax.models.description import Described, describe
+from vit_jax.models.description.blocks import block_infos
 from vit_jax.models.stacking import read_outputs, unstack_blocks
 from vit_jax.tasks.base import Batch
 from vit_jax.training.callbacks import Observation
@@ -49,8 +50,6 @@ _ROWS = 2048  # maximum number of tokens for a rank
 # Fractions of the uniform entropy below and above which a head has collapsed.
 LEAST, MOST = 0.05, 0.99
 _SETTLED = 0.1  # fraction of a run during which uniform attention is normal
-
-_BLOCK = re.compile(r"(?:stages_\d+/)?blocks_\d+")
 
 
 class Heads(NamedTuple):
@@ -138,16 +137,27 @@ def effective_rank(matrix: Float[np.ndarray, "rows columns"]) -> float:
     return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
-def block_norms(tree: Mapping[str, Any]) -> dict[str, Float[Array, ""]]:
+def block_norms(
+    tree: Mapping[str, Any], described: Described | None = None
+) -> dict[str, Float[Array, ""]]:
     """Return the norm of each block in a tree of parameters, gradients or updates, and of the rest.
 
     Blocks are named by their path, `blocks_0` or `stages_1/blocks_0`, stacked or not; other
     parameters by their first name, in a stage by their first two. The root of the sum of all
     squares is the global norm.
+
+    Args:
+        described: the parameters; None: roles and blocks follow from the names.
     """
+    described = describe(tree, None) if described is None else described
+    parts = {
+        name: part
+        for parameter in described.values()
+        for name, part in zip(parameter.names, parameter.parts, strict=True)
+    }
     squares: dict[str, Array] = {}
     for path, leaf in flatten_dict(unstack_blocks(tree), sep="/").items():
-        layer = _layer(path)
+        layer = parts[path]
         squares[layer] = squares.get(layer, 0.0) + jnp.sum(jnp.square(leaf.astype(jnp.float32)))
     return {layer: jnp.sqrt(square) for layer, square in squares.items()}
 
@@ -162,7 +172,8 @@ def _learning(
     gradient, _, _ = experiment.gradient()(state, batch, constants)
     updates, _ = experiment.optimizer.update(gradient, state.opt_state, state.params)
     trees = {"gradient": gradient, "update": updates, "parameter": state.params}
-    return {name: block_norms(tree) for name, tree in trees.items()}
+    described = experiment.described
+    return {name: block_norms(tree, described) for name, tree in trees.items()}
 
 
 def _inside(
@@ -182,9 +193,10 @@ def _inside(
         block: _of_heads(sown[f"{block}/attn/weights"][0], fields)
         for block, fields in geometry.items()
     }
+    layers = {block.path for block in block_infos(model) if block.is_layer}
     features = {}
     for block, values in read_outputs(kept["intermediates"]).items():
-        if _BLOCK.fullmatch(block):
+        if block in layers or not layers:
             rows = values.reshape(-1, values.shape[-1])
             features[block] = rows[:: -(-len(rows) // _ROWS)].astype(jnp.float32)
     return {"attention": attention, "features": features}
@@ -229,14 +241,6 @@ def _mean_of_heads(
 
 
 # ---------------------------------------------------------------------------- numbers and messages
-
-
-def _layer(path: str) -> str:
-    """Return the layer of a parameter: `blocks_0`, `stages_1/blocks_0`, `head`."""
-    if block := _BLOCK.match(path):
-        return block[0]
-    names = path.split("/")
-    return "/".join(names[: 2 if names[0].startswith("stages_") else 1])
 
 
 def _by_layer(name: str, values: Mapping[str, Any]) -> dict[str, float]:

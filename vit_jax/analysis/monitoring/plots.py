@@ -26,6 +26,7 @@ _PANELS = (
     ("update_norm", "update norm", True),
     ("update_ratio", "update norm / parameter norm", True),
 )
+_OF_BLOCKS = ("entropy", "distance", "rank")  # panels that only blocks have
 _OUTSIDE = ("tab:orange", "tab:brown", "tab:pink", "tab:gray", "black", "tab:cyan")  # of blocks
 
 Curve = tuple[Float[np.ndarray, " looks"], Float[np.ndarray, " looks"]]
@@ -49,7 +50,8 @@ def draw_diagnostics(lines: Sequence[Mapping[str, Any]]) -> Figure:
             "the log has no diagnostics; train with --config.log.diagnostics=5% "
             "(or another interval)"
         )
-    styles = _styles(_layers(looks))
+    blocks, others = _layers(looks)
+    styles = _styles(blocks, others)
     panels = [panel for panel in _PANELS if any(_names(looks, panel[0]))]
     rows, columns = -(-len(panels) // 3), min(3, len(panels))
     figure = Figure(figsize=(4.0 * columns + 1.9, 3.1 * rows), layout="constrained")
@@ -65,7 +67,7 @@ def draw_diagnostics(lines: Sequence[Mapping[str, Any]]) -> Figure:
             axis.set_yscale("log")
     for axis in axes[len(panels) :]:
         axis.axis("off")
-    _legend(figure, styles, crossed=any(look.get("warned") for look in looks))
+    _legend(figure, styles, len(blocks), crossed=any(look.get("warned") for look in looks))
     return figure
 
 
@@ -104,30 +106,28 @@ def _names(looks: Sequence[Mapping[str, Any]], name: str) -> list[str]:
     return list(dict.fromkeys(rest[0] for first, *rest in found if first == name and rest))
 
 
-def _layers(looks: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return all layers: blocks in their order, then the rest."""
-    layers = list(dict.fromkeys(layer for name, _, _ in _PANELS for layer in _names(looks, name)))
-    return sorted(filter(_is_block, layers), key=_numbers) + sorted(
-        (layer for layer in layers if not _is_block(layer)), key=_numbers
-    )
+def _layers(looks: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """Return blocks and other layers, in their order; the former have numbers of their tokens."""
+    layers = {layer for name, _, _ in _PANELS for layer in _names(looks, name)}
+    blocks = {layer for name in _OF_BLOCKS for layer in _names(looks, name)}
+    return sorted(blocks, key=_numbers), sorted(layers - blocks, key=_numbers)
 
 
-def _styles(layers: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _styles(blocks: Sequence[str], others: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return line styles: blocks from dark to bright in their order, other layers dashed."""
-    blocks = [layer for layer in layers if _is_block(layer)]
     shades = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.9, max(1, len(blocks))))
     styles = {layer: {"color": shade} for layer, shade in zip(blocks, shades, strict=True)}
-    others = [layer for layer in layers if layer not in styles]
     for i, layer in enumerate(others):
         dashes = "--" if i < len(_OUTSIDE) else ":"
         styles[layer] = {"color": _OUTSIDE[i % len(_OUTSIDE)], "linestyle": dashes}
     return styles
 
 
-def _legend(figure: Figure, styles: Mapping[str, dict[str, Any]], crossed: bool) -> None:
-    """Draw the names of the layers beside the panels; of many blocks only some."""
-    blocks = [layer for layer in styles if _is_block(layer)]
-    others = [layer for layer in styles if layer not in blocks]
+def _legend(
+    figure: Figure, styles: Mapping[str, dict[str, Any]], count: int, crossed: bool
+) -> None:
+    """Draw the names of the layers beside the panels; of the `count` blocks only some."""
+    blocks, others = list(styles)[:count], list(styles)[count:]
     places = np.linspace(0, len(blocks) - 1, min(len(blocks), _MOST_NAMES)).round().astype(int)
     named = [blocks[i] for i in places] + others[:_MOST_NAMES]
     handles = [Line2D([], [], label=layer, **styles[layer]) for layer in named]
@@ -135,10 +135,6 @@ def _legend(figure: Figure, styles: Mapping[str, dict[str, Any]], crossed: bool)
         cross = {"marker": "x", "linestyle": "", "color": "crimson"}
         handles.append(Line2D([], [], label="collapsed", **cross))
     figure.legend(handles=handles, loc="outside right upper", fontsize=8, frameon=False)
-
-
-def _is_block(layer: str) -> bool:
-    return re.search(r"blocks_\d+$", layer) is not None
 
 
 def _numbers(layer: str) -> tuple:
