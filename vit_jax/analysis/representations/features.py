@@ -29,6 +29,7 @@ from vit_jax.data.sources.subset import subset
 from vit_jax.errors import UserError, nearest
 from vit_jax.evaluation.probe import Pooled
 from vit_jax.inference import Classifier
+from vit_jax.models.description.blocks import block_infos
 from vit_jax.models.features import Features
 from vit_jax.models.stacking import read_outputs, unstack_blocks
 
@@ -190,9 +191,8 @@ def _pooled_layers(
     model: nn.Module, features: Features, intermediates: Mapping[str, Any], pool: str
 ) -> dict[str, Float[Array, "batch width"]]:
     """Return a vector of every layer by its name, in the order of execution."""
-    # In a pyramid only the last stage has a class token, detected by the number of tokens.
-    grid_height, grid_width = features.grid
-    tokens = features.prefix + grid_height * grid_width
+    # In a pyramid only the last stage has a class token.
+    prefixes = {block.path: block.prefix for block in block_infos(model)}
     reads_token = getattr(model, "pool", "mean") == "cls"
     has_token = reads_token or getattr(model, "has_class_token", False)
     if pool == "cls" and not has_token:
@@ -207,8 +207,8 @@ def _pooled_layers(
 
     layers = {}
     for name, x in read_outputs(intermediates).items():
-        is_full = x.ndim == 3 and x.shape[1] == tokens
-        layers[name] = pooled(x, features.prefix if is_full else 0)
+        has_all = x.ndim == 3 and x.shape[1] == features.tokens.shape[1]
+        layers[name] = pooled(x, prefixes.get(name, features.prefix if has_all else 0))
     layers[POOLED] = features.pooled
     if features.pooled.ndim == 3:  # pool="none"
         layers[POOLED] = pooled(features.pooled, features.prefix)

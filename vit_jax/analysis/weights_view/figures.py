@@ -329,6 +329,6 @@ def _of_different_classes(
 
 def _kernel(subject: Subject) -> Float[np.ndarray, "height width channels out"] | None:
     try:
-        return first_kernel(subject.classifier.params)
+        return first_kernel(subject.classifier.model, subject.classifier.params)
     except UserError:
         return None

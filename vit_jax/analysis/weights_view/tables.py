@@ -2,13 +2,12 @@
 
     [table] = vector_tables(model, variables).values()
     position_similarity(table.rows, table.grid, table.prefix)   # the paper's figure 7
-    patch_filters(first_kernel(params), count=28)
+    patch_filters(first_kernel(model, params), count=28)
     cka(features_of_layer_3, features_of_layer_7)
 
 Functions that look up weights take a model; all others are array arithmetic in float64.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -18,16 +17,10 @@ from flax.traverse_util import flatten_dict
 from jaxtyping import Array, Float
 
 from vit_jax.errors import UserError
+from vit_jax.models.description import Role, describe, model_roles
 from vit_jax.models.stacking import unstack_blocks
 
-# Paths of the first kernel in different architectures; the first that exists is used.
-_FIRST_KERNELS = (
-    "stem/conv/kernel",  # ResNet, EfficientNet
-    "patch_embed/conv_root/kernel",  # hybrids
-    "patch_embed/conv_0/kernel",  # stems of convolutions
-    "stages_0/patch_embed/kernel",  # PVT
-    "patch_embed/kernel",
-)
+_CONVOLUTIONS = (Role.PATCH_EMBEDDING, Role.CONVOLUTION, Role.KERNEL)
 
 
 class Filters(NamedTuple):
@@ -84,25 +77,26 @@ def vector_tables(model: nn.Module, variables: Mapping[str, Any]) -> dict[str, T
 
 def bias_tables(model: nn.Module, variables: Mapping[str, Any]) -> dict[str, Table]:
     """Return the relative position biases by block name; often none."""
+    described = describe(unstack_blocks(dict(variables["params"])), model_roles(model))
     return {
-        path.removesuffix("/attn/relative_bias"): Table(np.asarray(leaf), table.grid, table.prefix)
+        described[path].block or path: Table(np.asarray(leaf), table.grid, table.prefix)
         for path, leaf, table in _position_leaves(model, variables)
-        if leaf.ndim == 2
+        if described[path].role is Role.BIAS_TABLE
     }
 
 
-def first_kernel(params: Mapping[str, Any]) -> Float[np.ndarray, "height width channels out"]:
+def first_kernel(
+    model: nn.Module, params: Mapping[str, Any]
+) -> Float[np.ndarray, "height width channels out"]:
     """Return the kernel of the first convolution: patch embedding, or the first of a stem.
 
-    Raises UserError if there is none under the names of this library.
+    Raises UserError if there is none.
     """
     flat = flatten_dict(dict(params), sep="/")
-    for name in _FIRST_KERNELS:
-        if name in flat and flat[name].ndim == 4:
-            return np.asarray(flat[name], np.float64)
-    raise UserError(
-        f"there is no first convolution; it would be one of {', '.join(_FIRST_KERNELS)}"
-    )
+    for path, parameter in describe(params, model_roles(model)).items():
+        if parameter.role in _CONVOLUTIONS and parameter.block is None and flat[path].ndim == 4:
+            return np.asarray(flat[path], np.float64)
+    raise UserError(f"{type(model).__name__} has no convolution that sees the image")
 
 
 def position_similarity(
@@ -219,12 +213,7 @@ def cka(
 def _position_leaves(
     model: nn.Module, variables: Mapping[str, Any]
 ) -> list[tuple[str, Array, Any]]:
-    """Yield learned position tables with their paths and grids."""
+    """Return learned position tables with their paths and grids, in the order of the blocks."""
     flat = flatten_dict(unstack_blocks(dict(variables["params"])), sep="/")
-    found = [
-        (path, leaf, table)
-        for pattern, table in getattr(model, "position_tables", {}).items()
-        for path, leaf in flat.items()
-        if re.fullmatch(pattern, path)
-    ]
-    return sorted(found, key=lambda entry: [int(n) for n in re.findall(r"\d+", entry[0])])
+    tables = getattr(model, "position_tables", {})
+    return [(path, flat[path], table) for path, table in tables.items() if path in flat]

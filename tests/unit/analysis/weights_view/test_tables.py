@@ -6,6 +6,7 @@ import types
 import jax
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from tests.support import shapes
 from vit_jax.analysis.weights_view.tables import (
@@ -133,8 +134,8 @@ EFFICIENT = {**CONVOLUTIONAL, "kernels": (3,), "strides": (1,), "expansions": (1
     ids=lambda value: value if isinstance(value, str) and "/" not in value else "",
 )
 def test_the_first_kernel_is_what_sees_the_image(name, fields, path, shape):
-    _, variables = with_noise(name, **fields)
-    kernel = first_kernel(variables["params"])
+    model, variables = with_noise(name, **fields)
+    kernel = first_kernel(model, variables["params"])
     expected = variables["params"]
     for part in path.split("/"):
         expected = expected[part]
@@ -143,8 +144,8 @@ def test_the_first_kernel_is_what_sees_the_image(name, fields, path, shape):
 
 
 def test_a_tree_without_a_convolution_is_told():
-    with pytest.raises(UserError, match="no first convolution.*patch_embed/kernel"):
-        first_kernel({"patch_embed": {"kernel": np.zeros((3, 4))}})
+    with pytest.raises(UserError, match="Dense has no convolution that sees the image"):
+        first_kernel(nn.Dense(4), {"kernel": np.zeros((3, 4)), "bias": np.zeros(4)})
 
 
 def test_principal_components_agree_with_scikit_learn():
