@@ -18,6 +18,7 @@ DOCS = ROOT / "docs"
 PAGES = (
     *("index.md", "looking_inside.md", "robustness.md", "evaluation.md"),
     *("augmentation.md", "contributing/one_batch.md", "contributing/data_source.md"),
+    "contributing/roles.md",
 )
 BLOCKS = [
     pytest.param(block, id=f"{page}-{number}")

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,13 +15,17 @@ from PIL import Image
 
 import vit_jax
 from tests.folders import ROOT
+from vit_jax.analysis.attention.compute import layer_geometry
+from vit_jax.config import default_config
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.inference.loading import load_classifier
+from vit_jax.models.description import describe
 from vit_jax.models.registry import MODELS, create_model, outside_modules, register
 from vit_jax.models.summary.cost import cost
 from vit_jax.plugins import import_plugins, module_names
 from vit_jax.runs import ModelRecord, RunDir
+from vit_jax.training.optim.optimizer import count_branches
 from vit_jax.weights.resolve import open_weights
 
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
@@ -128,6 +133,29 @@ def test_names_stand_in_the_key_with_commas_between():
     for wrong in ("my-net", "nets/my_net.py", "3"):
         with pytest.raises(UserError, match="plugins = .*names of Python modules"):
             load_config(config_file, [("plugins", wrong)])
+
+
+def test_the_network_of_the_page_on_roles_is_described_by_its_own_names(module):
+    """Its blocks are trunk_0 and trunk_1, so its classifier is layer 3; its grid is 4 x 4."""
+    page = (ROOT / "docs" / "contributing" / "roles.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```python\n# described_net.py\n(.*?)```", page, flags=re.DOTALL)
+    import_plugins([module(block, "described_net_of_the_page")], "here")
+    model, images = create_model("DescribedNet"), jnp.zeros((1, 16, 16, 1))
+    params = jax.eval_shape(lambda: model.init(jax.random.key(0), images))["params"]
+    described = describe(params, model.roles())
+    layers = {path.split("/")[0]: one.layers for path, one in described.items()}
+    expected = {"patches": 0, "positions": 0, "trunk_0": 1, "trunk_1": 2}
+    assert layers == {
+        name: (n,) for name, n in {**expected, "last_norm": 3, "classifier": 3}.items()
+    }
+    config = default_config()
+    config.optimizer.name = "muon"  # qkv, out, fc1 and fc2: 4 + 4 squares of the width in a block
+    assert count_branches(config, params, described)["muon"] == 2 * 8 * 16**2
+    geometry = layer_geometry(model, (16, 32))
+    assert {path: fields["grid"] for path, fields in geometry.items()} == {
+        "trunk_0": (4, 8),
+        "trunk_1": (4, 8),
+    }
 
 
 TASKS_PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
