@@ -16,7 +16,7 @@ from tests.support.shapes import abstract_variables, apply
 from vit_jax.models import create_model
 from vit_jax.models.attention.multi_head import Attention
 from vit_jax.models.positions.tables import PositionTable
-from vit_jax.models.pvt.module import PVTBlock, ReducedAttention
+from vit_jax.models.pvt.block import PVTBlock, ReducedAttention
 from vit_jax.models.summary.cost import cost
 from vit_jax.weights.adapt import adapt
 
