@@ -21,6 +21,12 @@ from vit_jax.errors import UserError
 from vit_jax.models.description import Role, count_blocks, describe, path_text
 from vit_jax.models.stacking import read_outputs, stack_blocks, unstack_blocks
 from vit_jax.models.validation import pair
+from vit_jax.tasks import list_tasks
+from vit_jax.tasks.classification import Classification
+from vit_jax.tasks.masked_autoencoding import MaskedAutoencoding
+from vit_jax.tasks.registry import get_task
+from vit_jax.tasks.self_distillation import SelfDistillation
+from vit_jax.tasks.simmim import SimMIM
 from vit_jax.training.distributed.sharding import shard_state
 from vit_jax.training.optim.param_groups import decay_mask, lr_multipliers, trainable_mask
 
@@ -220,6 +226,42 @@ def test_a_parameter_without_a_role_is_one_sentence(model):
     with pytest.raises(UserError, match=r"'head/\w+' has no role.*roles\(\)") as caught:
         describe(params, roles)
     assert "\n" not in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------------ tasks
+
+TASKS = {
+    "classification": Classification(TINY["PVT"]),
+    "masked_autoencoding": MaskedAutoencoding(
+        TINY["ViT"], decoder_width=8, decoder_depth=1, decoder_heads=2
+    ),
+    "simmim": SimMIM(TINY["Swin"], mask_unit=8),
+    "self_distillation": SelfDistillation(
+        TINY["ViT"], head_width=8, bottleneck=4, prototypes=8, norm_last_layer=False, local_crops=0
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_parameter_of_every_module_of_a_task_has_a_role(name):
+    task = TASKS[name]
+    image = jnp.zeros((1, *pair(task.model.image_size), task.model.in_channels))
+    batch = {"image": image, "global_crops": jnp.stack([image, image], axis=1)}
+    params = jax.eval_shape(lambda: task.init(jax.random.key(0), batch))["params"]
+    found = describe(params, task.roles(params))
+    assert not {Role.OTHER, Role.KERNEL} & {one.role for one in found.values()}
+    assert None not in {layer for one in found.values() for layer in one.layers}
+    infos = [info.path for info in task.model.block_infos()]
+    inside = f"{task.encoder.rpartition('/')[2]}/" if task.encoder else ""
+    blocks = {one.block for one in found.values()} - {None}
+    assert {f"{inside}{path}" for path in infos} <= blocks
+    others = ["decoder/blocks_0"] if name == "masked_autoencoding" else []
+    assert count_blocks(found) == len([*infos, *others])
+
+
+def test_every_task_of_the_package_is_checked_here():
+    own = {name for name in list_tasks() if get_task(name).__module__.startswith("vit_jax.")}
+    assert own == set(TASKS)
 
 
 # ------------------------------------------------------------------------------------- who may ask

@@ -27,6 +27,7 @@ from vit_jax.config.durations import Clock
 from vit_jax.data.features import Feature
 from vit_jax.data.transforms.views import MultiCrop
 from vit_jax.errors import UserError
+from vit_jax.models.description import model_roles
 from vit_jax.models.validation import pair
 from vit_jax.models.vit.dino_head import DinoHead
 from vit_jax.tasks.base import Setting, Task
@@ -180,6 +181,10 @@ class SelfDistillation(Task):
             "center": {"value": centre, "sum": centre, "weight": jnp.zeros(())},
             "schedule": {"updates": jnp.zeros((), jnp.int32)},
         }
+
+    def roles(self, params):
+        """Return the roles of the parameters of encoder and head."""
+        return {"encoder": model_roles(self.model), "head": DinoHead.ROLES}
 
     def start_from(self, variables, trained):
         """Return the initial variables with a trained encoder in student and teacher."""

@@ -1,10 +1,13 @@
 """Projection head of self-distillation: from pooled features to logits of many prototypes."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models import validation
+from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
 
@@ -28,6 +31,13 @@ class DinoHead(Checked):
 
     Source: `DINOHead` in the repository's `vision_transformer.py`.
     """
+
+    ROLES: ClassVar[Roles] = {
+        "fc1": kernel_and_bias(Role.MLP_IN, Role.MLP_IN_BIAS),
+        "fc2": kernel_and_bias(Role.MLP_OUT),
+        "fc3": kernel_and_bias(Role.LINEAR),
+        "last_layer": {"kernel": Role.LINEAR, "scale": Role.NORM},
+    }
 
     width: int = 2048
     bottleneck: int = 256
