@@ -150,15 +150,13 @@ def block_norms(
         described: the parameters; None: roles and blocks follow from the names.
     """
     described = describe(tree, None) if described is None else described
-    parts = {
-        name: part
-        for parameter in described.values()
-        for name, part in zip(parameter.names, parameter.parts, strict=True)
-    }
     squares: dict[str, Array] = {}
-    for path, leaf in flatten_dict(unstack_blocks(tree), sep="/").items():
-        layer = parts[path]
-        squares[layer] = squares.get(layer, 0.0) + jnp.sum(jnp.square(leaf.astype(jnp.float32)))
+    for path, leaf in flatten_dict(tree, sep="/").items():
+        parameter = described[path]
+        tensors = [leaf[i] for i in range(len(leaf))] if parameter.is_stack else [leaf]
+        for part, tensor in zip(parameter.parts, tensors, strict=True):
+            square = jnp.sum(jnp.square(tensor.astype(jnp.float32)))
+            squares[part] = squares.get(part, 0.0) + square
     return {layer: jnp.sqrt(square) for layer, square in squares.items()}
 
 

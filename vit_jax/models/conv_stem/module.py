@@ -97,7 +97,6 @@ class ConvStemViT(ViT):
     """
 
     patch_roles: ClassVar[Roles] = ConvStem.ROLES
-    patch_stem = None  # patches overlap
 
     depth: int = 11
     stem_channels: tuple[int, ...] = (64, 128, 128, 256, 256, 512)  # of each convolution

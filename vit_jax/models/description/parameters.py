@@ -186,8 +186,8 @@ def _entry(part: str, node: Any) -> tuple[str | None, int | None]:
 def _without_role(path: str) -> UserError:
     return UserError(
         f"the parameter {path!r} has no role; add it to the table that the method roles() of its "
-        'model or task returns, such as {"head": kernel_and_bias(Role.HEAD)}, or remove that '
-        "method to have all roles follow from the names (docs/extending.md)"
+        'model or task returns, such as {"head": kernel_and_bias(Role.HEAD)}, or set roles = None '
+        "in the class of the model to have all roles follow from the names (docs/extending.md)"
     )
 
 

@@ -124,8 +124,9 @@ def kernel_and_bias(role: Role, bias: Role = Role.BIAS) -> Roles:
 
 
 def model_roles(model: Any) -> Roles | None:
-    """Return the table of a model's method `roles`; None if it has none."""
-    return model.roles() if hasattr(type(model), "roles") else None
+    """Return the table of a model's method `roles`; None if it has none, or `roles = None`."""
+    own = getattr(type(model), "roles", None)
+    return None if own is None else own(model)
 
 
 _DENSE = Matrix()

@@ -39,7 +39,6 @@ class HybridViT(ViT):
     """
 
     patch_roles: ClassVar[Roles] = ResNetPatchEmbed.ROLES
-    patch_stem = None  # patches see overlapping parts of the image
 
     stem_units: tuple[int, ...] = (3, 4, 9)  # of each stage; () is the root alone
     stem_width: int = 64  # channels of the root; the first stage has four times as many

@@ -61,5 +61,7 @@ class DescribedViT:
 
     @property
     def patch_stem(self) -> Stem | None:
-        """The patch embedding, or None if patches overlap."""
+        """The patch embedding; None for a subclass with another stem, whose patches overlap."""
+        if self.patch_roles is not PatchEmbed.ROLES:
+            return None
         return Stem(("patch_embed",), self.patch_channels, pair(self.patch_size))

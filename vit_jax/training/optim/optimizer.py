@@ -346,7 +346,8 @@ def _check_matrices(params: Params, described: Described) -> None:
             "optimizer.name = 'muon' is for the matrices of blocks, but this model has none: no "
             "kernel is under a name such as blocks_0 (parameters begin with "
             f"{', '.join(dict.fromkeys(map(str, params)))}); use --config.optimizer.name=adamw, "
-            "or name the blocks of the model blocks_0, blocks_1, ..."
+            "name the blocks blocks_0, blocks_1, ..., or declare them in the method roles() of the "
+            "model (docs/extending.md)"
         )
 
 

@@ -6,6 +6,7 @@ from flax import linen as nn
 from flax.traverse_util import unflatten_dict
 
 from vit_jax.errors import UserError
+from vit_jax.models import ViT
 from vit_jax.models.description import Blocks, Role, count_blocks, describe, model_roles
 
 DENSE = {"kernel": Role.LINEAR}
@@ -104,4 +105,8 @@ def test_a_part_that_is_called_a_stack_and_is_none_is_refused(other):
 
 
 def test_a_model_without_the_method_has_no_table():
+    class Own(ViT):
+        roles = None
+
     assert model_roles(nn.Dense(3)) is None
+    assert model_roles(Own()) is None and model_roles(ViT()) is not None
