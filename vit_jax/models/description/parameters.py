@@ -1,7 +1,9 @@
 """Parameters of a model with their roles, blocks and layers, by path.
 
-described = describe(params, model.roles())
-described["blocks_3/attn/qkv/kernel"].role  # Role.QKV
+    described = describe(params, model.roles())
+    described["blocks_3/attn/qkv/kernel"].role  # Role.QKV
+
+A parameter is found in the table of roles name by name; its place there gives its layer.
 """
 
 import bisect

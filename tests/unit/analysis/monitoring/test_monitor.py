@@ -16,6 +16,7 @@ from vit_jax.analysis.monitoring.monitor import (
     effective_rank,
 )
 from vit_jax.config import load_config
+from vit_jax.models.description import Blocks, Role, describe
 from vit_jax.training.setup.build import build
 
 SGD = {
@@ -88,6 +89,23 @@ def test_the_effective_rank_is_the_exponential_of_the_entropy_of_the_singular_va
 def test_zeros_and_what_is_not_finite_have_no_effective_rank():
     assert np.isnan(effective_rank(np.zeros((3, 3))))
     assert np.isnan(effective_rank(np.full((3, 3), np.inf)))
+
+
+# -------------------------------------------------------------------------------------------- norms
+
+
+def test_norms_are_of_the_blocks_that_a_model_declares_stacked_or_not():
+    """3, 4 have norm 5 and 6, 8 norm 10; a stage's other parts are named by two names."""
+    kernel = {"kernel": Role.LINEAR}
+    roles = {"level_*": {"enter": kernel, "trunk_*": Blocks(kernel)}, "head": kernel}
+    numbers = {
+        "enter": {"kernel": jnp.array([[2.0]])},
+        "trunk": {"kernel": jnp.array([[3.0, 4.0], [6.0, 8.0]])},
+    }
+    tree = {"level_0": numbers, "head": {"kernel": jnp.array([[1.0]])}}
+    norms = as_floats(block_norms(tree, describe(tree, roles)))
+    blocks = {"level_0/trunk_0": 5.0, "level_0/trunk_1": 10.0}
+    assert norms == {**blocks, "level_0/enter": 2.0, "head": 1.0}
 
 
 # ----------------------------------------------------------------------------------------- collapse
