@@ -5,7 +5,8 @@
 Two crops of 28 pixels and four of 14 of every image, mirrored at random; colours are not changed.
 
 Known to reach: nothing is published for this setting.
-Reached by us: not run to its end; k-NN after three quarters of it is in docs/self_supervised.md.
+Reached by us: 69.4 % with k-NN (10,000 training images), 64.5 % before training
+(docs/self_supervised.md).
 Cost: 138,240 parameters of the encoder; about nine minutes on one core.
 """
 
