@@ -248,6 +248,7 @@ def relevance(
     Raises:
         UserError: as `compute_attention`; the model is a pyramid, or has no classes.
     """
+    check_normalised(images)
     blocks = attention_blocks(model, tuple(images.shape[1:3]))
     if not all(_keeps_tokens(block, blocks[0]) for block in blocks):
         raise UserError(
