@@ -90,6 +90,8 @@ class Task:
     encoder: the part of the parameters that are the model's, where the task has other modules with
         parameters of their own; "teacher/encoder" is the part of another collection than `params`;
         empty: all of them.
+    from_setting: the fields that the `Setting` of the same name determines; a configuration sets
+        the others.
     frozen_until: numbers of updates by regular expressions of the whole paths of parameters. So
         many first updates leave these parameters, and their moments, unchanged.
     fingerprint: digests of what the loss depends on besides the data, checked when a run resumes.
@@ -103,6 +105,7 @@ class Task:
     frozen: ClassVar[Any] = None
     rows_from: ClassVar[Any] = None
     encoder: ClassVar[str] = ""
+    from_setting: ClassVar[tuple[str, ...]] = ("model",)
     frozen_until: ClassVar[Mapping[str, int]] = {}
     fingerprint: ClassVar[Mapping[str, str]] = {}
     origin: ClassVar[str] = ""
@@ -121,12 +124,13 @@ class Task:
     @classmethod
     def settable(cls) -> dict[str, dataclasses.Field]:
         """Return the fields that a configuration may set, by name."""
-        return {field.name: field for field in dataclasses.fields(cls) if field.name != "model"}
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        return {name: field for name, field in fields.items() if name not in cls.from_setting}
 
     @classmethod
     def make(cls, setting: Setting, **fields: Any) -> "Task":
         """Return the task of a configuration; `fields` are those of `config.objective`."""
-        return cls(setting.model, **fields)
+        return cls(**{name: getattr(setting, name) for name in cls.from_setting}, **fields)
 
     # ------------------------------------------------------------------------------- learning
 

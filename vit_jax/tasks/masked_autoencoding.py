@@ -57,6 +57,7 @@ class MaskedAutoencoding(Task):
     preprocessing: Preprocessing | None = None
 
     encoder = "encoder"
+    from_setting = ("model", "preprocessing")
 
     def __post_init__(self):
         check_can_drop(self.model)
@@ -72,16 +73,6 @@ class MaskedAutoencoding(Task):
                 f"use a number from {_shown(1 / patches)} to {_shown((patches - 1) / patches)}, "
                 "so that some are kept and some are removed"
             )
-
-    @classmethod
-    def settable(cls):
-        """Return the fields that a configuration may set."""
-        return {name: field for name, field in super().settable().items() if name != _OWN}
-
-    @classmethod
-    def make(cls, setting, **fields):
-        """Return the task of a configuration."""
-        return cls(setting.model, **fields, preprocessing=setting.preprocessing)
 
     # -------------------------------------------------------------------------------- modules
 
@@ -210,9 +201,6 @@ class MaskedAutoencoding(Task):
         (rows, columns), (height, width) = self.model.built_grid, pair(self.model.patch_size)
         grid = patches.reshape(len(patches), rows, columns, height, width, -1)
         return grid.swapaxes(2, 3).reshape(len(patches), rows * height, columns * width, -1)
-
-
-_OWN = "preprocessing"  # the field that no configuration sets
 
 
 def removed_error(

@@ -86,6 +86,7 @@ class SelfDistillation(Task):
     clock: Clock | None = None
 
     encoder = "teacher/encoder"
+    from_setting = ("model", "clock")
 
     def __post_init__(self):
         for name in ("head_width", "bottleneck", "prototypes"):
@@ -103,14 +104,9 @@ class SelfDistillation(Task):
         _ = self.crops, self.steps("temperature_warmup"), self.steps("freeze_last_layer")
 
     @classmethod
-    def settable(cls):
-        """Return the fields that a configuration may set."""
-        return {name: field for name, field in super().settable().items() if name != "clock"}
-
-    @classmethod
     def make(cls, setting, **fields):
         """Return the task of a configuration. Raises UserError for what does not fit the crops."""
-        task = cls(setting.model, **fields, clock=setting.clock)
+        task = super().make(setting, **fields)
         _check_augment(setting)
         task.crops.check_channels(setting.preprocessing.channels)
         _check_model(setting.model, task.small if task.local_crops else None)

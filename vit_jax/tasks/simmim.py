@@ -51,6 +51,7 @@ class SimMIM(Task):
     preprocessing: Preprocessing | None = None
 
     encoder = "encoder"
+    from_setting = ("model", "preprocessing")
 
     def __post_init__(self):
         size, stem = pair(self.model.image_size), stem_of(self.model)
@@ -66,16 +67,6 @@ class SimMIM(Task):
                 f"mask_ratio = {self.mask_ratio} masks {self.masked} of {self.parts} parts of "
                 f"mask_unit = {self.mask_unit} pixels; use a number above 0 and up to {most:.2g}"
             )
-
-    @classmethod
-    def settable(cls):
-        """Return the fields that a configuration may set."""
-        return {k: field for k, field in super().settable().items() if k != "preprocessing"}
-
-    @classmethod
-    def make(cls, setting, **fields):
-        """Return the task of a configuration."""
-        return cls(setting.model, **fields, preprocessing=setting.preprocessing)
 
     # -------------------------------------------------------------------------------- modules
 
