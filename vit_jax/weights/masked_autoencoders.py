@@ -152,13 +152,12 @@ def _of_run(run: RunDir) -> TaskWeights:
         )
     variables, _ = run.read_variables()
     decoder = variables["params"]["decoder"]
-    said = run.read_config()["objective"]
     fields = {
         "decoder_width": int(decoder["embed"]["kernel"].shape[1]),
         "decoder_depth": sum(name.startswith("blocks_") for name in decoder),
-        "decoder_heads": int(said.get("decoder_heads", _PUBLISHED_HEADS)),
-        "mask_ratio": float(said.get("mask_ratio", 0.75)),
-        "norm_pix": bool(said.get("norm_pix", True)),
+        "decoder_heads": int(record.options.get("decoder_heads", _PUBLISHED_HEADS)),
+        "mask_ratio": float(record.options.get("mask_ratio", 0.75)),
+        "norm_pix": bool(record.options.get("norm_pix", True)),
     }
     return TaskWeights(record, variables, fields)
 

@@ -134,8 +134,7 @@ def test_the_preprocessing_is_the_authors(found):
 def test_a_run_is_converted_with_its_decoder(found, tmp_path):
     run = RunDir(tmp_path / "run")
     said = {name: found.fields[name] for name in ("decoder_heads", "mask_ratio")}
-    run.write_config({"objective": said})
-    run.write_model(found.record)
+    run.write_model(dataclasses.replace(found.record, options=said))
     run.write_variables(found.variables, found.record)
     convert_with_decoder(run.path, tmp_path / "files", "huggingface")
     again = read_masked_autoencoder(tmp_path / "files")
