@@ -12,12 +12,14 @@ Finished runs are reused.
 """
 
 import argparse
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks.families import ROOT, accuracy, train_config
+from vit_jax.evaluation.few_shot import t_half_width
 from vit_jax.runs import RunDir
 
 CONFIG = "configs/mae/fashion_mnist.py"
@@ -27,8 +29,6 @@ PRETRAIN = 8.0
 FINETUNE = {100: 0.25, 600: 0.5, 6_000: 1.5, 60_000: 3.0}
 COST = 0.72  # of an image in pre-training, by that of one in supervised training (time of a step)
 BATCH = 128
-# 0.975 quantiles of Student's t by degrees of freedom, for the interval of a mean of few seeds.
-T_QUANTILES = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
 
 Accuracies = Mapping[tuple[str, int], Sequence[float]]  # by preset and labels: percent, by seed
 
@@ -82,11 +82,8 @@ def labelled(labels: int, seed: int) -> str:
 
 def interval(values: Sequence[float]) -> str:
     """Return the mean of seeds with the half width of its 95 % interval (Student's t)."""
-    mean = statistics.mean(values)
-    if len(values) < 2:
-        return f"{mean:.2f}"
-    half = T_QUANTILES[len(values) - 1] * statistics.stdev(values) / len(values) ** 0.5
-    return f"{mean:.2f} ± {half:.2f}"
+    mean = f"{np.mean(values):.2f}"
+    return mean if len(values) < 2 else f"{mean} ± {t_half_width(np.array(values)):.2f}"
 
 
 def table(accuracies: Accuracies) -> str:

@@ -110,13 +110,18 @@ def t_interval(values: Iterable[float]) -> tuple[float, float]:
 
     It is clipped to 0 and 1, which is also the interval of a single value.
     """
-    from scipy.stats import t  # slow to import
-
     values = np.asarray(list(values), np.float64)
     if len(values) < 2:
         return 0.0, 1.0
-    spread = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    spread = t_half_width(values)
     return float(max(0, values.mean() - spread)), float(min(1, values.mean() + spread))
+
+
+def t_half_width(values: Float[np.ndarray, " values"]) -> float:
+    """Return half the width of the 95 % confidence interval of the mean of several values."""
+    from scipy.stats import t  # slow to import
+
+    return float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def _ridge_accuracy(
