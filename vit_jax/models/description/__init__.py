@@ -1,4 +1,4 @@
-"""What a model says about itself: roles of its parameters, its blocks, and what they see."""
+"""Description of a model by itself: roles of its parameters, its blocks, and what they see."""
 
 from vit_jax.models.description.parameters import (
     Described,

@@ -61,7 +61,7 @@ class Role(StrEnum):
 
     @property
     def is_decayed(self) -> bool:
-        """Whether weight decay shrinks it: kernels of dense layers and convolutions."""
+        """True for kernels of dense layers and convolutions, which weight decay shrinks."""
         return self in _DECAYED
 
     @property
