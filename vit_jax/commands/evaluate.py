@@ -139,6 +139,9 @@ def convert(
     image_size: Annotated[
         str, typer.Option(help="HEIGHTxWIDTH to resize positions to; default: unchanged.")
     ] = "",
+    patch_size: Annotated[
+        str, typer.Option(help="HEIGHTxWIDTH to resize the patch kernel to; default: unchanged.")
+    ] = "",
     part: Annotated[
         str, typer.Option(help="Weights in a file with several, such as model_ema.")
     ] = "",
@@ -160,13 +163,14 @@ def convert(
     from vit_jax.weights.formats import Hints
 
     hints = Hints(origin or None, heads or None, parse_sides("file-size", file_size))
-    size = parse_sides("image-size", image_size)
+    size, patch = parse_sides("image-size", image_size), parse_sides("patch-size", patch_size)
     if with_decoder:
         from vit_jax.inference.pretrained import convert_with_decoder
 
-        if size or part or class_names:
+        if size or patch or part or class_names:
             raise UserError(
-                "--with-decoder keeps a model as it is; omit --image-size, --part and --class-names"
+                "--with-decoder keeps a model as it is; omit --image-size, --patch-size, --part "
+                "and --class-names"
             )
         record = convert_with_decoder(source, folder, to, hints)
         return tell(f"{folder} holds {record.name} with its decoder, {record.origin}.")
@@ -177,6 +181,7 @@ def convert(
         hints,
         part=part or None,
         image_size=size,
+        patch_size=patch,
         class_names=class_names or None,
         background_first=background_first,
     )

@@ -28,6 +28,7 @@ def load_pretrained(
     *,
     num_classes: int | None = None,
     image_size: int | tuple[int, int] | None = None,
+    patch_size: int | tuple[int, int] | None = None,
     in_channels: int | None = None,
     origin: str | None = None,
     heads: int | None = None,
@@ -45,6 +46,8 @@ def load_pretrained(
             file's own head.
         image_size: pixels (height, width) of the inputs; the position table is resized. By default
             the size of the file's position table.
+        patch_size: pixels (height, width) of the patches; the patch kernel is resized by a
+            pseudo-inverse, and the position table to the new grid. By default that of the file.
         in_channels: channels of images; the patch kernel is summed or repeated.
         origin: origin of the weights ("timm", "deit", "mae", ...), if several have such a file.
         heads: number of attention heads, if unknown.
@@ -55,8 +58,14 @@ def load_pretrained(
         UserError: the file cannot be read, or contradicts the arguments.
     """
     record, variables = open_weights(source, Hints(origin, heads, file_size), part=part)
-    changes = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
-    record, variables = change(record, variables, **changes)
+    record, variables = change(
+        record,
+        variables,
+        num_classes=num_classes,
+        image_size=image_size,
+        patch_size=patch_size,
+        in_channels=in_channels,
+    )
     return Classifier.of_record(record, variables)
 
 
@@ -68,6 +77,7 @@ def convert(
     *,
     part: str | None = None,
     image_size: int | tuple[int, int] | None = None,
+    patch_size: int | tuple[int, int] | None = None,
     class_names: str | os.PathLike | None = None,
     background_first: bool = False,
 ) -> ModelRecord:
@@ -79,7 +89,7 @@ def convert(
         source: as for `load_pretrained`.
         folder: output folder; it must be empty or missing.
         to: "run", "timm" or "huggingface".
-        hints, part, image_size: as for `load_pretrained`.
+        hints, part, image_size, patch_size: as for `load_pretrained`.
         class_names: text file with the names of the outputs, one per line.
         background_first: output 0 is the background, which has no name in the file.
 
@@ -94,7 +104,7 @@ def convert(
     if record.fields.get("lora_rank"):
         variables = {**variables, "params": merge_lora(variables["params"])}
         record = record.changed({**record.fields, "lora_rank": 0})
-    record, variables = change(record, variables, image_size=image_size)
+    record, variables = change(record, variables, image_size=image_size, patch_size=patch_size)
     if class_names is not None:
         names, outputs = read_class_names(class_names), len(record.class_names)
         names = names_of_outputs(names, outputs, background_first=background_first)

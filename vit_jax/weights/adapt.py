@@ -1,12 +1,13 @@
-"""Adaptation of trained parameters to another image size, other channels or other classes.
+"""Adaptation of trained parameters to another image or patch size, other channels or classes.
 
     adapted = adapt(params, trained_model, model)
 
-Parameters of equal shape are kept bit for bit. Three changes are possible, and each is listed:
+Parameters of equal shape are kept bit for bit. Four changes are possible, and each is listed:
 position tables, as in a model's `position_tables`, are resized from grid to grid with the method
-that belongs to the weights; the patch kernel is summed or repeated over channels; and heads with
-another number of classes are zero (the 2020 paper, section 3.2), so that fine-tuning begins with
-equal probabilities. Any other difference is an error.
+that belongs to the weights; the patch kernel is resized to another patch size by a pseudo-inverse
+(`layers/patch_resize.py`), and summed or repeated over channels; and heads with another number of
+classes are zero (the 2020 paper, section 3.2), so that fine-tuning begins with equal probabilities.
+Any other difference is an error.
 """
 
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from jaxtyping import Array, Float
 
 from vit_jax.errors import UserError
 from vit_jax.models.description import Role, describe, model_roles
+from vit_jax.models.layers.patch_resize import resize_method, resize_patch_kernel
 from vit_jax.models.positions.tables import PositionTable, resize_positions
 from vit_jax.models.stacking import match_layout, unstack_blocks
 from vit_jax.models.validation import pair
@@ -64,8 +66,8 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
             classes differ.
 
     Raises:
-        UserError: the models differ in more than image size, channels and classes; the message has
-            the paths and both shapes.
+        UserError: the models differ in more than image size, patch size, channels and classes; the
+            message has the paths and both shapes.
     """
     old = flatten_dict(unstack_blocks(params), sep="/")
     wanted = parameter_shapes(model)
@@ -87,8 +89,8 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
         elif tables := _tables_to_resize(path, trained, model):
             new[path] = _resized_table(old[path], *tables)
             resized += [path] if tables[0].grid != tables[1].grid else []
-        elif _is_of_other_channels(old[path].shape, shape, trained, model):
-            new[path] = change_channels(old[path], shape[2])
+        elif (kernel := _changed_kernel(old[path], shape, role, trained, model)) is not None:
+            new[path] = kernel
             resized.append(path)
         elif old[path].shape != shape:
             both = f"{old[path].shape} in the weights and {shape} in the model"
@@ -216,8 +218,22 @@ def _resized_table(table: Array, source: PositionTable, target: PositionTable) -
     return np.asarray(resized).reshape(*table.shape[:-2], -1, table.shape[-1])
 
 
-def _is_of_other_channels(one, other, trained: Any, model: Any) -> bool:
-    """Return whether kernels of the first convolution differ in input channels only."""
-    if len(one) != 4 or len(other) != 4 or (*one[:2], one[3]) != (*other[:2], other[3]):
-        return False
-    return one[2] != other[2] and (one[2], other[2]) == (trained.in_channels, model.in_channels)
+def _changed_kernel(
+    kernel: Array, shape: tuple[int, ...], role: Role, trained: Any, model: Any
+) -> np.ndarray | None:
+    """Return the kernel of the first convolution for other channels or patches.
+
+    None if it differs from the shape in neither, or in anything else.
+    """
+    old = kernel.shape
+    if len(old) != 4 or len(shape) != 4 or old[3] != shape[3] or old == shape:
+        return None
+    other_channels, other_patch = old[2] != shape[2], old[:2] != shape[:2]
+    if other_channels and (old[2], shape[2]) != (trained.in_channels, model.in_channels):
+        return None
+    if other_patch and role is not Role.PATCH_EMBEDDING:
+        return None
+    if other_patch:
+        method = resize_method(getattr(trained, "pos_resize", ""))
+        kernel = np.asarray(resize_patch_kernel(kernel, shape[:2], method))
+    return change_channels(kernel, shape[2]) if other_channels else kernel

@@ -8,8 +8,10 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from tests.support.shapes import apply
 from vit_jax import create_model
 from vit_jax.errors import UserError
-from vit_jax.models.positions.tables import resize_positions
+from vit_jax.models.layers.patch_resize import resize_patch_kernel
+from vit_jax.models.positions.tables import resize_matrix, resize_positions
 from vit_jax.models.stacking import is_stacked, unstack_blocks
+from vit_jax.models.validation import pair
 from vit_jax.weights.adapt import (
     adapt,
     change_channels,
@@ -74,6 +76,46 @@ def test_another_image_size_resizes_the_table_by_its_grid(trained, size):
     assert not np.array_equal(adapted.params["pos_embed"], params["pos_embed"])
 
 
+@pytest.mark.parametrize(("patch", "side"), [(8, 32), ((8, 4), (32, 16)), (6, 24)])
+def test_larger_patches_of_enlarged_images_give_the_same_tokens(trained, patch, side):
+    """Paper, section 3.4: an enlargement loses nothing, so that its pseudo-inverse is exact."""
+    model, params = trained
+    target = vit(patch_size=patch, image_size=side)
+    adapted = adapt(params, model, target)
+    assert adapted.resized == ("patch_embed/kernel",)
+    image = np.random.RandomState(1).normal(size=(1, 4, 4, 3)).astype(np.float32)
+    rows, columns = (resize_matrix("torch-bilinear", 4, to) for to in pair(patch))
+    large = np.einsum("ah,bw,nhwc->nabc", rows, columns, image)
+    ours, theirs = (
+        np.einsum("nabc,abcf->nf", x, np.asarray(p["patch_embed"]["kernel"]))
+        for x, p in ((large, adapted.params), (image, params))
+    )
+    np.testing.assert_allclose(ours, theirs, atol=2e-5 * np.abs(theirs).max())
+
+
+def test_another_patch_size_of_equal_images_moves_positions_to_its_grid(trained):
+    """In one step with other channels."""
+    model, params = trained
+    target = vit(patch_size=(8, 2), in_channels=1)
+    adapted = adapt(params, model, target)
+    assert adapted.resized == ("patch_embed/kernel", "pos_embed")
+    kernel = resize_patch_kernel(params["patch_embed"]["kernel"], (8, 2))
+    expected = change_channels(kernel, 1)
+    np.testing.assert_array_equal(adapted.params["patch_embed"]["kernel"], expected)
+    expected = resize_positions(params["pos_embed"], (4, 4), (2, 8), prefix=1)
+    np.testing.assert_allclose(adapted.params["pos_embed"], expected, atol=1e-6)
+
+
+def test_patches_of_timms_weights_are_resized_as_timm_does(trained):
+    params = trained[1]
+    old, new = (vit(pos_resize="torch-bicubic-antialias", patch_size=p) for p in (4, 8))
+    found = adapt(params, old, new).params["patch_embed"]["kernel"]
+    kernel = params["patch_embed"]["kernel"]
+    expected = resize_patch_kernel(kernel, (8, 8), "torch-bicubic-antialias")
+    np.testing.assert_array_equal(found, expected)
+    assert not np.allclose(found, resize_patch_kernel(kernel, (8, 8)))
+
+
 def test_a_head_that_is_not_wanted_is_named(trained):
     model, params = trained
     adapted = adapt(params, model, vit(num_classes=0))
@@ -117,7 +159,6 @@ def test_more_channels_repeat_the_kernels_in_order(channels):
             {"width": 32, "heads": 4},
             r"cls_token is \(1, 1, 16\) in the weights and \(1, 1, 32\) in the model",
         ),
-        ({"patch_size": 8}, r"patch_embed/kernel is \(4, 4, 3, 16\)"),
         ({"depth": 3}, r"blocks_2/\S+ \(\S+.*is not in the weights"),
         ({"heads": 4}, r"blocks_0/attn/qkv/kernel is \(16, 3, 2, 8\) .* \(16, 3, 4, 4\)"),
         ({"registers": 2}, r"reg_tokens \(1, 2, 16\) is not in the weights"),

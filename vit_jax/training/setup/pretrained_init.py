@@ -15,8 +15,8 @@ from vit_jax.weights.resolve import open_weights
 # Fields that are not properties of the weights but of the new run.
 _OF_THE_RUN = ("num_classes", "dtype", "attention_impl", "remat", "scan_layers")
 
-# Fields that a model's name determines.
-_SIZES = ("width", "depth", "heads", "mlp_width", "patch_size")
+# Fields that a model's name determines, and that weights cannot change. The patch size can.
+_SIZES = ("width", "depth", "heads", "mlp_width")
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,8 @@ def load_pretrained_init(source: str) -> PretrainedInit:
 def inherited_fields(config: ConfigDict, record: ModelRecord) -> dict[str, Any]:
     """Return the model fields that are inherited from pretrained weights.
 
+    If `model.name` is a model of other patches, its patch size is the new one.
+
     Raises:
         UserError: `model.name` is a model of another size.
     """
@@ -89,6 +91,8 @@ def inherited_fields(config: ConfigDict, record: ModelRecord) -> dict[str, Any]:
                 f"({record.name}); omit model.name to use the model of the weights"
             )
     inherited = {key: value for key, value in record.fields.items() if key not in _OF_THE_RUN}
+    if name is not None and name != record.name and "patch_size" in wanted:
+        inherited["patch_size"] = wanted["patch_size"]
     if not hasattr(type(trained), "has_class_token"):
         return inherited
     # Otherwise another pool would drop an existing class token, or need a missing one.

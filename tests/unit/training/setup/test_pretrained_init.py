@@ -8,16 +8,23 @@ import jax
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
+from ml_collections import ConfigDict
 from PIL import Image
 
 from vit_jax.config import load_config
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.inference import convert, load
+from vit_jax.models import model_fields
+from vit_jax.models.layers.patch_resize import resize_patch_kernel
 from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.training import fit
 from vit_jax.training.setup.build import build
-from vit_jax.training.setup.pretrained_init import PretrainedInit, load_pretrained_init
+from vit_jax.training.setup.pretrained_init import (
+    PretrainedInit,
+    inherited_fields,
+    load_pretrained_init,
+)
 from vit_jax.weights.adapt import parameter_shapes
 
 SHORT = {
@@ -169,6 +176,30 @@ def test_two_updates_of_each_preset_change_every_leaf(config, images, preset):
 def test_weights_that_do_not_fit_are_one_sentence(config, changes, sentence):
     with pytest.raises(UserError, match=sentence):
         build(config(changes))
+
+
+def test_other_patches_begin_with_a_resized_kernel(config, finished_run, tmp_path):
+    """Also if they are asked for by a name, and when a run is converted."""
+    trained = flat(finished_run.read_variables()[0]["params"])
+    kernel = trained["patch_embed/kernel"]
+    patch = 2 * kernel.shape[0]
+    expected = np.asarray(resize_patch_kernel(kernel, (patch, patch)))
+    experiment = build(config({"model.patch_size": patch}))
+    assert {"patch_embed/kernel", "pos_embed"} >= set(experiment.start.resized)
+    np.testing.assert_array_equal(experiment.start.params["patch_embed"]["kernel"], expected)
+    record = convert(finished_run.path, tmp_path / "copy", patch_size=patch)
+    assert record.create_model().patch_size == patch
+    converted = flat(RunDir(tmp_path / "copy").read_variables()[0]["params"])
+    np.testing.assert_array_equal(converted["patch_embed/kernel"], expected)
+    with pytest.raises(UserError, match="cannot be cut into patches of 5 x 5"):
+        convert(finished_run.path, tmp_path / "other", patch_size=5)
+
+
+def test_a_name_of_other_patches_has_precedence_over_the_weights():
+    fields = {**model_fields("ViT-Ti/16"), "num_classes": 3}
+    record = ModelRecord("ViT-Ti/16", fields, Preprocessing((224, 224)), ("ant", "bee", "cat"))
+    config = ConfigDict({"model": {"name": "ViT-Ti/32"}})
+    assert inherited_fields(config, record)["patch_size"] == 32
 
 
 def test_a_preset_that_is_not_there_is_named():
