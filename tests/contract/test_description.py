@@ -47,6 +47,7 @@ VARIANTS = {
     "ViT with linformer": TINY["ViT"].clone(attention_type="linformer", linformer_rank=2),
     "ViT with talking heads": TINY["ViT"].clone(attention_type="talking_heads", mlp="swiglu"),
     "Swin with odd maps": TINY["Swin"].clone(image_size=(15, 18)),
+    "ConvNeXt of version 2": TINY["ConvNeXt"].clone(response_norm=True, layer_scale=None),
     "ResNet with bottlenecks": TINY["ResNet"].clone(block="bottleneck", small_stem=False),
 }
 

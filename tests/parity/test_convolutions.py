@@ -66,6 +66,9 @@ def assert_parity(torch, model, stages, record, variables, size):
     [
         ("resnet50", (224, 224)),
         ("convnext_tiny", (224, 224)),
+        ("convnext_nano", (224, 224)),
+        ("convnextv2_atto", (224, 224)),
+        ("convnextv2_tiny", (224, 224)),
         ("efficientnet_b0", (224, 224)),
         ("efficientnet_b3", (300, 260)),
         ("tf_efficientnet_b0", (224, 230)),
@@ -99,7 +102,7 @@ def test_torchvision_computes_the_same(torch, name, tmp_path):
     assert_parity(torch, model, stages, record, variables, (224, 224))
 
 
-@pytest.mark.parametrize("kind", ["ResNet", "ConvNext"])
+@pytest.mark.parametrize("kind", ["ResNet", "ConvNext", "ConvNextV2"])
 def test_transformers_computes_the_same_and_reads_what_is_written(torch, kind, tmp_path):
     import transformers
 

@@ -59,14 +59,21 @@ _PATTERNS = [
     (rf"mixer_?({_SIZES})_?(?:patch)?(\d+)(?:_.*)?", "Mixer-{1}/{2}"),
     (r"(?:tv_|gluon_)?res_?net_?(50|101|152)(?:_(?!32x|64x).*)?", "ResNet-{1}"),
     (r"(?:tv_)?res_?net_?(?:10t|14t|18|26|34)(?:_.*)?", "ResNet"),
+    (r"convnext_?v2_(atto|femto|pico|nano|tiny|base|large|huge)(?:_.*)?", "ConvNeXtV2-{1}"),
     (r"convnext_(tiny|small|base|large)(?:_.*)?", "ConvNeXt-{1}"),
     (r"(?:tf_)?efficientnet_?b([0-7])(?:_.*)?", "EfficientNet-B{1}"),
 ]
 # Parts of names that exclude a plain ViT: other positions, widths or parts.
 _OTHER = r"dinov3|_rope_|relpos|_plus_|_rpn_|_pe_|vit_pe|xlarge"
 _COMPILED = [(re.compile(pattern), ours) for pattern, ours in _PATTERNS]
-_OWN_SIZES = {"PVT": {"tiny": "Tiny", "small": "Small", "medium": "Medium", "large": "Large"}}
 _OF_PYRAMIDS = {"tiny": "T", "small": "S", "base": "B", "large": "L", "t": "T"}
+_OWN_SIZES = {
+    "PVT": {"tiny": "Tiny", "small": "Small", "medium": "Medium", "large": "Large"},
+    "ConvNeXtV2": {
+        **{"atto": "Atto", "femto": "Femto", "pico": "Pico", "nano": "Nano", "huge": "H"},
+        **_OF_PYRAMIDS,
+    },
+}
 
 _FIELDS = {
     "attention_dropout": "attn_drop attn_drop_rate attention_probs_dropout_prob",
@@ -87,6 +94,7 @@ _FIELDS = {
     "pool": "global_pool pooling gp",
     "positions": "pos_embed pos_embedding position_embedding",
     "registers": "reg_tokens num_register_tokens num_registers",
+    "response_norm": "use_grn grn",
     "remat": "grad_checkpointing gradient_checkpointing",
     "width": "embed_dim hidden_size dim hidden_dim d_model",
     "widths": "embed_dims dims hidden_sizes channels",

@@ -43,7 +43,7 @@ FORMATS = (
 
 _READ = (
     "supported are ViT and its hybrids, DeiT, DeiT III, MAE, DINO, DINOv2, Swin, PVT, MLP-Mixer, "
-    "ResNet, ConvNeXt and EfficientNet"
+    "ResNet, ConvNeXt, ConvNeXt V2 and EfficientNet"
 )
 
 # Signatures of unsupported architectures: names that only they have.
@@ -83,7 +83,7 @@ _OTHERS = {
     "HRNet": (r"transition1\..*",),
     "Res2Net": (r"layer1\.0\.convs\.\d+\.weight",),
     "a ResNet with squeeze and excitation": (r"layer\d+\.\d+\.se\..*",),
-    "ConvNeXt V2": (r".*\.grn\.(weight|bias|gamma|beta)",),
+    "ConvNeXt V2 with sparse convolutions": (r"(.*\.)?stages\.\d+\.\d+\.dwconv\.kernel",),
     "the head of DINO without its encoder": (r"last_layer\.weight_[gv]",),
     "EdgeNeXt": (r"stages\.\d+\.blocks\.\d+\.xca\..*",),
     "SegFormer": (r"(.*\.)?encoder\.block\.0\.0\.mlp\.dwconv\..*",),
@@ -154,7 +154,7 @@ def _looks_like(tensors: Tensors) -> str | None:
 
 
 # Supported models by model_type of transformers.
-_MODEL_TYPES = (*hugging_face.MODEL_TYPES, "swin", "pvt", "resnet", "convnext")
+_MODEL_TYPES = (*hugging_face.MODEL_TYPES, "swin", "pvt", "resnet", "convnext", "convnextv2")
 _WRAPPER = "timm_wrapper"  # transformers' class around any model of timm
 
 # Nearest supported architecture of an unsupported one: the first whose expression matches.

@@ -51,6 +51,10 @@ def main():
         efficientnet_timm,
         efficientnet_tensorflow,
         efficientnet_torchvision,
+        convnext_v2_timm,
+        convnext_v2_pointwise,
+        convnext_v2_original,
+        convnext_v2_transformers,
     )
     import_timm()
     for number, case in enumerate(cases):
@@ -104,6 +108,16 @@ def resnet_transformers():
 # ---------------------------------------------------------------------------------------- ConvNeXt
 
 SIZES = {"depths": [1, 2, 1, 1], "dims": [8, 8, 16, 16]}
+# timm's names to those of the repository.
+ORIGINAL_NAMES = {
+    r"^stem\.": "downsample_layers.0.",
+    r"^stages\.(\d)\.downsample\.": r"downsample_layers.\1.",
+    r"^stages\.(\d)\.blocks\.": r"stages.\1.",
+    r"\.conv_dw\.": ".dwconv.",
+    r"\.mlp\.fc(\d)\.": r".pwconv\1.",
+    r"^head\.norm\.": "norm.",
+    r"^head\.fc\.": "head.",
+}
 
 
 def convnext_timm():
@@ -119,16 +133,7 @@ def convnext_timm():
 
 def convnext_original():
     model = randomise(timm_model("convnext_tiny", **SIZES))
-    names = {
-        r"^stem\.": "downsample_layers.0.",
-        r"^stages\.(\d)\.downsample\.": r"downsample_layers.\1.",
-        r"^stages\.(\d)\.blocks\.": r"stages.\1.",
-        r"\.conv_dw\.": ".dwconv.",
-        r"\.mlp\.fc(\d)\.": r".pwconv\1.",
-        r"^head\.norm\.": "norm.",
-        r"^head\.fc\.": "head.",
-    }
-    save("convnext_original", model, model.stages, size=(64, 32), names=names)
+    save("convnext_original", model, model.stages, size=(64, 32), names=ORIGINAL_NAMES)
 
 
 def convnext_torchvision():
@@ -154,6 +159,52 @@ def convnext_transformers():
     # Their layers take channels first and last in turn; a stage gives channels first.
     stages = model.convnext.encoder.stages
     save("convnext_hf", model, stages, size=(32, 64), config=transformers_config(model))
+
+
+# ------------------------------------------------------------------------------------- ConvNeXt V2
+
+V2_SIZES = {"depths": [1, 1, 2, 1], "dims": [4, 8, 8, 16]}
+
+
+def convnext_v2_timm():
+    model = randomise(timm_model("convnextv2_tiny", **V2_SIZES), first=2**-6)
+    config = timm_config("convnextv2_tiny", V2_SIZES, (64, 32))
+    save("convnext_v2_timm", model, model.stages, size=(64, 32), config=config)
+
+
+def convnext_v2_pointwise():
+    """One of the small models, whose MLPs are 1 x 1 convolutions."""
+    model = randomise(timm_model("convnextv2_atto", **V2_SIZES))
+    config = timm_config("convnextv2_atto", V2_SIZES, (64, 64))
+    save("convnext_v2_pointwise", model, model.stages, size=(64, 64), config=config)
+
+
+def convnext_v2_original():
+    model = randomise(timm_model("convnextv2_tiny", **V2_SIZES))
+    names = {
+        **ORIGINAL_NAMES,
+        r"\.mlp\.grn\.weight": ".grn.gamma",
+        r"\.mlp\.grn\.bias": ".grn.beta",
+    }
+    save(
+        "convnext_v2_original",
+        model,
+        model.stages,
+        size=(32, 64),
+        names=names,
+        lifted=r".*\.grn\..*",
+    )
+
+
+def convnext_v2_transformers():
+    from transformers import ConvNextV2Config, ConvNextV2ForImageClassification
+
+    config = ConvNextV2Config(
+        hidden_sizes=V2_SIZES["dims"], depths=V2_SIZES["depths"], id2label=dict(enumerate(NAMES))
+    )
+    model = randomise(ConvNextV2ForImageClassification(config))
+    stages = model.convnextv2.encoder.stages
+    save("convnext_v2_hf", model, stages, size=(64, 32), config=transformers_config(model))
 
 
 # ------------------------------------------------------------------------------------ EfficientNet
@@ -264,10 +315,12 @@ def make_images(size, count):
     return coarse(torch.randn(count, 3, *size)).double()
 
 
-def save(name, model, stages, *, size, config=None, asked=None, names=(), others=()):
+def save(name, model, stages, *, size, config=None, asked=None, names=(), lifted="", others=()):
     state = model.state_dict()
     for pattern, new in dict(names).items():
         state = {re.sub(pattern, new, key): value for key, value in state.items()}
+    for key in filter(re.compile(lifted).fullmatch, state):  # three axes before the channels
+        state[key] = state[key][None, None, None]
     # One counter of batches stands for all: they are not read, and a name takes 300 bytes.
     counters = [key for key in state if key.endswith("num_batches_tracked")][1:]
     state = {key: value for key, value in state.items() if key not in counters}

@@ -57,12 +57,15 @@ NAMES = {
     "ResNet": ["resnet18", "resnet34.a1_in1k", "microsoft/resnet-18"],
     "ConvNeXt-T": ["convnext_tiny", "convnext_tiny.fb_in22k", "facebook/convnext-tiny-224"],
     "ConvNeXt-L": ["facebook/convnext-large-384-22k-1k"],
+    "ConvNeXtV2-Atto": ["convnextv2_atto.fcmae_ft_in1k", "facebook/convnextv2-atto-1k-224"],
+    "ConvNeXtV2-T": ["convnextv2_tiny", "facebook/convnextv2-tiny-22k-384"],
+    "ConvNeXtV2-H": ["convnextv2_huge.fcmae_ft_in22k_in1k_512"],
     "EfficientNet-B0": ["efficientnet_b0", "google/efficientnet-b0", "EfficientNetB0"],
     "EfficientNet-B7": ["tf_efficientnet_b7.ns_jft_in1k"],
 }
 ELSEWHERE = [
     *("swinv2_tiny_window8_256", "swin_v2_t", "microsoft/swinv2-tiny-patch4-window8-256"),
-    *("convnextv2_tiny", "convnext_nano", "pvt_v2_b0", "efficientnet_v2_s", "resnext50_32x4d"),
+    *("convnextv2_small", "convnext_nano", "pvt_v2_b0", "efficientnet_v2_s", "resnext50_32x4d"),
     *("wide_resnet50_2", "gmixer_24_224", "coatnet_0_rw_224", "", "bert-base-uncased"),
     *("vit_small_patch16_dinov3", "vit_base_patch16_plus_240", "vit_relpos_base_patch16_224"),
 ]

@@ -56,7 +56,7 @@ def test_a_model_type_that_is_not_read_is_believed_before_the_names():
     ("case", "architecture"),
     [
         ("convnext_timm", "edgenext_small"),
-        ("convnext_timm", "convnextv2_tiny"),
+        ("convnext_timm", "test_convnext2"),
         ("mixer_timm", "gmixer_24_224"),
         ("timm_vit", "hiera_base_224"),
         ("timm_vit", "qwen3_vit_88m"),
@@ -89,7 +89,7 @@ OTHERS = {
     "transition1.0.0.weight": "HRNet",
     "layer1.0.convs.0.weight": "Res2Net",
     "layer1.0.se.fc1.weight": "squeeze and excitation",
-    "stages.0.blocks.0.mlp.grn.weight": "ConvNeXt V2",
+    "encoder.stages.0.0.dwconv.kernel": "ConvNeXt V2 with sparse convolutions",
     "stages.1.blocks.2.xca.temperature": "EdgeNeXt",
     "segformer.encoder.block.0.0.mlp.dwconv.dwconv.weight": "SegFormer",
 }

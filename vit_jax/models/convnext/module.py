@@ -1,5 +1,7 @@
 """ConvNeXt, a convolutional network with the design of a Swin Transformer (Liu et al. 2022).
 
+- The second version (Woo et al. 2023) has global response normalisation in its MLPs in place of
+  layer scale, so that every block sees the whole image.
 - A 7 x 7 depthwise convolution replaces attention, and the rest of a transformer block stays:
   LayerNorm, an MLP of four times the width, GELU, layer scale, stochastic depth. A block has one
   norm and no BatchNorm, so training and inference differ only by stochastic depth.
@@ -15,8 +17,9 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models import validation
+from vit_jax.models.convnext.response_norm import ResponseNormMlp
 from vit_jax.models.description.blocks import BlockInfo, Stem, pyramid_blocks
-from vit_jax.models.description.receptive import Steps, centred, patches
+from vit_jax.models.description.receptive import Steps, centred, global_steps, patches
 from vit_jax.models.description.roles import Blocks, Role, Roles, kernel_and_bias
 from vit_jax.models.features import Features, PooledClassifier, features_of_map
 from vit_jax.models.fields import Checked
@@ -42,8 +45,8 @@ class ConvNeXt(PooledClassifier):
         ValueError: at construction or call, a field or an image that is invalid, with the
             nearest valid sizes.
 
-    Source: Liu et al. 2022, "A ConvNet for the 2020s", section 2; agrees with the authors'
-    repository, timm's `convnext_tiny`, torchvision and transformers.
+    Source: Liu et al. 2022, "A ConvNet for the 2020s", section 2; Woo et al. 2023, "ConvNeXt V2",
+    section 3; agrees with the authors' repositories, timm, torchvision and transformers.
     """
 
     num_classes: int = 1000  # 0: no head, returns the pooled and normed features
@@ -55,6 +58,7 @@ class ConvNeXt(PooledClassifier):
     kernel_size: int = 7  # of the depthwise convolutions; odd
     mlp_ratio: int = 4
     layer_scale: float | None = 1e-6  # initial value; None: none, as in ConvNeXt V2
+    response_norm: bool = False  # global response normalisation in the MLPs, as in ConvNeXt V2
     drop_path: float = 0.0  # rate of the last block; the paper: T 0.1, S 0.4, B and L 0.5
     norm_eps: float = 1e-6  # of every LayerNorm
     dtype: str = "float32"  # of the computation; parameters and logits are always float32
@@ -90,6 +94,7 @@ class ConvNeXt(PooledClassifier):
             kernel_size=self.kernel_size,
             mlp_ratio=self.mlp_ratio,
             layer_scale=self.layer_scale,
+            response_norm=self.response_norm,
             norm_eps=self.norm_eps,
             dtype=self.dtype,
         )
@@ -137,7 +142,13 @@ class ConvNeXt(PooledClassifier):
     def receptive_steps(
         self, image_size: int | tuple[int, int] | None = None, axis: int = 0
     ) -> Steps:
-        """Return the steps to every block's output: patches, reductions, depthwise convolutions."""
+        """Return the steps to every block's output: patches, reductions, depthwise convolutions.
+
+        Global response normalisation sees the whole image.
+        """
+        if self.response_norm:
+            blocks = self.block_infos(image_size)
+            return global_steps((block.path, block.patch_size[axis]) for block in blocks)
         path, steps, stage = [patches(self.patch_size)], {}, 0
         for block in self.block_infos(image_size):
             if block.stage != stage:
@@ -188,7 +199,7 @@ class Block(Checked):
     ROLES: ClassVar[Roles] = {
         "conv": kernel_and_bias(Role.DEPTHWISE),
         "norm": LayerNorm.ROLES,
-        "mlp": Mlp.ROLES,
+        "mlp": {**Mlp.ROLES, **ResponseNormMlp.ROLES},
         "ls": LayerScale.ROLES,
     }
 
@@ -198,6 +209,7 @@ class Block(Checked):
     layer_scale: float | None
     norm_eps: float
     dtype: str
+    response_norm: bool = False
 
     @nn.compact
     def __call__(
@@ -214,7 +226,8 @@ class Block(Checked):
             name="conv",
         )(x)
         branch = LayerNorm(self.norm_eps, self.dtype, name="norm")(branch)
-        branch = Mlp(self.mlp_ratio * width, init_scheme="trunc02", dtype=self.dtype, name="mlp")(
+        mlp = ResponseNormMlp if self.response_norm else Mlp
+        branch = mlp(self.mlp_ratio * width, init_scheme="trunc02", dtype=self.dtype, name="mlp")(
             branch, train=train
         )
         if self.layer_scale is not None:

@@ -28,6 +28,7 @@ _DEIT = "DeiT's repository, README_deit.md"
 _SWIN = "Swin's repository, README.md"
 _PVT = "PVT's repository, classification/README.md"
 _CONVNEXT = "ConvNeXt's repository, README.md"
+_CONVNEXT_V2 = "ConvNeXt V2's repository, README.md"
 _TORCHVISION = "torchvision's documentation, weights IMAGENET1K_V1"
 _EFFICIENTNET = "Tan & Le 2019, table 2"
 
@@ -42,6 +43,19 @@ REPORTED = (
     Reported("ConvNeXt-B", 224, "ImageNet-22k", 85.8, _CONVNEXT),
     Reported("ConvNeXt-L", 224, "", 84.3, _CONVNEXT),
     Reported("ConvNeXt-L", 224, "ImageNet-22k", 86.6, _CONVNEXT),
+    Reported("ConvNeXtV2-Atto", 224, "", 76.7, _CONVNEXT_V2),
+    Reported("ConvNeXtV2-Femto", 224, "", 78.5, _CONVNEXT_V2),
+    Reported("ConvNeXtV2-Pico", 224, "", 80.3, _CONVNEXT_V2),
+    Reported("ConvNeXtV2-Nano", 224, "", 81.9, _CONVNEXT_V2),
+    Reported("ConvNeXtV2-Nano", 224, "ImageNet-22k", 82.1, _CONVNEXT_V2),
+    Reported("ConvNeXtV2-T", 224, "", 83.0, _CONVNEXT_V2),
+    Reported("ConvNeXtV2-T", 224, "ImageNet-22k", 83.9, _CONVNEXT_V2),
+    Reported("ConvNeXtV2-B", 224, "", 84.9, _CONVNEXT_V2),
+    Reported("ConvNeXtV2-B", 224, "ImageNet-22k", 86.8, _CONVNEXT_V2),
+    Reported("ConvNeXtV2-L", 224, "", 85.8, _CONVNEXT_V2),
+    Reported("ConvNeXtV2-L", 224, "ImageNet-22k", 87.3, _CONVNEXT_V2),
+    Reported("ConvNeXtV2-H", 224, "", 86.3, _CONVNEXT_V2),
+    Reported("ConvNeXtV2-H", 512, "ImageNet-22k", 88.9, _CONVNEXT_V2),
     Reported("ViT-S/16", 224, "ImageNet-21k", 81.4, "AugReg's weights, by timm's results"),
     Reported("ViT-B/16", 224, "", 74.79, "the authors', by the table of PLSC's repository"),
     Reported("ViT-B/16", 384, "", 77.91, f"{_VIT}, table 5"),

@@ -53,6 +53,7 @@ OF_MODELS = {
     "dinov2": "Bit",
     "dinov2_with_registers": "Bit",
     "convnext": "ConvNext",
+    "convnextv2": "ConvNext",
     "resnet": "ConvNext",
     "pvt": "Pvt",
 }

@@ -13,6 +13,8 @@ from tests.support.pyramids import make_images, seen, variables_of
 from tests.support.shapes import apply, random_variables
 from vit_jax.models import create_model
 from vit_jax.models.convnext.module import Block, ConvNeXt
+from vit_jax.models.convnext.response_norm import ResponseNorm
+from vit_jax.models.description.receptive import Everything
 
 TINY = architectures.TINY["ConvNeXt"].clone(depths=(1, 2))
 
@@ -58,6 +60,37 @@ def test_a_fresh_block_has_deviations_of_002_and_a_scale_of_a_millionth():
     without = Block(0.0, 7, 4, None, 1e-6, "float32")
     shapes = jax.eval_shape(without.init, jax.random.key(0), x)["params"]
     assert set(shapes) == {"conv", "norm", "mlp"}
+
+
+# ------------------------------------------------------------------- global response normalisation
+
+
+def test_response_norm_is_the_formula_of_the_paper():
+    """Algorithm 1 of Woo et al. 2023, written down again in float64."""
+    draw = np.random.RandomState(0).normal
+    x, scale, bias = draw(size=(2, 3, 5, 4)), draw(size=4), draw(size=4)
+    lengths = np.sqrt((x**2).sum((1, 2), keepdims=True))
+    expected = scale * (x * lengths / (lengths.mean(-1, keepdims=True) + 1e-6)) + bias + x
+    params = {"scale": jnp.asarray(scale, jnp.float32), "bias": jnp.asarray(bias, jnp.float32)}
+    found = apply(ResponseNorm(), params, jnp.asarray(x, jnp.float32))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_an_image_of_one_colour_has_finite_gradients_in_a_fresh_model():
+    """All hidden channels are 0 there, and a square root has no derivative at 0."""
+    block = Block(0.0, 7, 4, None, 1e-6, "float32", response_norm=True)
+    x = jnp.zeros((1, 3, 3, 4))
+    params = block.init(jax.random.key(0), x)["params"]
+    assert params["mlp"].keys() == {"fc1", "grn", "fc2"}
+    gradient = jax.jit(jax.grad(lambda p: block.apply({"params": p}, x).sum()))(params)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+def test_blocks_with_response_norm_see_the_whole_image():
+    model = TINY.clone(response_norm=True, layer_scale=None)
+    steps = model.receptive_steps()
+    assert steps.keys() == TINY.receptive_steps().keys()
+    assert all(isinstance(path[-1], Everything) for path in steps.values())
 
 
 def test_branches_are_dropped_in_training_only_and_more_of_them_the_deeper(variables):

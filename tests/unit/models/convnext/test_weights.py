@@ -4,6 +4,7 @@ That every stage has the library's numbers is in `tests/unit/weights/test_pyrami
 """
 
 import functools
+import json
 
 import jax
 import numpy as np
@@ -12,9 +13,11 @@ from safetensors.numpy import load_file
 
 from tests.support.stages import TOLERANCE, assert_agrees, largest_error
 from tests.support.stored import loaded, stored, write_files
+from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
-from vit_jax.models.convnext import weights as convnext
+from vit_jax.models.convnext.weights import hugging_face, timm
 from vit_jax.models.layers import mlp
+from vit_jax.models.registry import model_fields
 from vit_jax.weights.convert import make_record, read_pretrained, write_pretrained
 from vit_jax.weights.ecosystems import convolutions
 from vit_jax.weights.formats import Hints, ModelSpec
@@ -53,6 +56,7 @@ def test_shapes_say_the_fields(name):
         "kernel_size": 7,
         "mlp_ratio": 4,
         "layer_scale": 1e-6,
+        "response_norm": False,
         "norm_eps": 1e-6,
     }
     assert fields["image_size"] == ((32, 64) if name == "convnext_timm" else 224)
@@ -81,7 +85,7 @@ def test_transformers_own_processor_crops_small_images_and_squeezes_large_ones(
         "resample": 3,
     }
     case = stored("convnext_hf")
-    description = convnext.transformers_describe(
+    description = hugging_face.describe(
         convolutions.without_prefix(case.tensors, "convnext"),
         {**case.config, "preprocessor": processor},
         Hints(),
@@ -94,7 +98,7 @@ def test_transformers_own_processor_crops_small_images_and_squeezes_large_ones(
 
 
 def test_a_model_of_published_sizes_has_its_name():
-    fields = convnext.timm_describe(TIMM.tensors, TIMM.config, Hints()).fields
+    fields = timm.describe(TIMM.tensors, TIMM.config, Hints()).fields
     fields |= {"depths": (3, 3, 27, 3), "widths": (128, 256, 512, 1024), "num_classes": 0}
     fields |= {"image_size": 224}
     assert make_record(ModelSpec(fields, {}, "timm"), "ConvNeXt").name == "ConvNeXt-B"
@@ -129,16 +133,83 @@ def test_what_a_configuration_cannot_say_is_refused(tmp_path):
         write_pretrained(tmp_path, "torchvision", record, variables)
 
 
-def test_a_second_version_with_its_other_norm_is_refused(tmp_path):
-    """ConvNeXt V2 has the names of the first and `grn` in every MLP."""
-    tensors = {k: x for k, x in TIMM.tensors.items() if not k.endswith("gamma")}
-    tensors["stages.0.blocks.0.mlp.grn.weight"] = np.zeros(32, np.float32)
-    folder = write_files(tmp_path, tensors, TIMM.config)
-    with pytest.raises(UserError, match="looks like ConvNeXt V2, which is not supported"):
-        read_pretrained(folder)
+# --------------------------------------------------------------------------- the second version
+
+V2 = {
+    "convnext_v2_timm": "timm",
+    "convnext_v2_pointwise": "timm",
+    "convnext_v2_original": "convnext",
+    "convnext_v2_hf": "huggingface",
+}
 
 
-def test_multilayer_perceptrons_of_convolutions_are_told():
-    tensors = {**TIMM.tensors, "stages.0.blocks.0.mlp.fc1.weight": np.zeros((32, 8, 1, 1))}
-    with pytest.raises(UserError, match="MLPs are convolutions"):
-        convnext.timm_describe(tensors, TIMM.config, Hints())
+@pytest.mark.parametrize("name", V2)
+def test_a_second_version_has_response_norms_and_no_layer_scale(name):
+    record, variables = loaded(name)
+    fields = record.fields
+    assert (fields["depths"], fields["widths"]) == ((1, 1, 2, 1), (4, 8, 8, 16))
+    assert (fields["response_norm"], fields["layer_scale"]) == (True, None)
+    assert recognise(stored(name).tensors).name == V2[name]
+    block = variables["params"]["stages_2"]["blocks_1"]
+    assert block.keys() == {"conv", "norm", "mlp"}
+    assert block["mlp"]["grn"]["scale"].shape == (32,)
+    origin = {"timm": "timm"}.get(V2[name], "convnextv2")
+    assert record.origin == f"weights of {origin}"
+
+
+@pytest.mark.parametrize("name", ["convnext_v2_timm", "convnext_v2_hf"])
+def test_a_second_version_is_written_bit_for_bit(name, tmp_path):
+    record, variables = loaded(name)
+    folder = write_pretrained(tmp_path, V2[name], record, variables)
+    written, expected = load_file(folder / "model.safetensors"), stored(name).tensors
+    assert {k: x.shape for k, x in written.items()} == {k: x.shape for k, x in expected.items()}
+    assert all(written[key].tobytes() == expected[key].tobytes() for key in expected)
+    again, _ = read_pretrained(folder)
+    assert (again.fields, again.class_names) == (record.fields, record.class_names)
+
+
+@pytest.mark.parametrize("to", ["timm", "huggingface"])
+def test_the_authors_second_version_is_written_for_both(to, tmp_path):
+    record, variables = loaded("convnext_v2_original")
+    folder = write_pretrained(tmp_path, to, record, variables)
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    assert config.get("model_type", config.get("architecture")) in ("convnextv2", "convnextv2_tiny")
+    again, same = read_pretrained(folder)
+    assert again.fields == record.fields
+    assert_agrees(again.create_model(), same, stored("convnext_v2_original").answers)
+
+
+def test_convolutions_in_mlps_are_read_as_layers_and_written_where_timm_has_them(tmp_path):
+    case = stored("convnext_v2_pointwise")
+    name = "stages.0.blocks.0.mlp.fc1.weight"
+    assert case.tensors[name].shape == (16, 4, 1, 1)
+    record, variables = loaded("convnext_v2_pointwise")
+    folder = write_pretrained(tmp_path, "timm", record, variables)
+    written = load_file(folder / "model.safetensors")
+    assert all(written[key].tobytes() == case.tensors[key].tobytes() for key in case.tensors)
+    # Of no published size; timm has layers there, unless a model's arguments say otherwise.
+    arguments = json.loads((folder / "config.json").read_text("utf-8"))["model_args"]
+    assert (written[name].shape, arguments["conv_mlp"]) == ((16, 4), False)
+
+    atto = model_fields("ConvNeXtV2-Atto")
+    assert timm.finish({name: np.zeros((160, 40))}, atto)[name].shape == (160, 40, 1, 1)
+    config = timm.config(atto, Preprocessing((224, 224)), ())
+    assert (config["architecture"], config["model_args"]["conv_mlp"]) == ("convnextv2_atto", True)
+
+
+def test_a_file_of_pretraining_alone_has_a_fresh_last_norm(tmp_path):
+    """As fine-tuning begins: the authors' FCMAE files end with the last block."""
+    tensors = stored("convnext_v2_original").tensors
+    encoder = {k: x for k, x in tensors.items() if not k.startswith(("norm.", "head."))}
+    as_sparse = {k: x[0, 0] if ".grn." in k else x for k, x in encoder.items()}
+    record, variables = read_pretrained(write_files(tmp_path, as_sparse))
+    assert record.fields["num_classes"] == 0
+    np.testing.assert_array_equal(variables["params"]["norm"]["scale"], np.ones(16))
+    np.testing.assert_array_equal(variables["params"]["norm"]["bias"], np.zeros(16))
+
+
+def test_transformers_second_version_has_no_layer_scale(tmp_path):
+    record, variables = loaded("convnext_v2_timm")
+    other = record.changed({**record.fields, "layer_scale": 1e-6})
+    with pytest.raises(UserError, match="does not support layer_scale = 1e-06 of a ConvNextV2"):
+        write_pretrained(tmp_path, "huggingface", other, variables)

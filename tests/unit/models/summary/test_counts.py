@@ -88,6 +88,15 @@ OF_FAMILIES = {
     "ConvNeXt-S": (50_223_688, 8_683_712_256),
     "ConvNeXt-B": (88_591_464, 15_354_729_472),
     "ConvNeXt-L": (197_767_336, 34_361_433_600),
+    # timm's parameters, and torch's FlopCounter halved
+    "ConvNeXtV2-Atto": (3_708_400, 547_332_480),
+    "ConvNeXtV2-Femto": (5_233_240, 779_629_824),
+    "ConvNeXtV2-Pico": (9_066_280, 1_367_055_360),
+    "ConvNeXtV2-Nano": (15_623_800, 2_445_528_320),
+    "ConvNeXtV2-T": (28_635_496, 4_455_531_264),
+    "ConvNeXtV2-B": (88_717_800, 15_354_729_472),
+    "ConvNeXtV2-L": (197_956_840, 34_361_433_600),
+    "ConvNeXtV2-H": (660_289_640, 114_922_100_480),
     # torchvision's parameters, and torch's FlopCounter halved
     "ResNet-50": (25_557_032, 4_089_184_256),
     "ResNet-101": (44_549_160, 7_801_405_440),

@@ -14,7 +14,8 @@ from tests.support.stored import GOLDEN, stored
 from vit_jax.data import Preprocessing
 from vit_jax.data.images.preprocess import crop_of
 from vit_jax.errors import UserError
-from vit_jax.models.convnext import weights as convnext
+from vit_jax.models.convnext.weights import original as convnext_original
+from vit_jax.models.convnext.weights import torchvision as convnext_torchvision
 from vit_jax.models.efficientnet import weights as efficientnet
 from vit_jax.models.registry import model_fields
 from vit_jax.models.resnet import weights as resnet
@@ -68,7 +69,7 @@ def test_torchvisions_transforms(name):
         description = efficientnet.torchvision_describe(tensors, None, Hints(origin))
     elif model.startswith("convnext"):
         tensors = convnext_tensors({"tiny": "T", "small": "S"}.get(model[9:], model[9].upper()))
-        description = convnext.torchvision_describe(tensors, None, Hints(origin))
+        description = convnext_torchvision.describe(tensors, None, Hints(origin))
     elif model.startswith("resnet"):
         description = resnet.describe(resnet_tensors(int(model[6:])), None, Hints(origin))
     else:
@@ -173,9 +174,9 @@ def vit_tensors(model, size):
 def test_convnexts_authors_squeeze_large_images():
     """Their datasets.py: "warping (no cropping) when evaluated at 384 or larger"."""
     tensors = stored("convnext_original").tensors
-    small = convnext.original_describe(tensors, None, Hints()).preprocessing
+    small = convnext_original.describe(tensors, None, Hints()).preprocessing
     assert (small["crop"], small.get("resize", "cover")) == (0.875, "cover")
-    large = convnext.original_describe(tensors, None, Hints(image_size=(384, 384))).preprocessing
+    large = convnext_original.describe(tensors, None, Hints(image_size=(384, 384))).preprocessing
     assert (large["crop"], large["resize"]) == (1.0, "squash")
 
 
