@@ -7,14 +7,43 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.peers import import_timm
+from benchmarks.peers import import_timm, import_torchvision
 from tests.support.written import assert_timm_reads_the_same, save_timm
-from vit_jax.weights.convert import read_pretrained
+from vit_jax.weights.convert import read_pretrained, write_pretrained
 from vit_jax.weights.formats import Hints
 
 pytestmark = pytest.mark.parity
 
 TOLERANCE = 2e-5
+
+
+def test_torchvision_computes_the_same_and_reads_what_is_written(tmp_path):
+    import torch
+
+    torchvision = import_torchvision()
+    from safetensors.torch import load_file
+
+    torch.set_grad_enabled(False)
+    torch.manual_seed(0)
+    model = torchvision.models.swin_t().eval()
+    for key, parameter in model.named_parameters():
+        scale = 0.1 if parameter.ndim == 1 else parameter[0].numel() ** -0.5
+        is_gain = parameter.ndim == 1 and key.endswith("weight")
+        parameter.data = is_gain + scale * torch.randn(parameter.shape)
+    torch.save(model.state_dict(), tmp_path / "swin_t.pth")
+    record, variables = read_pretrained(tmp_path / "swin_t.pth")
+    assert record.name == "Swin-T"
+    images = np.random.RandomState(0).normal(size=(1, 224, 224, 3)).astype(np.float32)
+    theirs = model(torch.from_numpy(images).permute(0, 3, 1, 2)).numpy()
+    with jax.default_matmul_precision("highest"):
+        logits = jax.jit(record.create_model().apply)(variables, images)
+    assert np.abs(logits - theirs).max() <= TOLERANCE * max(1, np.abs(theirs).max())
+
+    folder = write_pretrained(tmp_path / "ours", "torchvision", record, variables)
+    again = torchvision.models.swin_t()
+    again.load_state_dict(load_file(folder / "model.safetensors"))  # strictly
+    state = model.state_dict()
+    assert all(torch.equal(value, state[key]) for key, value in again.state_dict().items())
 
 
 @pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224"])

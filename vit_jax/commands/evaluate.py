@@ -125,7 +125,8 @@ def convert(
     ],
     folder: Annotated[str, typer.Argument(help="Folder to write; must be empty or missing.")],
     to: Annotated[
-        str, typer.Option(help="Output format: run (a run folder), timm or huggingface.")
+        str,
+        typer.Option(help="Output format: run (a run folder), timm, huggingface or torchvision."),
     ] = "run",
     origin: Annotated[
         str, typer.Option(help="Origin of ambiguous weights: timm, deit, clip...")

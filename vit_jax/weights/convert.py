@@ -226,7 +226,8 @@ def write_pretrained(
     folder.mkdir(parents=True, exist_ok=True)
     files.write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
     kept = record.source_config
-    _write_json(folder / "config.json", carried.add(to, config, kept))
+    if config:
+        _write_json(folder / "config.json", carried.add(to, config, kept))
     if file_format.preprocessor is not None:
         processor = file_format.preprocessor(record.preprocessing)
         _write_json(

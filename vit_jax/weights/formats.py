@@ -86,7 +86,7 @@ class CheckpointFormat:
         names.
     finish: from the tensors written by `rows` and the model's fields to the library's tensors.
     config: from our model's fields, preprocessing and class names to the library's `config.json`;
-        None if nothing is written for it.
+        an empty one is not written; None if nothing is written for the library.
     preprocessor: from our preprocessing to its `preprocessor_config.json`; None without one.
     architecture: the registered name of the class whose fields `describe` returns.
     others: regular expression of architectures in a `config.json` of timm with the same names but

@@ -53,7 +53,6 @@ _OTHERS = {
         r"(?!.*\.blocks\.).*\.relative_position_bias\.relative_position_bias_table",
         r"rel_pos_bias\.relative_position_bias_table",
     ),
-    "Swin of torchvision": (r"features\..*\.relative_position_bias_table",),
     "Swin v2": (r".*\.cpb_mlp\..*", r".*\.continuous_position_bias_mlp\..*"),
     "PVT v2": (
         r"stages\..*\.attn\.sr\..*",

@@ -50,7 +50,8 @@ class Published:
     def hints(self) -> Hints:
         """Hints for the facts that the file does not contain itself."""
         heads = model_fields(self.model)["heads"]
-        return Hints(self.origin, heads, (self.image_size, self.image_size))
+        only = heads if isinstance(heads, int) else None  # of a pyramid the tables have them
+        return Hints(self.origin, only, (self.image_size, self.image_size))
 
 
 PUBLISHED: dict[str, Published] = {}
@@ -339,4 +340,16 @@ _add(
     ],
     measured="from scratch",
     source="torchvision's models/vision_transformer.py, IMAGENET1K_V1",
+)
+
+_add(
+    f"{_TORCHVISION}/{{}}.pth",
+    "torchvision",
+    [
+        ("Swin-T", "torchvision-in1k", "swin_t-704ceda3", 81.474, 28_288_354, {}),
+        ("Swin-S", "torchvision-in1k", "swin_s-5e29d889", 83.196, 49_606_258, {}),
+        ("Swin-B", "torchvision-in1k", "swin_b-68c6b09e", 83.582, 87_768_224, {}),
+    ],
+    measured="from scratch",
+    source="torchvision's models/swin_transformer.py, IMAGENET1K_V1",
 )

@@ -26,6 +26,7 @@ TIMM = (
     "*efficientnet_b*",
     "flexivit*",
 )
+SWIN = ("swin_t", "swin_s", "swin_b")  # torchvision's, without Swin V2
 PROCESSORS = {
     "vit": "ViTImageProcessor",
     "deit": "DeiTImageProcessor",
@@ -67,7 +68,7 @@ def torchvision_weights():
     from torchvision import models
 
     for name in models.list_models(module=models):
-        if not name.startswith(("resnet", "vit_", "convnext_", "efficientnet_b")):
+        if not name.startswith(("resnet", "vit_", "convnext_", "efficientnet_b", *SWIN)):
             continue
         for weights in models.get_model_weights(name):
             transform = weights.transforms()

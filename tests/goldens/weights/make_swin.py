@@ -1,4 +1,4 @@
-"""Makes the golden files of Swin: tiny models of timm and transformers and what they answer.
+"""Makes the golden files of Swin: tiny models of three libraries and what they answer.
 
     python -m tests.goldens.weights.make_swin
 
@@ -27,6 +27,7 @@ from tests.goldens.weights.make_golden import (
     coarse,
     exact_halves,
     import_timm,
+    import_torchvision,
 )
 
 HERE = Path(__file__).parent
@@ -34,7 +35,7 @@ SIZES = {"patch_size": 2, "embed_dim": 8, "depths": (2, 2), "num_heads": (1, 2),
 
 
 def main():
-    for number, make in enumerate((timm_square, timm_oblong, original, transformers)):
+    for number, make in enumerate((timm_square, timm_oblong, original, transformers, torchvision)):
         torch.manual_seed(number)
         make()
 
@@ -128,6 +129,23 @@ def transformers():
     )
 
 
+def torchvision():
+    import_torchvision()
+    from torchvision.models import SwinTransformer
+
+    model = SwinTransformer(
+        patch_size=[2, 2],
+        embed_dim=SIZES["embed_dim"],
+        depths=SIZES["depths"],
+        num_heads=SIZES["num_heads"],
+        window_size=[4, 4],
+        mlp_ratio=SIZES["mlp_ratio"],
+        num_classes=CLASSES,
+    )
+    randomised(model.double().eval())
+    save("swin_torchvision", model.state_dict(), (model, 16), (model, (32, 16)))
+
+
 def timm_swin(**arguments):
     timm = import_timm()
     return timm.models.SwinTransformer(num_classes=CLASSES, **arguments).double().eval()
@@ -136,7 +154,8 @@ def timm_swin(**arguments):
 def randomised(model):
     """Random multiples of 1/64 everywhere; patches so small that the epsilon of norms shows."""
     for name, parameter in model.named_parameters():
-        if "norm" in name and name.endswith("weight"):
+        is_norm = "norm" in name or name.startswith("features.0.2")
+        if is_norm and name.endswith("weight"):
             drawn = 0.5 + torch.rand(parameter.shape)
         elif parameter.ndim == 1:
             drawn = 0.3 * torch.randn(parameter.shape)
@@ -144,7 +163,7 @@ def randomised(model):
             drawn = torch.randn(parameter.shape)
         else:
             drawn = 1.5 * torch.randn(parameter.shape) / parameter[0].numel() ** 0.5
-        is_patch = "patch_embed" in name and "norm" not in name
+        is_patch = ("patch_embed" in name or name.startswith("features.0")) and not is_norm
         parameter.data = (coarse(drawn) * (2**-6 if is_patch else 1)).double()
     return model
 
@@ -164,12 +183,16 @@ def halves(tensor):
 
 def answers(model, size):
     images = coarse(torch.randn(1, 3, *np.broadcast_to(size, 2).tolist())).double()
-    body = getattr(getattr(model, "swin", model), "encoder", model)
+    if hasattr(model, "features"):  # torchvision's, with the merging of patches between stages
+        stages = [list(model.features[number]) for number in (1, 3)]
+    else:
+        body = getattr(getattr(model, "swin", model), "encoder", model)
+        stages = [stage.blocks for stage in body.layers]
     outputs = []
     hooks = [
         block.register_forward_hook(lambda _, __, out: outputs.append(out))
-        for stage in body.layers
-        for block in stage.blocks
+        for stage in stages
+        for block in stage
     ]
     with torch.no_grad():
         logits = model(images)

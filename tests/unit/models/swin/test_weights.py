@@ -1,4 +1,4 @@
-"""Swin's weights of timm, of the authors and of transformers: their numbers, there and back."""
+"""Swin's weights of four libraries: their numbers, there and back."""
 
 import re
 
@@ -14,7 +14,7 @@ from vit_jax.models.swin.weights.timm import describe_timm, normalize_timm
 from vit_jax.weights.adapt import adapt
 from vit_jax.weights.convert import make_record, model_name, read_pretrained, write_pretrained
 
-CASES = ("swin_timm", "swin_oblong", "swin_original", "swin_hf")
+CASES = ("swin_timm", "swin_oblong", "swin_original", "swin_hf", "swin_torchvision")
 TOLERANCE = 2e-5  # of the largest number, in float32
 
 
@@ -118,6 +118,34 @@ def test_what_is_written_reads_as_the_same_model(name, to, tmp_path):
     assert again.class_names == record.class_names
     if (name, to) in (("swin_timm", "timm"), ("swin_hf", "huggingface")):
         assert_bit_equal(load_file(folder / "model.safetensors"), stored(name).tensors)
+
+
+def test_torchvisions_state_is_written_bit_for_bit_with_its_indices(tmp_path):
+    record, variables = loaded("swin_torchvision")
+    folder = write_pretrained(tmp_path / "ours", "torchvision", record, variables)
+    assert [path.name for path in folder.iterdir()] == ["model.safetensors"]
+    written, expected = load_file(folder / "model.safetensors"), stored("swin_torchvision").tensors
+    indices = {name for name in expected if name.endswith("relative_position_index")}
+    assert len(indices) == 4 and all(written[name].dtype == np.int64 for name in indices)
+    assert_bit_equal(written | {name: written[name].astype("f4") for name in indices}, expected)
+    again, same = read_pretrained(folder)
+    assert (again.fields, again.preprocessing) == (record.fields, record.preprocessing)
+    assert_bit_equal(same, variables)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "sentence"),
+    [
+        ("swin_oblong", {}, "torchvision does not support qkv_bias = False of a Swin"),
+        ("swin_timm", {"num_classes": 0}, "torchvision has no Swin without a head"),
+        ("swin_timm", {"image_size": 8}, "has a map smaller than its window of 4; torchvision's"),
+    ],
+)
+def test_what_torchvision_cannot_be_told(name, changes, sentence, tmp_path):
+    record, variables = loaded(name)
+    changed = record.changed({**record.fields, **changes})
+    with pytest.raises(UserError, match=sentence):
+        write_pretrained(tmp_path / "ours", "torchvision", changed, variables)
 
 
 def test_the_names_that_transformers_has_in_memory_are_read_as_well(tmp_path):

@@ -20,6 +20,7 @@ from vit_jax.models.efficientnet import weights as efficientnet
 from vit_jax.models.registry import model_fields
 from vit_jax.models.resnet import weights as resnet
 from vit_jax.models.swin.weights import timm as swin
+from vit_jax.models.swin.weights import torchvision as swin_torchvision
 from vit_jax.models.vit.weights import torchvision
 from vit_jax.weights.ecosystems import convolutions, meta, processors, timm_writing
 from vit_jax.weights.formats import Hints
@@ -70,6 +71,9 @@ def test_torchvisions_transforms(name):
     elif model.startswith("convnext"):
         tensors = convnext_tensors({"tiny": "T", "small": "S"}.get(model[9:], model[9].upper()))
         description = convnext_torchvision.describe(tensors, None, Hints(origin))
+    elif model.startswith("swin"):
+        tensors = swin_tensors(f"Swin-{model[-1].upper()}")
+        description = swin_torchvision.describe(tensors, None, Hints(origin))
     elif model.startswith("resnet"):
         description = resnet.describe(resnet_tensors(int(model[6:])), None, Hints(origin))
     else:
@@ -132,6 +136,21 @@ def convnext_tensors(size):
             shapes[f"stages.{stage}.{block}.block.0.weight"] = (width, 1, 7, 7)
     width = fields["widths"][0]
     shapes["stages.0.0.block.3.weight"] = (4 * width, width)
+    return empty(**shapes)
+
+
+def swin_tensors(name):
+    fields = model_fields(name)
+    width = fields["width"]
+    shapes = {
+        "features.0.0.weight": (width, 3, 4, 4),
+        "stages.0.0.mlp.0.weight": (4 * width, width),
+    }
+    for stage, (depth, heads) in enumerate(zip(fields["depths"], fields["heads"], strict=True)):
+        table = "attn.relative_position_bias_table"
+        shapes[f"stages.{stage}.0.{table}"] = (13 * 13, heads)
+        for block in range(depth):
+            shapes[f"stages.{stage}.{block}.norm1.weight"] = (width * 2**stage,)
     return empty(**shapes)
 
 

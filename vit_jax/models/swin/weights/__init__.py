@@ -1,7 +1,7 @@
-"""Weights of Swin: names of timm, of the authors' repository, and of Hugging Face.
+"""Weights of Swin: names of timm, the authors' repository, torchvision, and Hugging Face.
 
-- timm 1.0 merges patches at the beginning of a stage, as here; the authors and transformers at the
-  end of the previous stage. `normalize_names` converts their names.
+- timm 1.0 merges patches at the beginning of a stage, as here; the others at the end of
+  the previous stage. `normalize_names` converts their names.
 - The tables of relative positions determine the number of heads and the window: the table of a
   square window has the square of an odd number of rows. Most files do not contain the image size;
   the default is the size whose last map is one window: 224 pixels for window 7, 384 for 12.
@@ -12,6 +12,6 @@ Source of the names and facts: timm 1.0, `SwinTransformer`; microsoft/Swin-Trans
 `models/swin_transformer.py` and `data/build.py`; transformers 5.24, `SwinModel`; by running them.
 """
 
-from vit_jax.models.swin.weights import hugging_face, timm
+from vit_jax.models.swin.weights import hugging_face, timm, torchvision
 
-FORMATS = (timm.FORMAT, hugging_face.FORMAT)
+FORMATS = (timm.FORMAT, torchvision.FORMAT, hugging_face.FORMAT)

@@ -1,4 +1,4 @@
-"""Fields of a Swin by the shapes in its files, which both formats share."""
+"""Fields of a Swin by the shapes in its files, which all formats share."""
 
 import math
 import re
