@@ -173,7 +173,7 @@ def answers(blocks, answer, images):
     for hook in hooks:
         hook.remove()
     outputs = [out[0] if isinstance(out, tuple) else out for out in outputs]
-    assert len(outputs) == DEPTH
+    assert len(outputs) == len(blocks)
     found = {**{f"block_{i}": out for i, out in enumerate(outputs)}, **found}
     found.setdefault("logits", found["pooled"])
     arrays = {key: value.numpy().astype(np.float32) for key, value in found.items()}
