@@ -60,11 +60,11 @@ _PATTERNS = [
     (r"(?:tv_|gluon_)?res_?net_?(50|101|152)(?:_(?!32x|64x).*)?", "ResNet-{1}"),
     (r"(?:tv_)?res_?net_?(?:10t|14t|18|26|34)(?:_.*)?", "ResNet"),
     (r"convnext_?v2_(atto|femto|pico|nano|tiny|base|large|huge)(?:_.*)?", "ConvNeXtV2-{1}"),
-    (r"convnext_(tiny|small|base|large)(?:_.*)?", "ConvNeXt-{1}"),
+    (r"(?:dinov3_)?convnext_(tiny|small|base|large)(?:_.*)?", "ConvNeXt-{1}"),
     (r"(?:tf_)?efficientnet_?b([0-7])(?:_.*)?", "EfficientNet-B{1}"),
 ]
 # Parts of names that exclude a plain ViT: other positions, widths or parts.
-_OTHER = r"dinov3|_rope_|relpos|_plus_|_rpn_|_pe_|vit_pe|xlarge"
+_OTHER = r"dinov3(?!_convnext)|_rope_|relpos|_plus_|_rpn_|_pe_|vit_pe|xlarge"
 _COMPILED = [(re.compile(pattern), ours) for pattern, ours in _PATTERNS]
 _OF_PYRAMIDS = {"tiny": "T", "small": "S", "base": "B", "large": "L", "t": "T"}
 _OWN_SIZES = {

@@ -153,7 +153,10 @@ def _looks_like(tensors: Tensors) -> str | None:
 
 
 # Supported models by model_type of transformers.
-_MODEL_TYPES = (*hugging_face.MODEL_TYPES, "swin", "pvt", "resnet", "convnext", "convnextv2")
+_MODEL_TYPES = (
+    *hugging_face.MODEL_TYPES,
+    *("swin", "pvt", "resnet", "convnext", "convnextv2", "dinov3_convnext"),
+)
 _WRAPPER = "timm_wrapper"  # transformers' class around any model of timm
 
 # Nearest supported architecture of an unsupported one: the first whose expression matches.

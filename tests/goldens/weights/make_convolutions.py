@@ -55,6 +55,7 @@ def main():
         convnext_v2_pointwise,
         convnext_v2_original,
         convnext_v2_transformers,
+        convnext_dinov3,
     )
     import_timm()
     for number, case in enumerate(cases):
@@ -207,6 +208,23 @@ def convnext_v2_transformers():
     save("convnext_v2_hf", model, stages, size=(64, 32), config=transformers_config(model))
 
 
+def convnext_dinov3():
+    """transformers' DINOv3, by the names in its files; the answer is the pooled features."""
+    from transformers import DINOv3ConvNextConfig, DINOv3ConvNextModel
+
+    config = DINOv3ConvNextConfig(hidden_sizes=SIZES["dims"], depths=SIZES["depths"])
+    model = randomise(DINOv3ConvNextModel(config))
+    names = {r"^model\.": ""}
+    save(
+        "convnext_dinov3",
+        model,
+        model.model.stages,
+        size=(64, 32),
+        config=transformers_config(model),
+        names=names,
+    )
+
+
 # ------------------------------------------------------------------------------------ EfficientNet
 
 # expansion, kernel, stride, output, blocks
@@ -332,7 +350,7 @@ def save(name, model, stages, *, size, config=None, asked=None, names=(), lifted
     images = make_images(size, count=1)
     with torch.no_grad():
         logits = model(images)
-    logits = getattr(logits, "logits", logits)
+    logits = getattr(logits, "logits", getattr(logits, "pooler_output", logits))
     for hook in hooks:
         hook.remove()
     assert len(outputs) == len(stages)

@@ -38,7 +38,7 @@ PROCESSORS = {
 }
 MODEL_TYPES = (
     *("vit", "deit", "vit_mae", "dinov2", "dinov2_with_registers"),
-    *("swin", "pvt", "resnet", "convnext", "convnextv2"),
+    *("swin", "pvt", "resnet", "convnext", "convnextv2", "dinov3_convnext"),
 )
 DEFAULTS = (
     *("size", "crop_size", "resample", "image_mean", "image_std", "default_to_square"),

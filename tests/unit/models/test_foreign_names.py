@@ -56,6 +56,8 @@ NAMES = {
     "ResNet-152": ["resnet152", "tv_resnet152"],
     "ResNet": ["resnet18", "resnet34.a1_in1k", "microsoft/resnet-18"],
     "ConvNeXt-T": ["convnext_tiny", "convnext_tiny.fb_in22k", "facebook/convnext-tiny-224"],
+    "ConvNeXt-S": ["convnext_small.dinov3_lvd1689m", "dinov3_convnext_small"],
+    "ConvNeXt-B": ["facebook/dinov3-convnext-base-pretrain-lvd1689m"],
     "ConvNeXt-L": ["facebook/convnext-large-384-22k-1k"],
     "ConvNeXtV2-Atto": ["convnextv2_atto.fcmae_ft_in1k", "facebook/convnextv2-atto-1k-224"],
     "ConvNeXtV2-T": ["convnextv2_tiny", "facebook/convnextv2-tiny-22k-384"],

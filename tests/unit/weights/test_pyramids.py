@@ -9,6 +9,7 @@ CASES = (
     *("resnet_timm", "resnet_basic", "resnet_hf"),
     *("convnext_timm", "convnext_original", "convnext_torchvision", "convnext_hf"),
     *("convnext_v2_timm", "convnext_v2_pointwise", "convnext_v2_original", "convnext_v2_hf"),
+    "convnext_dinov3",
     *("efficientnet_timm", "efficientnet_google", "efficientnet_torchvision"),
     *("pvt_hf", "pvt_original"),
 )

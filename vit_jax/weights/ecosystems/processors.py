@@ -35,6 +35,12 @@ DEFAULTS = {
     "Bit": {**_CLIP, "resample": 3, "size": _SHORTEST, **_CENTRE},
     "CLIP": {**_CLIP, "resample": 3, "size": _SHORTEST, **_CENTRE},
     "ConvNext": {**_HALF, "resample": 3, "size": {"shortest_edge": 384}, "crop_pct": 224 / 256},
+    "DINOv3ViT": {
+        "image_mean": [0.485, 0.456, 0.406],
+        "image_std": [0.229, 0.224, 0.225],
+        "resample": 2,
+        "size": _SQUARE,
+    },
     "Pvt": {
         "image_mean": [0.485, 0.456, 0.406],
         "image_std": [0.229, 0.224, 0.225],
@@ -54,6 +60,7 @@ OF_MODELS = {
     "dinov2_with_registers": "Bit",
     "convnext": "ConvNext",
     "convnextv2": "ConvNext",
+    "dinov3_convnext": "DINOv3ViT",
     "resnet": "ConvNext",
     "pvt": "Pvt",
 }

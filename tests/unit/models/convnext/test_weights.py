@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from tests.support.shapes import assert_bit_equal
 from tests.support.stages import TOLERANCE, assert_agrees, largest_error
 from tests.support.stored import loaded, stored, write_files
 from vit_jax.data import Preprocessing
@@ -133,6 +134,50 @@ def test_what_a_configuration_cannot_say_is_refused(tmp_path):
         UserError, match="to=torchvision does not support a model such as .*use run or"
     ):
         write_pretrained(tmp_path, "torchvision", record, variables)
+
+
+# ---------------------------------------------------------------------------------------- DINOv3
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_dinov3_is_a_convnext_without_a_head(in_memory, tmp_path):
+    case = stored("convnext_dinov3")
+    tensors = {
+        f"model.{name}" if in_memory and name.startswith("stages.") else name: array
+        for name, array in case.tensors.items()
+    }
+    record, variables = read_pretrained(write_files(tmp_path, tensors, case.config))
+    assert record.fields == {**loaded("convnext_timm")[0].fields, **ENCODER}
+    assert record.origin == "weights of dinov3"
+    preprocessing = record.preprocessing
+    assert (preprocessing.interpolation, preprocessing.resize) == ("bilinear", "squash")
+    assert_bit_equal(variables, loaded("convnext_dinov3")[1])
+
+
+ENCODER = {"num_classes": 0, "image_size": 224}
+
+
+@pytest.mark.parametrize("to", ["timm", "huggingface"])
+def test_dinov3_is_written_for_both(to, tmp_path):
+    record, variables = loaded("convnext_dinov3")
+    folder = write_pretrained(tmp_path, to, record, variables)
+    assert "head.fc.weight" not in load_file(folder / "model.safetensors")
+    again, same = read_pretrained(folder)
+    assert again.fields == record.fields
+    assert_bit_equal(same, variables)
+
+
+def test_metas_dinov3_has_its_last_norm_twice_and_larger_images(tmp_path, capsys):
+    """facebookresearch/dinov3, models/convnext.py: `norms` are three identities and the norm."""
+    tensors = stored("convnext_original").tensors
+    encoder = {name: x for name, x in tensors.items() if not name.startswith("head.")}
+    twice = {f"norms.3.{end}": encoder[f"norm.{end}"] for end in ("weight", "bias")}
+    record, variables = read_pretrained(write_files(tmp_path, encoder | twice))
+    assert (record.fields["image_size"], record.origin) == (256, "weights of dinov3")
+    assert record.preprocessing.resize == "squash"
+    assert "(the last norm again)" in capsys.readouterr().err
+    theirs = variables["params"]["norm"]["scale"]
+    np.testing.assert_array_equal(theirs, encoder["norm.weight"])
 
 
 # --------------------------------------------------------------------------- the second version

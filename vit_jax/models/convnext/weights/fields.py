@@ -32,6 +32,7 @@ def rows(
         if "grn" in names
     ]
     of_scale = [Row(f"{block}/ls/gamma", names["scale"], SAME)] if "scale" in names else []
+    head = linear("head", names["head"]) if "head" in names else ()
     return (
         *linear(f"{block}/conv", names["conv"], CONV),
         *layer_norm(f"{block}/norm", names["norm"]),
@@ -44,7 +45,7 @@ def rows(
         *linear("patch_embed", names["patch"], CONV),
         *layer_norm("pre_norm", names["pre_norm"]),
         *layer_norm("norm", names["last_norm"]),
-        *linear("head", names["head"]),
+        *head,
     )
 
 
@@ -70,7 +71,7 @@ def read_fields(
     if hidden % width:
         raise UserError(f"its MLPs are {hidden} wide with {width} channels, which is no multiple")
     return {
-        "num_classes": rows_of(tensors, f"{named('head')}.weight"),
+        "num_classes": rows_of(tensors, f"{named('head')}.weight") if "head" in names else 0,
         "image_size": image_size,
         "in_channels": in_channels,
         "depths": tuple(

@@ -1,6 +1,7 @@
 """Names of the authors' repositories, facebookresearch/ConvNeXt and ConvNeXt-V2.
 
-The files of masked pre-training have no last norm: fine-tuning begins with a fresh one.
+The files of masked pre-training have no last norm: fine-tuning begins with a fresh one. Meta's
+ConvNeXts of DINOv3 have the same names and the last norm twice.
 """
 
 from collections.abc import Mapping
@@ -44,15 +45,27 @@ ORIGINS_V2 = {
         FIELDS, BICUBIC, "the ConvNeXt-V2 repository: datasets.py, build_transform"
     ),
 }
+# Meta's DINOv3, of which images are squeezed to 256 pixels.
+ORIGINS_DINOV3 = {
+    "dinov3": formats.Origin(
+        FIELDS,
+        {**formats.IMAGENET, "crop": 1.0, "interpolation": "bilinear", "resize": "squash"},
+        "the dinov3 repository: README.md, make_transform",
+    ),
+}
+IGNORED = {r"norms\.\d+\..*": "the last norm again"}
 
 
 def describe(
     tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
 ) -> formats.ModelSpec:
     """Return the spec of a file of an authors' repository; expects normalized tensors."""
-    origins = ORIGINS_V2 if has_response_norm(tensors) else ORIGINS
+    is_dinov3 = "norms.3.weight" in tensors
+    v1 = ORIGINS_DINOV3 if is_dinov3 else ORIGINS
+    origins = ORIGINS_V2 if has_response_norm(tensors) else v1
     origin_name, origin = formats.choose_origin(hints, origins)
-    fields = read_fields(tensors, NAMES, convolutions.size_of_images(hints, None))
+    size = convolutions.size_of_images(hints, None, 256 if is_dinov3 else 224)
+    fields = read_fields(tensors, NAMES, size)
     preprocessing = dict(origin.preprocessing)
     if min(pair(fields["image_size"])) >= 384:  # squeezed there, without a crop
         preprocessing |= {"crop": 1.0, "resize": "squash"}
@@ -77,5 +90,10 @@ def normalize(tensors: Tensors) -> Tensors:
 
 
 FORMAT = make_format(
-    "convnext", NAMES, rows(NAMES, affine=("gamma", "beta")), describe, normalize_names=normalize
+    "convnext",
+    NAMES,
+    rows(NAMES, affine=("gamma", "beta")),
+    describe,
+    normalize_names=normalize,
+    ignored=IGNORED,
 )
