@@ -14,16 +14,16 @@ from vit_jax.models import (  # noqa: F401
     resnet,
     swin,
 )
-from vit_jax.models.attention.cross import CrossAttentionBlock
+from vit_jax.models.block import block_factory
 from vit_jax.models.features import DistilledLogits, Features
 from vit_jax.models.registry import create_model, list_models, model_fields, register
 from vit_jax.models.vit.module import ViT
 
 __all__ = [
-    "CrossAttentionBlock",
     "DistilledLogits",
     "Features",
     "ViT",
+    "block_factory",
     "create_model",
     "list_models",
     "model_fields",

@@ -1,4 +1,4 @@
-"""Transformer block, with rematerialisation and a scan over many blocks.
+"""The block of all transformers here, with rematerialisation and a scan over many blocks.
 
 - Rematerialisation stores fewer activations for the backward pass and recomputes them; a loop over
   layers is traced and compiled once. Both wrap the class, and the block does not depend on them.
@@ -6,32 +6,48 @@
   dropout are equal with rematerialisation, but different in a loop.
 """
 
-from typing import ClassVar
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from vit_jax.models.attention.multi_head import Attention
-from vit_jax.models.attention.types import AttentionType
 from vit_jax.models.description.roles import Roles
-from vit_jax.models.fields import Checked
+from vit_jax.models.fields import Checked, Choice, Factory, Positive, factory, fields_of
 from vit_jax.models.layers.mlp import Mlp
-from vit_jax.models.layers.norm import LayerNorm
+from vit_jax.models.layers.norm import LayerNorm, NormType, make_norm
 from vit_jax.models.layers.residual import DropPath, LayerScale
-from vit_jax.models.positions.types import AttentionPositions
+
+NormOrder = Annotated[str, Choice("pre", "post", "branch")]
+Remat = Annotated[str, Choice("none", "dots", "full")]
 
 
 class Block(Checked):
-    """Transformer block: attention, then MLP, each on a residual branch; shape kept.
+    """Residual block of an attention and an MLP, each on a branch with a norm; shape kept.
 
-    With `norm_order="pre"` a norm begins each branch, `x + f(norm(x))` (ViT paper, eq. 2 and 3);
-    with `"post"` it follows the sum, `norm(x + f(x))` (Vaswani et al. 2017, section 3.1). The
-    output is sown as `intermediates/.../out`.
+    | `norm_order` | branch | source |
+    |---|---|---|
+    | `"pre"` | `x + f(norm(x))` | ViT paper, eq. 2 and 3 |
+    | `"post"` | `norm(x + f(x))` | Vaswani et al. 2017, section 3.1 |
+    | `"branch"` | `x + norm(f(x))` | Liu et al. 2022, "Swin Transformer V2", section 3.2 |
+
+    With `parallel` both branches read the same normed tokens, `x + attn(y) + mlp(y)` with
+    `y = norm1(x)` (ViT-22B, Dehghani et al. 2023, section 2.1). With `cross` the attention reads
+    its keys and values from a context, after the norm `norm_context` (Jaegle et al. 2021,
+    "Perceiver", section 3.1). The output is sown as `intermediates/.../out`.
+
+    Tokens are whatever the attention takes: `(batch, tokens, width)`, or the map of windows,
+    `(batch, height, width, channels)`.
     """
 
     ROLES: ClassVar[Roles] = {
         "norm1": LayerNorm.ROLES,
+        "norm_context": LayerNorm.ROLES,
         "attn": Attention.ROLES,
         "ls1": LayerScale.ROLES,
         "norm2": LayerNorm.ROLES,
@@ -39,92 +55,130 @@ class Block(Checked):
         "ls2": LayerScale.ROLES,
     }
 
-    heads: int
-    mlp_width: int
-    head_dim: int | None = None
-    qkv_bias: bool = True
-    qk_norm: bool = False
-    norm_order: str = "pre"
-    layer_scale: float | None = None
-    attention_dropout: float = 0.0
-    projection_dropout: float = 0.0
-    mlp_dropout: float = 0.0
+    attn: Factory
+    mlp: Factory
+    norm_type: NormType = "layer"
+    norm_eps: Positive = 1e-6
+    norm_order: NormOrder = "pre"
+    parallel: bool = False
+    cross: bool = False
+    layer_scale: Positive | None = None  # initial value
     drop_path: float = 0.0
-    activation: str = "gelu"
-    norm_eps: float = 1e-6
-    init_scheme: str = "vit"
     dtype: str = "float32"
-    attention_impl: str = "auto"
-    mlp_kind: str = "plain"
-    lora_rank: int = 0
-    attention_type: AttentionType = AttentionType()
-    positions: AttentionPositions = AttentionPositions()
 
     @nn.compact
     def __call__(
         self,
-        x: Float[Array, "batch tokens width"],
+        x: Float[Array, "batch *tokens width"],
+        context: Float[Array, "batch keys width"] | None = None,
         *,
         train: bool = False,
         attention_weights: bool = False,
         drop_path: Float[Array, ""] | None = None,  # replaces the field if it is traced
         grid: tuple[int, int] | None = None,  # of the patches, the last tokens
-    ) -> Float[Array, "batch tokens width"]:
-        attn = Attention(
-            self.heads,
-            self.head_dim,
-            self.qkv_bias,
-            self.qk_norm,
-            self.attention_dropout,
-            self.projection_dropout,
-            self.norm_eps,
-            self.init_scheme,
-            self.dtype,
-            self.attention_impl,
-            self.lora_rank,
-            self.attention_type,
-            self.positions,
-            name="attn",
-        )
-        mlp = Mlp(
-            self.mlp_width,
-            self.activation,
-            self.mlp_dropout,
-            self.init_scheme,
-            self.dtype,
-            self.mlp_kind,
-            self.lora_rank,
-            name="mlp",
-        )
-        norm1 = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm1")
-        norm2 = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm2")
+        key_mask: Bool[Array, "batch keys"] | None = None,
+    ) -> Float[Array, "batch *tokens width"]:
+        if self.cross:
+            context = make_norm(self, "norm_context")(check_context(x, context))
+        norm1 = make_norm(self, "norm1")
+        norm2 = norm1 if self.parallel else make_norm(self, "norm2")
+        asked = {"attention_weights": attention_weights, "grid": grid, "key_mask": key_mask}
+        attn = functools.partial(self.attn(name="attn"), context=context, train=train, **asked)
+        mlp = functools.partial(self.mlp(name="mlp"), train=train)
 
-        def scaled_and_dropped(branch, scale_name):
+        def branch(of: Callable[[Array], Array], x: Array, norm: nn.Module, scale: str) -> Array:
+            y = of(norm(x) if self.norm_order == "pre" else x)
+            y = norm(y) if self.norm_order == "branch" else y
             if self.layer_scale is not None:
-                branch = LayerScale(self.layer_scale, self.dtype, name=scale_name)(branch)
-            return DropPath(self.drop_path)(branch, train=train, rate=drop_path)
+                y = LayerScale(self.layer_scale, self.dtype, name=scale)(y)
+            return DropPath(self.drop_path)(y, train=train, rate=drop_path)
 
-        asked = {"train": train, "attention_weights": attention_weights, "grid": grid}
-        if self.norm_order == "pre":
-            x = x + scaled_and_dropped(attn(norm1(x), **asked), "ls1")
-            x = x + scaled_and_dropped(mlp(norm2(x), train=train), "ls2")
+        if self.parallel:
+            x = x + branch(attn, x, norm1, "ls1") + branch(mlp, x, norm1, "ls2")
         else:
-            x = norm1(x + scaled_and_dropped(attn(x, **asked), "ls1"))
-            x = norm2(x + scaled_and_dropped(mlp(x, train=train), "ls2"))
+            for of, norm, scale in ((attn, norm1, "ls1"), (mlp, norm2, "ls2")):
+                x = x + branch(of, x, norm, scale)
+                x = norm(x) if self.norm_order == "post" else x
         self.sow("intermediates", "out", x)
         return x
 
     def step(
         self,
-        x: Float[Array, "batch tokens width"],
+        x: Float[Array, "batch *tokens width"],
         drop_path: Float[Array, ""] | None,
         train: bool,
         attention_weights: bool,
         grid: tuple[int, int] | None = None,
-    ) -> tuple[Float[Array, "batch tokens width"], None]:
+        key_mask: Bool[Array, "batch keys"] | None = None,
+    ) -> tuple[Float[Array, "batch *tokens width"], None]:
         """Call the block in the form of `nn.scan` and `nn.remat`: a carry and no result."""
-        asked = {"train": train, "attention_weights": attention_weights}
+        asked = {"train": train, "attention_weights": attention_weights, "key_mask": key_mask}
         return self(x, drop_path=drop_path, grid=grid, **asked), None
+
+
+def block_factory(
+    source: Any = None,
+    attention: type[nn.Module] = Attention,
+    *,
+    block: type[Block] = Block,
+    **fields: Any,
+) -> Factory:
+    """Return the factory of a block: its attention, MLP and norms take what they know by name.
+
+    >>> block_factory(heads=3, mlp_width=768, cross=True)(name="decoder")
+
+    Args:
+        source: a model with fields of the same names as those of the layers, or a mapping.
+        attention: class of the attention.
+        block: `Block`, possibly in the form of `remat_block` or `scan_blocks`.
+        fields: further fields of the layers; they replace those of the source.
+
+    Raises:
+        ValueError: no layer has a field of that name, or a layer does not support its value.
+    """
+    parts = {"attn": attention, "mlp": Mlp}
+    made = {
+        name: factory(layer, **{**fields_of(layer, source), **fields_of(layer, fields)})
+        for name, layer in parts.items()
+    }
+    own = {**fields_of(Block, source), **fields_of(Block, fields), **made}
+    known = {field.name for layer in (attention, Mlp, Block) for field in dataclasses.fields(layer)}
+    for field in fields:
+        if field not in known:
+            raise ValueError(f"a block has no field {field!r}; its fields are {sorted(known)}.")
+    return factory(block, **own)
+
+
+class Stage(nn.Module):
+    """Stage of a pyramid: a downsampling, if any, and blocks on the map."""
+
+    blocks: tuple[Factory, ...]
+    downsample: Factory | None = None
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "batch height width channels"],
+        *,
+        train: bool = False,
+        attention_weights: bool = False,
+    ) -> Float[Array, "batch stage_height stage_width stage_channels"]:
+        if self.downsample is not None:
+            x = self.downsample(name="downsample")(x)
+        blocks = [block(name=f"blocks_{j}") for j, block in enumerate(self.blocks)]
+        return run_blocks(blocks, x, (), train=train, attention_weights=attention_weights)
+
+
+def check_context(x: Array, context: Array | None) -> Array:
+    """Return the context. Raises ValueError if there is none, or of another width than `x`."""
+    if context is None:
+        raise ValueError("Block: cross=True needs a context of keys and values, got none.")
+    if context.shape[-1] != x.shape[-1]:
+        raise ValueError(
+            f"Block: queries have a width of {x.shape[-1]}, but the context of "
+            f"{context.shape[-1]}; project the context to {x.shape[-1]} first."
+        )
+    return context
 
 
 def remat_block(block: type[Block], remat: str, in_loop: bool) -> type[Block]:
@@ -147,16 +201,43 @@ def remat_block(block: type[Block], remat: str, in_loop: bool) -> type[Block]:
     )
 
 
-def scan_blocks(block: type[Block], depth: int) -> type[Block]:
-    """Return the block class as a loop over `depth` layers with separate parameters and rngs.
+def make_blocks(blocks: Iterable[Factory], *, scan: bool = False) -> Any:
+    """Return a list of blocks; with `scan` one block that is a loop over them.
 
-    Its `step` takes the drop-path rate of every layer.
+    The layers of a loop have separate parameters, stacked along a leading axis, and separate rngs,
+    and are equal but for their drop-path rates.
     """
-    return nn.scan(
-        block,
+    blocks = list(blocks)
+    if not scan:
+        return [block() for block in blocks]
+    loop = nn.scan(
+        blocks[-1].layer,  # the last one has the highest rate
         variable_axes={"params": 0, "intermediates": 0, "perturbations": 0},
         split_rngs={"params": True, "dropout": True},
-        in_axes=(0, nn.broadcast, nn.broadcast, nn.broadcast),
-        length=depth,
+        in_axes=(0, *[nn.broadcast] * 4),
+        length=len(blocks),
         methods=["step"],
     )
+    return loop(**dict(blocks[-1].fields))
+
+
+def run_blocks(
+    blocks: Any,
+    x: Float[Array, "batch *tokens width"],
+    rates: Sequence[float],
+    *,
+    train: bool,
+    attention_weights: bool = False,
+    grid: tuple[int, int] | None = None,
+    key_mask: Bool[Array, "batch keys"] | None = None,
+) -> Float[Array, "batch *tokens width"]:
+    """Return the output of the last of the blocks that `make_blocks` made.
+
+    rates: drop-path rates of the blocks, for a loop over them.
+    """
+    asked = (train, attention_weights, grid, key_mask)
+    if not isinstance(blocks, Sequence):
+        return blocks.step(x, jnp.array(rates), *asked)[0]
+    for block in blocks:
+        x, _ = block.step(x, None, *asked)
+    return x

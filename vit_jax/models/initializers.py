@@ -10,13 +10,15 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.linen.initializers import Initializer
 from jaxtyping import Array, Float
+
+from vit_jax.models.fields import Choice
 
 
 @dataclass(frozen=True)
@@ -127,3 +129,5 @@ INIT_SCHEMES: dict[str, InitScheme] = {
         head=_zeros,
     ),
 }
+
+SchemeName = Annotated[str, Choice(*INIT_SCHEMES)]

@@ -3,57 +3,39 @@
 All checks use static numbers, at construction of a model or during tracing.
 """
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from vit_jax.errors import shown
-from vit_jax.models.attention.implementations import IMPLEMENTATIONS
 from vit_jax.models.attention.types import ATTENTION_KINDS, KINDS_WITHOUT_WEIGHTS
 from vit_jax.models.fields import (
-    LARGEST_WHOLE,
+    WIDEST_HIDDEN,
     check_choice,
+    check_count,
+    check_positive,
     check_rate,
+    check_size,
     check_types,
-    is_number,
-    is_whole,
+    pair,
 )
-from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers.mlp import ACTIVATIONS
-from vit_jax.models.positions.tables import RESIZE_KERNELS
 from vit_jax.models.positions.types import POSITION_KINDS
 
-__all__ = ["check_choice", "check_rate"]  # of `fields`, for those who check models by this module
+__all__ = [  # of `fields`, for those who check models by this module
+    "check_choice",
+    "check_count",
+    "check_positive",
+    "check_rate",
+    "check_size",
+    "check_types",
+    "pair",
+]
 
 if TYPE_CHECKING:
     from vit_jax.models.vit.module import ViT
 
-_CHOICES = {
-    "pool": ("cls", "mean", "map", "none"),
-    "pool_norm": ("before", "after"),
-    "positions": tuple(POSITION_KINDS),
-    "pos_combine": ("add", "concat"),
-    "norm_order": ("pre", "post"),
-    "mlp": ("plain", "swiglu"),
-    "activation": tuple(ACTIVATIONS),
-    "init_scheme": tuple(INIT_SCHEMES),
-    "patch_embed_method": ("conv", "dense"),
-    "pos_resize": tuple(RESIZE_KERNELS),
-    "dtype": ("float32", "bfloat16", "float16"),
-    "attention_impl": ("auto", *IMPLEMENTATIONS),
-    "attention_type": ATTENTION_KINDS,
-    "remat": ("none", "dots", "full"),
-}
-_COUNTS = (
-    "in_channels",
-    "width",
-    "heads",
-    "performer_features",
-    "linformer_rank",
-    "local_window",
-)
 # Positions inside attention, and the attention types that support them: a bias needs all logits, a
 # rotation needs logits that are the product of a query and a key.
 _KINDS_FOR_POSITIONS = {
@@ -63,56 +45,27 @@ _KINDS_FOR_POSITIONS = {
 
 
 # Limits far above any model, beyond which even checks take seconds or gigabytes.
-MOST_BLOCKS = 1_000
-MOST_STAGES = 16
-LARGEST_COUNT = 2**16  # of channels, heads, tokens in front and the like, and pixels of a side
-WIDEST_HIDDEN = 2**20  # layer of an MLP
 MOST_TOKENS = 2**20
 _MOST_TOKENS_IN_PAIRS = 2**13  # where a number is kept for every pair of them
-_SMALLEST_NUMBER = float(np.finfo(np.float32).tiny)
 _LARGEST_ORTHOGONAL = 2**10  # side of a matrix that is made orthogonal
 _MOST_FEATURES = 2**22  # random numbers
 _LARGEST_TABLE = 2**27  # numbers of positions that are computed rather than learned
 
 
-def pair(size: int | tuple[int, int]) -> tuple[int, int]:
-    """`(height, width)` of a size that may be one number for both."""
-    return (size, size) if isinstance(size, int) else tuple(size)
-
-
 def check_fields(model: "ViT") -> None:
     """Raise ValueError for fields of a ViT that are invalid or do not fit each other."""
     name = type(model).__name__
-    check_types_and_choices(model)
-    for field in _COUNTS:
-        check_count(name, field, getattr(model, field))
-    for field in ("registers", "lora_rank"):
-        check_count(name, field, getattr(model, field), least=0)
-    for field in ("num_classes", "performer_seed"):
-        check_count(name, field, getattr(model, field), least=0, most=LARGEST_WHOLE)
-    for field in ("head_dim", "representation_size"):
-        if getattr(model, field) is not None:
-            check_count(name, field, getattr(model, field))
+    check_types(model)
     if model.mlp_width is None:
         check_hidden(name, "mlp_ratio", model.mlp_ratio, model.width)
-    else:
-        check_count(name, "mlp_width", model.mlp_width, most=WIDEST_HIDDEN)
-    for field in ("mlp_ratio", "norm_eps", "rotary_base"):
-        check_positive(name, field, getattr(model, field))
-    check_blocks(name, "depth", model.depth)
-    if model.layer_scale is not None:
-        check_positive(name, "layer_scale", model.layer_scale)
-    for field in ("image_size", "patch_size"):
-        check_size(name, field, getattr(model, field))
     check_patches_fit(name, pair(model.image_size), pair(model.patch_size))
     check_tokens(name, model.built_grid)
 
-    if model.head_dim is None or model.pool == "map":
-        check_multiple(name, "width", model.width, "heads", model.heads)
+    check_heads(model)
     check_positions(model)
-    if model.pool == "cls" and not model.has_class_token:
+    if model.pool.startswith("cls") and not model.has_class_token:
         raise ValueError(
-            f"{name}: pool='cls' reads the class token, but class_token=False; "
+            f"{name}: pool={model.pool!r} reads the class token, but class_token=False; "
             "remove class_token, or use pool='mean' or 'map'."
         )
     if model.mlp == "swiglu" and model.activation != "gelu" and model.pool != "map":
@@ -124,17 +77,6 @@ def check_fields(model: "ViT") -> None:
         check_distilled(model)
     if model.attention_type != "softmax":
         check_attention_type(model)
-
-
-def check_types_and_choices(model: Any) -> None:
-    """Raise ValueError for fields of another type than annotated, and for unknown string values.
-
-    Strings have the same meaning in all models. Valid values become plain Python.
-    """
-    check_types(model, _CHOICES)
-    for field, allowed in _CHOICES.items():
-        if hasattr(model, field):
-            check_choice(type(model).__name__, field, getattr(model, field), allowed)
 
 
 def check_positions(model: "ViT") -> None:
@@ -177,13 +119,59 @@ def check_positions(model: "ViT") -> None:
     parts = f"the {kind.parts} parts of {model.positions!r}"
     if kind.vectors:
         check_multiple(name, field, width, parts, kind.parts)
-    elif kind.parts > 1:
-        head_dim = model.head_dim or model.width // model.heads
-        check_multiple(name, "head_dim", head_dim, parts, kind.parts)
+    if model.rotary != "none" and model.positions == "rotary":
+        raise ValueError(
+            f"{name}: positions='rotary' is rotary='axial' without vectors, and rotary="
+            f"{model.rotary!r} another rotation; use positions='none' or 'learned' beside rotary."
+        )
+    if model.rotary == "vit5" and math.isqrt(model.registers) ** 2 != model.registers:
+        raise ValueError(
+            f"{name}: rotary='vit5' turns registers as a square grid, and registers="
+            f"{model.registers} is no square; use 0, 1, 4 or 9 of them."
+        )
+    if is_rotary(model):
+        for head_dim in head_dims(model):
+            check_multiple(name, "head_dim", head_dim, "the 4 parts of rotary positions", 4)
     if model.positions == "sincos2d_big_vision" and width < 8:
         raise ValueError(
             f"{name}: positions 'sincos2d_big_vision' need a {field} of 8 or more, got {width}."
         )
+
+
+def is_rotary(model: "ViT") -> bool:
+    """Return whether queries and keys are rotated."""
+    return model.positions == "rotary" or model.rotary != "none"
+
+
+def head_dims(model: "ViT") -> set[int]:
+    """Return the channels of a head, in all blocks."""
+    heads = model.heads if isinstance(model.heads, tuple) else (model.heads,)
+    return {model.head_dim or model.width // number for number in heads}
+
+
+def check_heads(model: "ViT") -> None:
+    """Raise ValueError for heads that do not divide the width, and lists of the wrong length."""
+    name = type(model).__name__
+    for field in ("heads", "mlp_width"):
+        numbers = getattr(model, field)
+        if not isinstance(numbers, tuple):
+            continue
+        if len(numbers) != model.depth:
+            raise ValueError(
+                f"{name}: {field} has {len(numbers)} numbers, one for each block, but depth="
+                f"{model.depth}; use {model.depth} numbers, or one for all blocks."
+            )
+        if model.scan_layers and len(set(numbers)) > 1:
+            raise ValueError(
+                f"{name}: scan_layers=True needs equal blocks, but {field}={shown(numbers)}; use "
+                "scan_layers=False, or one number for all blocks."
+            )
+    every = model.heads if isinstance(model.heads, tuple) else (model.heads,)
+    for heads in every if model.head_dim is None else ():
+        check_multiple(name, "width", model.width, "heads", heads)
+    if model.pool == "map":
+        heads = model.pool_heads or every[-1]
+        check_multiple(name, "width", model.width, "heads of the pooling", heads)
 
 
 def check_distilled(model: "ViT") -> None:
@@ -201,10 +189,11 @@ def check_distilled(model: "ViT") -> None:
 def check_attention_type(model: "ViT") -> None:
     """Raise ValueError for fields that attention types other than softmax do not support."""
     name, kind = type(model).__name__, model.attention_type
-    kinds = _KINDS_FOR_POSITIONS.get(model.positions, ATTENTION_KINDS)
+    inside = "rotary" if is_rotary(model) else model.positions
+    kinds = _KINDS_FOR_POSITIONS.get(inside, ATTENTION_KINDS)
     if kind not in kinds:
         raise ValueError(
-            f"{name}: positions={model.positions!r} cannot enter attention_type={kind!r}; it is "
+            f"{name}: positions={inside!r} cannot enter attention_type={kind!r}; it is "
             f"one of {', '.join(map(repr, kinds))}, or positions are 'learned'."
         )
     if model.attention_impl not in ("auto", "xla"):
@@ -219,7 +208,7 @@ def check_attention_type(model: "ViT") -> None:
             "projection_dropout."
         )
     if kind == "performer":
-        head_dim = model.head_dim or model.width // model.heads
+        head_dim = max(head_dims(model))
         check_count(name, "head_dim of performer", head_dim, most=_LARGEST_ORTHOGONAL)
         check_count(
             name,
@@ -276,50 +265,6 @@ def check_image_size(model: "ViT", given: tuple[int, int]) -> None:
         )
 
 
-def check_positive(where: str, field: str, value: float) -> None:
-    """Raise ValueError for anything but a number above 0 that float32 can hold."""
-    if not is_number(value) or not value >= _SMALLEST_NUMBER:
-        raise ValueError(
-            f"{where}: {field}={shown(value)} must be a number above 0, and in the range of "
-            "float32 (1e-38 to 3e38)."
-        )
-
-
-def check_count(
-    where: str, field: str, value: int, least: int = 1, most: int = LARGEST_COUNT
-) -> None:
-    """Raise ValueError for anything but a whole number of at least `least` and at most `most`."""
-    if not is_whole(value) or not least <= value <= most:
-        raise ValueError(
-            f"{where}: {field}={shown(value)} must be a whole number of at least {least} and at "
-            f"most {most:,}."
-        )
-
-
-def check_blocks(where: str, field: str, depth: int | tuple[int, ...]) -> None:
-    """Raise ValueError for a depth, or depths of stages, that no model has."""
-    depths = depth if isinstance(depth, tuple) else (depth,)
-    if not 1 <= len(depths) <= MOST_STAGES:
-        raise ValueError(
-            f"{where}: {field}={shown(depths)} has {len(depths):,} stages; there are at least 1 "
-            f"and at most {MOST_STAGES}."
-        )
-    for i, number in enumerate(depths):
-        name = f"{field}[{i}]" if isinstance(depth, tuple) else field
-        check_count(where, name, number, most=MOST_BLOCKS)
-    if sum(depths) > MOST_BLOCKS:
-        raise ValueError(
-            f"{where}: {field}={shown(depths)} are {sum(depths):,} blocks; there may be "
-            f"{MOST_BLOCKS:,}."
-        )
-
-
-def check_classes(model: Any) -> None:
-    """Raise ValueError for a number of classes that is no whole number of at least 0."""
-    name = type(model).__name__
-    check_count(name, "num_classes", model.num_classes, least=0, most=LARGEST_WHOLE)
-
-
 def check_hidden(where: str, field: str, ratio: float, width: int) -> None:
     """Raise ValueError for a ratio that makes no hidden layer of a width, or one beyond use."""
     check_positive(where, field, ratio)
@@ -327,17 +272,6 @@ def check_hidden(where: str, field: str, ratio: float, width: int) -> None:
         raise ValueError(
             f"{where}: {field}={shown(ratio)} times the width {width} is {ratio * width:.3g} "
             f"hidden units, which must be at least 1 and at most {WIDEST_HIDDEN:,}."
-        )
-
-
-def check_size(where: str, field: str, value: int | tuple[int, int]) -> None:
-    """Raise ValueError for a size in pixels that is neither one whole number nor two."""
-    sides = pair(value) if isinstance(value, int | tuple | list) else ()
-    whole = all(is_whole(side) and 1 <= side <= LARGEST_COUNT for side in sides)
-    if len(sides) != 2 or not whole:
-        raise ValueError(
-            f"{where}: {field}={shown(value)} must be a positive whole number, or two: (height, "
-            f"width), of at most {LARGEST_COUNT:,}."
         )
 
 

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from vit_jax.models import create_model, model_fields
-from vit_jax.models.attention.cross import CrossAttentionBlock
 from vit_jax.models.attention.multi_head import Attention
 from vit_jax.models.attention.types import AttentionType
-from vit_jax.models.block import Block
+from vit_jax.models.block import block_factory
 from vit_jax.models.layers.convolutions import BatchNorm
 from vit_jax.models.layers.mlp import Mlp
 from vit_jax.models.layers.norm import LayerNorm
@@ -87,13 +86,13 @@ def test_what_would_take_all_memory_or_divide_by_zero_is_refused(name, fields, s
         (DropPath, {}, {"rate": 1.5}),
         (LayerScale, {}, {"initial": INFINITY}),
         (LayerNorm, {}, {"epsilon": NAN}),
-        (Mlp, {"hidden": 8}, {"dropout": -0.1}),
-        (Mlp, {}, {"hidden": 8.0}),
+        (Mlp, {"mlp_width": 8}, {"mlp_dropout": -0.1}),
+        (Mlp, {}, {"mlp_width": 8.0}),
         (Attention, {"heads": 2}, {"qk_norm": 1}),
         (Attention, {"heads": 2}, {"attention_dropout": True}),
-        (Block, {"heads": 2, "mlp_width": 8}, {"layer_scale": INFINITY}),
-        (Block, {"heads": 2, "mlp_width": 8}, {"drop_path": True}),
-        (CrossAttentionBlock, {"heads": 2, "mlp_width": 8}, {"qkv_bias": 0}),
+        (block_factory, {"heads": 2, "mlp_width": 8}, {"layer_scale": INFINITY}),
+        (block_factory, {"heads": 2, "mlp_width": 8}, {"drop_path": True}),
+        (block_factory, {"heads": 2, "mlp_width": 8, "cross": True}, {"qkv_bias": 0}),
         (BatchNorm, {}, {"momentum": "0.1"}),
         (AttentionType, {}, {"local_window": True}),
     ],
@@ -106,4 +105,4 @@ def test_layers_refuse_what_models_refuse(layer, fields, wrong):
 
 def test_layers_take_scalars_of_numpy():
     assert DropPath(np.float64(0.5)) == DropPath(0.5)
-    assert Mlp(np.int64(8)).hidden == 8
+    assert Mlp(np.int64(8)).mlp_width == 8

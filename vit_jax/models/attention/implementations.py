@@ -22,14 +22,17 @@
 import dataclasses
 import math
 import re
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vit_jax.models.attention.products import einsum_float32, mean_of_values
+from vit_jax.models.fields import Choice
 
 IMPLEMENTATIONS = ("xla", "chunked", "cudnn", "pallas")
+Implementation = Annotated[str, Choice("auto", *IMPLEMENTATIONS)]
 
 # From this number of logits for one head of one image on, `auto` cuts queries into blocks: at 1,024
 # tokens they take 4 MB in float32, and those of twelve heads exceed any cache.

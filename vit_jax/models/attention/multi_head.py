@@ -5,23 +5,26 @@ fused kernel of the device. Results are equal up to rounding, and logits and sof
 always float32.
 """
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import Dtype
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from vit_jax.models.attention import implementations as kernels
 from vit_jax.models.attention import types
 from vit_jax.models.attention.types import AttentionType, mix_tokens
 from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
-from vit_jax.models.fields import Checked
-from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers.linear import LowRank, flat_dot_general
-from vit_jax.models.layers.norm import LayerNorm
+from vit_jax.models.fields import Checked, Choice, Count, Positive, check_choice
+from vit_jax.models.initializers import INIT_SCHEMES, SchemeName
+from vit_jax.models.layers.linear import LowRank, Rank, flat_dot_general
+from vit_jax.models.layers.norm import LayerNorm, NormType, make_norm
 from vit_jax.models.positions.types import AttentionPositions
-from vit_jax.models.validation import check_choice, check_multiple
+from vit_jax.models.validation import check_multiple
+
+QkvBias = Annotated[bool | str, Choice(True, False, "qv")]
+QkNorm = Annotated[bool | str, Choice(True, False, "layer", "rms")]
 
 
 def attention(
@@ -102,12 +105,15 @@ class Attention(Checked):
     """Multi-head attention of tokens to themselves, or to a `context` (ViT paper, appendix A).
 
     Parameters: `qkv/{kernel (width, 3, heads, head_dim), bias (3, heads, head_dim)}`,
-    `out/{kernel (heads, head_dim, width), bias (width,)}`, and with `qk_norm` a LayerNorm over
-    head_dim for queries and for keys, `q_norm` and `k_norm` (ViT-22B, Dehghani et al. 2023).
+    `out/{kernel (heads, head_dim, width), bias (width,)}`, and with `qk_norm` a norm over head_dim
+    for queries and for keys, `q_norm` and `k_norm` (ViT-22B, Dehghani et al. 2023), of the type
+    `norm_type` or the one named. With `qkv_bias="qv"` keys have no bias, as in BEiT (its softmax
+    does not see it), and the bias is `(2, heads, head_dim)`. With `attention_norm` the heads' joint
+    result is normed before `out` (EVA-02's CLIP; Wang et al. 2022, "Foundation Transformers").
 
     The weights `(batch, heads, queries, keys)` are sown as `intermediates/.../weights` when the
     call asks for them with `attention_weights=True`, and are not computed otherwise; such a call
-    uses `"xla"`, the only implementation with weights, whatever `implementation` is.
+    uses `"xla"`, the only implementation with weights, whatever `attention_impl` is.
 
     `positions` "relative", with a table `relative_bias`, and "rotary" are for self-attention.
     Queries and keys are normed before the rotation.
@@ -122,20 +128,24 @@ class Attention(Checked):
         "k_norm": LayerNorm.ROLES,
         "relative_bias": Role.BIAS_TABLE,
         **types.ROLES,
+        "norm": LayerNorm.ROLES,
         "out": kernel_and_bias(Role.ATTENTION_OUT),
     }
 
-    heads: int
-    head_dim: int | None = None  # None: width / heads
-    qkv_bias: bool = True
-    qk_norm: bool = False
+    heads: Count
+    head_dim: Count | None = None  # None: width / heads
+    qkv_bias: QkvBias = True
+    qk_norm: QkNorm = False
     attention_dropout: float = 0.0  # on the weights, after the softmax
     projection_dropout: float = 0.0  # on the result, after `out`
-    norm_eps: float = 1e-6
-    init_scheme: str = "vit"
+    norm_type: NormType = "layer"
+    norm_eps: Positive = 1e-6
+    init_scheme: SchemeName = "vit"
     dtype: Dtype = jnp.float32
-    implementation: str = "auto"  # of `attention`
-    lora_rank: int = 0  # of the low-rank updates of q, k and v; for self-attention
+    attention_impl: kernels.Implementation = "auto"
+    lora_rank: Rank = 0  # of the low-rank updates of q, k and v; for self-attention
+    linear_bias: bool = True  # of `out`
+    attention_norm: bool = False
     kind: AttentionType = AttentionType()
     positions: AttentionPositions = AttentionPositions()
 
@@ -148,11 +158,12 @@ class Attention(Checked):
         train: bool = False,
         attention_weights: bool = False,
         grid: tuple[int, int] | None = None,  # of the patches, the last tokens
+        key_mask: Bool[Array, "batch keys"] | None = None,  # False: padding, which none attends to
     ) -> Float[Array, "batch tokens width"]:
-        if context is not None and self.kind.name != "softmax":
+        if self.kind.name != "softmax" and not (context is None and key_mask is None):
             raise ValueError(
-                f"Attention: type {self.kind.name!r} supports only self-attention; for a context "
-                "use 'softmax'."
+                f"Attention: type {self.kind.name!r} supports only self-attention of whole "
+                "images; for a context or a key_mask use 'softmax'."
             )
         width = x.shape[-1]
         if self.head_dim is None:
@@ -166,13 +177,16 @@ class Attention(Checked):
             added = LowRank(self.lora_rank, shape, self.dtype, name="qkv_lora")(x)
             q, k, v = (one + added[:, :, i] for i, one in enumerate((q, k, v)))
         if self.qk_norm:
-            q = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="q_norm")(q)
-            k = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="k_norm")(k)
+            norm_type = self.norm_type if self.qk_norm is True else self.qk_norm
+            q = make_norm(self, "q_norm", norm_type)(q)
+            k = make_norm(self, "k_norm", norm_type)(k)
 
         scheme = INIT_SCHEMES[self.init_scheme]
         bias = None
         if context is None:
             q, k, bias = self.positions.enter(q, k, grid, self.param, scheme.positions)
+        if key_mask is not None:
+            bias = jnp.where(key_mask[:, None, None], 0.0 if bias is None else bias, -jnp.inf)
 
         drops = train and self.attention_dropout > 0.0
         dropout = {
@@ -188,7 +202,7 @@ class Attention(Checked):
                 **dropout,
                 deterministic=not train,
                 return_weights=attention_weights,
-                implementation="xla" if attention_weights else self.implementation,
+                implementation="xla" if attention_weights else self.attention_impl,
             )
             mixed, weights = mixed if attention_weights else (mixed, None)
         else:
@@ -208,9 +222,13 @@ class Attention(Checked):
                 weights = self.perturb("weights", weights)
                 mixed = jnp.einsum("bhqk,bkhd->bqhd", weights.astype(v.dtype), v)
             self.sow("intermediates", "weights", weights)
+        if self.attention_norm:
+            joint = mixed.reshape(*mixed.shape[:2], -1)
+            mixed = make_norm(self, name="norm")(joint).reshape(mixed.shape)
         out = nn.DenseGeneral(
             width,
             axis=(-2, -1),
+            use_bias=self.linear_bias,
             kernel_init=scheme.kernel,  # sees (heads * head_dim, width)
             dtype=self.dtype,
             dot_general=flat_dot_general,
@@ -226,10 +244,10 @@ class QueryKeyValue(Checked):
     Returns three arrays `(batch, tokens or keys, heads, head_dim)`.
     """
 
-    heads: int
-    head_dim: int
-    use_bias: bool = True
-    init_scheme: str = "vit"
+    heads: Count
+    head_dim: Count
+    use_bias: QkvBias = True
+    init_scheme: SchemeName = "vit"
     dtype: Dtype = jnp.float32
 
     @nn.compact
@@ -240,7 +258,12 @@ class QueryKeyValue(Checked):
     ) -> tuple[Array, Array, Array]:
         shape = (3, self.heads, self.head_dim)
         kernel = self.param("kernel", INIT_SCHEMES[self.init_scheme].qkv, (x.shape[-1], *shape))
-        bias = self.param("bias", nn.initializers.zeros_init(), shape) if self.use_bias else None
+        bias = None
+        if self.use_bias:
+            rows = 2 if self.use_bias == "qv" else 3
+            bias = self.param("bias", nn.initializers.zeros_init(), (rows, *shape[1:]))
+            if rows == 2:
+                bias = jnp.stack([bias[0], jnp.zeros_like(bias[0]), bias[1]])
 
         def project(tokens: Array, which: slice) -> list[Array]:
             """Compute one product for neighbours among q, k, v, then split it."""

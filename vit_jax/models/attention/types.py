@@ -19,6 +19,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +35,7 @@ from vit_jax.models.attention.linear import (
 from vit_jax.models.attention.local import local_attention
 from vit_jax.models.attention.products import einsum_float32
 from vit_jax.models.description.roles import Role, Roles
-from vit_jax.models.fields import check_types
+from vit_jax.models.fields import LARGEST_WHOLE, Choice, Count, Whole, check_types
 
 # Parameters of the types that have some.
 ROLES: Roles = dict.fromkeys(
@@ -43,6 +44,8 @@ ROLES: Roles = dict.fromkeys(
 
 ATTENTION_KINDS = ("softmax", "performer", "linear", "linformer", "local", "talking_heads")
 KINDS_WITHOUT_WEIGHTS = ("performer", "linear")
+AttentionKind = Annotated[str, Choice(*ATTENTION_KINDS)]
+Seed = Annotated[int, Whole(0, LARGEST_WHOLE)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +59,11 @@ class AttentionType:
     local_window: patches along each side of a window, an odd number.
     """
 
-    name: str = "softmax"
-    performer_features: int = 256
-    performer_seed: int = 0
-    linformer_rank: int = 64
-    local_window: int = 7
+    name: AttentionKind = "softmax"
+    performer_features: Count = 256
+    performer_seed: Seed = 0
+    linformer_rank: Count = 64
+    local_window: Count = 7
 
     def __post_init__(self):
         check_types(self)

@@ -21,6 +21,7 @@ from vit_jax.errors import shown
 from vit_jax.models import validation
 from vit_jax.models.description.receptive import Step, centred
 from vit_jax.models.description.roles import Role, Roles
+from vit_jax.models.fields import Count, Depth, Positive
 from vit_jax.models.layers.convolutions import BatchNorm
 from vit_jax.models.layers.patch_embed import PatchEmbed
 from vit_jax.models.vit.module import ViT
@@ -98,24 +99,22 @@ class ConvStemViT(ViT):
 
     patch_roles: ClassVar[Roles] = ConvStem.ROLES
 
-    depth: int = 11
+    depth: Depth = 11
     stem_channels: tuple[int, ...] = (64, 128, 128, 256, 256, 512)  # of each convolution
     stem_strides: tuple[int, ...] | None = None  # None: 2 wherever the channels change, else 1
-    stem_kernel: int = 3  # pixels, odd
-    stem_eps: float = 1e-5  # of BatchNorm
+    stem_kernel: Count = 3  # pixels, odd
+    stem_eps: Positive = 1e-5  # of BatchNorm
 
     def __post_init__(self):
         name = type(self).__name__
-        validation.check_types_and_choices(self)
+        validation.check_types(self)
         for field in ("stem_channels", "stem_strides"):
             _check_numbers(name, field, getattr(self, field))
-        validation.check_count(name, "stem_kernel", self.stem_kernel)
         if self.stem_kernel % 2 == 0:
             raise ValueError(
                 f"{name}: stem_kernel={self.stem_kernel} must be odd, to be centred on a pixel; "
                 f"the nearest valid values are {self.stem_kernel - 1} and {self.stem_kernel + 1}."
             )
-        validation.check_positive(name, "stem_eps", self.stem_eps)
         strides, patch = self.strides, self.patch_size
         if len(strides) != len(self.stem_channels):
             raise ValueError(

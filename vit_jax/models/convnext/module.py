@@ -22,7 +22,7 @@ from vit_jax.models.description.blocks import BlockInfo, Stem, pyramid_blocks
 from vit_jax.models.description.receptive import Steps, centred, global_steps, patches
 from vit_jax.models.description.roles import Blocks, Role, Roles, kernel_and_bias
 from vit_jax.models.features import Features, PooledClassifier, features_of_map
-from vit_jax.models.fields import Checked
+from vit_jax.models.fields import Checked, Classes, Count, DtypeName, Positive, Size
 from vit_jax.models.layers import convolutions
 from vit_jax.models.layers.convolutions import Stage, conv
 from vit_jax.models.layers.mlp import Mlp
@@ -49,32 +49,28 @@ class ConvNeXt(PooledClassifier):
     section 3; agrees with the authors' repositories, timm, torchvision and transformers.
     """
 
-    num_classes: int = 1000  # 0: no head, returns the pooled and normed features
-    image_size: int | tuple[int, int] = 224  # for costs and records
-    in_channels: int = 3
+    num_classes: Classes = 1000  # 0: no head, returns the pooled and normed features
+    image_size: Size = 224  # for costs and records
+    in_channels: Count = 3
     depths: tuple[int, ...] = (3, 3, 9, 3)  # blocks of each stage
     widths: tuple[int, ...] = (96, 192, 384, 768)  # channels of each stage
-    patch_size: int = 4  # of the first convolution, and its stride
-    kernel_size: int = 7  # of the depthwise convolutions; odd
-    mlp_ratio: int = 4
-    layer_scale: float | None = 1e-6  # initial value; None: none, as in ConvNeXt V2
+    patch_size: Count = 4  # of the first convolution, and its stride
+    kernel_size: Count = 7  # of the depthwise convolutions; odd
+    mlp_ratio: Count = 4
+    layer_scale: Positive | None = 1e-6  # initial value; None: none, as in ConvNeXt V2
     response_norm: bool = False  # global response normalisation in the MLPs, as in ConvNeXt V2
     drop_path: float = 0.0  # rate of the last block; the paper: T 0.1, S 0.4, B and L 0.5
-    norm_eps: float = 1e-6  # of every LayerNorm
-    dtype: str = "float32"  # of the computation; parameters and logits are always float32
+    norm_eps: Positive = 1e-6  # of every LayerNorm
+    dtype: DtypeName = "float32"  # of the computation; parameters and logits are always float32
 
     def __post_init__(self):
         convolutions.check_fields(self, "depths", "widths")
-        for field in ("patch_size", "kernel_size", "mlp_ratio"):
-            validation.check_count("ConvNeXt", field, getattr(self, field))
         validation.check_hidden("ConvNeXt", "mlp_ratio", self.mlp_ratio, max(self.widths))
         if self.kernel_size % 2 == 0:
             raise ValueError(
                 f"ConvNeXt: kernel_size={self.kernel_size} must be odd, or the image would "
                 f"shift; use {self.kernel_size - 1} or {self.kernel_size + 1}."
             )
-        if self.layer_scale is not None:
-            validation.check_positive("ConvNeXt", "layer_scale", self.layer_scale)
         check_fit(self, *validation.pair(self.image_size))
         super().__post_init__()
 

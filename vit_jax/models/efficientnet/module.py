@@ -14,7 +14,7 @@
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,16 @@ from vit_jax.models.description.blocks import BlockInfo, pyramid_blocks
 from vit_jax.models.description.receptive import Steps, global_steps
 from vit_jax.models.description.roles import Blocks, Role, Roles, kernel_and_bias
 from vit_jax.models.features import Features, features_of_map
-from vit_jax.models.fields import Checked
+from vit_jax.models.fields import (
+    Checked,
+    Choice,
+    Classes,
+    Count,
+    DtypeName,
+    Positive,
+    Rate,
+    Size,
+)
 from vit_jax.models.layers import convolutions
 from vit_jax.models.layers.convolutions import PADDINGS, ConvNorm, Stage
 from vit_jax.models.layers.residual import DropPath
@@ -52,42 +61,37 @@ class EfficientNet(nn.Module):
     Networks", table 1 and section 3.3; agrees with timm's `efficientnet_b0`.
     """
 
-    num_classes: int = 1000  # 0: no head, returns the pooled features
-    image_size: int | tuple[int, int] = 224  # for costs and records; any size is valid
-    in_channels: int = 3
+    num_classes: Classes = 1000  # 0: no head, returns the pooled features
+    image_size: Size = 224  # for costs and records; any size is valid
+    in_channels: Count = 3
     depths: tuple[int, ...] = (1, 2, 2, 3, 3, 4, 1)  # blocks of each stage
     widths: tuple[int, ...] = (16, 24, 40, 80, 112, 192, 320)  # output channels of each stage
     kernels: tuple[int, ...] = (3, 3, 5, 3, 5, 5, 3)  # of the depthwise convolutions; odd
     strides: tuple[int, ...] = (1, 2, 2, 2, 1, 2, 1)  # of the first block of each stage
     expansions: tuple[int, ...] = (1, 6, 6, 6, 6, 6, 6)  # inside a block, as a multiple
-    stem_width: int = 32
-    stem_stride: int = 2  # 1 for images of 16 to 64 pixels
-    head_width: int = 1280  # of the last convolution, which is pooled
-    squeeze: float = 0.25  # of squeeze and excitation, as a part of the block's input channels
+    stem_width: Count = 32
+    stem_stride: Count = 2  # 1 for images of 16 to 64 pixels
+    head_width: Count = 1280  # of the last convolution, which is pooled
+    squeeze: Positive = 0.25  # of squeeze and excitation, of the block's input channels
     dropout: float = 0.0  # before the head
     drop_path: float = 0.0  # stochastic depth: block i of n is dropped at rate * i / n
-    padding: str = "torch"  # "same": TensorFlow's
-    norm_eps: float = 1e-5  # of every BatchNorm; TensorFlow's 1e-3
-    norm_momentum: float = 0.1  # of running statistics, as torch counts it; TensorFlow's 0.01
-    dtype: str = "float32"  # of the computation; parameters, statistics, logits are float32
+    padding: Annotated[str, Choice(*PADDINGS)] = "torch"  # "same": TensorFlow's
+    norm_eps: Positive = 1e-5  # of every BatchNorm; TensorFlow's 1e-3
+    norm_momentum: Rate = 0.1  # of running statistics, as torch counts it; TensorFlow's 0.01
+    dtype: DtypeName = "float32"  # of the computation; parameters, statistics, logits are float32
 
     def __post_init__(self):
         convolutions.check_fields(self, "depths", "widths", "kernels", "strides", "expansions")
-        for field in ("stem_width", "head_width", "stem_stride"):
-            validation.check_count("EfficientNet", field, getattr(self, field))
         for kernel in self.kernels:
             if kernel % 2 == 0:
                 raise ValueError(f"EfficientNet: kernels={self.kernels} must all be odd numbers.")
-        validation.check_rate("EfficientNet", "norm_momentum", self.norm_momentum)
         for width, expansion in zip((self.stem_width, *self.widths), self.expansions, strict=False):
             validation.check_hidden("EfficientNet", "expansions", expansion, width)
-        validation.check_positive("EfficientNet", "squeeze", self.squeeze)
         if self.squeeze > _LARGEST_SQUEEZE:
             raise ValueError(
                 f"EfficientNet: squeeze={self.squeeze} is a multiple of a block's input channels; "
                 f"use at most {_LARGEST_SQUEEZE}."
             )
-        validation.check_choice("EfficientNet", "padding", self.padding, PADDINGS)
         super().__post_init__()
 
     def setup(self):

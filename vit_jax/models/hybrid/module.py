@@ -19,6 +19,7 @@ from vit_jax.models import validation
 from vit_jax.models.description.blocks import BlockInfo, pyramid_blocks
 from vit_jax.models.description.receptive import Everything, Step, Steps, global_steps
 from vit_jax.models.description.roles import Roles
+from vit_jax.models.fields import Count, Positive, check_blocks
 from vit_jax.models.hybrid.bit_resnet import ResNetPatchEmbed, stride_of
 from vit_jax.models.vit.module import ViT
 
@@ -41,31 +42,27 @@ class HybridViT(ViT):
     patch_roles: ClassVar[Roles] = ResNetPatchEmbed.ROLES
 
     stem_units: tuple[int, ...] = (3, 4, 9)  # of each stage; () is the root alone
-    stem_width: int = 64  # channels of the root; the first stage has four times as many
-    stem_groups: int = 32  # of GroupNorm
-    stem_norm_eps: float = 1e-6  # of GroupNorm
+    stem_width: Count = 64  # channels of the root; the first stage has four times as many
+    stem_groups: Count = 32  # of GroupNorm
+    stem_norm_eps: Positive = 1e-6  # of GroupNorm
     stem_std_eps: float = 1e-5  # added to the deviation of a kernel
     stem_var_eps: float = 0.0  # added to its variance
 
     def __post_init__(self):
         name = type(self).__name__
-        validation.check_types_and_choices(self)
+        validation.check_types(self)
         if any(number < 1 for number in self.stem_units):
             raise ValueError(
                 f"{name}: stem_units={shown(self.stem_units)} must be numbers of units, one of at "
                 "least 1 for each stage; () for a root without any."
             )
         if self.stem_units:
-            validation.check_blocks(name, "stem_units", self.stem_units)
-        for field in ("stem_width", "stem_groups"):
-            validation.check_count(name, field, getattr(self, field))
+            check_blocks(name, "stem_units", self.stem_units)
         width = self.stem_width
         validation.check_multiple(name, "stem_width", width, "stem_groups", self.stem_groups)
-        validation.check_positive(name, "stem_norm_eps", self.stem_norm_eps)
         for field in ("stem_std_eps", "stem_var_eps"):
             if getattr(self, field) != 0:
                 validation.check_positive(name, field, getattr(self, field))
-        validation.check_size(name, "patch_size", self.patch_size)
         stride = stride_of(self.stem_units)
         for side in validation.pair(self.patch_size):
             validation.check_multiple(name, "patch_size", side, "the stride of the ResNet", stride)

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 from vit_jax.errors import shown
 from vit_jax.models import validation
 from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
-from vit_jax.models.fields import Checked
+from vit_jax.models.fields import LARGEST_COUNT, Checked, check_blocks
 from vit_jax.models.layers.norm import centre
 
 # He et al. 2015, "Delving Deep into Rectifiers", with output fans: torch's
@@ -217,17 +217,13 @@ def check_fields(model: Any, *lists: str) -> None:
         lists: names of fields that are one whole number for each stage, depths first.
     """
     name = type(model).__name__
-    validation.check_types_and_choices(model)
-    validation.check_classes(model)
-    validation.check_count(name, "in_channels", model.in_channels)
-    validation.check_size(name, "image_size", model.image_size)
-    validation.check_positive(name, "norm_eps", model.norm_eps)
+    validation.check_types(model)
     for field in lists:
         numbers = getattr(model, field)
-        if not numbers or any(not 1 <= number <= validation.LARGEST_COUNT for number in numbers):
+        if not numbers or any(not 1 <= number <= LARGEST_COUNT for number in numbers):
             raise ValueError(
                 f"{name}: {field}={shown(numbers)} must be whole numbers of at least 1 and at most "
-                f"{validation.LARGEST_COUNT:,}, one for each stage, such as (2, 2, 2)."
+                f"{LARGEST_COUNT:,}, one for each stage, such as (2, 2, 2)."
             )
         if len(numbers) != len(getattr(model, lists[0])):
             raise ValueError(
@@ -235,4 +231,4 @@ def check_fields(model: Any, *lists: str) -> None:
                 f"{shown(getattr(model, lists[0]))} must have one number for each stage, and so be "
                 "equally long."
             )
-    validation.check_blocks(name, lists[0], getattr(model, lists[0]))
+    check_blocks(name, lists[0], getattr(model, lists[0]))

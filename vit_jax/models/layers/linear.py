@@ -1,7 +1,7 @@
 """Products of flat tokens, and additions of low rank to linear layers (LoRA)."""
 
 import math
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,9 @@ from flax.typing import Dtype
 from jaxtyping import Array, Float
 
 from vit_jax.models.description.roles import Role, Roles
-from vit_jax.models.fields import Checked
+from vit_jax.models.fields import Checked, Whole
+
+Rank = Annotated[int, Whole(0)]  # of low-rank updates; 0: none
 
 
 def flat_dot_general(

@@ -6,7 +6,7 @@ here.
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,10 @@ from flax.typing import Dtype
 from jaxtyping import Array, Float
 
 from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
-from vit_jax.models.fields import Checked
-from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers.linear import LowRank, flat_dot_general
+from vit_jax.models.fields import Checked, Choice, Hidden, Positive
+from vit_jax.models.initializers import INIT_SCHEMES, SchemeName
+from vit_jax.models.layers.linear import LowRank, Rank, flat_dot_general
+from vit_jax.models.layers.norm import LayerNorm, NormType, make_norm
 
 
 def exact_gelu(x: Array) -> Array:
@@ -36,31 +37,40 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),  # Google's JAX code
     "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),  # OpenAI's CLIP
     "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
 }
+Activation = Annotated[str, Choice(*ACTIVATIONS)]
+MlpKind = Annotated[str, Choice("plain", "swiglu")]
 
 
 class Mlp(Checked):
     """MLP of a block: `fc1`, activation, dropout, `fc2`, dropout; shape kept.
 
-    With `kind="swiglu"` (Shazeer 2020, "GLU Variants Improve Transformer"; DINOv2's giant), `fc1`
+    With `mlp="swiglu"` (Shazeer 2020, "GLU Variants Improve Transformer"; DINOv2's giant), `fc1`
     has twice the hidden width, `[gate, value]` along its last axis, and `silu(gate) * value`
-    replaces the activation.
+    replaces the activation. With `mlp_norm` the hidden layer is normed before `fc2` (the sub-norm
+    of Wang et al. 2022, "Foundation Transformers"; EVA-02).
     """
 
     ROLES: ClassVar[Roles] = {
         "fc1": kernel_and_bias(Role.MLP_IN, Role.MLP_IN_BIAS),
         "fc1_lora": LowRank.ROLES,
+        "norm": LayerNorm.ROLES,
         "fc2": kernel_and_bias(Role.MLP_OUT),
         "fc2_lora": LowRank.ROLES,
     }
 
-    hidden: int
-    activation: str = "gelu"
-    dropout: float = 0.0
-    init_scheme: str = "vit"
+    mlp_width: Hidden  # of the hidden layer
+    activation: Activation = "gelu"
+    mlp_dropout: float = 0.0
+    init_scheme: SchemeName = "vit"
     dtype: Dtype = jnp.float32
-    kind: str = "plain"
-    lora_rank: int = 0
+    mlp: MlpKind = "plain"
+    lora_rank: Rank = 0
+    linear_bias: bool = True
+    mlp_norm: bool = False
+    norm_type: NormType = "layer"  # of that norm
+    norm_eps: Positive = 1e-6
 
     @nn.compact
     def __call__(
@@ -71,6 +81,7 @@ class Mlp(Checked):
         def dense(x: Array, features: int, name: str, kernel_init: Any = scheme.kernel) -> Array:
             layer = nn.Dense(
                 features,
+                use_bias=self.linear_bias,
                 kernel_init=kernel_init,
                 bias_init=scheme.mlp_bias,
                 dtype=self.dtype,
@@ -82,11 +93,13 @@ class Mlp(Checked):
             low_rank = LowRank(self.lora_rank, (features,), self.dtype, name=f"{name}_lora")
             return layer(x) + low_rank(x)
 
-        if self.kind == "swiglu":
-            gate, value = jnp.split(dense(x, 2 * self.hidden, "fc1", scheme.gated), 2, axis=-1)
+        if self.mlp == "swiglu":
+            gate, value = jnp.split(dense(x, 2 * self.mlp_width, "fc1", scheme.gated), 2, axis=-1)
             hidden = jax.nn.silu(gate) * value
         else:
-            hidden = ACTIVATIONS[self.activation](dense(x, self.hidden, "fc1"))
-        hidden = nn.Dropout(self.dropout)(hidden, deterministic=not train)
+            hidden = ACTIVATIONS[self.activation](dense(x, self.mlp_width, "fc1"))
+        if self.mlp_norm:
+            hidden = make_norm(self, name="norm")(hidden)
+        hidden = nn.Dropout(self.mlp_dropout)(hidden, deterministic=not train)
         out = dense(hidden, x.shape[-1], "fc2")
-        return nn.Dropout(self.dropout)(out, deterministic=not train)
+        return nn.Dropout(self.mlp_dropout)(out, deterministic=not train)

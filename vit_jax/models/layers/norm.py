@@ -1,11 +1,11 @@
-"""Layer normalisation.
+"""Layer normalisation, and its form without a mean (RMS).
 
 The variance is taken in two passes. The one-pass formula E[x^2] - E[x]^2 cancels catastrophically
 if the mean is large, which residual streams of deep ViTs do reach. The rounding of the mean itself
 is subtracted as well (`centre`).
 """
 
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,9 @@ from flax.typing import Dtype
 from jaxtyping import Array, Float
 
 from vit_jax.models.description.roles import Role, Roles
-from vit_jax.models.fields import Checked
+from vit_jax.models.fields import Checked, Choice, Positive
+
+NormType = Annotated[str, Choice("layer", "rms")]
 
 
 def centre(x: Float[Array, "..."], axes: int | tuple[int, ...]) -> Float[Array, "..."]:
@@ -42,7 +44,7 @@ class LayerNorm(Checked):
 
     ROLES: ClassVar[Roles] = {"scale": Role.NORM, "bias": Role.NORM}
 
-    epsilon: float = 1e-6
+    epsilon: Positive = 1e-6
     dtype: Dtype = jnp.float32
 
     @nn.compact
@@ -53,3 +55,32 @@ class LayerNorm(Checked):
         variance = jnp.square(centred).mean(axis=-1, keepdims=True)
         normal = centred * jax.lax.rsqrt(variance + self.epsilon)
         return (normal * scale + bias).astype(self.dtype)
+
+
+class RMSNorm(Checked):
+    """Normalisation by the root mean square, `x / sqrt(mean(x^2) + epsilon) * scale`, in float32.
+
+    It has the parameter `scale`; the result is in `dtype`. Source: Zhang & Sennrich 2019, "Root
+    Mean Square Layer Normalization".
+    """
+
+    ROLES: ClassVar[Roles] = {"scale": Role.NORM}
+
+    epsilon: Positive = 1e-6
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*batch width"]) -> Float[Array, "*batch width"]:
+        scale = self.param("scale", nn.initializers.ones_init(), x.shape[-1:])
+        wide = x.astype(jnp.float32)
+        square = jnp.square(wide).mean(axis=-1, keepdims=True)
+        return (wide * jax.lax.rsqrt(square + self.epsilon) * scale).astype(self.dtype)
+
+
+NORMS = {"layer": LayerNorm, "rms": RMSNorm}
+
+
+def make_norm(module: Any, name: str | None = None, norm_type: str | None = None) -> nn.Module:
+    """Return a norm with the type, epsilon and computation type that are fields of a module."""
+    layer = NORMS[norm_type or module.norm_type]
+    return layer(epsilon=module.norm_eps, dtype=module.dtype, name=name)

@@ -3,7 +3,7 @@
 Both give the same numbers to rounding, so weights move freely between them.
 """
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,10 @@ from flax.typing import Dtype
 from jaxtyping import Array, Float
 
 from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
-from vit_jax.models.fields import Checked
-from vit_jax.models.initializers import INIT_SCHEMES
+from vit_jax.models.fields import Checked, Choice, Count
+from vit_jax.models.initializers import INIT_SCHEMES, SchemeName
+
+PatchMethod = Annotated[str, Choice("conv", "dense")]
 
 
 class PatchEmbed(Checked):
@@ -30,11 +32,11 @@ class PatchEmbed(Checked):
 
     ROLES: ClassVar[Roles] = kernel_and_bias(Role.PATCH_EMBEDDING)
 
-    width: int
+    width: Count
     patch_size: tuple[int, int]
-    method: str = "conv"  # "conv": strided convolution; "dense": cut into patches, then one matmul
+    method: PatchMethod = "conv"  # strided; "dense": cut into patches, then one matmul
     use_bias: bool = True
-    init_scheme: str = "vit"
+    init_scheme: SchemeName = "vit"
     dtype: Dtype = jnp.float32
 
     @nn.compact

@@ -4,14 +4,14 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from vit_jax.models.attention.multi_head import Attention
 from vit_jax.models.description.roles import Role, Roles
-from vit_jax.models.fields import Checked
-from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers.mlp import Mlp
-from vit_jax.models.layers.norm import LayerNorm
+from vit_jax.models.fields import Checked, Count, Hidden, Positive, factory
+from vit_jax.models.initializers import INIT_SCHEMES, SchemeName
+from vit_jax.models.layers.mlp import Activation, Mlp
+from vit_jax.models.layers.norm import LayerNorm, NormType, make_norm
 
 
 class AttentionPooling(Checked):
@@ -28,11 +28,12 @@ class AttentionPooling(Checked):
         "mlp": Mlp.ROLES,
     }
 
-    heads: int
-    mlp_width: int
-    activation: str = "gelu"
-    norm_eps: float = 1e-6
-    init_scheme: str = "vit"
+    heads: Count
+    mlp_width: Hidden
+    activation: Activation = "gelu"
+    norm_type: NormType = "layer"
+    norm_eps: Positive = 1e-6
+    init_scheme: SchemeName = "vit"
     dtype: str = "float32"
 
     @nn.compact
@@ -42,23 +43,24 @@ class AttentionPooling(Checked):
         *,
         train: bool = False,
         attention_weights: bool = False,
+        key_mask: Bool[Array, "batch tokens"] | None = None,
     ) -> Float[Array, "batch width"]:
         batch, _, width = tokens.shape
         probe = self.param("probe", INIT_SCHEMES[self.init_scheme].probe, (1, 1, width))
         probe = jnp.broadcast_to(probe, (batch, 1, width)).astype(tokens.dtype)
-        x = Attention(
-            self.heads,
-            norm_eps=self.norm_eps,
-            init_scheme=self.init_scheme,
-            dtype=self.dtype,
-            name="attn",
-        )(probe, tokens, train=train, attention_weights=attention_weights)
-        hidden = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm")(x)
-        mlp = Mlp(
-            self.mlp_width,
-            self.activation,
-            init_scheme=self.init_scheme,
-            dtype=self.dtype,
-            name="mlp",
-        )
-        return (x + mlp(hidden, train=train))[:, 0]
+        asked = {"train": train, "attention_weights": attention_weights, "key_mask": key_mask}
+        x = factory(Attention, self)(name="attn")(probe, tokens, **asked)
+        hidden = make_norm(self, name="norm")(x)
+        return (x + factory(Mlp, self)(name="mlp")(hidden, train=train))[:, 0]
+
+
+def mean_of_patches(
+    patches: Float[Array, "batch patches width"],
+    key_mask: Bool[Array, "batch patches"] | None = None,
+) -> Float[Array, "batch width"]:
+    """Return the mean of the patches that are no padding (False in the mask)."""
+    if key_mask is None:
+        return patches.mean(axis=1)  # sums in float32, also for bfloat16
+    kept = key_mask[..., None]
+    total = jnp.where(kept, patches, 0).sum(axis=1, dtype=jnp.float32)
+    return (total / jnp.maximum(kept.sum(axis=1), 1)).astype(patches.dtype)

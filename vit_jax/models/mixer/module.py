@@ -8,19 +8,28 @@
 
 from typing import ClassVar
 
-import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models import validation
-from vit_jax.models.block import remat_block, scan_blocks
+from vit_jax.models.block import Remat, make_blocks, remat_block, run_blocks
 from vit_jax.models.description.blocks import BlockInfo
 from vit_jax.models.description.receptive import Everything, Steps, patches
 from vit_jax.models.description.roles import Blocks, Role, Roles, kernel_and_bias
 from vit_jax.models.features import Features, PooledClassifier
-from vit_jax.models.fields import Checked
-from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers.mlp import Mlp
+from vit_jax.models.fields import (
+    Checked,
+    Classes,
+    Count,
+    Depth,
+    DtypeName,
+    Hidden,
+    Positive,
+    Size,
+    factory,
+)
+from vit_jax.models.initializers import INIT_SCHEMES, SchemeName
+from vit_jax.models.layers.mlp import Activation, Mlp
 from vit_jax.models.layers.norm import LayerNorm
 from vit_jax.models.layers.patch_embed import PatchEmbed
 from vit_jax.models.layers.residual import DropPath, drop_path_rates
@@ -42,25 +51,28 @@ class Mixer(PooledClassifier):
             not of the model's size, channels or type.
     """
 
-    num_classes: int = 1000  # 0: no head, the pooled features come out
-    image_size: int | tuple[int, int] = 224  # the only one that token MLPs take; (h, w) too
-    patch_size: int | tuple[int, int] = 16
-    in_channels: int = 3
-    width: int = 768  # of a token: C in the paper
-    depth: int = 12  # blocks
-    token_mlp_width: int = 384  # hidden width of the MLP across patches: D_S in the paper
-    channel_mlp_width: int = 3072  # of the MLP across channels: D_C
+    num_classes: Classes = 1000  # 0: no head, the pooled features come out
+    image_size: Size = 224  # the only one that token MLPs take; (h, w) too
+    patch_size: Size = 16
+    in_channels: Count = 3
+    width: Count = 768  # of a token: C in the paper
+    depth: Depth = 12  # blocks
+    token_mlp_width: Hidden = 384  # hidden width of the MLP across patches: D_S in the paper
+    channel_mlp_width: Hidden = 3072  # of the MLP across channels: D_C
     mlp_dropout: float = 0.0  # in both MLPs, after the activation and after fc2
     drop_path: float = 0.0  # of the last block, from 0 linearly over depth (appendix A)
-    activation: str = "gelu"  # exact, as timm; Google's own weights are of "gelu_tanh"
-    norm_eps: float = 1e-6  # of every LayerNorm: flax's default, which timm has too
-    init_scheme: str = "vit"  # as timm; the head begins at zero in Google's code too
-    dtype: str = "float32"  # of the computation; parameters and logits are always float32
-    remat: str = "none"  # the backward pass computes again "full" blocks, or all but "dots"
+    activation: Activation = "gelu"  # exact, as timm; Google's own weights are of "gelu_tanh"
+    norm_eps: Positive = 1e-6  # of every LayerNorm: flax's default, which timm has too
+    init_scheme: SchemeName = "vit"  # as timm; the head begins at zero in Google's code too
+    dtype: DtypeName = "float32"  # of the computation; parameters and logits are always float32
+    remat: Remat = "none"  # the backward pass computes again "full" blocks, or all but "dots"
     scan_layers: bool = False  # one traced block that runs `depth` times; parameters are stacked
 
     def __post_init__(self):
-        _check_fields(self)
+        validation.check_types(self)
+        name, size = type(self).__name__, validation.pair(self.image_size)
+        validation.check_patches_fit(name, size, validation.pair(self.patch_size))
+        validation.check_tokens(name, self.built_grid)
         super().__post_init__()
 
     def setup(self):
@@ -70,21 +82,9 @@ class Mixer(PooledClassifier):
             init_scheme=self.init_scheme,
             dtype=self.dtype,
         )
-        of_blocks = {
-            "token_mlp_width": self.token_mlp_width,
-            "channel_mlp_width": self.channel_mlp_width,
-            "mlp_dropout": self.mlp_dropout,
-            "activation": self.activation,
-            "norm_eps": self.norm_eps,
-            "init_scheme": self.init_scheme,
-            "dtype": self.dtype,
-        }
         block = remat_block(MixerBlock, self.remat, in_loop=self.scan_layers)
-        if self.scan_layers:
-            self.blocks = scan_blocks(block, self.depth)(drop_path=self.drop_path, **of_blocks)
-        else:
-            rates = drop_path_rates(self.drop_path, self.depth)
-            self.blocks = [block(drop_path=rate, **of_blocks) for rate in rates]
+        blocks = [factory(block, self, drop_path=rate) for rate in self.drop_path_rates]
+        self.blocks = make_blocks(blocks, scan=self.scan_layers)
         self.norm = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype)
         # The head computes in float32 whatever the blocks use, because losses need exact logits.
         if self.num_classes:
@@ -96,12 +96,7 @@ class Mixer(PooledClassifier):
     ) -> Features:
         """Return all tokens after the norm, and their mean, in the compute type."""
         x, grid = self.embed(images)
-        if self.scan_layers:
-            rates = jnp.array(drop_path_rates(self.drop_path, self.depth))
-            x, _ = self.blocks.step(x, rates, train, False, grid)
-        else:
-            for block in self.blocks:
-                x, _ = block.step(x, None, train, False, grid)
+        x = run_blocks(self.blocks, x, self.drop_path_rates, train=train, grid=grid)
         x = self.norm(x)
         pooled = x.mean(axis=1)  # sums in float32, also for bfloat16
         return Features(tokens=x, pooled=pooled, grid=grid)
@@ -147,6 +142,11 @@ class Mixer(PooledClassifier):
         return {block.path: path for block in self.block_infos(image_size)}
 
     @property
+    def drop_path_rates(self) -> list[float]:
+        """Rate of every block."""
+        return drop_path_rates(self.drop_path, self.depth)
+
+    @property
     def built_grid(self) -> tuple[int, int]:
         """Height and width, in patches, of the images that the model takes."""
         (height, width), (rows, columns) = map(validation.pair, (self.image_size, self.patch_size))
@@ -166,13 +166,13 @@ class MixerBlock(Checked):
         "channel_mlp": Mlp.ROLES,
     }
 
-    token_mlp_width: int
-    channel_mlp_width: int
+    token_mlp_width: Hidden
+    channel_mlp_width: Hidden
     mlp_dropout: float = 0.0
     drop_path: float = 0.0
-    activation: str = "gelu"
-    norm_eps: float = 1e-6
-    init_scheme: str = "vit"
+    activation: Activation = "gelu"
+    norm_eps: Positive = 1e-6
+    init_scheme: SchemeName = "vit"
     dtype: str = "float32"
 
     @nn.compact
@@ -183,15 +183,8 @@ class MixerBlock(Checked):
         train: bool = False,
         drop_path: Float[Array, ""] | None = None,  # in place of the field's, where it is traced
     ) -> Float[Array, "batch tokens width"]:
-        def mlp(hidden: int, name: str) -> Mlp:
-            return Mlp(
-                hidden,
-                self.activation,
-                self.mlp_dropout,
-                self.init_scheme,
-                self.dtype,
-                name=name,
-            )
+        def mlp(width: int, name: str) -> Mlp:
+            return factory(Mlp, self, mlp_width=width)(name=name)
 
         norm1 = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm1")
         norm2 = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm2")
@@ -211,25 +204,7 @@ class MixerBlock(Checked):
         train: bool,
         attention_weights: bool,  # unused
         grid: tuple[int, int],  # unused
+        key_mask: None,  # unused
     ) -> tuple[Float[Array, "batch tokens width"], None]:
         """Call the block in the common form for `nn.scan` and `nn.remat`."""
         return self(x, train=train, drop_path=drop_path), None
-
-
-def _check_fields(model: Mixer) -> None:
-    """Raise ValueError for fields that are invalid or do not fit each other."""
-    name = type(model).__name__
-    validation.check_types_and_choices(model)
-    for field in ("in_channels", "width"):
-        validation.check_count(name, field, getattr(model, field))
-    for field in ("token_mlp_width", "channel_mlp_width"):
-        validation.check_count(name, field, getattr(model, field), most=validation.WIDEST_HIDDEN)
-    validation.check_blocks(name, "depth", model.depth)
-    validation.check_classes(model)
-    validation.check_positive(name, "norm_eps", model.norm_eps)
-    for field in ("image_size", "patch_size"):
-        validation.check_size(name, field, getattr(model, field))
-    validation.check_patches_fit(
-        name, validation.pair(model.image_size), validation.pair(model.patch_size)
-    )
-    validation.check_tokens(name, model.built_grid)

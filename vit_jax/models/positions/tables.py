@@ -12,11 +12,14 @@
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+
+from vit_jax.models.fields import Choice
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ RESIZE_KERNELS = {
     "corner-bilinear": ResizeKernel(triangle, corners=True),
     "corner-bicubic": ResizeKernel(torch_cubic, corners=True),  # torchvision
 }
+ResizeMethod = Annotated[str, Choice(*RESIZE_KERNELS)]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,10 +29,10 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models.description.roles import Role, Roles
-from vit_jax.models.fields import Checked, check_types
+from vit_jax.models.fields import Checked, Choice, check_types
 from vit_jax.models.initializers import INIT_SCHEMES
 from vit_jax.models.positions.relative import IN_FRONT, offset_rows, offset_sides, relative_bias
-from vit_jax.models.positions.rotary import rotate
+from vit_jax.models.positions.rotary import RotaryKind, rotate
 from vit_jax.models.positions.tables import PositionTable, resize_positions, sincos2d
 
 
@@ -63,6 +63,7 @@ POSITION_KINDS = {
     "rotary": PositionType("RoPE-ViT (Heo et al. 2024), axial", parts=4, vectors=False),
     "none": PositionType("ViT, appendix D.4", vectors=False),
 }
+PositionKind = Annotated[str, Choice(*POSITION_KINDS)]
 
 
 # ------------------------------------------------------------------------------ vectors of tokens
@@ -187,7 +188,9 @@ class AttentionPositions:
     prefix: number of tokens before the patches.
     on_prefix: whether "relative" has entries for them.
     kernel: resizing method of tables.
-    base: base of the frequencies of "rotary".
+    rotary: kind of rotation, a name in `ROTARIES`; "rotary" is "axial".
+    base: base of its frequencies; None: that of the kind.
+    registers: number of registers, the last tokens of the prefix.
     """
 
     kind: str = "none"
@@ -195,7 +198,9 @@ class AttentionPositions:
     prefix: int = 0
     on_prefix: bool = True
     kernel: str = "cubic"
-    base: float = 100.0
+    rotary: RotaryKind = "none"
+    base: float | None = None
+    registers: int = 0
 
     def __post_init__(self):
         check_types(self)
@@ -228,12 +233,16 @@ class AttentionPositions:
         Raises:
             ValueError: there is no grid, or it does not fit the tokens.
         """
-        if self.kind not in ("relative", "rotary"):
+        rotary = "axial" if self.kind == "rotary" else self.rotary
+        if self.kind != "relative" and rotary == "none":
             return q, k, None
         if grid is None:
             raise ValueError(f"positions={self.kind!r} need the grid of the patches, got none.")
-        if self.kind == "rotary":
-            q, k = (rotate(x, grid, prefix=self.prefix, base=self.base) for x in (q, k))
+        if rotary != "none":
+            about = {"base": self.base, "kind": rotary, "built_grid": self.built_grid}
+            in_front = {"prefix": self.prefix, "registers": self.registers}
+            q, k = (rotate(x, grid, **in_front, **about) for x in (q, k))
+        if self.kind != "relative":
             return q, k, None
         shape = (offset_rows(self.built_grid, self.in_front), q.shape[2])
         bias = relative_bias(

@@ -12,6 +12,7 @@
 """
 
 import math
+from typing import Annotated
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -19,18 +20,35 @@ from jaxtyping import Array, Float
 
 from vit_jax.errors import shown
 from vit_jax.models import validation
-from vit_jax.models.block import remat_block
+from vit_jax.models.attention.implementations import Implementation
+from vit_jax.models.block import Block, Remat, block_factory, remat_block, run_blocks
 from vit_jax.models.description.blocks import BlockInfo, Stem
 from vit_jax.models.description.receptive import Steps, global_steps
 from vit_jax.models.description.roles import Blocks, Role, Roles, kernel_and_bias
 from vit_jax.models.features import Features
-from vit_jax.models.fields import Checked
-from vit_jax.models.initializers import INIT_SCHEMES
+from vit_jax.models.fields import (
+    Checked,
+    Choice,
+    Classes,
+    Count,
+    Counts,
+    DepthsOfStages,
+    DtypeName,
+    Factory,
+    Positive,
+    Positives,
+    Size,
+    factory,
+)
+from vit_jax.models.initializers import INIT_SCHEMES, SchemeName
+from vit_jax.models.layers.mlp import Activation
 from vit_jax.models.layers.norm import LayerNorm
 from vit_jax.models.layers.patch_embed import PatchEmbed
 from vit_jax.models.layers.residual import stage_drop_path_rates
-from vit_jax.models.positions.tables import PositionTable, resize_positions
-from vit_jax.models.pvt.block import PVTBlock
+from vit_jax.models.positions.tables import PositionTable, ResizeMethod, resize_positions
+from vit_jax.models.pvt.attention import ReducedAttention
+
+Pool = Annotated[str, Choice("cls", "mean")]
 
 
 class PVT(nn.Module):
@@ -49,19 +67,17 @@ class PVT(nn.Module):
             not fit the model; the sentence names the nearest valid sizes.
     """
 
-    num_classes: int = 1000  # 0: no head, the pooled features come out
-    image_size: int | tuple[int, int] = (
-        224  # the size the position tables are built for; (h, w) too
-    )
-    in_channels: int = 3
+    num_classes: Classes = 1000  # 0: no head, the pooled features come out
+    image_size: Size = 224  # the size the position tables are built for; (h, w) too
+    in_channels: Count = 3
     # One number for each stage; there may be more or fewer than four.
-    patch_sizes: tuple[int, ...] = (4, 2, 2, 2)  # cut out of the image, then out of the last map
-    widths: tuple[int, ...] = (64, 128, 320, 512)  # of a token
-    depths: tuple[int, ...] = (3, 4, 6, 3)  # blocks
-    heads: tuple[int, ...] = (1, 2, 5, 8)  # head_dim is 64 in all published sizes
-    mlp_ratios: tuple[float, ...] = (8, 8, 4, 4)  # hidden width of the MLP, as a multiple of width
-    reductions: tuple[int, ...] = (8, 4, 2, 1)  # sides of the map that keys and values shrink by
-    pool: str = "cls"  # "mean": no class token, the mean of the last map
+    patch_sizes: Counts = (4, 2, 2, 2)  # cut out of the image, then out of the last map
+    widths: Counts = (64, 128, 320, 512)  # of a token
+    depths: DepthsOfStages = (3, 4, 6, 3)  # blocks
+    heads: Counts = (1, 2, 5, 8)  # head_dim is 64 in all published sizes
+    mlp_ratios: Positives = (8, 8, 4, 4)  # hidden width of the MLP, as a multiple of width
+    reductions: Counts = (8, 4, 2, 1)  # sides of the map that keys and values shrink by
+    pool: Pool = "cls"  # "mean": no class token, the mean of the last map
     qkv_bias: bool = True
     attention_dropout: float = 0.0  # on attention weights
     projection_dropout: float = 0.0  # after the attention's output projection
@@ -70,21 +86,20 @@ class PVT(nn.Module):
     drop_path: float = (
         0.0  # of the last block, from 0 linearly over all; the authors train with 0.1
     )
-    activation: str = "gelu"
-    norm_eps: float = 1e-6  # of the norms in blocks and the last: `norm_layer` in the authors' code
-    embed_norm_eps: float = 1e-5  # of the norms after patches and reductions: torch's own
-    init_scheme: str = "trunc02"
-    pos_resize: str = "torch-bilinear"  # how tables go to another image size, as the authors do
-    dtype: str = "float32"  # of the computation; parameters and logits are always float32
-    attention_impl: str = "auto"  # or "xla", "chunked" (little memory), "cudnn", "pallas"
-    remat: str = "none"  # the backward pass computes again "full" blocks, or all but "dots"
+    activation: Activation = "gelu"
+    norm_eps: Positive = 1e-6  # of the norms in blocks and the last
+    embed_norm_eps: Positive = 1e-5  # of the norms after patches and reductions: torch's own
+    init_scheme: SchemeName = "trunc02"
+    pos_resize: ResizeMethod = "torch-bilinear"  # of tables to another image size, as authors
+    dtype: DtypeName = "float32"  # of the computation; parameters and logits are always float32
+    attention_impl: Implementation = "auto"  # or "xla", "chunked", "cudnn", "pallas"
+    remat: Remat = "none"  # the backward pass computes again "full" blocks, or all but "dots"
 
     def __post_init__(self):
         _check_fields(self)
         super().__post_init__()
 
     def setup(self):
-        shared = {name: getattr(self, name) for name in _OF_ALL_BLOCKS}
         rates = stage_drop_path_rates(self.drop_path, self.depths)
         last = len(self.depths) - 1
         self.stages = [
@@ -92,15 +107,9 @@ class PVT(nn.Module):
                 width=self.widths[i],
                 patch_size=self.patch_sizes[i],
                 built_grid=self.built_grids[i],
-                heads=self.heads[i],
-                mlp_width=int(self.widths[i] * self.mlp_ratios[i]),
-                reduction=self.reductions[i],
+                blocks=tuple(self._block(i, rate) for rate in rates[i]),
                 class_token=i == last and self.pool == "cls",
-                drop_paths=rates[i],
-                position_dropout=self.position_dropout,
-                pos_resize=self.pos_resize,
-                remat=self.remat,
-                shared=shared,
+                **{name: getattr(self, name) for name in _OF_STAGES_ALIKE},
             )
             for i in range(len(self.depths))
         ]
@@ -150,7 +159,7 @@ class PVT(nn.Module):
                 "pre_norm": LayerNorm.ROLES,
                 "cls_token": Role.TOKEN,
                 "pos_embed": Role.POSITION_TABLE,
-                "blocks_*": Blocks(PVTBlock.ROLES),
+                "blocks_*": Blocks({**Block.ROLES, "attn": ReducedAttention.ROLES}),
             },
             "norm": LayerNorm.ROLES,
             "head": kernel_and_bias(Role.HEAD),
@@ -185,6 +194,18 @@ class PVT(nn.Module):
         """Return the steps to every block's output: attention sees the whole image."""
         blocks = self.block_infos(image_size)
         return global_steps((block.path, block.patch_size[axis]) for block in blocks)
+
+    def _block(self, stage: int, drop_path: float) -> Factory:
+        """Return the factory of a block of a stage."""
+        return block_factory(
+            self,
+            ReducedAttention,
+            block=remat_block(Block, self.remat, in_loop=False),
+            heads=self.heads[stage],
+            mlp_width=int(self.widths[stage] * self.mlp_ratios[stage]),
+            reduction=self.reductions[stage],
+            drop_path=drop_path,
+        )
 
     @property
     def patch_stem(self) -> Stem:
@@ -235,15 +256,13 @@ class Stage(Checked):
     width: int
     patch_size: int
     built_grid: tuple[int, int]  # what the position table is made for
-    heads: int
-    mlp_width: int
-    reduction: int
+    blocks: tuple[Factory, ...]
     class_token: bool
-    drop_paths: tuple[float, ...]  # of the blocks
     position_dropout: float
     pos_resize: str
-    remat: str
-    shared: dict[str, object]  # fields that all blocks have in common
+    embed_norm_eps: float
+    init_scheme: str
+    dtype: str
 
     @nn.compact
     def __call__(
@@ -256,16 +275,10 @@ class Stage(Checked):
         Float[Array, "batch stage_height stage_width stage_channels"],
         Float[Array, "batch tokens stage_channels"],
     ]:
-        init_scheme, dtype = self.shared["init_scheme"], self.shared["dtype"]
-        scheme, prefix = INIT_SCHEMES[init_scheme], int(self.class_token)
-        x = PatchEmbed(
-            self.width,
-            (self.patch_size, self.patch_size),
-            init_scheme=init_scheme,
-            dtype=dtype,
-            name="patch_embed",
-        )(x)
-        x = LayerNorm(epsilon=self.shared["embed_norm_eps"], dtype=dtype, name="pre_norm")(x)
+        scheme, prefix, dtype = INIT_SCHEMES[self.init_scheme], int(self.class_token), self.dtype
+        side = (self.patch_size, self.patch_size)
+        x = factory(PatchEmbed, self, patch_size=side)(name="patch_embed")(x)
+        x = LayerNorm(epsilon=self.embed_norm_eps, dtype=dtype, name="pre_norm")(x)
         batch, *grid, width = x.shape
         x = x.reshape(batch, -1, width)
         if self.class_token:
@@ -282,44 +295,20 @@ class Stage(Checked):
         x = x + positions.astype(dtype)
         x = nn.Dropout(self.position_dropout)(x, deterministic=not train)
 
-        block = remat_block(PVTBlock, self.remat, in_loop=False)
-        for j, drop_path in enumerate(self.drop_paths):
-            x, _ = block(
-                heads=self.heads,
-                mlp_width=self.mlp_width,
-                reduction=self.reduction,
-                grid=tuple(grid),
-                drop_path=drop_path,
-                **self.shared,
-                name=f"blocks_{j}",
-            ).step(x, None, train, attention_weights, None)
+        blocks = [block(name=f"blocks_{j}") for j, block in enumerate(self.blocks)]
+        asked = {"train": train, "attention_weights": attention_weights, "grid": tuple(grid)}
+        x = run_blocks(blocks, x, (), **asked)
         return x[:, prefix:].reshape(batch, *grid, width), x
 
 
 _OF_STAGES = ("patch_sizes", "widths", "depths", "heads", "mlp_ratios", "reductions")
-_OF_ALL_BLOCKS = (
-    "qkv_bias",
-    "attention_dropout",
-    "projection_dropout",
-    "mlp_dropout",
-    "activation",
-    "norm_eps",
-    "embed_norm_eps",
-    "init_scheme",
-    "dtype",
-    "attention_impl",
-)
+_OF_STAGES_ALIKE = ("position_dropout", "pos_resize", "embed_norm_eps", "init_scheme", "dtype")
 
 
 def _check_fields(model: PVT) -> None:
     """Raise ValueError for fields that are invalid or do not fit each other."""
     name = type(model).__name__
-    validation.check_types_and_choices(model)
-    validation.check_choice(name, "pool", model.pool, ("cls", "mean"))
-    validation.check_classes(model)
-    validation.check_count(name, "in_channels", model.in_channels)
-    for field in ("norm_eps", "embed_norm_eps"):
-        validation.check_positive(name, field, getattr(model, field))
+    validation.check_types(model)
     stages = len(model.depths)
     for field in _OF_STAGES:
         numbers = getattr(model, field)
@@ -328,16 +317,11 @@ def _check_fields(model: PVT) -> None:
                 f"{name}: {field}={shown(numbers)} must have one number for each stage, of "
                 f"which depths={shown(model.depths)} has {stages}."
             )
-        check = validation.check_positive if field == "mlp_ratios" else validation.check_count
-        for i, number in enumerate(numbers):
-            check(name, f"{field}[{i}]", number)
-    validation.check_blocks(name, "depths", model.depths)
     for i in range(stages):
         validation.check_hidden(name, f"mlp_ratios[{i}]", model.mlp_ratios[i], model.widths[i])
         validation.check_multiple(
             name, f"widths[{i}]", model.widths[i], f"heads[{i}]", model.heads[i]
         )
-    validation.check_size(name, "image_size", model.image_size)
     validation.check_patches_fit(
         name, validation.pair(model.image_size), validation.pair(model.patch_size)
     )

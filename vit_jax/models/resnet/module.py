@@ -10,7 +10,7 @@
 """
 
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 from flax import linen as nn
@@ -21,12 +21,24 @@ from vit_jax.models.description.blocks import BlockInfo, pyramid_blocks
 from vit_jax.models.description.receptive import Steps, centred
 from vit_jax.models.description.roles import Blocks, Role, Roles, kernel_and_bias
 from vit_jax.models.features import Features, PooledClassifier, features_of_map
-from vit_jax.models.fields import Checked
+from vit_jax.models.fields import (
+    Checked,
+    Choice,
+    Classes,
+    Count,
+    DtypeName,
+    Positive,
+    Rate,
+    Size,
+)
 from vit_jax.models.layers import convolutions
 from vit_jax.models.layers.convolutions import BatchNorm, ConvNorm, Stage, conv, torch_linear
 
 # Width of a block's output as a multiple of its 3 x 3 convolution.
 EXPANSIONS = {"bottleneck": 4, "basic": 1}
+
+
+BlockKind = Annotated[str, Choice(*EXPANSIONS)]
 
 
 class ResNet(PooledClassifier):
@@ -45,24 +57,21 @@ class ResNet(PooledClassifier):
     torchvision's and timm's `resnet50`.
     """
 
-    num_classes: int = 1000  # 0: no head, returns the pooled features
-    image_size: int | tuple[int, int] = 224  # for costs and records; any image is taken
-    in_channels: int = 3
+    num_classes: Classes = 1000  # 0: no head, returns the pooled features
+    image_size: Size = 224  # for costs and records; any image is taken
+    in_channels: Count = 3
     depths: tuple[int, ...] = (3, 4, 6, 3)  # blocks of each stage
     widths: tuple[int, ...] = (64, 128, 256, 512)  # of the 3 x 3 convolutions of each stage
-    block: str = "bottleneck"  # or "basic": two 3 x 3 convolutions, ResNet-18 and -34
-    stem_width: int = 64
+    block: BlockKind = "bottleneck"  # or "basic": two 3 x 3 convolutions, ResNet-18 and -34
+    stem_width: Count = 64
     small_stem: bool = False  # 3 x 3 without stride or max pool, for images of 16 to 64 pixels
     zero_init: bool = True  # branches begin at zero: Goyal et al. 2017, section 5.1; in timm too
-    norm_eps: float = 1e-5  # of every BatchNorm
-    norm_momentum: float = 0.1  # of running statistics, as torch counts it
-    dtype: str = "float32"  # of the computation; parameters, statistics, logits are float32
+    norm_eps: Positive = 1e-5  # of every BatchNorm
+    norm_momentum: Rate = 0.1  # of running statistics, as torch counts it
+    dtype: DtypeName = "float32"  # of the computation; parameters, statistics, logits are float32
 
     def __post_init__(self):
         convolutions.check_fields(self, "depths", "widths")
-        validation.check_choice("ResNet", "block", self.block, tuple(EXPANSIONS))
-        validation.check_count("ResNet", "stem_width", self.stem_width)
-        validation.check_rate("ResNet", "norm_momentum", self.norm_momentum)
         super().__post_init__()
 
     def setup(self):

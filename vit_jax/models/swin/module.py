@@ -18,18 +18,29 @@ from jaxtyping import Array, Float
 from vit_jax.errors import shown
 from vit_jax.models import validation
 from vit_jax.models.attention.windows import Windows, fit_windows
-from vit_jax.models.block import remat_block
+from vit_jax.models.block import Block, Remat, Stage, block_factory, remat_block
 from vit_jax.models.description.blocks import BlockInfo, Stem
 from vit_jax.models.description.receptive import Steps, WindowStep, patches
 from vit_jax.models.description.roles import Blocks, Role, Roles, kernel_and_bias
 from vit_jax.models.features import Features
-from vit_jax.models.fields import Checked
-from vit_jax.models.initializers import INIT_SCHEMES
+from vit_jax.models.fields import (
+    Classes,
+    Count,
+    Counts,
+    DepthsOfStages,
+    DtypeName,
+    Factory,
+    Positive,
+    Size,
+    factory,
+)
+from vit_jax.models.initializers import INIT_SCHEMES, SchemeName
+from vit_jax.models.layers.mlp import Activation
 from vit_jax.models.layers.norm import LayerNorm
 from vit_jax.models.layers.patch_embed import PatchEmbed
 from vit_jax.models.layers.residual import stage_drop_path_rates
-from vit_jax.models.positions.tables import PositionTable
-from vit_jax.models.swin.block import PatchMerging, SwinBlock
+from vit_jax.models.positions.tables import PositionTable, ResizeMethod
+from vit_jax.models.swin.attention import PatchMerging, WindowAttention
 
 
 class Swin(nn.Module):
@@ -47,26 +58,26 @@ class Swin(nn.Module):
             other axes, channels or numbers.
     """
 
-    num_classes: int = 1000  # 0: no head, the pooled features come out
-    image_size: int | tuple[int, int] = 224  # the size the tables are built for; (h, w) too
-    patch_size: int | tuple[int, int] = 4
-    in_channels: int = 3
-    width: int = 96  # of the first stage's tokens; each later stage has twice as many
-    depths: tuple[int, ...] = (2, 2, 6, 2)  # blocks of the stages; even, to end on shifted windows
-    heads: tuple[int, ...] = (3, 6, 12, 24)  # head_dim is 32 in all published sizes
-    window: int | tuple[int, int] = 7  # in tokens, (h, w) too; published at 384 pixels with 12
-    mlp_ratio: float = 4.0
+    num_classes: Classes = 1000  # 0: no head, the pooled features come out
+    image_size: Size = 224  # the size the tables are built for; (h, w) too
+    patch_size: Size = 4
+    in_channels: Count = 3
+    width: Count = 96  # of the first stage's tokens; each later stage has twice as many
+    depths: DepthsOfStages = (2, 2, 6, 2)  # blocks of the stages; even, to end on shifted windows
+    heads: Counts = (3, 6, 12, 24)  # head_dim is 32 in all published sizes
+    window: Size = 7  # in tokens, (h, w) too; published at 384 pixels with 12
+    mlp_ratio: Positive = 4.0
     qkv_bias: bool = True
     attention_dropout: float = 0.0
     projection_dropout: float = 0.0
     mlp_dropout: float = 0.0
     drop_path: float = 0.0  # of the last block; the paper trains T, S, B with 0.2, 0.3, 0.5
-    activation: str = "gelu"
-    norm_eps: float = 1e-5  # torch's default, which the authors, timm and transformers have here
-    init_scheme: str = "trunc02"
-    pos_resize: str = "torch-bicubic"  # of tables to another window, as the authors do it
-    dtype: str = "float32"  # of the computation; parameters and logits are always float32
-    remat: str = "none"  # the backward pass computes again "full" blocks, or all but "dots"
+    activation: Activation = "gelu"
+    norm_eps: Positive = 1e-5  # torch's default
+    init_scheme: SchemeName = "trunc02"
+    pos_resize: ResizeMethod = "torch-bicubic"  # of tables to another window, as the authors do it
+    dtype: DtypeName = "float32"  # of the computation; parameters and logits are always float32
+    remat: Remat = "none"  # the backward pass computes again "full" blocks, or all but "dots"
 
     def __post_init__(self):
         _check_fields(self)
@@ -83,15 +94,10 @@ class Swin(nn.Module):
         rates = stage_drop_path_rates(self.drop_path, self.depths)
         self.stages = [
             Stage(
-                heads=self.heads[i],
-                window=window,
-                mlp_ratio=self.mlp_ratio,
-                drop_paths=rates[i],
-                merges=i > 0,
-                remat=self.remat,
-                shared={name: getattr(self, name) for name in _OF_ALL_BLOCKS},
+                tuple(self._block(i, j, rate) for j, rate in enumerate(rates[i])),
+                factory(PatchMerging, self) if i else None,
             )
-            for i, window in enumerate(self.built_windows)
+            for i in range(len(self.depths))
         ]
         self.norm = self._layer_norm()
         # The head computes in float32 whatever the blocks do: logits are what losses are made of.
@@ -167,7 +173,7 @@ class Swin(nn.Module):
             "pre_norm": LayerNorm.ROLES,
             "stages_*": {
                 "downsample": PatchMerging.ROLES,
-                "blocks_*": Blocks(SwinBlock.ROLES),
+                "blocks_*": Blocks(Block.ROLES),
             },
             "norm": LayerNorm.ROLES,
             "head": kernel_and_bias(Role.HEAD),
@@ -226,61 +232,21 @@ class Swin(nn.Module):
             for j in range(depth)
         }
 
+    def _block(self, stage: int, number: int, drop_path: float) -> Factory:
+        """Return the factory of one block of a stage; every second one is shifted."""
+        return block_factory(
+            self,
+            WindowAttention,
+            block=remat_block(Block, self.remat, in_loop=False),
+            heads=self.heads[stage],
+            window=self.built_windows[stage],
+            shifted=number % 2 == 1,
+            mlp_width=int(self.width * 2**stage * self.mlp_ratio),
+            drop_path=drop_path,
+        )
+
     def _layer_norm(self) -> LayerNorm:
         return LayerNorm(epsilon=self.norm_eps, dtype=self.dtype)
-
-
-class Stage(Checked):
-    """Patch merging, but in the first stage, and blocks; every second one is shifted."""
-
-    heads: int
-    window: tuple[int, int]
-    mlp_ratio: float
-    drop_paths: tuple[float, ...]  # of the blocks
-    merges: bool
-    remat: str
-    shared: dict[str, object]  # fields that all blocks have in common
-
-    @nn.compact
-    def __call__(
-        self,
-        x: Float[Array, "batch height width channels"],
-        *,
-        train: bool = False,
-        attention_weights: bool = False,
-    ) -> Float[Array, "batch stage_height stage_width stage_channels"]:
-        if self.merges:
-            x = PatchMerging(
-                self.shared["norm_eps"],
-                self.shared["init_scheme"],
-                self.shared["dtype"],
-                name="downsample",
-            )(x)
-        block = remat_block(SwinBlock, self.remat, in_loop=False)
-        for j, drop_path in enumerate(self.drop_paths):
-            x, _ = block(
-                heads=self.heads,
-                mlp_width=int(x.shape[-1] * self.mlp_ratio),
-                window=self.window,
-                shifted=j % 2 == 1,
-                drop_path=drop_path,
-                **self.shared,
-                name=f"blocks_{j}",
-            ).step(x, None, train, attention_weights, None)
-        return x
-
-
-# Fields that the model hands to all of its blocks as they are.
-_OF_ALL_BLOCKS = (
-    "qkv_bias",
-    "attention_dropout",
-    "projection_dropout",
-    "mlp_dropout",
-    "activation",
-    "norm_eps",
-    "init_scheme",
-    "dtype",
-)
 
 
 _LARGEST_WINDOW = 2**12  # in tokens
@@ -290,17 +256,8 @@ _MOST_PAIRS = 2**27  # of tokens in all windows of a map: masks have a place for
 def _check_fields(model: Swin) -> None:
     """Raise ValueError for fields that are invalid or do not fit each other."""
     name = type(model).__name__
-    validation.check_types_and_choices(model)
-    for field in ("in_channels", "width"):
-        validation.check_count(name, field, getattr(model, field))
-    validation.check_classes(model)
-    validation.check_positive(name, "norm_eps", model.norm_eps)
+    validation.check_types(model)
     validation.check_hidden(name, "mlp_ratio", model.mlp_ratio, model.width)
-    for field in ("image_size", "patch_size", "window"):
-        validation.check_size(name, field, getattr(model, field))
-    validation.check_blocks(name, "depths", model.depths)
-    for i, number in enumerate(model.heads):
-        validation.check_count(name, f"heads[{i}]", number)
     if len(model.depths) != len(model.heads):
         raise ValueError(
             f"{name}: depths={shown(model.depths)} has {len(model.depths)} stages, but "

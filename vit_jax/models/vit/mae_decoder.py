@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
-from vit_jax.models.block import Block, remat_block
+from vit_jax.models.block import Block, block_factory, remat_block, run_blocks
 from vit_jax.models.description.roles import Blocks, Role, Roles, kernel_and_bias
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
@@ -70,16 +70,14 @@ class MaeDecoder(Checked):
         x = jnp.take_along_axis(x, restore[..., None], axis=1)
         x = x + jnp.asarray(sincos2d(self.grid, self.width), x.dtype)
         x = jnp.concatenate([prefix, x], axis=1)
-        block = remat_block(Block, self.remat, in_loop=False)
-        for i in range(self.depth):
-            x, _ = block(
-                self.heads,
-                int(self.width * self.mlp_ratio),
-                norm_eps=self.norm_eps,
-                init_scheme="mae",
-                dtype=self.dtype,
-                name=f"blocks_{i}",
-            ).step(x, None, train, False, None)
+        block = block_factory(
+            self,
+            block=remat_block(Block, self.remat, in_loop=False),
+            mlp_width=int(self.width * self.mlp_ratio),
+            init_scheme="mae",
+        )
+        blocks = [block(name=f"blocks_{i}") for i in range(self.depth)]
+        x = run_blocks(blocks, x, (), train=train)
         x = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm")(x)
         x = x[:, self.prefix :].astype(jnp.float32)  # the loss is made of it
         return nn.Dense(self.pixels, kernel_init=scheme.kernel, name="pred")(x)

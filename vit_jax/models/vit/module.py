@@ -14,28 +14,62 @@
   parameters and intermediates alike; `layout` converts and reads both.
 """
 
+from typing import Annotated
+
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from vit_jax.models import validation
-from vit_jax.models.attention.types import AttentionType
-from vit_jax.models.block import Block, remat_block, scan_blocks
+from vit_jax.models.attention.implementations import Implementation
+from vit_jax.models.attention.multi_head import QkNorm, QkvBias
+from vit_jax.models.attention.types import AttentionKind, Seed
+from vit_jax.models.block import (
+    Block,
+    NormOrder,
+    Remat,
+    block_factory,
+    make_blocks,
+    remat_block,
+    run_blocks,
+)
 from vit_jax.models.features import DistilledLogits, Features
-from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers.norm import LayerNorm
-from vit_jax.models.layers.patch_embed import PatchEmbed
-from vit_jax.models.layers.pooling import AttentionPooling
-from vit_jax.models.layers.residual import drop_path_rates
-from vit_jax.models.positions.tables import PositionTable, resize_positions
+from vit_jax.models.fields import (
+    Choice,
+    Classes,
+    Count,
+    Depth,
+    DtypeName,
+    Factory,
+    HiddenPerBlock,
+    PerBlock,
+    Positive,
+    Size,
+    Whole,
+    factory,
+    of_block,
+)
+from vit_jax.models.initializers import INIT_SCHEMES, SchemeName
+from vit_jax.models.layers.linear import Rank
+from vit_jax.models.layers.mlp import Activation, MlpKind
+from vit_jax.models.layers.norm import NormType, make_norm
+from vit_jax.models.layers.patch_embed import PatchEmbed, PatchMethod
+from vit_jax.models.layers.pooling import AttentionPooling, mean_of_patches
+from vit_jax.models.positions.rotary import RotaryKind
+from vit_jax.models.positions.tables import ResizeMethod, resize_positions
 from vit_jax.models.positions.types import (
     POSITION_KINDS,
-    AttentionPositions,
     AxisTables,
+    PositionKind,
     combine,
     fixed_table,
 )
 from vit_jax.models.vit.description import DescribedViT
+
+Pool = Annotated[str, Choice("cls", "mean", "cls+mean", "map", "none")]
+PoolNorm = Annotated[str, Choice("before", "after")]
+PosCombine = Annotated[str, Choice("add", "concat")]
+Registers = Annotated[int, Whole(0)]
 
 
 class ViT(DescribedViT, nn.Module):
@@ -51,55 +85,62 @@ class ViT(DescribedViT, nn.Module):
             not fit the model; the message has both numbers and the nearest valid ones.
     """
 
-    num_classes: int = 1000  # 0: no head, the pooled features come out
-    image_size: int | tuple[int, int] = 224  # the size the position table is built for; (h, w) too
-    patch_size: int | tuple[int, int] = 16  # (h, w) for spectrograms and other oblong things
-    in_channels: int = 3  # 1 for grey images, more for satellites
-    width: int = 768  # of a token, all through the network
-    depth: int = 12  # blocks
-    heads: int = 12  # head_dim is 64 in nearly all published sizes
-    head_dim: int | None = None  # None: width / heads
-    mlp_ratio: float = 4.0  # hidden width of the MLP, as a multiple of width
-    mlp_width: int | None = None  # the same as a number, where it is no round multiple; goes first
-    pool: str = "cls"  # "mean" of patches, "map" attention pooling, "none" logits for every token
-    class_token: bool | None = None  # None: there is one exactly if the pool is "cls"
-    pool_norm: str = "before"  # "after": pool first, then norm, timm's fc_norm
+    num_classes: Classes = 1000  # 0: no head, the pooled features come out
+    image_size: Size = 224  # the size the position table is built for; (h, w) too
+    patch_size: Size = 16  # (h, w) for spectrograms and other oblong things
+    in_channels: Count = 3  # 1 for grey images, more for satellites
+    width: Count = 768  # of a token, all through the network
+    depth: Depth = 12  # blocks
+    heads: PerBlock = 12  # or one number for every block; head_dim is 64 in nearly all sizes
+    head_dim: Count | None = None  # None: width / heads
+    mlp_ratio: Positive = 4.0  # hidden width of the MLP, as a multiple of width
+    mlp_width: HiddenPerBlock | None = None  # the same as a number, or one for every block
+    pool: Pool = "cls"  # "mean" of patches, "cls+mean" joined, "map", "none" for every token
+    pool_heads: Count | None = None  # of the attention pooling "map"; None: heads
+    pool_prefix: bool = False  # whether "map" reads prefix tokens too (Perception Encoder)
+    class_token: bool | None = None  # None: there is one exactly if the pool reads it
+    pool_norm: PoolNorm = "before"  # "after": pool first, then norm, timm's fc_norm
     distilled: bool = False  # DeiT's second token and second head, which learn from a teacher
-    registers: int = 0  # spare tokens for global notes (Darcet et al. 2024); 4 in DINOv2-reg
-    positions: str = "learned"  # or fixed, "relative", "rotary", "none"; see `position_kinds`
+    registers: Registers = 0  # spare tokens (Darcet et al. 2024); 4 in DINOv2-reg
+    positions: PositionKind = "learned"  # or fixed, "relative", "rotary", "none"
     pos_on_cls: bool = True  # False: positions are for patches only (big_vision, DeiT III)
-    pos_combine: str = "add"  # "concat": they take the last channels and the patches the others
+    pos_combine: PosCombine = "add"  # "concat": positions are the last channels
     pos_width: int | None = None  # channels that "concat" gives to positions; None: width / 4
-    rotary_base: float = 100.0  # the slowest turn is about 1 / base radian for each patch
-    norm_order: str = "pre"  # "post" is torch's TransformerEncoderLayer(norm_first=False)
+    rotary: RotaryKind = "none"  # rotation beside vectors, named by origin: see `positions/rotary`
+    rotary_base: Positive | None = None  # None: that of the origin
+    norm_type: NormType = "layer"  # or "rms", of all norms
+    norm_order: NormOrder = "pre"  # "post" is torch's norm_first=False, "branch" Swin V2's
+    parallel: bool = False  # attention and MLP read the same tokens (ViT-22B)
+    patch_norm: bool = False  # a norm of patches before they get positions: AIMv2
     embed_norm: bool = False  # a norm between embedding and blocks: CLIP's ln_pre
     patch_bias: bool = True  # CLIP's patch convolution has none
-    representation_size: int | None = None  # dense + tanh before the head, as in 2020 pre-training
+    representation_size: Count | None = None  # dense + tanh before the head, as in 2020
     attention_dropout: float = 0.0  # on attention weights
     projection_dropout: float = 0.0  # after the attention's output projection
     mlp_dropout: float = 0.0  # in the MLP, after the activation and after fc2
     position_dropout: float = 0.0  # on tokens once positions are added
     drop_path: float = 0.0  # stochastic depth: rate of the last block, from 0 linearly over depth
-    layer_scale: float | None = None  # initial value; deep DeiT III and DINOv2 use 1e-4 to 1e-5
-    qkv_bias: bool = True  # some later models leave it out
-    qk_norm: bool = False  # keeps attention logits bounded in very large models (ViT-22B)
-    mlp: str = "plain"  # "swiglu": the hidden layer has a gate (DINOv2's giant)
-    lora_rank: int = 0  # of low-rank additions to qkv and the MLP, for fine-tuning; 4 to 16 do
-    activation: str = "gelu"  # exact; "gelu_tanh" Google's weights, "quick_gelu" CLIP, "relu"
-    norm_eps: float = 1e-6  # of every LayerNorm; torch's default would be 1e-5
-    init_scheme: str = "vit"  # "trunc02" DeiT, "normal02" small CIFAR models
-    patch_embed_method: str = "conv"  # or "dense": the same numbers by cutting and a matmul
-    pos_resize: str = "cubic"  # how the learned table is resized: as where the weights are from
-    dtype: str = "float32"  # of the computation; parameters and logits are always float32
-    attention_type: str = "softmax"  # what blocks do with q, k and v; see `attention_kinds`
-    performer_features: int = 256  # random features of "performer"; the error falls as they rise
-    performer_seed: int = 0  # what they are made from, the same at every call
-    linformer_rank: int = 64  # mixtures that stand for all keys and values in "linformer"
-    local_window: int = 7  # odd; patches along each side of what a patch sees in "local"
-    attention_impl: str = (
-        "auto"  # or "xla", "chunked" (little memory), "cudnn", "pallas"; of the blocks
-    )
-    remat: str = "none"  # the backward pass computes again "full" blocks, or all but "dots"
+    layer_scale: Positive | None = None  # initial value; deep DeiT III and DINOv2 use 1e-4 to 1e-5
+    qkv_bias: QkvBias = True  # "qv": none for keys (BEiT, EVA-02)
+    qk_norm: QkNorm = False  # keeps attention logits bounded in very large models (ViT-22B)
+    attention_norm: bool = False  # a norm before the attention's output projection (EVA-02's CLIP)
+    mlp_norm: bool = False  # a norm before the MLP's second layer (EVA-02 B and L)
+    linear_bias: bool = True  # of the attention's output projection and of the MLP
+    mlp: MlpKind = "plain"  # "swiglu": the hidden layer has a gate (DINOv2's giant)
+    lora_rank: Rank = 0  # of low-rank additions to qkv and the MLP, for fine-tuning; 4 to 16 do
+    activation: Activation = "gelu"  # exact; "gelu_tanh" Google, "quick_gelu" CLIP, "relu", "silu"
+    norm_eps: Positive = 1e-6  # of every norm; torch's default would be 1e-5
+    init_scheme: SchemeName = "vit"  # "trunc02" DeiT, "normal02" small CIFAR models
+    patch_embed_method: PatchMethod = "conv"  # or "dense": the same numbers by one matmul
+    pos_resize: ResizeMethod = "cubic"  # of the learned table: as where the weights are from
+    dtype: DtypeName = "float32"  # of the computation; parameters and logits are always float32
+    attention_type: AttentionKind = "softmax"  # what blocks do with q, k, v; see `attention/types`
+    performer_features: Count = 256  # random ones; the error falls as they rise
+    performer_seed: Seed = 0  # what they are made from, the same at every call
+    linformer_rank: Count = 64  # mixtures that stand for all keys and values in "linformer"
+    local_window: Count = 7  # odd; patches along each side of what a patch sees in "local"
+    attention_impl: Implementation = "auto"  # or "xla", "chunked", "cudnn", "pallas"; of the blocks
+    remat: Remat = "none"  # the backward pass computes again "full" blocks, or all but "dots"
     scan_layers: bool = False  # one traced block that runs `depth` times; parameters are stacked
 
     def __post_init__(self):
@@ -110,10 +151,10 @@ class ViT(DescribedViT, nn.Module):
         scheme, width = INIT_SCHEMES[self.init_scheme], self.width
         self.patch_embed = self._make_patch_embed()
         if self.has_class_token:
-            shape = (1, 1, self._front_width)
+            shape = (1, 1, self.front_width)
             self.cls_token = self.param("cls_token", scheme.class_token, shape)
         if self.distilled:  # drawn like registers, apart from a class token that may begin at zero
-            shape = (1, 1, self._front_width)
+            shape = (1, 1, self.front_width)
             self.dist_token = self.param("dist_token", scheme.registers, shape)
         if self.registers:
             self.reg_tokens = self.param("reg_tokens", scheme.registers, (1, self.registers, width))
@@ -132,48 +173,14 @@ class ViT(DescribedViT, nn.Module):
                 self.init_scheme,
             )
         self.pos_dropout = nn.Dropout(self.position_dropout)
+        if self.patch_norm:
+            self.stem_norm = make_norm(self)
         if self.embed_norm:
-            self.pre_norm = self._layer_norm()
-
-        shared = {
-            "heads": self.heads,
-            "mlp_width": self.mlp_width or int(width * self.mlp_ratio),
-            "activation": self.activation,
-            "norm_eps": self.norm_eps,
-            "init_scheme": self.init_scheme,
-            "dtype": self.dtype,
-        }
-        of_blocks = {
-            "head_dim": self.head_dim,
-            "qkv_bias": self.qkv_bias,
-            "qk_norm": self.qk_norm,
-            "norm_order": self.norm_order,
-            "layer_scale": self.layer_scale,
-            "attention_dropout": self.attention_dropout,
-            "projection_dropout": self.projection_dropout,
-            "mlp_dropout": self.mlp_dropout,
-            "attention_impl": self.attention_impl,
-            "mlp_kind": self.mlp,
-            "lora_rank": self.lora_rank,
-            "attention_type": AttentionType(
-                self.attention_type,
-                self.performer_features,
-                self.performer_seed,
-                self.linformer_rank,
-                self.local_window,
-            ),
-            "positions": self.attention_positions,
-            **shared,
-        }
-        block = remat_block(Block, self.remat, in_loop=self.scan_layers)
-        if self.scan_layers:
-            self.blocks = scan_blocks(block, self.depth)(drop_path=self.drop_path, **of_blocks)
-        else:
-            rates = drop_path_rates(self.drop_path, self.depth)
-            self.blocks = [block(drop_path=rate, **of_blocks) for rate in rates]
-        self.norm = self._layer_norm()
+            self.pre_norm = make_norm(self)
+        self.blocks = make_blocks(map(self._block, range(self.depth)), scan=self.scan_layers)
+        self.norm = make_norm(self)
         if self.pool == "map":
-            self.map_head = AttentionPooling(**shared)
+            self.map_head = self._attention_pooling()
         # The head computes in float32 whatever the blocks do: logits are what losses are made of.
         if self.representation_size:
             self.pre_logits = nn.Dense(self.representation_size, kernel_init=scheme.kernel)
@@ -208,19 +215,19 @@ class ViT(DescribedViT, nn.Module):
         *,
         train: bool = False,
         attention_weights: bool = False,
+        key_mask: Bool[Array, "batch patches"] | None = None,
     ) -> Features:
-        """Return all tokens after the last block, and the pooled vector, in the compute type."""
+        """Return all tokens after the last block, and the pooled vector, in the compute type.
 
+        key_mask: False for patches that are padding; no token attends to them.
+        """
         x, grid = self.embed(images, train=train)
-        if self.scan_layers:
-            rates = jnp.array(drop_path_rates(self.drop_path, self.depth))
-            x, _ = self.blocks.step(x, rates, train, attention_weights, grid)
-        else:
-            for block in self.blocks:
-                x, _ = block.step(x, None, train, attention_weights, grid)
+        asked = {"train": train, "attention_weights": attention_weights}
+        mask = None if key_mask is None else self._with_prefix(key_mask)
+        x = run_blocks(self.blocks, x, self.drop_path_rates, grid=grid, key_mask=mask, **asked)
         if self.pool_norm == "before":
             x = self.norm(x)
-        pooled = self.pool_tokens(x, train=train, attention_weights=attention_weights)
+        pooled = self.pool_tokens(x, key_mask=key_mask, **asked)
         if self.pool_norm == "after":
             pooled = self.norm(pooled)
         return Features(tokens=x, pooled=pooled, grid=grid, prefix=self.prefix)
@@ -234,6 +241,8 @@ class ViT(DescribedViT, nn.Module):
         x = self._embed_patches(images, train=train)
         batch, *grid, channels = x.shape
         x = x.reshape(batch, -1, channels)
+        if self.patch_norm:
+            x = self.stem_norm(x)
 
         positions = self.position_table(tuple(grid))
         if positions is not None:
@@ -261,16 +270,24 @@ class ViT(DescribedViT, nn.Module):
         *,
         train: bool = False,
         attention_weights: bool = False,
+        key_mask: Bool[Array, "batch patches"] | None = None,
     ) -> Float[Array, "batch width"]:
-        """One vector per image, by `pool`; prefix tokens take no part in "mean" and "map"."""
+        """One vector per image, by `pool`; prefix tokens take no part in "mean" and "map".
+
+        key_mask: `(batch, patches)`, False for padding, which takes no part either.
+        """
         if self.pool == "cls":
             return x[:, 0]
-        if self.pool == "mean":
-            return x[:, self.prefix :].mean(axis=1)  # sums in float32, also for bfloat16
+        if self.pool == "none":
+            return x
         if self.pool == "map":
-            patches = x[:, self.prefix :]
-            return self.map_head(patches, train=train, attention_weights=attention_weights)
-        return x
+            x = x if self.pool_prefix else x[:, self.prefix :]
+            if key_mask is not None and self.pool_prefix:
+                key_mask = self._with_prefix(key_mask)
+            asked = {"attention_weights": attention_weights, "key_mask": key_mask}
+            return self.map_head(x, train=train, **asked)
+        mean = mean_of_patches(x[:, self.prefix :], key_mask)
+        return mean if self.pool == "mean" else jnp.concatenate([x[:, 0], mean], axis=-1)
 
     def position_table(
         self, grid: tuple[int, int] | None = None
@@ -301,73 +318,26 @@ class ViT(DescribedViT, nn.Module):
             kernel=kernel,
         )
 
-    @property
-    def has_class_token(self) -> bool:
-        return self.pool == "cls" if self.class_token is None else self.class_token
-
-    @property
-    def prefix(self) -> int:
-        """Number of tokens before the patches."""
-        return int(self.has_class_token) + int(self.distilled) + self.registers
-
-    @property
-    def built_grid(self) -> tuple[int, int]:
-        """`(height, width)` in patches of the image size the position table is made for."""
-        (height, width), (rows, columns) = map(validation.pair, (self.image_size, self.patch_size))
-        return height // rows, width // columns
-
-    @property
-    def num_prefix_positions(self) -> int:
-        """Rows of the table of positions that are for the class and the distillation token."""
-        if not POSITION_KINDS[self.positions].in_front or not self.pos_on_cls:
-            return 0
-        return int(self.has_class_token) + int(self.distilled)
-
-    @property
-    def position_tables(self) -> dict[str, PositionTable]:
-        """The tables that can be resized to another grid, by their paths."""
-        (height, width), kernel = self.built_grid, self.pos_resize
-        if self.positions == "learned":
-            return {"pos_embed": PositionTable((height, width), self.num_prefix_positions, kernel)}
-        if self.positions in ("learned2d_sum", "learned2d_concat"):
-            sides = {"rows": height, "columns": width}
-            return {
-                f"pos_embed/{name}": PositionTable((side, 1), 0, kernel)
-                for name, side in sides.items()
-            }
-        if self.positions == "relative":
-            table = self.attention_positions.table
-            return {f"blocks_{i}/attn/relative_bias": table for i in range(self.depth)}
-        return {}
-
-    @property
-    def attention_positions(self) -> AttentionPositions:
-        """Position settings of the attention layers."""
-        return AttentionPositions(
-            self.positions,
-            self.built_grid,
-            self.prefix,
-            self.pos_on_cls,
-            self.pos_resize,
-            self.rotary_base,
+    def _block(self, number: int) -> Factory:
+        """Return the factory of a block."""
+        return block_factory(
+            self,
+            block=remat_block(Block, self.remat, in_loop=self.scan_layers),
+            kind=self.attention_kind,
+            positions=self.attention_positions,
+            heads=of_block(self.heads, number),
+            mlp_width=self.hidden_width(number),
+            drop_path=self.drop_path_rates[number],
         )
 
-    @property
-    def pos_channels(self) -> int:
-        """Channels of a position vector."""
-        if self.pos_combine == "add":
-            return self.width
-        return self.width // 4 if self.pos_width is None else self.pos_width
+    def _attention_pooling(self) -> nn.Module:
+        heads = self.pool_heads or of_block(self.heads, -1)
+        return factory(AttentionPooling, self, heads=heads, mlp_width=self.hidden_width(-1))()
 
-    @property
-    def patch_channels(self) -> int:
-        """Channels that the patch embedding makes."""
-        return self.width - (self.pos_channels if self.pos_combine == "concat" else 0)
-
-    @property
-    def _front_width(self) -> int:
-        """Channels of the parameters of tokens that have positions."""
-        return self.patch_channels if self.num_prefix_positions else self.width
+    def _with_prefix(self, key_mask: Bool[Array, "batch patches"]) -> Bool[Array, "batch tokens"]:
+        """Return a mask of patches with one of all prefix tokens, which are never padding."""
+        prefix = jnp.ones((key_mask.shape[0], self.prefix), bool)
+        return jnp.concatenate([prefix, key_mask], axis=1)
 
     def _two_heads(self, tokens: Float[Array, "batch tokens width"]) -> DistilledLogits:
         both = DistilledLogits(*(tokens[:, i].astype(jnp.float32) for i in range(2)))
@@ -391,6 +361,3 @@ class ViT(DescribedViT, nn.Module):
     ) -> Float[Array, "batch grid_height grid_width features"]:
         """Call `patch_embed`; subclasses pass `train` to stems that need it."""
         return self.patch_embed(images)
-
-    def _layer_norm(self) -> LayerNorm:
-        return LayerNorm(epsilon=self.norm_eps, dtype=self.dtype)

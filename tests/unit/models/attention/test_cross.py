@@ -7,13 +7,17 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from tests.support.shapes import abstract_variables, apply
-from vit_jax.models import CrossAttentionBlock
+from vit_jax.models import block_factory
 
 WIDTH, HEADS = 12, 3
 
 
+def cross_block(**fields):
+    return block_factory(heads=HEADS, mlp_width=20, cross=True, **fields)()
+
+
 def block_and_inputs(**fields):
-    block, rng = CrossAttentionBlock(HEADS, 20, **fields), np.random.default_rng(0)
+    block, rng = cross_block(**fields), np.random.default_rng(0)
     x, context = (rng.normal(size=(2, n, WIDTH)).astype(np.float32) for n in (4, 7))
     params = abstract_variables(block, x, context)["params"]
     params = jax.tree.map(lambda p: rng.normal(0, 0.4, p.shape).astype(np.float32), params)
@@ -103,7 +107,7 @@ def test_queries_do_not_see_each_other_and_the_context_has_no_order():
 
 def test_bfloat16_and_gradients():
     block, params, x, context = block_and_inputs(layer_scale=1e-4)
-    narrow = jax.jit(CrossAttentionBlock(HEADS, 20, layer_scale=1e-4, dtype="bfloat16").apply)
+    narrow = jax.jit(cross_block(layer_scale=1e-4, dtype="bfloat16").apply)
     wide = jax.jit(block.apply)({"params": params}, x, context)
     np.testing.assert_allclose(
         narrow({"params": params}, x, context).astype(np.float32), wide, atol=0.1, rtol=0.05
@@ -126,7 +130,7 @@ def test_bfloat16_and_gradients():
 )
 def test_rates_act_in_training_only(rate):
     without, params, x, context = block_and_inputs()
-    block = CrossAttentionBlock(HEADS, 20, **{rate: 0.5})
+    block = cross_block(**{rate: 0.5})
 
     @jax.jit
     def results(params):

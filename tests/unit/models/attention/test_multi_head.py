@@ -297,12 +297,12 @@ def test_weights_are_sown_only_when_asked_for():
 def test_a_module_gives_weights_whatever_its_implementation():
     x = random_tokens(3, 5, 8)
     module, params = module_with_params(x)
-    chunked = module.clone(implementation="chunked")
+    chunked = module.clone(attention_impl="chunked")
     out, state = apply(chunked, params, x, attention_weights=True, mutable="intermediates")
     np.testing.assert_allclose(out, apply(module, params, x), atol=1e-6)
     assert state["intermediates"]["weights"][0].shape == (3, 2, 5, 5)
     with pytest.raises(ValueError, match="'pallas' is not possible here"):
-        apply(module.clone(implementation="pallas"), params, x)
+        apply(module.clone(attention_impl="pallas"), params, x)
 
 
 @pytest.mark.parametrize("kind", ["attention_dropout", "projection_dropout"])

@@ -362,6 +362,7 @@ def test_positions_that_enter_attention_want_a_kind_that_takes_them(positions, a
             linformer_rank=4,
             built_grid=(4, 4),
             prefix=1,
+            rotary="none",
             **fields,
         )
         if kind in able:

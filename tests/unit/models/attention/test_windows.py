@@ -10,7 +10,8 @@ import pytest
 from tests.folders import GOLDENS
 from tests.support.shapes import abstract_variables, apply
 from vit_jax.models.attention.windows import Windows, fit_windows, query_map, relative_index
-from vit_jax.models.swin.block import SwinBlock
+from vit_jax.models.block import block_factory
+from vit_jax.models.swin.attention import WindowAttention
 
 DATA = GOLDENS / "models"
 
@@ -42,9 +43,13 @@ def random_params(block, x):
     return jax.tree.map(draw, shapes)
 
 
+def swin_block(**fields):
+    return block_factory(None, WindowAttention, **fields)()
+
+
 def influence(grid, window, shifted):
     """Which places move which of one block: each in turn is another in an image of its own."""
-    block = SwinBlock(heads=1, mlp_width=4, window=window, shifted=shifted)
+    block = swin_block(heads=1, mlp_width=4, window=window, shifted=shifted)
     rng = np.random.RandomState(0)
     places = grid[0] * grid[1]
     x = np.tile(rng.normal(size=(1, places, 4)), (places + 1, 1, 1)).astype(np.float32)
@@ -175,7 +180,7 @@ def test_a_smaller_window_takes_the_middle_of_the_table(window, table):
 def test_the_bias_is_added_to_the_weights_of_its_offset():
     """A bias of 50 for "one below, two left of the query" sends each query's weight there."""
     window, offset = (3, 4), (-1, 2)  # query - key
-    block = SwinBlock(heads=1, mlp_width=4, window=window)
+    block = swin_block(heads=1, mlp_width=4, window=window)
     x = jnp.zeros((1, *window, 2))
     params = jax.tree.map(jnp.zeros_like, random_params(block, x))
     row = (offset[0] + 2) * 7 + offset[1] + 3
@@ -190,7 +195,7 @@ def test_the_bias_is_added_to_the_weights_of_its_offset():
 
 @pytest.mark.parametrize(("grid", "window"), [((5, 7), (3, 3)), ((4, 6), (2, 3)), ((3, 8), (4, 4))])
 def test_a_querys_weights_on_the_map_are_where_it_looks(grid, window):
-    block = SwinBlock(heads=2, mlp_width=4, window=window, shifted=True)
+    block = swin_block(heads=2, mlp_width=4, window=window, shifted=True)
     x = jnp.asarray(np.random.RandomState(0).normal(size=(3, *grid, 4)), jnp.float32)
     weights = weights_of(block, random_params(block, x), x)
     windows = fit_windows(grid, window, shifted=True)
@@ -205,7 +210,7 @@ def test_a_querys_weights_on_the_map_are_where_it_looks(grid, window):
 
 
 def test_a_block_without_its_branches_is_the_identity():
-    block = SwinBlock(heads=2, mlp_width=8, window=(3, 3), shifted=True)
+    block = swin_block(heads=2, mlp_width=8, window=(3, 3), shifted=True)
     x = jnp.asarray(np.random.RandomState(0).normal(size=(2, 5, 7, 4)), jnp.float32)
     params = random_params(block, x)
     for name, last in (("attn", "out"), ("mlp", "fc2")):

@@ -51,13 +51,13 @@ def test_mlp_is_two_products_around_the_activation():
         "fc1": {"kernel": np.eye(2, 3, dtype=np.float32), "bias": np.array([0, 0, 5], np.float32)},
         "fc2": {"kernel": np.ones((3, 2), np.float32), "bias": np.array([0, 1], np.float32)},
     }
-    out = apply(Mlp(hidden=3, activation="relu"), params, x)
+    out = apply(Mlp(mlp_width=3, activation="relu"), params, x)
     np.testing.assert_allclose(out, [[6.0, 7.0]])  # relu of (1, -2, 5) sums to 6
 
 
 def test_mlp_drops_after_the_activation_and_after_the_second_product():
     x = jnp.ones((64, 64))
-    mlp = Mlp(hidden=128, activation="relu", dropout=0.5)
+    mlp = Mlp(mlp_width=128, activation="relu", mlp_dropout=0.5)
     params = {
         "fc1": {"kernel": jnp.zeros((64, 128)), "bias": jnp.ones(128)},
         "fc2": {"kernel": jnp.full((128, 64), 1 / 128), "bias": jnp.zeros(64)},
@@ -78,7 +78,7 @@ def test_swiglu_is_a_gate_times_a_value_gate_first():
         },
         "fc2": {"kernel": np.array([[1], [10]], np.float32), "bias": np.array([7], np.float32)},
     }
-    mlp = Mlp(hidden=2, kind="swiglu")
+    mlp = Mlp(mlp_width=2, mlp="swiglu")
     out = apply(mlp, params, np.array([[2.0]], np.float32))
     by_hand = 2 / (1 + math.exp(-2)) * 6 + 10 * (-2 / (1 + math.exp(2)) * 10) + 7
     np.testing.assert_allclose(out, [[by_hand]], rtol=1e-6)
@@ -89,7 +89,7 @@ def test_swiglu_drops_what_the_gate_lets_through():
         "fc1": {"kernel": jnp.zeros((64, 256)), "bias": jnp.ones(256)},
         "fc2": {"kernel": jnp.full((128, 64), 1 / 128), "bias": jnp.zeros(64)},
     }
-    mlp = Mlp(hidden=128, dropout=0.5, kind="swiglu")
+    mlp = Mlp(mlp_width=128, mlp_dropout=0.5, mlp="swiglu")
     rngs = {"dropout": jax.random.key(0)}
     out = np.asarray(apply(mlp, params, jnp.ones((64, 64)), train=True, rngs=rngs))
     assert np.mean(out == 0) == pytest.approx(0.5, abs=0.05)  # dropped at the end

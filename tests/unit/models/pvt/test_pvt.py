@@ -15,8 +15,9 @@ from tests.support import architectures
 from tests.support.shapes import abstract_variables, apply
 from vit_jax.models import create_model
 from vit_jax.models.attention.multi_head import Attention
+from vit_jax.models.block import block_factory
 from vit_jax.models.positions.tables import PositionTable
-from vit_jax.models.pvt.block import PVTBlock, ReducedAttention
+from vit_jax.models.pvt.attention import ReducedAttention
 from vit_jax.models.summary.cost import cost
 from vit_jax.weights.adapt import adapt
 
@@ -97,10 +98,10 @@ def test_the_pooled_vector_is_the_class_token_or_the_mean_of_the_last_map(pool):
 
 
 def block_and_parameters(reduction):
-    block = PVTBlock(heads=2, mlp_width=12, reduction=reduction, grid=(4, 6))
+    block = block_factory(None, ReducedAttention, heads=2, mlp_width=12, reduction=reduction)()
     x = random_images(2, 24, 8)
     rng = np.random.default_rng(0)
-    shapes = jax.eval_shape(block.init, jax.random.key(0), x)["params"]
+    shapes = jax.eval_shape(lambda: block.init(jax.random.key(0), x, grid=(4, 6)))["params"]
     draw = lambda leaf: rng.normal(scale=0.3, size=leaf.shape).astype(np.float32)  # noqa: E731
     return block, jax.tree.map(draw, shapes), x
 
@@ -109,15 +110,17 @@ def test_a_block_with_silenced_branches_is_the_identity():
     block, params, x = block_and_parameters(2)
     for layer in (params["attn"]["out"], params["mlp"]["fc2"]):
         layer["kernel"], layer["bias"] = (np.zeros_like(layer[n]) for n in ("kernel", "bias"))
-    np.testing.assert_array_equal(jax.jit(block.apply)({"params": params}, x), x)
+    np.testing.assert_array_equal(
+        jax.jit(functools.partial(block.apply, grid=(4, 6)))({"params": params}, x), x
+    )
 
 
 def test_keys_are_projected_squares_of_the_map():
     """By NumPy: the squares cut out, one product, a norm, and plain attention to the result."""
     rng = np.random.default_rng(0)
     x = random_images(1, 24, 8)
-    attn = ReducedAttention(heads=2, reduction=2, grid=(4, 6), norm_eps=1e-5)
-    shapes = jax.eval_shape(attn.init, jax.random.key(0), x)["params"]
+    attn = ReducedAttention(heads=2, reduction=2)
+    shapes = jax.eval_shape(lambda: attn.init(jax.random.key(0), x, grid=(4, 6)))["params"]
     params = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), shapes)
     squares = x.reshape(2, 2, 3, 2, 8).transpose(0, 2, 1, 3, 4).reshape(6, 32)
     shrunk = squares @ params["sr"]["kernel"].reshape(32, 8) + params["sr"]["bias"]
@@ -126,20 +129,22 @@ def test_keys_are_projected_squares_of_the_map():
     context = (normal * params["sr_norm"]["scale"] + params["sr_norm"]["bias"])[None]
     plain = {"qkv": params["qkv"], "out": params["out"]}
     expected = jax.jit(Attention(heads=2).apply)({"params": plain}, x, context)
-    found = jax.jit(attn.apply)({"params": params}, x)
+    found = jax.jit(functools.partial(attn.apply, grid=(4, 6)))({"params": params}, x)
     np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
 
 
 def test_values_that_are_all_one_come_out_as_one():
     """The weights of each query sum to 1, whatever the logits."""
     x = random_images(1, 24, 8)
-    attn = ReducedAttention(heads=2, reduction=2, grid=(4, 6))
-    params = jax.jit(attn.init)(jax.random.key(0), x)["params"]
+    attn = ReducedAttention(heads=2, reduction=2)
+    params = jax.jit(functools.partial(attn.init, grid=(4, 6)))(jax.random.key(0), x)["params"]
     kernel, bias = (np.array(params["qkv"][name]) for name in ("kernel", "bias"))
     kernel[:, 2], bias[2] = 0.0, 1.0
     out = {"kernel": np.eye(8, dtype=np.float32).reshape(2, 4, 8), "bias": np.zeros(8, np.float32)}
     params = {**params, "qkv": {"kernel": kernel, "bias": bias}, "out": out}
-    np.testing.assert_allclose(jax.jit(attn.apply)({"params": params}, x), 1.0, atol=1e-6)
+    np.testing.assert_allclose(
+        jax.jit(functools.partial(attn.apply, grid=(4, 6)))({"params": params}, x), 1.0, atol=1e-6
+    )
 
 
 def weights_of(model, params):

@@ -7,7 +7,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from vit_jax.models import create_model
 from vit_jax.models.summary.cost import cost, shape_walk
-from vit_jax.models.swin.block import PatchMerging
+from vit_jax.models.swin.attention import PatchMerging
 from vit_jax.models.swin.module import Swin
 
 TINY = {
@@ -187,7 +187,8 @@ def test_gradients_are_finite_and_reach_every_leaf_with_padding_too(variables):
 
 def test_drop_path_rises_linearly_over_all_blocks():
     model = swin(drop_path=0.3).bind({}, mutable=False)
-    assert [stage.drop_paths for stage in model.stages] == [
+    rates = [tuple(block().drop_path for block in stage.blocks) for stage in model.stages]
+    assert rates == [
         pytest.approx((0.0, 0.1)),
         pytest.approx((0.2, 0.3)),
     ]

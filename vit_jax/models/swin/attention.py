@@ -1,8 +1,7 @@
-"""The block of Swin: attention within windows, then an MLP; and the merging of patches.
+"""Attention within windows of a map, and the merging of patches, of Swin.
 
 - The windows come from the map that the block sees, so that any size goes. The table of relative
   positions belongs to the window that the model was built with; a smaller map uses its middle.
-- Both residual branches add to what came in, `x + f(norm(x))`, never to the normed map.
 """
 
 from typing import ClassVar
@@ -12,122 +11,49 @@ from flax import linen as nn
 from flax.typing import Dtype
 from jaxtyping import Array, Float
 
-from vit_jax.models.attention.multi_head import Attention, QueryKeyValue, attention
-from vit_jax.models.attention.windows import Windows, fit_windows, relative_index
+from vit_jax.models.attention.multi_head import QkvBias, QueryKeyValue, attention
+from vit_jax.models.attention.windows import fit_windows, relative_index
 from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
-from vit_jax.models.fields import Checked
-from vit_jax.models.initializers import INIT_SCHEMES
+from vit_jax.models.fields import Checked, Count, Positive
+from vit_jax.models.initializers import INIT_SCHEMES, SchemeName
 from vit_jax.models.layers.linear import flat_dot_general
-from vit_jax.models.layers.mlp import Mlp
 from vit_jax.models.layers.norm import LayerNorm
-from vit_jax.models.layers.residual import DropPath
-
-
-class SwinBlock(Checked):
-    """One block on a map `(batch, height, width, channels)`; shape kept (Swin paper, eq. 3).
-
-    Every second block of a stage has `shifted` windows. The output is sown as
-    `intermediates/.../out`, and on request the weights of every window, `(batch * windows, heads,
-    tokens, tokens)`, as `.../attn/weights`; `windows.query_map` puts them back on the map.
-    """
-
-    ROLES: ClassVar[Roles] = {
-        "norm1": LayerNorm.ROLES,
-        "attn": Attention.ROLES,  # `WindowAttention` has the same parameters
-        "norm2": LayerNorm.ROLES,
-        "mlp": Mlp.ROLES,
-    }
-
-    heads: int
-    mlp_width: int
-    window: tuple[int, int]
-    shifted: bool = False
-    qkv_bias: bool = True
-    attention_dropout: float = 0.0
-    projection_dropout: float = 0.0
-    mlp_dropout: float = 0.0
-    drop_path: float = 0.0
-    activation: str = "gelu"
-    norm_eps: float = 1e-5
-    init_scheme: str = "trunc02"
-    dtype: str = "float32"
-
-    @nn.compact
-    def __call__(
-        self,
-        x: Float[Array, "batch height width channels"],
-        *,
-        train: bool = False,
-        attention_weights: bool = False,
-    ) -> Float[Array, "batch height width channels"]:
-        windows = fit_windows(x.shape[1:3], self.window, shifted=self.shifted)
-        attn = WindowAttention(
-            self.heads,
-            self.window,
-            self.qkv_bias,
-            self.attention_dropout,
-            self.projection_dropout,
-            self.init_scheme,
-            self.dtype,
-            name="attn",
-        )
-        mlp = Mlp(
-            self.mlp_width,
-            self.activation,
-            self.mlp_dropout,
-            self.init_scheme,
-            self.dtype,
-            name="mlp",
-        )
-        norm1, norm2 = (
-            LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name=name)
-            for name in ("norm1", "norm2")
-        )
-        drop_path = DropPath(self.drop_path)
-
-        inside = windows.partition(norm1(x))
-        inside = attn(inside, windows, train=train, attention_weights=attention_weights)
-        x = x + drop_path(windows.put_back(inside), train=train)
-        x = x + drop_path(mlp(norm2(x), train=train), train=train)
-        self.sow("intermediates", "out", x)
-        return x
-
-    def step(
-        self, x: Array, _: None, train: bool, attention_weights: bool, grid: None
-    ) -> tuple[Array, None]:
-        """The call in the form that `block.remat_block` wants; the map has its grid itself."""
-        return self(x, train=train, attention_weights=attention_weights), None
 
 
 class WindowAttention(Checked):
-    """Multi-head attention within windows, with a learned bias for every offset (Swin, eq. 4).
+    """Multi-head attention within windows of a map, with a learned bias for every offset (eq. 4).
 
     Parameters: `qkv` and `out` as of `Attention`, and `relative_bias ((2h - 1) * (2w - 1), heads)`
-    for a window of h x w, which is added to the logits after they are scaled.
+    for a window of h x w, which is added to the logits after they are scaled. The weights of every
+    window, `(batch * windows, heads, tokens, tokens)`, are sown as `intermediates/.../weights` on
+    request; `windows.query_map` puts them back on the map.
 
-    Args:
-        x: `(batch * windows, tokens, channels)`, as `Windows.partition` gives it.
-        windows: how the map was cut; its window may be smaller than the table's.
+    `shifted`: the windows are those of every second block of a stage.
     """
 
-    heads: int
+    heads: Count
     window: tuple[int, int]
-    qkv_bias: bool = True
+    shifted: bool = False
+    qkv_bias: QkvBias = True
     attention_dropout: float = 0.0
     projection_dropout: float = 0.0
-    init_scheme: str = "trunc02"
+    init_scheme: SchemeName = "trunc02"
     dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(
         self,
-        x: Float[Array, "batch_windows tokens channels"],
-        windows: Windows,
+        x: Float[Array, "batch height width channels"],
+        context: None = None,  # unused, as grid and key_mask: the map has its grid itself
         *,
         train: bool = False,
         attention_weights: bool = False,
-    ) -> Float[Array, "batch_windows tokens channels"]:
+        grid: None = None,
+        key_mask: None = None,
+    ) -> Float[Array, "batch height width channels"]:
         scheme, width = INIT_SCHEMES[self.init_scheme], x.shape[-1]
+        windows = fit_windows(x.shape[1:3], self.window, shifted=self.shifted)
+        x = windows.partition(x)
         q, k, v = QueryKeyValue(
             self.heads, width // self.heads, self.qkv_bias, self.init_scheme, self.dtype, name="qkv"
         )(x)
@@ -163,7 +89,7 @@ class WindowAttention(Checked):
             dot_general=flat_dot_general,
             name="out",
         )(mixed)
-        return nn.Dropout(self.projection_dropout)(out, deterministic=not train)
+        return windows.put_back(nn.Dropout(self.projection_dropout)(out, deterministic=not train))
 
 
 class PatchMerging(Checked):
@@ -184,8 +110,8 @@ class PatchMerging(Checked):
         "reduction": kernel_and_bias(Role.DOWNSAMPLE),
     }
 
-    norm_eps: float = 1e-5
-    init_scheme: str = "trunc02"
+    norm_eps: Positive = 1e-5
+    init_scheme: SchemeName = "trunc02"
     dtype: Dtype = jnp.float32
 
     @nn.compact
