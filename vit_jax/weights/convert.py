@@ -165,6 +165,8 @@ _SIZES_OF_VIT = (
     "distilled",
     "mlp",
 )
+# Of fields that few models have, those that a model of a name must have too.
+_KINDS_OF_VIT = ("rotary", "norm_type", "qk_norm")
 _SIZES_OF_STEMS = ("stem_channels", "stem_units", "stem_width")  # of models with a ViT after a stem
 
 
@@ -180,9 +182,12 @@ def model_name(fields: Mapping[str, Any], architecture: str = "ViT") -> str:
             continue
         known = model_fields(name)
         if issubclass(preset.architecture, ViT):
-            sizes = (*_SIZES_OF_VIT, *(size for size in _SIZES_OF_STEMS if size in known))
+            stems = (size for size in _SIZES_OF_STEMS if size in known)
+            sizes = (*_SIZES_OF_VIT, *_KINDS_OF_VIT, *stems)
         else:
             sizes = known.keys() - {*_FREE}
+        if (known.get("positions") == "relative") != (fields.get("positions") == "relative"):
+            continue
         alike = all(known[size] == fields.get(size, plain[size]) for size in sizes)
         if alike and all(known[field] == plain[field] for field in known if field not in given):
             return name
@@ -207,12 +212,14 @@ def write_pretrained(
     names = list(dict.fromkeys(one.name for one in writable))
     if to not in names:
         raise UserError(f"--to={to} is invalid{nearest(to, names)}; use run, {' or '.join(names)}")
-    by_name = {one.name: one for one in writable if is_of(one, model)}
-    if to not in by_name:
-        others = " or ".join(["run", *by_name])
-        raise UserError(f"--to={to} does not support a model such as {record.name}; use {others}")
-    file_format = by_name[to]
     fields = {name: getattr(model, name) for name in model_fields(record.name)}
+    fitting = [one for one in writable if is_of(one, model)]
+    if to not in {one.name for one in fitting}:
+        others = " or ".join(dict.fromkeys(["run", *(one.name for one in fitting)]))
+        raise UserError(f"--to={to} does not support a model such as {record.name}; use {others}")
+    fitting = [one for one in fitting if one.name == to]
+    # Without a fitting one, the last, the plain one, says which field it lacks.
+    file_format = next((one for one in fitting if one.writes(fields)), fitting[-1])
     if isinstance(model, ViT):
         if fields["mlp_width"] is None:
             fields["mlp_width"] = int(fields["width"] * fields["mlp_ratio"])

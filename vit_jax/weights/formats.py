@@ -9,13 +9,14 @@ preprocessing, GELU or the resizing of positions.
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from vit_jax.errors import UserError
+from vit_jax.models.registry import model_fields
 from vit_jax.weights.mapping import Row, Tensors
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -68,6 +69,10 @@ class ModelSpec:
     notes: tuple[str, ...] = ()
 
 
+def _always(fields: Mapping[str, Any]) -> bool:
+    return True
+
+
 def _as_it_is(tensors: Any, fields: Any = None) -> Any:
     return tensors
 
@@ -88,6 +93,8 @@ class CheckpointFormat:
     config: from our model's fields, preprocessing and class names to the library's `config.json`;
         an empty one is not written; None if nothing is written for the library.
     preprocessor: from our preprocessing to its `preprocessor_config.json`; None without one.
+    writes: whether it has a model of these fields, where several formats of one library and class
+        have a `config`; the first one that says so is used.
     architecture: the registered name of the class whose fields `describe` returns.
     others: regular expression of architectures in a `config.json` of timm with the same names but
         another computation; empty if `describe` checks that itself, or there are none.
@@ -102,6 +109,7 @@ class CheckpointFormat:
     finish: Callable[[dict[str, np.ndarray], Mapping[str, Any]], dict[str, np.ndarray]] = _as_it_is
     config: Callable[..., dict[str, Any]] | None = None
     preprocessor: Callable[..., dict[str, Any]] | None = None
+    writes: Callable[[Mapping[str, Any]], bool] = _always
     architecture: str = "ViT"
     others: str = ""
 
@@ -345,4 +353,36 @@ def need(library: str, fields: Mapping[str, Any], needed: Mapping[str, Any], of:
             raise UserError(
                 f"{library} does not support {name} = {fields[name]!r}{of}, only {value!r}; keep "
                 "the run folder"
+            )
+
+
+# Fields of a ViT that no library has as such: how it is computed and trained.
+_NOT_IN_FILES = (
+    "mlp_ratio",
+    "drop_path",
+    "init_scheme",
+    "pos_resize",
+    "patch_embed_method",
+    "dtype",
+    "attention_impl",
+    "remat",
+    "scan_layers",
+    *("attention_dropout", "projection_dropout", "mlp_dropout", "position_dropout"),
+    *("performer_features", "performer_seed", "linformer_rank", "local_window"),
+)
+
+
+def need_plain_vit(library: str, fields: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raise UserError for a field of a ViT that a library does not know and that is no default.
+
+    Args:
+        known: fields that are written, or checked elsewhere.
+    """
+    known = {*known, *_NOT_IN_FILES}
+    unknown = {name: value for name, value in model_fields("ViT").items() if name not in known}
+    need(library, fields, unknown)
+    for name, kind in (("qkv_bias", bool), ("qk_norm", bool), ("heads", int), ("mlp_width", int)):
+        if not isinstance(fields[name], kind):
+            raise UserError(
+                f"{library} does not support {name} = {fields[name]!r}; keep the run folder"
             )

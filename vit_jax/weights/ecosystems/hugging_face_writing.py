@@ -15,6 +15,7 @@ import numpy as np
 
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
+from vit_jax.weights import formats
 
 # Names of activations in a config.json to ours; of several names the first is written.
 ACTIVATIONS = {
@@ -131,6 +132,12 @@ _DINOV2_GATED = {
     r"(\d)\.output\.dense\.": r"\1.mlp.weights_out.",
 }
 
+# Fields of a ViT that `config` writes.
+_WRITTEN = (
+    *("num_classes", "image_size", "patch_size", "in_channels", "width", "depth", "heads"),
+    *("mlp_width", "mlp", "class_token", "distilled", "registers", "pos_on_cls", "layer_scale"),
+    *("qkv_bias", "activation", "norm_eps"),
+)
 # Fields with one value in all of transformers' models.
 _NEEDED = {
     "pool": "cls",
@@ -153,6 +160,7 @@ def _kind_to_write(fields: Mapping[str, Any]) -> str:
             raise UserError(
                 f"transformers has no model with {name} = {fields[name]!r}, only with {needed!r}"
             )
+    formats.need_plain_vit("transformers", fields, {*_NEEDED, *_WRITTEN})
     as_dinov2 = fields["registers"] > 0 or fields["layer_scale"] is not None
     if fields["distilled"] and (as_dinov2 or fields["mlp"] == "swiglu" or not fields["pos_on_cls"]):
         raise UserError(

@@ -9,7 +9,14 @@ import numpy as np
 
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
+from vit_jax.weights import formats
 
+# Fields of a ViT that `config` writes.
+_WRITTEN = (
+    *("num_classes", "image_size", "patch_size", "in_channels", "width", "depth", "heads"),
+    *("mlp_width", "mlp", "pool", "pool_norm", "class_token", "distilled", "registers"),
+    *("pos_on_cls", "embed_norm", "layer_scale", "qkv_bias", "qk_norm", "activation"),
+)
 # Our names of poolings to timm's.
 POOLS = {"cls": "token", "mean": "avg", "map": "map", "none": ""}
 
@@ -108,6 +115,8 @@ def _check_arguments(fields: Mapping[str, Any]) -> None:
         "head_dim": None,
         "patch_bias": not fields["embed_norm"],
     }
+    if fields["pool"] not in POOLS:
+        needed["pool"] = "cls"
     if fields["distilled"]:
         needed |= {"registers": 0, "pos_on_cls": True, "embed_norm": False, "mlp": "plain"}
     elif fields["pool"] == "map":  # its MLP would be as wide as both halves
@@ -118,6 +127,7 @@ def _check_arguments(fields: Mapping[str, Any]) -> None:
                 f"timm's config.json does not support {name} = {fields[name]!r}, only {value!r}; "
                 "use --to=huggingface, or keep the run folder"
             )
+    formats.need_plain_vit("timm's config.json", fields, {*needed, *_WRITTEN})
 
 
 def _arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
