@@ -13,9 +13,13 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from vit_jax.errors import shown
+from vit_jax.models.description import describe, model_roles
+from vit_jax.models.fields import pair
 from vit_jax.models.foreign_names import own_field, own_name, stated_size
 from vit_jax.registry import outside, same_place
 
@@ -127,6 +131,7 @@ def register(name: str, architecture: type[nn.Module], source: str, **fields: An
 
     Raises:
         ValueError: the name is taken, or the class lacks a requirement.
+        UserError: a class from outside this package declares roles, and a parameter has none.
     """
     caller = sys._getframe(1).f_globals.get("__name__", "__main__")
     _check_architecture(name, architecture, fields)
@@ -134,6 +139,8 @@ def register(name: str, architecture: type[nn.Module], source: str, **fields: An
     own = not outside((architecture.__module__,))
     if known is not None and (own or not same_place(known.architecture, architecture)):
         raise ValueError(f"the model name {name!r} is taken already.")
+    if not own and hasattr(architecture, "roles"):
+        _check_roles(architecture(**fields))
     modules = tuple(dict.fromkeys((architecture.__module__, caller)))
     MODELS[name] = Preset(architecture, fields, source, modules)
 
@@ -141,6 +148,16 @@ def register(name: str, architecture: type[nn.Module], source: str, **fields: An
 def outside_modules(name: str) -> tuple[str, ...]:
     """Return the modules outside this package that another process imports to know a name."""
     return outside(get_preset(name).modules)
+
+
+def _check_roles(model: nn.Module) -> None:
+    """Raise UserError if a parameter has no role in the table that its model declares."""
+    if model_roles(model) is None:
+        return
+    height, width = pair(model.image_size)
+    images = jax.ShapeDtypeStruct((1, height, width, model.in_channels), jnp.float32)
+    variables = jax.eval_shape(lambda x: model.init(jax.random.key(0), x, train=False), images)
+    describe(variables["params"], model_roles(model))
 
 
 _REQUIRED = ("num_classes", "image_size", "in_channels")

@@ -3,9 +3,12 @@
 import json
 
 import pytest
+from flax import linen as nn
 
+from vit_jax.errors import UserError
 from vit_jax.models import ViT, create_model, list_models, model_fields
-from vit_jax.models.registry import get_preset, register
+from vit_jax.models.description.roles import Role, kernel_and_bias
+from vit_jax.models.registry import MODELS, get_preset, register
 
 # width, depth, heads, MLP width as printed: ViT paper table 1 (B, L, H), DeiT table 1 (Ti, S),
 # "Scaling Vision Transformers" table 2 (g, G).
@@ -176,3 +179,25 @@ def test_a_ratio_that_somebody_gives_beats_the_hidden_width_of_a_name():
     assert create_model("ViT-B/16", mlp_ratio=2.0).mlp_width is None
     assert create_model("ViT-B/16", mlp_ratio=2.0, mlp_width=512).mlp_width == 512
     assert create_model("ViT-B/16").mlp_width == 3072
+
+
+class Undescribed(nn.Module):
+    """It declares a role for one of its two layers."""
+
+    num_classes: int = 3
+    image_size: int = 8
+    in_channels: int = 3
+
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        x = nn.Dense(4, name="forgotten")(images.mean((1, 2)))
+        return nn.Dense(self.num_classes, name="head")(x)
+
+    def roles(self):
+        return {"head": kernel_and_bias(Role.HEAD)}
+
+
+def test_a_parameter_without_a_role_is_an_error_at_registration():
+    with pytest.raises(UserError, match=r"'forgotten/\w+' has no role"):
+        register("Undescribed", Undescribed, "a test")
+    assert "Undescribed" not in MODELS

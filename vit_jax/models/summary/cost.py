@@ -59,8 +59,9 @@ class Cost:
 def cost(model: nn.Module, image_size: int | tuple[int, int] | None = None) -> Cost:
     """Compute the exact cost of a forward pass on one image.
 
-    The blocks of a model with a field `depth` are equal: two are traced and the others added, since
-    tracing the 48 of ViT-G takes too long. `trace_cost` traces them all.
+    The blocks of a model with a field `depth` are equal unless it has numbers for every block: two
+    are traced and the others added, since tracing the 48 of ViT-G takes too long. `trace_cost`
+    traces them all.
 
     Args:
         model: any architecture with the fields `image_size` and `in_channels` whose `__call__` goes
@@ -72,7 +73,8 @@ def cost(model: nn.Module, image_size: int | tuple[int, int] | None = None) -> C
         ValueError: the model cannot take images of that size.
     """
     depth = getattr(model, "depth", 0)
-    if depth <= 2:
+    differ = any(isinstance(getattr(model, name, 0), tuple) for name in ("heads", "mlp_width"))
+    if depth <= 2 or differ:
         return trace_cost(model, image_size)
     one, two = (trace_cost(model.clone(depth=d), image_size) for d in (1, 2))
 

@@ -127,7 +127,7 @@ def test_other_images_are_refused_while_tracing(images, sentence):
         ({"image_size": 18}, "nearest valid heights are 16 and 20"),
         ({"token_mlp_width": 0}, "token_mlp_width=0 must be a whole number of at least 1"),
         ({"drop_path": 1.5}, "drop_path=1.5 is not a rate"),
-        ({"activation": "silu"}, "unknown activation='silu'; use one of 'gelu'"),
+        ({"activation": "selu"}, "unknown activation='selu'; use one of 'gelu'"),
         ({"remat": "some"}, "unknown remat='some'"),
         ({"norm_eps": 0}, "norm_eps=0 must be a number above 0"),
     ],

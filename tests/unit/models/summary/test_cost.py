@@ -319,3 +319,13 @@ def test_shape_walk_follows_the_image_size():
     assert rows["patch_embed"] == (1, 4, 16, 192)
     with pytest.raises(ValueError, match="32 and 36"):
         shape_walk(create_model("CIFAR-ViT-S/4", depth=1), image_size=33)
+
+
+def test_blocks_with_numbers_of_their_own_are_all_counted():
+    """Per block 4 w^2 for qkv and out and 2 w h for the MLP, of 16 patches and a class token."""
+    widths = (8, 16, 40)
+    model = create_model("ViT", **{**SMALL, "depth": 3, "mlp_width": widths})
+    plain = create_model("ViT", **{**SMALL, "depth": 3, "mlp_width": 8})
+    more = sum(2 * 24 * (width - 8) for width in widths)
+    assert cost(model).macs - cost(plain).macs == 17 * more
+    assert cost(model).parameters - cost(plain).parameters == more + sum(widths) - 3 * 8
