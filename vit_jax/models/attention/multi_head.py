@@ -111,6 +111,10 @@ class Attention(Checked):
     does not see it), and the bias is `(2, heads, head_dim)`. With `attention_norm` the heads' joint
     result is normed before `out` (EVA-02's CLIP; Wang et al. 2022, "Foundation Transformers").
 
+    With `learned_temperature` the logits of a head are multiplied by a learned number, `temperature
+    (heads,)`, 1 at first (Lee et al. 2021, "Vision Transformer for Small-Size Datasets", section
+    3.2, without its mask of the diagonal).
+
     The weights `(batch, heads, queries, keys)` are sown as `intermediates/.../weights` when the
     call asks for them with `attention_weights=True`, and are not computed otherwise; such a call
     uses `"xla"`, the only implementation with weights, whatever `attention_impl` is.
@@ -129,6 +133,7 @@ class Attention(Checked):
         "relative_bias": Role.BIAS_TABLE,
         **types.ROLES,
         "norm": LayerNorm.ROLES,
+        "temperature": Role.LAYER_SCALE,
         "out": kernel_and_bias(Role.ATTENTION_OUT),
     }
 
@@ -146,6 +151,7 @@ class Attention(Checked):
     lora_rank: Rank = 0  # of the low-rank updates of q, k and v; for self-attention
     linear_bias: bool = True  # of `out`
     attention_norm: bool = False
+    learned_temperature: bool = False
     kind: AttentionType = AttentionType()
     positions: AttentionPositions = AttentionPositions()
 
@@ -180,6 +186,10 @@ class Attention(Checked):
             norm_type = self.norm_type if self.qk_norm is True else self.qk_norm
             q = make_norm(self, "q_norm", norm_type)(q)
             k = make_norm(self, "k_norm", norm_type)(k)
+
+        if self.learned_temperature:
+            temperature = self.param("temperature", nn.initializers.ones_init(), (self.heads,))
+            q = q * temperature[:, None].astype(q.dtype)
 
         scheme = INIT_SCHEMES[self.init_scheme]
         bias = None

@@ -123,6 +123,7 @@ class ViT(DescribedViT, nn.Module):
     layer_scale: Positive | None = None  # initial value; deep DeiT III and DINOv2 use 1e-4 to 1e-5
     qkv_bias: QkvBias = True  # "qv": none for keys (BEiT, EVA-02)
     qk_norm: QkNorm = False  # keeps attention logits bounded in very large models (ViT-22B)
+    learned_temperature: bool = False  # a factor of the logits for every head, for small datasets
     attention_norm: bool = False  # a norm before the attention's output projection (EVA-02's CLIP)
     mlp_norm: bool = False  # a norm before the MLP's second layer (EVA-02 B and L)
     linear_bias: bool = True  # of the attention's output projection and of the MLP

@@ -97,6 +97,19 @@ def test_sub_norms_stand_before_the_last_product(layer):
     np.testing.assert_allclose(apply(part, own, TOKENS), before, atol=2e-5)
 
 
+def test_a_temperature_is_a_factor_of_the_queries():
+    block, params = block_and_params(learned_temperature=True)
+    temperature = params["attn"].pop("temperature")
+    assert temperature.shape == (3,)
+    kernel, bias = (np.array(params["attn"]["qkv"][name]) for name in ("kernel", "bias"))
+    kernel[:, 0] *= temperature[:, None]
+    bias[0] *= temperature[:, None]
+    warm = {**params["attn"], "qkv": {"kernel": kernel, "bias": bias}}
+    plain = apply(block_factory(heads=3, mlp_width=20)(), {**params, "attn": warm}, TOKENS)
+    params["attn"]["temperature"] = temperature
+    np.testing.assert_allclose(apply(block, params, TOKENS), plain, atol=1e-5)
+
+
 # ----------------------------------------------------------------------------------------- biases
 
 
