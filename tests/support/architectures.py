@@ -17,6 +17,7 @@ from vit_jax.models.conv_stem.module import ConvStemViT
 from vit_jax.models.convnext.module import ConvNeXt
 from vit_jax.models.efficientnet.module import EfficientNet
 from vit_jax.models.features import Features
+from vit_jax.models.flexivit.module import FlexiViT
 from vit_jax.models.hybrid.module import HybridViT
 from vit_jax.models.mixer.module import Mixer
 from vit_jax.models.pvt.module import PVT
@@ -32,6 +33,7 @@ TINY: dict[str, nn.Module] = {
     for model in (
         ViT(**VIT),
         ConvStemViT(**VIT, stem_channels=(6, 8), mlp_width=24),
+        FlexiViT(**VIT, kernel_size=6, table_grid=3),
         HybridViT(
             **{**VIT, "patch_size": 8, "mlp_width": 24},
             stem_units=(1, 1),

@@ -8,6 +8,7 @@ from vit_jax.models import (  # noqa: F401
     conv_stem,
     convnext,
     efficientnet,
+    flexivit,
     hybrid,
     mixer,
     pvt,

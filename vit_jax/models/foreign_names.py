@@ -41,7 +41,8 @@ _PATTERNS = [
     # The convolutional stem.
     (r"vit_?c_?(1|4|18|36)_?gf.*", "ViTC-{1}GF"),
     (r"vit_(1|4|18|36)_?gf_?c.*", "ViTC-{1}GF"),
-    # Plain ViTs of any training.
+    # ViTs for any patch size, and plain ones of any training.
+    (rf"flexivit_({_SIZES})(?!_patch)(?:_.*)?", "FlexiViT-{1}"),
     (rf"(?:mae_|dino_|beit_|samvit_|flexi)?vit_({_LONG})_patch(\d+)(?:_.*)?", "ViT-{1}/{2}"),
     (
         rf"(?:vit_)?(?:mae|msn|dino|siglip)_(?:vit_?)?({_SIZES})_?(?:patch)?_?(\d+)(?:_.*)?",

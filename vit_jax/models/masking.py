@@ -125,6 +125,13 @@ def check_can_drop(model: nn.Module) -> None:
             f"{name} has overlapping convolutions before its tokens, which would show the removed "
             "patches to the kept ones; use a plain ViT"
         )
+    grid = model.block_infos()[0].grid
+    if model.built_grid != grid:
+        stored, images = ("{} x {}".format(*sides) for sides in (model.built_grid, grid))
+        raise ValueError(
+            f"{name} stores positions of {stored} patches, but the images have {images}, and a "
+            f"decoder needs the same; use model.table_grid={grid}, or a ViT"
+        )
     needed = {
         "positions": (model.positions not in ("relative", "rotary"), "sincos2d"),
         "attention_type": (model.attention_type in _WITHOUT_GRID, "softmax"),

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from vit_jax.errors import UserError
 from vit_jax.models.description import Role, describe, model_roles
-from vit_jax.models.layers.patch_resize import resize_method, resize_patch_kernel
+from vit_jax.models.layers.patch_resize import PAPER_METHOD, resize_patch_kernel
 from vit_jax.models.positions.tables import PositionTable, resize_positions
 from vit_jax.models.stacking import match_layout, unstack_blocks
 from vit_jax.models.validation import pair
@@ -234,6 +234,18 @@ def _changed_kernel(
     if other_patch and role is not Role.PATCH_EMBEDDING:
         return None
     if other_patch:
-        method = resize_method(getattr(trained, "pos_resize", ""))
+        method = _patch_resize(trained, model)
         kernel = np.asarray(resize_patch_kernel(kernel, shape[:2], method))
     return change_channels(kernel, shape[2]) if other_channels else kernel
+
+
+def _patch_resize(trained: Any, model: Any) -> str:
+    """Return the method of a patch kernel's resize: that of the models, or of the origin.
+
+    timm resizes kernels like positions, by antialiased bicubic interpolation; all others follow the
+    paper.
+    """
+    own = (getattr(one, "patch_resize", None) for one in (trained, model))
+    timms = "torch-bicubic-antialias"
+    by_origin = timms if getattr(trained, "pos_resize", None) == timms else PAPER_METHOD
+    return next(filter(None, own), by_origin)

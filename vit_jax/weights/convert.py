@@ -18,13 +18,14 @@ import numpy as np
 
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError, nearest
+from vit_jax.models.flexivit.module import FlexiViT
 from vit_jax.models.registry import MODELS, model_fields
 from vit_jax.models.stacking import unstack_blocks
 from vit_jax.models.validation import pair
 from vit_jax.models.vit.module import ViT
 from vit_jax.runs import ModelRecord, unnamed_classes
 from vit_jax.text import tell
-from vit_jax.weights.adapt import padding_note, variable_shapes
+from vit_jax.weights.adapt import adapt, padding_note, variable_shapes
 from vit_jax.weights.ecosystems import carried, processors
 from vit_jax.weights.formats import MOST_BLOCKS, CheckpointFormat, Hints, ModelSpec
 from vit_jax.weights.io import files
@@ -62,7 +63,7 @@ def read_pretrained(
         file_format, tensors = find_model(tensors, config)
         tensors = file_format.normalize_names(tensors)
         description = file_format.describe(tensors, config, hints or Hints())
-        record = make_record(description, file_format.architecture)
+        record = make_record(description, description.architecture or file_format.architecture)
         kept = carried.keep(file_format.name, config)
         record = dataclasses.replace(record, source_config=kept)
         model = record.create_model()
@@ -184,6 +185,8 @@ def model_name(fields: Mapping[str, Any], architecture: str = "ViT") -> str:
         if issubclass(preset.architecture, ViT):
             stems = (size for size in _SIZES_OF_STEMS if size in known)
             sizes = (*_SIZES_OF_VIT, *_KINDS_OF_VIT, *stems)
+            if issubclass(preset.architecture, FlexiViT):  # its name is that of any patch size
+                sizes = tuple(size for size in sizes if size != "patch_size")
         else:
             sizes = known.keys() - {*_FREE}
         if (known.get("positions") == "relative") != (fields.get("positions") == "relative"):
@@ -208,6 +211,9 @@ def write_pretrained(
         UserError: the library is unknown, has no such model, or the disk is full.
     """
     model = record.create_model()
+    if isinstance(model, FlexiViT):
+        record, variables = at_its_patch_size(record, variables)
+        model = record.create_model()
     writable = [one for one in FORMATS if one.config is not None]
     names = list(dict.fromkeys(one.name for one in writable))
     if to not in names:
@@ -244,6 +250,17 @@ def write_pretrained(
         if processors.squeezes_instead(record.preprocessing):
             tell(f"{folder}: {processors.SQUEEZED}", error=True)
     return folder
+
+
+def at_its_patch_size(
+    record: ModelRecord, variables: Mapping[str, Any]
+) -> tuple[ModelRecord, dict[str, Any]]:
+    """Return a FlexiViT as the ViT of its patch and image size, which computes the same."""
+    model = record.create_model()
+    fields = {name: getattr(model, name) for name in model_fields("ViT")}
+    record = dataclasses.replace(record, name=model_name(fields), fields=fields)
+    adapted = adapt(variables["params"], model, record.create_model())
+    return record, {**variables, "params": adapted.params}
 
 
 def _with_learned_table(

@@ -59,7 +59,7 @@ class ModelSpec:
 
     fields: model fields. preprocessing: as in `Origin`, with the image size if it differs from that
     of the model. class_names: None if unknown. origin: its name. notes: sentences for the user
-    about the file.
+    about the file. architecture: registered name of the class, if not that of the format.
     """
 
     fields: dict[str, Any]
@@ -67,6 +67,7 @@ class ModelSpec:
     origin: str
     class_names: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
+    architecture: str | None = None
 
 
 def _always(fields: Mapping[str, Any]) -> bool:

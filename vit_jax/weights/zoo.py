@@ -187,7 +187,7 @@ _add(
     source=_TIMM_RESULTS,
 )
 
-# ---------------------------------------------------------------------------- big_vision, SigLIP
+# ------------------------------------------------------------------ big_vision, FlexiViT, SigLIP
 
 _BASELINE = {"pool": "mean", "positions": "sincos2d_big_vision", "representation_size": 384}
 _add(
@@ -199,6 +199,18 @@ _add(
     ],
     measured="from scratch",
     source="Better plain ViT baselines for ImageNet-1k (Beyer et al. 2022)",
+)
+
+_add(
+    f"{_BIG_VISION}/flexivit/flexivit_{{}}.npz",
+    "flexivit",
+    [
+        ("FlexiViT-S", "in1k", "s_i1k", None, 22_878_568, {}),
+        ("FlexiViT-B", "in1k", "b_i1k", None, 88_223_464, {}),
+        ("FlexiViT-L", "in1k", "l_i1k", None, 306_534_376, {}),
+        ("FlexiViT-B", "in21k", "b_i21k_1000ep", None, 104_251_731, {"num_classes": _IN_21K}),
+    ],
+    source="FlexiViT: One Model for All Patch Sizes (Beyer et al. 2023), by its README",
 )
 
 _SIGLIP = "Sigmoid Loss for Language Image Pre-Training (Zhai et al. 2023)"

@@ -38,6 +38,8 @@ NAMES = {
         *("vit_small_patch14_reg4_dinov2.lvd142m", "facebook/dinov2-with-registers-small"),
         "dinov2_vits14_reg",
     ],
+    "FlexiViT-B": ["flexivit_base.1200ep_in1k", "flexivit_base", "flexivit_b_i1k"],
+    "FlexiViT-S": ["timm/flexivit_small.300ep_in1k"],
     "R50+ViT-B/16": ["vit_base_r50_s16_384", "google/vit-hybrid-base-bit-384", "R50+ViT-B_16"],
     "R26+ViT-S/32": ["vit_small_r26_s32_224.augreg_in21k"],
     "R50+ViT-L/32": ["vit_large_r50_s32_384"],

@@ -81,6 +81,7 @@ def test_what_saves_memory_sees_as_few_tokens(fields):
         ("Swin-T", {}, "Swin cannot encode a part of the patches"),
         ("ResNet-50", {}, "ResNet cannot encode a part of the patches"),
         ("ConvStemViT", {}, "overlapping convolutions before its tokens"),
+        ("FlexiViT-S", {}, r"7 x 7 patches, but the images have 15 x 15.*table_grid=\(15, 15\)"),
         ("ViT-Ti/16", {"positions": "rotary"}, r"model\.positions = 'rotary' .* use 'sincos2d'"),
         ("ViT-Ti/16", {"attention_type": "local"}, "use 'softmax'"),
         ("ViT-Ti/16", {"pool": "map"}, "use 'mean'"),

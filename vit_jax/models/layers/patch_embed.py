@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
 from vit_jax.models.fields import Checked, Choice, Count
 from vit_jax.models.initializers import INIT_SCHEMES, SchemeName
+from vit_jax.models.layers.patch_resize import resize_patch_kernel
 
 PatchMethod = Annotated[str, Choice("conv", "dense")]
 
@@ -21,7 +22,8 @@ PatchMethod = Annotated[str, Choice("conv", "dense")]
 class PatchEmbed(Checked):
     """Cuts images into patches and projects each one linearly (ViT paper, section 3.1, eq. 1).
 
-    Parameters: `kernel (patch_height, patch_width, channels, width)` and `bias (width,)`.
+    Parameters: `kernel (patch_height, patch_width, channels, width)` and `bias (width,)`. A kernel
+    of another `stored_size` is resized to the patches at every call, see `resize_patch_kernel`.
 
     Args:
         images: `(batch, height, width, channels)`; the sides are multiples of the patch's.
@@ -38,14 +40,16 @@ class PatchEmbed(Checked):
     use_bias: bool = True
     init_scheme: SchemeName = "vit"
     dtype: Dtype = jnp.float32
+    stored_size: tuple[int, int] | None = None  # of the parameter; None: patch_size
 
     @nn.compact
     def __call__(
         self, images: Float[Array, "batch height width channels"]
     ) -> Float[Array, "batch grid_height grid_width features"]:
         scheme = INIT_SCHEMES[self.init_scheme]
-        kernel_shape = (*self.patch_size, images.shape[-1], self.width)
-        kernel = self.param("kernel", scheme.patch, kernel_shape).astype(self.dtype)
+        kernel_shape = (*(self.stored_size or self.patch_size), images.shape[-1], self.width)
+        kernel = self.param("kernel", scheme.patch, kernel_shape)
+        kernel = resize_patch_kernel(kernel, self.patch_size).astype(self.dtype)
         images = images.astype(self.dtype)
         if self.method == "conv":
             layout = ("NHWC", "HWIO", "NHWC")

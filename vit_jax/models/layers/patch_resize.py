@@ -56,11 +56,3 @@ def inverse_matrix(method: str, old: int, new: int) -> Float[np.ndarray, "new ol
     pseudo-inverse that of theirs.
     """
     return np.linalg.pinv(resize_matrix(method, old, new).T)
-
-
-def resize_method(pos_resize: str) -> str:
-    """Return the method for kernels of weights whose positions are resized by `pos_resize`.
-
-    timm resizes both by antialiased bicubic interpolation; all others follow the paper.
-    """
-    return pos_resize if pos_resize == "torch-bicubic-antialias" else PAPER_METHOD

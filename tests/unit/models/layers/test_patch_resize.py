@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.folders import GOLDENS
-from vit_jax.models.layers.patch_resize import PAPER_METHOD, resize_method, resize_patch_kernel
+from vit_jax.models.layers.patch_resize import PAPER_METHOD, resize_patch_kernel
 
 with np.load(GOLDENS / "models" / "patch_resize.npz") as file:
     GOLDEN = {name: file[name].astype(np.float32) for name in file}
@@ -33,8 +33,3 @@ def test_kernels_agree_with_the_definition_and_with_timm(case):
 def test_a_kernel_of_the_same_size_keeps_its_bits():
     kernel = GOLDEN["4x4-8x8/kernel"]
     assert resize_patch_kernel(kernel, (4, 4)) is kernel
-
-
-def test_timms_weights_keep_timms_method_and_all_others_have_the_papers():
-    assert resize_method("torch-bicubic-antialias") == "torch-bicubic-antialias"
-    assert {resize_method(name) for name in ("cubic", "bilinear", "")} == {PAPER_METHOD}

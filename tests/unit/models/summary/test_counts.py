@@ -110,6 +110,10 @@ OF_FAMILIES = {
     "EfficientNet-B5": (30_389_784, None),
     "EfficientNet-B6": (43_040_704, None),
     "EfficientNet-B7": (66_347_960, 37_745_884_192),
+    # timm's `flexivit_*` with the kernels and tables of the published files, see `test_flexivit`
+    "FlexiViT-S": (22_493_568 + 385 * 1000, None),
+    "FlexiViT-B": (87_454_464 + 769 * 1000, None),
+    "FlexiViT-L": (305_509_376 + 1025 * 1000, None),
     # Google's own modules; R50+ViT-B/16 agrees with timm's `vit_base_r50_s16_224`, MACs included
     "R+ViT-Ti/16": (6_337_704, None),
     "R26+ViT-S/32": (36_431_912, None),

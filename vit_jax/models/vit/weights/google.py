@@ -17,10 +17,12 @@ al. 2022, "How to train your ViT?"; Chen et al. 2022, SAM) and google-research/b
 al. 2022, "Better plain ViT baselines"; Zhai et al. 2023, SigLIP).
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from vit_jax.errors import UserError
+from vit_jax.models.flexivit import weights as flexivit
 from vit_jax.weights import formats
 from vit_jax.weights.mapping import LINEN_QKV_BIAS, LINEN_QKV_KERNEL, SAME, Row, Tensors
 
@@ -99,6 +101,11 @@ ORIGINS = {
         "big_vision: configs/vit_s16_i1k.py, the shorter side at 256 and the central 224 pixels "
         "(its kernel is the mean of an area)",
     ),
+    "flexivit": formats.Origin(
+        _FLAX,
+        flexivit.PREPROCESSING,
+        "big_vision: configs/proj/flexivit (Beyer et al. 2023)",
+    ),
     "siglip": formats.Origin(
         _FLAX,
         {**formats.HALF, "crop": 1.0, "interpolation": "bilinear", "resize": "squash"},
@@ -171,7 +178,12 @@ def describe(
             "fine-tuning, so that its outputs are meaningless; set num_classes for a new head, or "
             "use the features",
         )
-    return formats.ModelSpec(fields, dict(origin.preprocessing), name, notes=notes)
+    spec = formats.ModelSpec(fields, dict(origin.preprocessing), name, notes=notes)
+    if name == "flexivit":
+        return flexivit.published(spec)
+    if name == "big_vision" and hints.origin is None:
+        return dataclasses.replace(spec, notes=(*notes, *flexivit.note(spec)))
+    return spec
 
 
 def normalize_names(tensors: Tensors) -> Tensors:
@@ -201,6 +213,8 @@ def _candidates(tensors: Tensors) -> tuple[dict[str, formats.Origin], str | None
     if "Transformer/posembed_input/pos_embedding" in tensors:
         return {"google": ORIGINS["google"]}, "google"
     fitting = {name: ORIGINS[name] for name in ("big_vision", "siglip")}
+    if "cls" in tensors and "pos_embedding" in tensors:
+        fitting["flexivit"] = ORIGINS["flexivit"]
     two_towers = any(name.startswith(("txt/", "params/txt/")) for name in tensors)
     tower = "MAPHead_0/probe" in tensors and "head/kernel" not in tensors
     return fitting, "siglip" if two_towers or tower else "big_vision"

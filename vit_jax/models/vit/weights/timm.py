@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from vit_jax.errors import UserError
+from vit_jax.models.flexivit import weights as flexivit
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import meta, timm_arguments, timm_writing
 from vit_jax.weights.mapping import (
@@ -164,19 +165,19 @@ def describe(
         fields["representation_size"] = _rows(tensors, "pre_logits.fc.weight")
     if origin_name == "dinov2" and registers:
         fields |= meta.DINOV2_REGISTERS
-    if timm_arguments.architecture_of(config).startswith("flexivit"):
-        fields["pos_resize"] = "torch-bilinear"
     preprocessing = dict(origin.preprocessing)
     if origin_name in meta.ORIGINS:
         preprocessing |= meta.preprocessing_of(origin_name, image_size)
     if origin_name == "timm" and image_size == (384, 384):  # as all of its `vit_*_384` have it
         preprocessing["crop"] = 1.0
-    return formats.ModelSpec(
+    spec = formats.ModelSpec(
         fields,
         preprocessing | timm_arguments.preprocessing_of(arguments, pretrained, tuple(patch)),
         origin_name,
         timm_arguments.label_names(config, fields["num_classes"]),
     )
+    is_flexible = timm_arguments.architecture_of(config).startswith("flexivit")
+    return flexivit.as_flexible(spec) if is_flexible else spec
 
 
 def normalize_names(tensors: Tensors) -> Tensors:
