@@ -97,9 +97,12 @@ def timm_config(model):
 
 
 def transformers_case(
-    name, model, blocks, answer, *, preprocessor=None, in_memory=False, other_size=OTHER
+    name, model, blocks, answer, *, preprocessor=None, in_memory=False, other_size=OTHER, more=()
 ):
-    """A model of transformers, with what `save_pretrained` writes and the names in memory."""
+    """A model of transformers, with what `save_pretrained` writes and the names in memory.
+
+    more: arrays of the file besides.
+    """
     import_torchvision()
     from safetensors.torch import load_file
 
@@ -119,6 +122,7 @@ def transformers_case(
         preprocessor=preprocessor,
         memory=memory,
         other_size=other_size,
+        more=more,
     )
 
 
@@ -138,7 +142,7 @@ def save(
 ):
     """own, other: blocks and a function of images, at the model's own size and at another.
 
-    more: of the same images as `own`, by the word that stands before the name of its `logits`.
+    more: arrays, or a model's blocks and function, whose logits of the own images are the array.
     """
     arrays = {f"tensors/{key}": halves(value) for key, value in tensors.items()}
     arrays |= {f"memory/{key}": halves(value) for key, value in dict(memory).items()}
@@ -147,8 +151,9 @@ def save(
     if other is not None:
         there = answers(*other, draw(other_size))
         arrays |= {f"other/{key}": value for key, value in there.items()}
-    for word, model in dict(more).items():
-        arrays[f"{word}/logits"] = answers(*model, images)["logits"]
+    for key, value in dict(more).items():
+        is_array = isinstance(value, np.ndarray)
+        arrays[key] = value if is_array else answers(*value, images)["logits"]
     texts = {"config": config, "preprocessor": preprocessor, "asked": asked or {}}
     texts = {key: json.dumps(value) for key, value in texts.items() if value is not None}
     path = HERE / f"{name}.npz"

@@ -143,7 +143,7 @@ def authors(name, architecture, norms=()):
                 key = key.replace(timms, theirs)
         state[key] = value
     own = (model.blocks, timm_answer(model))
-    more = {"float32": (precise.blocks, timm_answer(precise))}
+    more = {"float32/logits": (precise.blocks, timm_answer(precise))}
     save(name, state, own, own, more=more, asked={"heads": HEADS})
 
 
