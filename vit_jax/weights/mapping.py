@@ -252,6 +252,15 @@ Q_AND_KV_BIAS = Layout(
     lambda x: [x[:1].reshape(-1), x[1:].reshape(-1)],
 )
 
+# Separate gate and value of a gated MLP, here side by side.
+GATE_AND_VALUE_KERNEL = Layout(
+    lambda arrays, shape: np.concatenate(arrays).T,
+    lambda x: [half.transpose(1, 0) for half in x.reshape(x.shape[0], 2, -1).transpose(1, 0, 2)],
+)
+GATE_AND_VALUE_BIAS = Layout(
+    lambda arrays, shape: np.concatenate(arrays), lambda x: list(x.reshape(2, -1))
+)
+
 
 def linear(ours: str, theirs: str, kernel: Layout = LINEAR) -> tuple[Row, Row]:
     """Return the rows of a layer with torch's names of weight and bias."""

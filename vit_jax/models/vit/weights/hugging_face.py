@@ -24,25 +24,17 @@ from vit_jax.weights.ecosystems import hugging_face_writing, meta, processors
 from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
 from vit_jax.weights.mapping import (
     CONV,
+    GATE_AND_VALUE_BIAS,
+    GATE_AND_VALUE_KERNEL,
     LINEAR,
     OUT_KERNEL,
     SAME,
     SPLIT_QKV_BIAS,
     SPLIT_QKV_KERNEL,
-    Layout,
     Row,
     Tensors,
     layer_norm,
     linear,
-)
-
-# Separate gate and value of a gated MLP, here side by side.
-_GATE_AND_VALUE_KERNEL = Layout(
-    lambda arrays, shape: np.concatenate(arrays).T,
-    lambda x: [half.transpose(1, 0) for half in x.reshape(x.shape[0], 2, -1).transpose(1, 0, 2)],
-)
-_GATE_AND_VALUE_BIAS = Layout(
-    lambda arrays, shape: np.concatenate(arrays), lambda x: list(x.reshape(2, -1))
 )
 
 
@@ -80,10 +72,8 @@ ROWS = (
     *linear("blocks_{i}/mlp/fc1", "encoder.layer.{i}.intermediate.dense"),
     *linear("blocks_{i}/mlp/fc1", "encoder.layer.{i}.mlp.fc1"),  # DINOv2; in memory
     *linear("blocks_{i}/mlp/fc1", "encoder.layer.{i}.mlp.weights_in"),  # DINOv2's giant
-    Row(
-        "blocks_{i}/mlp/fc1/kernel", _gate_and_value("weight"), _GATE_AND_VALUE_KERNEL
-    ),  # in memory
-    Row("blocks_{i}/mlp/fc1/bias", _gate_and_value("bias"), _GATE_AND_VALUE_BIAS),
+    Row("blocks_{i}/mlp/fc1/kernel", _gate_and_value("weight"), GATE_AND_VALUE_KERNEL),  # in memory
+    Row("blocks_{i}/mlp/fc1/bias", _gate_and_value("bias"), GATE_AND_VALUE_BIAS),
     *linear("blocks_{i}/mlp/fc2", "encoder.layer.{i}.output.dense"),
     *linear("blocks_{i}/mlp/fc2", "encoder.layer.{i}.mlp.fc2"),  # DINOv2; in memory
     *linear("blocks_{i}/mlp/fc2", "encoder.layer.{i}.mlp.weights_out"),  # DINOv2's giant
