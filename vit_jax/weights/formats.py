@@ -84,6 +84,7 @@ class CheckpointFormat:
 
     name: name of the library or its authors; several architectures may have one name.
     signature: regular expressions; a file has this format if each matches some name.
+    absent: regular expressions; and if none of these does.
     rows: the table, see `mapping`.
     describe: from tensors, `config.json` (or None) and hints to a spec; raises UserError if these
         are not sufficient.
@@ -113,10 +114,16 @@ class CheckpointFormat:
     writes: Callable[[Mapping[str, Any]], bool] = _always
     architecture: str = "ViT"
     others: str = ""
+    absent: tuple[str, ...] = ()
 
     def recognises(self, tensors: Tensors) -> bool:
         """Return whether the names are those of this format."""
-        return all(any(re.fullmatch(mark, name) for name in tensors) for mark in self.signature)
+        present = (any(re.fullmatch(mark, name) for name in tensors) for mark in self.signature)
+        return all(present) and not any(re.fullmatch(x, n) for x in self.absent for n in tensors)
+
+    def has(self, name: str) -> bool:
+        """Return whether a tensor of this name is a part of its models, or ignored."""
+        return self.is_ignored(name) or any(row.has(name) for row in self.rows)
 
     def is_ignored(self, name: str) -> bool:
         """Return whether a tensor is known to be no part of the model."""
@@ -373,16 +380,18 @@ _NOT_IN_FILES = (
 )
 
 
-def need_plain_vit(library: str, fields: Mapping[str, Any], known: Iterable[str]) -> None:
+def need_plain_vit(
+    library: str, fields: Mapping[str, Any], known: Iterable[str], qkv_bias: Any = bool
+) -> None:
     """Raise UserError for a field of a ViT that a library does not know and that is no default.
 
-    Args:
-        known: fields that are written, or checked elsewhere.
+    known: fields that are written, or checked elsewhere. qkv_bias: types of that field.
     """
     known = {*known, *_NOT_IN_FILES}
     unknown = {name: value for name, value in model_fields("ViT").items() if name not in known}
     need(library, fields, unknown)
-    for name, kind in (("qkv_bias", bool), ("qk_norm", bool), ("heads", int), ("mlp_width", int)):
+    kinds = {"qkv_bias": qkv_bias, "qk_norm": bool, "heads": int, "mlp_width": int}
+    for name, kind in kinds.items():
         if not isinstance(fields[name], kind):
             raise UserError(
                 f"{library} does not support {name} = {fields[name]!r}; keep the run folder"

@@ -65,6 +65,12 @@ class Row:
             pattern = pattern.replace(rf"\{{{letter}\}}", rf"(?P<{letter}>\d+)")
         return re.compile(pattern)
 
+    def has(self, name: str) -> bool:
+        """Return whether a name of theirs is one of this row, in any block."""
+        theirs = (self.theirs,) if isinstance(self.theirs, str) else self.theirs
+        patterns = (re.sub(r"\\\{[ij]\\\}", r"\\d+", re.escape(one)) for one in theirs)
+        return any(re.fullmatch(pattern, name) for pattern in patterns)
+
     def names(self, path: str) -> list[str] | None:
         """Return their names for a path of ours; None if the row does not match it."""
         match = self.pattern.fullmatch(path)
@@ -233,6 +239,12 @@ SPLIT_QKV_BIAS = Layout(
     lambda x: [x[i].reshape(-1) for i in range(3)],
 )
 
+# Separate biases of q and v, of attention whose keys have none, (2, heads, head_dim) here.
+QV_BIAS = Layout(
+    lambda arrays, shape: np.stack(arrays).reshape(shape),
+    lambda x: [x[i].reshape(-1) for i in range(2)],
+)
+
 # Separate q, k and v of linen: (in, heads, head_dim) and (heads, head_dim).
 LINEN_QKV_KERNEL = Layout(
     lambda arrays, shape: np.stack(arrays, axis=1), lambda x: [x[:, i] for i in range(3)]
@@ -267,6 +279,14 @@ def linear(ours: str, theirs: str, kernel: Layout = LINEAR) -> tuple[Row, Row]:
     return (
         Row(f"{ours}/kernel", f"{theirs}.weight", kernel),
         Row(f"{ours}/bias", f"{theirs}.bias", SAME),
+    )
+
+
+def gated(ours: str, gate: str, value: str) -> tuple[Row, Row]:
+    """Return the rows of the first layer of a gated MLP that is two layers of torch."""
+    return (
+        Row(f"{ours}/kernel", (f"{gate}.weight", f"{value}.weight"), GATE_AND_VALUE_KERNEL),
+        Row(f"{ours}/bias", (f"{gate}.bias", f"{value}.bias"), GATE_AND_VALUE_BIAS),
     )
 
 

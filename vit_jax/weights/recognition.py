@@ -106,11 +106,12 @@ def find_model(
     named = _named(config)
     says = f"config.json says that this is {named}, and " if named else ""
     for level in prefixes.levels(tensors, is_model):
-        if looks_like := _looks_like(level):
+        file_format = _format_of(level)
+        if looks_like := _looks_like(level, file_format):
             raise UserError(
                 f"{says}the file looks like {looks_like}, which is not supported yet; {_READ}"
             )
-        if file_format := _format_of(level):
+        if file_format:
             _check_architecture(file_format, config)
             return file_format, level
     if named:
@@ -145,9 +146,11 @@ def _format_of(tensors: Tensors) -> CheckpointFormat | None:
     return None
 
 
-def _looks_like(tensors: Tensors) -> str | None:
+def _looks_like(tensors: Tensors, file_format: CheckpointFormat | None) -> str | None:
+    """Return an architecture that has a name which the format, if any, has not."""
     for looks_like, patterns in _OTHERS.items():
-        if any(re.fullmatch(pattern, name) for pattern in patterns for name in tensors):
+        found = (n for n in tensors if any(re.fullmatch(pattern, n) for pattern in patterns))
+        if any(file_format is None or not file_format.has(name) for name in found):
             return looks_like
     return None
 

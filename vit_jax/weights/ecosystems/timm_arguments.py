@@ -110,7 +110,7 @@ def pooling(tensors: Tensors, config: Mapping[str, Any]) -> str:
     Raises UserError for an unsupported pooling, or if its tensors are missing.
     """
     has_class, has_map = "cls_token" in tensors, "attn_pool.latent" in tensors
-    named = _named_pool(config)
+    named = named_pool(config)
     ours = {theirs: name for name, theirs in POOLS.items()}
     if named is not None and named not in ours:
         raise UserError(
@@ -131,6 +131,17 @@ def pooling(tensors: Tensors, config: Mapping[str, Any]) -> str:
             "patches, which is not supported"
         )
     return pool
+
+
+def named_pool(config: Mapping[str, Any]) -> str | None:
+    """Return the configured pooling: an argument takes precedence over the saved model's entry."""
+    sections = (
+        formats.configured_section(config, "model_args"),
+        formats.configured_section(config, "pretrained_cfg"),
+        config,
+    )
+    named = (formats.configured_text(section, "global_pool") for section in sections)
+    return next((name for name in named if name is not None), None)
 
 
 def activation(config: Mapping[str, Any], *, gated: bool, usual: str) -> str:
@@ -193,6 +204,12 @@ def check_arguments(config: Mapping[str, Any], found: Mapping[str, Any]) -> None
                 f"config.json: model_args has {show(name)} = {show(value)}, which changes timm's "
                 "ViT in a way that is not supported yet"
             )
+    check_found(config, found)
+
+
+def check_found(config: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """Raise UserError for arguments that contradict the tensors; see `check_arguments`."""
+    arguments = formats.configured_section(config, "model_args")
     for name, value in found.items():
         configured = arguments.get(name)
         if name == "init_values":  # a number means that there is a layer scale
@@ -313,17 +330,6 @@ def _defaults(arguments: Mapping[str, Any], pretrained: Mapping[str, Any]) -> di
         "interpolation": "bicubic",
         "resize": "cover",
     }
-
-
-def _named_pool(config: Mapping[str, Any]) -> str | None:
-    """Return the configured pooling: an argument takes precedence over the saved model's entry."""
-    sections = (
-        formats.configured_section(config, "model_args"),
-        formats.configured_section(config, "pretrained_cfg"),
-        config,
-    )
-    named = (formats.configured_text(section, "global_pool") for section in sections)
-    return next((name for name in named if name is not None), None)
 
 
 def _default_pool(tensors: Tensors, config: Mapping[str, Any]) -> str:

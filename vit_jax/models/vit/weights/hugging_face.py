@@ -24,8 +24,6 @@ from vit_jax.weights.ecosystems import hugging_face_writing, meta, processors
 from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
 from vit_jax.weights.mapping import (
     CONV,
-    GATE_AND_VALUE_BIAS,
-    GATE_AND_VALUE_KERNEL,
     LINEAR,
     OUT_KERNEL,
     SAME,
@@ -33,6 +31,7 @@ from vit_jax.weights.mapping import (
     SPLIT_QKV_KERNEL,
     Row,
     Tensors,
+    gated,
     layer_norm,
     linear,
 )
@@ -48,10 +47,6 @@ def _qkv(*theirs: str) -> tuple[Row, Row]:
         Row(f"{ours}/kernel", weights, SPLIT_QKV_KERNEL),
         Row(f"{ours}/bias", biases, SPLIT_QKV_BIAS),
     )
-
-
-def _gate_and_value(part: str) -> tuple[str, str]:
-    return tuple(f"encoder.layer.{{i}}.mlp.{name}_proj.{part}" for name in ("gate", "up"))
 
 
 ROWS = (
@@ -72,8 +67,11 @@ ROWS = (
     *linear("blocks_{i}/mlp/fc1", "encoder.layer.{i}.intermediate.dense"),
     *linear("blocks_{i}/mlp/fc1", "encoder.layer.{i}.mlp.fc1"),  # DINOv2; in memory
     *linear("blocks_{i}/mlp/fc1", "encoder.layer.{i}.mlp.weights_in"),  # DINOv2's giant
-    Row("blocks_{i}/mlp/fc1/kernel", _gate_and_value("weight"), GATE_AND_VALUE_KERNEL),  # in memory
-    Row("blocks_{i}/mlp/fc1/bias", _gate_and_value("bias"), GATE_AND_VALUE_BIAS),
+    *gated(  # in memory
+        "blocks_{i}/mlp/fc1",
+        "encoder.layer.{i}.mlp.gate_proj",
+        "encoder.layer.{i}.mlp.up_proj",
+    ),
     *linear("blocks_{i}/mlp/fc2", "encoder.layer.{i}.output.dense"),
     *linear("blocks_{i}/mlp/fc2", "encoder.layer.{i}.mlp.fc2"),  # DINOv2; in memory
     *linear("blocks_{i}/mlp/fc2", "encoder.layer.{i}.mlp.weights_out"),  # DINOv2's giant
