@@ -38,6 +38,8 @@ _PATTERNS = [
     (rf"deit_({_LONG})_patch(\d+)_distilled.*", "DeiT-{1}/{2}-distilled"),
     (rf"deit_({_LONG})_patch(\d+).*", "DeiT-{1}/{2}"),
     (rf"deit_({_SIZES})(?:_?16)?", "DeiT-{1}/16"),
+    (rf"vit_?5_({_SIZES}|xl)(?:_.*)?", "ViT-5-{1}"),
+    (r"aimv2_(large|huge|1b|3b)_patch14.*", "AIMv2-{1}/14"),
     # The convolutional stem.
     (r"vit_?c_?(1|4|18|36)_?gf.*", "ViTC-{1}GF"),
     (r"vit_(1|4|18|36)_?gf_?c.*", "ViTC-{1}GF"),
@@ -70,6 +72,7 @@ _COMPILED = [(re.compile(pattern), ours) for pattern, ours in _PATTERNS]
 _OF_PYRAMIDS = {"tiny": "T", "small": "S", "base": "B", "large": "L", "t": "T"}
 _OWN_SIZES = {
     "PVT": {"tiny": "Tiny", "small": "Small", "medium": "Medium", "large": "Large"},
+    "AIMv2": {"large": "L", "huge": "H", "1b": "1B", "3b": "3B"},
     "ConvNeXtV2": {
         **{"atto": "Atto", "femto": "Femto", "pico": "Pico", "nano": "Nano", "huge": "H"},
         **_OF_PYRAMIDS,

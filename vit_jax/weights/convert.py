@@ -230,7 +230,7 @@ def write_pretrained(
         if fields["mlp_width"] is None:
             fields["mlp_width"] = int(fields["width"] * fields["mlp_ratio"])
         fields["class_token"] = model.has_class_token
-        if fields["positions"] == "sincos2d":
+        if fields["positions"] == "sincos2d" and not file_format.has_fixed_table:
             fields, variables = _with_learned_table(model, fields, variables)
     config = file_format.config(fields, record.preprocessing, record.class_names)
     tensors = write_tensors(file_format.rows, joined(unstack_blocks(variables)))

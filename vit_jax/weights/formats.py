@@ -97,6 +97,9 @@ class CheckpointFormat:
     preprocessor: from our preprocessing to its `preprocessor_config.json`; None without one.
     writes: whether it has a model of these fields, where several formats of one library and class
         have a `config`; the first one that says so is used.
+    has_fixed_table: whether the library computes the table of positions "sincos2d"; otherwise it is
+        written as a learned one.
+    model_types: those of a `config.json` of transformers that this format reads.
     architecture: the registered name of the class whose fields `describe` returns.
     others: regular expression of architectures in a `config.json` of timm with the same names but
         another computation; empty if `describe` checks that itself, or there are none.
@@ -112,6 +115,8 @@ class CheckpointFormat:
     config: Callable[..., dict[str, Any]] | None = None
     preprocessor: Callable[..., dict[str, Any]] | None = None
     writes: Callable[[Mapping[str, Any]], bool] = _always
+    has_fixed_table: bool = False
+    model_types: tuple[str, ...] = ()
     architecture: str = "ViT"
     others: str = ""
     absent: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ from vit_jax.models.mixer import weights as mixer
 from vit_jax.models.pvt import weights as pvt
 from vit_jax.models.resnet import weights as resnet
 from vit_jax.models.swin import weights as swin
-from vit_jax.models.vit.weights import google, hugging_face, timm, torchvision
+from vit_jax.models.vit.weights import aimv2, google, hugging_face, timm, torchvision, vit5
 from vit_jax.weights import prefixes
 from vit_jax.weights.formats import CheckpointFormat
 from vit_jax.weights.io.safety import show
@@ -29,6 +29,8 @@ from vit_jax.weights.mapping import Tensors, summarize
 FORMATS = (
     *hybrid.FORMATS,
     conv_stem.FORMAT,
+    vit5.FORMAT,
+    *aimv2.FORMATS,
     timm.FORMAT,
     hugging_face.FORMAT,
     torchvision.FORMAT,
@@ -72,7 +74,6 @@ _OTHERS = {
     "SAM's ViT": (r"blocks\.\d+\.attn\.rel_pos_[hw]", r"(.*\.)?layers\.\d+\.attn\.rel_pos_[hw]"),
     "a ViT with relative positions of timm": (r"blocks\.\d+\.attn\.rel_pos\..*",),
     "a ViT with differential attention": (r"blocks\.\d+\.attn\.lambda_[qk]1",),
-    "AIMv2, or another ViT with two first layers in its MLPs": (r"blocks\.\d+\.mlp\.fc1_g\..*",),
     "BEiT-3, or another ViT with norms inside attention": (r"blocks\.\d+\.attn\.norm\..*",),
     "SAM 2's Hiera": (r"pos_embed_window",),
     "Hiera": (
@@ -156,10 +157,7 @@ def _looks_like(tensors: Tensors, file_format: CheckpointFormat | None) -> str |
 
 
 # Supported models by model_type of transformers.
-_MODEL_TYPES = (
-    *hugging_face.MODEL_TYPES,
-    *("swin", "pvt", "resnet", "convnext", "convnextv2", "dinov3_convnext"),
-)
+_MODEL_TYPES = tuple(dict.fromkeys(kind for one in FORMATS for kind in one.model_types))
 _WRAPPER = "timm_wrapper"  # transformers' class around any model of timm
 
 # Nearest supported architecture of an unsupported one: the first whose expression matches.

@@ -83,7 +83,6 @@ OTHERS = {
     "blocks.0.attn.rel_pos_h": "SAM's ViT",
     "blocks.0.attn.rel_pos.mlp.fc1.weight": "relative positions",
     "blocks.0.attn.lambda_q1": "differential attention",
-    "blocks.0.mlp.fc1_g.weight": "AIMv2",
     "blocks.0.attn.norm.weight": "BEiT-3",
     "pos_embed_window": "SAM 2's Hiera",
     "transition1.0.0.weight": "HRNet",

@@ -359,6 +359,7 @@ def _numbers(config: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
 FORMATS = (
     formats.CheckpointFormat(
         name="huggingface",
+        model_types=("pvt",),
         signature=(
             r"encoder\.patch_embeddings\.0\.position_embeddings",
             r"encoder\.block\.0\.0\.layer_norm_1\.weight",

@@ -316,6 +316,7 @@ FORMATS = (
     ),
     formats.CheckpointFormat(
         name="huggingface",
+        model_types=("resnet",),
         signature=(
             r"embedder\.embedder\.convolution\.weight",
             r"encoder\.stages\.0\.layers\.0\.layer\.0\.convolution\.weight",

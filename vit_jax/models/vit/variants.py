@@ -86,6 +86,41 @@ for _ending, _registers, _resize in (
             pos_resize=_resize,
         )
 
+# width, depth, heads, MLP width: the repositories' tables.
+for _name, _row in {
+    "S": (384, 12, 6, 1536),
+    "B": (768, 12, 12, 3072),
+    "L": (1024, 24, 16, 4096),
+    "XL": (1152, 28, 16, 4608),
+}.items():
+    register(
+        f"ViT-5-{_name}",
+        ViT,
+        "ViT-5 (Wang et al. 2026): RMS norms, also of queries and keys, and rotary positions "
+        "beside a table, for registers too",
+        **_fields(*_row),
+        **{"registers": 4, "pos_on_cls": False, "rotary": "vit5", "norm_type": "rms"},
+        **{"qk_norm": True, "qkv_bias": False, "layer_scale": 1e-4},
+        **{"init_scheme": "trunc02", "pos_resize": "torch-bicubic"},
+    )
+for _name, _row in {
+    "L": (1024, 24, 8, 2816),
+    "H": (1536, 24, 12, 4096),
+    "1B": (2048, 24, 16, 5632),
+    "3B": (3072, 24, 24, 8192),
+}.items():
+    register(
+        f"AIMv2-{_name}/14",
+        ViT,
+        "Multimodal Autoregressive Pre-training of Large Vision Encoders (Fini et al. 2024), "
+        "without a head",
+        **_fields(*_row),
+        **{"num_classes": 0, "patch_size": 14, "pool": "mean", "patch_norm": True},
+        **{"norm_type": "rms", "norm_eps": 1e-5, "mlp": "swiglu", "qkv_bias": False},
+        **{"linear_bias": False, "init_scheme": "trunc02"},
+        pos_resize="torch-bicubic-antialias",
+    )
+
 # Small models for 32-pixel images, dropout 0.1 on attention weights and twice in the MLP.
 _CIFAR_SIZES = {"S": (192, 12, 3), "B": (384, 12, 6), "L": (512, 24, 8)}
 for _size, _row in _CIFAR_SIZES.items():

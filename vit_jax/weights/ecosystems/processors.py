@@ -63,6 +63,8 @@ OF_MODELS = {
     "dinov3_convnext": "DINOv3ViT",
     "resnet": "ConvNext",
     "pvt": "Pvt",
+    "aimv2": "CLIP",
+    "aimv2_vision_model": "CLIP",
 }
 _SQUEEZED_FROM = 384  # pixels; below it ConvNext's processor keeps the aspect ratio and crops
 

@@ -61,4 +61,11 @@ def normalize(tensors: Tensors) -> Tensors:
     return {name.removeprefix("model."): array for name, array in tensors.items()}
 
 
-FORMAT = make_format("huggingface", NAMES, rows(NAMES), describe, normalize_names=normalize)
+FORMAT = make_format(
+    "huggingface",
+    NAMES,
+    rows(NAMES),
+    describe,
+    normalize_names=normalize,
+    model_types=("dinov3_convnext",),
+)

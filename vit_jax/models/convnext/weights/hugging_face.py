@@ -135,4 +135,5 @@ FORMAT = make_format(
     finish=finish,
     config=config,
     preprocessor=processors.write,
+    model_types=("convnext", "convnextv2"),
 )

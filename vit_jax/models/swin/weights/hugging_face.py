@@ -201,6 +201,7 @@ def _check_shifts(fields: Mapping[str, Any]) -> None:
 
 FORMAT = formats.CheckpointFormat(
     name="huggingface",
+    model_types=("swin",),
     signature=(
         r"embeddings\.patch_embeddings\.projection\.weight",
         r"encoder\.layers\.0\.blocks\.0\.attention\.self\.relative_position_bias_table",

@@ -119,7 +119,6 @@ _ORIGINS_OF = {
     "dinov2_with_registers": ("dinov2",),
 }
 
-MODEL_TYPES = tuple(_ORIGINS_OF)
 
 # With registers transformers resizes positions with antialiasing, as the authors do.
 _REGISTERS = {"pos_resize": "torch-bicubic-antialias"}
@@ -333,6 +332,7 @@ def _patch_half_dropped(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]
 
 FORMAT = formats.CheckpointFormat(
     name="huggingface",
+    model_types=tuple(_ORIGINS_OF),
     signature=(
         r"embeddings\.patch_embeddings\.projection\.weight",
         r"encoder\.layer\.0\.attention\.(attention\.query|q_proj)\.weight",
