@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 _SIZE = {
     **{"tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H"},
     **{"giant": "g", "gigantic": "G"},
-    **{"ti": "Ti", "t": "Ti", "s": "S", "b": "B", "l": "L", "h": "H", "g": "g"},
+    **{"ti": "Ti", "t": "Ti", "s": "S", "b": "B", "l": "L", "h": "H", "g": "g", "xl": "XL"},
 }
 _SIZES = "|".join(_SIZE)
 _LONG = "tiny|small|base|large|huge|giant|gigantic"
@@ -38,7 +38,7 @@ _PATTERNS = [
     (rf"deit_({_LONG})_patch(\d+)_distilled.*", "DeiT-{1}/{2}-distilled"),
     (rf"deit_({_LONG})_patch(\d+).*", "DeiT-{1}/{2}"),
     (rf"deit_({_SIZES})(?:_?16)?", "DeiT-{1}/16"),
-    (rf"vit_?5_({_SIZES}|xl)(?:_.*)?", "ViT-5-{1}"),
+    (rf"vit_?5_({_SIZES})(?:_.*)?", "ViT-5-{1}"),
     (r"aimv2_(large|huge|1b|3b)_patch14.*", "AIMv2-{1}/14"),
     # The convolutional stem.
     (r"vit_?c_?(1|4|18|36)_?gf.*", "ViTC-{1}GF"),
