@@ -114,6 +114,16 @@ OF_FAMILIES = {
     "FlexiViT-S": (22_493_568 + 385 * 1000, None),
     "FlexiViT-B": (87_454_464 + 769 * 1000, None),
     "FlexiViT-L": (305_509_376 + 1025 * 1000, None),
+    # transformers 5.24 and timm 1.0.31 on the meta device
+    "AIMv2-L/14": (309_197_824, None),
+    "AIMv2-H/14": (680_851_968, None),
+    "AIMv2-1B/14": (1_234_958_336, None),
+    "AIMv2-3B/14": (2_720_658_432, None),
+    # the authors' code
+    "ViT-5-S": (22_039_144, None),
+    "ViT-5-B": (86_543_080, None),
+    "ViT-5-L": (304_258_024, None),
+    "ViT-5-XL": (448_505_128, None),
     # Google's own modules; R50+ViT-B/16 agrees with timm's `vit_base_r50_s16_224`, MACs included
     "R+ViT-Ti/16": (6_337_704, None),
     "R26+ViT-S/32": (36_431_912, None),

@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from tests.support.shapes import count_parameters
 from tests.support.stored import loaded, stored
 from tests.support.towers import assert_same_answers
 from vit_jax.errors import UserError
-from vit_jax.models import create_model
 from vit_jax.models.vit.weights import aimv2, vit5
 from vit_jax.weights.convert import write_pretrained
 from vit_jax.weights.io.files import read_config, read_tensors
@@ -66,24 +64,6 @@ def test_a_written_folder_has_the_same_tensors(to, name, kind, tmp_path):
     assert written.keys() == kept.keys()
     for key, array in written.items():
         np.testing.assert_array_equal(array, kept[key])
-
-
-# transformers 5.24 and timm 1.0.31 on the meta device; ViT-5 by the authors' code.
-COUNTS = {
-    "AIMv2-L/14": 309_197_824,
-    "AIMv2-H/14": 680_851_968,
-    "AIMv2-1B/14": 1_234_958_336,
-    "AIMv2-3B/14": 2_720_658_432,
-    "ViT-5-S": 22_039_144,
-    "ViT-5-B": 86_543_080,
-    "ViT-5-L": 304_258_024,
-    "ViT-5-XL": 448_505_128,
-}
-
-
-@pytest.mark.parametrize(("name", "parameters"), COUNTS.items())
-def test_published_sizes_have_the_published_numbers_of_parameters(name, parameters):
-    assert count_parameters(create_model(name)) == parameters
 
 
 def test_what_a_library_cannot_say_is_refused(tmp_path):
