@@ -33,7 +33,7 @@ _PATTERNS = [
     (rf"dinov2_with_registers_({_LONG}).*", "DINOv2-{1}/14-reg"),
     (rf"dinov2_vit_?({_SIZES})_?14_reg.*", "DINOv2-{1}/14-reg"),
     (rf"dinov2_(?:vit_?)?({_SIZES})(?:_?14)?(?:_.*)?", "DINOv2-{1}/14"),
-    (rf"deit3_({_LONG})_patch(\d+).*", "DeiT3-{1}/{2}"),
+    (rf"deit3_({_LONG}|medium)_patch(\d+).*", "DeiT3-{1}/{2}"),
     (rf"deit_({_LONG})_distilled_patch(\d+).*", "DeiT-{1}/{2}-distilled"),
     (rf"deit_({_LONG})_patch(\d+)_distilled.*", "DeiT-{1}/{2}-distilled"),
     (rf"deit_({_LONG})_patch(\d+).*", "DeiT-{1}/{2}"),
@@ -72,6 +72,7 @@ _COMPILED = [(re.compile(pattern), ours) for pattern, ours in _PATTERNS]
 _OF_PYRAMIDS = {"tiny": "T", "small": "S", "base": "B", "large": "L", "t": "T"}
 _OWN_SIZES = {
     "PVT": {"tiny": "Tiny", "small": "Small", "medium": "Medium", "large": "Large"},
+    "DeiT3": {**_SIZE, "medium": "M"},
     "AIMv2": {"large": "L", "huge": "H", "1b": "1B", "3b": "3B"},
     "ConvNeXtV2": {
         **{"atto": "Atto", "femto": "Femto", "pico": "Pico", "nano": "Nano", "huge": "H"},

@@ -31,6 +31,7 @@ NAMES = {
         "facebook/deit-tiny-distilled-patch16-224",
     ],
     "DeiT3-B/16": ["deit3_base_patch16_224.fb_in22k_ft_in1k", "deit3_base_patch16_384"],
+    "DeiT3-M/16": ["deit3_medium_patch16_224"],
     "DeiT3-H/14": ["deit3_huge_patch14_224"],
     "DINOv2-B/14": ["vit_base_patch14_dinov2.lvd142m", "facebook/dinov2-base", "dinov2_vitb14"],
     "DINOv2-g/14": ["facebook/dinov2-giant", "dinov2_vitg14"],

@@ -46,12 +46,14 @@ for _size in ("Ti", "S", "B"):
             **_DEIT,
             distilled=_distilled,
         )
-for _name in ("S/16", "B/16", "L/16", "H/14"):
+for _name in ("S/16", "M/16", "B/16", "L/16", "H/14"):
+    # The medium size is of the authors' repository.
+    _medium = {**_fields(512, 12, 8, 2048), "patch_size": 16}
     register(
         f"DeiT3-{_name}",
         ViT,
         "DeiT III: Revenge of the ViT (Touvron et al. 2022)",
-        **get_preset(f"ViT-{_name}").fields,
+        **(_medium if _name == "M/16" else get_preset(f"ViT-{_name}").fields),
         **_DEIT,
         layer_scale=1e-4,
         pos_on_cls=False,
