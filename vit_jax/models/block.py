@@ -130,7 +130,7 @@ def block_factory(
     Args:
         source: a model with fields of the same names as those of the layers, or a mapping.
         attention: class of the attention.
-        block: `Block`, possibly in the form of `remat_block` or `scan_blocks`.
+        block: `Block`, possibly in the form of `remat_block`.
         fields: further fields of the layers; they replace those of the source.
 
     Raises:

@@ -182,6 +182,7 @@ _PARTS = {
     "channel_mlp": "channel MLP",
     "norm": "norms",
     "pre_norm": "norms",
+    "stem_norm": "norms",
     "ls": "layer scale",
     "map_head": "attention pooling",
     "pre_logits": "representation",
