@@ -9,7 +9,7 @@ between published models is in `ROTARIES`:
 | `axial` | 0 to n - 1 | 100 | x | neighbours | RoPE-ViT (Heo et al. 2024) |
 | `dinov3` | centres from -1 to 1, in turns | 100 | y | halves | DINOv3 (Simeoni et al. 2025) |
 | `eva02` | the same, scaled to a grid of 16 | 10,000 | y | neighbours | EVA-02 (Fang et al. 2023) |
-| `pe` | 1 to n, scaled to the built grid | 10,000 | x | neighbours | Bolya et al. 2025 |
+| `pe` | 1 to n | 10,000 | x | neighbours | Perception Encoder (Bolya et al. 2025) |
 | `vit5` | 0 to n - 1 | 10,000 | y | neighbours | ViT-5 (Wang et al. 2026) |
 
 `dinov3_bfloat16` is DINOv3 with frequencies rounded as in the authors' files. Prefix tokens have
@@ -37,7 +37,7 @@ class Rotary:
     halves: whether channel i is paired with i + head_dim / 2; otherwise 2i with 2i + 1.
     centred: whether coordinates are centres of places from -1 to 1, times a whole turn.
     offset: of the first place, where they are numbers of places.
-    reference: grid that numbers are scaled to, a side or "built" for the model's own; None: none.
+    reference: side of the grid that numbers are scaled to; None: they are not scaled.
     register_base: base of registers, which are a square grid; None: they are not rotated.
     rounded: whether the periods are rounded to bfloat16.
     """
@@ -47,7 +47,7 @@ class Rotary:
     halves: bool = False
     centred: bool = False
     offset: float = 0.0
-    reference: int | str | None = None
+    reference: int | None = None
     register_base: float | None = None
     rounded: bool = False
 
@@ -57,7 +57,7 @@ ROTARIES = {
     "dinov3": Rotary(100.0, "y", halves=True, centred=True),
     "dinov3_bfloat16": Rotary(100.0, "y", halves=True, centred=True, rounded=True),
     "eva02": Rotary(10_000.0, "y", reference=16),
-    "pe": Rotary(10_000.0, "x", offset=1.0, reference="built"),
+    "pe": Rotary(10_000.0, "x", offset=1.0),
     "vit5": Rotary(10_000.0, "y", register_base=100.0),
 }
 RotaryKind = Annotated[str, Choice("none", *ROTARIES)]
@@ -69,7 +69,7 @@ def rotary_angles(
     head_dim: int,
     base: float | None = None,
     kind: str = "axial",
-    built_grid: tuple[int, int] | None = None,
+    reference: int | None = None,
 ) -> Float[np.ndarray, "patches pairs"]:
     """The angle, in radians, of every patch for every pair of channels, in float64.
 
@@ -80,7 +80,7 @@ def rotary_angles(
         grid: `(height, width)` in patches.
         head_dim: channels of one head; a multiple of 4.
         base: None: that of the kind.
-        built_grid: that of the model; None: `grid`.
+        reference: side of the grid that coordinates are scaled to; None: that of the kind.
 
     Raises:
         ValueError: the channels of a head are no multiple of 4.
@@ -96,9 +96,7 @@ def rotary_angles(
     frequencies = (base or way.base) ** (-np.arange(head_dim // 4) / (head_dim // 4))
     if way.rounded:
         frequencies = 1 / (1 / frequencies).astype(jnp.bfloat16).astype(float)
-    sides = [
-        _coordinates(way, side, built) for side, built in zip(grid, built_grid or grid, strict=True)
-    ]
+    sides = [_coordinates(way, side, reference or way.reference) for side in grid]
     rows, columns = (x.reshape(-1, 1) for x in np.meshgrid(*sides, indexing="ij"))
     axes = (columns, rows) if way.first == "x" else (rows, columns)
     return np.concatenate([axis * frequencies for axis in axes], axis=1)
@@ -112,7 +110,7 @@ def rotate(
     registers: int = 0,
     base: float | None = None,
     kind: str = "axial",
-    built_grid: tuple[int, int] | None = None,
+    reference: int | None = None,
 ) -> Float[Array, "batch tokens heads head_dim"]:
     """Rotate queries or keys by the angles of their patches; the type is kept.
 
@@ -121,12 +119,12 @@ def rotate(
         grid: `(height, width)` of the patches.
         prefix: number of prefix tokens, which are unchanged but for the registers of some kinds.
         registers: number of registers, the last of the prefix tokens.
-        base, kind, built_grid: see `rotary_angles`.
+        base, kind, reference: see `rotary_angles`.
 
     Raises:
         ValueError: tokens and grid do not fit, or channels are no multiple of 4.
     """
-    angles = rotary_angles(tuple(grid), x.shape[-1], base, kind, built_grid)
+    angles = rotary_angles(tuple(grid), x.shape[-1], base, kind, reference)
     in_front, register_base = [np.zeros((prefix, angles.shape[1]))], ROTARIES[kind].register_base
     if registers and register_base:
         side = math.isqrt(registers)
@@ -148,11 +146,9 @@ def rotate(
     return turned.reshape(x.shape).astype(x.dtype)
 
 
-def _coordinates(way: Rotary, side: int, built: int) -> Float[np.ndarray, " side"]:
+def _coordinates(way: Rotary, side: int, reference: int | None) -> Float[np.ndarray, " side"]:
     """Return the coordinates of the places along one side."""
     if way.centred:
         return 2 * np.pi * (2 * (np.arange(side) + 0.5) / side - 1)
     places = np.arange(side) + way.offset
-    if way.reference is None:
-        return places
-    return places / side * (built if way.reference == "built" else way.reference)
+    return places if reference is None else places / side * reference

@@ -191,6 +191,7 @@ class AttentionPositions:
     rotary: kind of rotation, a name in `ROTARIES`; "rotary" is "axial".
     base: base of its frequencies; None: that of the kind.
     registers: number of registers, the last tokens of the prefix.
+    rotary_grid: side of the grid that coordinates are scaled to; None: that of the kind.
     """
 
     kind: str = "none"
@@ -201,6 +202,7 @@ class AttentionPositions:
     rotary: RotaryKind = "none"
     base: float | None = None
     registers: int = 0
+    rotary_grid: int | None = None
 
     def __post_init__(self):
         check_types(self)
@@ -239,7 +241,7 @@ class AttentionPositions:
         if grid is None:
             raise ValueError(f"positions={self.kind!r} need the grid of the patches, got none.")
         if rotary != "none":
-            about = {"base": self.base, "kind": rotary, "built_grid": self.built_grid}
+            about = {"base": self.base, "kind": rotary, "reference": self.rotary_grid}
             in_front = {"prefix": self.prefix, "registers": self.registers}
             q, k = (rotate(x, grid, **in_front, **about) for x in (q, k))
         if self.kind != "relative":

@@ -120,6 +120,7 @@ class DescribedViT:
             self.rotary,
             self.rotary_base,
             self.registers,
+            self.rotary_grid,
         )
 
     @property

@@ -108,10 +108,12 @@ class ViT(DescribedViT, nn.Module):
     pos_width: int | None = None  # channels that "concat" gives to positions; None: width / 4
     rotary: RotaryKind = "none"  # rotation beside vectors, named by origin: see `positions/rotary`
     rotary_base: Positive | None = None  # None: that of the origin
+    rotary_grid: Count | None = None  # side that coordinates are scaled to; None: as the origin
     norm_type: NormType = "layer"  # or "rms", of all norms
     norm_order: NormOrder = "pre"  # "post" is torch's norm_first=False, "branch" Swin V2's
     parallel: bool = False  # attention and MLP read the same tokens (ViT-22B)
     patch_norm: bool = False  # a norm of patches before they get positions: AIMv2
+    final_norm: bool = True  # a norm behind the blocks, before or after pooling
     embed_norm: bool = False  # a norm between embedding and blocks: CLIP's ln_pre
     patch_bias: bool = True  # CLIP's patch convolution has none
     representation_size: Count | None = None  # dense + tanh before the head, as in 2020
@@ -179,7 +181,7 @@ class ViT(DescribedViT, nn.Module):
         if self.embed_norm:
             self.pre_norm = make_norm(self)
         self.blocks = make_blocks(map(self._block, range(self.depth)), scan=self.scan_layers)
-        self.norm = make_norm(self)
+        self.norm = make_norm(self) if self.final_norm else lambda x: x
         if self.pool == "map":
             self.map_head = self._attention_pooling()
         # The head computes in float32 whatever the blocks do: logits are what losses are made of.

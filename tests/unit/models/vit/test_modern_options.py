@@ -215,8 +215,9 @@ def test_angles_by_hand():
     """Two rows and four columns, heads of four channels: one frequency for each axis, 1."""
     assert rotary_angles((2, 4), 4, kind="axial")[5].tolist() == [1, 1]  # x, y
     assert rotary_angles((2, 4), 4, kind="eva02")[5].tolist() == [8, 4]  # y / 2 * 16, x / 4 * 16
-    pe = rotary_angles((2, 4), 4, kind="pe", built_grid=(4, 4))
-    assert pe[5].tolist() == [2, 4]  # (x + 1) / 4 * 4, (y + 1) / 2 * 4
+    assert rotary_angles((2, 4), 4, kind="pe")[5].tolist() == [2, 2]  # x + 1, y + 1
+    scaled = rotary_angles((2, 4), 4, kind="pe", reference=8)
+    assert scaled[5].tolist() == [4, 8]  # (x + 1) / 4 * 8, (y + 1) / 2 * 8
     centred = rotary_angles((2, 4), 4, kind="dinov3")[5]  # y = 1/2, x = -1/4, in turns
     np.testing.assert_allclose(centred, [np.pi, -np.pi / 2], rtol=1e-12)
     vit5 = rotary_angles((2, 4), 8, kind="vit5")[5]
