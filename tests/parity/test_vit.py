@@ -71,7 +71,9 @@ def assert_equal(ours, theirs):
 
 
 def images_of(size):
-    return np.random.RandomState(0).normal(size=(1, size, size, 3)).astype(np.float32)
+    """One image of a side, or of (height, width)."""
+    sides = (size, size) if isinstance(size, int) else size
+    return np.random.RandomState(0).normal(size=(1, *sides, 3)).astype(np.float32)
 
 
 @pytest.mark.parametrize("name", TIMM)

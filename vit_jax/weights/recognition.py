@@ -19,7 +19,15 @@ from vit_jax.models.mixer import weights as mixer
 from vit_jax.models.pvt import weights as pvt
 from vit_jax.models.resnet import weights as resnet
 from vit_jax.models.swin import weights as swin
-from vit_jax.models.vit.weights import aimv2, google, hugging_face, timm, torchvision, vit5
+from vit_jax.models.vit.weights import (
+    aimv2,
+    google,
+    hugging_face,
+    timm,
+    torchvision,
+    transformers,
+    vit5,
+)
 from vit_jax.weights import prefixes
 from vit_jax.weights.formats import CheckpointFormat
 from vit_jax.weights.io.safety import show
@@ -32,6 +40,7 @@ FORMATS = (
     vit5.FORMAT,
     *aimv2.FORMATS,
     timm.FORMAT,
+    *transformers.FORMATS,
     hugging_face.FORMAT,
     torchvision.FORMAT,
     google.FORMAT,

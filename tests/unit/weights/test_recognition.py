@@ -22,7 +22,7 @@ ONE = np.ones((1,), np.float32)
             r"model_type = 'segformer', 'SegformerForSemanticSegmentation'.*nearest .* is PVT",
         ),
         ({"model_type": "detr"}, r"model_type = 'detr' of transformers.*nearest .* is ResNet"),
-        ({"model_type": "dinov3_vit"}, r"model_type = 'dinov3_vit'.*nearest .* is DINOv2"),
+        ({"model_type": "eomt_dinov3"}, r"model_type = 'eomt_dinov3'.*nearest .* is DINOv2"),
         ({"model_type": "mobilevit"}, r"model_type = 'mobilevit'.*nearest .* is ViT"),
         ({"model_type": "swinv2"}, r"model_type = 'swinv2'.*nearest .* is Swin"),
         ({"model_type": ["x"]}, r"model_type = \['x'\]"),

@@ -26,6 +26,7 @@ ACTIVATIONS = {
     "gelu_fast": "gelu_tanh",
     "quick_gelu": "quick_gelu",
     "relu": "relu",
+    "silu": "silu",
 }
 
 

@@ -61,6 +61,7 @@ OF_MODELS = {
     "convnext": "ConvNext",
     "convnextv2": "ConvNext",
     "dinov3_convnext": "DINOv3ViT",
+    "dinov3_vit": "DINOv3ViT",
     "resnet": "ConvNext",
     "pvt": "Pvt",
     "aimv2": "CLIP",

@@ -149,7 +149,7 @@ def describe(
     depth = formats.count_blocks(
         tensors, r"encoder\.layer\.(\d+)\.(?:layernorm_before|norm1)\.weight"
     )
-    _check_config(config, hidden_size=width, num_hidden_layers=depth, num_channels=in_channels)
+    check_config(config, hidden_size=width, num_hidden_layers=depth, num_channels=in_channels)
     classes = _num_classes(tensors, width)
     layer_scale = "encoder.layer.0.layer_scale1.lambda1" in tensors
     fields = {
@@ -251,7 +251,7 @@ def _num_classes(tensors: Tensors, width: int) -> int:
     return classes
 
 
-def _check_config(config: Mapping[str, Any], **found: int) -> None:
+def check_config(config: Mapping[str, Any], **found: int) -> None:
     """Raise UserError if the configuration contradicts the tensors."""
     for name, number in found.items():
         configured = formats.configured_number(config, name)
