@@ -107,6 +107,18 @@ _FIELDS = {
 }
 
 
+def add_names(pattern: str, ours: str) -> None:
+    """Add other libraries' names of an architecture, beside its own names.
+
+    >>> add_names(r"cait_(xxs|xs|s|m)(\d+)(?:_.*)?", "CaiT-{1}/{2}")
+
+    Args:
+        pattern: regular expression of a whole name in lower case, with `_` between its words.
+        ours: our name with the groups of the match; letters become those of a size, or capitals.
+    """
+    _COMPILED.append((re.compile(pattern), ours))
+
+
 def own_name(name: str, known: Collection[str]) -> str | None:
     """Return our name of another library's model; None if it is not supported.
 
@@ -155,7 +167,5 @@ def _filled(ours: str, groups: list[str]) -> str:
     family = ours.split("-", 1)[0]
     sizes = _OWN_SIZES.get(family, _OF_PYRAMIDS if family in ("Swin", "ConvNeXt") else _SIZE)
     for number, group in enumerate(groups, start=1):
-        ours = ours.replace(
-            f"{{{number}}}", sizes.get(group, group.upper() if family == "Swin" else group)
-        )
+        ours = ours.replace(f"{{{number}}}", sizes.get(group, group.upper()))
     return ours
