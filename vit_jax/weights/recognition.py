@@ -46,11 +46,6 @@ _OTHERS = {
     "a hybrid of ViT and another network than BiT's ResNet": (
         r"patch_embed\.backbone\.(conv1|layer1|\d+)\..*",
     ),
-    "CLIP or SigLIP of torch": (
-        r"visual\.(transformer|trunk)\..*",
-        r"text_model\..*",
-        r"(.*\.)?vision_model\..*",
-    ),
     "CaiT": (r"blocks_token_only\..*",),
     "DINOv3": (r"rope_embed(dings)?\..*",),
     "SAM's ViT": (r"blocks\.\d+\.attn\.rel_pos_[hw]", r"(.*\.)?layers\.\d+\.attn\.rel_pos_[hw]"),

@@ -271,8 +271,6 @@ OTHER_ARCHITECTURES = {
     "pvt_v2.encoder.layers.0.blocks.0.attention.spatial_reduction.weight": "PVT v2",
     "patch_embed.backbone.conv1.0.weight": "hybrid",
     "patch_embed.backbone.0.conv.weight": "hybrid",
-    "visual.transformer.resblocks.0.ln_1.weight": "CLIP",
-    "vision_model.embeddings.class_embedding": "CLIP",
     "rope_embed.periods": "DINOv3",
 }
 

@@ -4,6 +4,8 @@ from vit_jax.models.vit.weights import (
     aimv2,
     google,
     hugging_face,
+    image_text,
+    perception_encoder,
     timm,
     torchvision,
     transformers,
@@ -14,6 +16,8 @@ from vit_jax.models.vit.weights import (
 FORMATS = (
     vit5.FORMAT,
     *aimv2.FORMATS,
+    *image_text.FORMATS,
+    perception_encoder.FORMAT,
     timm.FORMAT,
     *transformers.FORMATS,
     hugging_face.FORMAT,
