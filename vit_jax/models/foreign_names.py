@@ -40,6 +40,7 @@ _PATTERNS = [
     (rf"deit_({_SIZES})(?:_?16)?", "DeiT-{1}/16"),
     (rf"vit_?5_({_SIZES})(?:_.*)?", "ViT-5-{1}"),
     (r"aimv2_(large|huge|1b|3b)_patch14.*", "AIMv2-{1}/14"),
+    (rf"(?:vit_)?pe_core_({_SIZES})_?(?:patch)?(14|16)(?:_.*)?", "PE-Core-{1}/{2}"),
     # The convolutional stem.
     (r"vit_?c_?(1|4|18|36)_?gf.*", "ViTC-{1}GF"),
     (r"vit_(1|4|18|36)_?gf_?c.*", "ViTC-{1}GF"),
@@ -67,12 +68,13 @@ _PATTERNS = [
     (r"(?:tf_)?efficientnet_?b([0-7])(?:_.*)?", "EfficientNet-B{1}"),
 ]
 # Parts of names that exclude a plain ViT: other positions, widths or parts.
-_OTHER = r"dinov3(?!_convnext)|_rope_|relpos|_plus_|_rpn_|_pe_|vit_pe|xlarge"
+_OTHER = r"dinov3(?!_convnext)|_rope_|relpos|_plus_|_rpn_|_pe_(?!core)|vit_pe(?!_core)|xlarge"
 _COMPILED = [(re.compile(pattern), ours) for pattern, ours in _PATTERNS]
 _OF_PYRAMIDS = {"tiny": "T", "small": "S", "base": "B", "large": "L", "t": "T"}
 _OWN_SIZES = {
     "PVT": {"tiny": "Tiny", "small": "Small", "medium": "Medium", "large": "Large"},
     "DeiT3": {**_SIZE, "medium": "M"},
+    "PE": {**_SIZE, **_OF_PYRAMIDS},
     "AIMv2": {"large": "L", "huge": "H", "1b": "1B", "3b": "3B"},
     "ConvNeXtV2": {
         **{"atto": "Atto", "femto": "Femto", "pico": "Pico", "nano": "Nano", "huge": "H"},
