@@ -20,6 +20,7 @@ from vit_jax.models.features import Features
 from vit_jax.models.flexivit.module import FlexiViT
 from vit_jax.models.hybrid.module import HybridViT
 from vit_jax.models.mixer.module import Mixer
+from vit_jax.models.naflex.module import NaFlexViT
 from vit_jax.models.pvt.module import PVT
 from vit_jax.models.resnet.module import ResNet
 from vit_jax.models.stacking import read_outputs, unstack_blocks
@@ -34,6 +35,7 @@ TINY: dict[str, nn.Module] = {
         ViT(**VIT),
         ConvStemViT(**VIT, stem_channels=(6, 8), mlp_width=24),
         FlexiViT(**VIT, kernel_size=6, table_grid=3),
+        NaFlexViT(**VIT, pool="cls"),
         HybridViT(
             **{**VIT, "patch_size": 8, "mlp_width": 24},
             stem_units=(1, 1),

@@ -1,6 +1,5 @@
 """The golden files of other libraries, and writing them as these libraries do."""
 
-import dataclasses
 import functools
 import json
 import tempfile
@@ -69,13 +68,12 @@ def stored(name: str) -> Stored:
 
 
 @functools.cache
-def loaded(name: str, origin: str | None = None):
+def loaded(name: str):
     """The record and the variables of a golden file, read once for all tests, which change none."""
     case = stored(name)
-    hints = dataclasses.replace(case.hints, origin=origin) if origin else case.hints
     with tempfile.TemporaryDirectory() as folder:
         write_files(Path(folder), case.tensors, case.config, case.preprocessor)
-        return read_pretrained(folder, hints)
+        return read_pretrained(folder, case.hints)
 
 
 def write_files(folder: Path, tensors, config=None, preprocessor=None) -> Path:

@@ -113,11 +113,12 @@ class ModelRecord:
 
         model = dataclasses.replace(self, fields=fields).create_model()
         size, classes = pair(model.image_size), model.num_classes
+        patch_size = pair(model.patch_size) if self.preprocessing.max_tokens else None
         return dataclasses.replace(
             self,
             fields=fields,
             source_config={},
-            preprocessing=self.preprocessing.for_images(size, model.in_channels),
+            preprocessing=self.preprocessing.for_images(size, model.in_channels, patch_size),
             class_names=self.class_names
             if classes == len(self.class_names)
             else unnamed_classes(classes),

@@ -15,7 +15,6 @@ squash the whole image into the square. Padding keeps both the aspect ratio and 
 
 import dataclasses
 import math
-from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -24,6 +23,8 @@ from jaxtyping import Array, Float, UInt8
 from PIL import Image
 
 from vit_jax.data.images.decoding import Decoding, ImageLike, decode
+from vit_jax.data.images.packing import pack, packed_shape, size_within_budget, unpack_batch
+from vit_jax.data.images.preprocess_checks import check
 from vit_jax.errors import UserError, nearest
 
 INTERPOLATIONS = {
@@ -78,6 +79,10 @@ class Preprocessing:
       color_management: whether colours are converted to sRGB by the profile of the file.
       crop_rounding: rounding of the offsets of the central crop, "nearest" (to even) as in
         torchvision and timm, or "down" as in transformers.
+      max_tokens: budget of patches of an image that keeps its aspect ratio and is packed as a
+        sequence of patches, see `packing`; 0: images have the fixed `size`. With it `size` is that
+        of the model's position table, and `crop` is 1.
+      patch_size: (height, width) of these patches.
 
     Raises:
       UserError: a field is invalid.
@@ -92,13 +97,24 @@ class Preprocessing:
     resize: str = "cover"
     color_management: bool = False
     crop_rounding: str = "nearest"
+    max_tokens: int = 0
+    patch_size: tuple[int, int] = (16, 16)
 
     def __post_init__(self):
-        for field in ("size", "mean", "std"):  # JSON has only lists
+        for field in ("size", "mean", "std", "patch_size"):  # JSON has only lists
             value = getattr(self, field)
             if isinstance(value, list):
                 object.__setattr__(self, field, tuple(value))
-        _check(self)
+        check(
+            self, {"interpolation": INTERPOLATIONS, "resize": RESIZES, "crop_rounding": ROUNDINGS}
+        )
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape of the result of a call: (height, width, channels), or that of a packed image."""
+        if self.max_tokens:
+            return packed_shape(self.max_tokens, self.patch_size, self.channels)
+        return (*self.size, self.channels)
 
     def __call__(self, image: UInt8[np.ndarray, "h w c"]) -> UInt8[np.ndarray, "H W C"]:
         """Resize an image by `resize`, crop or pad it to `size`, and convert its channels.
@@ -108,7 +124,7 @@ class Preprocessing:
             channels) if channels are neither 1 nor 3.
 
         Returns:
-          uint8 pixels (*size, channels).
+          uint8 pixels of `shape`: (*size, channels), or a packed image.
         """
         legal = (1, 3) if self.channels in (1, 3) else (self.channels,)
         if image.ndim != 3 or image.shape[2] not in legal:
@@ -118,6 +134,11 @@ class Preprocessing:
                 f" {forms}: decode it with vit_jax.data.decode, or set data.channels to the number"
                 " of channels of the images"
             )
+        if self.max_tokens:
+            size = self._resized_size(*image.shape[:2])
+            whole = (0, 0, *image.shape[1::-1])
+            resized = to_channels(resize(image, size, self.interpolation, whole), self.channels)
+            return pack(resized, self.patch_size, self.max_tokens)
         if self.crop == 1.0 and image.shape[:2] == self.size:
             resized = image
         elif self.resize == "pad":
@@ -129,6 +150,8 @@ class Preprocessing:
     def region(self, height: int, width: int) -> Region:
         """Return the part of an image of a size that a call shows, and its place in the result."""
         whole = (0, 0, width, height)
+        if self.max_tokens:
+            return Region((height, width), whole, self._resized_size(height, width))
         if self.resize == "pad":
             inner, offset = self._fitted(height, width)
             return Region((height, width), whole, inner, self.size, offset)
@@ -151,14 +174,17 @@ class Preprocessing:
             image, name=name, channels=self.channels, color_management=self.color_management
         )
 
-    def normalize(self, images: UInt8[Array, "*batch c"]) -> Float[Array, "*batch c"]:
+    def normalize(
+        self, images: UInt8[Array, "*batch c"]
+    ) -> Float[Array, "*batch c"] | dict[str, Array]:
         """Normalise uint8 pixels to the float32 input of the model, on the device.
 
         Args:
-          images: uint8 pixels with `channels` as the last axis.
+          images: uint8 pixels with `channels` as the last axis, or packed images.
 
         Returns:
-          float32 `(images / 255 - mean) / std`, same shape.
+          float32 `(images / 255 - mean) / std`, same shape; of packed images `patches`, float32
+          (batch, max_tokens, pixels), and `grid`, int32 (batch, 2).
 
         Raises:
           UserError: the type is not uint8, or the number of channels differs.
@@ -169,7 +195,11 @@ class Preprocessing:
                 f"pixels of type {images.dtype} cannot be normalised; they must be uint8 from 0 to"
                 " 255 (floats from 0 to 1 are for normalize_unit)"
             )
-        return self._normalized(images)
+        if not self.max_tokens:
+            return self._normalized(images)
+        patches, grid = unpack_batch(images, self.shape)
+        patches = self._normalized(patches)
+        return {"patches": patches.reshape(*patches.shape[:2], -1), "grid": grid}
 
     def _normalized(self, images: Array) -> Float[Array, "*batch c"]:
         if images.shape[-1:] != (self.channels,):
@@ -187,26 +217,42 @@ class Preprocessing:
         """Normalise float pixels on the scale 0 to 1.
 
         It is differentiable, for methods that change pixels by gradients; `normalize` is not.
+
+        Raises UserError for packed images.
         """
+        if self.max_tokens:
+            raise UserError(
+                "images that are packed as patches (data.max_tokens) have no pixels that may change"
+                " by gradients; use a model with data.max_tokens=0"
+            )
         return self._normalized(255 * jnp.asarray(images, jnp.float32))
 
-    def for_images(self, size: tuple[int, int], channels: int) -> "Preprocessing":
+    def for_images(
+        self, size: tuple[int, int], channels: int, patch_size: tuple[int, int] | None = None
+    ) -> "Preprocessing":
         """Return the preprocessing for images of another size or number of channels.
 
         If the number of channels changes, mean and std become the averages over channels.
+
+        Args:
+          patch_size: of the model, for packed images.
         """
         changes: dict[str, Any] = {"size": size, "channels": channels}
         for name in ("mean", "std"):
             values = getattr(self, name)
             if len(values) not in (1, channels):
                 changes[name] = (sum(values) / len(values),)
+        if self.max_tokens and patch_size is not None:
+            changes["patch_size"] = patch_size
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-compatible values; `from_dict` reads them."""
+        skipped = () if self.max_tokens else ("max_tokens", "patch_size")
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in dataclasses.asdict(self).items()
+            if name not in skipped
         }
 
     @classmethod
@@ -258,11 +304,13 @@ class Preprocessing:
         )
 
     def _resized_size(self, height: int, width: int) -> tuple[int, int]:
-        """Return (height, width) of the resized image before the crop.
+        """Return (height, width) of the resized image before the crop, if there is one.
 
         The order of divisions is torchvision's, and timm's for an oblong size: another order may
         give one pixel less.
         """
+        if self.max_tokens:
+            return size_within_budget(height, width, self.patch_size, self.max_tokens)
         covered = tuple(math.floor(side / self.crop) for side in self.size)
         if self.resize == "squash":
             return covered
@@ -303,54 +351,6 @@ def crop_of(size: tuple[int, int], resized: tuple[int, int]) -> float:
     side, whole = min(zip(size, resized, strict=True), key=lambda pair: pair[0] / pair[1])
     crop = min(side / whole, 1.0)
     return math.nextafter(crop, 0) if math.floor(side / crop) < whole else crop
-
-
-def _check(fields: Preprocessing) -> None:
-    size, channels = fields.size, fields.channels
-    if not (
-        isinstance(size, tuple)
-        and len(size) == 2
-        and all(isinstance(side, Integral) and side > 0 for side in size)
-    ):
-        raise UserError(
-            f"preprocessing size is {size!r}; it must be (height, width), two whole numbers of"
-            " pixels above 0"
-        )
-    if not isinstance(channels, Integral) or isinstance(channels, bool) or channels < 1:
-        raise UserError(
-            f"preprocessing channels is {channels!r}; it must be 3 (RGB), 1 (grey) or another whole"
-            " number above 0"
-        )
-    if not isinstance(fields.color_management, bool):
-        raise UserError(
-            f"preprocessing color_management is {fields.color_management!r}; it must be true or"
-            " false"
-        )
-    for name in ("mean", "std"):
-        values = getattr(fields, name)
-        if not isinstance(values, tuple) or len(values) not in (1, channels):
-            raise UserError(
-                f"preprocessing {name} is {values!r}; it must be a tuple of one number or of one"
-                f" per channel ({channels})"
-            )
-        if not all(isinstance(value, Real) and math.isfinite(value) for value in values):
-            raise UserError(f"preprocessing {name} is {values!r}; it must hold finite numbers")
-    if min(fields.std) <= 0:
-        raise UserError(f"preprocessing std is {fields.std!r}; its numbers must be above 0")
-    if not (isinstance(fields.crop, Real) and 0 < fields.crop <= 1):
-        raise UserError(f"preprocessing crop is {fields.crop!r}; it must be above 0 and at most 1")
-    if fields.resize == "pad" and fields.crop != 1:
-        raise UserError(
-            f"preprocessing crop is {fields.crop!r}, but resize 'pad' keeps the whole image; set"
-            " data.crop=1, or data.resize to cover or squash"
-        )
-    choices = {"interpolation": INTERPOLATIONS, "resize": RESIZES, "crop_rounding": ROUNDINGS}
-    for name, legal in choices.items():
-        if getattr(fields, name) not in legal:
-            raise UserError(
-                f"preprocessing {name} is {getattr(fields, name)!r}; it must be one of"
-                f" {', '.join(legal)}"
-            )
 
 
 def to_pillow(image: UInt8[np.ndarray, "h w c"]) -> Image.Image:

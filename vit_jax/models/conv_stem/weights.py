@@ -66,4 +66,3 @@ FORMAT = formats.CheckpointFormat(
     ignored=IGNORED,
     architecture="ConvStemViT",
 )
-FORMATS = (FORMAT,)

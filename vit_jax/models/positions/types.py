@@ -165,7 +165,7 @@ class AxisTables(Checked):
 
 def combine(
     tokens: Float[Array, "batch tokens channels"],
-    positions: Float[Array, "1 tokens position_channels"],
+    positions: Float[Array, "#batch tokens position_channels"],
     how: str,
 ) -> Float[Array, "batch tokens width"]:
     """Add positions to tokens (`"add"`) or concatenate them to the channels (`"concat"`)."""

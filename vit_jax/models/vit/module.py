@@ -41,7 +41,6 @@ from vit_jax.models.fields import (
     Depth,
     DtypeName,
     Factory,
-    Hidden,
     HiddenPerBlock,
     PerBlock,
     Positive,
@@ -98,7 +97,6 @@ class ViT(DescribedViT, nn.Module):
     mlp_width: HiddenPerBlock | None = None  # the same as a number, or one for every block
     pool: Pool = "cls"  # "mean" of patches, "cls+mean" joined, "map", "none" for every token
     pool_heads: Count | None = None  # of the attention pooling "map"; None: heads
-    pool_mlp_width: Hidden | None = None  # of its MLP; None: that of the last block
     pool_prefix: bool = False  # whether "map" reads prefix tokens too (Perception Encoder)
     class_token: bool | None = None  # None: there is one exactly if the pool reads it
     pool_norm: PoolNorm = "before"  # "after": pool first, then norm, timm's fc_norm
@@ -245,11 +243,19 @@ class ViT(DescribedViT, nn.Module):
         validation.check_image_size(self, tuple(images.shape[1:3]))
         x = self._embed_patches(images, train=train)
         batch, *grid, channels = x.shape
-        x = x.reshape(batch, -1, channels)
+        positions = self.position_table(tuple(grid))
+        return self._with_positions(x.reshape(batch, -1, channels), positions, train), tuple(grid)
+
+    def _with_positions(
+        self,
+        x: Float[Array, "batch patches channels"],
+        positions: Float[Array, "#batch rows position_channels"] | None,
+        train: bool,
+    ) -> Float[Array, "batch tokens width"]:
+        """Return the tokens that enter the first block: prefix tokens and embedded patches."""
+        batch = x.shape[0]
         if self.patch_norm:
             x = self.stem_norm(x)
-
-        positions = self.position_table(tuple(grid))
         if positions is not None:
             x = combine(x, positions[:, self.num_prefix_positions :], self.pos_combine)
 
@@ -267,7 +273,7 @@ class ViT(DescribedViT, nn.Module):
             in_front.append(self.reg_tokens)
         in_front = [jnp.broadcast_to(t, (batch, *t.shape[1:])).astype(x.dtype) for t in in_front]
         x = self.pos_dropout(jnp.concatenate([*in_front, x], axis=1), deterministic=not train)
-        return self.pre_norm(x) if self.embed_norm else x, tuple(grid)
+        return self.pre_norm(x) if self.embed_norm else x
 
     def pool_tokens(
         self,
@@ -337,8 +343,7 @@ class ViT(DescribedViT, nn.Module):
 
     def _attention_pooling(self) -> nn.Module:
         heads = self.pool_heads or of_block(self.heads, -1)
-        width = self.pool_mlp_width or self.hidden_width(-1)
-        return factory(AttentionPooling, self, heads=heads, mlp_width=width)()
+        return factory(AttentionPooling, self, heads=heads, mlp_width=self.hidden_width(-1))()
 
     def _with_prefix(self, key_mask: Bool[Array, "batch patches"]) -> Bool[Array, "batch tokens"]:
         """Return a mask of patches with one of all prefix tokens, which are never padding."""

@@ -28,6 +28,7 @@ _CLIP = {
 _SQUARE = {"height": 224, "width": 224}
 _SHORTEST = {"shortest_edge": 224}
 _CENTRE = {"do_center_crop": True, "crop_size": _SQUARE}
+_NAFLEX = "Siglip2"  # any aspect ratio, within a budget of patches
 # By the name of a processor, without its suffix for a library.
 DEFAULTS = {
     "ViT": {**_HALF, "resample": 2, "size": _SQUARE},
@@ -48,6 +49,7 @@ DEFAULTS = {
         "size": _SQUARE,
     },
     "Siglip": {**_HALF, "resample": 3, "size": _SQUARE},
+    _NAFLEX: {**_HALF, "resample": 2, "patch_size": 16, "max_num_patches": 256},
 }
 # For these processors one number is the shorter side, for the others a square.
 _NOT_SQUARE = ("Bit", "CLIP", "ConvNext", "Siglip")
@@ -64,8 +66,6 @@ OF_MODELS = {
     "dinov3_vit": "DINOv3ViT",
     "resnet": "ConvNext",
     "pvt": "Pvt",
-    **dict.fromkeys(("clip", "clip_vision_model"), "CLIP"),
-    **dict.fromkeys(("siglip", "siglip_vision_model"), "Siglip"),
     "aimv2": "CLIP",
     "aimv2_vision_model": "CLIP",
 }
@@ -100,6 +100,8 @@ def read(
         fields |= {"mean": (0.0,), "std": (1.0,)}
     if processor.get("resample") is not None:
         fields["interpolation"] = _interpolation(processor["resample"])
+    if kind == _NAFLEX:
+        return fields | _budget(processor)
     sizes = _sizes(processor, kind)
     if sizes is None:
         return fields
@@ -131,6 +133,8 @@ def write(preprocessing: Preprocessing) -> dict[str, Any]:
     Raises:
         UserError: images are padded, which these processors do not support.
     """
+    if preprocessing.max_tokens:
+        return _of_budget(preprocessing)
     if preprocessing.resize == "pad":
         raise UserError(
             f"{_FILE} does not support data.resize = 'pad'; use "
@@ -138,19 +142,42 @@ def write(preprocessing: Preprocessing) -> dict[str, Any]:
         )
     height, width = preprocessing.size
     covered = [math.floor(side / preprocessing.crop) for side in preprocessing.size]
-    as_number = {name: number for number, name in _INTERPOLATIONS.items()}
     covers = preprocessing.resize == "cover" and height == width
-    channels = preprocessing.channels
     return {
         "image_processor_type": "BitImageProcessor",
-        "do_convert_rgb": channels == 3,
-        "do_resize": True,
         "size": {"shortest_edge": covered[0]}
         if covers
         else {"height": covered[0], "width": covered[1]},
-        "resample": as_number[preprocessing.interpolation],
         "do_center_crop": True,
         "crop_size": {"height": height, "width": width},
+        **_of_pixels(preprocessing),
+    }
+
+
+def _of_budget(preprocessing: Preprocessing) -> dict[str, Any]:
+    """Return the file's content for packed images."""
+    height, width = preprocessing.patch_size
+    if height != width:
+        raise UserError(
+            f"{_FILE} supports only square patches, and these are {height} x {width} pixels; keep "
+            "the run folder"
+        )
+    return {
+        "image_processor_type": "Siglip2ImageProcessor",
+        "patch_size": height,
+        "max_num_patches": preprocessing.max_tokens,
+        **_of_pixels(preprocessing),
+    }
+
+
+def _of_pixels(preprocessing: Preprocessing) -> dict[str, Any]:
+    """Return the entries on interpolation and normalisation."""
+    as_number = {name: number for number, name in _INTERPOLATIONS.items()}
+    channels = preprocessing.channels
+    return {
+        "do_convert_rgb": channels == 3,
+        "do_resize": True,
+        "resample": as_number[preprocessing.interpolation],
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
@@ -161,7 +188,8 @@ def write(preprocessing: Preprocessing) -> dict[str, Any]:
 
 def squeezes_instead(preprocessing: Preprocessing) -> bool:
     """Return whether the result of `write` differs from the preprocessing: see `SQUEEZED`."""
-    return preprocessing.resize == "cover" and len(set(preprocessing.size)) > 1
+    fixed = preprocessing.resize == "cover" and not preprocessing.max_tokens
+    return fixed and len(set(preprocessing.size)) > 1
 
 
 SQUEEZED = (
@@ -169,6 +197,18 @@ SQUEEZED = (
     "kept and the centre cropped: image processors of transformers do not support that, so that "
     "outputs there will differ"
 )
+
+
+def _budget(processor: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of packed images. Raises UserError for invalid numbers."""
+    for name in ("max_num_patches", "patch_size"):
+        number = processor[name]
+        if type(number) is not int or number < 1:
+            raise UserError(f"{_FILE}: {name} = {number!r} should be a whole number above 0")
+    return {
+        "max_tokens": processor["max_num_patches"],
+        "patch_size": (processor["patch_size"],) * 2,
+    }
 
 
 def _largest_pixel(processor: Mapping[str, Any]) -> float:

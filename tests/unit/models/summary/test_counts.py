@@ -61,7 +61,6 @@ PUBLISHED_COUNTS = {
     "DINOv2-g/14-reg": (1374, 1_136_483_840 + 1536),
 }
 BY_FORMULA = ("ViT", "ViT-S/8", "ViT-B/8", "ViT-g/14", "ViT-G/14", "Digits-ViT-64/4")
-BY_FORMULA = (*BY_FORMULA, "ViT-So400m/14", "ViT-So400m/16")
 
 # Parameters and multiply-accumulates of other families, at 1000 classes.
 OF_FAMILIES = {
@@ -112,6 +111,9 @@ OF_FAMILIES = {
     "EfficientNet-B5": (30_389_784, None),
     "EfficientNet-B6": (43_040_704, None),
     "EfficientNet-B7": (66_347_960, 37_745_884_192),
+    # transformers' `Siglip2VisionModel` with a classifier of 1000 classes
+    "NaFlexViT-B/16": (92_930_304 + 769 * 1000, None),
+    "NaFlexViT-So400m/16": (427_888_064 + 1153 * 1000, None),
     # timm's `flexivit_*` with the kernels and tables of the published files, see `test_flexivit`
     "FlexiViT-S": (22_493_568 + 385 * 1000, None),
     "FlexiViT-B": (87_454_464 + 769 * 1000, None),
@@ -126,12 +128,6 @@ OF_FAMILIES = {
     "ViT-5-B": (86_543_080, None),
     "ViT-5-L": (304_258_024, None),
     "ViT-5-XL": (448_505_128, None),
-    # timm's `vit_pe_core_*` on the meta device
-    "PE-Core-T/16": (6_042_240, None),
-    "PE-Core-S/16": (23_586_048, None),
-    "PE-Core-B/16": (92_886_528, None),
-    "PE-Core-L/14": (316_102_656, None),
-    "PE-Core-G/14": (1_880_066_560, None),
     # Google's own modules; R50+ViT-B/16 agrees with timm's `vit_base_r50_s16_224`, MACs included
     "R+ViT-Ti/16": (6_337_704, None),
     "R26+ViT-S/32": (36_431_912, None),

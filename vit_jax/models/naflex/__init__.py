@@ -1,0 +1,3 @@
+"""NaFlex: ViTs for images of any aspect ratio within a budget of tokens."""
+
+from vit_jax.models.naflex import variants  # noqa: F401  (registers the names)
