@@ -1,5 +1,6 @@
 """The golden files of other libraries, and writing them as these libraries do."""
 
+import dataclasses
 import functools
 import json
 import tempfile
@@ -68,12 +69,13 @@ def stored(name: str) -> Stored:
 
 
 @functools.cache
-def loaded(name: str):
+def loaded(name: str, origin: str | None = None):
     """The record and the variables of a golden file, read once for all tests, which change none."""
     case = stored(name)
+    hints = dataclasses.replace(case.hints, origin=origin) if origin else case.hints
     with tempfile.TemporaryDirectory() as folder:
         write_files(Path(folder), case.tensors, case.config, case.preprocessor)
-        return read_pretrained(folder, case.hints)
+        return read_pretrained(folder, hints)
 
 
 def write_files(folder: Path, tensors, config=None, preprocessor=None) -> Path:

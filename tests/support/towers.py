@@ -6,16 +6,25 @@ import numpy as np
 from tests.support.stored import loaded, stored
 
 
-def assert_same_answers(name, *, other=False, pooled=True, order=lambda x: x, tolerance=2e-5):
-    """Fail where blocks, tokens, pooled vector or logits differ from the golden file's.
+def assert_same_answers(
+    name,
+    *,
+    other=False,
+    keys=("tokens", "pooled", "logits"),
+    order=lambda x: x,
+    tolerance=2e-5,
+    origin=None,
+):
+    """Fail where blocks or other answers differ from the golden file's.
 
     Args:
         other: the answers at the file's second size.
-        pooled: whether pooled vector and logits are compared too.
+        keys: answers to compare besides the blocks.
         order: from their order of tokens to ours.
         tolerance: largest difference, as a part of the largest number where that is above 1.
+        origin: hint, where the file does not tell it.
     """
-    case, (record, variables) = stored(name), loaded(name)
+    case, (record, variables) = stored(name), loaded(name, origin)
     answers, model = case.others if other else case.answers, record.create_model()
 
     @jax.jit
@@ -30,9 +39,8 @@ def assert_same_answers(name, *, other=False, pooled=True, order=lambda x: x, to
     assert found, "the golden file has no blocks"
     found["tokens"] = features.tokens
     expected = {key: order(answers[key]) for key in found}
-    if pooled:
-        found |= {"pooled": features.pooled, "logits": logits}
-        expected |= {key: answers[key] for key in ("pooled", "logits")}
-    for key, array in found.items():
+    found |= {"pooled": features.pooled, "logits": logits}
+    expected |= {key: answers[key] for key in ("pooled", "logits")}
+    for key in found.keys() - {"tokens", "pooled", "logits"} | {*keys}:
         largest = max(1.0, np.abs(expected[key]).max())
-        np.testing.assert_allclose(array, expected[key], atol=tolerance * largest, err_msg=key)
+        np.testing.assert_allclose(found[key], expected[key], atol=tolerance * largest, err_msg=key)

@@ -18,6 +18,7 @@ from vit_jax.config.values import (
     Number,
     Numbers,
     Rates,
+    Sizes,
     Span,
     Text,
 )
@@ -41,7 +42,9 @@ class Key:
 
     default: Any
     meaning: str
-    allowed: Integer | Number | Numbers | Flag | Choice | Text | Span | Rates | Names | Modules
+    allowed: (
+        Integer | Number | Numbers | Flag | Choice | Text | Span | Rates | Names | Modules | Sizes
+    )
     optional: bool = False
 
 
@@ -217,6 +220,12 @@ KEYS: dict[str, Key] = {
     "objective.label_smoothing": Key(
         0.0, "share of the label spread over all classes", Number(0, 0.99)
     ),
+    "objective.patch_sizes": Key(
+        None,
+        "patch sizes of a FlexiViT, of which each training step draws one; None: the model's",
+        Sizes(),
+        optional=True,
+    ),
     # Distillation from another model in addition to the labels; docs/distillation.md.
     "distillation.teacher": Key(
         "",
@@ -312,6 +321,12 @@ KEYS: dict[str, Key] = {
     "checkpoint.keep": Key(3, "number of latest checkpoints to keep", Integer(1)),
     "evaluate.every": Key("10%", "interval of evaluations", Span()),
     "evaluate.batch_size": Key(0, "images in one evaluation step; 0: batch_size", Integer()),
+    "evaluate.patch_sizes": Key(
+        None,
+        "patch sizes at which a FlexiViT is evaluated too; None: objective.patch_sizes",
+        Sizes(),
+        optional=True,
+    ),
     # Evaluators besides those of the task; docs/evaluation.md.
     "evaluators": Key(
         "",

@@ -79,6 +79,20 @@ class Numbers:
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """One or more whole numbers of at least 1, such as sides in pixels."""
+
+    def describe(self) -> str:
+        return "one or more whole numbers of at least 1, such as (8, 16)"
+
+    def convert(self, value: Any) -> tuple[int, ...]:
+        values = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+        if not 1 <= len(values) <= 1_000:
+            raise ValueError
+        return tuple(Integer(1).convert(number) for number in values)
+
+
+@dataclass(frozen=True)
 class Flag:
     """True or false."""
 

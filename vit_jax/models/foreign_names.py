@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection, Iterable
 
 _SIZE = {
-    "so400m": "So400m",
     **{"tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H"},
     **{"giant": "g", "gigantic": "G"},
     **{"ti": "Ti", "t": "Ti", "s": "S", "b": "B", "l": "L", "h": "H", "g": "g", "xl": "XL"},
@@ -41,12 +40,10 @@ _PATTERNS = [
     (rf"deit_({_SIZES})(?:_?16)?", "DeiT-{1}/16"),
     (rf"vit_?5_({_SIZES})(?:_.*)?", "ViT-5-{1}"),
     (r"aimv2_(large|huge|1b|3b)_patch14.*", "AIMv2-{1}/14"),
+    (rf"(?:vit_)?pe_core_({_SIZES})_?(?:patch)?(14|16)(?:_.*)?", "PE-Core-{1}/{2}"),
     # The convolutional stem.
     (r"vit_?c_?(1|4|18|36)_?gf.*", "ViTC-{1}GF"),
     (r"vit_(1|4|18|36)_?gf_?c.*", "ViTC-{1}GF"),
-    # ViTs for any aspect ratio.
-    (rf"(?:siglip2|naflexvit)_({_LONG})_patch(\d+)(?:_.*)?", "NaFlexViT-{1}/{2}"),
-    (r"(?:siglip2|naflexvit)_(so400m)_patch(\d+)(?:_.*)?", "NaFlexViT-{1}/{2}"),
     # ViTs for any patch size, and plain ones of any training.
     (rf"flexivit_({_SIZES})(?!_patch)(?:_.*)?", "FlexiViT-{1}"),
     (rf"(?:mae_|dino_|beit_|samvit_|flexi)?vit_({_LONG})_patch(\d+)(?:_.*)?", "ViT-{1}/{2}"),
@@ -71,12 +68,13 @@ _PATTERNS = [
     (r"(?:tf_)?efficientnet_?b([0-7])(?:_.*)?", "EfficientNet-B{1}"),
 ]
 # Parts of names that exclude a plain ViT: other positions, widths or parts.
-_OTHER = r"dinov3(?!_convnext)|_rope_|relpos|_plus_|_rpn_|_pe_|vit_pe|xlarge"
+_OTHER = r"dinov3(?!_convnext)|_rope_|relpos|_plus_|_rpn_|_pe_(?!core)|vit_pe(?!_core)|xlarge"
 _COMPILED = [(re.compile(pattern), ours) for pattern, ours in _PATTERNS]
 _OF_PYRAMIDS = {"tiny": "T", "small": "S", "base": "B", "large": "L", "t": "T"}
 _OWN_SIZES = {
     "PVT": {"tiny": "Tiny", "small": "Small", "medium": "Medium", "large": "Large"},
     "DeiT3": {**_SIZE, "medium": "M"},
+    "PE": {**_SIZE, **_OF_PYRAMIDS},
     "AIMv2": {"large": "L", "huge": "H", "1b": "1B", "3b": "3B"},
     "ConvNeXtV2": {
         **{"atto": "Atto", "femto": "Femto", "pico": "Pico", "nano": "Nano", "huge": "H"},
@@ -109,6 +107,18 @@ _FIELDS = {
     "widths": "embed_dims dims hidden_sizes channels",
     "window": "window_size",
 }
+
+
+def add_names(pattern: str, ours: str) -> None:
+    """Add other libraries' names of an architecture, beside its own names.
+
+    >>> add_names(r"cait_(xxs|xs|s|m)(\d+)(?:_.*)?", "CaiT-{1}/{2}")
+
+    Args:
+        pattern: regular expression of a whole name in lower case, with `_` between its words.
+        ours: our name with the groups of the match; letters become those of a size, or capitals.
+    """
+    _COMPILED.append((re.compile(pattern), ours))
 
 
 def own_name(name: str, known: Collection[str]) -> str | None:
@@ -159,7 +169,5 @@ def _filled(ours: str, groups: list[str]) -> str:
     family = ours.split("-", 1)[0]
     sizes = _OWN_SIZES.get(family, _OF_PYRAMIDS if family in ("Swin", "ConvNeXt") else _SIZE)
     for number, group in enumerate(groups, start=1):
-        ours = ours.replace(
-            f"{{{number}}}", sizes.get(group, group.upper() if family == "Swin" else group)
-        )
+        ours = ours.replace(f"{{{number}}}", sizes.get(group, group.upper()))
     return ours

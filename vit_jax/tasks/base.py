@@ -178,6 +178,14 @@ class Task:
         """
         raise NotImplementedError
 
+    def alternatives(self) -> tuple["Task", ...]:
+        """Return the tasks of which each training step draws one; by default itself alone.
+
+        They have the same parameters and metrics, and differ in what a compiled program fixes, such
+        as a patch size. One that is there twice is drawn twice as often.
+        """
+        return (self,)
+
     def after_update(self, state: Any) -> Any:
         """Return the `TrainState` after an update of the parameters, such as with a moved teacher.
 

@@ -3,6 +3,7 @@
 Predictions that are not finite are wrong in every metric, see `finite_rows`.
 """
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -20,6 +21,7 @@ from vit_jax.models import DistilledLogits
 from vit_jax.tasks.base import Loss, Task
 from vit_jax.tasks.classes import classes_of_model
 from vit_jax.tasks.mixing import Mixing, mix_targets
+from vit_jax.tasks.patch_sizes import AtPatchSize, configured_sizes
 from vit_jax.tasks.registry import register_task
 from vit_jax.text import counted
 
@@ -46,6 +48,8 @@ class Classification(Task):
         the weight of its class, a mixed one the mean of its classes.
     multi_label: whether an image may have several labels, or none.
     classes: their number.
+    patch_sizes: of a model for any patch size; each training step draws one. Empty: the model's.
+    judged_sizes: patch sizes at which the model is evaluated besides its own.
 
     A model with two heads is trained on the mean of their logits, which is also its prediction in
     evaluation; `distillation.py` has a separate loss for each head.
@@ -58,6 +62,8 @@ class Classification(Task):
     class_weights: tuple[float, ...] | None = None
     multi_label: bool = False
     classes: int = 0
+    patch_sizes: tuple[int, ...] = ()
+    judged_sizes: tuple[int, ...] = ()
 
     inputs: ClassVar = {"image": IMAGE, "label": LABEL}
 
@@ -95,13 +101,25 @@ class Classification(Task):
             weights,
             source.multi_label,
             len(source.class_names),
+            *configured_sizes(config, setting.model),
         )
         check_distillation(config, task, setting.augment)
         return distilled(setting, task) if config.distillation.teacher else task
 
+    def alternatives(self):
+        """Return the task with each of the patch sizes."""
+        return tuple(map(self.at_patch_size, self.patch_sizes)) or (self,)
+
+    def at_patch_size(self, size: int) -> "Classification":
+        """Return the task with a model of another patch size and the same parameters."""
+        model = self.model.clone(patch_size=size)
+        return dataclasses.replace(self, model=model, patch_sizes=(), judged_sizes=())
+
     def evaluators(self):
-        """Return the evaluator of the accuracy."""
-        return (ClassificationEvaluator(self.predict, self.classes),)
+        """Return the evaluator of the accuracy, and of that at each of the patch sizes."""
+        sizes = dict.fromkeys(self.judged_sizes)
+        others = (AtPatchSize(self.at_patch_size(size), size) for size in sizes)
+        return ClassificationEvaluator(self.predict, self.classes), *others
 
     def record_fields(self, source):
         """Return the names of the classes, and the activation of the outputs."""
@@ -112,6 +130,9 @@ class Classification(Task):
         names = source.class_names
         more = f", and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
         sentences = [f"classes in order: {', '.join(names[:_SHOWN])}{more}"]
+        if self.patch_sizes:
+            sizes = ", ".join(map(str, self.patch_sizes))
+            sentences += [f"each step draws one of the patch sizes {sizes}; each is compiled once"]
         if len(names) == 1:
             sentences += ["warning: the data have only one class, so there is nothing to learn"]
         return f"in {counted(len(names), 'class', 'classes')}", sentences

@@ -102,6 +102,11 @@ class Distillation(Task):
         """The teacher, for the record of the student."""
         return f"distilled from {self.teacher.source} ({self.teacher.fingerprint})"
 
+    def alternatives(self):
+        """Return those of the supervised term, with the same teacher."""
+        terms = self.supervised.alternatives()
+        return tuple(dataclasses.replace(self, supervised=term) for term in terms)
+
     def evaluators(self):
         """Return the evaluators of the supervised term: on the labels alone."""
         return self.supervised.evaluators()

@@ -6,57 +6,28 @@ Names of tensors decide. But first a `config.json` beside them is checked for an
 architecture: some have the same names as a supported one.
 """
 
+import importlib
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from vit_jax.errors import UserError
-from vit_jax.models.conv_stem import weights as conv_stem
-from vit_jax.models.convnext import weights as convnext
-from vit_jax.models.efficientnet import weights as efficientnet
-from vit_jax.models.hybrid import weights as hybrid
-from vit_jax.models.mixer import weights as mixer
-from vit_jax.models.naflex import weights as naflex
-from vit_jax.models.pvt import weights as pvt
-from vit_jax.models.resnet import weights as resnet
-from vit_jax.models.swin import weights as swin
-from vit_jax.models.vit.weights import (
-    aimv2,
-    google,
-    hugging_face,
-    timm,
-    torchvision,
-    transformers,
-    vit5,
-)
+from vit_jax.models import ARCHITECTURES
 from vit_jax.weights import prefixes
 from vit_jax.weights.formats import CheckpointFormat
 from vit_jax.weights.io.safety import show
 from vit_jax.weights.mapping import Tensors, summarize
 
-# The first format that recognises a file reads it: those with more names than a ViT come first.
-FORMATS = (
-    *hybrid.FORMATS,
-    conv_stem.FORMAT,
-    naflex.FORMAT,
-    vit5.FORMAT,
-    *aimv2.FORMATS,
-    timm.FORMAT,
-    *transformers.FORMATS,
-    hugging_face.FORMAT,
-    torchvision.FORMAT,
-    google.FORMAT,
-    *resnet.FORMATS,
-    *convnext.FORMATS,
-    *efficientnet.FORMATS,
-    *swin.FORMATS,
-    *mixer.FORMATS,
-    *pvt.FORMATS,
+# The first format that recognises a file reads it. Those of ViT are last: others have more names.
+_WEIGHTS = [importlib.import_module(f"vit_jax.models.{name}.weights") for name in ARCHITECTURES]
+_WEIGHTS = [*_WEIGHTS[1:], _WEIGHTS[0]]
+FORMATS: tuple[CheckpointFormat, ...] = tuple(
+    one for module in _WEIGHTS for one in getattr(module, "FORMATS", ())
 )
 
-_READ = (
-    "supported are ViT and its hybrids, DeiT, DeiT III, MAE, DINO, DINOv2, SigLIP 2 NaFlex, Swin, "
-    "PVT, MLP-Mixer, ResNet, ConvNeXt, ConvNeXt V2 and EfficientNet"
+_OF_VIT = ("ViT", "HybridViT", "ConvStemViT")
+_READ = "supported are ViT and its hybrids, DeiT, DeiT III, MAE, DINO, DINOv2, " + ", ".join(
+    sorted({one.architecture for one in FORMATS} - {*_OF_VIT})
 )
 
 # Signatures of unsupported architectures: names that only they have.
@@ -74,11 +45,6 @@ _OTHERS = {
     ),
     "a hybrid of ViT and another network than BiT's ResNet": (
         r"patch_embed\.backbone\.(conv1|layer1|\d+)\..*",
-    ),
-    "CLIP or SigLIP of torch": (
-        r"visual\.(transformer|trunk)\..*",
-        r"text_model\..*",
-        r"(.*\.)?vision_model\..*",
     ),
     "CaiT": (r"blocks_token_only\..*",),
     "DINOv3": (r"rope_embed(dings)?\..*",),
@@ -131,7 +97,7 @@ def find_model(
             f"{says}its names ({summarize(list(tensors))}) are of no supported architecture; the "
             f"nearest one is {_nearest_read(named)}"
         )
-    known = ", ".join(dict.fromkeys(file_format.name for file_format in FORMATS))
+    known = ", ".join(sorted({file_format.name for file_format in FORMATS}))
     raise UserError(
         f"its names ({summarize(list(tensors))}) are of no supported library ({known}), and there "
         f"is no config.json beside it; {_READ}"

@@ -13,7 +13,7 @@ from vit_jax.config import (
 )
 from vit_jax.config.augment_presets import PRESET_KEYS, PRESETS
 from vit_jax.config.schema import FREE_KEYS, KEYS
-from vit_jax.config.values import Choice, Flag, Integer, Number, Numbers, Rates, Span
+from vit_jax.config.values import Choice, Flag, Integer, Number, Numbers, Rates, Sizes, Span
 from vit_jax.errors import UserError
 
 CONFIG = """
@@ -46,6 +46,8 @@ def another_value(key):
         return str(value), value
     if isinstance(allowed, Numbers):
         return "(0.1, 0.2, 0.3)", (0.1, 0.2, 0.3)
+    if isinstance(allowed, Sizes):
+        return "(4, 8)", (4, 8)
     if isinstance(allowed, Flag):
         return ("false", False) if key.default is None else ("true", True)
     if isinstance(allowed, Choice):

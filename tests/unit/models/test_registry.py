@@ -1,6 +1,7 @@
 """Names, presets and what is said about names that do not exist."""
 
 import json
+import re
 
 import pytest
 from flax import linen as nn
@@ -48,7 +49,7 @@ def test_a_vit_has_the_sizes_of_its_paper(name):
     assert model.has_class_token
 
 
-@pytest.mark.parametrize("name", list_models("DeiT*"))
+@pytest.mark.parametrize("name", [name for name in list_models("DeiT*") if name != "DeiT3-M/16"])
 def test_a_deit_is_the_vit_of_its_size_with_the_fields_that_are_its_own(name):
     family, rest = name.split("-", 1)
     same = create_model("ViT-" + rest.removesuffix("-distilled"))
@@ -84,10 +85,15 @@ def test_list_models_goes_by_family_and_size():
         "DeiT-B/16",
         "DeiT-B/16-distilled",
     ]
-    assert list_models("DeiT3-*") == ["DeiT3-S/16", "DeiT3-B/16", "DeiT3-L/16", "DeiT3-H/14"]
+    assert list_models("DeiT3-*") == [
+        *("DeiT3-S/16", "DeiT3-M/16", "DeiT3-B/16", "DeiT3-L/16", "DeiT3-H/14")
+    ]
     dinov2 = [f"DINOv2-{size}/14" for size in "SBLg"]
     assert list_models("DINOv2-*") == [*dinov2, *(f"{name}-reg" for name in dinov2)]
-    assert [name for name in list_models() if name.startswith("ViT-")] == VIT_NAMES
+    assert [name for name in list_models() if re.match(r"ViT-\w+/", name)] == [
+        *VIT_NAMES,
+        *("ViT-So400m/14", "ViT-So400m/16"),
+    ]
     assert list_models("ViT-B/*") == ["ViT-B/8", "ViT-B/14", "ViT-B/16", "ViT-B/32"]
     assert list_models("cifar*") == [
         "CIFAR-ViT-S/4",

@@ -66,3 +66,4 @@ FORMAT = formats.CheckpointFormat(
     ignored=IGNORED,
     architecture="ConvStemViT",
 )
+FORMATS = (FORMAT,)

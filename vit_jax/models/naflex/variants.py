@@ -1,5 +1,6 @@
 """Names of the NaFlex ViTs: sizes of the published image towers of SigLIP 2."""
 
+from vit_jax.models.foreign_names import add_names
 from vit_jax.models.naflex.module import NaFlexViT
 from vit_jax.models.registry import get_preset, register
 
@@ -16,3 +17,7 @@ register(
     "the class itself, with the sizes of NaFlexViT-B/16: for weights and sizes that have no name "
     "here",
 )
+
+for _theirs, _ours in (("base", "B"), ("so400m", "So400m")):
+    add_names(rf"siglip2_{_theirs}_patch16_naflex(?:_.*)?", f"NaFlexViT-{_ours}/16")
+    add_names(rf"naflexvit_{_theirs}_patch16(?:_.*)?", f"NaFlexViT-{_ours}/16")

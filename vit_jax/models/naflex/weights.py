@@ -226,3 +226,4 @@ FORMAT = formats.CheckpointFormat(
     preprocessor=processors.write,
     architecture="NaFlexViT",
 )
+FORMATS = (FORMAT,)

@@ -9,7 +9,7 @@ between published models is in `ROTARIES`:
 | `axial` | 0 to n - 1 | 100 | x | neighbours | RoPE-ViT (Heo et al. 2024) |
 | `dinov3` | centres from -1 to 1, in turns | 100 | y | halves | DINOv3 (Simeoni et al. 2025) |
 | `eva02` | the same, scaled to a grid of 16 | 10,000 | y | neighbours | EVA-02 (Fang et al. 2023) |
-| `pe` | 1 to n | 10,000 | x | neighbours | Perception Encoder (Bolya et al. 2025) |
+| `pe` | 1 to n, from 0 without a class token | 10,000 | x | neighbours | PE (Bolya et al. 2025) |
 | `vit5` | 0 to n - 1 | 10,000 | y | neighbours | ViT-5 (Wang et al. 2026) |
 
 `dinov3_bfloat16` is DINOv3 with frequencies rounded as in the authors' files. Prefix tokens have
@@ -36,7 +36,7 @@ class Rotary:
     first: the axis of the first half of the frequencies, "x" (column) or "y" (row).
     halves: whether channel i is paired with i + head_dim / 2; otherwise 2i with 2i + 1.
     centred: whether coordinates are centres of places from -1 to 1, times a whole turn.
-    offset: of the first place, where they are numbers of places.
+    offset: of the first place behind a class token, where they are numbers of places.
     reference: side of the grid that numbers are scaled to; None: they are not scaled.
     register_base: base of registers, which are a square grid; None: they are not rotated.
     rounded: whether the periods are rounded to bfloat16.
@@ -70,6 +70,7 @@ def rotary_angles(
     base: float | None = None,
     kind: str = "axial",
     reference: int | None = None,
+    has_prefix: bool = True,
 ) -> Float[np.ndarray, "patches pairs"]:
     """The angle, in radians, of every patch for every pair of channels, in float64.
 
@@ -81,6 +82,7 @@ def rotary_angles(
         head_dim: channels of one head; a multiple of 4.
         base: None: that of the kind.
         reference: side of the grid that coordinates are scaled to; None: that of the kind.
+        has_prefix: whether there are tokens before the patches.
 
     Raises:
         ValueError: the channels of a head are no multiple of 4.
@@ -96,7 +98,7 @@ def rotary_angles(
     frequencies = (base or way.base) ** (-np.arange(head_dim // 4) / (head_dim // 4))
     if way.rounded:
         frequencies = 1 / (1 / frequencies).astype(jnp.bfloat16).astype(float)
-    sides = [_coordinates(way, side, reference or way.reference) for side in grid]
+    sides = [_coordinates(way, side, reference or way.reference, has_prefix) for side in grid]
     rows, columns = (x.reshape(-1, 1) for x in np.meshgrid(*sides, indexing="ij"))
     axes = (columns, rows) if way.first == "x" else (rows, columns)
     return np.concatenate([axis * frequencies for axis in axes], axis=1)
@@ -124,7 +126,7 @@ def rotate(
     Raises:
         ValueError: tokens and grid do not fit, or channels are no multiple of 4.
     """
-    angles = rotary_angles(tuple(grid), x.shape[-1], base, kind, reference)
+    angles = rotary_angles(tuple(grid), x.shape[-1], base, kind, reference, prefix > 0)
     in_front, register_base = [np.zeros((prefix, angles.shape[1]))], ROTARIES[kind].register_base
     if registers and register_base:
         side = math.isqrt(registers)
@@ -146,9 +148,11 @@ def rotate(
     return turned.reshape(x.shape).astype(x.dtype)
 
 
-def _coordinates(way: Rotary, side: int, reference: int | None) -> Float[np.ndarray, " side"]:
+def _coordinates(
+    way: Rotary, side: int, reference: int | None, has_prefix: bool
+) -> Float[np.ndarray, " side"]:
     """Return the coordinates of the places along one side."""
     if way.centred:
         return 2 * np.pi * (2 * (np.arange(side) + 0.5) / side - 1)
-    places = np.arange(side) + way.offset
+    places = np.arange(side) + (way.offset if has_prefix else 0)
     return places if reference is None else places / side * reference

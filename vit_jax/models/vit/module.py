@@ -41,6 +41,7 @@ from vit_jax.models.fields import (
     Depth,
     DtypeName,
     Factory,
+    Hidden,
     HiddenPerBlock,
     PerBlock,
     Positive,
@@ -97,6 +98,7 @@ class ViT(DescribedViT, nn.Module):
     mlp_width: HiddenPerBlock | None = None  # the same as a number, or one for every block
     pool: Pool = "cls"  # "mean" of patches, "cls+mean" joined, "map", "none" for every token
     pool_heads: Count | None = None  # of the attention pooling "map"; None: heads
+    pool_mlp_width: Hidden | None = None  # of its MLP; None: that of the last block
     pool_prefix: bool = False  # whether "map" reads prefix tokens too (Perception Encoder)
     class_token: bool | None = None  # None: there is one exactly if the pool reads it
     pool_norm: PoolNorm = "before"  # "after": pool first, then norm, timm's fc_norm
@@ -343,7 +345,8 @@ class ViT(DescribedViT, nn.Module):
 
     def _attention_pooling(self) -> nn.Module:
         heads = self.pool_heads or of_block(self.heads, -1)
-        return factory(AttentionPooling, self, heads=heads, mlp_width=self.hidden_width(-1))()
+        width = self.pool_mlp_width or self.hidden_width(-1)
+        return factory(AttentionPooling, self, heads=heads, mlp_width=width)()
 
     def _with_prefix(self, key_mask: Bool[Array, "batch patches"]) -> Bool[Array, "batch tokens"]:
         """Return a mask of patches with one of all prefix tokens, which are never padding."""

@@ -13,6 +13,7 @@ _VIT_SIZES = {
     "H": (1280, 32, 16, 5120, (14, 16, 32)),
     "g": (1408, 40, 16, 6144, (14,)),
     "G": (1664, 48, 16, 8192, (14,)),
+    "So400m": (1152, 27, 16, 4304, (14, 16)),  # Alabdulmohsin et al. 2023; SigLIP
 }
 
 
@@ -121,6 +122,27 @@ for _name, _row in {
         **{"norm_type": "rms", "norm_eps": 1e-5, "mlp": "swiglu", "qkv_bias": False},
         **{"linear_bias": False, "init_scheme": "trunc02"},
         pos_resize="torch-bicubic-antialias",
+    )
+
+# width, depth, heads, MLP width, patch, image size: the README of perception_models.
+for _name, (*_row, _patch, _size) in {
+    "T/16": (192, 12, 3, 768, 16, 384),
+    "S/16": (384, 12, 6, 1536, 16, 384),
+    "B/16": (768, 12, 12, 3072, 16, 224),
+    "L/14": (1024, 24, 16, 4096, 14, 336),
+    "G/14": (1536, 50, 16, 8960, 14, 448),
+}.items():
+    register(
+        f"PE-Core-{_name}",
+        ViT,
+        "Perception Encoder (Bolya et al. 2025), the image tower before its projection; the giant "
+        "has no class token",
+        **_fields(*_row),
+        **{"num_classes": 0, "image_size": _size, "patch_size": _patch, "norm_eps": 1e-5},
+        **{"class_token": _name != "G/14", "patch_bias": False, "embed_norm": True},
+        **{"pool": "map", "pool_heads": 8, "pool_prefix": True, "rotary": "pe"},
+        pool_mlp_width=None if 4 * _row[0] == _row[3] else 4 * _row[0],
+        **{"init_scheme": "trunc02", "pos_resize": "torch-bilinear"},
     )
 
 # Small models for 32-pixel images, dropout 0.1 on attention weights and twice in the MLP.

@@ -32,7 +32,11 @@ from vit_jax.training.reuse import reuse, trace_key
 from vit_jax.training.setup import checks
 from vit_jax.training.setup.experiment import Experiment
 from vit_jax.training.setup.preprocessing import choose_preprocessing
-from vit_jax.training.setup.pretrained_init import inherited_fields, load_pretrained_init
+from vit_jax.training.setup.pretrained_init import (
+    chosen_name,
+    inherited_fields,
+    load_pretrained_init,
+)
 from vit_jax.training.setup.tracing import trace
 
 DEFAULT_MODEL = "ViT-Ti/16"
@@ -146,7 +150,7 @@ def _model(
     """
     inherited = inherited_fields(config, trained) if trained else {}
     fields = {**inherited, **checks.model_fields(config, outputs)}
-    name = trained.name if trained else config.model.name or DEFAULT_MODEL
+    name = chosen_name(config, trained) if trained else config.model.name or DEFAULT_MODEL
     try:
         fields = checks.fit_precision(config, name, fields)
         return name, fields, create_model(name, **fields)

@@ -26,6 +26,7 @@ from vit_jax.models.description import Described, describe
 from vit_jax.runs import ModelRecord
 from vit_jax.runs.record import part_of
 from vit_jax.tasks.base import Batch, Task, zero_batch
+from vit_jax.training.alternation import AlternatingStep
 from vit_jax.training.distributed.device_batches import on_devices
 from vit_jax.training.distributed.sharding import batch_shards, replicated, shard_state, to_devices
 from vit_jax.training.logging.hardware import training_flops
@@ -133,20 +134,39 @@ class Experiment:
         return jax.tree.map(lambda x: x.sharding, self.abstract_state())
 
     def training_flops(self) -> int:
-        """Return the floating point operations of training on one image."""
-        return self._reused("training_flops", lambda: training_flops(self.model))
+        """Return the floating point operations of training on one image, the mean of all steps."""
+        models = [task.model for task in self.task.alternatives()]
+
+        def mean() -> int:
+            return round(sum(map(training_flops, models)) / len(models))
+
+        return self._reused("training_flops", mean)
 
     def zero_totals(self) -> dict[str, jax.Array]:
         """Return zeros for the sums of the training metrics."""
         return self._zero_totals()
 
-    def train_step(self):
-        """Return the compiled training step, that of an earlier experiment if equal."""
-        return self._reused("train_step", self._make_train_step)
+    def train_step(self, step: int = 0):
+        """Return the compiled training step, that of an earlier experiment if equal.
 
-    def _make_train_step(self):
+        step: number of steps already taken, which tells a task with several programs the next one.
+        """
+        programs = self._reused("train_step", self._make_train_steps)
+        return (
+            programs[0] if len(programs) == 1 else AlternatingStep(programs, self.config.seed, step)
+        )
+
+    def _make_train_steps(self):
+        tasks = self.task.alternatives()
+        if len(tasks) == 1:
+            return (self._make_train_step(*tasks),)
+        by_model = {task.model: task for task in tasks}
+        made = {model: self._make_train_step(task) for model, task in by_model.items()}
+        return tuple(made[task.model] for task in tasks)
+
+    def _make_train_step(self, task):
         return make_train_step(
-            self.task,
+            task,
             self.optimizer,
             self.preprocessing,
             self.shardings,

@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 
 from vit_jax.errors import UserError
 from vit_jax.models import model_fields
+from vit_jax.models.registry import get_preset
 from vit_jax.runs import ModelRecord
 from vit_jax.weights.adapt import Adapted, adapt
 from vit_jax.weights.resolve import open_weights
@@ -65,6 +66,19 @@ def load_pretrained_init(source: str) -> PretrainedInit:
     return PretrainedInit(source, record, variables)
 
 
+def chosen_name(config: ConfigDict, record: ModelRecord) -> str:
+    """Return the name of the run's model: that of the weights, unless it is of another class.
+
+    So a FlexiViT may begin with the weights of a ViT, and a ViT with those of a FlexiViT.
+    """
+    name = config.model.name
+    return name if name is not None and _is_other_class(name, record) else record.name
+
+
+def _is_other_class(name: str, record: ModelRecord) -> bool:
+    return get_preset(name).architecture is not get_preset(record.name).architecture
+
+
 def inherited_fields(config: ConfigDict, record: ModelRecord) -> dict[str, Any]:
     """Return the model fields that are inherited from pretrained weights.
 
@@ -93,6 +107,9 @@ def inherited_fields(config: ConfigDict, record: ModelRecord) -> dict[str, Any]:
     inherited = {key: value for key, value in record.fields.items() if key not in _OF_THE_RUN}
     if name is not None and name != record.name and "patch_size" in wanted:
         inherited["patch_size"] = wanted["patch_size"]
+        if _is_other_class(name, record):
+            inherited = {key: value for key, value in inherited.items() if key in wanted}
+            inherited["image_size"] = wanted["image_size"]
     if not hasattr(type(trained), "has_class_token"):
         return inherited
     # Otherwise another pool would drop an existing class token, or need a missing one.

@@ -66,6 +66,8 @@ OF_MODELS = {
     "dinov3_vit": "DINOv3ViT",
     "resnet": "ConvNext",
     "pvt": "Pvt",
+    **dict.fromkeys(("clip", "clip_vision_model"), "CLIP"),
+    **dict.fromkeys(("siglip", "siglip_vision_model"), "Siglip"),
     "aimv2": "CLIP",
     "aimv2_vision_model": "CLIP",
 }

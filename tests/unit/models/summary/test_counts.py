@@ -61,6 +61,7 @@ PUBLISHED_COUNTS = {
     "DINOv2-g/14-reg": (1374, 1_136_483_840 + 1536),
 }
 BY_FORMULA = ("ViT", "ViT-S/8", "ViT-B/8", "ViT-g/14", "ViT-G/14", "Digits-ViT-64/4")
+BY_FORMULA = (*BY_FORMULA, "ViT-So400m/14", "ViT-So400m/16")
 
 # Parameters and multiply-accumulates of other families, at 1000 classes.
 OF_FAMILIES = {
@@ -128,6 +129,12 @@ OF_FAMILIES = {
     "ViT-5-B": (86_543_080, None),
     "ViT-5-L": (304_258_024, None),
     "ViT-5-XL": (448_505_128, None),
+    # timm's `vit_pe_core_*` on the meta device
+    "PE-Core-T/16": (6_042_240, None),
+    "PE-Core-S/16": (23_586_048, None),
+    "PE-Core-B/16": (92_886_528, None),
+    "PE-Core-L/14": (316_102_656, None),
+    "PE-Core-G/14": (1_880_066_560, None),
     # Google's own modules; R50+ViT-B/16 agrees with timm's `vit_base_r50_s16_224`, MACs included
     "R+ViT-Ti/16": (6_337_704, None),
     "R26+ViT-S/32": (36_431_912, None),

@@ -15,13 +15,14 @@ from vit_jax.config import load_config
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.inference import convert, load
-from vit_jax.models import model_fields
+from vit_jax.models import create_model, model_fields
 from vit_jax.models.layers.patch_resize import resize_patch_kernel
 from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.training import fit
 from vit_jax.training.setup.build import build
 from vit_jax.training.setup.pretrained_init import (
     PretrainedInit,
+    chosen_name,
     inherited_fields,
     load_pretrained_init,
 )
@@ -193,6 +194,30 @@ def test_other_patches_begin_with_a_resized_kernel(config, finished_run, tmp_pat
     np.testing.assert_array_equal(converted["patch_embed/kernel"], expected)
     with pytest.raises(UserError, match="cannot be cut into patches of 5 x 5"):
         convert(finished_run.path, tmp_path / "other", patch_size=5)
+
+
+def test_a_flexible_model_begins_with_the_weights_of_a_vit():
+    """With their kernel and table nothing is resized; the name says images and patches."""
+    fields = {**model_fields("ViT-S/16"), "num_classes": 3, "activation": "gelu_tanh"}
+    record = ModelRecord("ViT-S/16", fields, Preprocessing((224, 224)), ("ant", "bee", "cat"))
+    config = ConfigDict({"model": {"name": "FlexiViT-S"}})
+    assert chosen_name(config, record) == "FlexiViT-S"
+    inherited = inherited_fields(config, record) | {"num_classes": 3}
+    shapes = parameter_shapes(record.create_model())
+    zeros = jax.tree.map(lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), shapes)
+    start = PretrainedInit("weights", record, {"params": zeros})
+    for stored, resized in (
+        ({"kernel_size": 16, "table_grid": 14}, ()),
+        ({}, ("patch_embed/kernel", "pos_embed")),
+    ):
+        model = create_model("FlexiViT-S", **inherited, **stored)
+        assert (model.image_size, model.patch_size, model.pos_on_cls) == (240, 16, True)
+        adapted = start.fit(model, record)
+        assert (adapted.fresh, adapted.resized) == ((), resized)
+    plain = ConfigDict({"model": {"name": "ViT-S/16"}})
+    flexible = dataclasses.replace(record, name="FlexiViT-S", fields=model_fields("FlexiViT-S"))
+    assert chosen_name(plain, flexible) == "ViT-S/16"
+    create_model("ViT-S/16", **inherited_fields(plain, flexible))
 
 
 def test_a_name_of_other_patches_has_precedence_over_the_weights():

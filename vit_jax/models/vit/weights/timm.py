@@ -284,12 +284,17 @@ def _is_square(rows: int) -> bool:
     return rows > 0 and math.isqrt(rows) ** 2 == rows
 
 
+# Beside a tower of timm in a file of open_clip.
+TEXT_TOWER = {
+    r"text\..*|logit_(scale|bias)|(visual\.)?head\.proj\.weight": "the tower of texts, and "
+    "the projection to the space of images and texts"
+}
 FORMAT = formats.CheckpointFormat(
     name="timm",
     signature=(r"patch_embed\.proj\.weight", r"blocks\.0\.attn\.qkv\.weight"),
     rows=ROWS,
     describe=describe,
-    ignored=meta.IGNORED,
+    ignored={**meta.IGNORED, **TEXT_TOWER},
     normalize_names=normalize_names,
     finish=timm_writing.finish,
     config=timm_writing.config,
