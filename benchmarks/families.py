@@ -42,6 +42,7 @@ VARIANTS = {
     "deit": _family("DeiT with two heads, labels only", "deit"),
     "conv_stem": _family("ViT, convolutional stem", "conv_stem"),
     "hybrid": _family("hybrid of ResNet and ViT", "hybrid"),
+    "cait": _family("CaiT", "cait"),
     "swin": _family("Swin", "swin"),
     "pvt": _family("PVT", "pvt"),
     "mixer": _family("MLP-Mixer", "mixer"),

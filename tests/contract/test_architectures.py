@@ -29,7 +29,8 @@ from vit_jax.models.stacking import stack_blocks, unstack_blocks
 from vit_jax.models.validation import pair
 
 REFUSES_OTHER_SIZES = {"Mixer"}
-NORMS_WHAT_IT_POOLED = {"ConvNeXt"}
+NORMS_WHAT_IT_POOLED = {"CaiT", "ConvNeXt"}
+MIXES_WEIGHTS = {"CaiT"}  # of heads, so that they are below 0 and do not sum to 1
 
 
 @pytest.fixture(scope="session", params=TINY)
@@ -111,9 +112,9 @@ def test_every_block_is_sown_where_its_parameters_are(one):
         entry = params
         for part in path.split("/"):
             entry = entry[part]
-    blocks = [path for path in outputs if "blocks_" in path]
+    blocks = [info.path for info in one.model.block_infos() if info.is_layer]
     depths = getattr(one.model, "depths", (getattr(one.model, "depth", 0),))
-    assert len(blocks) == sum(depths)
+    assert len(blocks) == sum(depths) + getattr(one.model, "class_depth", 0)
     assert all(np.isfinite(outputs[path]).all() for path in blocks)
 
 
@@ -142,10 +143,12 @@ def test_attention_weights_are_sown_on_request_and_sum_to_1(one):
     weights = one.answers.weights
     assert bool(weights) == has_attention(one.model)
     if weights:
-        blocks = {path for path in one.answers.outputs if "blocks_" in path}
-        assert set(weights) == blocks
+        assert set(weights) == {info.path for info in one.model.block_infos() if info.is_layer}
     for of_block in weights.values():
-        assert of_block.dtype == np.float32 and (of_block >= 0).all()
+        assert of_block.dtype == np.float32
+        if type(one.model).__name__ in MIXES_WEIGHTS:
+            continue
+        assert (of_block >= 0).all()
         np.testing.assert_allclose(of_block.sum(axis=-1), 1.0, atol=1e-5)
 
 
@@ -228,7 +231,8 @@ LESS_MEMORY = [
     ("PVT", {"remat": "full"}),
     *(
         pytest.param(name, fields, marks=pytest.mark.slow)
-        for name in ("ConvStemViT", "HybridViT", "Mixer")
+        for name, model in TINY.items()
+        if name != "ViT" and hasattr(model, "scan_layers")
         for fields in ({"remat": "dots", "scan_layers": True}, {"remat": "full"})
     ),
     *(pytest.param(name, {"remat": "dots"}, marks=pytest.mark.slow) for name in ("Swin", "PVT")),

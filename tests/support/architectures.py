@@ -13,6 +13,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from tests.support.shapes import CLASSES, VIT, random_images, random_variables
 from vit_jax.models import ViT
+from vit_jax.models.cait import CaiT
 from vit_jax.models.conv_stem.module import ConvStemViT
 from vit_jax.models.convnext.module import ConvNeXt
 from vit_jax.models.efficientnet.module import EfficientNet
@@ -34,6 +35,7 @@ TINY: dict[str, nn.Module] = {
     for model in (
         ViT(**VIT),
         ConvStemViT(**VIT, stem_channels=(6, 8), mlp_width=24),
+        CaiT(**VIT, mlp_width=24, layer_scale=0.5),
         FlexiViT(**VIT, kernel_size=6, table_grid=3),
         NaFlexViT(**VIT, pool="cls"),
         HybridViT(

@@ -46,7 +46,6 @@ _OTHERS = {
     "a hybrid of ViT and another network than BiT's ResNet": (
         r"patch_embed\.backbone\.(conv1|layer1|\d+)\..*",
     ),
-    "CaiT": (r"blocks_token_only\..*",),
     "DINOv3": (r"rope_embed(dings)?\..*",),
     "SAM's ViT": (r"blocks\.\d+\.attn\.rel_pos_[hw]", r"(.*\.)?layers\.\d+\.attn\.rel_pos_[hw]"),
     "a ViT with relative positions of timm": (r"blocks\.\d+\.attn\.rel_pos\..*",),

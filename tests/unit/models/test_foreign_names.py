@@ -65,6 +65,8 @@ NAMES = {
     "Swin-L": ["swin_large_patch4_window12_384"],
     "PVT-Tiny": ["pvt_tiny", "Zetatech/pvt-tiny-224", "pvt_v1_tiny"],
     "PVT-Medium": ["pvt_medium"],
+    "CaiT-XXS/24": ["cait_xxs24_224.fb_dist_in1k", "cait_XXS24_224"],
+    "CaiT-M/48": ["cait_m48_448"],
     "Mixer-B/16": ["mixer_b16_224.goog_in21k_ft_in1k", "Mixer-B_16", "mixer_b_16"],
     "Mixer-L/16": ["mixer_l16_224"],
     "ResNet-50": ["resnet50.a1_in1k", "resnet50", "microsoft/resnet-50", "ResNet50_Weights"],

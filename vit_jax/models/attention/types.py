@@ -13,7 +13,8 @@
   the values, for every type. Linear types compute that matrix only on request.
 - Two types have parameters of their own, in addition to `qkv` and `out`: `linformer` has
   `project_keys` and `project_values`, both `(tokens, rank)`, `talking_heads` has `talk_before` and
-  `talk_after`, both `(heads, heads)`.
+  `talk_after`, both `(heads, heads)`, and with `talking_layers` a bias `(heads,)` of each,
+  `talk_before_bias` and `talk_after_bias`.
 - `performer` and `linear` have no weights to drop, so attention dropout is an error for them.
 """
 
@@ -38,9 +39,12 @@ from vit_jax.models.description.roles import Role, Roles
 from vit_jax.models.fields import LARGEST_WHOLE, Choice, Count, Whole, check_types
 
 # Parameters of the types that have some.
-ROLES: Roles = dict.fromkeys(
-    ("project_keys", "project_values", "talk_before", "talk_after"), Role.ATTENTION_MIXTURE
-)
+ROLES: Roles = {
+    **dict.fromkeys(
+        ("project_keys", "project_values", "talk_before", "talk_after"), Role.ATTENTION_MIXTURE
+    ),
+    **dict.fromkeys(("talk_before_bias", "talk_after_bias"), Role.BIAS),
+}
 
 ATTENTION_KINDS = ("softmax", "performer", "linear", "linformer", "local", "talking_heads")
 KINDS_WITHOUT_WEIGHTS = ("performer", "linear")
@@ -57,6 +61,8 @@ class AttentionType:
     performer_seed: their seed.
     linformer_rank: number of mixtures of tokens that replace all keys and values.
     local_window: patches along each side of a window, an odd number.
+    talking_layers: talking heads mix by linear layers with biases, drawn from N(0, 0.02), as in
+        CaiT's code; otherwise by matrices that begin as the identity.
     """
 
     name: AttentionKind = "softmax"
@@ -64,6 +70,7 @@ class AttentionType:
     performer_seed: Seed = 0
     linformer_rank: Count = 64
     local_window: Count = 7
+    talking_layers: bool = False
 
     def __post_init__(self):
         check_types(self)
@@ -113,10 +120,17 @@ def mix_tokens(
         project_keys = parameter("project_keys", initializer, shape)
         project_values = parameter("project_values", initializer, shape)
         return linformer_attention(q, k, v, project_keys, project_values, *drops)
-    heads = q.shape[2]
-    talk_before = parameter("talk_before", _identity, (heads, heads))
-    talk_after = parameter("talk_after", _identity, (heads, heads))
-    return talking_heads_attention(q, k, v, talk_before, talk_after, bias, *drops)
+    heads, biases = q.shape[2], {}
+    initializer = nn.initializers.normal(0.02) if kind.talking_layers else _identity
+    talk_before = parameter("talk_before", initializer, (heads, heads))
+    talk_after = parameter("talk_after", initializer, (heads, heads))
+    if kind.talking_layers:
+        zeros = nn.initializers.zeros_init()
+        biases = {
+            name: parameter(f"talk_{name}", zeros, (heads,))
+            for name in ("before_bias", "after_bias")
+        }
+    return talking_heads_attention(q, k, v, talk_before, talk_after, bias, *drops, **biases)
 
 
 def linformer_attention(
@@ -160,13 +174,16 @@ def talking_heads_attention(
     dropout_rate: float = 0.0,
     dropout_rng: Array | None = None,
     return_weights: bool = False,
+    before_bias: Float[Array, " heads"] | None = None,
+    after_bias: Float[Array, " heads"] | None = None,
 ) -> tuple[
     Float[Array, "batch queries heads head_dim"], Float[Array, "batch heads queries keys"] | None
 ]:
     """Attention whose logits and whose weights are each mixed across heads, `(from, to)`.
 
     Returned and dropped weights are those after the second mixture; their rows do not sum to 1. A
-    bias is added after the first mixture, so that -inf masks a key for all heads.
+    bias is added after the first mixture, so that -inf masks a key for all heads. Each mixture may
+    have a bias for every head.
 
     Source: Shazeer et al. 2020, "Talking-Heads Attention", section 4, with equal numbers of heads;
     Touvron et al. 2021, "Going deeper with Image Transformers", use it in CaiT.
@@ -174,10 +191,14 @@ def talking_heads_attention(
     scale = q.shape[-1] ** -0.5
     logits = einsum_float32("bqhd,bkhd->bhqk", q, k)
     logits = jnp.einsum("bhqk,hg->bgqk", scale * logits, talk_before.astype(jnp.float32))
+    if before_bias is not None:
+        logits = logits + before_bias.astype(jnp.float32)[:, None, None]
     if bias is not None:
         logits = logits + bias.astype(jnp.float32)
     softmax = jax.nn.softmax(logits, axis=-1)
     weights = jnp.einsum("bhqk,hg->bgqk", softmax, talk_after.astype(jnp.float32))
+    if after_bias is not None:
+        weights = weights + after_bias.astype(jnp.float32)[:, None, None]
     kept = weights
     if dropout_rate > 0.0 and dropout_rng is not None:
         kept = drop_weights(weights, dropout_rate, dropout_rng)
