@@ -47,6 +47,9 @@ VARIANTS = {
     "ViT with linformer": TINY["ViT"].clone(attention_type="linformer", linformer_rank=2),
     "ViT with talking heads": TINY["ViT"].clone(attention_type="talking_heads", mlp="swiglu"),
     "Swin with odd maps": TINY["Swin"].clone(image_size=(15, 18)),
+    "Swin of version 2": TINY["Swin"].clone(
+        norm_order="branch", cosine=True, position_bias="continuous", qkv_bias="qv"
+    ),
     "ConvNeXt of version 2": TINY["ConvNeXt"].clone(response_norm=True, layer_scale=None),
     "ResNet with bottlenecks": TINY["ResNet"].clone(block="bottleneck", small_stem=False),
 }
@@ -92,17 +95,22 @@ def test_every_parameter_has_a_role_and_kernels_are_what_is_decayed(model):
     assert not {Role.OTHER, Role.KERNEL} & {one.role for one in found.values()}
     for path, shape in shapes.items():
         role = found[path].role
-        assert role.is_decayed == path.endswith("kernel"), path
+        assert role.is_decayed == _is_decayed(path), path
         assert (len(shape) == 1) <= (not role.is_decayed), path
         if "bias" in path.split("/")[-1]:
             assert role in {Role.BIAS, Role.QKV_BIAS, Role.MLP_IN_BIAS, Role.NORM, Role.BIAS_TABLE}
     decayed = flatten_dict(decay_mask(params, found), sep="/")
-    assert sum(decayed.values()) == sum(path.endswith("kernel") for path in shapes)
+    assert sum(decayed.values()) == sum(map(_is_decayed, shapes))
+
+
+def _is_decayed(path):
+    """As all kernels are but those that compute a bias of logits (Swin V2's repository)."""
+    return path.endswith("kernel") and "/relative_mlp/" not in path
 
 
 SHAPES = {
     Role.QKV: lambda shape: len(shape) == 4 and shape[1] == 3,
-    Role.QKV_BIAS: lambda shape: len(shape) == 3 and shape[0] == 3,
+    Role.QKV_BIAS: lambda shape: len(shape) == 3 and shape[0] in (2, 3),
     Role.ATTENTION_OUT: lambda shape: len(shape) == 3,
     Role.MLP_IN: lambda shape: len(shape) == 2,
     Role.MLP_OUT: lambda shape: len(shape) == 2,

@@ -60,6 +60,7 @@ class Block(Checked):
     norm_type: NormType = "layer"
     norm_eps: Positive = 1e-6
     norm_order: NormOrder = "pre"
+    norm_initial: float = 1.0  # scale; at 0 with "branch" a block begins as the identity
     parallel: bool = False
     cross: bool = False
     layer_scale: Positive | None = None  # initial value
@@ -80,8 +81,8 @@ class Block(Checked):
     ) -> Float[Array, "batch *tokens width"]:
         if self.cross:
             context = make_norm(self, "norm_context")(check_context(x, context))
-        norm1 = make_norm(self, "norm1")
-        norm2 = norm1 if self.parallel else make_norm(self, "norm2")
+        norm1 = make_norm(self, "norm1", initial=self.norm_initial)
+        norm2 = norm1 if self.parallel else make_norm(self, "norm2", initial=self.norm_initial)
         asked = {"attention_weights": attention_weights, "grid": grid, "key_mask": key_mask}
         attn = functools.partial(self.attn(name="attn"), context=context, train=train, **asked)
         mlp = functools.partial(self.mlp(name="mlp"), train=train)

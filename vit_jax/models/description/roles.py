@@ -53,7 +53,8 @@ class Role(StrEnum):
     LAYER_SCALE = "layer_scale"  # a factor per channel of a residual branch
     TOKEN = "token"  # class, distillation and mask token, registers, probe
     POSITION_TABLE = "position_table"  # (1, positions, width)
-    BIAS_TABLE = "bias_table"  # of attention logits by relative position, (offsets, heads)
+    # Of attention logits by relative position, (offsets, heads); or kernels that compute it.
+    BIAS_TABLE = "bias_table"
     ATTENTION_MIXTURE = "attention_mixture"  # of tokens or of heads, inside attention
     LOW_RANK_DOWN = "low_rank_down"  # (width, rank) of a low-rank update
     LOW_RANK_UP = "low_rank_up"  # (rank, *features)

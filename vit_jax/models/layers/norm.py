@@ -46,10 +46,11 @@ class LayerNorm(Checked):
 
     epsilon: Positive = 1e-6
     dtype: Dtype = jnp.float32
+    initial: float = 1.0  # scale
 
     @nn.compact
     def __call__(self, x: Float[Array, "*batch width"]) -> Float[Array, "*batch width"]:
-        scale = self.param("scale", nn.initializers.ones_init(), x.shape[-1:])
+        scale = self.param("scale", nn.initializers.constant(self.initial), x.shape[-1:])
         bias = self.param("bias", nn.initializers.zeros_init(), x.shape[-1:])
         centred = centre(x.astype(jnp.float32), -1)
         variance = jnp.square(centred).mean(axis=-1, keepdims=True)
@@ -68,10 +69,11 @@ class RMSNorm(Checked):
 
     epsilon: Positive = 1e-6
     dtype: Dtype = jnp.float32
+    initial: float = 1.0  # scale
 
     @nn.compact
     def __call__(self, x: Float[Array, "*batch width"]) -> Float[Array, "*batch width"]:
-        scale = self.param("scale", nn.initializers.ones_init(), x.shape[-1:])
+        scale = self.param("scale", nn.initializers.constant(self.initial), x.shape[-1:])
         wide = x.astype(jnp.float32)
         square = jnp.square(wide).mean(axis=-1, keepdims=True)
         return (wide * jax.lax.rsqrt(square + self.epsilon) * scale).astype(self.dtype)
@@ -80,7 +82,9 @@ class RMSNorm(Checked):
 NORMS = {"layer": LayerNorm, "rms": RMSNorm}
 
 
-def make_norm(module: Any, name: str | None = None, norm_type: str | None = None) -> nn.Module:
+def make_norm(
+    module: Any, name: str | None = None, norm_type: str | None = None, initial: float = 1.0
+) -> nn.Module:
     """Return a norm with the type, epsilon and computation type that are fields of a module."""
     layer = NORMS[norm_type or module.norm_type]
-    return layer(epsilon=module.norm_eps, dtype=module.dtype, name=name)
+    return layer(epsilon=module.norm_eps, dtype=module.dtype, initial=initial, name=name)

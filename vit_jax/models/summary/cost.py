@@ -193,7 +193,8 @@ _ORDER = list(dict.fromkeys(_PARTS.values()))
 
 
 def _part_of(path: tuple[str, ...]) -> str:
-    if path[-1:] == ("relative_bias",):  # in attention, and a table of positions
+    # In attention, and a table of positions or what computes one.
+    if path[-1:] == ("relative_bias",) or "relative_mlp" in path:
         return _PARTS["pos_embed"]
     names = [re.sub(r"_?\d+$", "", name) for name in path]
     known = (_PARTS[name] for name in names if name in _PARTS)

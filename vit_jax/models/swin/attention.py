@@ -1,23 +1,30 @@
-"""Attention within windows of a map, and the merging of patches, of Swin.
+"""Attention within windows of a map, and the merging of patches, of Swin and Swin V2.
 
 - The windows come from the map that the block sees, so that any size goes. The table of relative
   positions belongs to the window that the model was built with; a smaller map uses its middle.
 """
 
-from typing import ClassVar
+import math
+from typing import Annotated, ClassVar
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import Dtype
 from jaxtyping import Array, Float
 
-from vit_jax.models.attention.multi_head import QkvBias, QueryKeyValue, attention
+from vit_jax.models.attention.multi_head import Attention, QkvBias, QueryKeyValue, attention
 from vit_jax.models.attention.windows import fit_windows, relative_index
 from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
-from vit_jax.models.fields import Checked, Count, Positive
+from vit_jax.models.fields import Checked, Choice, Count, Positive
 from vit_jax.models.initializers import INIT_SCHEMES, SchemeName
 from vit_jax.models.layers.linear import flat_dot_general
 from vit_jax.models.layers.norm import LayerNorm
+from vit_jax.models.positions.continuous import ContinuousBias
+
+WindowNormOrder = Annotated[str, Choice("pre", "branch")]
+PositionBias = Annotated[str, Choice("table", "continuous")]
+_LARGEST_SCALE = 100.0  # of the logits of cosine attention
 
 
 class WindowAttention(Checked):
@@ -28,12 +35,25 @@ class WindowAttention(Checked):
     window, `(batch * windows, heads, tokens, tokens)`, are sown as `intermediates/.../weights` on
     request; `windows.query_map` puts them back on the map.
 
+    Swin V2 (Liu et al. 2022, section 3) differs in two of the fields. With `cosine` logits are the
+    cosines of queries and keys, times the exponential of `logit_scale (heads,)` or 100 at most.
+    With `position_bias="continuous"` an MLP, `relative_mlp`, computes the bias.
+
     `shifted`: the windows are those of every second block of a stage.
     """
+
+    ROLES: ClassVar[Roles] = {
+        **Attention.ROLES,
+        "logit_scale": Role.LAYER_SCALE,
+        "relative_mlp": ContinuousBias.ROLES,
+    }
 
     heads: Count
     window: tuple[int, int]
     shifted: bool = False
+    cosine: bool = False
+    position_bias: PositionBias = "table"
+    pretrained_window: tuple[int, int] | None = None  # of "continuous"; None: `window`
     qkv_bias: QkvBias = True
     attention_dropout: float = 0.0
     projection_dropout: float = 0.0
@@ -57,10 +77,10 @@ class WindowAttention(Checked):
         q, k, v = QueryKeyValue(
             self.heads, width // self.heads, self.qkv_bias, self.init_scheme, self.dtype, name="qkv"
         )(x)
-        height, columns = self.window
-        rows = (2 * height - 1) * (2 * columns - 1)
-        table = self.param("relative_bias", scheme.positions, (rows, self.heads))
-        bias = table[relative_index(windows.window, self.window)]
+        if self.cosine:
+            initial = nn.initializers.constant(math.log(10))
+            q, k = cosine_logits(q, k, self.param("logit_scale", initial, (self.heads,)))
+        bias = self._bias_table()[relative_index(windows.window, self.window)]
         bias = bias.transpose(2, 0, 1)[None]  # (1, heads, tokens, tokens)
         mask = windows.mask()
         if mask is not None:
@@ -91,12 +111,49 @@ class WindowAttention(Checked):
         )(mixed)
         return windows.put_back(nn.Dropout(self.projection_dropout)(out, deterministic=not train))
 
+    def _bias_table(self) -> Float[Array, "offsets heads"]:
+        if self.position_bias == "continuous":
+            return ContinuousBias(
+                self.heads,
+                self.window,
+                self.pretrained_window,
+                self.init_scheme,
+                name="relative_mlp",
+            )()
+        height, width = self.window
+        shape = ((2 * height - 1) * (2 * width - 1), self.heads)
+        return self.param("relative_bias", INIT_SCHEMES[self.init_scheme].positions, shape)
+
+
+def cosine_logits(
+    q: Float[Array, "batch tokens heads head_dim"],
+    k: Float[Array, "batch tokens heads head_dim"],
+    logit_scale: Float[Array, " heads"],
+) -> tuple[
+    Float[Array, "batch tokens heads head_dim"], Float[Array, "batch tokens heads head_dim"]
+]:
+    """Return queries and keys whose scaled products are scaled cosines; computed in float32.
+
+    Source: Liu et al. 2022, eq. 2; there the scale is `1 / tau`, and tau is at least 0.01.
+    """
+
+    def unit(x: Array) -> Array:
+        wide = x.astype(jnp.float32)
+        # A vector of zeros, as of padding without a bias, stays one and has a finite gradient.
+        square = jnp.maximum(jnp.square(wide).sum(axis=-1, keepdims=True), 1e-24)
+        return wide * jax.lax.rsqrt(square)
+
+    scale = jnp.exp(jnp.minimum(logit_scale, math.log(_LARGEST_SCALE)))
+    scale = scale * math.sqrt(q.shape[-1])  # `attention` divides by it
+    return (unit(q) * scale[:, None]).astype(q.dtype), unit(k).astype(k.dtype)
+
 
 class PatchMerging(Checked):
     """Four neighbours become one token of twice the width (Swin paper, section 3.1).
 
     Odd sides are padded with zeros at the bottom and on the right. The neighbours stand behind each
-    other column by column, as in the authors' code; parameters `norm` and `reduction/kernel`.
+    other column by column, as in the authors' code; parameters `norm` and `reduction/kernel`. The
+    norm comes before the reduction, or with `norm_order="branch"` after it, as in Swin V2.
 
     Args:
         x: `(batch, height, width, channels)`.
@@ -110,6 +167,7 @@ class PatchMerging(Checked):
         "reduction": kernel_and_bias(Role.DOWNSAMPLE),
     }
 
+    norm_order: WindowNormOrder = "pre"
     norm_eps: Positive = 1e-5
     init_scheme: SchemeName = "trunc02"
     dtype: Dtype = jnp.float32
@@ -124,12 +182,13 @@ class PatchMerging(Checked):
         rows, columns = -(-height // 2), -(-width // 2)
         x = x.reshape(batch, rows, 2, columns, 2, channels).transpose(0, 1, 3, 4, 2, 5)
         x = x.reshape(batch, rows, columns, 4 * channels)
-        x = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm")(x)
-        return nn.Dense(
+        norm = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm")
+        reduction = nn.Dense(
             2 * channels,
             use_bias=False,
             kernel_init=INIT_SCHEMES[self.init_scheme].kernel,
             dtype=self.dtype,
             dot_general=flat_dot_general,
             name="reduction",
-        )(x)
+        )
+        return reduction(norm(x)) if self.norm_order == "pre" else norm(reduction(x))

@@ -1,11 +1,12 @@
-"""Swin: a pyramid of four stages with attention within shifted windows (Liu et al. 2021).
+"""Swin: a pyramid of four stages with attention within shifted windows (Liu et al. 2021, 2022).
 
 - Attention costs as much for a token in a large image as in a small one; windows that are shifted
   by half in every second block connect neighbours, and merged patches let them reach further.
 - Images of any size go in. Sides that patches do not fill are padded with zeros, as the authors
   do for detection; maps that windows do not fill are padded too, and that padding is masked.
 - What depends on `image_size` is the size of the tables: a stage whose map is smaller than the
-  window has a table for a window of that size.
+  window has a table for a window of that size. Swin V2 has no tables; there the coordinates of
+  offsets depend on that window, unless `pretrained_windows` says which.
 - A stage begins with the merging of patches, so that `stages[i]` is what comes after its blocks.
 """
 
@@ -17,6 +18,7 @@ from jaxtyping import Array, Float
 
 from vit_jax.errors import shown
 from vit_jax.models import validation
+from vit_jax.models.attention.multi_head import QkvBias
 from vit_jax.models.attention.windows import Windows, fit_windows
 from vit_jax.models.block import Block, Remat, Stage, block_factory, remat_block
 from vit_jax.models.description.blocks import BlockInfo, Stem
@@ -40,11 +42,20 @@ from vit_jax.models.layers.norm import LayerNorm
 from vit_jax.models.layers.patch_embed import PatchEmbed
 from vit_jax.models.layers.residual import stage_drop_path_rates
 from vit_jax.models.positions.tables import PositionTable, ResizeMethod
-from vit_jax.models.swin.attention import PatchMerging, WindowAttention
+from vit_jax.models.swin.attention import (
+    PatchMerging,
+    PositionBias,
+    WindowAttention,
+    WindowNormOrder,
+)
 
 
 class Swin(nn.Module):
     """Swin Transformer; the defaults are Swin-T at 224 pixels with 1000 classes.
+
+    Swin V2 has norms on what branches give, cosine attention, biases computed from coordinates,
+    and keys without a bias: `norm_order="branch", cosine=True, position_bias="continuous",
+    qkv_bias="qv"`. Its blocks begin as the identity, with scales of norms at 0.
 
     `model.apply({"params": params}, images)` takes float32 images `(batch, height, width,
     channels)`, already normalised, and gives float32 logits `(batch, classes)`; `method="features"`
@@ -67,7 +78,13 @@ class Swin(nn.Module):
     heads: Counts = (3, 6, 12, 24)  # head_dim is 32 in all published sizes
     window: Size = 7  # in tokens, (h, w) too; published at 384 pixels with 12
     mlp_ratio: Positive = 4.0
-    qkv_bias: bool = True
+    qkv_bias: QkvBias = True
+    norm_order: WindowNormOrder = "pre"  # of blocks and merging
+    cosine: bool = False  # attention by cosines with a learned scale
+    position_bias: PositionBias = "table"
+    # Sides of the windows in pre-training, by stage, if "continuous" coordinates are to be relative
+    # to them and not to the windows of this model.
+    pretrained_windows: Counts | None = None
     attention_dropout: float = 0.0
     projection_dropout: float = 0.0
     mlp_dropout: float = 0.0
@@ -173,7 +190,7 @@ class Swin(nn.Module):
             "pre_norm": LayerNorm.ROLES,
             "stages_*": {
                 "downsample": PatchMerging.ROLES,
-                "blocks_*": Blocks(Block.ROLES),
+                "blocks_*": Blocks({**Block.ROLES, "attn": WindowAttention.ROLES}),
             },
             "norm": LayerNorm.ROLES,
             "head": kernel_and_bias(Role.HEAD),
@@ -222,6 +239,8 @@ class Swin(nn.Module):
     @property
     def position_tables(self) -> dict[str, PositionTable]:
         """The tables of relative positions, by their paths."""
+        if self.position_bias == "continuous":
+            return {}
         tables = [
             PositionTable((2 * height - 1, 2 * width - 1), kernel=self.pos_resize)
             for height, width in self.built_windows
@@ -232,8 +251,14 @@ class Swin(nn.Module):
             for j in range(depth)
         }
 
+    @property
+    def norm_initial(self) -> float:
+        """Initial scale of the norms of blocks; the authors' `_init_respostnorm`."""
+        return 0.0 if self.norm_order == "branch" else 1.0
+
     def _block(self, stage: int, number: int, drop_path: float) -> Factory:
         """Return the factory of one block of a stage; every second one is shifted."""
+        sides = self.pretrained_windows
         return block_factory(
             self,
             WindowAttention,
@@ -241,6 +266,7 @@ class Swin(nn.Module):
             heads=self.heads[stage],
             window=self.built_windows[stage],
             shifted=number % 2 == 1,
+            pretrained_window=sides and (sides[stage], sides[stage]),
             mlp_width=int(self.width * 2**stage * self.mlp_ratio),
             drop_path=drop_path,
         )
@@ -263,6 +289,17 @@ def _check_fields(model: Swin) -> None:
             f"{name}: depths={shown(model.depths)} has {len(model.depths)} stages, but "
             f"heads={shown(model.heads)} has {len(model.heads)}; use one number for each stage in "
             "both."
+        )
+    pretrained = model.pretrained_windows
+    if pretrained is not None and len(pretrained) != len(model.depths):
+        raise ValueError(
+            f"{name}: pretrained_windows={shown(pretrained)} has {len(pretrained)} windows, but "
+            f"depths={shown(model.depths)} has {len(model.depths)} stages; use one number for each."
+        )
+    if pretrained is not None and model.position_bias != "continuous":
+        raise ValueError(
+            f"{name}: pretrained_windows={shown(pretrained)} belongs to "
+            'position_bias="continuous"; tables are resized instead, so leave it None.'
         )
     for i, heads in enumerate(model.heads):
         validation.check_multiple(

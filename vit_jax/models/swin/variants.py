@@ -1,4 +1,4 @@
-"""Names of the Swins."""
+"""Names of the Swins and Swins V2."""
 
 from vit_jax.models.registry import register
 from vit_jax.models.swin.module import Swin
@@ -19,6 +19,23 @@ for _size, (_width, _depths, _heads) in _SIZES.items():
         width=_width,
         depths=_depths,
         heads=_heads,
+    )
+for _size, (_width, _depths, _heads) in _SIZES.items():
+    register(
+        f"SwinV2-{_size}",
+        Swin,
+        "Swin Transformer V2: Scaling Up Capacity and Resolution (Liu et al. 2022), section 4.1; "
+        "window 8 at 256 pixels, published with window=16 too, and fine-tuned from 12 to 16 and to "
+        "24 at 384 pixels with pretrained_windows=(12, 12, 12, 6)",
+        width=_width,
+        depths=_depths,
+        heads=_heads,
+        image_size=256,
+        window=8,
+        qkv_bias="qv",
+        norm_order="branch",
+        cosine=True,
+        position_bias="continuous",
     )
 
 register(

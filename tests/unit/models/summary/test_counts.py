@@ -70,6 +70,11 @@ OF_FAMILIES = {
     "Swin-S": (49_606_258, 8_740_875_264),
     "Swin-B": (87_768_224, 15_430_946_816),
     "Swin-L": (196_532_476, 34_475_759_616),
+    # timm; the multiply-accumulates of T, S and B are torchvision's, in units of 10 ** 7
+    "SwinV2-T": (28_347_154, 5_939_690_496),
+    "SwinV2-S": (49_728_418, 11_545_857_024),
+    "SwinV2-B": (87_918_816, 20_325_134_336),
+    "SwinV2-L": (196_739_932, None),
     # the authors' code
     "PVT-Tiny": (13_229_288, 1_932_911_616),
     "PVT-Small": (24_485_864, 3_815_701_504),
