@@ -4,8 +4,8 @@
     own_name("microsoft/swin-tiny-patch4-window7-224")  # "Swin-T"
     own_field("embed_dim", fields)  # "width"
 
-They are used in error messages only: a model has one name. Unsupported families (Swin V2, ConvNeXt
-V2, PVT v2, EfficientNet V2) have no name here, even if a name is similar.
+They are used in error messages only: a model has one name. Unsupported families (PVT v2,
+EfficientNet V2) have no name here, even if a name is similar.
 """
 
 import re
@@ -57,6 +57,8 @@ _PATTERNS = [
     (rf"vit_?({_SIZES})_?(?:patch_?)?(\d+)(?:_.*)?", "ViT-{1}/{2}"),
     (rf"({_SIZES})_?(8|14|16|32)(?:_.*)?", "ViT-{1}/{2}"),
     # Pyramids and networks without attention.
+    (r"swin_?v2_(tiny|small|base|large)(?:_(?:patch4_)?window.*)?", "SwinV2-{1}"),
+    (r"swin_?v2_(t|s|b|l)", "SwinV2-{1}"),
     (r"swin_(tiny|small|base|large)(?:_patch4)?(?:_.*)?", "Swin-{1}"),
     (r"swin_?(t|s|b|l)", "Swin-{1}"),
     (r"pvt_?(?:v1_)?(tiny|small|medium|large)(?:_.*)?", "PVT-{1}"),
@@ -72,6 +74,7 @@ _OTHER = r"dinov3(?!_convnext)|_rope_|relpos|_plus_|_rpn_|_pe_(?!core)|vit_pe(?!
 _COMPILED = [(re.compile(pattern), ours) for pattern, ours in _PATTERNS]
 _OF_PYRAMIDS = {"tiny": "T", "small": "S", "base": "B", "large": "L", "t": "T"}
 _OWN_SIZES = {
+    "SwinV2": _OF_PYRAMIDS,
     "PVT": {"tiny": "Tiny", "small": "Small", "medium": "Medium", "large": "Large"},
     "DeiT3": {**_SIZE, "medium": "M"},
     "PE": {**_SIZE, **_OF_PYRAMIDS},

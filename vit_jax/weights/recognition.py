@@ -37,7 +37,7 @@ _OTHERS = {
         r"(?!.*\.blocks\.).*\.relative_position_bias\.relative_position_bias_table",
         r"rel_pos_bias\.relative_position_bias_table",
     ),
-    "Swin v2": (r".*\.cpb_mlp\..*", r".*\.continuous_position_bias_mlp\..*"),
+    "timm's own Swin V2 (swinv2_cr)": (r".*\.attn\.meta_mlp\..*",),
     "PVT v2": (
         r"stages\..*\.attn\.sr\..*",
         r"block1\.0\.mlp\.dwconv\..*",

@@ -365,3 +365,14 @@ _add(
     measured="from scratch",
     source="torchvision's models/swin_transformer.py, IMAGENET1K_V1",
 )
+_add(
+    f"{_TORCHVISION}/{{}}.pth",
+    "torchvision",
+    [
+        ("SwinV2-T", "torchvision-in1k", "swin_v2_t-b137f0e2", 82.072, 28_347_154, {}),
+        ("SwinV2-S", "torchvision-in1k", "swin_v2_s-637d8ceb", 83.712, 49_728_418, {}),
+        ("SwinV2-B", "torchvision-in1k", "swin_v2_b-781e5279", 84.112, 87_918_816, {}),
+    ],
+    measured="from scratch",
+    source="torchvision's models/swin_transformer.py, IMAGENET1K_V1",
+)

@@ -63,6 +63,11 @@ NAMES = {
         *("swin_t", "Swin_T_Weights"),
     ],
     "Swin-L": ["swin_large_patch4_window12_384"],
+    "SwinV2-T": [
+        *("swinv2_tiny_window8_256.ms_in1k", "microsoft/swinv2-tiny-patch4-window8-256"),
+        *("swin_v2_t", "Swin_V2_T_Weights", "swinv2_tiny_patch4_window16_256"),
+    ],
+    "SwinV2-L": ["swinv2_large_window12to24_192to384.ms_in22k_ft_in1k"],
     "PVT-Tiny": ["pvt_tiny", "Zetatech/pvt-tiny-224", "pvt_v1_tiny"],
     "PVT-Medium": ["pvt_medium"],
     "CaiT-XXS/24": ["cait_xxs24_224.fb_dist_in1k", "cait_XXS24_224"],
@@ -83,7 +88,7 @@ NAMES = {
     "EfficientNet-B7": ["tf_efficientnet_b7.ns_jft_in1k"],
 }
 ELSEWHERE = [
-    *("swinv2_tiny_window8_256", "swin_v2_t", "microsoft/swinv2-tiny-patch4-window8-256"),
+    *("swinv2_cr_tiny_ns_224", "swinv2_cr_large_384"),
     *("convnextv2_small", "convnext_nano", "pvt_v2_b0", "efficientnet_v2_s", "resnext50_32x4d"),
     *("wide_resnet50_2", "gmixer_24_224", "coatnet_0_rw_224", "", "bert-base-uncased"),
     *("vit_small_patch16_dinov3", "vit_base_patch16_plus_240", "vit_relpos_base_patch16_224"),

@@ -262,7 +262,7 @@ _BIAS = "relative_position_bias"
 
 # One name of each, as the libraries have them.
 OTHER_ARCHITECTURES = {
-    "layers.0.blocks.0.attn.cpb_mlp.0.weight": "Swin v2",
+    "stages.0.blocks.0.attn.meta_mlp.fc1.weight": r"timm's own Swin V2 \(swinv2_cr\)",
     "blocks.0.attn.relative_position_bias_table": "BEiT",
     "blocks.0.attn.q_bias": "BEiT",
     f"beit.encoder.layer.0.attention.attention.{_BIAS}.{_BIAS}_table": "BEiT",

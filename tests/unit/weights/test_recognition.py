@@ -24,7 +24,7 @@ ONE = np.ones((1,), np.float32)
         ({"model_type": "detr"}, r"model_type = 'detr' of transformers.*nearest .* is ResNet"),
         ({"model_type": "eomt_dinov3"}, r"model_type = 'eomt_dinov3'.*nearest .* is DINOv2"),
         ({"model_type": "mobilevit"}, r"model_type = 'mobilevit'.*nearest .* is ViT"),
-        ({"model_type": "swinv2"}, r"model_type = 'swinv2'.*nearest .* is Swin"),
+        ({"model_type": "swin2sr"}, r"model_type = 'swin2sr'.*nearest .* is Swin"),
         ({"model_type": ["x"]}, r"model_type = \['x'\]"),
         (
             {"architecture": "maxvit_tiny_tf_224"},

@@ -1,4 +1,4 @@
-"""Weights of Swin: names of timm, the authors' repository, torchvision, and Hugging Face.
+"""Weights of Swin and Swin V2: names of timm, the authors, torchvision, and Hugging Face.
 
 - timm 1.0 merges patches at the beginning of a stage, as here; the others at the end of
   the previous stage. `normalize_names` converts their names.
@@ -8,10 +8,15 @@
 - All of them pad maps that windows do not fill and let tokens attend to that padding; timm also
   pads after the roll. Here padding is masked, so results are equal only without padding.
 
-Source of the names and facts: timm 1.0, `SwinTransformer`; microsoft/Swin-Transformer,
-`models/swin_transformer.py` and `data/build.py`; transformers 5.24, `SwinModel`; by running them.
+Of Swin V2 no library sees other biases than ours: coordinates are relative to the window of the
+model, or to `pretrained_windows`. Files of the authors and of torchvision have those coordinates,
+which show both windows; of other files the configuration names them.
+
+Source of the names and facts: timm 1.0, `SwinTransformer` and `SwinTransformerV2`;
+microsoft/Swin-Transformer, `models/swin_transformer.py` and `data/build.py`; transformers 5.24,
+`SwinModel` and `Swinv2Model`; by running them.
 """
 
 from vit_jax.models.swin.weights import hugging_face, timm, torchvision
 
-FORMATS = (timm.FORMAT, torchvision.FORMAT, hugging_face.FORMAT)
+FORMATS = (*timm.FORMATS, *torchvision.FORMATS, *hugging_face.FORMATS)

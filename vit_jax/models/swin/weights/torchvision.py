@@ -1,13 +1,15 @@
-"""Names of torchvision's `swin_t`, `swin_s` and `swin_b`.
+"""Names of torchvision's `swin_t`, `swin_s` and `swin_b`, and of `swin_v2_t` and so on.
 
 `features.1`, `.3`, ... are the stages, `features.2`, `.4`, ... what merges patches between them.
 What is written is a whole state: torchvision has no configuration and stores the index of relative
-positions with every block.
+positions with every block, in version 2 the coordinates of offsets too. There it has a bias for
+keys, which it takes as zeros.
 
 Source of the names and facts: torchvision 0.28, `swin_transformer`, by running it.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,16 +18,24 @@ from vit_jax.data import Preprocessing
 from vit_jax.data.images.preprocess import crop_of
 from vit_jax.errors import UserError
 from vit_jax.models.attention.windows import relative_index
+from vit_jax.models.positions.continuous import log_coordinates
 from vit_jax.models.registry import MODELS
-from vit_jax.models.swin.weights.fields import FIELDS, IGNORED, OURS, read_fields
+from vit_jax.models.swin.weights.fields import (
+    FIELDS,
+    IGNORED,
+    OURS,
+    bias_row,
+    is_version,
+    need_version,
+    position_rows,
+    read_fields,
+)
 from vit_jax.models.validation import pair
 from vit_jax.weights import formats
 from vit_jax.weights.mapping import (
     CONV,
     OUT_KERNEL,
-    QKV_BIAS,
     QKV_KERNEL,
-    SAME,
     Row,
     Tensors,
     layer_norm,
@@ -35,22 +45,26 @@ from vit_jax.weights.mapping import (
 # After `normalize`, which numbers stages and merging as here.
 _BLOCK = "stages.{i}.{j}"
 
-ROWS = (
-    *linear("patch_embed", "features.0.0", CONV),
-    *layer_norm("pre_norm", "features.0.2"),
-    *layer_norm("stages_{i}/downsample/norm", "merging.{i}.norm"),
-    linear("stages_{i}/downsample/reduction", "merging.{i}.reduction")[0],
-    *layer_norm(f"{OURS}/norm1", f"{_BLOCK}.norm1"),
-    Row(f"{OURS}/attn/qkv/kernel", f"{_BLOCK}.attn.qkv.weight", QKV_KERNEL),
-    Row(f"{OURS}/attn/qkv/bias", f"{_BLOCK}.attn.qkv.bias", QKV_BIAS),
-    Row(f"{OURS}/attn/relative_bias", f"{_BLOCK}.attn.relative_position_bias_table", SAME),
-    *linear(f"{OURS}/attn/out", f"{_BLOCK}.attn.proj", OUT_KERNEL),
-    *layer_norm(f"{OURS}/norm2", f"{_BLOCK}.norm2"),
-    *linear(f"{OURS}/mlp/fc1", f"{_BLOCK}.mlp.0"),
-    *linear(f"{OURS}/mlp/fc2", f"{_BLOCK}.mlp.3"),
-    *layer_norm("norm", "norm"),
-    *linear("head", "head"),
-)
+
+def _rows(version: int) -> tuple[Row, ...]:
+    """Return the table of a version."""
+    return (
+        *linear("patch_embed", "features.0.0", CONV),
+        *layer_norm("pre_norm", "features.0.2"),
+        *layer_norm("stages_{i}/downsample/norm", "merging.{i}.norm"),
+        linear("stages_{i}/downsample/reduction", "merging.{i}.reduction")[0],
+        *layer_norm(f"{OURS}/norm1", f"{_BLOCK}.norm1"),
+        Row(f"{OURS}/attn/qkv/kernel", f"{_BLOCK}.attn.qkv.weight", QKV_KERNEL),
+        bias_row(f"{_BLOCK}.attn", version),
+        *position_rows(f"{_BLOCK}.attn", version),
+        *linear(f"{OURS}/attn/out", f"{_BLOCK}.attn.proj", OUT_KERNEL),
+        *layer_norm(f"{OURS}/norm2", f"{_BLOCK}.norm2"),
+        *linear(f"{OURS}/mlp/fc1", f"{_BLOCK}.mlp.0"),
+        *linear(f"{OURS}/mlp/fc2", f"{_BLOCK}.mlp.3"),
+        *layer_norm("norm", "norm"),
+        *linear("head", "head"),
+    )
+
 
 ORIGINS = {
     "torchvision": formats.Origin(
@@ -59,34 +73,44 @@ ORIGINS = {
         "torchvision's IMAGENET1K_V1 weights and their transforms",
     ),
 }
-# torchvision's resize_size of each model, by its deepest stage and width; 224 are cut out.
-_RESIZED = {(6, 96): 232, (18, 96): 246, (18, 128): 238}
+# torchvision's resize_size of each model, by its deepest stage and width; and what is cut out.
+_RESIZED = {
+    1: {(6, 96): 232, (18, 96): 246, (18, 128): 238},
+    2: {(6, 96): 260, (18, 96): 260, (18, 128): 272},
+}
+_CUT = {1: 224, 2: 256}
 
 
 def describe(
-    tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints
+    tensors: Tensors,
+    config: Mapping[str, Any] | None,
+    hints: formats.Hints,
+    version: int,
 ) -> formats.ModelSpec:
     """Return the spec of a file with torchvision's names; expects normalized ones."""
     origin_name, origin = formats.choose_origin(hints, ORIGINS)
     fields = read_fields(
         tensors,
         projection="features.0.0.weight",
-        rows=ROWS,
+        rows=_rows(version),
         block=_BLOCK,
-        names=("norm1.weight", "mlp.0.weight", "attn.qkv.bias"),
+        names=("norm1.weight", "mlp.0.weight", f"attn.{('qkv.bias', 'q_bias')[version - 1]}"),
         head="head.weight" if "head.weight" in tensors else None,
         window=None,
         image_size=hints.image_size,
+        version=version,
     )
-    resized = _RESIZED.get((max(fields["depths"]), fields["width"]), 256)
-    crop = crop_of((224, 224), (resized, resized))
+    cut = _CUT[version]
+    resized = _RESIZED[version].get((max(fields["depths"]), fields["width"]), round(cut / 0.875))
+    crop = crop_of((cut, cut), (resized, resized))
     preprocessing = {**origin.preprocessing, "crop": crop}
     return formats.ModelSpec({**fields, **origin.fields}, preprocessing, origin_name)
 
 
 def normalize(tensors: Tensors) -> Tensors:
     """Number stages consecutively, and count merging to the stage that it precedes."""
-    if "features.1.0.attn.relative_position_bias_table" not in tensors:
+    marks = ("relative_position_bias_table", "cpb_mlp.0.weight")
+    if not any(f"features.1.0.attn.{mark}" in tensors for mark in marks):
         return tensors
 
     def renamed(name: str) -> str:
@@ -96,15 +120,37 @@ def normalize(tensors: Tensors) -> Tensors:
             return name
         return f"{'stages' if int(number) % 2 else 'merging'}.{int(number) // 2}.{rest}"
 
-    return {renamed(name): array for name, array in tensors.items()}
+    renamed_tensors = {renamed(name): array for name, array in tensors.items()}
+    return _without_bias_of_keys(renamed_tensors)
+
+
+def _without_bias_of_keys(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return biases of q and v as two tensors in version 2."""
+    found = {}
+    for name, array in tensors.items():
+        attn, is_bias, _ = name.partition(".qkv.bias")
+        if is_bias and f"{attn}.logit_scale" in tensors and array.ndim == 1:
+            third = len(array) // 3
+            found |= {f"{attn}.q_bias": array[:third], f"{attn}.v_bias": array[-third:]}
+        else:
+            found[name] = array
+    return found
 
 
 def finish(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return the names of torchvision's class, with the index of every block."""
+    """Return the names of torchvision's class, with what it computes for every block."""
     window = pair(fields["window"])
     index = np.asarray(relative_index(window, window), np.int64).reshape(-1)
+    height, width = window
+    coordinates = log_coordinates(window).reshape(1, 2 * height - 1, 2 * width - 1, 2)
     finished = {}
     for name, array in tensors.items():
+        if name.endswith(".v_bias"):
+            continue
+        if name.endswith(".q_bias"):
+            values = tensors[name.replace(".q_bias", ".v_bias")]
+            name = name.replace(".q_bias", ".qkv.bias")
+            array = np.concatenate([array, np.zeros_like(array), values])
         first, _, rest = name.partition(".")
         if first in ("stages", "merging"):
             number, _, rest = rest.partition(".")
@@ -112,6 +158,9 @@ def finish(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> dict[st
         finished[name] = array
         if name.endswith(".relative_position_bias_table"):
             finished[name.replace("_bias_table", "_index")] = index
+        if name.endswith(".logit_scale"):
+            finished[name.replace("logit_scale", "relative_position_index")] = index
+            finished[name.replace("logit_scale", "relative_coords_table")] = coordinates
     return finished
 
 
@@ -120,7 +169,10 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
 
     Raises UserError for fields that torchvision does not support.
     """
-    needed = {"norm_eps": 1e-5, "activation": "gelu", "qkv_bias": True, "in_channels": 3}
+    version = 2 if is_version(fields, 2) else 1
+    need_version("torchvision", fields, version)
+    needed = {"norm_eps": 1e-5, "activation": "gelu", "in_channels": 3, "pretrained_windows": None}
+    needed["qkv_bias"] = (True, "qv")[version - 1]
     formats.need("torchvision", fields, needed, " of a Swin")
     if not fields["num_classes"]:
         raise UserError("torchvision has no Swin without a head; use run, timm or huggingface")
@@ -134,17 +186,20 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
     return {}
 
 
-FORMAT = formats.CheckpointFormat(
-    name="torchvision",
-    signature=(
-        r"features\.0\.0\.weight",
-        r"stages\.0\.0\.attn\.relative_position_bias_table",
-    ),
-    rows=ROWS,
-    describe=describe,
-    ignored=IGNORED,
-    normalize_names=normalize,
-    finish=finish,
-    config=config,
-    architecture="Swin",
-)
+def _format(version: int) -> formats.CheckpointFormat:
+    mark = ("relative_position_bias_table", r"cpb_mlp\.0\.weight")[version - 1]
+    return formats.CheckpointFormat(
+        name="torchvision",
+        signature=(r"features\.0\.0\.weight", rf"stages\.0\.0\.attn\.{mark}"),
+        rows=_rows(version),
+        describe=partial(describe, version=version),
+        ignored=IGNORED,
+        normalize_names=normalize,
+        finish=finish,
+        config=config,
+        writes=partial(is_version, version=version),
+        architecture="Swin",
+    )
+
+
+FORMATS = (_format(2), _format(1))
