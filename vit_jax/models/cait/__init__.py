@@ -147,9 +147,8 @@ class ClassBlock(Block):
         return x
 
 
-# As in the authors' code and files.
 _FIELDS = ("width", "heads", "depth", "image_size", "layer_scale")
-_SIZES = {
+_SIZES = {  # as in the authors' code and files
     "CaiT-XXS/24": (192, 4, 24, 224, 1e-5),
     "CaiT-XXS/36": (192, 4, 36, 224, 1e-5),
     "CaiT-XS/24": (288, 6, 24, 384, 1e-5),

@@ -69,8 +69,7 @@ def test_a_file_of_the_authors_is_the_same_model(tmp_path):
 
 @pytest.mark.parametrize("name", list_models("CaiT-*"))
 def test_a_file_of_a_published_size_has_its_name(name):
-    fields = model_fields(name)
-    width = fields["width"]
+    width = (fields := model_fields(name))["width"]
     shapes = {
         "patch_embed.proj.weight": (width, 3, 16, 16),
         "pos_embed": (1, (fields["image_size"] // 16) ** 2, width),
