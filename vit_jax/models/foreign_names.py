@@ -27,6 +27,14 @@ _PATTERNS = [
     (rf"vit_({_LONG})_r(\d+)_s(\d+).*", "R{2}+ViT-{1}/{3}"),
     (r"vit_hybrid_base(_bit)?.*", "R50+ViT-B/16"),
     (rf"r_?(\d*)_(?:vit_)?({_SIZES})_?(\d+).*", "R{1}+ViT-{2}/{3}"),
+    # DINOv3, EVA-02 and BEiT.
+    (rf"vit_({_LONG})_patch(\d+)_(?:dinov3|lingbot).*", "DINOv3-{1}/{2}"),
+    (rf"vit_({_LONG})_plus_patch(\d+)_dinov3.*", "DINOv3-{1}+/{2}"),
+    (r"(?:vit_7b_patch16_dinov3|dinov3_vit_?7b_?16).*", "DINOv3-7B/16"),
+    (rf"dinov3_vit_?({_SIZES})_?(\d+)_?plus(?:_.*)?", "DINOv3-{1}+/{2}"),
+    (rf"dinov3_vit_?({_SIZES})_?(\d+)(?:_.*)?", "DINOv3-{1}/{2}"),
+    (rf"eva_?02_({_LONG})_patch(14)_(?!clip).*", "EVA02-{1}/{2}"),
+    (rf"beit_?(?:v2_?)?({_LONG})_patch(\d+)(?:_.*)?", "BEiT-{1}/{2}"),
     # DINOv2, and the three types of DeiT.
     (rf"vit_({_LONG})_patch14_reg4_dinov2.*", "DINOv2-{1}/14-reg"),
     (rf"vit_({_LONG})_patch14_dinov2.*", "DINOv2-{1}/14"),
@@ -70,7 +78,10 @@ _PATTERNS = [
     (r"(?:tf_)?efficientnet_?b([0-7])(?:_.*)?", "EfficientNet-B{1}"),
 ]
 # Parts of names that exclude a plain ViT: other positions, widths or parts.
-_OTHER = r"dinov3(?!_convnext)|_rope_|relpos|_plus_|_rpn_|_pe_(?!core)|vit_pe(?!_core)|xlarge"
+_OTHER = (
+    r"_rope_|relpos|_plus_(?!patch\d+_dinov3)|_rpn_|_pe_(?!core)|vit_pe(?!_core)|xlarge"
+    r"|tiny_patch16_dinov3"
+)
 _COMPILED = [(re.compile(pattern), ours) for pattern, ours in _PATTERNS]
 _OF_PYRAMIDS = {"tiny": "T", "small": "S", "base": "B", "large": "L", "t": "T"}
 _OWN_SIZES = {

@@ -176,6 +176,8 @@ def model_name(fields: Mapping[str, Any], architecture: str = "ViT") -> str:
 
     The name adds nothing to the fields, such as a dropout, except the initialisation of a new head.
     """
+    # The rounding of constants makes no other model.
+    fields = {**fields, "rotary": fields.get("rotary", "none").removesuffix("_bfloat16")}
     given = {*fields, "init_scheme"}
     plain = model_fields(architecture)
     for name, preset in MODELS.items():

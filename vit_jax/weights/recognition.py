@@ -26,17 +26,24 @@ FORMATS: tuple[CheckpointFormat, ...] = tuple(
 )
 
 _OF_VIT = ("ViT", "HybridViT", "ConvStemViT")
-_READ = "supported are ViT and its hybrids, DeiT, DeiT III, MAE, DINO, DINOv2, " + ", ".join(
-    sorted({one.architecture for one in FORMATS} - {*_OF_VIT})
+_READ = (
+    "supported are ViT and its hybrids, DeiT, DeiT III, MAE, DINO, DINOv2, DINOv3, BEiT, EVA-02, "
+    + ", ".join(sorted({one.architecture for one in FORMATS} - {*_OF_VIT}))
 )
 
 # Signatures of unsupported architectures: names that only they have.
 _OTHERS = {
-    "BEiT, EVA or DINOv3 of timm": (
-        r"blocks\.\d+\.attn\.(q_bias|relative_position_bias_table)",
-        r"(?!.*\.blocks\.).*\.relative_position_bias\.relative_position_bias_table",
+    "EVA-02 under the names of its authors": (
+        r"(blocks\.\d+\.attn\.)?rope\.freqs_(cos|sin)",
+        r"blocks\.\d+\.(attn\.inner_attn_ln|mlp\.ffn_ln)\..*",
+    ),
+    "BEiT before fine-tuning, whose blocks share one table of relative positions": (
         r"rel_pos_bias\.relative_position_bias_table",
     ),
+    "BEiT of transformers": (
+        r"(?!.*\.blocks\.).*\.relative_position_bias\.relative_position_bias_table",
+    ),
+    "another BEiT or EVA of timm": (r"blocks\.\d+\.attn\.(q_bias|relative_position_bias_table)",),
     "timm's own Swin V2 (swinv2_cr)": (r".*\.attn\.meta_mlp\..*",),
     "PVT v2": (
         r"stages\..*\.attn\.sr\..*",

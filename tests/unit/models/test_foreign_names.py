@@ -53,6 +53,28 @@ NAMES = {
     "PE-Core-G/14": ["vit_pe_core_gigantic_patch14_448"],
     "AIMv2-L/14": ["aimv2_large_patch14_224.apple_pt", "apple/aimv2-large-patch14-448"],
     "AIMv2-1B/14": ["aimv2_1b_patch14_224"],
+    "DINOv3-S/16": [
+        *("vit_small_patch16_dinov3.lvd1689m", "vit_small_patch16_dinov3_qkvb", "dinov3_vits16"),
+        *("facebook/dinov3-vits16-pretrain-lvd1689m", "vit_small_patch16_lingbot"),
+    ],
+    "DINOv3-S+/16": [
+        *("vit_small_plus_patch16_dinov3.lvd1689m", "dinov3_vits16plus"),
+        "facebook/dinov3-vits16plus-pretrain-lvd1689m",
+    ],
+    "DINOv3-B/16": ["vit_base_patch16_dinov3", "facebook/dinov3-vitb16-pretrain-lvd1689m"],
+    "DINOv3-L+/16": ["dinov3_vitl16plus"],
+    "DINOv3-H+/16": ["vit_huge_plus_patch16_dinov3_qkvb.lvd1689m", "dinov3_vith16plus"],
+    "DINOv3-7B/16": [
+        *("vit_7b_patch16_dinov3.sat493m", "dinov3_vit7b16"),
+        "facebook/dinov3-vit7b16-pretrain-sat493m",
+    ],
+    "EVA02-B/14": ["eva02_base_patch14_224.mim_in22k", "eva02_base_patch14_448"],
+    "EVA02-Ti/14": ["eva02_tiny_patch14_336.mim_in22k_ft_in1k"],
+    "BEiT-B/16": [
+        *("beit_base_patch16_224.in22k_ft_in22k_in1k", "beitv2_base_patch16_224"),
+        *("microsoft/beit-base-patch16-224", "microsoft/beit-base-patch16-384"),
+    ],
+    "BEiT-L/16": ["beitv2_large_patch16_224.in1k_ft_in1k", "beit_large_patch16_512"],
     "R50+ViT-B/16": ["vit_base_r50_s16_384", "google/vit-hybrid-base-bit-384", "R50+ViT-B_16"],
     "R26+ViT-S/32": ["vit_small_r26_s32_224.augreg_in21k"],
     "R50+ViT-L/32": ["vit_large_r50_s32_384"],
@@ -91,7 +113,8 @@ ELSEWHERE = [
     *("swinv2_cr_tiny_ns_224", "swinv2_cr_large_384"),
     *("convnextv2_small", "convnext_nano", "pvt_v2_b0", "efficientnet_v2_s", "resnext50_32x4d"),
     *("wide_resnet50_2", "gmixer_24_224", "coatnet_0_rw_224", "", "bert-base-uncased"),
-    *("vit_small_patch16_dinov3", "vit_base_patch16_plus_240", "vit_relpos_base_patch16_224"),
+    *("eva02_base_patch16_clip_224", "eva_giant_patch14_224", "beit3_base_patch16_224"),
+    *("vit_tiny_patch16_dinov3_qkvb", "vit_base_patch16_plus_240", "vit_relpos_base_patch16_224"),
 ]
 
 

@@ -145,6 +145,80 @@ for _name, (*_row, _patch, _size) in {
         **{"init_scheme": "trunc02", "pos_resize": "torch-bilinear"},
     )
 
+# width, depth, heads, MLP width: the architectures in DINOv3's `hub/backbones.py`. MLPs of the "+"
+# sizes and of 7B are gated; 7B has no biases of queries and values. timm's files of B and larger
+# have none either, because they are zero.
+_DINOV3_SIZES = {
+    "S": (384, 12, 6, 1536),
+    "S+": (384, 12, 6, 1536),
+    "B": (768, 12, 12, 3072),
+    "L": (1024, 24, 16, 4096),
+    "L+": (1024, 24, 16, 4096),
+    "H+": (1280, 32, 20, 5120),
+    "7B": (4096, 40, 32, 8192),
+}
+for _size, _row in _DINOV3_SIZES.items():
+    register(
+        f"DINOv3-{_size}/16",
+        ViT,
+        "DINOv3 (Simeoni et al. 2025), table 1 and section 5: without a head; pool=mean is timm's",
+        num_classes=0,
+        image_size=256,
+        **_fields(*_row),
+        mlp="swiglu" if _size.endswith(("+", "7B")) else "plain",
+        registers=4,
+        positions="none",
+        rotary="dinov3",
+        qkv_bias=False if _size == "7B" else "qv",
+        layer_scale=1e-5,
+        norm_eps=1e-5,
+        init_scheme="trunc02",
+        pos_resize="torch-bicubic-antialias",
+    )
+
+# width, depth, heads, MLP width: EVA-02, table 1. All MLPs are gated, two thirds as wide as 4 x
+# width; those of B and L have a norm inside. The towers of EVA-CLIP have one in attention as well.
+_EVA02_SIZES = {
+    "Ti": (192, 12, 3, 512),
+    "S": (384, 12, 6, 1024),
+    "B": (768, 12, 12, 2048),
+    "L": (1024, 24, 16, 2730),
+}
+for _size, _row in _EVA02_SIZES.items():
+    register(
+        f"EVA02-{_size}/14",
+        ViT,
+        "EVA-02: A Visual Representation for Neon Genesis (Fang et al. 2023), table 1",
+        patch_size=14,
+        **_fields(*_row),
+        mlp="swiglu",
+        mlp_norm=_size in "BL",
+        rotary="eva02",
+        qkv_bias="qv",
+        pool="mean",
+        pool_norm="after",
+        class_token=True,
+        init_scheme="trunc02",
+        pos_resize="torch-bicubic-antialias",
+    )
+
+# BEiT v1 and v2 are one architecture; in v2 the layer scale of B begins at 1e-5 too.
+for _size, _scale in (("B", 0.1), ("L", 1e-5)):
+    register(
+        f"BEiT-{_size}/16",
+        ViT,
+        "BEiT (Bao et al. 2022) and BEiT v2 (Peng et al. 2022), fine-tuned: one architecture",
+        **get_preset(f"ViT-{_size}/16").fields,
+        positions="relative",
+        qkv_bias="qv",
+        pool="mean",
+        pool_norm="after",
+        class_token=True,
+        layer_scale=_scale,
+        init_scheme="trunc02",
+        pos_resize="torch-bicubic",
+    )
+
 # Small models for 32-pixel images, dropout 0.1 on attention weights and twice in the MLP.
 _CIFAR_SIZES = {"S": (192, 12, 3), "B": (384, 12, 6), "L": (512, 24, 8)}
 for _size, _row in _CIFAR_SIZES.items():

@@ -41,7 +41,8 @@ def timm():
 
 
 def original():
-    authors("beit/original", timm_model("beitv2_base_patch16_224", num_classes=CLASSES))
+    model = timm_model("beitv2_base_patch16_224", num_classes=CLASSES)
+    authors("beit/original", model, asked={"origin": "beitv2"})
 
 
 def pretrained():
@@ -52,14 +53,15 @@ def pretrained():
     authors("beit/pretrained", model, {key: coarse(torch.randn(s)) for key, s in words.items()})
 
 
-def authors(name, model, more=()):
+def authors(name, model, more=(), asked=None):
     state = dict(model.state_dict()) | dict(more)
     for key, buffer in model.named_buffers():
         if key.endswith("relative_position_index"):
             state[key] = buffer
     other = copy.deepcopy(model)
     other.set_input_size((24, 12))
-    save(name, state, (model.blocks, timm_answer(model)), (other.blocks, timm_answer(other)))
+    answers = (model.blocks, timm_answer(model)), (other.blocks, timm_answer(other))
+    save(name, state, *answers, asked=asked)
 
 
 # ------------------------------------------------------------------------------------ transformers

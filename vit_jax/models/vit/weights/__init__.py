@@ -2,6 +2,9 @@
 
 from vit_jax.models.vit.weights import (
     aimv2,
+    beit,
+    dinov3,
+    eva,
     google,
     hugging_face,
     image_text,
@@ -18,6 +21,9 @@ FORMATS = (
     *aimv2.FORMATS,
     *image_text.FORMATS,
     perception_encoder.FORMAT,
+    eva.FORMAT,
+    *dinov3.FORMATS,
+    beit.FORMAT,
     timm.FORMAT,
     *transformers.FORMATS,
     hugging_face.FORMAT,
