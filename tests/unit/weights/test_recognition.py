@@ -47,9 +47,9 @@ def test_a_model_that_config_json_names_is_named_with_the_nearest_that_is_read(c
 
 
 def test_a_model_type_that_is_not_read_is_believed_before_the_names():
-    """MSN's tensors are all called as those of ViT."""
-    with pytest.raises(UserError, match="model_type = 'vit_msn'"):
-        find_model(stored("hf_vit").tensors, {"model_type": "vit_msn"})
+    """The tensors of a transformer of spectrograms are called as those of ViT."""
+    with pytest.raises(UserError, match="model_type = 'audio-spectrogram-transformer'"):
+        find_model(stored("hf_vit").tensors, {"model_type": "audio-spectrogram-transformer"})
 
 
 @pytest.mark.parametrize(

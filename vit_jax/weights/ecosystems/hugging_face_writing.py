@@ -1,10 +1,11 @@
 """Writing for Hugging Face's transformers: `config.json` of a model, and tensor names.
 
-ViT, DeiT with one head or two, DINOv2 and DINOv2 with registers are written. DINOv2's class is also
-used for ViT with layer scale or registers, such as DeiT III: its classifier gets zeros for the mean
-of the patches, a model without layer scale gets a scale of ones, and the mask token, which no model
-here has, is zero, as transformers initialises it. A ViT with one register is written as a DeiT with
-one head, whose distillation token no head reads.
+ViT, DeiT with one head or two, DINOv2, DINOv2 with registers, and I-JEPA for a ViT without class
+token are written. DINOv2's class is also used for ViT with layer scale or registers, such as DeiT
+III: a head on the class token alone gets zeros for the mean of the patches, a model without layer
+scale gets a scale of ones, and the mask token, which no model here has, is zero, as transformers
+initialises it. A ViT with one register is written as a DeiT with one head, whose distillation token
+no head reads. MSN, which computes as a ViT, is written as one.
 """
 
 import re
@@ -34,7 +35,7 @@ def finish(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> dict[st
     """Return the tensors that transformers keeps under other names or in addition."""
     kind = _kind_to_write(fields)
     width = fields["width"]
-    if not fields["pos_on_cls"]:  # a class token with a position of zeros
+    if fields["class_token"] and not fields["pos_on_cls"]:  # a class token with a position of zeros
         table = tensors["embeddings.position_embeddings"]
         tensors["embeddings.position_embeddings"] = np.pad(table, ((0, 0), (1, 0), (0, 0)))
     if kind == "deit" and fields["distilled"]:
@@ -49,7 +50,7 @@ def finish(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> dict[st
             ones = np.ones(width, np.float32)
             for i in range(fields["depth"]):
                 tensors |= {f"encoder.layer.{i}.layer_scale{n}.lambda1": ones for n in (1, 2)}
-        if "classifier.weight" in tensors:  # zeros for the mean of the patches
+        if "classifier.weight" in tensors and fields["pool"] == "cls":  # zeros for the patches
             tensors["classifier.weight"] = np.pad(
                 tensors["classifier.weight"], ((0, 0), (0, width))
             )
@@ -117,6 +118,7 @@ _ARCHITECTURES = {
         "Dinov2WithRegistersModel",
         "Dinov2WithRegistersForImageClassification",
     ),
+    "ijepa": ("IJepaModel", "IJepaForImageClassification"),
 }
 _ONE_HEAD = ("DeiTModel", "DeiTForImageClassification")
 
@@ -141,7 +143,6 @@ _WRITTEN = (
 )
 # Fields with one value in all of transformers' models.
 _NEEDED = {
-    "pool": "cls",
     "pool_norm": "before",
     "positions": "learned",
     "pos_combine": "add",
@@ -156,25 +157,36 @@ _NEEDED = {
 
 def _kind_to_write(fields: Mapping[str, Any]) -> str:
     """Return the model_type for a model of these fields; UserError if there is none."""
-    for name, needed in _NEEDED.items():
+    # A head on class token and mean is DINOv2's; without a head the library has no such vector.
+    joined = fields["pool"] == "cls+mean" and fields["num_classes"] > 0
+    pool = "cls+mean" if joined else "cls" if fields["class_token"] else "mean"
+    for name, needed in {"pool": pool, **_NEEDED}.items():
         if fields[name] != needed:
             raise UserError(
                 f"transformers has no model with {name} = {fields[name]!r}, only with {needed!r}"
             )
-    formats.need_plain_vit("transformers", fields, {*_NEEDED, *_WRITTEN})
-    as_dinov2 = fields["registers"] > 0 or fields["layer_scale"] is not None
-    if fields["distilled"] and (as_dinov2 or fields["mlp"] == "swiglu" or not fields["pos_on_cls"]):
+    formats.need_plain_vit("transformers", fields, {"pool", *_NEEDED, *_WRITTEN})
+    as_dinov2 = fields["registers"] > 0 or fields["layer_scale"] is not None or joined
+    gated = fields["mlp"] == "swiglu"
+    if fields["distilled"] and (as_dinov2 or gated or not fields["pos_on_cls"]):
         raise UserError(
             "transformers has no distilled model with registers, layer scale, a gated MLP or class "
             "token without position"
         )
+    if not fields["class_token"]:
+        if fields["distilled"] or as_dinov2 or gated:
+            raise UserError(
+                "transformers has no model without class token but with a distillation token, "
+                "registers, layer scale or a gated MLP"
+            )
+        return "ijepa"
     one_head = fields["registers"] == 1 and fields["num_classes"] > 0
-    one_head &= fields["layer_scale"] is None and fields["mlp"] == "plain"
+    one_head &= fields["layer_scale"] is None and not gated and not joined
     if fields["distilled"] or one_head:
         return "deit"
     if fields["registers"]:
         return "dinov2_with_registers"
-    return "dinov2" if as_dinov2 or fields["mlp"] == "swiglu" else "vit"
+    return "dinov2" if as_dinov2 or gated else "vit"
 
 
 def _mlp_ratio(fields: Mapping[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""Origins of the original files of DeiT, DeiT III, MAE, DINO and DINOv2.
+"""Origins of the original files of DeiT, DeiT III, MAE, DINO, DINOv2 and I-JEPA.
 
 They have timm's names, so their table is in `timm`; tensors show only some of the differences.
 Preprocessing is that of the authors' evaluation, and positions are resized as in their code.
@@ -35,6 +35,11 @@ ORIGINS = {
         {**IMAGENET, "crop": 0.875, "interpolation": "bicubic"},
         "Oquab et al. 2023 and their repository: hub/backbones.py, data/transforms.py",
     ),
+    "ijepa": Origin(  # its repository has no other size and no evaluation
+        {"pos_resize": "torch-bicubic-antialias"},
+        {**IMAGENET, "crop": 0.875, "interpolation": "bilinear"},
+        "Assran et al. 2023 and their repository: src/transforms.py; the usual central crop",
+    ),
 }
 
 
@@ -43,6 +48,9 @@ def preprocessing_of(name: str, image_size: tuple[int, int]) -> dict[str, Any]:
     crops = name != "mae" or max(image_size) <= 224
     return {**ORIGINS[name].preprocessing, **({} if crops else {"crop": 1.0})}
 
+
+# Number of heads by width, where the usual 64 channels of a head would be wrong.
+HEADS = {"ijepa": {1280: 16, 1408: 16}}
 
 # With registers the authors of DINOv2 resize by size and with antialiasing.
 DINOV2_REGISTERS = {"pos_resize": "torch-bicubic-antialias"}
@@ -84,7 +92,7 @@ def possible_origins(tensors: Tensors) -> tuple[str, ...]:
     if "reg_token" in tensors:
         return ()
     if not has_class:
-        return ("siglip",)
+        return ("siglip",) if "attn_pool.latent" in tensors else ("siglip", "ijepa")
     return ("mae",) if "fc_norm.weight" in tensors else ("deit", "mae", "dino")
 
 

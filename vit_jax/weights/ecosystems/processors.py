@@ -56,6 +56,8 @@ _NOT_SQUARE = ("Bit", "CLIP", "ConvNext", "Siglip")
 OF_MODELS = {
     "vit": "ViT",
     "vit_mae": "ViT",
+    "vit_msn": "ViT",
+    "ijepa": "ViT",
     "swin": "ViT",
     "deit": "DeiT",
     "dinov2": "Bit",

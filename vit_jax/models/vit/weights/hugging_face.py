@@ -1,12 +1,14 @@
-"""Weights of Hugging Face's transformers: ViT, DeiT, ViTMAE, DINOv2 with and without registers.
+"""Weights of Hugging Face's transformers whose tensors have the names of its ViT.
+
+They are ViT, DeiT, ViTMAE, ViTMSN, I-JEPA, and DINOv2 with and without registers.
 
 transformers writes `model.safetensors` or `pytorch_model.bin`, beside it a `config.json` with all
 sizes, and a `preprocessor_config.json`. Two things to know:
 
 - A model in memory (transformers 5) has other names than its file; both are read, the file's are
   written. A model without a head has no `vit.` in front of its names.
-- DINOv2's classifier reads the class token and the mean of the patches side by side. ViT has no
-  such pool, so it is read only where the half for the patches is zero, as it is written here.
+- DINOv2's classifier reads the class token and the mean of the patches side by side. Where the
+  half for the patches is zero, as it is written here for other ViTs, only the class token is read.
 
 Source of the names and facts: transformers 5.24 (Wolf et al. 2020), by running it.
 """
@@ -108,15 +110,25 @@ ORIGINS = {
         meta.ORIGINS["dinov2"].preprocessing,
         f"Dinov2Config; {_WEIGHTS}",
     ),
+    "ijepa": formats.Origin(
+        _AS_VIT, meta.ORIGINS["ijepa"].preprocessing, f"IJepaConfig; {_WEIGHTS}"
+    ),
+    "msn": formats.Origin(
+        {"pos_resize": "torch-bicubic", "norm_eps": 1e-6},
+        {**formats.IMAGENET, "crop": 0.875, "interpolation": "bilinear"},
+        f"ViTMSNConfig; facebookresearch/msn: src/data_manager.py; {_WEIGHTS}",
+    ),
 }
 
 # By model_type of the config.json: the origins that may be, the likely one first.
 _ORIGINS_OF = {
-    "vit": ("vit", "deit", "mae", "dino"),  # published DeiT and DINO are ViTs there
+    "vit": ("vit", "deit", "mae", "dino", "msn"),  # published DeiT and DINO are ViTs there
     "deit": ("deit",),
     "vit_mae": ("mae",),
     "dinov2": ("dinov2",),
     "dinov2_with_registers": ("dinov2",),
+    "ijepa": ("ijepa",),
+    "vit_msn": ("msn",),
 }
 
 
@@ -134,23 +146,23 @@ def describe(
     origin_name, origin = formats.choose_origin(
         hints, candidates, next(iter(candidates)) if is_certain else None
     )
-    width, in_channels, *patch = formats.axes_of(
-        tensors, "embeddings.patch_embeddings.projection.weight", "out, in, height, width"
-    )
+    width, in_channels, *patch = formats.axes_of(tensors, _PATCHES, "out, in, height, width")
     hidden, gated = _mlp(tensors)
     registers = 0
     if "embeddings.register_tokens" in tensors:
         registers = formats.axes_of(tensors, "embeddings.register_tokens", "1, registers, width")[1]
+    has_class = "embeddings.cls_token" in tensors
     distilled = "embeddings.distillation_token" in tensors
     if hints.image_size is None:
         hints = dataclasses.replace(hints, image_size=formats.configured_size(config, "image_size"))
     rows = formats.axes_of(tensors, "embeddings.position_embeddings", "1, rows, width")[1]
-    _, image_size = formats.position_grid(rows, (1 + distilled,), tuple(patch), hints)
+    _, image_size = formats.position_grid(rows, (has_class + distilled,), tuple(patch), hints)
     depth = formats.count_blocks(
         tensors, r"encoder\.layer\.(\d+)\.(?:layernorm_before|norm1)\.weight"
     )
     check_config(config, hidden_size=width, num_hidden_layers=depth, num_channels=in_channels)
-    classes = _num_classes(tensors, width)
+    classes, read = _head(tensors)
+    reads_mean = kind.startswith("dinov2") and read == 2 * width
     layer_scale = "encoder.layer.0.layer_scale1.lambda1" in tensors
     fields = {
         "num_classes": classes,
@@ -164,8 +176,8 @@ def describe(
         ),
         "mlp_width": hidden,
         "mlp": "swiglu" if gated else "plain",
-        "pool": "cls",
-        "class_token": True,
+        "pool": "cls+mean" if reads_mean else "cls" if has_class else "mean",
+        "class_token": has_class,
         "distilled": distilled,
         "registers": registers,
         "layer_scale": 1.0 if layer_scale else None,  # DINOv2's configuration class
@@ -188,7 +200,7 @@ def describe(
 
 def normalize_names(tensors: Tensors) -> Tensors:
     """Remove the class's prefix from names, and convert names in memory to those of files."""
-    prefix = next((p for p in _PREFIXES if f"{p}embeddings.cls_token" in tensors), "")
+    prefix = next((p for p in _PREFIXES if f"{p}{_PATCHES}" in tensors), "")
     normalized = {}
     for name, array in tensors.items():
         short = re.sub(r"^layers\.(\d+)\.", r"encoder.layer.\1.", name.removeprefix(prefix))
@@ -200,7 +212,9 @@ def normalize_names(tensors: Tensors) -> Tensors:
 
 # ----------------------------------------------------------------------------------------- inside
 
-_PREFIXES = ("vit.", "deit.", "dinov2.", "dinov2_with_registers.")
+_PATCHES = "embeddings.patch_embeddings.projection.weight"
+# Of all names but the head's; transformers 5.24 leaves it out in the layers of an MSN with a head.
+_PREFIXES = ("vit.", "deit.", "dinov2.", "dinov2_with_registers.", "ijepa.")
 _QUERIES = ("attention.query", "q_proj")
 
 
@@ -222,6 +236,8 @@ def _kind_of_file(tensors: Tensors, config: Mapping[str, Any]) -> tuple[str, boo
         return "deit", True
     if any(name.startswith(("decoder.decoder_", "decoder_pos_embed")) for name in tensors):
         return "vit_mae", True
+    if "embeddings.cls_token" not in tensors:
+        return "ijepa", True
     return "vit", False
 
 
@@ -236,19 +252,10 @@ def _mlp(tensors: Tensors) -> tuple[int, bool]:
     raise UserError("the file has no MLP in block 0 under a name of transformers; it is incomplete")
 
 
-def _num_classes(tensors: Tensors, width: int) -> int:
-    """Return the number of outputs; 0 without a head."""
+def _head(tensors: Tensors) -> tuple[int, int]:
+    """Return the numbers of outputs and inputs of the head; 0 without one."""
     name = next((n for n in ("classifier.weight", "cls_classifier.weight") if n in tensors), None)
-    if name is None:
-        return 0
-    classes, read = formats.axes_of(tensors, name, "out, in")
-    if read == 2 * width:
-        raise UserError(
-            f"classifier.weight has shape {(classes, read)}: DINOv2's classifier reads the class "
-            "token and the mean of the patches side by side, which ViT does not support; use the "
-            "file of the model without classifier and train a new head"
-        )
-    return classes
+    return (0, 0) if name is None else formats.axes_of(tensors, name, "out, in")
 
 
 def check_config(config: Mapping[str, Any], **found: int) -> None:

@@ -1,4 +1,6 @@
-"""Weights of timm's ViTs, and the original files of DeiT, MAE, DINO and DINOv2 with similar names.
+"""Weights of timm's ViTs, and the original files of others with similar names.
+
+Those are DeiT, DeiT III, MAE, DINO, DINOv2, also with its linear classifier, and I-JEPA.
 
 timm writes `model.safetensors` or `pytorch_model.bin`, and beside it a `config.json` with the
 architecture's name, the arguments that differ from it, and the preprocessing.
@@ -69,6 +71,7 @@ ROWS = (
     *linear("map_head/mlp/fc2", "attn_pool.mlp.fc2"),
     *linear("pre_logits", "pre_logits.fc"),
     *linear("head", "head"),
+    *linear("head", "linear_head"),  # DINOv2's classifier
     *linear("head_dist", "head_dist"),
 )
 
@@ -124,7 +127,7 @@ def describe(
     )
     has_class, distilled = "cls_token" in tensors, "dist_token" in tensors
     fields = {
-        "num_classes": _rows(tensors, "head.weight"),
+        "num_classes": _rows(tensors, "head.weight") or _rows(tensors, _LINEAR_HEAD),
         "patch_size": formats.side_or_pair(tuple(patch)),
         "in_channels": in_channels,
         "width": width,
@@ -154,8 +157,12 @@ def describe(
         **origin.fields,
         "image_size": formats.side_or_pair(image_size),
         "pos_on_cls": prefix > 0,
-        "heads": formats.need_heads(hints, timm_arguments.heads(config, width), width),
-        "pool": timm_arguments.pooling(tensors, config),
+        "heads": formats.need_heads(
+            hints,
+            timm_arguments.heads(config, width) or meta.HEADS.get(origin_name, {}).get(width),
+            width,
+        ),
+        "pool": _pool_of_linear_head(tensors, width) or timm_arguments.pooling(tensors, config),
         "activation": timm_arguments.activation(
             config, gated=gated, usual=origin.fields.get("activation", "gelu")
         ),
@@ -193,6 +200,7 @@ def normalize_names(tensors: Tensors) -> Tensors:
 # ----------------------------------------------------------------------------------------- inside
 
 _REGISTERS = ("reg_token", "register_tokens")
+_LINEAR_HEAD = "linear_head.weight"
 _LAYER_SCALES = ("blocks.0.ls1.gamma", "blocks.0.gamma_1")
 
 
@@ -256,6 +264,25 @@ def _mlp(tensors: Tensors) -> tuple[int, bool]:
 def _rows(tensors: Tensors, name: str) -> int:
     """Return the output width of a linear layer; 0 if there is no such layer."""
     return formats.axes_of(tensors, name, "out, in")[0] if name in tensors else 0
+
+
+def _pool_of_linear_head(tensors: Tensors, width: int) -> str | None:
+    """Return the pooling that DINOv2's classifier reads; None without one.
+
+    Raises UserError for the classifier of four layers, and for one of another width.
+    """
+    if _LINEAR_HEAD not in tensors:
+        return None
+    _, read = formats.axes_of(tensors, _LINEAR_HEAD, "out, in")
+    if read == 2 * width:
+        return "cls+mean"
+    layers = " of four layers" if read == 5 * width else ""
+    raise UserError(
+        f"{_LINEAR_HEAD} reads {read} numbers, and the width is {width}: DINOv2's classifier"
+        f"{layers} reads class tokens of several blocks, which is not supported; use the one of "
+        "one layer (`dinov2_*_lc` with layers=1), which reads the class token and the mean of the "
+        "patches"
+    )
 
 
 def _positions_of_registers_added(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

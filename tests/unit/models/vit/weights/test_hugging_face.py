@@ -66,7 +66,7 @@ def test_a_distillation_token_that_no_head_reads_is_a_register():
 
 
 def test_without_a_configuration_origin_and_heads_are_asked_for():
-    expected = "--origin=vit or --origin=deit or --origin=mae or --origin=dino$"
+    expected = "--origin=vit or --origin=deit or --origin=mae or --origin=dino or --origin=msn$"
     with pytest.raises(UserError, match=expected):
         described(config=None)
     with pytest.raises(UserError, match="--heads=NUMBER"):
@@ -176,15 +176,23 @@ def test_an_oblong_table_is_told_by_the_configuration():
 # ----------------------------------------------------------------------------------- tensors
 
 
-def test_dinov2s_classifier_of_two_vectors_is_refused_unless_one_half_is_zero():
+def test_dinov2s_classifier_reads_two_vectors_unless_one_half_is_zero():
     case = stored("hf_dinov2")
     head = {"classifier.weight": np.ones((5, 32), np.float32), "classifier.bias": np.zeros(5)}
-    with pytest.raises(UserError, match=r"\(5, 32\): DINOv2's classifier reads the class token"):
-        described(case, **head)
+    fields = described(case, **head).fields
+    assert (fields["num_classes"], fields["pool"]) == (5, "cls+mean")
     head["classifier.weight"][:, 16:] = 0
-    assert described(case, **head).fields["num_classes"] == 5
+    fields = described(case, **head).fields
+    assert (fields["num_classes"], fields["pool"]) == (5, "cls")
     normalized = hugging_face.normalize_names({**case.tensors, **head})
     np.testing.assert_array_equal(normalized["classifier.weight"], np.ones((5, 16)))
+
+
+def test_a_vits_classifier_does_not_read_two_vectors(tmp_path):
+    head = {"classifier.weight": np.ones((5, 32), np.float32)}
+    write_files(tmp_path, {**VIT.tensors, **head}, VIT.config)
+    with pytest.raises(UserError, match=r"shape \(5, 32\) and should have \(5, 16\)"):
+        read_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -242,6 +250,13 @@ def written(**fields):
         ),
         ({"registers": 4}, "dinov2_with_registers", "Dinov2WithRegistersForImageClassification"),
         ({"mlp": "swiglu", "mlp_width": 2048}, "dinov2", "Dinov2ForImageClassification"),
+        ({"pool": "cls+mean"}, "dinov2", "Dinov2ForImageClassification"),
+        (
+            {"pool": "cls+mean", "registers": 1},
+            "dinov2_with_registers",
+            "Dinov2WithRegistersForImageClassification",
+        ),
+        ({"pool": "mean", "class_token": False}, "ijepa", "IJepaForImageClassification"),
     ],
 )
 def test_the_kind_of_model_follows_from_its_fields(fields, kind, architecture):
@@ -295,6 +310,18 @@ def test_what_transformers_has_no_model_for_is_refused(field):
 def test_a_distilled_model_with_parts_of_others_is_refused(field):
     with pytest.raises(UserError, match="transformers has no distilled model with"):
         written(distilled=True, **field)
+
+
+@pytest.mark.parametrize("field", [{"registers": 2}, {"layer_scale": 1.0}, {"mlp": "swiglu"}])
+def test_a_model_without_class_token_with_parts_of_others_is_refused(field):
+    with pytest.raises(UserError, match="transformers has no model without class token but with"):
+        written(class_token=False, pool="mean", **field)
+
+
+def test_without_a_head_there_is_no_vector_of_class_token_and_mean():
+    fields = fields_of(num_classes=0, pool="cls+mean")
+    with pytest.raises(UserError, match=r"no model with pool = 'cls\+mean', only with 'cls'"):
+        hugging_face.FORMAT.config(fields, Preprocessing((224, 224)), ())
 
 
 def test_a_model_without_head_has_no_labels():
