@@ -143,6 +143,12 @@ KEYS: dict[str, Key] = {
         Choice(("cover", "squash", "pad")),
         optional=True,
     ),
+    "data.max_tokens": Key(
+        None,
+        "budget of patches of an image at its own aspect ratio, for a NaFlexViT; 0: one size",
+        Integer(high=65_535),
+        optional=True,
+    ),
     "data.color_management": Key(
         None, "whether colours are converted to sRGB by the file's profile", Flag(), optional=True
     ),

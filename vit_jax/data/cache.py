@@ -28,12 +28,12 @@ def cached(
 
     Args:
       source: the examples.
-      preprocess: makes each image `uint8 (*preprocess.size, preprocess.channels)`.
+      preprocess: makes each image `uint8 preprocess.shape`.
       fast: whether the faster decoder may read them.
       processes: number of processes that read; each has its own copy.
     """
     examples = _Preprocessed(source, preprocess, fast and not source.in_memory)
-    shape = (len(source), *preprocess.size, preprocess.channels)
+    shape = (len(source), *preprocess.shape)
     if len(source) * _example_bytes(source, preprocess) * processes > IN_MEMORY_BYTES:
         return examples
     stores = _stores.setdefault(source, {})
@@ -42,8 +42,8 @@ def cached(
 
 def _example_bytes(source: Source, preprocess: Preprocessing) -> int:
     """Return the size of a preprocessed example; of further features it is an estimate."""
-    pixels = math.prod(preprocess.size)
-    total = pixels * preprocess.channels
+    total = math.prod(preprocess.shape)
+    pixels = total // preprocess.channels
     for name, feature in source.features.items():
         if name in ("image", "label"):
             continue

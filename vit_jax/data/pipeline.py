@@ -38,6 +38,7 @@ from vit_jax.data.streams import (
     EvalStream,
     Made,
     Ready,
+    Repacked,
     TrainStream,
     WithRows,
 )
@@ -96,6 +97,7 @@ def train_batches(
     """
     bad = DecodeErrors() if bad is None else bad
     augment.check_channels(preprocess.channels)
+    check_packing(preprocess, augment)
     if balanced and not source.has_labels:
         raise UserError(
             f"data.sampling is balanced, which needs labels, but {source.name} {source.split} has"
@@ -108,9 +110,10 @@ def train_batches(
         reader = Cropped(source, preprocess, augment)
     else:
         reader = Ready(cached(source, preprocess, fast=True, processes=max(1, workers)))
+    transform = augment.bind(source.features)
     stream = TrainStream(
         reader=WithRows(reader, rows) if rows else reader,
-        transform=augment.bind(source.features),
+        transform=Repacked(transform, preprocess) if preprocess.max_tokens else transform,
         order=RepeatedSampler(order, repeats) if repeats != 1 else order,
         seed=seed,
         blocks=Blocks(batch_size, process_index, process_count),
@@ -120,6 +123,23 @@ def train_batches(
     )
     views = getattr(augment, "images_per_example", 1)
     return _batches(stream, source, preprocess, bad, start_step, workers, views)
+
+
+def check_packing(preprocess: Preprocessing, augment: Augmentation) -> None:
+    """Raise UserError for an augmentation that makes images of one size of packed images."""
+    if not preprocess.max_tokens:
+        return
+    if augment.random_resized_crop > 0:
+        raise UserError(
+            f"augment.random_resized_crop = {augment.random_resized_crop!r} makes images of one"
+            " size, but data.max_tokens keeps the aspect ratio of each; use"
+            " --config.augment.random_resized_crop=0, or --config.data.max_tokens=0"
+        )
+    if getattr(augment, "images_per_example", 1) != 1:
+        raise UserError(
+            "several views of an image have one size, but data.max_tokens keeps the aspect ratio of"
+            " each image; use --config.data.max_tokens=0"
+        )
 
 
 def train_features(source: Source, augment: Augmentation) -> Features:
@@ -172,7 +192,7 @@ def eval_batches(
 
 def _padding(source: Source, preprocess: Preprocessing, reader: Sequence[Example]) -> Example:
     """Return an example of zeros with the shapes of the others."""
-    known = {"image": np.zeros((*preprocess.size, preprocess.channels), np.uint8)}
+    known = {"image": np.zeros(preprocess.shape, np.uint8)}
     if source.has_labels:
         known["label"] = np.zeros(len(source.class_names), np.uint8) if source.multi_label else 0
     if set(source.features) <= set(known):
@@ -209,7 +229,7 @@ def _batches(
     made = read_ahead(
         stream,
         start_step,
-        item_bytes=math.ceil(block * views * math.prod(preprocess.size) * preprocess.channels),
+        item_bytes=math.ceil(block * views * math.prod(preprocess.shape)),
         # Threads help if they wait for a disk or a decoder; on arrays they only wait for the GIL.
         threads=1 if source.in_memory else None,
         workers=workers,

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float32, Int32, UInt8
 
 from vit_jax.data.features import Example, stacked
+from vit_jax.data.images.packing import pack, unpack
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.sampler import (
     FOR_AUGMENTATION,
@@ -204,6 +205,21 @@ class WithRows:
         """Return the example with its rows."""
         rows = {name: table[index] for name, table in self.rows.items()}
         return {**self.examples.read(index, rng), **rows}
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Repacked:
+    """Transform of packed images: the images at their own size are transformed."""
+
+    transform: Transform
+    preprocess: Preprocessing
+
+    def __call__(self, example: Example, rng: np.random.Generator) -> Example:
+        """Return the transformed example, with its image packed again."""
+        patch_size, budget = self.preprocess.patch_size, self.preprocess.max_tokens
+        image = unpack(example["image"], patch_size)
+        made = self.transform({**example, "image": image}, rng)
+        return {**made, "image": pack(made["image"], patch_size, budget)}
 
 
 def _stacked(examples: list[Example]) -> Batch:

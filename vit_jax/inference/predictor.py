@@ -100,10 +100,10 @@ class Predictor:
     @property
     def inputs(self) -> dict[str, ArraySpec]:
         """Inputs of the function besides the variables, by name: always `images`."""
-        size, channels = self.preprocessing.size, self.preprocessing.channels
+        channels = self.preprocessing.channels
         order = {1: "grey", 3: "RGB"}.get(channels, f"{channels} channels, as in training")
         meaning = f"pixels from 0 to 255 ({order}), as `preprocessing` returns them"
-        return {"images": ArraySpec((BATCH, *size, channels), "uint8", meaning)}
+        return {"images": ArraySpec((BATCH, *self.preprocessing.shape), "uint8", meaning)}
 
     @property
     def outputs(self) -> dict[str, ArraySpec]:

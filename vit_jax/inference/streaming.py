@@ -58,7 +58,7 @@ def read_batches(
     size = batch_size
     if len(chunk) < batch_size:
         size = min(batch_size, 1 << max(len(chunk) - 1, 0).bit_length())
-    shape = (size, *preprocess.size, preprocess.channels)
+    shape = (size, *preprocess.shape)
     ahead = min(max(1, READ_AHEAD_BYTES // math.prod(shape)), MOST_AHEAD)
     pool = ThreadPoolExecutor(threads or _threads())
     try:

@@ -28,6 +28,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 
@@ -84,6 +85,8 @@ class Task:
     monitor: the metric of the first evaluator that selects the best checkpoint, and "max" or "min".
     additive: whether the loss of a batch is the sum of the losses of its parts. If not,
         accumulation over parts of a batch would change it and is refused.
+    takes_patches: whether `image` may be the patches and grids of images of any aspect ratio, see
+        `Preprocessing.normalize`; their model takes them.
     frozen: arrays that the loss reads and nothing changes, such as a teacher's parameters; None if
         there are none.
     rows_from: arrays from which `rows` are computed once, before training; None: there are none.
@@ -102,6 +105,7 @@ class Task:
     inputs: ClassVar[Mapping[str, Feature]] = {"image": IMAGE}
     monitor: ClassVar[tuple[str, str]] = ("loss", "min")
     additive: ClassVar[bool] = True
+    takes_patches: ClassVar[bool] = False
     frozen: ClassVar[Any] = None
     rows_from: ClassVar[Any] = None
     encoder: ClassVar[str] = ""
@@ -275,7 +279,9 @@ def zero_batch(task: Task, preprocessing: Preprocessing, source: Source) -> Batc
     """Return a normalised batch of one example of zeros, with the shapes of the task's inputs."""
     batch = {}
     for name, feature in task.inputs.items():
-        if feature.kind == "image":
+        if feature.kind == "image" and preprocessing.max_tokens:
+            batch[name] = preprocessing.normalize(np.zeros((1, *preprocessing.shape), np.uint8))
+        elif feature.kind == "image":
             views = (feature.views,) if feature.views else ()
             size = feature.size or preprocessing.size
             batch[name] = jnp.zeros((1, *views, *size, preprocessing.channels))

@@ -66,6 +66,7 @@ class Classification(Task):
     judged_sizes: tuple[int, ...] = ()
 
     inputs: ClassVar = {"image": IMAGE, "label": LABEL}
+    takes_patches: ClassVar = True
 
     @property
     def monitor(self) -> tuple[str, str]:

@@ -80,6 +80,7 @@ def test_the_keys_that_a_preset_decides_are_those_without_a_default():
     """But for what the weights in `init_from` decide, or another key."""
     of_weights = {"model.name", "data.mean", "data.std", "data.crop"}
     of_weights |= {"data.interpolation", "data.resize", "data.color_management", "data.channels"}
+    of_weights |= {"data.max_tokens"}
     of_another_key = {"optimizer.weight_decay_end"}
     optional = {path for path, key in KEYS.items() if key.optional}
     assert optional == set(PRESET_KEYS) | of_weights | of_another_key

@@ -15,7 +15,7 @@
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +48,8 @@ class NaFlexViT(ViT):
     Source: Tschannen et al. 2025, "SigLIP 2", section 2.4.2 (NaFlex), after Dehghani et al. 2023,
     "Patch n' Pack" (NaViT); agrees with transformers' `Siglip2VisionModel`.
     """
+
+    takes_patches: ClassVar[bool] = True  # images may be sequences of patches
 
     image_size: Size = 256
     pool: Pool = "map"

@@ -13,6 +13,7 @@ from vit_jax.config.durations import Clock
 from vit_jax.data import Augment, DecodeErrors, Source, train_features
 from vit_jax.data.features import check_inputs
 from vit_jax.data.from_config import open_sources
+from vit_jax.data.pipeline import check_packing
 from vit_jax.errors import UserError
 from vit_jax.evaluation.registry import EVALUATORS, evaluator_names
 from vit_jax.models import create_model
@@ -85,6 +86,8 @@ def build(
     clock = Clock(clock.examples, clock.batch_size, checks.resolve_steps(config, "duration", clock))
     task = make_task(Setting(config, model, train_source, preprocessing, augment, clock))
     checks.check_accumulation(config, task)
+    checks.check_patches(config, task, preprocessing)
+    check_packing(preprocessing, task.transform(augment))
     check_inputs(
         task.inputs,
         train_source,

@@ -111,6 +111,25 @@ def check_batch(config: ConfigDict, mesh: Mesh) -> None:
         )
 
 
+def check_patches(config: ConfigDict, task: Task, preprocessing: Preprocessing) -> None:
+    """Raise UserError if a task or its mixing needs images of one size, and there are none."""
+    if not preprocessing.max_tokens:
+        return
+    how = f"data.max_tokens = {preprocessing.max_tokens} keeps the aspect ratio of each image"
+    if not task.takes_patches:
+        of_teacher = " with a teacher" if config.distillation.teacher else ""
+        raise UserError(
+            f"{how}, but the task {config.task!r}{of_teacher} needs images of one size; use "
+            "--config.data.max_tokens=0"
+        )
+    for key in ("mixup", "cutmix"):
+        if config.augment[key]:
+            raise UserError(
+                f"{how}, but augment.{key} = {config.augment[key]!r} mixes images of one size; use "
+                f"--config.augment.{key}=0, or --config.data.max_tokens=0"
+            )
+
+
 def check_accumulation(config: ConfigDict, task: Task) -> None:
     """Raise UserError if accumulation would change the loss of a task."""
     if config.accumulate_steps > 1 and not task.additive:
