@@ -69,6 +69,12 @@ def hint(names: Collection[str], tensors: Tensors) -> str:
     return f"; to read only the tensors under {show(part.rstrip('./'))}, use --part={part[:-1]}"
 
 
+def parts_with(tensors: Tensors, is_model: Callable[[Tensors], bool]) -> list[str]:
+    """Return the first parts of names that are before a model, without their separators."""
+    groups = _by_first_part(tensors)
+    return [part[:-1] for part, below in groups.items() if part and _holds(part, below, is_model)]
+
+
 def _first_part(name: str) -> str | None:
     """Return the first part of a name with its separator, "." or "/"; None without a separator."""
     match = re.match(r"[^./]*[./](?=.)", name, re.DOTALL)

@@ -31,8 +31,109 @@ _READ = (
     + ", ".join(sorted({one.architecture for one in FORMATS} - {*_OF_VIT}))
 )
 
-# Signatures of unsupported architectures: names that only they have.
+# Signatures of unsupported architectures: names that only they have. The first match counts, so
+# that a whole comes before its parts: YOLOS before DETR, SAM before its encoder.
 _OTHERS = {
+    # Detectors, segmenters, and models of images and text.
+    "SAM or another model with its mask decoder": (r"(.*\.)?mask_decoder\.iou_token\.weight",),
+    "YOLOS": (r"(.*\.)?detection_tokens", r"(.*\.)?det_token"),
+    "DETR or one of its successors": (
+        r"(.*\.)?(bbox_predictor|bbox_embed)(\.\d+)?\.layers\.\d+\.weight",
+        r"(.*\.)?query_position_embeddings\.weight",
+    ),
+    "MaskFormer or Mask2Former": (r"(.*\.)?pixel_level_module\..*",),
+    "EoMT": (r"(.*\.)?upscale_block\.block\.\d+\..*",),
+    "Segmenter": (r"(.*\.)?decoder\.cls_emb",),
+    "UPerNet": (r"(.*\.)?decode_head\.psp_modules\..*",),
+    "DPT, Depth Anything or ZoeDepth": (
+        r"(.*\.)?neck\.reassemble_stage\..*",
+        r"(.*\.)?scratch\.refinenet\d\..*",
+    ),
+    "BLIP": (
+        r"(.*\.)?vision_model\.encoder\.layers\.\d+\.self_attn\.qkv\.weight",
+        r"(visual_encoder\.blocks|text_decoder\.bert|Qformer\.bert)\..*",
+    ),
+    "OWL-ViT": (r"(.*\.)?(class_head|box_head)\.dense0\.weight",),
+    "GroupViT": (r"(.*\.)?group_token",),
+    "FLAVA": (r"(.*\.)?multimodal_model\..*",),
+    "ALIGN": (r"(.*\.)?vision_model\.embeddings\.convolution\.weight",),
+    "ViLT": (r"(.*\.)?embeddings\.text_embeddings\..*",),
+    "Faster R-CNN or another detector of torchvision": (r"roi_heads\..*",),
+    # Vision transformers.
+    "data2vec": (r"data2vec_vision\..*",),
+    "XCiT": (r"blocks\.\d+\.local_mp\..*",),
+    "CrossViT": (r"blocks\.\d+\.revert_projs\..*",),
+    "ConViT": (r"blocks\.\d+\.attn\.gating_param",),
+    "T2T-ViT": (r"tokens_to_token\..*",),
+    "TNT": (r"blocks\.\d+\.attn_in\..*",),
+    "VOLO": (r"post_network\.\d+\..*",),
+    "NesT": (r"levels\.\d+\.transformer_encoder\..*",),
+    "PiT": (r"transformers\.\d+\.blocks\..*",),
+    "CoaT": (r"serial_blocks\d\..*",),
+    "ViTDet": (r"(.*\.)?encoder\.layer\.\d+\.attention\.qkv\.weight",),
+    "TimeSformer": (r"(.*\.)?embeddings\.time_embeddings",),
+    "V-JEPA 2": (r"(.*\.)?predictor\.embeddings\.mask_tokens",),
+    "Pixtral's ViT": (r"(.*\.)?patch_conv\.weight",),
+    # Pyramids with attention.
+    "MViT": (
+        r"(.*\.)?blocks\.\d+\.attn\.pool_[qkv]\.(weight|pool\.weight)",
+        r"(.*\.)?blocks\.\d+\.attn\.norm_[qkv]\.weight",
+    ),
+    "Twins": (r"pos_block\.\d+\.proj\..*",),
+    "DaViT": (r"stages\.\d+\.blocks\.\d+\.\d+\.cpe1\..*",),
+    "FocalNet": (r"(.*\.)?modulation\.focal_layers\..*",),
+    "GCViT": (r"stages\.\d+\.global_block\..*", r"levels\.\d+\.q_global_gen\..*"),
+    "CvT": (r"(.*\.)?convolution_projection_query\..*",),
+    # Convolutions and attention.
+    "MaxViT": (
+        r"stages\.\d+\.blocks\.\d+\.attn_grid\..*",
+        r"blocks\.\d+\.layers\.\d+\.layers\.grid_attention\..*",
+    ),
+    "CoAtNet": (r"stages\.\d+\.blocks\.\d+\.attn\.rel_pos\..*",),
+    "MobileViT": (
+        r"stages\.\d+\.\d+\.transformer\.\d+\..*",
+        r"(.*\.)?encoder\.layer\.\d+\.transformer\.layer\.\d+\..*",
+        r"layer_\d\.\d+\.global_rep\..*",
+    ),
+    "LeViT": (
+        r"stages\.\d+\.blocks\.\d+\.attn\.qkv\.linear\.weight",
+        r"(.*\.)?encoder\.stages\.\d+\.layers\.\d+\.module\.queries_keys_values\..*",
+        r"blocks\.\d+\.m\.qkv\.c\.weight",
+    ),
+    "TinyViT": (r"(stages|layers)\.\d+\.blocks\.\d+\.local_conv\..*",),
+    "EfficientFormer": (r"(.*\.)?\d+\.token_mixer\.attention_biases",),
+    "EfficientViT": (r".*\.context_module\.main\..*", r".*\.mixer\.m\.attn\..*"),
+    "SwiftFormer": (r".*\.local_representation\..*",),
+    "Next-ViT": (r".*\.mhca\.group_conv3x3\.weight",),
+    "FastViT": (r".*\.token_mixer\.mixer\.(identity|conv_kxk|reparam_conv)\..*",),
+    "a network of timm with attention in the stages of a ResNet, such as BoTNet or HaloNet": (
+        r"stages\.\d+\.\d+\.self_attn\..*",
+    ),
+    # No attention.
+    "InceptionNeXt": (r".*\.token_mixer\.dwconv_hw\.weight",),
+    "PoolFormer or another MetaFormer": (
+        r"stages\.\d+\.blocks\.\d+\.(layer_scale1|res_scale1)\.scale",
+        r"stages\.\d+\.blocks\.\d+\.mlp\.act\.scale",
+        r"(.*\.)?encoder\.block\.\d+\.\d+\.before_norm\.weight",
+        r"network\.\d+\.\d+\.layer_scale_[12]",
+    ),
+    "gMLP": (r"blocks\.\d+\.mlp_channels\.gate\..*",),
+    "ResMLP": (r"blocks\.\d+\.linear_tokens\.weight",),
+    "ConvMixer": (r"blocks\.\d+\.0\.fn\.0\.weight",),
+    "EfficientNetV2, or another EfficientNet with fused blocks": (
+        r"blocks\.\d+\.\d+\.conv_exp\.weight",
+        r"features\.4\.0\.block\.2\.fc1\.weight",
+    ),
+    "EfficientNet of transformers": (r"(efficientnet\.)?encoder\.blocks\.\d+\.squeeze_excite\..*",),
+    "RegNet": (
+        r"s\d\.b\d+\.conv1\.(conv\.)?weight",
+        r"trunk_output\..*",
+        r"regnet\..*",
+        r"(.*\.)?encoder\.stages\.\d+\.layers\.\d+\.layer\.\d+\.attention\..*",
+    ),
+    "DenseNet": (r"features\.denseblock\d+\..*",),
+    "VGG": (r"features\.(1[1-9]|[2-5]\d)\.weight",),
+    "NFNet": (r".*\.skipinit_gain", r"stem\.conv1\.gain"),
     "EVA-02 under the names of its authors": (
         r"(blocks\.\d+\.attn\.)?rope\.freqs_(cos|sin)",
         r"blocks\.\d+\.(attn\.inner_attn_ln|mlp\.ffn_ln)\..*",
@@ -41,6 +142,7 @@ _OTHERS = {
         r"rel_pos_bias\.relative_position_bias_table",
     ),
     "BEiT of transformers": (
+        r"(.*\.)?(encoder\.layer|layers)\.\d+\.lambda_[12]",
         r"(?!.*\.blocks\.).*\.relative_position_bias\.relative_position_bias_table",
     ),
     "another BEiT or EVA of timm": (r"blocks\.\d+\.attn\.(q_bias|relative_position_bias_table)",),
@@ -52,6 +154,7 @@ _OTHERS = {
     ),
     "a hybrid of ViT and another network than BiT's ResNet": (
         r"patch_embed\.backbone\.(conv1|layer1|\d+)\..*",
+        r"patch_embed\.backbone\.stages\.\d+\.\d+\..*",
     ),
     "DINOv3": (r"rope_embed(dings)?\..*",),
     "SAM's ViT": (r"blocks\.\d+\.attn\.rel_pos_[hw]", r"(.*\.)?layers\.\d+\.attn\.rel_pos_[hw]"),
@@ -69,7 +172,17 @@ _OTHERS = {
     "ConvNeXt V2 with sparse convolutions": (r"(.*\.)?stages\.\d+\.\d+\.dwconv\.kernel",),
     "the head of DINO without its encoder": (r"last_layer\.weight_[gv]",),
     "EdgeNeXt": (r"stages\.\d+\.blocks\.\d+\.xca\..*",),
-    "SegFormer": (r"(.*\.)?encoder\.block\.0\.0\.mlp\.dwconv\..*",),
+    "SegFormer": (
+        r"(.*\.)?encoder\.block\.0\.0\.mlp\.dwconv\..*",
+        r"(.*\.)?blocks\.\d+\.attention\.sequence_reduction\..*",
+    ),
+}
+# What names of no format look like in general.
+_KINDS = {
+    "a relative of EfficientNet, such as a MobileNet": r"(.*\.)?conv_stem\.weight",
+    "a relative of ResNet": r"(.*\.)?layer1\.0\..*",
+    "a transformer": r"(.*\.)?(attn|attention|self_attn|self_attention)\..*",
+    "a convolutional network with BatchNorm": r"(.*\.)?running_var",
 }
 
 
@@ -92,8 +205,11 @@ def find_model(
     for level in prefixes.levels(tensors, is_model):
         file_format = _format_of(level)
         if looks_like := _looks_like(level, file_format):
+            inside = prefixes.parts_with(level, _is_read) if level is tensors else []
+            only = [f"; to read only the tensors under {show(p)}, use --part={p}" for p in inside]
             raise UserError(
-                f"{says}the file looks like {looks_like}, which is not supported yet; {_READ}"
+                f"{says}the file looks like {looks_like}, which is not supported yet"
+                f"{''.join(only[:1])}; {_READ}"
             )
         if file_format:
             _check_architecture(file_format, config)
@@ -104,9 +220,12 @@ def find_model(
             f"nearest one is {_nearest_read(named)}"
         )
     known = ", ".join(sorted({file_format.name for file_format in FORMATS}))
+    kinds = (k for k, like in _KINDS.items() if any(re.fullmatch(like, name) for name in tensors))
+    kind = next(kinds, None)
     raise UserError(
-        f"its names ({summarize(list(tensors))}) are of no supported library ({known}), and there "
-        f"is no config.json beside it; {_READ}"
+        f"its names ({summarize(list(tensors))}) are of no supported library ({known})"
+        f"{f'; they look like {kind}' if kind else ''}, and there is no config.json beside it; "
+        f"{_READ}"
     )
 
 
@@ -136,7 +255,15 @@ def _looks_like(tensors: Tensors, file_format: CheckpointFormat | None) -> str |
         found = (n for n in tensors if any(re.fullmatch(pattern, n) for pattern in patterns))
         if any(file_format is None or not file_format.has(name) for name in found):
             return looks_like
+    if any(name.endswith(".weight") and array.ndim == 5 for name, array in tensors.items()):
+        return "a model of videos, whose convolutions have a third axis"
     return None
+
+
+def _is_read(tensors: Tensors) -> bool:
+    """Return whether the names are those of a format and of nothing else."""
+    file_format = _format_of(tensors)
+    return file_format is not None and _looks_like(tensors, file_format) is None
 
 
 # Supported models by model_type of transformers.
