@@ -32,12 +32,15 @@ class ResizeKernel:
             otherwise the last number is repeated beyond the border.
         corners: whether the first and last places coincide; otherwise the borders of cells do.
         offset: added to the target size in the computation of the samples' spacing.
+        geometric: whether steps between places grow geometrically from the middle, where they are
+            those of the samples: of tables of offsets, whose middle is the offset 0.
     """
 
     weight: Callable[[np.ndarray], np.ndarray]
     antialias: bool = False
     corners: bool = False
     offset: float = 0.0
+    geometric: bool = False
 
 
 def triangle(distance: np.ndarray) -> np.ndarray:
@@ -69,6 +72,7 @@ RESIZE_KERNELS = {
     # beyond the border, which makes its last row zero; here it is the last row in all of them.
     "corner-bilinear": ResizeKernel(triangle, corners=True),
     "corner-bicubic": ResizeKernel(torch_cubic, corners=True),  # torchvision
+    "geometric-bilinear": ResizeKernel(triangle, geometric=True),  # timm, of BEiT's tables
 }
 ResizeMethod = Annotated[str, Choice(*RESIZE_KERNELS)]
 
@@ -181,6 +185,8 @@ def resize_matrix(kernel: str, source: int, target: int) -> Float[np.ndarray, "t
         kernel: a name among `RESIZE_KERNELS`.
     """
     way = RESIZE_KERNELS[kernel]
+    if way.geometric:
+        return _geometric_matrix(source, target)
     if way.corners:  # a single sample is the first place
         samples = np.arange(target) * ((source - 1) / max(target - 1, 1))
     else:
@@ -196,3 +202,21 @@ def resize_matrix(kernel: str, source: int, target: int) -> Float[np.ndarray, "t
     inside[:, 0] += weights[:, :reach].sum(axis=1)
     inside[:, -1] += weights[:, -reach:].sum(axis=1)
     return inside
+
+
+def _geometric_matrix(source: int, target: int) -> Float[np.ndarray, "target source"]:
+    """Return the matrix of linear interpolation between places with geometric steps.
+
+    The first step from the middle is that of the samples, the last place is the last sample, and
+    the ratio of steps is from 1.01 to 1.5, found as in BEiT's repository, which stops at 1e-6.
+    """
+    steps, first = np.arange(source // 2), 0.0 if source % 2 else -0.5
+    low, high, ratio = 1.01, 1.5, 1.01
+    while high - low > 1e-6:
+        ratio = (low + high) / 2
+        too_far = first + np.sum(ratio**steps) > (target - 1) / 2
+        low, high = (low, ratio) if too_far else (ratio, high)
+    right = first + np.cumsum(ratio**steps)
+    places = np.concatenate([-right[::-1], np.zeros(source % 2), right])
+    samples = np.arange(target) - (target - 1) / 2
+    return np.stack([np.interp(samples, places, one) for one in np.eye(source)], axis=1)

@@ -216,7 +216,7 @@ for _size, _scale in (("B", 0.1), ("L", 1e-5)):
         class_token=True,
         layer_scale=_scale,
         init_scheme="trunc02",
-        pos_resize="torch-bicubic",
+        pos_resize="geometric-bilinear",
     )
 
 # Small models for 32-pixel images, dropout 0.1 on attention weights and twice in the MLP.

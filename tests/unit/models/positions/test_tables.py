@@ -21,6 +21,8 @@ DATA = GOLDENS / "models"
 REFERENCE = np.load(DATA / "position_resize.npz")  # see golden/make_resize.py
 REFERENCE_CASES = sorted({key.split("/")[0] for key in REFERENCE.files})
 TOLERANCE = 2e-5  # of the largest number, in float32
+# Of tables of offsets alone: the golden files of BEiT have them.
+OF_TORCH = [kernel for kernel in RESIZE_KERNELS if not RESIZE_KERNELS[kernel].geometric]
 
 STORED = json.loads((DATA / "posemb_resize.json").read_text())
 STORED_NAMES = {
@@ -47,7 +49,7 @@ def test_resized_table_has_the_stored_numbers(case, kernel):
     np.testing.assert_allclose(resized, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("kernel", RESIZE_KERNELS)
+@pytest.mark.parametrize("kernel", OF_TORCH)
 @pytest.mark.parametrize("case", REFERENCE_CASES)
 def test_resized_table_is_that_of_torch_or_scipy(case, kernel):
     table, source_grid = as_table(REFERENCE[f"{case}/table"][..., None])
@@ -72,7 +74,7 @@ def test_a_wrong_kernel_costs_far_more_than_rounding():
     """Of all but one pair: a table that shrinks and grows tells any two kernels apart."""
     results = {
         kernel: np.concatenate([REFERENCE[f"{case}/{kernel}"].ravel() for case in REFERENCE_CASES])
-        for kernel in RESIZE_KERNELS
+        for kernel in OF_TORCH
     }
     alike = [
         {one, other}
@@ -100,10 +102,10 @@ def test_corners_meet_whatever_rounding_does(kernel):
 
 @pytest.mark.parametrize("kernel", RESIZE_KERNELS)
 def test_a_side_that_stays_is_left_alone(kernel):
-    """But for DINOv2's offset, which bends both sides, as in its repository."""
+    """But for DINOv2's offset and BEiT's least ratio, which bend both sides, as they have it."""
     matrix = resize_matrix(kernel, 14, 14)
-    if kernel == "dinov2-bicubic":
-        assert 0.02 < np.abs(matrix - np.eye(14)).max() < 0.2
+    if kernel in ("dinov2-bicubic", "geometric-bilinear"):
+        assert 0.02 < np.abs(matrix - np.eye(14)).max() < 0.25
     else:
         np.testing.assert_allclose(matrix, np.eye(14), atol=1e-12)
 

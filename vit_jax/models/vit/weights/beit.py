@@ -4,6 +4,9 @@ Every block has a table of relative positions; its last three rows, of pairs wit
 are the first ones here. The versions differ in training and preprocessing only. The authors' files
 also have the index of every pair of tokens, which is computed here.
 
+For another image size timm interpolates a table linearly, between places whose distances grow
+geometrically from the offset 0. The authors do it by SciPy's cubic spline, which is not supported.
+
 The authors' files of pre-training have one table for all blocks, and are not supported; use those
 that were fine-tuned.
 
@@ -35,7 +38,7 @@ IGNORED = {
     r"blocks\.\d+\.attn\.relative_position_index": "the index of pairs of tokens, computed here"
 }
 
-_FIELDS = {"positions": "relative", "pos_resize": "torch-bicubic", "norm_eps": 1e-6}
+_FIELDS = {"positions": "relative", "pos_resize": "geometric-bilinear", "norm_eps": 1e-6}
 _RESIZE = {"crop": 0.875, "interpolation": "bicubic"}
 _SOURCE = "microsoft/unilm: `beit/datasets.py` and the README's commands"
 ORIGINS = {

@@ -27,6 +27,11 @@ def test_every_block_is_the_origins(name):
     assert_same_answers(name)
 
 
+def test_tables_are_resized_as_in_timm():
+    """One side longer and one shorter; timm's coordinates are float32."""
+    assert_same_answers(NAMES[0], other=True)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_written_tensors_are_those_that_were_read(name, tmp_path):
     """But for the index of pairs in the authors' files."""
