@@ -122,7 +122,9 @@ class Attention(Checked):
     `positions` "relative", with a table `relative_bias`, and "rotary" are for self-attention.
     Queries and keys are normed before the rotation.
 
-    Types other than "softmax" take no context; `types` has their parameters.
+    With `causal` a token attends to itself and to those before it.
+
+    Types other than "softmax" take no context and no mask; `types` has their parameters.
     """
 
     ROLES: ClassVar[Roles] = {
@@ -152,6 +154,7 @@ class Attention(Checked):
     linear_bias: bool = True  # of `out`
     attention_norm: bool = False
     learned_temperature: bool = False
+    causal: bool = False  # for self-attention
     kind: AttentionType = AttentionType()
     positions: AttentionPositions = AttentionPositions()
 
@@ -170,6 +173,11 @@ class Attention(Checked):
             raise ValueError(
                 f"Attention: type {self.kind.name!r} supports only self-attention of whole "
                 "images; for a context or a key_mask use 'softmax'."
+            )
+        if self.causal and not (context is None and self.kind.name == "softmax"):
+            raise ValueError(
+                "Attention: causal=True is for self-attention of the type 'softmax'; got "
+                f"{'a context' if context is not None else f'the type {self.kind.name!r}'}."
             )
         width = x.shape[-1]
         if self.head_dim is None:
@@ -197,6 +205,9 @@ class Attention(Checked):
             q, k, bias = self.positions.enter(q, k, grid, self.param, scheme.positions)
         if key_mask is not None:
             bias = jnp.where(key_mask[:, None, None], 0.0 if bias is None else bias, -jnp.inf)
+        if self.causal:
+            seen = jnp.tri(x.shape[1], dtype=bool)  # (queries, keys)
+            bias = jnp.where(seen, 0.0 if bias is None else bias, -jnp.inf)
 
         drops = train and self.attention_dropout > 0.0
         dropout = {

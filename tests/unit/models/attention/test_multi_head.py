@@ -8,6 +8,7 @@ import pytest
 from tests.support.shapes import abstract_variables, apply
 from vit_jax.models.attention import multi_head
 from vit_jax.models.attention.multi_head import Attention
+from vit_jax.models.attention.types import AttentionType
 
 attention = jax.jit(
     multi_head.attention,
@@ -281,6 +282,36 @@ def test_context_gives_keys_and_values_only():
     reordered = apply(module, params, x, context[:, ::-1])  # a set: the order does not matter
     np.testing.assert_allclose(out, reordered, atol=1e-6)
     assert not np.allclose(out, apply(module, params, x, 2 * context))
+
+
+@pytest.mark.parametrize("implementation", ["xla", "chunked"])
+def test_a_causal_token_sees_itself_and_those_before_it(implementation):
+    x = random_tokens(2, 40, 8)
+    module, params = module_with_params(x, causal=True, attention_impl=implementation)
+    mask = np.ones((2, 40), bool)
+    mask[1, 3] = False  # padding stays hidden from all
+    changed = x.copy()
+    changed[:, 7:] += 1.0
+    before, after = (apply(module, params, one, key_mask=mask) for one in (x, changed))
+    np.testing.assert_array_equal(before[:, :7], after[:, :7])
+    assert np.abs(before - after)[:, 7:].min() > 0.0
+    asked = {"attention_weights": True, "mutable": "intermediates", "key_mask": mask}
+    (weights,) = apply(module, params, x, **asked)[1]["intermediates"]["weights"]
+    seen = np.tri(40, dtype=bool) & mask[:, None, None]
+    np.testing.assert_array_equal(np.asarray(weights) > 0.0, np.broadcast_to(seen, weights.shape))
+    np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
+
+
+def test_causal_attention_is_softmax_of_tokens_to_themselves():
+    x = random_tokens(1, 3, 8)
+    with pytest.raises(ValueError, match="causal=True is for self-attention.*got a context"):
+        abstract_variables(Attention(heads=2, causal=True), x, x)
+    linear = Attention(heads=2, causal=True, kind=AttentionType("linear"))
+    with pytest.raises(ValueError, match="causal=True is for self-.*got the type 'linear'"):
+        abstract_variables(linear, x)
+    fused = Attention(heads=2, causal=True, attention_impl="cudnn")
+    with pytest.raises(ValueError, match="'cudnn' is not possible here"):
+        abstract_variables(fused, x)
 
 
 def test_weights_are_sown_only_when_asked_for():
