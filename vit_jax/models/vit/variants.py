@@ -146,8 +146,8 @@ for _name, (*_row, _patch, _size) in {
     )
 
 # width, depth, heads, MLP width: the architectures in DINOv3's `hub/backbones.py`. MLPs of the "+"
-# sizes and of 7B are gated; 7B has no biases of queries and values. timm's files of B and larger
-# have none either, because they are zero.
+# sizes and of 7B are gated; 7B has no biases of queries and values, and timm's files have them only
+# under names with `_qkvb`.
 _DINOV3_SIZES = {
     "S": (384, 12, 6, 1536),
     "S+": (384, 12, 6, 1536),

@@ -2,8 +2,8 @@
 
 - No position table: rotary positions, relative to the present grid, of patches only. A file has no
   image size, and any size works as it is.
-- Keys have no bias. timm keeps the biases of queries and values as two tensors (`*_qkvb`) or, where
-  they are zero, not at all; the authors have one of all three and a mask that hides the keys'.
+- Keys have no bias. timm keeps the biases of queries and values as two tensors (`*_qkvb`) or not at
+  all; the authors have one of all three and a mask that hides the keys'.
 - The authors' periods of the rotary positions are rounded to bfloat16, timm's are exact; outputs
   differ in the third digit. They are two values of the field `rotary`.
 - The authors' feature is the class token; timm's models give the mean of the patches.
