@@ -44,6 +44,7 @@ VARIANTS = {
     "hybrid": _family("hybrid of ResNet and ViT", "hybrid"),
     "cait": _family("CaiT", "cait"),
     "swin": _family("Swin", "swin"),
+    "swin_v2": _family("Swin V2", "swin_v2"),
     "pvt": _family("PVT", "pvt"),
     "mixer": _family("MLP-Mixer", "mixer"),
     "resnet": _family("ResNet", "resnet"),
