@@ -371,15 +371,8 @@ def need(library: str, fields: Mapping[str, Any], needed: Mapping[str, Any], of:
 
 # Fields of a ViT that no library has as such: how it is computed and trained.
 _NOT_IN_FILES = (
-    "mlp_ratio",
-    "drop_path",
-    "init_scheme",
-    "pos_resize",
-    "patch_embed_method",
-    "dtype",
-    "attention_impl",
-    "remat",
-    "scan_layers",
+    *("mlp_ratio", "drop_path", "init_scheme", "pos_resize", "patch_embed_method"),
+    *("dtype", "attention_impl", "remat", "scan_layers"),
     *("attention_dropout", "projection_dropout", "mlp_dropout", "position_dropout"),
     *("performer_features", "performer_seed", "linformer_rank", "local_window"),
 )
