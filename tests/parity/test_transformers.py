@@ -34,6 +34,21 @@ MODELS = {
         {"query_bias": False, "value_bias": False, "num_hidden_layers": 3},
         224,
     ),
+    "BEiT": (
+        "BeitForImageClassification",
+        {"use_relative_position_bias": True, "num_hidden_layers": 3},
+        224,
+    ),
+    "BEiT whose class token is the feature": (
+        "BeitModel",
+        {
+            "use_relative_position_bias": True,
+            "use_mean_pooling": False,
+            "num_hidden_layers": 2,
+            "layer_scale_init_value": 0.0,
+        },
+        224,
+    ),
     "I-JEPA": ("IJepaForImageClassification", {"num_hidden_layers": 3}, 224),
     "MSN": ("ViTMSNForImageClassification", {"num_hidden_layers": 3}, 224),
     "DINOv2 with its classifier": (

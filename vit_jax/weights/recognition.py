@@ -140,10 +140,7 @@ _OTHERS = {
     ),
     "BEiT before fine-tuning, whose blocks share one table of relative positions": (
         r"rel_pos_bias\.relative_position_bias_table",
-    ),
-    "BEiT of transformers": (
-        r"(.*\.)?(encoder\.layer|layers)\.\d+\.lambda_[12]",
-        r"(?!.*\.blocks\.).*\.relative_position_bias\.relative_position_bias_table",
+        r"(beit\.)?(encoder\.relative|shared)_position_bias\.relative_position_bias_table",
     ),
     "another BEiT or EVA of timm": (r"blocks\.\d+\.attn\.(q_bias|relative_position_bias_table)",),
     "timm's own Swin V2 (swinv2_cr)": (r".*\.attn\.meta_mlp\..*",),

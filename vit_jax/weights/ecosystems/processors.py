@@ -48,6 +48,7 @@ DEFAULTS = {
         "resample": 3,
         "size": _SQUARE,
     },
+    "Beit": {**_HALF, "resample": 3, "size": _SQUARE},
     "Siglip": {**_HALF, "resample": 3, "size": _SQUARE},
     _NAFLEX: {**_HALF, "resample": 2, "patch_size": 16, "max_num_patches": 256},
 }
@@ -57,6 +58,7 @@ OF_MODELS = {
     "vit": "ViT",
     "vit_mae": "ViT",
     "vit_msn": "ViT",
+    "beit": "Beit",
     "ijepa": "ViT",
     "swin": "ViT",
     "deit": "DeiT",

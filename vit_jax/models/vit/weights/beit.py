@@ -28,12 +28,12 @@ from vit_jax.weights.ecosystems import timm_arguments, timm_eva
 from vit_jax.weights.mapping import Layout, Row, Tensors
 
 # The three rows of pairs with the class token, theirs last and ours first.
-_RELATIVE = Layout(
+RELATIVE = Layout(
     lambda arrays, shape: np.roll(arrays[0], IN_FRONT, axis=0),
     lambda x: [x.take(np.roll(np.arange(x.shape[0]), -IN_FRONT), axis=0)],
 )
 _TABLE = "blocks.{i}.attn.relative_position_bias_table"
-ROWS = (*eva.ROWS, Row("blocks_{i}/attn/relative_bias", _TABLE, _RELATIVE))
+ROWS = (*eva.ROWS, Row("blocks_{i}/attn/relative_bias", _TABLE, RELATIVE))
 IGNORED = {
     r"blocks\.\d+\.attn\.relative_position_index": "the index of pairs of tokens, computed here"
 }
@@ -63,7 +63,7 @@ def describe(
     found = architecture.split("_")[0] if architecture.startswith(("beit_", "beitv2_")) else None
     origin_name, origin = formats.choose_origin(hints, ORIGINS, found)
     rows, heads = formats.axes_of(tensors, _TABLE.format(i=0), "rows, heads")
-    image_size = _image_size(rows, patch, timm_arguments.with_size(hints, config))
+    image_size = image_size_of(rows, patch, timm_arguments.with_size(hints, config))
     fields |= {
         **origin.fields,
         "image_size": formats.side_or_pair(image_size),
@@ -81,27 +81,7 @@ def describe(
     )
 
 
-def writes(fields: Mapping[str, Any]) -> bool:
-    """Return whether a ViT has relative positions."""
-    return fields["positions"] == "relative"
-
-
-def config(fields: Mapping[str, Any], preprocessing: Any, class_names: Any) -> dict[str, Any]:
-    """Return timm's `config.json`; UserError for fields that no BEiT of timm has."""
-    return timm_eva.written(
-        fields,
-        preprocessing,
-        class_names,
-        architecture="beit_base_patch16_224",
-        arguments={},
-        needed={"rotary": "none", "mlp": "plain", "norm_eps": 1e-6, "activation": "gelu"},
-    )
-
-
-# ----------------------------------------------------------------------------------------- inside
-
-
-def _image_size(rows: int, patch: tuple[int, int], hints: formats.Hints) -> tuple[int, int]:
+def image_size_of(rows: int, patch: tuple[int, int], hints: formats.Hints) -> tuple[int, int]:
     """Return (height, width) in pixels of the grid whose table has these rows.
 
     Raises UserError if there is no such square, or the size of the hints has another table.
@@ -117,6 +97,23 @@ def _image_size(rows: int, patch: tuple[int, int], hints: formats.Hints) -> tupl
             "tables with --file-size=HEIGHTxWIDTH"
         )
     return grid[0] * patch[0], grid[1] * patch[1]
+
+
+def writes(fields: Mapping[str, Any]) -> bool:
+    """Return whether a ViT has relative positions."""
+    return fields["positions"] == "relative"
+
+
+def config(fields: Mapping[str, Any], preprocessing: Any, class_names: Any) -> dict[str, Any]:
+    """Return timm's `config.json`; UserError for fields that no BEiT of timm has."""
+    return timm_eva.written(
+        fields,
+        preprocessing,
+        class_names,
+        architecture="beit_base_patch16_224",
+        arguments={},
+        needed={"rotary": "none", "mlp": "plain", "norm_eps": 1e-6, "activation": "gelu"},
+    )
 
 
 FORMAT = formats.CheckpointFormat(

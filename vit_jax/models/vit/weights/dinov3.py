@@ -104,7 +104,7 @@ def describe(
     fields, patch = eva.block_fields(tensors), eva.patch_of(tensors)
     timm_eva.check_arguments(config, fields, _NEEDED)
     origin_name, origin = formats.choose_origin(
-        hints, _possible(ORIGINS, fields["width"]), _configured_origin(config)
+        hints, possible_origins(ORIGINS, fields["width"]), _configured_origin(config)
     )
     hints = timm_arguments.with_size(hints, config)
     is_lingbot = "lingbot" in timm_arguments.architecture_of(config)
@@ -137,7 +137,9 @@ def describe_original(
     # The ViT-L of satellite images alone has a separate norm of small crops.
     found = "dinov3-sat493m" if width == 1024 and "local_cls_norm.weight" in tensors else None
     found = "dinov3" if width == 1024 and found is None else found
-    origin_name, origin = formats.choose_origin(hints, _possible(ORIGINAL_ORIGINS, width), found)
+    origin_name, origin = formats.choose_origin(
+        hints, possible_origins(ORIGINAL_ORIGINS, width), found
+    )
     fields = {
         **origin.fields,
         "num_classes": 0,
@@ -157,6 +159,13 @@ def describe_original(
         "rotary": rotary,
     }
     return formats.ModelSpec(fields, dict(origin.preprocessing), origin_name)
+
+
+def possible_origins(
+    origins: Mapping[str, formats.Origin], width: int
+) -> dict[str, formats.Origin]:
+    """Return the origins of models of this width."""
+    return {name: origins[name] for name in origins if name == "dinov3" or width in _OF_BOTH}
 
 
 def writes(fields: Mapping[str, Any]) -> bool:
@@ -193,11 +202,6 @@ def config(fields: Mapping[str, Any], preprocessing: Any, class_names: Any) -> d
 
 
 # ----------------------------------------------------------------------------------------- inside
-
-
-def _possible(origins: Mapping[str, formats.Origin], width: int) -> dict[str, formats.Origin]:
-    """Return the origins of models of this width."""
-    return {name: origins[name] for name in origins if name == "dinov3" or width in _OF_BOTH}
 
 
 def _configured_origin(config: Mapping[str, Any]) -> str | None:

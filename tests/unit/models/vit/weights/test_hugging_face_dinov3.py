@@ -11,7 +11,7 @@ from tests.support.towers import assert_same_answers
 from vit_jax.errors import UserError
 from vit_jax.models.vit.module import ViT
 from vit_jax.models.vit.weights.transformers import dinov3
-from vit_jax.weights.convert import read_pretrained, write_pretrained
+from vit_jax.weights.convert import model_name, read_pretrained, write_pretrained
 from vit_jax.weights.formats import Hints
 from vit_jax.weights.io.files import read_config, read_tensors
 
@@ -154,3 +154,4 @@ def test_published_sizes_have_the_published_numbers_of_parameters(size):
         **{"mlp": "swiglu" if is_gated else "plain", "qkv_bias": "qv" if size != "7B" else False},
     }
     assert count_parameters(ViT(**fields)) + width == parameters
+    assert model_name(fields) == f"DINOv3-{size}/16"

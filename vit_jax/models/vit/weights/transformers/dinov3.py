@@ -15,7 +15,7 @@ import numpy as np
 
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
-from vit_jax.models.vit.weights import hugging_face
+from vit_jax.models.vit.weights import dinov3, hugging_face
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import processors
 from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
@@ -62,18 +62,14 @@ ROWS = (
 )
 IGNORED = {r"embeddings\.mask_token": "the token in place of hidden patches, for pre-training"}
 
+# Besides those of the origin.
 _FIELDS = {
     **{"positions": "none", "rotary": "dinov3", "pool": "cls", "pool_norm": "before"},
-    **{"class_token": True, "norm_eps": 1e-5},
+    "class_token": True,
 }
-_SOURCE = "DINOv3ViTConfig and DINOv3ViTImageProcessor; facebookresearch/dinov3: README"
-_RESIZE = {"crop": 1.0, "interpolation": "bilinear", "resize": "squash"}
-_SATELLITE = {"mean": (0.430, 0.411, 0.296), "std": (0.213, 0.156, 0.143)}
-ORIGINS = {  # web images (LVD-1689M) and satellite images (SAT-493M)
-    "dinov3": formats.Origin(_FIELDS, {**formats.IMAGENET, **_RESIZE}, _SOURCE),
-    "dinov3-sat493m": formats.Origin(_FIELDS, {**_SATELLITE, **_RESIZE}, _SOURCE),
-}
-_OF_BOTH = (1024, 4096)  # widths of the models that were trained on either
+# Its image processor does what the authors do, for web and for satellite images.
+ORIGINS = dinov3.ORIGINAL_ORIGINS
+_SATELLITE = ORIGINS["dinov3-sat493m"].preprocessing["mean"]
 _IMAGE_SIZE = (224, 224)
 _BASE = 100.0
 
@@ -97,10 +93,8 @@ def describe(
     processor = config.get("preprocessor") or {}
     preprocessing = processors.read(processor, tuple(patch), "dinov3_vit")
     found = _origin_of(preprocessing)
-    possible = [name for name in ORIGINS if found or name == "dinov3" or width in _OF_BOTH]
-    origin_name, origin = formats.choose_origin(
-        hints, {name: ORIGINS[name] for name in possible}, found
-    )
+    possible = ORIGINS if found else dinov3.possible_origins(ORIGINS, width)
+    origin_name, origin = formats.choose_origin(hints, possible, found)
     registers = 0
     if "embeddings.register_tokens" in tensors:
         registers = formats.axes_of(tensors, "embeddings.register_tokens", "1, registers, width")[1]
@@ -108,6 +102,7 @@ def describe(
     is_gated = "layer.0.mlp.gate_proj.weight" in tensors
     fields = {
         **origin.fields,
+        **_FIELDS,
         "num_classes": 0,
         "image_size": formats.side_or_pair(
             tuple(max(side // p, 1) * p for side, p in zip(size, patch, strict=True))
@@ -182,8 +177,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
             f"{library} has layer scale and no bias of keys, but the model has layer_scale = "
             f"{fields['layer_scale']!r} and qkv_bias = {fields['qkv_bias']!r}; keep the run folder"
         )
-    needed = {name: value for name, value in _FIELDS.items() if name != "norm_eps"}
-    formats.need(library, fields, needed)
+    formats.need(library, fields, _FIELDS)
     formats.need_plain_vit(library, fields, {*_FIELDS, *_WRITTEN}, qkv_bias=bool | str)
     is_gated, has_bias = fields["mlp"] == "swiglu", fields["qkv_bias"] == "qv"
     activation = next(k for k, v in ACTIVATIONS.items() if v == fields["activation"])
@@ -218,6 +212,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
 _WRITTEN = (
     *("num_classes", "image_size", "patch_size", "in_channels", "width", "depth", "heads"),
     *("mlp_width", "mlp", "registers", "layer_scale", "qkv_bias", "linear_bias", "activation"),
+    "norm_eps",
     "pos_on_cls",  # of tables, which there are none
 )
 
@@ -226,7 +221,7 @@ def _origin_of(preprocessing: Mapping[str, Any]) -> str | None:
     """Return the origin by the mean of the image processor; None without one."""
     if "mean" not in preprocessing:
         return None
-    return "dinov3-sat493m" if preprocessing["mean"] == _SATELLITE["mean"] else "dinov3"
+    return "dinov3-sat493m" if preprocessing["mean"] == _SATELLITE else "dinov3"
 
 
 def _activation(config: Mapping[str, Any], is_gated: bool) -> str:
