@@ -40,6 +40,15 @@ class InitScheme:
         drawn = per_matrix(self.kernel, matrices)(key, (width, heads * head_dim), dtype)
         return drawn.reshape(matrices, width, heads, head_dim).swapaxes(0, 1)
 
+    @property
+    def mlp_in(self) -> Initializer:
+        """The first layer of an MLP."""
+        return self.kernel
+
+    def branch_end(self, depth: int | None) -> Initializer:
+        """Return the initialiser of the last layer of a branch, in a model of `depth` blocks."""
+        return self.kernel
+
     def gated(self, key: Array, shape: Sequence[int], dtype: Any = jnp.float32) -> Array:
         """Initialise the kernel `(width, 2 * hidden)` of a gated MLP as two separate matrices."""
         width, both = shape
@@ -54,6 +63,20 @@ class FusedScheme(InitScheme):
         """Initialise a fused kernel `(width, 3, heads, head_dim)` as one matrix."""
         width, *outputs = shape
         return self.kernel(key, (width, math.prod(outputs)), dtype).reshape(shape)
+
+
+class ClipScheme(InitScheme):
+    """Scheme of CLIP's text transformer, whose branches begin smaller the more blocks there are."""
+
+    @property
+    def mlp_in(self) -> Initializer:
+        """The first layer of an MLP: deviation (2 width)^-0.5."""
+        return nn.initializers.variance_scaling(0.5, "fan_in", "normal")
+
+    def branch_end(self, depth: int | None) -> Initializer:
+        """Return that of the last layer: deviation width^-0.5 (2 depth)^-0.5."""
+        scale = 1.0 if depth is None else 1 / (2 * depth)
+        return nn.initializers.variance_scaling(scale, "fan_out", "normal")
 
 
 def per_matrix(initializer: Initializer, count: int) -> Initializer:
@@ -76,6 +99,11 @@ _xavier = nn.initializers.xavier_uniform()
 # which no float32 draw reaches: it is a normal distribution. (Drawing it through erfinv and
 # clamping, as torch does, sometimes yields a weight of exactly 2; a plain normal never does.)
 _trunc02 = _normal02
+
+# Deviation width^-0.5 of tokens (1, rows, width).
+by_width = nn.initializers.variance_scaling(
+    1.0, "fan_in", "normal", in_axis=2, out_axis=1, batch_axis=(0,)
+)
 
 # torch's default of a convolution, as in the DeiT and Swin repositories.
 _torch_conv = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
@@ -126,6 +154,18 @@ INIT_SCHEMES: dict[str, InitScheme] = {
         class_token=_normal02,
         registers=_normal02,
         probe=_xavier,
+        head=_zeros,
+    ),
+    # CLIP (Radford et al. 2021), in its repository's `initialize_parameters` for the text
+    # transformer; tokens and positions as those of its image tower.
+    "clip": ClipScheme(
+        kernel=nn.initializers.variance_scaling(1.0, "fan_in", "normal"),
+        mlp_bias=_zeros,
+        patch=_torch_conv,
+        positions=by_width,
+        class_token=by_width,
+        registers=by_width,
+        probe=by_width,
         head=_zeros,
     ),
 }

@@ -16,7 +16,7 @@ from vit_jax.models.attention import implementations as kernels
 from vit_jax.models.attention import types
 from vit_jax.models.attention.types import AttentionType, mix_tokens
 from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
-from vit_jax.models.fields import Checked, Choice, Count, Positive, check_choice
+from vit_jax.models.fields import Checked, Choice, Count, Depth, Positive, check_choice
 from vit_jax.models.initializers import INIT_SCHEMES, SchemeName
 from vit_jax.models.layers.linear import LowRank, Rank, flat_dot_general
 from vit_jax.models.layers.norm import LayerNorm, NormType, make_norm
@@ -155,6 +155,7 @@ class Attention(Checked):
     attention_norm: bool = False
     learned_temperature: bool = False
     causal: bool = False  # for self-attention
+    depth: Depth | None = None  # of the model, for schemes that initialise by it
     kind: AttentionType = AttentionType()
     positions: AttentionPositions = AttentionPositions()
 
@@ -250,7 +251,7 @@ class Attention(Checked):
             width,
             axis=(-2, -1),
             use_bias=self.linear_bias,
-            kernel_init=scheme.kernel,  # sees (heads * head_dim, width)
+            kernel_init=scheme.branch_end(self.depth),  # sees (heads * head_dim, width)
             dtype=self.dtype,
             dot_general=flat_dot_general,
             name="out",

@@ -53,6 +53,7 @@ class Role(StrEnum):
     LAYER_SCALE = "layer_scale"  # a factor per channel of a residual branch
     TOKEN = "token"  # class, distillation and mask token, registers, probe
     POSITION_TABLE = "position_table"  # (1, positions, width)
+    TOKEN_TABLE = "token_table"  # (vocabulary, width) of a text tower
     # Of attention logits by relative position, (offsets, heads); or kernels that compute it.
     BIAS_TABLE = "bias_table"
     ATTENTION_MIXTURE = "attention_mixture"  # of tokens or of heads, inside attention
@@ -62,7 +63,7 @@ class Role(StrEnum):
 
     @property
     def is_decayed(self) -> bool:
-        """True for kernels of dense layers and convolutions, which weight decay shrinks."""
+        """True for what weight decay shrinks: kernels, and the vectors of the words of a text."""
         return self in _DECAYED
 
     @property
@@ -142,7 +143,7 @@ _MATRICES = {
     **dict.fromkeys((Role.DOWNSAMPLE, Role.KERNEL), _CONVOLUTION),
 }
 
-_DECAYED = {*_MATRICES, Role.DEPTHWISE}
+_DECAYED = {*_MATRICES, Role.DEPTHWISE, Role.TOKEN_TABLE}
 
 # Axes of the mesh. What one product sends to the next lies along `tensor` in both: heads, and
 # hidden units of an MLP.
@@ -155,5 +156,6 @@ _SHARDING = {
     Role.MLP_OUT: ("tensor", "fsdp"),
     Role.PATCH_EMBEDDING: (None, None, None, "fsdp"),
     Role.POSITION_TABLE: (None, "fsdp"),
+    Role.TOKEN_TABLE: (None, "fsdp"),  # every device has a part of every row: look-ups stay local
     Role.HEAD: ("fsdp", None),
 }

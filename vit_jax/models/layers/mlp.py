@@ -15,7 +15,7 @@ from flax.typing import Dtype
 from jaxtyping import Array, Float
 
 from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
-from vit_jax.models.fields import Checked, Choice, Hidden, Positive
+from vit_jax.models.fields import Checked, Choice, Depth, Hidden, Positive
 from vit_jax.models.initializers import INIT_SCHEMES, SchemeName
 from vit_jax.models.layers.linear import LowRank, Rank, flat_dot_general
 from vit_jax.models.layers.norm import LayerNorm, NormType, make_norm
@@ -71,6 +71,7 @@ class Mlp(Checked):
     mlp_norm: bool = False
     norm_type: NormType = "layer"  # of that norm
     norm_eps: Positive = 1e-6
+    depth: Depth | None = None  # of the model, for schemes that initialise by it
 
     @nn.compact
     def __call__(
@@ -78,7 +79,7 @@ class Mlp(Checked):
     ) -> Float[Array, "*batch width"]:
         scheme = INIT_SCHEMES[self.init_scheme]
 
-        def dense(x: Array, features: int, name: str, kernel_init: Any = scheme.kernel) -> Array:
+        def dense(x: Array, features: int, name: str, kernel_init: Any) -> Array:
             layer = nn.Dense(
                 features,
                 use_bias=self.linear_bias,
@@ -97,9 +98,9 @@ class Mlp(Checked):
             gate, value = jnp.split(dense(x, 2 * self.mlp_width, "fc1", scheme.gated), 2, axis=-1)
             hidden = jax.nn.silu(gate) * value
         else:
-            hidden = ACTIVATIONS[self.activation](dense(x, self.mlp_width, "fc1"))
+            hidden = ACTIVATIONS[self.activation](dense(x, self.mlp_width, "fc1", scheme.mlp_in))
         if self.mlp_norm:
             hidden = make_norm(self, name="norm")(hidden)
         hidden = nn.Dropout(self.mlp_dropout)(hidden, deterministic=not train)
-        out = dense(hidden, x.shape[-1], "fc2")
+        out = dense(hidden, x.shape[-1], "fc2", scheme.branch_end(self.depth))
         return nn.Dropout(self.mlp_dropout)(out, deterministic=not train)
