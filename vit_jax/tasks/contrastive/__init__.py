@@ -1,0 +1,1 @@
+"""Contrastive learning: images and their captions as vectors of one space."""
