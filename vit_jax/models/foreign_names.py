@@ -56,7 +56,7 @@ _PATTERNS = [
     (rf"flexivit_({_SIZES})(?!_patch)(?:_.*)?", "FlexiViT-{1}"),
     (rf"(?:mae_|dino_|beit_|samvit_|flexi)?vit_({_LONG})_patch(\d+)(?:_.*)?", "ViT-{1}/{2}"),
     (
-        rf"(?:vit_)?(?:mae|msn|dino|siglip)_(?:vit_?)?({_SIZES})_?(?:patch)?_?(\d+)(?:_.*)?",
+        rf"(?:vit_)?(?:mae|msn|dino|siglip|ijepa)_(?:vit_?)?({_SIZES})_?(?:patch)?_?(\d+)(?:_.*)?",
         "ViT-{1}/{2}",
     ),
     (rf"clip_vit_({_LONG})_patch(\d+).*", "ViT-{1}/{2}"),
