@@ -1,5 +1,6 @@
 """Loading of run folders: what a run is loaded as depends on its task."""
 
+import dataclasses
 import os
 
 from vit_jax.errors import UserError
@@ -7,6 +8,7 @@ from vit_jax.inference.classifier import Classifier
 from vit_jax.inference.predictor import Predictor
 from vit_jax.plugins import import_installed, import_plugins
 from vit_jax.runs import ModelRecord, RunDir
+from vit_jax.text import tell
 
 _RECORD = "of the model record (model.json)"
 
@@ -55,14 +57,28 @@ def load_classifier(
 
 
 def load_model(
-    path: str | os.PathLike, checkpoint: int | str = "last", *, raw: bool = False
+    path: str | os.PathLike,
+    checkpoint: int | str = "last",
+    *,
+    raw: bool = False,
+    at_one_size: bool = True,
 ) -> Predictor:
     """Load the model of a run folder, whatever its task: a `Classifier` or an `Encoder`.
 
-    It is what the commands that look inside a model need. The arguments are those of `load`.
+    It is what the commands that look inside a model need.
+
+    Args:
+        path, checkpoint, raw: as for `load`.
+        at_one_size: whether a model for images of any aspect ratio gets them squashed to one size,
+            so that all have one grid.
     """
     run = RunDir(path)
     record = run.read_model()
+    if at_one_size and record.preprocessing.max_tokens:
+        preprocessing = dataclasses.replace(record.preprocessing, max_tokens=0, resize="squash")
+        record = dataclasses.replace(record, preprocessing=preprocessing)
+        size = " x ".join(map(str, preprocessing.size))
+        tell(f"{path}: images of any aspect ratio are squashed to {size} for this", error=True)
     return _read(run, record, _default_class(record), checkpoint, raw)
 
 

@@ -10,9 +10,11 @@ from PIL import Image
 import vit_jax
 from tests.folders import CONFIGS
 from tests.support.comparing import assert_same_run
+from vit_jax.analysis.robustness.candidates import open_candidate
 from vit_jax.config import load_config
 from vit_jax.data.images.packing import unpack
 from vit_jax.errors import UserError
+from vit_jax.inference import load_model
 from vit_jax.models import create_model
 from vit_jax.models.summary.cost import cost
 from vit_jax.training import fit
@@ -28,7 +30,8 @@ TINY = {
     "model.mlp_width": "16",
     "data.max_tokens": "12",
     "augment.shift": "0.1",
-    "batch_size": "8",
+    "objective.label_smoothing": "0",
+    "batch_size": "16",
     "optimizer.learning_rate": "0.01",
     "schedule.warmup": "0",
     "log.every": "7",
@@ -74,7 +77,7 @@ def test_a_run_learns_from_mixed_aspect_ratios_and_resumes_to_the_same_bits(
 ):
     config = config_of({"evaluate.batch_size": "6"})
     whole = fit(config, tmp_path / "whole")
-    assert whole.result["accuracy"] >= 0.9
+    assert whole.result["accuracy"] >= 0.8
 
     shown = reporter.Reporter.progress
 
@@ -101,6 +104,11 @@ def test_a_run_learns_from_mixed_aspect_ratios_and_resumes_to_the_same_bits(
     ]
     assert np.mean(right) == pytest.approx(whole.result["accuracy"])
     assert classifier.inputs["images"].shape == ("batch", 13, 16, 3)
+    with pytest.raises(UserError, match="robustness tests change images of one size"):
+        open_candidate(tmp_path / "whole")
+    looked_into = load_model(tmp_path / "whole")
+    assert looked_into.preprocessing.shape == (12, 12, 3)
+    assert len(looked_into.predict(folder / "test" / "along")) == 10
 
 
 def test_batches_hold_the_whole_images_in_any_order_of_augmentation(config_of):
@@ -117,6 +125,7 @@ def test_batches_hold_the_whole_images_in_any_order_of_augmentation(config_of):
         ({"model.name": "ViT"}, "data.max_tokens = 12 .* ViT takes images of one size; use a NaFl"),
         ({"augment.mixup": "0.2"}, "augment.mixup = 0.2 mixes images of one size"),
         ({"augment.random_resized_crop": "0.5"}, "random_resized_crop = 0.5 makes images of one"),
+        ({"log.diagnostics": "10%"}, "log.diagnostics = '10%' needs one grid for all"),
         ({"data.crop": "0.9"}, "crop is 0.9, but max_tokens keeps the whole image"),
         (
             {"task": "simmim", "objective.mask_unit": "4", "model.pool": "mean"},

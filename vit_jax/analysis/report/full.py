@@ -98,7 +98,7 @@ def _draw(run: RunDir, say: Say) -> None:
             f"the checkpoint of the result, of step {run.result()['step']:,}, is missing; the only "
             f"one is of step {classifier.step:,}"
         )
-    _fit_temperature(run, reopened, classifier, say)
+    _fit_temperature(run, reopened, load_model(run.path, at_one_size=False), say)
     _draw_parts(run, classifier, source, predictions, say)
 
 

@@ -109,7 +109,13 @@ def open_candidate(
     if only_classes_of_data:
         among = tuple(np.unique(source.labels[source.labels >= 0]).tolist())
     name = name or folder.path.resolve().name
-    return Candidate(name, load_classifier(path, checkpoint, raw=raw), source, among)
+    classifier = load_classifier(path, checkpoint, raw=raw)
+    if classifier.preprocessing.max_tokens:
+        raise UserError(
+            f"robustness tests change images of one size, but {path} takes images at their own "
+            "aspect ratio (data.max_tokens); test a run with data.max_tokens=0"
+        )
+    return Candidate(name, classifier, source, among)
 
 
 def choose_images(source: Source, count: int, seed: int) -> Int[np.ndarray, " images"]:

@@ -122,6 +122,11 @@ def check_patches(config: ConfigDict, task: Task, preprocessing: Preprocessing) 
             f"{how}, but the task {config.task!r}{of_teacher} needs images of one size; use "
             "--config.data.max_tokens=0"
         )
+    if config.log.diagnostics:
+        raise UserError(
+            f"{how}, but log.diagnostics = {config.log.diagnostics!r} needs one grid for all; use "
+            "--config.log.diagnostics='', or --config.data.max_tokens=0"
+        )
     for key in ("mixup", "cutmix"):
         if config.augment[key]:
             raise UserError(
