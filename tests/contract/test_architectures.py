@@ -119,21 +119,30 @@ def test_every_block_is_sown_where_its_parameters_are(one):
 
 
 def test_what_the_last_block_gives_is_what_the_features_are_made_of(one):
-    """Stages are the outputs of their last blocks; tokens are those of the last, past the norm."""
+    """Stages are the outputs of their last blocks, past a norm of their own if they have one;
+    tokens are those of the last, past the norm."""
     features, outputs = one.answers.features, one.answers.outputs
     for number, stage in enumerate(features.stages or ()):
         last = outputs[f"stages_{number}/blocks_{one.model.depths[number] - 1}"]
         patches = last.reshape(2, -1, last.shape[-1])[:, -stage.shape[1] * stage.shape[2] :]
+        if norm := one.variables["params"][f"stages_{number}"].get("norm"):
+            patches = normed(patches, norm, one.model.norm_eps)
+            np.testing.assert_allclose(stage.reshape(patches.shape), patches, atol=1e-4)
+            continue
         np.testing.assert_array_equal(patches, stage.reshape(patches.shape))
     norm = one.variables["params"].get("norm")
     if norm is None or type(one.model).__name__ in NORMS_WHAT_IT_POOLED:
         return
     last = outputs[[path for path in outputs if "blocks_" in path][-1]]
-    last = last.reshape(2, -1, last.shape[-1])
-    centred = last - last.mean(axis=-1, keepdims=True)
-    normal = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + one.model.norm_eps)
-    expected = normal * norm["scale"] + norm["bias"]
+    expected = normed(last.reshape(2, -1, last.shape[-1]), norm, one.model.norm_eps)
     np.testing.assert_allclose(features.tokens, expected, atol=1e-4)
+
+
+def normed(x, norm, epsilon):
+    """Return what a norm makes of an array."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    normal = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + epsilon)
+    return normal * norm["scale"] + norm["bias"]
 
 
 def test_attention_weights_are_sown_on_request_and_sum_to_1(one):
@@ -229,6 +238,7 @@ LESS_MEMORY = [
     ("Mixer", {"remat": "full", "scan_layers": True}),
     ("Swin", {"remat": "full"}),
     ("PVT", {"remat": "full"}),
+    pytest.param("PVTv2", {"remat": "full"}, marks=pytest.mark.slow),
     *(
         pytest.param(name, fields, marks=pytest.mark.slow)
         for name, model in TINY.items()

@@ -23,6 +23,7 @@ from vit_jax.models.hybrid.module import HybridViT
 from vit_jax.models.mixer.module import Mixer
 from vit_jax.models.naflex.module import NaFlexViT
 from vit_jax.models.pvt.module import PVT
+from vit_jax.models.pvt_v2.module import PVTv2
 from vit_jax.models.resnet.module import ResNet
 from vit_jax.models.stacking import read_outputs, unstack_blocks
 from vit_jax.models.swin.module import Swin
@@ -51,6 +52,14 @@ TINY: dict[str, nn.Module] = {
             heads=(1, 2),
             mlp_ratios=(3, 2),
             reductions=(2, 2),
+        ),
+        PVTv2(
+            **{**_PYRAMID, "image_size": (16, 32), "widths": (8, 16)},
+            patch_sizes=(3, 3),
+            strides=(2, 2),
+            heads=(1, 2),
+            mlp_ratios=(3, 2),
+            reductions=(4, 2),
         ),
         Mixer(**_HOUSE, patch_size=4, width=16, depth=2, token_mlp_width=12, channel_mlp_width=32),
         ResNet(**_PYRAMID, block="basic", stem_width=4, small_stem=True),

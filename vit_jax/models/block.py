@@ -121,6 +121,7 @@ def block_factory(
     source: Any = None,
     attention: type[nn.Module] = Attention,
     *,
+    mlp_class: type[nn.Module] = Mlp,
     block: type[Block] = Block,
     **fields: Any,
 ) -> Factory:
@@ -130,20 +131,21 @@ def block_factory(
 
     Args:
         source: a model with fields of the same names as those of the layers, or a mapping.
-        attention: class of the attention.
+        attention, mlp_class: classes of the attention and the MLP.
         block: `Block`, possibly in the form of `remat_block`.
         fields: further fields of the layers; they replace those of the source.
 
     Raises:
         ValueError: no layer has a field of that name, or a layer does not support its value.
     """
-    parts = {"attn": attention, "mlp": Mlp}
+    parts = {"attn": attention, "mlp": mlp_class}
     made = {
         name: factory(layer, **{**fields_of(layer, source), **fields_of(layer, fields)})
         for name, layer in parts.items()
     }
     own = {**fields_of(Block, source), **fields_of(Block, fields), **made}
-    known = {field.name for layer in (attention, Mlp, Block) for field in dataclasses.fields(layer)}
+    layers = (attention, mlp_class, Block)
+    known = {field.name for layer in layers for field in dataclasses.fields(layer)}
     for field in fields:
         if field not in known:
             raise ValueError(f"a block has no field {field!r}; its fields are {sorted(known)}.")
@@ -151,10 +153,11 @@ def block_factory(
 
 
 class Stage(nn.Module):
-    """Stage of a pyramid: a downsampling, if any, and blocks on the map."""
+    """Stage of a pyramid: a downsampling, if any, blocks on the map, and a norm, if any."""
 
     blocks: tuple[Factory, ...]
     downsample: Factory | None = None
+    norm: Factory | None = None
 
     @nn.compact
     def __call__(
@@ -167,7 +170,8 @@ class Stage(nn.Module):
         if self.downsample is not None:
             x = self.downsample(name="downsample")(x)
         blocks = [block(name=f"blocks_{j}") for j, block in enumerate(self.blocks)]
-        return run_blocks(blocks, x, (), train=train, attention_weights=attention_weights)
+        x = run_blocks(blocks, x, (), train=train, attention_weights=attention_weights)
+        return x if self.norm is None else self.norm(name="norm")(x)
 
 
 def check_context(x: Array, context: Array | None) -> Array:

@@ -4,8 +4,8 @@
     own_name("microsoft/swin-tiny-patch4-window7-224")  # "Swin-T"
     own_field("embed_dim", fields)  # "width"
 
-They are used in error messages only: a model has one name. Unsupported families (PVT v2,
-EfficientNet V2) have no name here, even if a name is similar.
+They are used in error messages only: a model has one name. Unsupported families
+(EfficientNet V2) have no name here, even if a name is similar.
 """
 
 import re
@@ -70,6 +70,10 @@ _PATTERNS = [
     (r"swin_(tiny|small|base|large)(?:_patch4)?(?:_.*)?", "Swin-{1}"),
     (r"swin_?(t|s|b|l)", "Swin-{1}"),
     (r"pvt_?(?:v1_)?(tiny|small|medium|large)(?:_.*)?", "PVT-{1}"),
+    (r"pvt_?v2_?b2_?(?:li|linear)(?:_.*)?", "PVTv2-B2-linear"),
+    (r"pvt_?v2_?b([0-5])(?:_.*)?", "PVTv2-B{1}"),
+    (r"mit_?b([0-5])(?:_.*)?", "MiT-B{1}"),
+    (r"segformer_?b([0-5])(?:_.*)?", "MiT-B{1}"),  # its encoder
     (rf"mixer_?({_SIZES})_?(?:patch)?(\d+)(?:_.*)?", "Mixer-{1}/{2}"),
     (r"(?:tv_|gluon_)?res_?net_?(50|101|152)(?:_(?!32x|64x).*)?", "ResNet-{1}"),
     (r"(?:tv_)?res_?net_?(?:10t|14t|18|26|34)(?:_.*)?", "ResNet"),

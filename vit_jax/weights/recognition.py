@@ -144,11 +144,6 @@ _OTHERS = {
     ),
     "another BEiT or EVA of timm": (r"blocks\.\d+\.attn\.(q_bias|relative_position_bias_table)",),
     "timm's own Swin V2 (swinv2_cr)": (r".*\.attn\.meta_mlp\..*",),
-    "PVT v2": (
-        r"stages\..*\.attn\.sr\..*",
-        r"block1\.0\.mlp\.dwconv\..*",
-        r".*\.spatial_reduction\..*",
-    ),
     "a hybrid of ViT and another network than BiT's ResNet": (
         r"patch_embed\.backbone\.(conv1|layer1|\d+)\..*",
         r"patch_embed\.backbone\.stages\.\d+\.\d+\..*",
@@ -169,10 +164,6 @@ _OTHERS = {
     "ConvNeXt V2 with sparse convolutions": (r"(.*\.)?stages\.\d+\.\d+\.dwconv\.kernel",),
     "the head of DINO without its encoder": (r"last_layer\.weight_[gv]",),
     "EdgeNeXt": (r"stages\.\d+\.blocks\.\d+\.xca\..*",),
-    "SegFormer": (
-        r"(.*\.)?encoder\.block\.0\.0\.mlp\.dwconv\..*",
-        r"(.*\.)?blocks\.\d+\.attention\.sequence_reduction\..*",
-    ),
 }
 # What names of no format look like in general.
 _KINDS = {
@@ -270,7 +261,8 @@ _WRAPPER = "timm_wrapper"  # transformers' class around any model of timm
 # Nearest supported architecture of an unsupported one: the first whose expression matches.
 _NEAREST = {
     r"swin": "Swin",
-    r"segformer|pvt|mit_b\d|poolformer|twins|glpn": "PVT",
+    r"segformer|pvt|mit_b\d|glpn": "PVT v2",
+    r"poolformer|twins": "PVT",
     r"dino": "DINOv2",
     r"convn|metaformer|focalnet|\bvan|edgenext|inception_next": "ConvNeXt",
     r"eff|mobilenet|mnasnet|mixnet|fbnet|tinynet|lcnet|ghostnet|mobileone": "EfficientNet",

@@ -98,6 +98,10 @@ NAMES = {
     "SwinV2-L": ["swinv2_large_window12to24_192to384.ms_in22k_ft_in1k"],
     "PVT-Tiny": ["pvt_tiny", "Zetatech/pvt-tiny-224", "pvt_v1_tiny"],
     "PVT-Medium": ["pvt_medium"],
+    "PVTv2-B0": ["pvt_v2_b0", "OpenGVLab/pvt_v2_b0", "pvt_v2_b0.in1k"],
+    "PVTv2-B2-linear": ["pvt_v2_b2_li.in1k", "OpenGVLab/pvt_v2_b2_linear"],
+    "MiT-B0": ["mit_b0", "nvidia/mit-b0", "nvidia/segformer-b0-finetuned-ade-512-512"],
+    "MiT-B5": ["mit_b5", "segformer_b5"],
     "CaiT-XXS/24": ["cait_xxs24_224.fb_dist_in1k", "cait_XXS24_224"],
     "CaiT-M/48": ["cait_m48_448"],
     "Mixer-B/16": ["mixer_b16_224.goog_in21k_ft_in1k", "Mixer-B_16", "mixer_b_16"],
@@ -117,7 +121,7 @@ NAMES = {
 }
 ELSEWHERE = [
     *("swinv2_cr_tiny_ns_224", "swinv2_cr_large_384"),
-    *("convnextv2_small", "convnext_nano", "pvt_v2_b0", "efficientnet_v2_s", "resnext50_32x4d"),
+    *("convnextv2_small", "convnext_nano", "efficientnet_v2_s", "resnext50_32x4d"),
     *("wide_resnet50_2", "gmixer_24_224", "coatnet_0_rw_224", "", "bert-base-uncased"),
     *("eva02_base_patch16_clip_224", "eva_giant_patch14_224", "beit3_base_patch16_224"),
     *("vit_tiny_patch16_dinov3_qkvb", "vit_base_patch16_plus_240", "vit_relpos_base_patch16_224"),

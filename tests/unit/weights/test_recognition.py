@@ -18,8 +18,8 @@ ONE = np.ones((1,), np.float32)
     ("config", "expected"),
     [
         (
-            {"model_type": "segformer", "architectures": ["SegformerForSemanticSegmentation"]},
-            r"model_type = 'segformer', 'SegformerForSemanticSegmentation'.*nearest .* is PVT",
+            {"model_type": "glpn", "architectures": ["GLPNForDepthEstimation"]},
+            r"model_type = 'glpn', 'GLPNForDepthEstimation'.*nearest .* is PVT v2",
         ),
         ({"model_type": "detr"}, r"model_type = 'detr' of transformers.*nearest .* is ResNet"),
         ({"model_type": "eomt_dinov3"}, r"model_type = 'eomt_dinov3'.*nearest .* is DINOv2"),
@@ -90,7 +90,6 @@ OTHERS = {
     "layer1.0.se.fc1.weight": "squeeze and excitation",
     "encoder.stages.0.0.dwconv.kernel": "ConvNeXt V2 with sparse convolutions",
     "stages.1.blocks.2.xca.temperature": "EdgeNeXt",
-    "segformer.encoder.block.0.0.mlp.dwconv.dwconv.weight": "SegFormer",
 }
 
 

@@ -98,9 +98,14 @@ class Mlp(Checked):
             gate, value = jnp.split(dense(x, 2 * self.mlp_width, "fc1", scheme.gated), 2, axis=-1)
             hidden = jax.nn.silu(gate) * value
         else:
-            hidden = ACTIVATIONS[self.activation](dense(x, self.mlp_width, "fc1", scheme.mlp_in))
+            hidden = self.activate(dense(x, self.mlp_width, "fc1", scheme.mlp_in))
         if self.mlp_norm:
             hidden = make_norm(self, name="norm")(hidden)
         hidden = nn.Dropout(self.mlp_dropout)(hidden, deterministic=not train)
         out = dense(hidden, x.shape[-1], "fc2", scheme.branch_end(self.depth))
         return nn.Dropout(self.mlp_dropout)(out, deterministic=not train)
+
+    @nn.nowrap
+    def activate(self, hidden: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
+        """Return the activations of the hidden layer; part of `__call__`."""
+        return ACTIVATIONS[self.activation](hidden)

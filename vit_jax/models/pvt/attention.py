@@ -46,9 +46,19 @@ class ReducedAttention(Attention):
             return super().__call__(x, **asked)
         batch, tokens, width = x.shape
         patches = x[:, tokens - math.prod(grid) :].reshape(batch, *grid, width)
-        side = (self.reduction, self.reduction)
-        context = PatchEmbed(
-            width, side, init_scheme=self.init_scheme, dtype=self.dtype, name="sr"
-        )(patches).reshape(batch, -1, width)
-        norm = LayerNorm(epsilon=self.embed_norm_eps, dtype=self.dtype, name="sr_norm")
-        return super().__call__(x, norm(context), **asked)
+        shrunk = self.shrink(patches, self.reduction).reshape(batch, -1, width)
+        return super().__call__(x, shrunk, **asked)
+
+    @nn.nowrap
+    def shrink(
+        self, patches: Float[Array, "batch height width channels"], side: int
+    ) -> Float[Array, "batch keys_height keys_width channels"]:
+        """Return the normed projections of squares; part of `__call__`."""
+        squares = PatchEmbed(
+            patches.shape[-1],
+            (side, side),
+            init_scheme=self.init_scheme,
+            dtype=self.dtype,
+            name="sr",
+        )(patches)
+        return LayerNorm(epsilon=self.embed_norm_eps, dtype=self.dtype, name="sr_norm")(squares)

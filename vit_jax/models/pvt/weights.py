@@ -6,7 +6,6 @@
   the first stage, whose number is `--heads`; published ones are 64 wide.
 - transformers does not support images of another size than that of its tables; here tables are
   resized as in the authors' repository.
-- Version 2 (timm, transformers) has overlapping patches and no positions, and is not supported.
 
 Sources: transformers 5.24, `PvtForImageClassification`, by running it; whai362/PVT,
 `classification/pvt.py` and `datasets.py` (Wang et al. 2021).
@@ -125,7 +124,7 @@ def describe_hugging_face(
         names=("layer_norm_1", "mlp.dense1", "attention.self.sequence_reduction"),
         bias="attention.self.query.bias",
         head="classifier.weight",
-        heads=_numbers(config, "num_attention_heads"),
+        heads=counts_of(config, "num_attention_heads"),
         hints=hints,
         size=formats.configured_size(config, "image_size"),
     )
@@ -141,7 +140,7 @@ def describe_hugging_face(
         "sequence_reduction_ratios": fields["reductions"],
     }
     for name, numbers in expected.items():
-        if _numbers(config, name) not in (None, numbers):
+        if counts_of(config, name) not in (None, numbers):
             raise UserError(
                 f"config.json: {name} = {config[name]}, but the tensors have {list(numbers)}; the "
                 "two files are of different models, or the tensors are incomplete"
@@ -306,7 +305,7 @@ def _fields(
         "patch_sizes": patches,
         "widths": widths,
         "depths": tuple(depths),
-        "heads": _heads(widths, heads, hints.heads),
+        "heads": heads_of_stages(widths, heads, hints.heads),
         "mlp_ratios": tuple(ratios),
         "reductions": tuple(reductions),
         "pool": "cls" if any(re.fullmatch(class_token, name) for name in tensors) else "mean",
@@ -314,10 +313,16 @@ def _fields(
     }
 
 
-def _heads(
-    widths: tuple[int, ...], configured: tuple[int, ...] | None, hints: int | None
+def heads_of_stages(
+    widths: tuple[int, ...],
+    configured: tuple[int, ...] | None,
+    hints: int | None,
+    published: int = 64,
 ) -> tuple[int, ...]:
-    """Return the heads of every stage: as configured, or all as wide as those of the first."""
+    """Return the heads of every stage: as configured, or all as wide as those of the first.
+
+    published: width of heads without a hint.
+    """
     if configured is not None:
         if hints not in (None, configured[0]):
             raise UserError(
@@ -325,16 +330,16 @@ def _heads(
                 "remove --heads"
             )
         heads = configured
-    elif hints is None and any(width % 64 for width in widths):
+    elif hints is None and any(width % published for width in widths):
         raise UserError(
             f"neither the file nor a config.json beside it has the numbers of heads; the widths of "
-            f"its stages are {list(widths)}, and published heads are 64 wide; set the number of "
-            "the first stage with --heads=NUMBER"
+            f"its stages are {list(widths)}, and published heads are {published} wide; set the "
+            "number of the first stage with --heads=NUMBER"
         )
     elif hints and widths[0] % hints:
         heads = (hints,)
     else:
-        each = widths[0] // hints if hints else 64
+        each = widths[0] // hints if hints else published
         heads = tuple(max(width // each, 1) for width in widths)
     if len(heads) != len(widths) or any(w % h for w, h in zip(widths, heads, strict=False)):
         raise UserError(
@@ -343,7 +348,7 @@ def _heads(
     return heads
 
 
-def _numbers(config: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
+def counts_of(config: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
     """Return a list of whole numbers above 0 from the configuration; None without it."""
     value = config.get(name)
     if value is None:

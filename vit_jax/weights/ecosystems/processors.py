@@ -49,6 +49,12 @@ DEFAULTS = {
         "size": _SQUARE,
     },
     "Beit": {**_HALF, "resample": 3, "size": _SQUARE},
+    "Segformer": {
+        "image_mean": [0.485, 0.456, 0.406],
+        "image_std": [0.229, 0.224, 0.225],
+        "resample": 2,
+        "size": {"height": 512, "width": 512},
+    },
     "Siglip": {**_HALF, "resample": 3, "size": _SQUARE},
     _NAFLEX: {**_HALF, "resample": 2, "patch_size": 16, "max_num_patches": 256},
 }
@@ -70,6 +76,8 @@ OF_MODELS = {
     "dinov3_vit": "DINOv3ViT",
     "resnet": "ConvNext",
     "pvt": "Pvt",
+    "pvt_v2": "Pvt",
+    "segformer": "Segformer",
     **dict.fromkeys(("clip", "clip_vision_model"), "CLIP"),
     **dict.fromkeys(("siglip", "siglip_vision_model"), "Siglip"),
     "aimv2": "CLIP",

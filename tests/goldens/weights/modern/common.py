@@ -97,7 +97,16 @@ def timm_config(model):
 
 
 def transformers_case(
-    name, model, blocks, answer, *, preprocessor=None, in_memory=False, other_size=OTHER, more=()
+    name,
+    model,
+    blocks,
+    answer,
+    *,
+    preprocessor=None,
+    in_memory=False,
+    size=(SIZE, SIZE),
+    other_size=OTHER,
+    more=(),
 ):
     """A model of transformers, with what `save_pretrained` writes and the names in memory.
 
@@ -121,6 +130,7 @@ def transformers_case(
         config=config,
         preprocessor=preprocessor,
         memory=memory,
+        size=size,
         other_size=other_size,
         more=more,
     )
