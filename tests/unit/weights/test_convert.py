@@ -265,7 +265,7 @@ OTHER_ARCHITECTURES = {
     "stages.0.blocks.0.attn.meta_mlp.fc1.weight": r"timm's own Swin V2 \(swinv2_cr\)",
     "blocks.0.attn.relative_position_bias_table": "BEiT",
     "blocks.0.attn.q_bias": "BEiT",
-    f"beit.encoder.layer.0.attention.attention.{_BIAS}.{_BIAS}_table": "BEiT",
+    f"beit.encoder.{_BIAS}.{_BIAS}_table": "BEiT before fine-tuning",
     "patch_embed.backbone.conv1.0.weight": "hybrid",
     "patch_embed.backbone.0.conv.weight": "hybrid",
     "rope_embed.periods": "DINOv3",
