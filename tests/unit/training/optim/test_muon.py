@@ -17,6 +17,7 @@ from tests.support.optimizers import (
 from vit_jax.config import default_config
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
+from vit_jax.models.description import describe, model_roles
 from vit_jax.models.registry import MODELS
 from vit_jax.training.optim.optimizer import (
     count_branches,
@@ -123,11 +124,18 @@ MATRICES = {
         {"depth": 1},
         12 * 768**2 + bottleneck(64, 64, 3) + bottleneck(256, 128, 4) + bottleneck(512, 256, 9),
     ),
+    "CaiT-XXS/24": ({"depth": 2}, (2 + 2) * 12 * 192**2),  # two of them for the class token
+    "FlexiViT-S": ({"depth": 2}, 2 * 12 * 384**2),
+    "NaFlexViT-B/16": ({"depth": 1}, 12 * 768**2),
     "Mixer-S/32": ({"depth": 2}, 2 * (2 * 49 * 256 + 2 * 512 * 2048)),
     "Swin-T": ({}, 12 * (2 * 96**2 + 2 * 192**2 + 6 * 384**2 + 2 * 768**2)),
     "PVT-Tiny": (  # the reduction by r is a convolution of r^2 w^2
         {},
         2 * (64**2 * (4 + 16 + 64) + 128**2 * (4 + 16 + 16) + 320**2 * (4 + 8 + 4) + 512**2 * 12),
+    ),
+    "PVTv2-B0": (
+        {},
+        2 * (32**2 * (4 + 64 + 16) + 64**2 * (4 + 16 + 16) + 160**2 * (4 + 4 + 8) + 256**2 * 12),
     ),
     "ConvNeXt-T": ({}, 8 * (3 * 96**2 + 3 * 192**2 + 9 * 384**2 + 3 * 768**2)),
     # Of torchvision's 25,557,032 without the classifier, BatchNorm and the first convolution.
@@ -137,21 +145,25 @@ MATRICES = {
 
 
 def shapes_of(name, **fields):
+    """The shapes of a model's parameters, and their descriptions."""
     model = create_model(name.split(" ")[0], **fields)
     images = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
-    return jax.eval_shape(lambda x: model.init(jax.random.key(0), x, train=False), images)["params"]
+    params = jax.eval_shape(lambda x: model.init(jax.random.key(0), x, train=False), images)[
+        "params"
+    ]
+    return params, describe(params, model_roles(model))
 
 
 @pytest.mark.parametrize("name", MATRICES)
 def test_muon_has_all_matrices_of_all_blocks_of_every_architecture(name):
     fields, expected = MATRICES[name]
-    shapes = shapes_of(name, **fields)
+    shapes, described = shapes_of(name, **fields)
     config = default_config()
     config.optimizer.name = "muon"
     total = sum(leaf.size for leaf in jax.tree.leaves(shapes))
-    counts = count_branches(config, shapes)
+    counts = count_branches(config, shapes, described)
     assert counts == {"muon": expected, "adam": total - expected, "frozen": 0}
-    assert optimizer_notes(config, shapes) == []
+    assert optimizer_notes(config, shapes, described) == []
 
 
 def test_every_registered_architecture_has_its_count_of_matrices():
