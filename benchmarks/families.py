@@ -46,6 +46,7 @@ VARIANTS = {
     "swin": _family("Swin", "swin"),
     "swin_v2": _family("Swin V2", "swin_v2"),
     "pvt": _family("PVT", "pvt"),
+    "pvt_v2": _family("PVT v2", "pvt_v2"),
     "mixer": _family("MLP-Mixer", "mixer"),
     "resnet": _family("ResNet", "resnet"),
     "convnext": _family("ConvNeXt", "convnext"),
