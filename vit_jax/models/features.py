@@ -56,6 +56,22 @@ class PooledClassifier(nn.Module):
         return self.head(x) if self.num_classes else x
 
 
+class AttentionClassifier(PooledClassifier):
+    """The same of networks whose `features` may sow weights of attention."""
+
+    def __call__(
+        self,
+        images: Float[Array, "batch height width channels"],
+        *,
+        train: bool = False,
+        attention_weights: bool = False,
+    ) -> Float[Array, "batch classes"]:
+        """Return logits in float32; with `num_classes=0` the pooled features."""
+        features = self.features(images, train=train, attention_weights=attention_weights)
+        x = features.pooled.astype(jnp.float32)
+        return self.head(x) if self.num_classes else x
+
+
 class DistilledLogits(NamedTuple):
     """Logits of the two heads of a distilled model in training (DeiT, Touvron et al. 2021).
 

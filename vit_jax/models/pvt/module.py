@@ -25,7 +25,7 @@ from vit_jax.models.block import Block, Remat, block_factory, remat_block, run_b
 from vit_jax.models.description.blocks import BlockInfo, Stem
 from vit_jax.models.description.receptive import Steps, global_steps
 from vit_jax.models.description.roles import Blocks, Role, Roles, kernel_and_bias
-from vit_jax.models.features import Features
+from vit_jax.models.features import AttentionClassifier, Features
 from vit_jax.models.fields import (
     Checked,
     Choice,
@@ -51,7 +51,7 @@ from vit_jax.models.pvt.attention import ReducedAttention
 Pool = Annotated[str, Choice("cls", "mean")]
 
 
-class PVT(nn.Module):
+class PVT(AttentionClassifier):
     """Pyramid Vision Transformer, version 1; the defaults are PVT-Small with 1000 classes.
 
     `model.apply({"params": params}, images)` takes float32 images `(batch, height, width,
@@ -118,18 +118,6 @@ class PVT(nn.Module):
         if self.num_classes:
             kernel_init = INIT_SCHEMES[self.init_scheme].head
             self.head = nn.Dense(self.num_classes, kernel_init=kernel_init)
-
-    def __call__(
-        self,
-        images: Float[Array, "batch height width channels"],
-        *,
-        train: bool = False,
-        attention_weights: bool = False,
-    ) -> Float[Array, "batch classes"]:
-        """Logits in float32; with `num_classes=0` the pooled features."""
-        features = self.features(images, train=train, attention_weights=attention_weights)
-        x = features.pooled.astype(jnp.float32)
-        return self.head(x) if self.num_classes else x
 
     def features(
         self,

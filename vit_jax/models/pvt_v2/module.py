@@ -14,7 +14,6 @@
 import dataclasses
 import math
 
-import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
@@ -25,7 +24,7 @@ from vit_jax.models.block import Block, Remat, Stage, block_factory, remat_block
 from vit_jax.models.description.blocks import BlockInfo, pyramid_blocks
 from vit_jax.models.description.receptive import Steps, global_steps
 from vit_jax.models.description.roles import Blocks, Role, Roles, kernel_and_bias
-from vit_jax.models.features import Features, features_of_map
+from vit_jax.models.features import AttentionClassifier, Features, features_of_map
 from vit_jax.models.fields import (
     Classes,
     Count,
@@ -50,7 +49,7 @@ from vit_jax.models.pvt_v2.layers import (
 )
 
 
-class PVTv2(nn.Module):
+class PVTv2(AttentionClassifier):
     """Pyramid Vision Transformer, version 2; the defaults are PVTv2-B2 with 1000 classes.
 
     `model.apply({"params": params}, images)` takes float32 images `(batch, height, width,
@@ -112,18 +111,6 @@ class PVTv2(nn.Module):
         if self.num_classes:
             kernel_init = INIT_SCHEMES[self.init_scheme].head
             self.head = nn.Dense(self.num_classes, kernel_init=kernel_init)
-
-    def __call__(
-        self,
-        images: Float[Array, "batch height width channels"],
-        *,
-        train: bool = False,
-        attention_weights: bool = False,
-    ) -> Float[Array, "batch classes"]:
-        """Logits in float32; with `num_classes=0` the pooled features."""
-        features = self.features(images, train=train, attention_weights=attention_weights)
-        x = features.pooled.astype(jnp.float32)
-        return self.head(x) if self.num_classes else x
 
     def features(
         self,

@@ -24,7 +24,7 @@ from vit_jax.models.block import Block, Remat, Stage, block_factory, remat_block
 from vit_jax.models.description.blocks import BlockInfo, Stem
 from vit_jax.models.description.receptive import Steps, WindowStep, patches
 from vit_jax.models.description.roles import Blocks, Role, Roles, kernel_and_bias
-from vit_jax.models.features import Features
+from vit_jax.models.features import AttentionClassifier, Features
 from vit_jax.models.fields import (
     Classes,
     Count,
@@ -50,7 +50,7 @@ from vit_jax.models.swin.attention import (
 )
 
 
-class Swin(nn.Module):
+class Swin(AttentionClassifier):
     """Swin Transformer; the defaults are Swin-T at 224 pixels with 1000 classes.
 
     Swin V2 has norms on what branches give, cosine attention, biases computed from coordinates,
@@ -121,18 +121,6 @@ class Swin(nn.Module):
         if self.num_classes:
             kernel_init = INIT_SCHEMES[self.init_scheme].head
             self.head = nn.Dense(self.num_classes, kernel_init=kernel_init)
-
-    def __call__(
-        self,
-        images: Float[Array, "batch height width channels"],
-        *,
-        train: bool = False,
-        attention_weights: bool = False,
-    ) -> Float[Array, "batch classes"]:
-        """Logits in float32; with `num_classes=0` the pooled features."""
-        features = self.features(images, train=train, attention_weights=attention_weights)
-        x = features.pooled.astype(jnp.float32)
-        return self.head(x) if self.num_classes else x
 
     def features(
         self,
