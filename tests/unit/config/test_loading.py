@@ -82,6 +82,7 @@ def test_the_keys_that_a_preset_decides_are_those_without_a_default():
     of_weights |= {"data.interpolation", "data.resize", "data.color_management", "data.channels"}
     of_weights |= {"data.max_tokens"}
     of_another_key = {"optimizer.weight_decay_end"}
+    of_another_key |= {"objective.patch_sizes", "evaluate.patch_sizes"}
     optional = {path for path, key in KEYS.items() if key.optional}
     assert optional == set(PRESET_KEYS) | of_weights | of_another_key
     assert all(KEYS[path].default is None for path in optional)

@@ -52,7 +52,7 @@ def flexible_config(data_dir):
             "compile_cache": "none",
         }
         values = {**short, **TINY, **(changes or {})}
-        return load_config(str(ROOT / "configs" / "family" / "flexivit.py"), list(values.items()))
+        return load_config(str(ROOT / "configs" / "flexivit" / "digits.py"), list(values.items()))
 
     return make
 
