@@ -68,6 +68,10 @@ def flexible_config(data_dir):
             r"into patches of 3 x 3 .*6 and 9",
         ),
         ({"evaluate.patch_sizes": "(5,)"}, r"evaluate.patch_sizes = \(5,\): .*5 x 5"),
+        (
+            {"task": "masked_autoencoding", "model.num_classes": "0"},
+            r"patch_sizes = \(.*\) is for the task 'classification'.*'masked_autoencoding'",
+        ),
         ({"model.patch_size": "3"}, "model: FlexiViT: images of 8 x 8 pixels cannot be cut"),
     ],
 )

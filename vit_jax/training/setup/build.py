@@ -87,6 +87,7 @@ def build(
     task = make_task(Setting(config, model, train_source, preprocessing, augment, clock))
     checks.check_accumulation(config, task)
     checks.check_patches(config, task, preprocessing)
+    checks.check_patch_sizes(config, task)
     check_packing(preprocessing, task.transform(augment))
     check_inputs(
         task.inputs,

@@ -135,6 +135,16 @@ def check_patches(config: ConfigDict, task: Task, preprocessing: Preprocessing) 
             )
 
 
+def check_patch_sizes(config: ConfigDict, task: Task) -> None:
+    """Raise UserError for patch sizes of training that the task does not draw from."""
+    sizes = config.objective.patch_sizes
+    if sizes is not None and len(task.alternatives()) != len(sizes):
+        raise UserError(
+            f"objective.patch_sizes = {tuple(sizes)} is for the task 'classification', and the "
+            f"task {config.task!r} trains at one patch size; omit objective.patch_sizes"
+        )
+
+
 def check_accumulation(config: ConfigDict, task: Task) -> None:
     """Raise UserError if accumulation would change the loss of a task."""
     if config.accumulate_steps > 1 and not task.additive:
