@@ -16,13 +16,13 @@ def load_tokenizer(path: str | os.PathLike, length: int | None = None) -> Tokeni
 
     Args:
         path: a folder or a file: `tokenizer.json`, a `.model` of SentencePiece, or CLIP's merges;
-            or `hf://owner/name`, whose `tokenizer.json` is downloaded.
+            downloaded ones are those of `vit_jax.weights.remote.tokenizer`.
         length: tokens of a text; None: those of its origin, 77 of CLIP and 64 of SigLIP.
 
     Raises:
         UserError: there is no such file, or none that is a tokenizer.
     """
-    path = _local(path)
+    path = Path(path).expanduser()
     if (path / FACTS_FILE).is_file():
         tokenizer = Tokenizer.load(path)
         return tokenizer if length is None else tokenizer.with_length(length)
@@ -36,16 +36,6 @@ def load_tokenizer(path: str | os.PathLike, length: int | None = None) -> Tokeni
     if path.suffix == ".model":
         return sentencepiece.siglip_tokenizer(path, length or sentencepiece.LENGTH)
     return clip.clip_tokenizer(path, length or clip.LENGTH)
-
-
-def _local(path: str | os.PathLike) -> Path:
-    text = os.fspath(path)
-    if "://" not in text:
-        return Path(text).expanduser()
-    from vit_jax.weights.remote.hub import fetch
-
-    whole = text.startswith("hf://") and text.count("/") == 3
-    return fetch(f"{text}/{BACKEND_FILE}" if whole else text)
 
 
 def _choose(folder: Path) -> Path:

@@ -38,14 +38,6 @@ def test_a_folder_that_was_saved_keeps_its_facts(tmp_path):
     assert load_tokenizer(tmp_path, length=9).length == 9
 
 
-def test_a_file_put_by_hand_serves_a_name_of_the_hub(tmp_path, monkeypatch):
-    monkeypatch.setenv("VIT_JAX_CACHE", str(tmp_path))
-    clip = clip_tokenizer(MERGES)
-    (clip.save(tmp_path / "hf" / "someone" / "clip") / "text.json").unlink()
-    assert same(load_tokenizer("hf://someone/clip"), clip)
-    assert same(load_tokenizer("hf://someone/clip/tokenizer.json"), clip)
-
-
 def test_a_folder_without_one_and_a_missing_file_are_one_sentence(tmp_path):
     with pytest.raises(UserError, match="has no tokenizer; it needs one of tokenizer.json, "):
         load_tokenizer(tmp_path)
