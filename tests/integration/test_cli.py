@@ -14,6 +14,7 @@ from PIL import Image
 
 from tests.folders import ROOT
 from tests.support.processes import on_eight_devices
+from tests.support.stored import stored, write_files
 from vit_jax.cli import main
 from vit_jax.runs import RunDir
 
@@ -177,3 +178,19 @@ def test_divergence_has_an_exit_code_of_its_own(overrides, tmp_path, capsys):
     changes = overrides({"optimizer.learning_rate": "1e30"})
     assert main(["train", DIGITS, f"--workdir={tmp_path / 'run'}", *flags(changes)]) == 3
     assert "training has diverged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "next_step"),
+    [
+        ("encoders/hf_dinov2_classifier", "", "classify  python -m vit_jax predict"),
+        ("dinov3/timm", "", "encoder = vit_jax.load("),
+        ("timm_towers/pe_core", "its outputs are no classes", "fine-tune python -m vit_jax train"),
+    ],
+)
+def test_what_was_converted_is_told_with_what_to_do_next(name, said, next_step, tmp_path, capsys):
+    case = stored(f"modern/{name}")
+    write_files(tmp_path / "theirs", case.tensors, case.config, case.preprocessor)
+    assert main(["convert", str(tmp_path / "theirs"), str(tmp_path / "run")]) == 0
+    shown = capsys.readouterr()
+    assert said in shown.err and next_step in shown.out

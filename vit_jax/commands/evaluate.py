@@ -188,5 +188,8 @@ def convert(
     )
     tell(f"{folder} holds {record.name}, {record.origin}.")
     if to == "run":
-        tell(f"classify  python -m vit_jax predict {folder} IMAGE.png")
+        if record.class_names:
+            tell(f"classify  python -m vit_jax predict {folder} IMAGE.png")
+        else:
+            tell(f'in Python import vit_jax; encoder = vit_jax.load("{folder}")')
         tell(f"fine-tune python -m vit_jax train --config=finetune --config.init_from={folder}")

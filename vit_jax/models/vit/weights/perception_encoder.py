@@ -72,7 +72,8 @@ def describe(
     sides = pair(fields["patch_size"])
     preprocessing = timm_arguments.preprocessing_of(arguments, pretrained, sides)
     labels = timm_arguments.label_names(config, fields["num_classes"])
-    return formats.ModelSpec(fields, {**origin.preprocessing, **preprocessing}, "pe", labels)
+    notes = (_PROJECTION,) if has_head and has_pool and labels is None else ()
+    return formats.ModelSpec(fields, {**origin.preprocessing, **preprocessing}, "pe", labels, notes)
 
 
 def normalize_names(tensors: Tensors) -> Tensors:
@@ -92,6 +93,10 @@ def _trained_grid(architecture: str, size: tuple[int, int], patch: tuple[int, in
     return int(pixels) // int(side) if kind == "core" else 32
 
 
+_PROJECTION = (
+    "its head is the projection to the space of images and texts, so its outputs are no classes; "
+    "use the features, or set num_classes for a new head"
+)
 _HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1536: 16}
 FORMAT = formats.CheckpointFormat(
     name="timm",
