@@ -24,9 +24,23 @@ from vit_jax.training.setup.pretrained_init import load_pretrained_init
 
 PLUGIN = {"plugins": "tests.support.example_tasks"}
 STEPS = 6
-TASKS = ["classification", "masked_autoencoding", "self_distillation", "simmim", *NAMES]
+TASKS = [
+    "classification",
+    "contrastive",
+    "masked_autoencoding",
+    "self_distillation",
+    "simmim",
+    *NAMES,
+]
 # Fields with which a task is as small as the model.
 SMALL = {
+    "contrastive": {
+        "dataset": "captions:digits",
+        "objective.embed_width": "4",
+        "objective.text_width": "8",
+        "objective.text_depth": "1",
+        "objective.text_heads": "2",
+    },
     "masked_autoencoding": {
         "objective.decoder_width": "8",
         "objective.decoder_depth": "1",
@@ -44,6 +58,7 @@ SMALL = {
 
 # The path of the encoder's parameters among all variables, where there are other modules.
 ENCODERS = dict.fromkeys(("masked_autoencoding", "simmim", "autoencoder"), ("params", "encoder"))
+ENCODERS["contrastive"] = ("params", "image")
 ENCODERS["self_distillation"] = ("teacher", "encoder")
 
 

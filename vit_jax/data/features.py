@@ -46,6 +46,7 @@ KINDS: Mapping[str, Kind] = {
     # float32 (n, 4): left, top, right, bottom in pixels; a row without area is padding.
     "boxes": Kind(spatial=True),
     "label": Kind(),  # a class, or a 0 or 1 for each class
+    "text": Kind(),  # int32 (length,): ids of tokens, which no transform changes
     "target": Kind(),  # any other array, which no transform changes
 }
 

@@ -288,6 +288,8 @@ def zero_batch(task: Task, preprocessing: Preprocessing, source: Source) -> Batc
         elif feature.kind == "label":
             several = (len(source.class_names),) if source.multi_label else ()
             batch[name] = jnp.zeros((1, *several), jnp.int32)
+        elif feature.kind == "text":
+            batch[name] = jnp.zeros((1, *feature.shape), jnp.int32)
         else:
             batch[name] = jnp.zeros((1, *(feature.shape or source.features[name].shape or ())))
     return batch

@@ -14,6 +14,7 @@ TASKS: Registry[Task] = Registry(
     Task,
     "model",
     {
+        "contrastive": "vit_jax.tasks.contrastive.task",
         "classification": "vit_jax.tasks.classification",
         "masked_autoencoding": "vit_jax.tasks.masked_autoencoding",
         "self_distillation": "vit_jax.tasks.self_distillation",

@@ -92,7 +92,7 @@ def register_source(name: str, opener: Callable[[str], Dataset]) -> None:
     _OPENERS[name] = opener
 
 
-_BUILT_IN = ("digits", "folder", "csv", "jsonl", "tfds")
+_BUILT_IN = ("digits", "captions", "folder", "csv", "jsonl", "tfds")
 
 
 def list_sources() -> list[str]:

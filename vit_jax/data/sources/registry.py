@@ -4,9 +4,10 @@
     train[0]  # {"image": uint8 (375, 500, 3), "label": 3}
 
 A dataset is named by a string: `folder:PATH`, `csv:PATH`, `jsonl:PATH`, `digits`,
-`tfds:NAME[:CONFIG]`, or a name that a user's own module has registered (`custom.py`). A split is
-one of the dataset's own, or a part of one in the slicing language of TFDS: `train`, `test[:100]`,
-`train[90%:]`. The rest of the package uses only the interface of `Source`.
+`tfds:NAME[:CONFIG]`, a name that a user's own module has registered (`custom.py`), or `captions:`
+and any of these (`captions.py`). A split is one of the dataset's own, or a part of one in the
+slicing language of TFDS: `train`, `test[:100]`, `train[90%:]`. The rest of the package uses only
+the interface of `Source`.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ import numpy as np
 
 from vit_jax.data.features import IMAGES, LABELLED
 from vit_jax.data.paths import as_text, same_form, some_of
-from vit_jax.data.sources import custom
+from vit_jax.data.sources import captions, custom
 from vit_jax.data.sources.examples import (
     Example,
     FileExamples,
@@ -37,7 +38,15 @@ from vit_jax.errors import UserError, nearest, shown
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 
-DATASET_FORMS = ("digits", "folder:PATH", "csv:PATH", "jsonl:PATH", "tfds:NAME", "tfds:NAME:CONFIG")
+DATASET_FORMS = (
+    "digits",
+    "folder:PATH",
+    "csv:PATH",
+    "jsonl:PATH",
+    "tfds:NAME",
+    "tfds:NAME:CONFIG",
+    "captions:DATASET",
+)
 TABLE_KINDS = ("csv", "jsonl")
 
 
@@ -80,6 +89,11 @@ def open_source(
     """
     if not 0 <= holdout < 1:
         raise UserError(f"data.holdout is {holdout}; it must be a share of at least 0 and below 1")
+    if captioned := captions.captioned(dataset):
+        where = {"data_dir": data_dir, "manual_dir": manual_dir, "table": table, "saved": saved}
+        more = {"holdout": holdout, "split_seed": split_seed, "class_names": class_names}
+        source = open_source(captioned, split, **where, **more)
+        return captions.with_captions(source, dataset, labels)
     class_names = class_names if labels else None
     listing = _listing(dataset, class_names, table, labels)
     if listing is not None:
@@ -113,6 +127,9 @@ def list_splits(
     Raises:
       UserError: there is no such dataset, or it is not prepared and cannot be prepared here.
     """
+    if captioned := captions.captioned(dataset):
+        where = {"data_dir": data_dir, "manual_dir": manual_dir, "table": table}
+        return list_splits(captioned, holdout=holdout, split_seed=split_seed, **where)
     listing = _listing(dataset, class_names if labels else None, table, labels)
     if listing is not None:
         return split_sizes(listing, holdout, split_seed)

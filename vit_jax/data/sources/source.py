@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt64
@@ -35,6 +36,7 @@ class Source:
       files: the paths of the images from the folder of the dataset, if they are files.
       identities: device and inode of these files, uint64 (n, 2); an inode of 0 is unknown.
       features: the features of every example by name; without `label` the source has no labels.
+      tokenizer: of the texts in its examples; None: they have none.
       why_unlabelled: without labels, the reason and the remedy as a part of a sentence.
 
     Raises:
@@ -54,6 +56,7 @@ class Source:
     identities: UInt64[np.ndarray, "n 2"] | None = None
     features: Mapping[str, Feature] = dataclasses.field(default_factory=lambda: dict(LABELLED))
     why_unlabelled: str = "use a dataset with labels"
+    tokenizer: Any = None
 
     def __post_init__(self):
         check_names(self.features, self.name)

@@ -1,0 +1,34 @@
+"""A text tower is trained for the image tower of another run, which keeps its bits."""
+
+import jax
+import numpy as np
+
+from tests.folders import ROOT
+from vit_jax.config import load_config
+from vit_jax.inference import load_model
+from vit_jax.runs import RunDir
+from vit_jax.training import fit
+
+SMALL = {
+    "objective.embed_width": "4",
+    "objective.text_width": "8",
+    "objective.text_depth": "1",
+    "objective.text_heads": "2",
+    **{"duration": "2 steps", "schedule.warmup": "0 steps", "log.every": "2"},
+    **{"evaluate.every": "2", "checkpoint.every": "2"},
+}
+
+
+def test_a_locked_image_tower_has_the_bits_of_the_run_it_comes_from(overrides, tmp_path):
+    config = str(ROOT / "configs/language/digits.py")
+    fit(load_config(config, overrides(SMALL)), tmp_path / "clip")
+    locked = {"objective.freeze_image": "true", "init_from": str(tmp_path / "clip")}
+    # Averaged parameters are what a run gives; an average of equal numbers may be rounded.
+    locked |= {**SMALL, "ema_decay": "0.5"}
+    fit(load_config(config, overrides(locked)), tmp_path / "lit")
+    first, second = (load_model(tmp_path / name).params for name in ("clip", "lit"))
+    jax.tree.map(np.testing.assert_array_equal, first, second)
+    before, after = (
+        RunDir(tmp_path / name).read_variables()[0]["params"] for name in ("clip", "lit")
+    )
+    assert set(before) - set(after) == {"image"}

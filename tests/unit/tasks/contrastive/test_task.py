@@ -1,0 +1,134 @@
+"""The contrastive task: its loss, a frozen image tower, its cap, and what it refuses."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vit_jax.errors import UserError
+from vit_jax.models import create_model
+from vit_jax.tasks.contrastive.task import Contrastive
+from vit_jax.training.setup.build import build
+
+PROMPTS = (((1, 2, 5), (1, 3, 5)), ((1, 4, 5), (1, 1, 5)))
+SMALL = {
+    "dataset": "captions:digits",
+    "task": "contrastive",
+    "objective.embed_width": "4",
+    "objective.text_width": "8",
+    "objective.text_depth": "1",
+    "objective.text_heads": "2",
+}
+
+
+@pytest.fixture(scope="module")
+def task():
+    model = create_model(
+        "ViT-Ti/16", image_size=8, patch_size=8, width=8, depth=1, heads=2, num_classes=0
+    )
+    towers = {"embed_width": 4, "text_width": 8, "text_depth": 1, "text_heads": 2}
+    return Contrastive(model, vocabulary=6, length=3, prompts=PROMPTS, **towers)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    images = np.random.RandomState(0).rand(4, 8, 8, 3).astype(np.float32)
+    texts = jnp.array([[1, 2, 5], [1, 3, 5], [1, 2, 5], [1, 4, 5]])
+    return {"image": jnp.asarray(images), "text": texts, "mask": jnp.array([1.0, 1, 1, 0])}
+
+
+@pytest.fixture(scope="module")
+def variables(task, batch):
+    return jax.jit(task.init)(jax.random.key(0), batch)
+
+
+def loss_of(task, variables, batch):
+    return jax.jit(lambda *a: task.loss(*a, jax.random.key(0), train=True))(variables, batch)
+
+
+def test_the_loss_is_that_of_the_vectors_of_both_towers(task, variables, batch):
+    images, _ = task.image_vectors(variables, batch["image"])
+    texts = task.text_vectors(variables, batch["text"])
+    for vectors in (images, texts):
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(texts[0], texts[2])
+    # By hand, for the three that are no padding; the first and the third share their caption.
+    logits = np.asarray(images[:3] @ texts[:3].T, np.float64) / 0.07
+    targets = np.array([[0.5, 0, 0.5], [0, 1, 0], [0.5, 0, 0.5]])
+    expected = 0
+    for one, q in ((logits, targets), (logits.T, targets.T)):
+        expected -= (q * (one - np.log(np.exp(one).sum(1, keepdims=True)))).sum() / 2
+    total, weight, metrics, _ = loss_of(task, variables, batch)
+    np.testing.assert_allclose([total, weight], [expected, 3], rtol=1e-4)
+    np.testing.assert_allclose(metrics["scale"] / weight, 1 / 0.07, rtol=1e-5)
+
+
+def test_the_sigmoid_has_a_bias_and_the_scale_of_its_paper(task, batch):
+    sigmoid = dataclasses.replace(task, kind="sigmoid")
+    variables = jax.jit(sigmoid.init)(jax.random.key(0), batch)
+    learned = variables["params"]["logits"]
+    np.testing.assert_allclose([learned["scale"], learned["bias"]], [np.log(10), -10], rtol=1e-6)
+    images, _ = sigmoid.image_vectors(variables, batch["image"])
+    logits = np.asarray(10 * images @ sigmoid.text_vectors(variables, batch["text"]).T - 10)[:3, :3]
+    signs = np.array([[1, -1, 1], [-1, 1, -1], [1, -1, 1]])
+    total = loss_of(sigmoid, variables, batch).total
+    np.testing.assert_allclose(total, np.log1p(np.exp(-signs * logits)).sum(), rtol=1e-4)
+
+
+def test_a_class_is_the_direction_of_the_mean_of_its_prompts(task, variables):
+    found = task.class_vectors(variables)
+    for number, prompts in enumerate(PROMPTS):
+        mean = task.text_vectors(variables, jnp.array(prompts)).mean(0)
+        np.testing.assert_allclose(found[number], mean / np.linalg.norm(mean), rtol=1e-4)
+
+
+def test_the_scale_is_capped_after_each_update(task):
+    @dataclasses.dataclass
+    class State:
+        params: dict
+
+        replace = dataclasses.replace
+
+    for scale, expected in ((9.0, np.log(100)), (2.0, 2.0)):
+        state = State({"logits": {"scale": jnp.float32(scale)}, "text": 0})
+        after = task.after_update(state).params
+        np.testing.assert_allclose(after["logits"]["scale"], expected, rtol=1e-6)
+    sigmoid = dataclasses.replace(task, kind="sigmoid")
+    assert sigmoid.after_update(state) is state
+
+
+def test_a_frozen_image_tower_is_no_parameter_and_starts_as_the_trained_one(task, variables, batch):
+    frozen = dataclasses.replace(task, freeze_image=True)
+    trained = {"params": variables["params"]["image"]}
+    begun = frozen.start_from(frozen.init(jax.random.key(1), batch), trained)
+    assert set(begun["params"]) == {"projection", "text", "logits"}
+    assert set(frozen.roles(begun["params"])) == set(begun["params"])
+    assert begun["frozen"]["image"] is trained["params"]
+    np.testing.assert_array_equal(frozen.features(begun, batch), task.features(variables, batch))
+    state = loss_of(frozen, begun, batch).state
+    jax.tree.map(np.testing.assert_array_equal, state["frozen"]["image"], trained["params"])
+
+
+def test_wrong_fields_are_one_sentence(task):
+    for change, said in (
+        ({"kind": "hinge"}, "kind = 'hinge' must be one of softmax, sigmoid"),
+        ({"embed_width": 0}, "embed_width = 0 must be a whole number from 1"),
+        ({"max_scale": 0.0}, r"max_scale = 0\.0 must be above 0"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            dataclasses.replace(task, **change)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"accumulate_steps": "2"}, "accumulate_steps = 2 .*depends on the whole batch"),
+        ({"dataset": "digits"}, "digits has no captions.*captions:DATASET"),
+        ({"objective.freeze_image": "true"}, "it is untrained; name a trained one"),
+    ],
+)
+def test_what_cannot_be_learned_is_one_sentence(tiny_config, changes, said):
+    with pytest.raises(UserError, match=said):
+        build(tiny_config({**SMALL, **changes}))

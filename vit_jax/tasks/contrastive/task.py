@@ -1,0 +1,255 @@
+"""Contrastive learning (CLIP, SigLIP, LiT): an image and its caption get vectors of one direction.
+
+- The encoder is the configured model, the image tower; a `TextTower` beside it reads the captions.
+  A matrix brings the pooled features of the images to the width of the texts' vectors.
+- All images of the global batch are compared with all its texts, so accumulation is refused.
+- With `freeze_image` the image tower is no parameter of the run (LiT, Zhai et al. 2022): it keeps
+  its bits, and costs neither gradients nor moments. `init_from` says what it is.
+- Held-out images are classified by texts of the class names, with templates that no caption of the
+  training data has.
+
+Sources: see `losses`; Zhai et al. 2022, "LiT: Zero-Shot Transfer with Locked-image text Tuning".
+"""
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from vit_jax.data.features import IMAGE, Feature
+from vit_jax.data.sources.captions import Prompts, prompts
+from vit_jax.errors import UserError
+from vit_jax.evaluation.base import MeanLoss
+from vit_jax.evaluation.zero_shot import ZeroShot
+from vit_jax.models.description import model_roles
+from vit_jax.models.description.roles import Role, kernel_and_bias
+from vit_jax.models.text import TextTower
+from vit_jax.runs.record import part_of
+from vit_jax.tasks.base import Task
+from vit_jax.tasks.contrastive.losses import (
+    capped_scale,
+    equal_rows,
+    normalized,
+    sigmoid_losses,
+    softmax_losses,
+)
+from vit_jax.tasks.registry import register_task
+
+# Of an untrained model: Radford et al. 2021, section 2.5; Zhai et al. 2023, section 3.
+_SCALES = {"softmax": 1 / 0.07, "sigmoid": 10.0}
+_BIAS = -10.0
+
+
+@register_task("contrastive")
+@dataclass(frozen=True)
+class Contrastive(Task):
+    """Softmax or sigmoid loss of the pairs of `image` and `text`, `(batch, length)` ids of tokens.
+
+    kind: "softmax" (CLIP) or "sigmoid" (SigLIP).
+    embed_width: of the vectors of images and texts.
+    text_width, text_depth, text_heads, text_pool: of the text tower; "end" has the causal attention
+        of CLIP, "last" and "map" attention in both directions.
+    freeze_image: whether the image tower stays as it is.
+    shared_targets: whether all texts of one caption in a batch are answers of all its images; if
+        not, an image has one answer, and an equal caption is a wrong one.
+    max_scale: cap of the softmax's scale; the sigmoid's has none.
+    vocabulary, length: numbers of tokens, of the data's tokenizer.
+    prompts: ids of texts for each class; empty: the images are not classified.
+    """
+
+    model: nn.Module
+    kind: str = "softmax"
+    embed_width: int = 512
+    text_width: int = 512
+    text_depth: int = 12
+    text_heads: int = 8
+    text_pool: str = "end"
+    freeze_image: bool = False
+    shared_targets: bool = True
+    max_scale: float = 100.0
+    vocabulary: int = 49_408
+    length: int = 77
+    prompts: Prompts = ()
+
+    additive = False
+    from_setting = ("model", "vocabulary", "length", "prompts")
+
+    def __post_init__(self):
+        if self.kind not in _SCALES:
+            raise ValueError(f"kind = {self.kind!r} must be one of {', '.join(_SCALES)}")
+        if self.embed_width < 1:
+            raise ValueError(f"embed_width = {self.embed_width} must be a whole number from 1")
+        if not self.max_scale > 0:
+            raise ValueError(f"max_scale = {self.max_scale} must be above 0")
+        _ = self.text
+
+    @classmethod
+    def make(cls, setting, **fields):
+        """Return the task of a configuration. Raises UserError for data without captions."""
+        source = setting.source
+        tokenizer = source.tokenizer
+        if tokenizer is None:
+            raise UserError(
+                f"{source.name} has no captions, which the task 'contrastive' needs; use "
+                "--config.dataset=captions:DATASET, which makes them from the names of the classes"
+            )
+        if fields.get("freeze_image") and not setting.config.init_from:
+            raise UserError(
+                "objective.freeze_image = True keeps the image tower as it is, but it is untrained;"
+                " name a trained one with --config.init_from=RUN"
+            )
+        return cls(
+            setting.model,
+            vocabulary=tokenizer.vocabulary,
+            length=tokenizer.length,
+            prompts=prompts(tokenizer, source.class_names),
+            **fields,
+        )
+
+    @property
+    def inputs(self) -> dict[str, Feature]:
+        """The image and its caption."""
+        return {"image": IMAGE, "text": Feature("text", (self.length,))}
+
+    @property
+    def monitor(self) -> tuple[str, str]:
+        """Zero-shot accuracy, or the loss of data without classes."""
+        return ("zero_shot_accuracy", "max") if self.prompts else ("loss", "min")
+
+    @property
+    def encoder(self) -> str:
+        """The image tower, which is no parameter of the run if it is frozen."""
+        return "frozen/image" if self.freeze_image else "image"
+
+    # -------------------------------------------------------------------------------- modules
+
+    @functools.cached_property
+    def text(self) -> TextTower:
+        """Module from the ids of a text's tokens to its vector."""
+        causal = self.text_pool == "end"
+        return TextTower(
+            vocabulary=self.vocabulary,
+            length=self.length,
+            width=self.text_width,
+            depth=self.text_depth,
+            heads=self.text_heads,
+            pool=self.text_pool,
+            causal=causal,
+            activation="quick_gelu" if causal else "gelu_tanh",
+            output_width=self.embed_width,
+            output_bias=not causal,
+            dtype=getattr(self.model, "dtype", "float32"),
+        )
+
+    @functools.cached_property
+    def projection(self) -> nn.Dense:
+        """Module from the pooled features of an image to its vector."""
+        return nn.Dense(self.embed_width, use_bias=False)
+
+    def init(self, rng, batch):
+        """Return the initial variables of both towers, the projection, and scale and bias."""
+        encoder = super().init(rng, batch)
+        pooled = self.model.apply(encoder, batch["image"], train=False, method="features").pooled
+        keys = jax.random.split(jax.random.fold_in(rng, 1))
+        logits = {"scale": jnp.float32(math.log(_SCALES[self.kind]))}
+        if self.kind == "sigmoid":
+            logits["bias"] = jnp.float32(_BIAS)
+        params = {
+            "projection": self.projection.init(keys[0], pooled)["params"],
+            "text": self.text.init(keys[1], batch["text"])["params"],
+            "logits": logits,
+        }
+        if not self.freeze_image:
+            others = {name: {"image": tree} for name, tree in encoder.items()}
+            return {**others, "params": {"image": encoder["params"], **params}}
+        if set(encoder) - {"params", "intermediates"}:
+            raise ValueError(
+                f"freeze_image: {type(self.model).__name__} has running statistics, which cannot "
+                "be frozen here; use a model without them, such as a ViT"
+            )
+        return {"params": params, "frozen": {"image": encoder["params"]}}
+
+    def start_from(self, variables, trained):
+        """Return the initial variables with a trained image tower."""
+        if not self.freeze_image:
+            return super().start_from(variables, trained)
+        return {**variables, "frozen": {"image": trained["params"]}}
+
+    def roles(self, params):
+        """Return the roles of the parameters of all modules."""
+        roles = {
+            "image": model_roles(self.model),
+            "projection": kernel_and_bias(Role.LINEAR),
+            "text": self.text.roles(),
+            "logits": {"scale": Role.OTHER, "bias": Role.BIAS},
+        }
+        return {name: roles[name] for name in params}
+
+    # ------------------------------------------------------------------------------- learning
+
+    def loss(self, variables, batch, rng, *, train):
+        """Return the sums of the loss of each pair; the metric `scale` is that of the cosines."""
+        images, state = self.image_vectors(variables, batch["image"], rng, train=train)
+        texts = self.text_vectors(variables, batch["text"], rng, train=train)
+        groups = equal_rows(batch["text"]) if self.shared_targets else None
+        shared = {"mask": batch.get("mask"), "groups": groups}
+        learned = variables["params"]["logits"]
+        if self.kind == "softmax":
+            scale = capped_scale(learned["scale"], self.max_scale)
+            losses = softmax_losses(images, texts, scale, **shared)
+        else:
+            scale = jnp.exp(learned["scale"])
+            losses = sigmoid_losses(images, texts, scale, learned["bias"], **shared)
+        return self.summed(losses, batch, state, scale=jnp.full(len(losses), scale))
+
+    def image_vectors(
+        self, variables: Any, images: Array, rng: Array | None = None, *, train: bool = False
+    ) -> tuple[Float[Array, "batch embed_width"], dict[str, Any]]:
+        """Return vectors of length 1 for images, and the new state."""
+        of_image = part_of(variables, self.encoder)
+        state = {name: tree for name, tree in variables.items() if name != "params"}
+        train = train and not self.freeze_image
+        found, news = self.apply(of_image, images, rng, train=train, method="features")
+        if not self.freeze_image:
+            state |= {name: {"image": tree} for name, tree in news.items()}
+        of_projection = {"params": variables["params"]["projection"]}
+        return normalized(self.projection.apply(of_projection, found.pooled)), state
+
+    def text_vectors(
+        self,
+        variables: Any,
+        texts: Int[Array, "batch length"],
+        rng: Array | None = None,
+        *,
+        train: bool = False,
+    ) -> Float[Array, "batch embed_width"]:
+        """Return vectors of length 1 for the ids of texts."""
+        of_text = {"params": variables["params"]["text"]}
+        rngs = {"dropout": jax.random.fold_in(rng, 1)} if train else {}
+        return normalized(self.text.apply(of_text, texts, train=train, rngs=rngs))
+
+    def after_update(self, state):
+        """Return the state with a scale that is at most its cap."""
+        if self.kind == "sigmoid":
+            return state
+        learned = state.params["logits"]
+        scale = jnp.minimum(learned["scale"], math.log(self.max_scale))
+        params = {**state.params, "logits": {**learned, "scale": scale}}
+        return state.replace(params=params)
+
+    # -------------------------------------------------------------------------------- judging
+
+    def class_vectors(self, variables: Any) -> Float[Array, "classes embed_width"]:
+        """Return for each class the direction of the mean vector of its prompts."""
+        prompts = jnp.array(self.prompts, jnp.int32)
+        vectors = self.text_vectors(variables, prompts.reshape(-1, self.length))
+        return normalized(vectors.reshape(*prompts.shape[:2], -1).mean(1))
+
+    def evaluators(self):
+        """Return the evaluator of loss and zero-shot accuracy, or of the loss alone."""
+        return (ZeroShot(self) if self.prompts else MeanLoss(self.loss),)
