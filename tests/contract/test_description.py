@@ -23,6 +23,7 @@ from vit_jax.models.stacking import read_outputs, stack_blocks, unstack_blocks
 from vit_jax.models.validation import pair
 from vit_jax.tasks import list_tasks
 from vit_jax.tasks.classification import Classification
+from vit_jax.tasks.contrastive.task import Contrastive
 from vit_jax.tasks.masked_autoencoding import MaskedAutoencoding
 from vit_jax.tasks.registry import get_task
 from vit_jax.tasks.self_distillation import SelfDistillation
@@ -249,6 +250,9 @@ TASKS = {
     "self_distillation": SelfDistillation(
         TINY["ViT"], head_width=8, bottleneck=4, prototypes=8, norm_last_layer=False, local_crops=0
     ),
+    "contrastive": Contrastive(
+        TINY["ViT"], embed_width=8, text_width=8, text_depth=1, text_heads=2, vocabulary=9, length=4
+    ),
 }
 
 
@@ -257,6 +261,7 @@ def test_every_parameter_of_every_module_of_a_task_has_a_role(name):
     task = TASKS[name]
     image = jnp.zeros((1, *pair(task.model.image_size), task.model.in_channels))
     batch = {"image": image, "global_crops": jnp.stack([image, image], axis=1)}
+    batch["text"] = jnp.zeros((1, 4), jnp.int32)
     params = jax.eval_shape(lambda: task.init(jax.random.key(0), batch))["params"]
     found = describe(params, task.roles(params))
     assert not {Role.OTHER, Role.KERNEL} & {one.role for one in found.values()}

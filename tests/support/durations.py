@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 FILE = Path(__file__).parents[1] / "durations.json"
-FLOOR, LIMIT = 1.0, 3.0  # CPU seconds
+FLOOR, LIMIT = 1.0, 1.5  # CPU seconds
 IMPORTED = ("vit_jax.training", "vit_jax.analysis.report.run_report", "orbax.checkpoint", "grain")
 COMPILED = "/jax/core/compile/backend_compile_duration"
 PROPERTY = "cost"

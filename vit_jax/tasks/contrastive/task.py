@@ -186,7 +186,7 @@ class Contrastive(Task):
             "image": model_roles(self.model),
             "projection": kernel_and_bias(Role.LINEAR),
             "text": self.text.roles(),
-            "logits": {"scale": Role.OTHER, "bias": Role.BIAS},
+            "logits": {"scale": Role.LAYER_SCALE, "bias": Role.BIAS},
         }
         return {name: roles[name] for name in params}
 

@@ -146,5 +146,7 @@ def test_what_is_no_dataset_is_refused():
     register_source("levels", lambda argument: {"train": []})
     with pytest.raises(UserError, match=r"'levels' returned an object of type dict.*Dataset"):
         open_source("levels", "train")
-    with pytest.raises(UserError, match="tfds:NAME:CONFIG or levels; did you mean 'levels'"):
+    with pytest.raises(
+        UserError, match="tfds:NAME:CONFIG or captions:DATASET or levels; did you mean 'levels'"
+    ):
         open_source("level", "train")
