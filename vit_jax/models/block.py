@@ -138,18 +138,16 @@ def block_factory(
     Raises:
         ValueError: no layer has a field of that name, or a layer does not support its value.
     """
-    parts = {"attn": attention, "mlp": mlp_class}
-    made = {
-        name: factory(layer, **{**fields_of(layer, source), **fields_of(layer, fields)})
-        for name, layer in parts.items()
-    }
-    own = {**fields_of(Block, source), **fields_of(Block, fields), **made}
     layers = (attention, mlp_class, Block)
     known = {field.name for layer in layers for field in dataclasses.fields(layer)}
     for field in fields:
         if field not in known:
             raise ValueError(f"a block has no field {field!r}; its fields are {sorted(known)}.")
-    return factory(block, **own)
+    parts = {
+        "attn": factory(attention, source, **fields_of(attention, fields)),
+        "mlp": factory(mlp_class, source, **fields_of(mlp_class, fields)),
+    }
+    return factory(block, source, **{**fields_of(Block, fields), **parts})
 
 
 class Stage(nn.Module):

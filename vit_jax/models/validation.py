@@ -4,6 +4,7 @@ All checks use static numbers, at construction of a model or during tracing.
 """
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -291,6 +292,26 @@ def check_multiple(where: str, field: str, value: int, unit_name: str, unit: int
             f"{where}: {field}={value} is not a multiple of {unit_name}, {unit}; "
             f"the nearest valid values are {nearest_multiples(value, unit)}."
         )
+
+
+def check_stages(model: Any, fields: Sequence[str]) -> None:
+    """Raise ValueError for a transformer of stages whose lists or widths do not fit each other.
+
+    Args:
+        model: with the fields `depths`, `widths`, `heads` and `mlp_ratios`.
+        fields: those with a number for each stage.
+    """
+    name, stages = type(model).__name__, len(model.depths)
+    for field in fields:
+        numbers = getattr(model, field)
+        if len(numbers) != stages:
+            raise ValueError(
+                f"{name}: {field}={shown(numbers)} must have one number for each stage, of "
+                f"which depths={shown(model.depths)} has {stages}."
+            )
+    for i in range(stages):
+        check_hidden(name, f"mlp_ratios[{i}]", model.mlp_ratios[i], model.widths[i])
+        check_multiple(name, f"widths[{i}]", model.widths[i], f"heads[{i}]", model.heads[i])
 
 
 def check_patches_fit(where: str, image_size: tuple[int, int], patch: tuple[int, int]) -> None:

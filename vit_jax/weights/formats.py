@@ -9,17 +9,20 @@ preprocessing, GELU or the resizing of positions.
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from vit_jax.errors import UserError
-from vit_jax.models.registry import model_fields
 from vit_jax.weights.mapping import Row, Tensors
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+CLIP = {
+    "mean": (0.48145466, 0.4578275, 0.40821073),
+    "std": (0.26862954, 0.26130258, 0.27577711),
+}
 HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}  # pixels from -1 to 1
 # Consecutive blocks. The deepest published networks have about 60; thousands take too long.
 MOST_BLOCKS = 256
@@ -343,6 +346,11 @@ def choose_origin(
     return name, candidates[name]
 
 
+def outputs_of(tensors: Tensors, name: str) -> int:
+    """Return the output width of a linear layer; 0 if there is no such layer."""
+    return axes_of(tensors, name, "out, in")[0] if name in tensors else 0
+
+
 def side_or_pair(sides: tuple[int, int]) -> int | tuple[int, int]:
     """Return one number if height and width are equal, as in model fields."""
     return sides[0] if sides[0] == sides[1] else sides
@@ -366,31 +374,4 @@ def need(library: str, fields: Mapping[str, Any], needed: Mapping[str, Any], of:
             raise UserError(
                 f"{library} does not support {name} = {fields[name]!r}{of}, only {value!r}; keep "
                 "the run folder"
-            )
-
-
-# Fields of a ViT that no library has as such: how it is computed and trained.
-_NOT_IN_FILES = (
-    *("mlp_ratio", "drop_path", "init_scheme", "pos_resize", "patch_embed_method"),
-    *("dtype", "attention_impl", "remat", "scan_layers"),
-    *("attention_dropout", "projection_dropout", "mlp_dropout", "position_dropout"),
-    *("performer_features", "performer_seed", "linformer_rank", "local_window"),
-)
-
-
-def need_plain_vit(
-    library: str, fields: Mapping[str, Any], known: Iterable[str], qkv_bias: Any = bool
-) -> None:
-    """Raise UserError for a field of a ViT that a library does not know and that is no default.
-
-    known: fields that are written, or checked elsewhere. qkv_bias: types of that field.
-    """
-    known = {*known, *_NOT_IN_FILES}
-    unknown = {name: value for name, value in model_fields("ViT").items() if name not in known}
-    need(library, fields, unknown)
-    kinds = {"qkv_bias": qkv_bias, "qk_norm": bool, "heads": int, "mlp_width": int}
-    for name, kind in kinds.items():
-        if not isinstance(fields[name], kind):
-            raise UserError(
-                f"{library} does not support {name} = {fields[name]!r}; keep the run folder"
             )

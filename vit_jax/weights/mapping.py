@@ -212,6 +212,9 @@ def _one(read: Callable[[np.ndarray, Shape], np.ndarray], write: Callable[[Any],
 # Norm scales, biases, tokens and tables of equal shape.
 SAME = _one(lambda x, shape: x, lambda x: x)
 
+# A table of theirs without the axis of the batch that ours has in front.
+TABLE = _one(lambda x, shape: x.reshape(shape), lambda x: x[0])
+
 # A linear layer's weight (out, in) of torch, and our kernel (in, out).
 LINEAR = _one(lambda x, shape: x.T, lambda x: x.T)
 
@@ -272,6 +275,11 @@ GATE_AND_VALUE_KERNEL = Layout(
 GATE_AND_VALUE_BIAS = Layout(
     lambda arrays, shape: np.concatenate(arrays), lambda x: list(x.reshape(2, -1))
 )
+
+
+def rows_without(rows: Iterable[Row], parts: Sequence[str]) -> tuple[Row, ...]:
+    """Return the rows none of whose names of theirs has one of these parts."""
+    return tuple(row for row in rows if not any(part in str(row.theirs) for part in parts))
 
 
 def linear(ours: str, theirs: str, kernel: Layout = LINEAR) -> tuple[Row, Row]:

@@ -36,6 +36,7 @@ def clean_canonical(text: str) -> str:
 
 
 def clean_simple(text: str) -> str:
+    """Compose accents (NFC), make every run of white space one space, and lower the case."""
     return _single_spaces(unicodedata.normalize("NFC", text)).lower()
 
 

@@ -37,7 +37,7 @@ MOST_SPARE_ROWS = 1_023
 
 @dataclasses.dataclass(frozen=True)
 class TextFacts:
-    """What a model wants of its texts besides the tokens.
+    """Length, special tokens and cleaning of the texts that a model expects.
 
     length: tokens of every text, with start, end and padding.
     start: id in front of a text; None: there is none. end: id behind it. padding: id after that.

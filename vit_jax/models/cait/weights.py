@@ -16,6 +16,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.vit.weights import timm
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import timm_arguments, timm_writing
+from vit_jax.weights.ecosystems.plain_vit import need_plain_vit
 from vit_jax.weights.mapping import (
     LINEAR,
     OUT_KERNEL,
@@ -100,8 +101,7 @@ def describe(
     rows = formats.axes_of(tensors, "pos_embed", "1, rows, width")[1]
     hints = timm_arguments.with_size(hints, config)
     _, image_size = formats.position_grid(rows, (0,), tuple(patch), hints)
-    has_head = "head.weight" in tensors
-    classes = formats.axes_of(tensors, "head.weight", "out, in")[0] if has_head else 0
+    classes = formats.outputs_of(tensors, "head.weight")
     depth = formats.count_blocks(tensors, r"blocks\.(\d+)\.norm1\.weight")
     fields = {
         **origin.fields,
@@ -137,7 +137,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
     """
     formats.need("timm's config.json", fields, {"activation": "gelu", "norm_eps": 1e-6})
     known = {*_ARGUMENTS.values(), *_OF_CAIT, "num_classes", "mlp_width"}
-    formats.need_plain_vit("timm's config.json", fields, known)
+    need_plain_vit("timm's config.json", fields, known)
     ratio = timm_writing.mlp_ratio(fields["mlp_width"], fields["width"])
     return {
         "architecture": "cait_xxs24_224",

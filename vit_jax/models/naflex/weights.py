@@ -19,59 +19,20 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models.fields import pair
 from vit_jax.models.vit.weights import hugging_face
+from vit_jax.models.vit.weights.image_text import tower_rows
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import processors
 from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
-from vit_jax.weights.mapping import (
-    LINEAR,
-    OUT_KERNEL,
-    QKV_BIAS,
-    QKV_KERNEL,
-    SAME,
-    SPLIT_QKV_BIAS,
-    SPLIT_QKV_KERNEL,
-    Layout,
-    Row,
-    Tensors,
-    layer_norm,
-    linear,
-)
-
-# A table without the axis of the batch, (positions, width).
-_TABLE = Layout(lambda arrays, shape: arrays[0].reshape(shape), lambda x: [x[0]])
-# The layer of patches, (width, pixels), and our kernel (height, width, channels, width).
-_PATCHES = OUT_KERNEL
+from vit_jax.weights.ecosystems.plain_vit import need_plain_vit
+from vit_jax.weights.mapping import OUT_KERNEL, Tensors, rows_without
 
 _TOWER = "vision_model."
-_LAYER, _HEAD = f"{_TOWER}encoder.layers.{{i}}", f"{_TOWER}head"
+_HEAD = f"{_TOWER}head"
 _PATCH = f"{_TOWER}embeddings.patch_embedding"
 _POSITIONS = f"{_TOWER}embeddings.position_embedding.weight"
 
-
-def _qkv(part: str) -> tuple[str, ...]:
-    return tuple(f"{_LAYER}.self_attn.{name}_proj.{part}" for name in "qkv")
-
-
-ROWS = (
-    *linear("patch_embed", _PATCH, _PATCHES),
-    Row("pos_embed", _POSITIONS, _TABLE),
-    *layer_norm("blocks_{i}/norm1", f"{_LAYER}.layer_norm1"),
-    Row("blocks_{i}/attn/qkv/kernel", _qkv("weight"), SPLIT_QKV_KERNEL),
-    Row("blocks_{i}/attn/qkv/bias", _qkv("bias"), SPLIT_QKV_BIAS),
-    *linear("blocks_{i}/attn/out", f"{_LAYER}.self_attn.out_proj", OUT_KERNEL),
-    *layer_norm("blocks_{i}/norm2", f"{_LAYER}.layer_norm2"),
-    *linear("blocks_{i}/mlp/fc1", f"{_LAYER}.mlp.fc1"),
-    *linear("blocks_{i}/mlp/fc2", f"{_LAYER}.mlp.fc2"),
-    *layer_norm("norm", f"{_TOWER}post_layernorm"),
-    Row("map_head/probe", f"{_HEAD}.probe", SAME),
-    Row("map_head/attn/qkv/kernel", f"{_HEAD}.attention.in_proj_weight", QKV_KERNEL),
-    Row("map_head/attn/qkv/bias", f"{_HEAD}.attention.in_proj_bias", QKV_BIAS),
-    *linear("map_head/attn/out", f"{_HEAD}.attention.out_proj", OUT_KERNEL),
-    *layer_norm("map_head/norm", f"{_HEAD}.layernorm"),
-    *linear("map_head/mlp/fc1", f"{_HEAD}.mlp.fc1"),
-    *linear("map_head/mlp/fc2", f"{_HEAD}.mlp.fc2"),
-    *linear("head", "classifier", LINEAR),
-)
+# The layer of patches is (width, pixels), our kernel (height, width, channels, width).
+ROWS = rows_without(tower_rows(_TOWER, OUT_KERNEL), ("class_embedding", "pre_layrnorm"))
 
 IGNORED = {
     r"text_model\..*": "the text tower",
@@ -111,9 +72,7 @@ def describe(
     layers = rf"{re.escape(_TOWER)}encoder\.layers\."
     fields = {
         **origin.fields,
-        "num_classes": formats.axes_of(tensors, "classifier.weight", "out, in")[0]
-        if "classifier.weight" in tensors
-        else 0,
+        "num_classes": formats.outputs_of(tensors, "classifier.weight"),
         "image_size": formats.side_or_pair(image_size),
         "patch_size": formats.side_or_pair(patch),
         "in_channels": channels,
@@ -184,7 +143,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
     library = "Siglip2VisionModel of transformers"
     needed = {"num_classes": 0, "class_token": False}
     formats.need(library, fields, needed)
-    formats.need_plain_vit(library, fields, {*needed, *_WRITTEN})
+    need_plain_vit(library, fields, {*needed, *_WRITTEN})
     if fields["pool"] not in ("map", "mean"):
         formats.need(library, fields, {"pool": "map"})
     (height, columns), patch = pair(fields["image_size"]), pair(fields["patch_size"])

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from vit_jax.errors import shown
 from vit_jax.models import validation
 from vit_jax.models.attention.implementations import Implementation
 from vit_jax.models.block import Block, Remat, block_factory, remat_block, run_blocks
@@ -297,19 +296,7 @@ def _check_fields(model: PVT) -> None:
     """Raise ValueError for fields that are invalid or do not fit each other."""
     name = type(model).__name__
     validation.check_types(model)
-    stages = len(model.depths)
-    for field in _OF_STAGES:
-        numbers = getattr(model, field)
-        if len(numbers) != stages:
-            raise ValueError(
-                f"{name}: {field}={shown(numbers)} must have one number for each stage, of "
-                f"which depths={shown(model.depths)} has {stages}."
-            )
-    for i in range(stages):
-        validation.check_hidden(name, f"mlp_ratios[{i}]", model.mlp_ratios[i], model.widths[i])
-        validation.check_multiple(
-            name, f"widths[{i}]", model.widths[i], f"heads[{i}]", model.heads[i]
-        )
+    validation.check_stages(model, _OF_STAGES)
     validation.check_patches_fit(
         name, validation.pair(model.image_size), validation.pair(model.patch_size)
     )

@@ -194,20 +194,8 @@ def _check_fields(model: PVTv2) -> None:
     """Raise ValueError for fields that are invalid or do not fit each other."""
     name = type(model).__name__
     validation.check_types(model)
-    stages = len(model.depths)
-    for field in _OF_STAGES:
-        numbers = getattr(model, field)
-        if len(numbers) != stages:
-            raise ValueError(
-                f"{name}: {field}={shown(numbers)} must have one number for each stage, of "
-                f"which depths={shown(model.depths)} has {stages}."
-            )
-    for i in range(stages):
-        validation.check_hidden(name, f"mlp_ratios[{i}]", model.mlp_ratios[i], model.widths[i])
-        validation.check_multiple(
-            name, f"widths[{i}]", model.widths[i], f"heads[{i}]", model.heads[i]
-        )
-        side = model.patch_sizes[i]
+    validation.check_stages(model, _OF_STAGES)
+    for i, side in enumerate(model.patch_sizes):
         if side % 2 == 0:
             raise ValueError(
                 f"{name}: patch_sizes[{i}]={side} must be odd, or the map would shift; use "

@@ -16,7 +16,7 @@ import numpy as np
 
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
-from vit_jax.weights import formats
+from vit_jax.weights.ecosystems.plain_vit import need_plain_vit
 
 # Names of activations in a config.json to ours; of several names the first is written.
 ACTIVATIONS = {
@@ -165,7 +165,7 @@ def _kind_to_write(fields: Mapping[str, Any]) -> str:
             raise UserError(
                 f"transformers has no model with {name} = {fields[name]!r}, only with {needed!r}"
             )
-    formats.need_plain_vit("transformers", fields, {"pool", *_NEEDED, *_WRITTEN})
+    need_plain_vit("transformers", fields, {"pool", *_NEEDED, *_WRITTEN})
     as_dinov2 = fields["registers"] > 0 or fields["layer_scale"] is not None or joined
     gated = fields["mlp"] == "swiglu"
     if fields["distilled"] and (as_dinov2 or gated or not fields["pos_on_cls"]):

@@ -17,6 +17,7 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import timm_arguments, timm_writing
+from vit_jax.weights.ecosystems.plain_vit import need_plain_vit
 from vit_jax.weights.ecosystems.timm_writing import POOLS
 
 # Number of heads by width, of the published models of all three families.
@@ -140,7 +141,7 @@ def written(
     if fields["qkv_bias"] is True:  # keys have none
         needed |= {"qkv_bias": "qv"}
     formats.need(library, fields, needed)
-    formats.need_plain_vit(library, fields, {*_WRITTEN, *needed, *known}, qkv_bias=bool | str)
+    need_plain_vit(library, fields, {*_WRITTEN, *needed, *known}, qkv_bias=bool | str)
     return {
         "architecture": architecture,
         "num_classes": fields["num_classes"],

@@ -9,7 +9,7 @@ import numpy as np
 
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
-from vit_jax.weights import formats
+from vit_jax.weights.ecosystems.plain_vit import need_plain_vit
 
 # Fields of a ViT that `config` writes.
 _WRITTEN = (
@@ -127,7 +127,7 @@ def _check_arguments(fields: Mapping[str, Any]) -> None:
                 f"timm's config.json does not support {name} = {fields[name]!r}, only {value!r}; "
                 "use --to=huggingface, or keep the run folder"
             )
-    formats.need_plain_vit("timm's config.json", fields, {*needed, *_WRITTEN})
+    need_plain_vit("timm's config.json", fields, {*needed, *_WRITTEN})
 
 
 def _arguments(fields: Mapping[str, Any]) -> dict[str, Any]:

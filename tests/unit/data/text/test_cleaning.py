@@ -26,7 +26,7 @@ def test_cleanings_by_hand(name, text, expected):
 
 
 def test_ftfy_repairs_where_it_is_installed():
-    pytest.importorskip("ftfy")
+    pytest.importorskip("ftfy", reason="an optional library: vit_jax[text]")
     assert clean("clip", "It\u2019s sch\u00c3\u00b6n") == "it's sch\u00f6n"
 
 

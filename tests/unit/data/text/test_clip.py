@@ -28,7 +28,7 @@ def assert_golden_ids(tokenizer, name):
 
 
 def test_ids_of_a_thousand_hard_texts_are_those_of_open_clip_with_few_merges():
-    pytest.importorskip("ftfy")
+    pytest.importorskip("ftfy", reason="an optional library: vit_jax[text]")
     tokenizer = clip_tokenizer(MERGES)
     assert tokenizer.vocabulary == 512 + 700 + 2
     assert (tokenizer.facts.start, tokenizer.facts.end) == (1212, 1213)

@@ -20,7 +20,7 @@ FORMATS = (
     vit5.FORMAT,
     *aimv2.FORMATS,
     *image_text.FORMATS,
-    perception_encoder.FORMAT,
+    *perception_encoder.FORMATS,
     eva.FORMAT,
     *dinov3.FORMATS,
     beit.FORMAT,

@@ -17,6 +17,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.fields import pair
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import processors, timm_arguments, timm_writing
+from vit_jax.weights.ecosystems.plain_vit import need_plain_vit
 from vit_jax.weights.mapping import (
     CONV,
     GATE_AND_VALUE_KERNEL,
@@ -25,14 +26,11 @@ from vit_jax.weights.mapping import (
     QKV_KERNEL,
     SAME,
     SPLIT_QKV_KERNEL,
-    Layout,
+    TABLE,
     Row,
     Tensors,
     linear,
 )
-
-# A table without the axis of the batch, (positions, width).
-_TABLE = Layout(lambda arrays, shape: arrays[0].reshape(shape), lambda x: [x[0]])
 
 
 def _rows(
@@ -82,7 +80,7 @@ ORIGINAL_ROWS = _rows(
 _LAYER = "encoder.layers.{i}"
 HUGGING_FACE_ROWS = _rows(
     "embeddings.patch_embed",
-    Row("pos_embed", "embeddings.position_embedding.weight", _TABLE),
+    Row("pos_embed", "embeddings.position_embedding.weight", TABLE),
     _LAYER,
     norms=("embeddings.rms_norm", "rms_norm1", "rms_norm2"),
     qkv=Row(_QKV, tuple(f"{_LAYER}.attention.{x}_proj.weight" for x in "qkv"), SPLIT_QKV_KERNEL),
@@ -97,12 +95,7 @@ _FIELDS = {
     **{"qkv_bias": False, "linear_bias": False, "init_scheme": "trunc02"},
     "pos_resize": "torch-bicubic-antialias",
 }
-_CLIP = {
-    "mean": (0.48145466, 0.4578275, 0.40821073),
-    "std": (0.26862954, 0.26130258, 0.27577711),
-    "crop": 1.0,
-    "interpolation": "bicubic",
-}
+_CLIP = {**formats.CLIP, "crop": 1.0, "interpolation": "bicubic"}
 ORIGINS = {
     "aimv2": formats.Origin(_FIELDS, _CLIP, "apple/ml-aim and apple/aimv2-* (2024)"),
     "timm": formats.Origin(_FIELDS, _CLIP, "timm's `aimv2_*`, whose way to resize is taken"),
@@ -134,9 +127,7 @@ def _spec(
         fields["positions"], size = "sincos2d", hints.image_size or (16 * patch[0], 16 * patch[1])
     configured = formats.configured_number(config, "num_attention_heads")
     fields |= {
-        "num_classes": formats.axes_of(tensors, "head.weight", "out, in")[0]
-        if "head.weight" in tensors
-        else 0,
+        "num_classes": formats.outputs_of(tensors, "head.weight"),
         "image_size": formats.side_or_pair(size),
         "patch_size": formats.side_or_pair(patch),
         "in_channels": in_channels,
@@ -218,7 +209,7 @@ def _timm_config(
     fields: Mapping[str, Any], preprocessing: Preprocessing, class_names
 ) -> dict[str, Any]:
     """Return timm's `config.json`."""
-    formats.need_plain_vit("timm's AIMv2", fields, _WRITTEN)
+    need_plain_vit("timm's AIMv2", fields, _WRITTEN)
     formats.need("timm's AIMv2", fields, {"positions": "learned"})
     arguments = {
         "img_size": fields["image_size"],
@@ -244,7 +235,7 @@ def _hugging_face_config(
     fields: Mapping[str, Any], preprocessing: Preprocessing, class_names
 ) -> dict[str, Any]:
     """Return transformers' `config.json` of the encoder, for `Aimv2VisionModel`."""
-    formats.need_plain_vit("transformers' AIMv2", fields, _WRITTEN)
+    need_plain_vit("transformers' AIMv2", fields, _WRITTEN)
     if fields["positions"] != "sincos2d":
         formats.need("transformers' AIMv2", fields, {"positions": "learned"})
     sides = [pair(fields[name]) for name in ("image_size", "patch_size")]

@@ -72,12 +72,7 @@ ROWS = (
     *linear("head", "head"),
 )
 
-_CLIP = {
-    "mean": (0.48145466, 0.4578275, 0.40821073),
-    "std": (0.26862954, 0.26130258, 0.27577711),
-    "crop": 0.9,
-    "interpolation": "bicubic",
-}
+_CLIP = {**formats.CLIP, "crop": 0.9, "interpolation": "bicubic"}
 _FIELDS = {"pos_resize": "torch-bicubic-antialias", "norm_eps": 1e-6}
 ORIGINS = {
     "eva02": formats.Origin(_FIELDS, _CLIP, "timm's `eva02_*`, where no config.json says otherwise")
@@ -102,12 +97,9 @@ def block_fields(tensors: Tensors) -> dict[str, Any]:
     registers = 0
     if "reg_token" in tensors:
         registers = formats.axes_of(tensors, "reg_token", "1, registers, width")[1]
-    classes = 0
-    if "head.weight" in tensors:
-        classes = formats.axes_of(tensors, "head.weight", "out, in")[0]
     biases = ("blocks.0.attn.q_bias", "blocks.0.attn.q_proj.bias")
     return {
-        "num_classes": classes,
+        "num_classes": formats.outputs_of(tensors, "head.weight"),
         "patch_size": formats.side_or_pair(tuple(patch)),
         "in_channels": in_channels,
         "width": width,

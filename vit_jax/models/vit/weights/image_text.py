@@ -25,6 +25,7 @@ from vit_jax.models.vit.weights import hugging_face, timm
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import processors
 from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
+from vit_jax.weights.ecosystems.plain_vit import need_plain_vit
 from vit_jax.weights.mapping import (
     CONV,
     OUT_KERNEL,
@@ -33,6 +34,7 @@ from vit_jax.weights.mapping import (
     SAME,
     SPLIT_QKV_BIAS,
     SPLIT_QKV_KERNEL,
+    TABLE,
     Layout,
     Row,
     Tensors,
@@ -40,16 +42,10 @@ from vit_jax.weights.mapping import (
     linear,
 )
 
-# A token or table without the axes of size one that ours have in front.
+# A token without the axes of size one that ours has in front.
 _FLAT = Layout(lambda arrays, shape: arrays[0].reshape(shape), lambda x: [x.reshape(x.shape[-1])])
-_TABLE = Layout(lambda arrays, shape: arrays[0].reshape(shape), lambda x: [x[0]])
 
-_LAYER = "encoder.layers.{i}"
 _QKV = "blocks_{i}/attn/qkv"
-
-
-def _parts(part: str) -> tuple[str, ...]:
-    return tuple(f"{_LAYER}.self_attn.{x}_proj.{part}" for x in "qkv")
 
 
 def _pooling(theirs: str, attention: str, norm: str, mlp: tuple[str, str]) -> tuple[Row, ...]:
@@ -65,27 +61,39 @@ def _pooling(theirs: str, attention: str, norm: str, mlp: tuple[str, str]) -> tu
     )
 
 
-HUGGING_FACE_ROWS = (
-    *linear("patch_embed", "embeddings.patch_embedding", CONV),
-    Row("cls_token", "embeddings.class_embedding", _FLAT),
-    Row("pos_embed", "embeddings.position_embedding.weight", _TABLE),
-    *layer_norm("pre_norm", "pre_layrnorm"),  # as it is spelled there
-    *layer_norm("blocks_{i}/norm1", f"{_LAYER}.layer_norm1"),
-    Row(f"{_QKV}/kernel", _parts("weight"), SPLIT_QKV_KERNEL),
-    Row(f"{_QKV}/bias", _parts("bias"), SPLIT_QKV_BIAS),
-    *linear("blocks_{i}/attn/out", f"{_LAYER}.self_attn.out_proj", OUT_KERNEL),
-    *layer_norm("blocks_{i}/norm2", f"{_LAYER}.layer_norm2"),
-    *linear("blocks_{i}/mlp/fc1", f"{_LAYER}.mlp.fc1"),
-    *linear("blocks_{i}/mlp/fc2", f"{_LAYER}.mlp.fc2"),
-    *layer_norm("norm", "post_layernorm"),
-    *_pooling("head", "attention", "layernorm", ("fc1", "fc2")),
-    *linear("head", "classifier"),
-)
+def tower_rows(prefix: str, patches: Layout) -> tuple[Row, ...]:
+    """Return the rows of a tower of transformers, whose names begin with a prefix.
+
+    patches: layout of the kernel of the patch embedding.
+    """
+    layer = f"{prefix}encoder.layers.{{i}}"
+    weights, biases = (
+        tuple(f"{layer}.self_attn.{x}_proj.{part}" for x in "qkv") for part in ("weight", "bias")
+    )
+    return (
+        *linear("patch_embed", f"{prefix}embeddings.patch_embedding", patches),
+        Row("cls_token", f"{prefix}embeddings.class_embedding", _FLAT),
+        Row("pos_embed", f"{prefix}embeddings.position_embedding.weight", TABLE),
+        *layer_norm("pre_norm", f"{prefix}pre_layrnorm"),  # as it is spelled there
+        *layer_norm("blocks_{i}/norm1", f"{layer}.layer_norm1"),
+        Row(f"{_QKV}/kernel", weights, SPLIT_QKV_KERNEL),
+        Row(f"{_QKV}/bias", biases, SPLIT_QKV_BIAS),
+        *linear("blocks_{i}/attn/out", f"{layer}.self_attn.out_proj", OUT_KERNEL),
+        *layer_norm("blocks_{i}/norm2", f"{layer}.layer_norm2"),
+        *linear("blocks_{i}/mlp/fc1", f"{layer}.mlp.fc1"),
+        *linear("blocks_{i}/mlp/fc2", f"{layer}.mlp.fc2"),
+        *layer_norm("norm", f"{prefix}post_layernorm"),
+        *_pooling(f"{prefix}head", "attention", "layernorm", ("fc1", "fc2")),
+        *linear("head", "classifier"),
+    )
+
+
+HUGGING_FACE_ROWS = tower_rows("", CONV)
 _BLOCK = "transformer.resblocks.{i}"
 OPENAI_ROWS = (
     Row("patch_embed/kernel", "conv1.weight", CONV),
     Row("cls_token", "class_embedding", _FLAT),
-    Row("pos_embed", "positional_embedding", _TABLE),
+    Row("pos_embed", "positional_embedding", TABLE),
     *layer_norm("pre_norm", "ln_pre"),
     *layer_norm("blocks_{i}/norm1", f"{_BLOCK}.ln_1"),
     Row(f"{_QKV}/kernel", f"{_BLOCK}.attn.in_proj_weight", QKV_KERNEL),
@@ -153,10 +161,8 @@ def _describe_hugging_face(
         formats.configured_number(config, "num_attention_heads"),
     )
     fields |= {**origin.fields, "pos_resize": "torch-bicubic"}
-    if "classifier.weight" in tensors:
-        fields["num_classes"] = formats.axes_of(tensors, "classifier.weight", "out, in")[0]
-        fields["pool"] = "mean"
-    elif "head.probe" not in tensors and not is_clip:
+    fields["num_classes"] = formats.outputs_of(tensors, "classifier.weight")
+    if fields["num_classes"] or not (is_clip or "head.probe" in tensors):
         fields["pool"] = "mean"
     if "hidden_act" in config:
         fields["activation"] = hugging_face.activation_of(config)
@@ -274,7 +280,7 @@ def _writes(fields: Mapping[str, Any]) -> bool:
 
 def _config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict[str, Any]:
     """Return transformers' `config.json` of a tower."""
-    formats.need_plain_vit("transformers' tower", fields, _WRITTEN)
+    need_plain_vit("transformers' tower", fields, _WRITTEN)
     sides = [pair(fields[name]) for name in ("image_size", "patch_size")]
     if fields["num_classes"] or any(height != width for height, width in sides):
         raise UserError(

@@ -8,6 +8,7 @@ another size have the same range; the authors' code, read by `image_text`, does 
 Source: Bolya et al. 2025, "Perception Encoder"; timm 1.0.31, `vit_pe_*`, by running it.
 """
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -17,17 +18,11 @@ from vit_jax.models.vit.weights import timm
 from vit_jax.models.vit.weights.image_text import ORIGINS
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import timm_arguments
-from vit_jax.weights.mapping import Row, Tensors
+from vit_jax.weights.mapping import Tensors, rows_without
 
 # timm's `gamma_1` for `ls1.gamma`, and one name for the last norm.
 _LEFT_OUT = ("ls1.gamma", "ls2.gamma", "fc_norm")
-
-
-def _is_left_out(row: Row) -> bool:
-    return any(name in str(row.theirs) for name in _LEFT_OUT)
-
-
-ROWS = tuple(row for row in timm.ROWS if not _is_left_out(row))
+ROWS = rows_without(timm.ROWS, _LEFT_OUT)
 _FREE = ("embed_dim", "depth", "num_heads", "patch_size", "mlp_ratio", "global_pool")
 
 
@@ -46,10 +41,9 @@ def describe(
     rows = formats.axes_of(tensors, "pos_embed", "1, rows, width")[1]
     hints = timm_arguments.with_size(hints, config)
     _, size = formats.position_grid(rows, (int(has_class),), tuple(patch), hints)
-    has_head = "head.weight" in tensors
     fields = {
         **origin.fields,
-        "num_classes": formats.axes_of(tensors, "head.weight", "out, in")[0] if has_head else 0,
+        "num_classes": formats.outputs_of(tensors, "head.weight"),
         "image_size": formats.side_or_pair(size),
         "patch_size": formats.side_or_pair(tuple(patch)),
         "in_channels": in_channels,
@@ -72,16 +66,8 @@ def describe(
     sides = pair(fields["patch_size"])
     preprocessing = timm_arguments.preprocessing_of(arguments, pretrained, sides)
     labels = timm_arguments.label_names(config, fields["num_classes"])
-    notes = (_PROJECTION,) if has_head and has_pool and labels is None else ()
+    notes = (_PROJECTION,) if fields["num_classes"] and has_pool and labels is None else ()
     return formats.ModelSpec(fields, {**origin.preprocessing, **preprocessing}, "pe", labels, notes)
-
-
-def normalize_names(tensors: Tensors) -> Tensors:
-    """Return the tensors if they are a Perception Encoder's, which no name alone tells."""
-    last = "norm.weight" in tensors or "fc_norm.weight" in tensors
-    if "norm_pre.weight" in tensors and ("attn_pool.latent" in tensors or not last):
-        return tensors
-    return {}
 
 
 def _trained_grid(architecture: str, size: tuple[int, int], patch: tuple[int, int]) -> int:
@@ -98,10 +84,18 @@ _PROJECTION = (
     "use the features, or set num_classes for a new head"
 )
 _HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1536: 16}
-FORMAT = formats.CheckpointFormat(
+_CORE = formats.CheckpointFormat(
     name="timm",
-    signature=(r"norm_pre\.weight", r"blocks\.0\.attn\.qkv\.weight"),
+    signature=(
+        r"norm_pre\.weight",
+        r"blocks\.0\.attn\.qkv\.weight",
+        r"attn_pool\.latent",
+    ),
     rows=ROWS,
     describe=describe,
-    normalize_names=normalize_names,
 )
+# Towers of language and space have neither pooling nor a last norm, and all other ViTs have one.
+_TOWER = dataclasses.replace(
+    _CORE, signature=_CORE.signature[:2], absent=(r"norm\.weight", r"fc_norm\.weight")
+)
+FORMATS = (_CORE, _TOWER)

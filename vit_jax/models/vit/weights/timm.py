@@ -76,12 +76,7 @@ ROWS = (
 )
 
 _ANTIALIAS = {"pos_resize": "torch-bicubic-antialias"}
-_CLIP = {
-    "mean": (0.48145466, 0.4578275, 0.40821073),
-    "std": (0.26862954, 0.26130258, 0.27577711),
-    "crop": 1.0,
-    "interpolation": "bicubic",
-}
+_CLIP = {**formats.CLIP, "crop": 1.0, "interpolation": "bicubic"}
 
 ORIGINS = {
     "timm": formats.Origin(
@@ -127,7 +122,8 @@ def describe(
     )
     has_class, distilled = "cls_token" in tensors, "dist_token" in tensors
     fields = {
-        "num_classes": _rows(tensors, "head.weight") or _rows(tensors, _LINEAR_HEAD),
+        "num_classes": formats.outputs_of(tensors, "head.weight")
+        or formats.outputs_of(tensors, _LINEAR_HEAD),
         "patch_size": formats.side_or_pair(tuple(patch)),
         "in_channels": in_channels,
         "width": width,
@@ -169,7 +165,7 @@ def describe(
         "norm_eps": timm_arguments.norm_eps(config, origin.fields.get("norm_eps", 1e-6)),
     }
     if "pre_logits.fc.weight" in tensors:
-        fields["representation_size"] = _rows(tensors, "pre_logits.fc.weight")
+        fields["representation_size"] = formats.outputs_of(tensors, "pre_logits.fc.weight")
     if origin_name == "dinov2" and registers:
         fields |= meta.DINOV2_REGISTERS
     preprocessing = dict(origin.preprocessing)
@@ -259,11 +255,6 @@ def _mlp(tensors: Tensors) -> tuple[int, bool]:
         gated = outputs == 2 * inputs
         return (inputs if gated or first == "w12" else outputs), gated
     raise UserError("the file has no MLP in block 0 under a name of timm; it is incomplete")
-
-
-def _rows(tensors: Tensors, name: str) -> int:
-    """Return the output width of a linear layer; 0 if there is no such layer."""
-    return formats.axes_of(tensors, name, "out, in")[0] if name in tensors else 0
 
 
 def _pool_of_linear_head(tensors: Tensors, width: int) -> str | None:

@@ -12,13 +12,10 @@ from typing import Any
 
 from vit_jax.models.vit.weights import timm
 from vit_jax.weights import formats
-from vit_jax.weights.mapping import SAME, Row, Tensors
+from vit_jax.weights.mapping import Tensors, rows_without
 
 _OTHER_NAMES = ("ls1.gamma", "ls2.gamma", "register_tokens", "mlp.w12", "mlp.w3", "fc_norm")
-ROWS = (
-    *(row for row in timm.ROWS if not any(name in str(row.theirs) for name in _OTHER_NAMES)),
-    Row("reg_tokens", "reg_token", SAME),
-)
+ROWS = rows_without(timm.ROWS, _OTHER_NAMES)
 
 ORIGIN = formats.Origin(
     {
@@ -42,9 +39,8 @@ def describe(
     rows = formats.axes_of(tensors, "pos_embed", "1, rows, width")[1]
     _, image_size = formats.position_grid(rows, (0,), tuple(patch), hints)
     [head_dim] = formats.axes_of(tensors, "blocks.0.attn.q_norm.weight", "head_dim")
-    has_head = "head.weight" in tensors
     fields = {
-        "num_classes": formats.axes_of(tensors, "head.weight", "out, in")[0] if has_head else 0,
+        "num_classes": formats.outputs_of(tensors, "head.weight"),
         "image_size": formats.side_or_pair(image_size),
         "patch_size": formats.side_or_pair(tuple(patch)),
         "in_channels": in_channels,

@@ -21,6 +21,7 @@ from vit_jax.models.vit.weights import beit, hugging_face
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import processors
 from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
+from vit_jax.weights.ecosystems.plain_vit import need_plain_vit
 from vit_jax.weights.mapping import (
     CONV,
     OUT_KERNEL,
@@ -100,9 +101,7 @@ def describe(
     hugging_face.check_config(config, **found, num_attention_heads=heads)
     if hints.image_size is None:
         hints = dataclasses.replace(hints, image_size=formats.configured_size(config, "image_size"))
-    classes = 0
-    if "classifier.weight" in tensors:
-        classes = formats.axes_of(tensors, "classifier.weight", "out, in")[0]
+    classes = formats.outputs_of(tensors, "classifier.weight")
     pools_mean = "pooler.layernorm.weight" in tensors
     fields = {
         **origin.fields,
@@ -166,7 +165,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
         "pool_norm": "after" if pools_mean else "before",
     }
     formats.need(library, fields, needed)
-    formats.need_plain_vit(library, fields, {*needed, *_WRITTEN}, qkv_bias=str)
+    need_plain_vit(library, fields, {*needed, *_WRITTEN}, qkv_bias=str)
     if not isinstance(fields["patch_size"], int):
         raise UserError(
             f"{library} has square patches, but the model has patch_size = "

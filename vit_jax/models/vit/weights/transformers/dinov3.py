@@ -19,6 +19,7 @@ from vit_jax.models.vit.weights import dinov3, hugging_face
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import processors
 from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
+from vit_jax.weights.ecosystems.plain_vit import need_plain_vit
 from vit_jax.weights.mapping import (
     CONV,
     OUT_KERNEL,
@@ -178,7 +179,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
             f"{fields['layer_scale']!r} and qkv_bias = {fields['qkv_bias']!r}; keep the run folder"
         )
     formats.need(library, fields, _FIELDS)
-    formats.need_plain_vit(library, fields, {*_FIELDS, *_WRITTEN}, qkv_bias=bool | str)
+    need_plain_vit(library, fields, {*_FIELDS, *_WRITTEN}, qkv_bias=bool | str)
     is_gated, has_bias = fields["mlp"] == "swiglu", fields["qkv_bias"] == "qv"
     activation = next(k for k, v in ACTIVATIONS.items() if v == fields["activation"])
     return {
