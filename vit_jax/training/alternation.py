@@ -26,16 +26,21 @@ class AlternatingStep:
 
     programs: from a state and a batch to the next state; all change the same state. A program may
         be there several times, which makes it more likely.
-    seed: of the run. step: number of steps already taken.
+    seed: of the run.
+
+    The first state tells the number of steps already taken; from then on the host counts, so that
+    no step waits for the device.
     """
 
-    def __init__(self, programs: Sequence[Callable], seed: int, step: int = 0):
+    def __init__(self, programs: Sequence[Callable], seed: int):
         self.programs = tuple(programs)
         self.seed = seed
-        self.step = step
+        self._step: int | None = None
 
     def __call__(self, state: Any, batch: Any) -> Any:
         """Return the state after the next step."""
-        program = self.programs[drawn(self.seed, self.step, len(self.programs))]
-        self.step += 1
+        if self._step is None:
+            self._step = int(state.step)
+        program = self.programs[drawn(self.seed, self._step, len(self.programs))]
+        self._step += 1
         return program(state, batch)

@@ -80,7 +80,7 @@ class Loop:
         introduce(self.experiment, self.report, self.run, self.state, self.step)
         if self.stop():
             return False  # before minutes of compilation; there is nothing new to save
-        train_step = self.profile.around(self.experiment.train_step(self.step), self.step)
+        train_step = self.profile.around(self.experiment.train_step(), self.step)
         self.experiment.schedule(0)  # compiles its parts before the timer starts
         try:
             self._evaluate()  # a signal interrupted it where this run resumes

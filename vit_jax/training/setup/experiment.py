@@ -146,15 +146,10 @@ class Experiment:
         """Return zeros for the sums of the training metrics."""
         return self._zero_totals()
 
-    def train_step(self, step: int = 0):
-        """Return the compiled training step, that of an earlier experiment if equal.
-
-        step: number of steps already taken, which tells a task with several programs the next one.
-        """
+    def train_step(self):
+        """Return the compiled training step, that of an earlier experiment if equal."""
         programs = self._reused("train_step", self._make_train_steps)
-        return (
-            programs[0] if len(programs) == 1 else AlternatingStep(programs, self.config.seed, step)
-        )
+        return programs[0] if len(programs) == 1 else AlternatingStep(programs, self.config.seed)
 
     def _make_train_steps(self):
         tasks = self.task.alternatives()
