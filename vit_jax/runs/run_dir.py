@@ -5,6 +5,7 @@
       model.json       the record for loading and prediction, see `ModelRecord`
       split.json       the files of each split, if the data are files
       training_images.json   the images that it was trained on, see `vit_jax/data/overlap.py`
+      tokenizer/       of the texts in its data, if there are any: tokenizer.json and text.json
       checkpoints/N/   train state after N steps, see `checkpoint_files`
       metrics.jsonl    one line per log or evaluation
       tensorboard/     the same, for TensorBoard
@@ -42,6 +43,7 @@ class RunDir:
         self.model_file = self.path / "model.json"
         self.split_file = self.path / "split.json"
         self.training_images_file = self.path / "training_images.json"
+        self.tokenizer = self.path / "tokenizer"
         self.checkpoints = self.path / "checkpoints"
         self.metrics_file = self.path / "metrics.jsonl"
         self.tensorboard = self.path / "tensorboard"
@@ -229,6 +231,7 @@ class RunDir:
             self.model_file,
             self.split_file,
             self.training_images_file,
+            self.tokenizer,
             self.checkpoints,
             self.metrics_file,
             self.tensorboard,

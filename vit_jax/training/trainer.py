@@ -16,6 +16,7 @@ from vit_jax.config import flatten
 from vit_jax.data import split_record
 from vit_jax.errors import UserError
 from vit_jax.runs import ModelRecord, RunDir
+from vit_jax.runs.tokenizer import keep_tokenizer
 from vit_jax.training import leaks, out_of_memory
 from vit_jax.training.callbacks import Callback, DrawFigures, Observer
 from vit_jax.training.checkpointing.claim import claimed
@@ -99,6 +100,8 @@ def fit(
                 held.enter_context(claimed(run, config, report))
                 if split := split_record(experiment.sources):
                     run.write_split(split)
+                if (tokenizer := experiment.train_source.tokenizer) is not None:
+                    keep_tokenizer(run, tokenizer)
                 if not (goes_on and run.training_images_file.exists()):
                     trained_on = leaks.records_of_run(config, experiment.train_source)
                     run.write_training_images(trained_on)

@@ -2,11 +2,15 @@
 
 import jax
 import numpy as np
+import pytest
 
 from tests.folders import ROOT
 from vit_jax.config import load_config
+from vit_jax.data.text import train_tokenizer
+from vit_jax.errors import UserError
 from vit_jax.inference import load_model
 from vit_jax.runs import RunDir
+from vit_jax.runs.tokenizer import read_tokenizer
 from vit_jax.training import fit
 
 SMALL = {
@@ -32,3 +36,9 @@ def test_a_locked_image_tower_has_the_bits_of_the_run_it_comes_from(overrides, t
         RunDir(tmp_path / name).read_variables()[0]["params"] for name in ("clip", "lit")
     )
     assert set(before) - set(after) == {"image"}
+    # The tokenizer is kept beside them, and no other one takes its place.
+    run = RunDir(tmp_path / "clip")
+    assert read_tokenizer(run).encode("a scan of a 7").tolist()
+    train_tokenizer(["other words"], length=24, units="words").save(run.tokenizer)
+    with pytest.raises(UserError, match="to which the weights belong, is not that of the data: a "):
+        fit(load_config(config, overrides(SMALL)), run.path)

@@ -138,6 +138,16 @@ class Tokenizer:
             f"{'was' if self.num_cut == 1 else 'were'} cut to {self.length} tokens"
         )
 
+    def difference(self, other: "Tokenizer") -> str:
+        """Return in words what another tokenizer has differently; "" if both give equal ids."""
+        if self.vocabulary != other.vocabulary:
+            return f"a vocabulary of {self.vocabulary:,}, and {other.vocabulary:,}"
+        for name, mine in dataclasses.asdict(self.facts).items():
+            if mine != (theirs := getattr(other.facts, name)):
+                return f"{name} = {mine!r}, and {theirs!r}"
+        same = self._backend.to_str() == other._backend.to_str()
+        return "" if same else "equally many tokens, but other ones"
+
     def check_tower(self, tower: Any) -> None:
         """Raise UserError if a text tower was not made for this tokenizer.
 
