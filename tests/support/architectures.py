@@ -31,6 +31,9 @@ from vit_jax.models.validation import pair
 
 _HOUSE = {"num_classes": CLASSES, "image_size": 16}
 _PYRAMID = {**_HOUSE, "depths": (1, 1), "widths": (4, 8)}
+# Of what gives something else than classes, by name; see tests/contract/test_dense_models.py.
+DENSE: dict[str, nn.Module] = {}
+
 TINY: dict[str, nn.Module] = {
     model.__class__.__name__: model
     for model in (

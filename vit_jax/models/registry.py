@@ -50,7 +50,8 @@ def create_model(name: str, **fields: Any) -> nn.Module:
 
     >>> create_model("ViT-B/16", num_classes=10, image_size=384)
 
-    None means "none" for a string field, as in `--config.model.positions=none`.
+    None means "none" for a string field, as in `--config.model.positions=none`. `parent` is linen's
+    own: with `parent=None` the module belongs to none that is being set up.
 
     Raises:
         ValueError: there is no such name or field; the message has the nearest ones.
@@ -58,14 +59,14 @@ def create_model(name: str, **fields: Any) -> nn.Module:
     preset = get_preset(name)
     known = model_fields(name)
     for field in fields:
-        if field not in known:
+        if field not in known and field != "parent":
             own = own_field(field, known)
             hint = f"; did you mean {own!r}?" if own else _nearest(field, known)
             raise ValueError(
                 f"{name} has no field {shown(field)}{hint}; its fields are {', '.join(known)}."
             )
     meant = {
-        field: "none" if value is None and isinstance(known[field], str) else value
+        field: "none" if value is None and isinstance(known.get(field), str) else value
         for field, value in fields.items()
     }
     own = dict(preset.fields)
