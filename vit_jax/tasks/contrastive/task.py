@@ -54,6 +54,10 @@ class Contrastive(Task):
     embed_width: of the vectors of images and texts.
     text_width, text_depth, text_heads, text_pool: of the text tower; "end" has the causal attention
         of CLIP, "last" and "map" attention in both directions.
+    text_mlp_width, text_activation, text_norm_eps, text_end_token: of it too; by default as in CLIP
+        for "end", and as in SigLIP for the others.
+    image_projection: whether a matrix brings the pooled features of images to `embed_width`; if
+        not, they are the vectors, as SigLIP's, and `embed_width` is their width.
     freeze_image: whether the image tower stays as it is.
     shared_targets: whether all texts of one caption in a batch are answers of all its images; if
         not, an image has one answer, and an equal caption is a wrong one.
@@ -69,6 +73,11 @@ class Contrastive(Task):
     text_depth: int = 12
     text_heads: int = 8
     text_pool: str = "end"
+    text_mlp_width: int | None = None
+    text_activation: str | None = None
+    text_norm_eps: float | None = None
+    text_end_token: int | None = None
+    image_projection: bool = True
     freeze_image: bool = False
     shared_targets: bool = True
     max_scale: float = 100.0
@@ -132,6 +141,7 @@ class Contrastive(Task):
     def text(self) -> TextTower:
         """Module from the ids of a text's tokens to its vector."""
         causal = self.text_pool == "end"
+        activation = "quick_gelu" if causal else "gelu_tanh"
         return TextTower(
             vocabulary=self.vocabulary,
             length=self.length,
@@ -140,7 +150,10 @@ class Contrastive(Task):
             heads=self.text_heads,
             pool=self.text_pool,
             causal=causal,
-            activation="quick_gelu" if causal else "gelu_tanh",
+            mlp_width=self.text_mlp_width,
+            activation=self.text_activation or activation,
+            norm_eps=self.text_norm_eps or (1e-5 if causal else 1e-6),
+            end_token=self.text_end_token,
             output_width=self.embed_width,
             output_bias=not causal,
             dtype=getattr(self.model, "dtype", "float32"),
@@ -159,11 +172,14 @@ class Contrastive(Task):
         logits = {"scale": jnp.float32(math.log(_SCALES[self.kind]))}
         if self.kind == "sigmoid":
             logits["bias"] = jnp.float32(_BIAS)
-        params = {
-            "projection": self.projection.init(keys[0], pooled)["params"],
-            "text": self.text.init(keys[1], batch["text"])["params"],
-            "logits": logits,
-        }
+        params = {"text": self.text.init(keys[1], batch["text"])["params"], "logits": logits}
+        if self.image_projection:
+            params["projection"] = self.projection.init(keys[0], pooled)["params"]
+        elif pooled.shape[-1] != self.embed_width:
+            raise ValueError(
+                f"image_projection = False: the images have vectors of {pooled.shape[-1]} numbers, "
+                f"but embed_width = {self.embed_width}; use one number for both"
+            )
         if not self.freeze_image:
             others = {name: {"image": tree} for name, tree in encoder.items()}
             return {**others, "params": {"image": encoder["params"], **params}}
@@ -217,8 +233,11 @@ class Contrastive(Task):
         found, news = self.apply(of_image, images, rng, train=train, method="features")
         if not self.freeze_image:
             state |= {name: {"image": tree} for name, tree in news.items()}
-        of_projection = {"params": variables["params"]["projection"]}
-        return normalized(self.projection.apply(of_projection, found.pooled)), state
+        vectors = found.pooled
+        if self.image_projection:
+            of_projection = {"params": variables["params"]["projection"]}
+            vectors = self.projection.apply(of_projection, vectors)
+        return normalized(vectors), state
 
     def text_vectors(
         self,

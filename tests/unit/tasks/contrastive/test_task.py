@@ -77,6 +77,30 @@ def test_the_sigmoid_has_a_bias_and_the_scale_of_its_paper(task, batch):
     np.testing.assert_allclose(total, np.log1p(np.exp(-signs * logits)).sum(), rtol=1e-4)
 
 
+def test_without_a_projection_the_pooled_features_are_the_vectors(task, batch):
+    bare = dataclasses.replace(task, image_projection=False, embed_width=8, text_pool="last")
+    variables = jax.jit(bare.init)(jax.random.key(0), batch)
+    assert "projection" not in variables["params"]
+    assert set(bare.roles(variables["params"])) == set(variables["params"])
+    pooled = np.asarray(bare.features(variables, batch))
+    vectors, _ = bare.image_vectors(variables, batch["image"])
+    expected = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
+    np.testing.assert_allclose(vectors, expected, rtol=1e-5)
+    with pytest.raises(ValueError, match="vectors of 8 numbers, but embed_width = 4"):
+        dataclasses.replace(bare, embed_width=4).init(jax.random.key(0), batch)
+
+
+def test_fields_of_the_text_tower_follow_its_pooling_or_are_set(task):
+    assert (task.text.activation, task.text.norm_eps) == ("quick_gelu", 1e-5)
+    last = dataclasses.replace(task, text_pool="last").text
+    assert (last.activation, last.norm_eps, last.causal) == ("gelu_tanh", 1e-6, False)
+    own = dataclasses.replace(
+        task, text_activation="gelu", text_norm_eps=1e-4, text_mlp_width=12, text_end_token=5
+    ).text
+    assert (own.activation, own.norm_eps, own.hidden_width) == ("gelu", 1e-4, 12)
+    assert own.end_token == 5
+
+
 def test_a_class_is_the_direction_of_the_mean_of_its_prompts(task, variables):
     found = task.class_vectors(variables)
     for number, prompts in enumerate(PROMPTS):
