@@ -42,6 +42,8 @@ KINDS: Mapping[str, Kind] = {
     "image": Kind(spatial=True),  # uint8 (h, w, c)
     # Whole numbers (h, w), a class for each pixel; 255 is ignored, as in Pascal VOC.
     "mask": Kind(spatial=True, fill=255),
+    # Whole numbers (h, w): 0 is no object, k the object of row k - 1 of the boxes.
+    "instances": Kind(spatial=True),
     "depth": Kind(spatial=True),  # (h, w), in the unit of the source; 0 is unknown
     # float32 (n, 4): left, top, right, bottom in pixels; a row without area is padding.
     "boxes": Kind(spatial=True),
@@ -61,6 +63,8 @@ class Feature:
       views: number of augmented versions, stacked along a new first axis; 0: a single one without
         that axis.
       size: (height, width) of an image that has another size than the model's input; None: its own.
+      classes: the name of each of its values, from 0, if these are classes: of a mask with its
+        background, if it has one.
 
     Raises:
       UserError: the kind is unknown.
@@ -70,6 +74,7 @@ class Feature:
     shape: tuple[int, ...] | None = None
     views: int = 0
     size: tuple[int, int] | None = None
+    classes: tuple[str, ...] = dataclasses.field(default=(), repr=False)
 
     def __post_init__(self):
         if self.kind not in KINDS:
@@ -91,6 +96,11 @@ IMAGES: Features = {"image": IMAGE}
 LABELLED: Features = {"image": IMAGE, "label": LABEL}
 
 _OF_EVALUATION = "mask"  # the key of evaluation batches that marks padding
+
+
+def have_classes(features: Features) -> bool:
+    """Return whether a feature has names of classes: labels, or objects and pixels."""
+    return "label" in features or any(feature.classes for feature in features.values())
 
 
 def check_names(features: Features, where: str) -> None:

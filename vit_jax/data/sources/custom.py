@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from jaxtyping import Int64
 
-from vit_jax.data.features import LABELLED, Example, Features, check_names
+from vit_jax.data.features import LABELLED, Example, Features, check_names, have_classes
 from vit_jax.data.sources.examples import Labels
 from vit_jax.data.sources.source import Source
 from vit_jax.data.sources.splits import NAME, SPLIT_NAMES, sliced
@@ -43,7 +43,8 @@ class Dataset:
         several threads and is pickled for worker processes. If it has an attribute `labels`, an
         array of all labels, then no image is read to find them.
       features: the features of every example.
-      class_names: the name of every label; empty without labels.
+      class_names: the name of every label, or of every class of objects (`Feature.classes`); empty
+        without either.
       multi_label: whether a label is a 0 or 1 for each class, uint8 (classes,).
       version: a text that changes with the data; a run is not resumed with another one.
       in_memory: whether decoded examples are in memory, so that reading them is fast.
@@ -63,7 +64,7 @@ class Dataset:
         check_names(self.features, "Dataset")
         if not self.splits:
             raise UserError("Dataset has no splits; it needs at least train")
-        if ("label" in self.features) != bool(self.class_names):
+        if have_classes(self.features) != bool(self.class_names):
             raise UserError(
                 f"Dataset has the features {', '.join(self.features)} and"
                 f" {len(self.class_names)} class_names; a dataset with labels needs the names of"
@@ -92,7 +93,7 @@ def register_source(name: str, opener: Callable[[str], Dataset]) -> None:
     _OPENERS[name] = opener
 
 
-_BUILT_IN = ("digits", "captions", "folder", "csv", "jsonl", "tfds")
+_BUILT_IN = ("digits", "captions", "scenes", "folder", "csv", "jsonl", "tfds")
 
 
 def list_sources() -> list[str]:
@@ -148,7 +149,12 @@ def open_part(
         name: feature for name, feature in opened.features.items() if labels or name != "label"
     }
     has_labels = "label" in features
-    renumbered = np.array(numbers) if list(numbers) != list(range(len(numbers))) else None
+    if not has_labels:
+        class_names = tuple(opened.class_names) if have_classes(features) else ()
+        _check_order(dataset, numbers, class_names)
+    renumbered = None
+    if has_labels and list(numbers) != list(range(len(numbers))):
+        renumbered = np.array(numbers)
     examples = _Examples(opened, places, has_labels, renumbered, len(class_names))
     division = f"{opened.version}" + (
         f" {holdout:g} {split_seed}" if set(opened.splits) == {"train"} else ""
@@ -159,7 +165,7 @@ def open_part(
     return Source(
         name=dataset,
         split=split,
-        class_names=class_names if has_labels else (),
+        class_names=class_names,
         fingerprint=f"{dataset}@{division}:{split}:{len(places)}:{content.hexdigest()[:12]}",
         in_memory=opened.in_memory,
         examples=examples,
@@ -168,6 +174,17 @@ def open_part(
         features=features,
         why_unlabelled="use a dataset with labels" if labels else "data.labels is False; omit it",
     )
+
+
+def _check_order(dataset: str, numbers: Sequence[int], class_names: Sequence[str]) -> None:
+    """Raise UserError if a model numbers classes of objects in another order; one may go before."""
+    if class_names and any(
+        number - place != numbers[0] or numbers[0] > 1 for place, number in enumerate(numbers)
+    ):
+        raise UserError(
+            f"the classes of {dataset} are {', '.join(class_names[:10])}, but the model numbers"
+            " them in another order; list them in its order"
+        )
 
 
 class _Examples(Sequence[Example]):

@@ -4,12 +4,13 @@
     train[0]  # {"image": uint8 (375, 500, 3), "label": 3}
 
 A dataset is named by a string: `folder:PATH`, `csv:PATH`, `jsonl:PATH`, `digits`,
-`tfds:NAME[:CONFIG]`, a name that a user's own module has registered (`custom.py`), or `captions:`
-and any of these (`captions.py`). A split is one of the dataset's own, or a part of one in the
-slicing language of TFDS: `train`, `test[:100]`, `train[90%:]`. The rest of the package uses only
-the interface of `Source`.
+`tfds:NAME[:CONFIG]`, `scenes:NAME` (`scenes/`), a name that a user's own module has registered
+(`custom.py`), or `captions:` and any of these (`captions.py`). A split is one of the dataset's own,
+or a part of one in the slicing language of TFDS: `train`, `test[:100]`, `train[90%:]`. The rest of
+the package uses only the interface of `Source`.
 """
 
+import functools
 import hashlib
 import math
 import os
@@ -30,6 +31,7 @@ from vit_jax.data.sources.examples import (
 from vit_jax.data.sources.folder import list_folder
 from vit_jax.data.sources.manifest.columns import TableOptions
 from vit_jax.data.sources.manifest.listing import list_table
+from vit_jax.data.sources.scenes import scenes
 from vit_jax.data.sources.source import IN_MEMORY_BYTES, Source
 from vit_jax.data.sources.splits import Files, Listing, divide, split_sizes
 from vit_jax.errors import UserError, nearest, shown
@@ -46,6 +48,8 @@ DATASET_FORMS = (
     "tfds:NAME",
     "tfds:NAME:CONFIG",
     "captions:DATASET",
+    "scenes:digits",
+    "scenes:fashion",
 )
 TABLE_KINDS = ("csv", "jsonl")
 
@@ -67,8 +71,8 @@ def open_source(
 
     Args:
       dataset: `folder:PATH` with one sub-folder per class, or images without labels; `csv:PATH` or
-        `jsonl:PATH` with paths and labels; `digits`; or `tfds:NAME[:CONFIG]`, an
-        image-classification set of TFDS.
+        `jsonl:PATH` with paths and labels; `digits`; `tfds:NAME[:CONFIG]`, an
+        image-classification set of TFDS; or `scenes:digits`, with dense targets.
       split: such as `train`, `test` or `train[:90%]`.
       data_dir: root of the prepared TFDS datasets; `None` is TFDS's own (`~/tensorflow_datasets`,
         or `$TFDS_DATA_DIR`).
@@ -99,7 +103,7 @@ def open_source(
     if listing is not None:
         saved_paths = saved.get(split) if saved else None
         return _open_files(listing, split, holdout, split_seed, class_names, saved_paths)
-    if opened := custom.open_dataset(dataset):
+    if opened := _opened(dataset, data_dir):
         names = tuple(class_names or map(same_form, opened.class_names))
         numbers, unknown = number_classes(opened.class_names, names)
         if unknown:
@@ -133,7 +137,7 @@ def list_splits(
     listing = _listing(dataset, class_names if labels else None, table, labels)
     if listing is not None:
         return split_sizes(listing, holdout, split_seed)
-    if opened := custom.open_dataset(dataset):
+    if opened := _opened(dataset, data_dir):
         return custom.sizes(opened, holdout, split_seed)
     from vit_jax.data.sources import tfds
 
@@ -163,6 +167,13 @@ def _listing(
     if kind == "folder":
         return list_folder(dataset, path, class_names, labels)
     return list_table(dataset, path, kind, table, labels)
+
+
+def _opened(dataset: str, data_dir: str | os.PathLike | None) -> "custom.Dataset | None":
+    """Return a dataset of scenes, or one of a user's own; None for another one."""
+    if (argument := scenes.scenes_of(dataset)) is None:
+        return custom.open_dataset(dataset)
+    return scenes.open_scenes(argument, functools.partial(open_source, data_dir=data_dir))
 
 
 def _builder(

@@ -147,6 +147,6 @@ def test_what_is_no_dataset_is_refused():
     with pytest.raises(UserError, match=r"'levels' returned an object of type dict.*Dataset"):
         open_source("levels", "train")
     with pytest.raises(
-        UserError, match="tfds:NAME:CONFIG or captions:DATASET or levels; did you mean 'levels'"
+        UserError, match="scenes:digits or scenes:fashion or levels; did you mean 'levels'"
     ):
         open_source("level", "train")

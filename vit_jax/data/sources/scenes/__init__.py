@@ -1,0 +1,1 @@
+"""Scenes made on the spot of real pictures, with exact boxes, masks, instances and depth."""
