@@ -18,6 +18,7 @@ from vit_jax.training.setup.build import build
 SHAPES = {
     "classification": {"logits": (10,), "probabilities": (10,)},
     "autoencoder": {"images": (16, 16, 1)},
+    "contrastive": {"vectors": (4,)},
 }
 
 

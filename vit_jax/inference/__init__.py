@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from vit_jax.inference.loading import load, load_model
     from vit_jax.inference.predictor import BATCH, ArraySpec, Predictor
     from vit_jax.inference.pretrained import convert, load_pretrained
+    from vit_jax.inference.two_towers import TwoTowers, load_two_towers
 
 __all__ = [
     "BATCH",
@@ -19,10 +20,12 @@ __all__ = [
     "ImageResult",
     "Prediction",
     "Predictor",
+    "TwoTowers",
     "convert",
     "load",
     "load_model",
     "load_pretrained",
+    "load_two_towers",
 ]
 
 _HOMES = {
@@ -37,6 +40,8 @@ _HOMES = {
     "load": "loading",
     "load_model": "loading",
     "load_pretrained": "pretrained",
+    "load_two_towers": "two_towers",
+    "TwoTowers": "two_towers",
 }
 
 # Lazy, because a run of this package needs no reader of other formats.

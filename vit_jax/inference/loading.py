@@ -1,6 +1,7 @@
 """Loading of run folders: what a run is loaded as depends on its task."""
 
 import dataclasses
+import importlib
 import os
 
 from vit_jax.errors import UserError
@@ -11,6 +12,8 @@ from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.text import tell
 
 _RECORD = "of the model record (model.json)"
+# Classes of tasks of this package that are no classifiers or encoders: module and name.
+_OF_TASKS = {"contrastive": ("vit_jax.inference.two_towers", "TwoTowers")}
 
 
 def load(
@@ -19,8 +22,9 @@ def load(
     """Load the predictor of a run folder: `load("runs/digits").predict("seven.png")`.
 
     It is a `Classifier`. The model of a run that learned without labels has no classes: it is
-    returned as an `Encoder`, `load("runs/mae").features("seven.png")`. A user's own task may name
-    another `Predictor`.
+    returned as an `Encoder`, `load("runs/mae").features("seven.png")`; that of a run with captions
+    as `TwoTowers`, `load("runs/clip").classify("seven.png", ["6", "7"])`. A user's own task may
+    name another `Predictor`.
 
     Args:
         path: a run folder, as written by training.
@@ -96,7 +100,12 @@ def predictor_class(record: ModelRecord) -> type[Predictor]:
         import_installed()
         import_plugins(record.plugins, f"plugins {_RECORD}")
     task = TASKS.find(record.task, f"task {_RECORD}")
-    return task.predictor(record) or _default_class(record)
+    if (own := task.predictor(record)) is not None:
+        return own
+    if record.task not in _OF_TASKS:
+        return _default_class(record)
+    module, name = _OF_TASKS[record.task]
+    return getattr(importlib.import_module(module), name)
 
 
 def _default_class(record: ModelRecord) -> type[Predictor]:
@@ -115,4 +124,4 @@ def _read(
     raw: bool,
 ) -> Predictor:
     variables, step = run.read_variables(checkpoint, raw=raw)
-    return kind.of_record(record, variables, step)
+    return kind.of_run(run, record, variables, step)

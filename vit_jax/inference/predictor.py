@@ -30,7 +30,7 @@ from vit_jax.data.images.decoding import ImageLike
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.inference.streaming import ReadBatch, read_batches
-from vit_jax.runs import ModelRecord
+from vit_jax.runs import ModelRecord, RunDir
 
 if TYPE_CHECKING:  # a cached program runs without linen
     import flax.linen as nn
@@ -94,6 +94,17 @@ class Predictor:
         record: of its model. variables: of all modules of its task, put on the device here.
         """
         return cls(record.create_model(), jax.device_put(variables), record.preprocessing, step)
+
+    @classmethod
+    def of_run(
+        cls, run: RunDir, record: ModelRecord, variables: Mapping[str, Any], step: int
+    ) -> Self:
+        """Return the predictor of a run; by default what `of_record` gives.
+
+        run: its folder, for what is in no record, such as a tokenizer.
+        """
+        del run
+        return cls.of_record(record, variables, step)
 
     # ------------------------------------------------------------------------------- description
 

@@ -31,8 +31,9 @@ import tokenizers
 
 BACKEND_FILE, FACTS_FILE = "tokenizer.json", "text.json"
 MOST_TOKENS = 2**16  # of a text
-# Rows of a tower's table beyond the vocabulary, which some add for their devices.
+# Rows of a tower's table beyond the vocabulary, which some add for their devices, and their share.
 MOST_SPARE_ROWS = 1_023
+MOST_SPARE_SHARE = 1 / 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +155,8 @@ class Tokenizer:
         Args:
             tower: has the fields `vocabulary`, `length` and `end_token` of a `TextTower`.
         """
-        if not 0 <= tower.vocabulary - self.vocabulary <= MOST_SPARE_ROWS:
+        most = min(MOST_SPARE_ROWS, int(self.vocabulary * MOST_SPARE_SHARE))
+        if not 0 <= tower.vocabulary - self.vocabulary <= most:
             raise UserError(
                 f"the tokenizer has a vocabulary of {self.vocabulary:,}, but the text tower of "
                 f"{tower.vocabulary:,}: it does not belong to these weights"
