@@ -46,16 +46,16 @@ def contact_sheet(
         order = rng.permutation(len(source))[: rows * columns]
         images = [image for _, image in _readable(source, order, len(order))]
         parts = range(0, len(images), columns)
-        return _draw([_Row("", images[start : start + columns]) for start in parts])
+        return draw_rows([SheetRow("", images[start : start + columns]) for start in parts])
     shown = _some_classes(source, rows, rng)
     for label in shown:
         members = _members(source, label)
         images = _readable(source, rng.permutation(members), columns)
         table.append(
-            _Row(f"{source.class_names[label]} ({len(members):,})", [image for _, image in images])
+            SheetRow(f"{source.class_names[label]} ({len(members):,})", [image for _, image in images])
         )
     classes = len(source.class_names)
-    return _draw(table, note=f"{len(shown)} of {classes:,} classes" if len(shown) < classes else "")
+    return draw_rows(table, note=f"{len(shown)} of {classes:,} classes" if len(shown) < classes else "")
 
 
 def augmented_sheet(
@@ -91,9 +91,9 @@ def augmented_sheet(
                 for epoch in range(epochs)
             ]
             name = source.class_names[label] if source.has_labels else ""
-            table.append(_Row(name, [image, *seen]))
+            table.append(SheetRow(name, [image, *seen]))
     headings = ["original", *(f"epoch {epoch}" for epoch in range(epochs))]
-    return _draw(table, headings=headings, note=note)
+    return draw_rows(table, headings=headings, note=note)
 
 
 def as_trained(
@@ -162,12 +162,12 @@ def _readable(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Row:
+class SheetRow:
     label: str
     images: list[UInt8[np.ndarray, "h w c"]]
 
 
-def _draw(table: Sequence[_Row], *, headings: Sequence[str] = (), note: str = "") -> Image.Image:
+def draw_rows(table: Sequence[SheetRow], *, headings: Sequence[str] = (), note: str = "") -> Image.Image:
     """Draw rows of images with a text before each, headings above and a note below."""
     columns = max((len(row.images) for row in table), default=1)
     labels = [_shortened(row.label, _MOST_LABEL_WIDTH) for row in table]
