@@ -16,6 +16,7 @@ from vit_jax.models import ViT
 from vit_jax.models.cait import CaiT
 from vit_jax.models.conv_stem.module import ConvStemViT
 from vit_jax.models.convnext.module import ConvNeXt
+from vit_jax.models.detection import DETR, YOLOS
 from vit_jax.models.efficientnet.module import EfficientNet
 from vit_jax.models.features import Features
 from vit_jax.models.flexivit.module import FlexiViT
@@ -32,7 +33,22 @@ from vit_jax.models.validation import pair
 _HOUSE = {"num_classes": CLASSES, "image_size": 16}
 _PYRAMID = {**_HOUSE, "depths": (1, 1), "widths": (4, 8)}
 # Of what gives something else than classes, by name; see tests/contract/test_dense_models.py.
-DENSE: dict[str, nn.Module] = {}
+_VIT_FIELDS = {"patch_size": 4, "width": 16, "depth": 2, "heads": 2, "mlp_width": 24}
+DENSE: dict[str, nn.Module] = {
+    "YOLOS": YOLOS(
+        **_HOUSE, backbone_fields=_VIT_FIELDS, queries=5, mid_positions=True
+    ),
+    "DETR": DETR(
+        **_HOUSE,
+        backbone_fields={"depths": (1, 1), "widths": (4, 8), "block": "basic", "stem_width": 4},
+        queries=5,
+        width=8,
+        heads=2,
+        encoder_depth=1,
+        decoder_depth=2,
+        mlp_width=12,
+    ),
+}
 
 TINY: dict[str, nn.Module] = {
     model.__class__.__name__: model

@@ -124,6 +124,9 @@ class Attention(Checked):
 
     With `causal` a token attends to itself and to those before it.
 
+    Vectors in `query_positions` and `key_positions` are added to what queries and keys are made
+    from, and not to values (DETR, Carion et al. 2020, appendix A.3).
+
     Types other than "softmax" take no context and no mask; `types` has their parameters.
     """
 
@@ -169,6 +172,8 @@ class Attention(Checked):
         attention_weights: bool = False,
         grid: tuple[int, int] | None = None,  # of the patches, the last tokens
         key_mask: Bool[Array, "batch keys"] | None = None,  # False: padding, which none attends to
+        query_positions: Float[Array, "#batch tokens width"] | None = None,
+        key_positions: Float[Array, "#batch keys width"] | None = None,
     ) -> Float[Array, "batch tokens width"]:
         if self.kind.name != "softmax" and not (context is None and key_mask is None):
             raise ValueError(
@@ -186,7 +191,7 @@ class Attention(Checked):
         head_dim = self.head_dim or width // self.heads
         q, k, v = QueryKeyValue(
             self.heads, head_dim, self.qkv_bias, self.init_scheme, self.dtype, name="qkv"
-        )(x, context)
+        )(x, context, query_positions, key_positions)
         if self.lora_rank and context is None:
             shape = (3, self.heads, head_dim)
             added = LowRank(self.lora_rank, shape, self.dtype, name="qkv_lora")(x)
@@ -263,7 +268,8 @@ class QueryKeyValue(Checked):
     """Projection of tokens to queries, keys and values with one kernel.
 
     Keys and values come from the `context` if there is one, else from the tokens themselves.
-    Returns three arrays `(batch, tokens or keys, heads, head_dim)`.
+    Positions, of both or of neither, are added to what queries and keys come from. Returns three
+    arrays `(batch, tokens or keys, heads, head_dim)`.
     """
 
     heads: Count
@@ -277,6 +283,8 @@ class QueryKeyValue(Checked):
         self,
         x: Float[Array, "batch tokens width"],
         context: Float[Array, "batch keys width"] | None = None,
+        query_positions: Float[Array, "#batch tokens width"] | None = None,
+        key_positions: Float[Array, "#batch keys width"] | None = None,
     ) -> tuple[Array, Array, Array]:
         shape = (3, self.heads, self.head_dim)
         kernel = self.param("kernel", INIT_SCHEMES[self.init_scheme].qkv, (x.shape[-1], *shape))
@@ -295,7 +303,12 @@ class QueryKeyValue(Checked):
                 projected = projected + bias[which].astype(self.dtype)
             return [projected[:, :, i] for i in range(projected.shape[2])]
 
-        if context is None:
+        if query_positions is not None:
+            context = x if context is None else context
+            of_keys = context + key_positions.astype(context.dtype)
+            [q] = project(x + query_positions.astype(x.dtype), slice(0, 1))
+            [k], [v] = project(of_keys, slice(1, 2)), project(context, slice(2, 3))
+        elif context is None:
             q, k, v = project(x, slice(0, 3))
         else:
             [q], [k, v] = project(x, slice(0, 1)), project(context, slice(1, 3))

@@ -177,6 +177,12 @@ OF_FAMILIES = {
     "PE-Core-B/16": (92_886_528, None),
     "PE-Core-L/14": (316_102_656, None),
     "PE-Core-G/14": (1_880_066_560, None),
+    # transformers 5.24 on the meta device, with the 91 classes of COCO; of DETR without the scales
+    # and biases of its frozen norms, which it does not count
+    "YOLOS-Ti": (6_488_736, None),
+    "YOLOS-S": (30_684_768, None),
+    "YOLOS-B": (127_798_368, None),
+    "DETR-R50": (41_524_768 + 106_240 // 2, None),
     # Google's own modules; R50+ViT-B/16 agrees with timm's `vit_base_r50_s16_224`, MACs included
     "R+ViT-Ti/16": (6_337_704, None),
     "R26+ViT-S/32": (36_431_912, None),

@@ -1,0 +1,116 @@
+"""DETR's encoder and decoder, whose layers add positions to queries and keys (Carion et al. 2020,
+appendix A.3).
+
+- The encoder is made of the one block, with the norm behind each branch; its attention computes
+  the positions from the grid of the tokens.
+- A layer of the decoder has three branches: attention among queries, attention of queries to the
+  encoder's tokens, and an MLP.
+"""
+
+import math
+from typing import ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+from vit_jax.models.attention.multi_head import Attention
+from vit_jax.models.description.roles import Roles
+from vit_jax.models.fields import Checked, Factory
+from vit_jax.models.layers.mlp import Mlp
+from vit_jax.models.layers.norm import LayerNorm
+
+
+def sine_positions(
+    grid: tuple[int, int], width: int, *, temperature: float = 10_000.0
+) -> Float[np.ndarray, "1 tokens width"]:
+    """Return DETR's fixed positions: half the channels for the row, then half for the column.
+
+    Rows and columns count from 1 and are scaled to end at 2 pi. Channels are pairs of a sine and a
+    cosine of the same frequency.
+
+    Args:
+        grid: `(height, width)` of the tokens.
+        width: of a token, a multiple of 4.
+
+    Raises:
+        ValueError: for another width.
+    """
+    if width % 4:
+        raise ValueError(f"sine positions need a width that is a multiple of 4, got {width}.")
+    half = width // 2
+    frequencies = temperature ** -(2 * (np.arange(half) // 2) / half)
+
+    def of_axis(length: int) -> np.ndarray:
+        places = np.arange(1, length + 1) / (length + 1e-6) * 2 * math.pi
+        angles = places[:, None] * frequencies
+        return np.where(np.arange(half) % 2, np.cos(angles), np.sin(angles))
+
+    rows, columns = (of_axis(length) for length in grid)
+    shape = (*grid, half)
+    both = [np.broadcast_to(rows[:, None], shape), np.broadcast_to(columns[None], shape)]
+    return np.concatenate(both, axis=-1).reshape(1, -1, width).astype(np.float32)
+
+
+class SineAttention(Attention):
+    """Attention of the tokens of a map to each other, with `sine_positions`."""
+
+    def __call__(
+        self,
+        x: Float[Array, "batch tokens width"],
+        context: None = None,
+        *,
+        grid: tuple[int, int],
+        **asked: object,
+    ) -> Float[Array, "batch tokens width"]:
+        positions = jnp.asarray(sine_positions(grid, x.shape[-1]))
+        return super().__call__(
+            x, context, query_positions=positions, key_positions=positions, **asked
+        )
+
+
+class DecoderLayer(Checked):
+    """Layer of the decoder: `x` becomes `norm(x + branch(x))` for each of its three branches.
+
+    Parameters: `attn`, `norm1`, `cross`, `norm2`, `mlp`, `norm3`. The output is sown as
+    `intermediates/.../out`, and on request weights of both attentions.
+    """
+
+    ROLES: ClassVar[Roles] = {
+        "attn": Attention.ROLES,
+        "norm1": LayerNorm.ROLES,
+        "cross": Attention.ROLES,
+        "norm2": LayerNorm.ROLES,
+        "mlp": Mlp.ROLES,
+        "norm3": LayerNorm.ROLES,
+    }
+
+    attn: Factory
+    mlp: Factory
+    norm_eps: float = 1e-5
+    dtype: str = "float32"
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "batch queries width"],
+        context: Float[Array, "batch tokens width"],
+        query_positions: Float[Array, "#batch queries width"],
+        context_positions: Float[Array, "#batch tokens width"],
+        *,
+        train: bool = False,
+        attention_weights: bool = False,
+    ) -> Float[Array, "batch queries width"]:
+        asked = {"train": train, "attention_weights": attention_weights}
+
+        def normed(name: str, x: Array) -> Array:
+            return LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name=name)(x)
+
+        of_queries = {"query_positions": query_positions, "key_positions": query_positions}
+        x = normed("norm1", x + self.attn(name="attn")(x, **of_queries, **asked))
+        both = {"query_positions": query_positions, "key_positions": context_positions}
+        x = normed("norm2", x + self.attn(name="cross")(x, context, **both, **asked))
+        x = normed("norm3", x + self.mlp(name="mlp")(x, train=train))
+        self.sow("intermediates", "out", x)
+        return x

@@ -1,0 +1,3 @@
+"""Weights of detectors of other libraries."""
+
+FORMATS = ()
