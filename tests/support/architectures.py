@@ -35,9 +35,7 @@ _PYRAMID = {**_HOUSE, "depths": (1, 1), "widths": (4, 8)}
 # Of what gives something else than classes, by name; see tests/contract/test_dense_models.py.
 _VIT_FIELDS = {"patch_size": 4, "width": 16, "depth": 2, "heads": 2, "mlp_width": 24}
 DENSE: dict[str, nn.Module] = {
-    "YOLOS": YOLOS(
-        **_HOUSE, backbone_fields=_VIT_FIELDS, queries=5, mid_positions=True
-    ),
+    "YOLOS": YOLOS(**_HOUSE, backbone_fields=_VIT_FIELDS, queries=5, mid_positions=True),
     "DETR": DETR(
         **_HOUSE,
         backbone_fields={"depths": (1, 1), "widths": (4, 8), "block": "basic", "stem_width": 4},

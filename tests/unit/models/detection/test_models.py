@@ -123,7 +123,10 @@ def test_detr_takes_a_vit():
             lambda: YOLOS(backbone_fields={"scan_layers": True}, mid_positions=True),
             "scan_layers=True does not go with detection tokens; use False",
         ),
-        (lambda: DETR(width=30, heads=5), "width=30 is not a multiple of the parts of sine positions, 4"),
+        (
+            lambda: DETR(width=30, heads=5),
+            "width=30 is not a multiple of the parts of sine positions, 4",
+        ),
         (lambda: DETR(width=64, heads=5), "width=64"),
         (lambda: DETR(dropout=2.0), "dropout=2.0 is not a rate"),
     ],
