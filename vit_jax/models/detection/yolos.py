@@ -14,7 +14,6 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
 from jaxtyping import Array, Float
 
 from vit_jax.models.block import run_blocks
