@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax.core import FrozenDict
 
 from vit_jax.errors import shown
 from vit_jax.models.description import describe, model_roles
@@ -88,7 +89,7 @@ def model_fields(name: str) -> dict[str, Any]:
         for field in dataclasses.fields(preset.architecture)
         if field.name not in ("parent", "name")  # linen's own
     }
-    return {**fields, **preset.fields}
+    return {name: _plain(value) for name, value in {**fields, **preset.fields}.items()}
 
 
 def get_preset(name: str) -> Preset:
@@ -193,6 +194,11 @@ def _check_architecture(name: str, architecture: Any, fields: dict[str, Any]) ->
     for field in fields:
         if field not in known:
             raise ValueError(f"{name}: the class {architecture.__name__} has no field {field!r}.")
+
+
+def _plain(value: Any) -> Any:
+    """Return a field as JSON knows it: a frozen mapping as a dictionary."""
+    return value.unfreeze() if isinstance(value, FrozenDict) else value
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

@@ -117,10 +117,14 @@ NAMES = {
     "ConvNeXtV2-T": ["convnextv2_tiny", "facebook/convnextv2-tiny-22k-384"],
     "ConvNeXtV2-H": ["convnextv2_huge.fcmae_ft_in22k_in1k_512"],
     "EfficientNet-B0": ["efficientnet_b0", "google/efficientnet-b0", "EfficientNetB0"],
+    "YOLOS-Ti": ["hustvl/yolos-tiny"],
+    "YOLOS-B": ["yolos_base"],
+    "DETR-R50": ["facebook/detr-resnet-50", "detr_resnet50", "detr_r50"],
     "EfficientNet-B7": ["tf_efficientnet_b7.ns_jft_in1k"],
 }
 ELSEWHERE = [
     *("swinv2_cr_tiny_ns_224", "swinv2_cr_large_384"),
+    *("facebook/detr-resnet-50-dc5", "facebook/detr-resnet-101", "yolov8n"),
     *("convnextv2_small", "convnext_nano", "efficientnet_v2_s", "resnext50_32x4d"),
     *("wide_resnet50_2", "gmixer_24_224", "coatnet_0_rw_224", "", "bert-base-uncased"),
     *("eva02_base_patch16_clip_224", "eva_giant_patch14_224", "beit3_base_patch16_224"),

@@ -163,6 +163,7 @@ def model_fields(config: ConfigDict, outputs: int) -> dict[str, Any]:
     """
     fields = {name: value for name, value in config.model.items() if name != "name"}
     fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    fields = {k: v.to_dict() if isinstance(v, ConfigDict) else v for k, v in fields.items()}
     if fields.setdefault("num_classes", outputs) != outputs:
         raise UserError(
             f"model.num_classes = {shown(fields['num_classes'])}, but the task {config.task!r} "
