@@ -17,6 +17,7 @@ from vit_jax.models.cait import CaiT
 from vit_jax.models.conv_stem.module import ConvStemViT
 from vit_jax.models.convnext.module import ConvNeXt
 from vit_jax.models.detection import DETR, YOLOS
+from vit_jax.models.depth.module import DPT
 from vit_jax.models.efficientnet.module import EfficientNet
 from vit_jax.models.features import Features
 from vit_jax.models.flexivit.module import FlexiViT
@@ -45,6 +46,15 @@ DENSE: dict[str, nn.Module] = {
         encoder_depth=1,
         decoder_depth=2,
         mlp_width=12,
+    ),
+    "DPT": DPT(
+        image_size=16,
+        backbone_name="ViT",
+        backbone_fields=_VIT_FIELDS,
+        blocks=(0, 0, 1, 1),
+        widths=(4, 6, 8, 8),
+        fusion_width=8,
+        head_width=4,
     ),
 }
 

@@ -233,14 +233,32 @@ def run_blocks(
     attention_weights: bool = False,
     grid: tuple[int, int] | None = None,
     key_mask: Bool[Array, "batch keys"] | None = None,
+    kept: dict[int, Array] | None = None,
 ) -> Float[Array, "batch *tokens width"]:
     """Return the output of the last of the blocks that `make_blocks` made.
 
     rates: drop-path rates of the blocks, for a loop over them.
+    kept: its keys are numbers of blocks, whose outputs become its values.
+
+    Raises:
+        ValueError: there is no block of such a number, or the blocks are a loop, which gives the
+            output of the last one only.
     """
     asked = (train, attention_weights, grid, key_mask)
     if not isinstance(blocks, Sequence):
+        if kept:
+            raise ValueError(
+                "run_blocks: a loop over blocks gives no outputs of single ones; use "
+                "scan_layers=False."
+            )
         return blocks.step(x, jnp.array(rates), *asked)[0]
-    for block in blocks:
+    for number in kept or ():
+        if not 0 <= number < len(blocks):
+            raise ValueError(
+                f"run_blocks: there is no block {number}; their numbers are 0 to {len(blocks) - 1}."
+            )
+    for number, block in enumerate(blocks):
         x, _ = block.step(x, None, *asked)
+        if kept is not None and number in kept:
+            kept[number] = x
     return x

@@ -21,6 +21,8 @@ class Features:
         grid: `(height, width)` of the image in patches.
         prefix: number of tokens before the patches (class, distillation, registers).
         stages: for pyramids, one `(batch, height, width, channels)` per stage; None for a ViT.
+        blocks: of a ViT, the outputs `(batch, prefix + height * width, width)` of the blocks that
+            were asked for, before the final norm; None if none were.
     """
 
     tokens: Float[Array, "batch tokens width"]
@@ -28,6 +30,7 @@ class Features:
     grid: tuple[int, int] = struct.field(pytree_node=False)
     prefix: int = struct.field(pytree_node=False, default=0)
     stages: tuple[Float[Array, "batch height width channels"], ...] | None = None
+    blocks: tuple[Float[Array, "batch tokens width"], ...] | None = None
 
 
 def features_of_map(

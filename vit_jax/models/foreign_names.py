@@ -35,6 +35,10 @@ _PATTERNS = [
     (rf"dinov3_vit_?({_SIZES})_?(\d+)(?:_.*)?", "DINOv3-{1}/{2}"),
     (rf"eva_?02_({_LONG})_patch(14)_(?!clip).*", "EVA02-{1}/{2}"),
     (rf"beit_?(?:v2_?)?({_LONG})_patch(\d+)(?:_.*)?", "BEiT-{1}/{2}"),
+    # Depth.
+    (rf"(?:depth_anything_v2_vit|da_?v2_vit)_?({_SIZES})(?:_.*)?", "DepthAnythingV2-{1}"),
+    (rf"depth_anything_v2_({_LONG})(?:_hf)?", "DepthAnythingV2-{1}"),
+    (rf"dpt_({_LONG})(?:_384)?", "DPT-{1}/16"),
     # DINOv2, and the three types of DeiT.
     (rf"vit_({_LONG})_patch14_reg4_dinov2.*", "DINOv2-{1}/14-reg"),
     (rf"vit_({_LONG})_patch14_dinov2.*", "DINOv2-{1}/14"),

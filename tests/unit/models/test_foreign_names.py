@@ -120,6 +120,12 @@ NAMES = {
     "YOLOS-Ti": ["hustvl/yolos-tiny"],
     "YOLOS-B": ["yolos_base"],
     "DETR-R50": ["facebook/detr-resnet-50", "detr_resnet50", "detr_r50"],
+    "DPT-L/16": ["Intel/dpt-large", "dpt_large_384", "DPT_Large"],
+    "DepthAnythingV2-S": [
+        *("depth-anything/Depth-Anything-V2-Small-hf", "depth_anything_v2_vits"),
+        "depth-anything/Depth-Anything-V2-Small",
+    ],
+    "DepthAnythingV2-B": ["depth_anything_v2_vitb"],
     "EfficientNet-B7": ["tf_efficientnet_b7.ns_jft_in1k"],
 }
 ELSEWHERE = [

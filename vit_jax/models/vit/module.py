@@ -221,21 +221,25 @@ class ViT(DescribedViT, nn.Module):
         train: bool = False,
         attention_weights: bool = False,
         key_mask: Bool[Array, "batch patches"] | None = None,
+        blocks: tuple[int, ...] = (),
     ) -> Features:
         """Return all tokens after the last block, and the pooled vector, in the compute type.
 
         key_mask: False for patches that are padding; no token attends to them.
+        blocks: numbers of blocks, from 0, whose outputs are given too; not with `scan_layers`.
         """
         x, grid = self.embed(images, train=train)
         asked = {"train": train, "attention_weights": attention_weights}
         mask = None if key_mask is None else self._with_prefix(key_mask)
-        x = run_blocks(self.blocks, x, self.drop_path_rates, grid=grid, key_mask=mask, **asked)
+        more = {"grid": grid, "key_mask": mask, "kept": (kept := dict.fromkeys(blocks))}
+        x = run_blocks(self.blocks, x, self.drop_path_rates, **more, **asked)
         if self.pool_norm == "before":
             x = self.norm(x)
         pooled = self.pool_tokens(x, key_mask=key_mask, **asked)
         if self.pool_norm == "after":
             pooled = self.norm(pooled)
-        return Features(tokens=x, pooled=pooled, grid=grid, prefix=self.prefix)
+        outputs = tuple(kept[number] for number in blocks) or None
+        return Features(x, pooled, grid, self.prefix, blocks=outputs)
 
     def embed(
         self, images: Float[Array, "batch height width channels"], *, train: bool = False

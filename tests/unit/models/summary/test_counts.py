@@ -166,6 +166,13 @@ OF_FAMILIES = {
     "EVA02-L/14": (303_268_800 + 1025 * 1000, None),
     "BEiT-B/16": (86_530_984, None),
     "BEiT-L/16": (304_430_568, None),
+    # transformers 5.24 on the meta device, whose encoder of DINOv2 has a mask token too
+    "DPT-B/16": (110_878_081, None),
+    "DPT-L/16": (343_030_465, None),
+    "DepthAnythingV2-S": (24_785_089 - 384, None),
+    "DepthAnythingV2-B": (97_470_785 - 768, None),
+    "DepthAnythingV2-L": (335_315_649 - 1024, None),
+    "DepthAnythingV2-g": (1_258_132_225 - 1536, None),
     # the authors' code
     "ViT-5-S": (22_039_144, None),
     "ViT-5-B": (86_543_080, None),

@@ -142,6 +142,21 @@ def test_features_record_says_where_the_patches_are():
     np.testing.assert_array_equal(features.pooled, features.tokens[:, 0])
 
 
+def test_outputs_of_chosen_blocks_are_those_that_are_sown():
+    model, params, images = tiny()
+    asked = {"blocks": (1, 0, 1), "method": "features", "mutable": "intermediates"}
+    features, state = model.apply({"params": params}, images, **asked)
+    sown = [state["intermediates"][f"blocks_{i}"]["out"][0] for i in (1, 0, 1)]
+    for found, expected in zip(features.blocks, sown, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    for other, number in ((model, 2), (model.clone(scan_layers=True), 0)):
+        with pytest.raises(ValueError, match="there is no block 2|scan_layers=False"):
+            jax.eval_shape(
+                lambda x, m=other, n=number: m.init(x, images, blocks=(n,), method="features"),
+                jax.random.key(0),
+            )
+
+
 def test_mean_pool_is_the_mean_of_normed_patches_without_the_prefix():
     model, params, images = tiny(pool="mean", class_token=True, registers=1)
     features = apply(model, params, images, method="features")

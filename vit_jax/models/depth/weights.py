@@ -1,0 +1,3 @@
+"""Weights of DPT and Depth Anything."""
+
+FORMATS = ()
