@@ -16,8 +16,8 @@ from vit_jax.models import ViT
 from vit_jax.models.cait import CaiT
 from vit_jax.models.conv_stem.module import ConvStemViT
 from vit_jax.models.convnext.module import ConvNeXt
-from vit_jax.models.detection import DETR, YOLOS
 from vit_jax.models.depth.module import DPT
+from vit_jax.models.detection import DETR, YOLOS
 from vit_jax.models.efficientnet.module import EfficientNet
 from vit_jax.models.features import Features
 from vit_jax.models.flexivit.module import FlexiViT

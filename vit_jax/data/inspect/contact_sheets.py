@@ -52,10 +52,14 @@ def contact_sheet(
         members = _members(source, label)
         images = _readable(source, rng.permutation(members), columns)
         table.append(
-            SheetRow(f"{source.class_names[label]} ({len(members):,})", [image for _, image in images])
+            SheetRow(
+                f"{source.class_names[label]} ({len(members):,})", [image for _, image in images]
+            )
         )
     classes = len(source.class_names)
-    return draw_rows(table, note=f"{len(shown)} of {classes:,} classes" if len(shown) < classes else "")
+    return draw_rows(
+        table, note=f"{len(shown)} of {classes:,} classes" if len(shown) < classes else ""
+    )
 
 
 def augmented_sheet(
@@ -167,7 +171,9 @@ class SheetRow:
     images: list[UInt8[np.ndarray, "h w c"]]
 
 
-def draw_rows(table: Sequence[SheetRow], *, headings: Sequence[str] = (), note: str = "") -> Image.Image:
+def draw_rows(
+    table: Sequence[SheetRow], *, headings: Sequence[str] = (), note: str = ""
+) -> Image.Image:
     """Draw rows of images with a text before each, headings above and a note below."""
     columns = max((len(row.images) for row in table), default=1)
     labels = [_shortened(row.label, _MOST_LABEL_WIDTH) for row in table]

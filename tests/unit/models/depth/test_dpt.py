@@ -3,15 +3,13 @@
 That it computes what transformers computes is in `test_weights.py`.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.support.architectures import DENSE
-from tests.support.shapes import abstract_variables, random_images, random_variables, run
+from tests.support.shapes import abstract_variables, random_images, random_variables
 from vit_jax.models import create_model
 from vit_jax.models.depth import DPT
 from vit_jax.models.layers.resize import Enlarge, resize_map
@@ -22,11 +20,6 @@ IMAGES = random_images(2, 16, 16, 3)
 
 def normal(*shape):
     return np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32)
-
-
-@functools.cache
-def variables():
-    return random_variables(MODEL, IMAGES)
 
 
 def test_corners_stay_where_they_are_and_places_between_are_linear():
@@ -47,11 +40,13 @@ def test_a_transposed_convolution_writes_each_place_into_a_square_of_its_own():
 
 
 def test_the_three_kinds_of_output_are_one_number_seen_in_three_ways():
-    inverse = np.asarray(run(MODEL, variables(), IMAGES))
+    kinds = (MODEL, MODEL.clone(scale_shift=(0.5, 0.25)), MODEL.clone(max_depth=80))
+    found = jax.jit(lambda variables: [kind.apply(variables, IMAGES) for kind in kinds])(
+        random_variables(MODEL, IMAGES)
+    )
+    inverse, depth, metric = map(np.asarray, found)
     assert inverse.shape == (2, 16, 16) and (inverse >= 0).all() and np.ptp(inverse) > 0
-    depth = np.asarray(run(MODEL.clone(scale_shift=(0.5, 0.25)), variables(), IMAGES))
     np.testing.assert_allclose(depth, 1 / (0.5 * inverse + 0.25), rtol=1e-5)
-    metric = np.asarray(run(MODEL.clone(max_depth=80), variables(), IMAGES))
     seen = inverse > 0
     np.testing.assert_allclose(
         metric[seen], 80 / (1 + np.exp(-inverse[seen])), rtol=1e-5, atol=1e-5
