@@ -18,6 +18,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
@@ -48,6 +49,7 @@ class Dataset:
       multi_label: whether a label is a 0 or 1 for each class, uint8 (classes,).
       version: a text that changes with the data; a run is not resumed with another one.
       in_memory: whether decoded examples are in memory, so that reading them is fast.
+      tokenizer: of the texts in its examples (`vit_jax.data.text`); None: they have none.
 
     Raises:
       UserError: a feature has an invalid name, there are no splits, or no names of classes.
@@ -59,6 +61,7 @@ class Dataset:
     multi_label: bool = False
     version: str = ""
     in_memory: bool = False
+    tokenizer: Any = None
 
     def __post_init__(self):
         check_names(self.features, "Dataset")
@@ -93,7 +96,7 @@ def register_source(name: str, opener: Callable[[str], Dataset]) -> None:
     _OPENERS[name] = opener
 
 
-_BUILT_IN = ("digits", "captions", "scenes", "folder", "csv", "jsonl", "tfds")
+_BUILT_IN = ("digits", "captions", "compositions", "scenes", "folder", "csv", "jsonl", "tfds")
 
 
 def list_sources() -> list[str]:
@@ -172,6 +175,7 @@ def open_part(
         spans=tuple(_spans(chosen)),
         multi_label=opened.multi_label and has_labels,
         features=features,
+        tokenizer=opened.tokenizer,
         why_unlabelled="use a dataset with labels" if labels else "data.labels is False; omit it",
     )
 

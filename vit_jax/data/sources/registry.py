@@ -4,10 +4,11 @@
     train[0]  # {"image": uint8 (375, 500, 3), "label": 3}
 
 A dataset is named by a string: `folder:PATH`, `csv:PATH`, `jsonl:PATH`, `digits`,
-`tfds:NAME[:CONFIG]`, `scenes:NAME` (`scenes/`), a name that a user's own module has registered
-(`custom.py`), or `captions:` and any of these (`captions.py`). A split is one of the dataset's own,
-or a part of one in the slicing language of TFDS: `train`, `test[:100]`, `train[90%:]`. The rest of
-the package uses only the interface of `Source`.
+`tfds:NAME[:CONFIG]`, `scenes:NAME` (`scenes/`), `compositions:digits` (`compositions.py`), a name
+that a user's own module has registered (`custom.py`), or `captions:` and any of these
+(`captions.py`). A split is one of the dataset's own, or a part of one in the slicing language of
+TFDS: `train`, `test[:100]`, `train[90%:]`. The rest of the package uses only the interface of
+`Source`.
 """
 
 import functools
@@ -21,7 +22,7 @@ import numpy as np
 
 from vit_jax.data.features import IMAGES, LABELLED
 from vit_jax.data.paths import as_text, same_form, some_of
-from vit_jax.data.sources import captions, custom
+from vit_jax.data.sources import captions, compositions, custom
 from vit_jax.data.sources.examples import (
     Example,
     FileExamples,
@@ -50,6 +51,7 @@ DATASET_FORMS = (
     "captions:DATASET",
     "scenes:digits",
     "scenes:fashion",
+    "compositions:digits",
 )
 TABLE_KINDS = ("csv", "jsonl")
 
@@ -170,10 +172,13 @@ def _listing(
 
 
 def _opened(dataset: str, data_dir: str | os.PathLike | None) -> "custom.Dataset | None":
-    """Return a dataset of scenes, or one of a user's own; None for another one."""
-    if (argument := scenes.scenes_of(dataset)) is None:
-        return custom.open_dataset(dataset)
-    return scenes.open_scenes(argument, functools.partial(open_source, data_dir=data_dir))
+    """Return a dataset that is made on the spot, or one of a user's own; None for another one."""
+    open_split = functools.partial(open_source, data_dir=data_dir)
+    if (argument := scenes.scenes_of(dataset)) is not None:
+        return scenes.open_scenes(argument, open_split)
+    if (argument := compositions.compositions_of(dataset)) is not None:
+        return compositions.open_compositions(argument, open_split)
+    return custom.open_dataset(dataset)
 
 
 def _builder(

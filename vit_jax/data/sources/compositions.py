@@ -1,0 +1,270 @@
+"""Pictures of two digits, and captions that say what is where: made on the spot.
+
+    source = open_source("compositions:digits", "train")
+    source[0]               # {"image": uint8 (16, 32, 1), "text": int32 (length,)}
+                            # such as "a large bright 3 left of a small 7"
+    open_source("compositions:digits:100000:1", "train")    # as many as you like, another seed
+
+- Two different digits stand side by side; each is large or small, and bright or dim. All that can
+  be said of them, `COMPOSITIONS`, is 1,440 descriptions.
+- Training never shows certain pairs of digits in their order (`has_new_pair`), nor each digit with
+  one of the four looks (`has_new_look`). But every digit is in both places, and has each of the
+  four adjectives. The splits `new_pairs` and `new_looks` show what training lacks, `test` what it
+  has.
+- Training pictures consist of training digits, those of all other splits of test digits.
+- A picture is a function of (split, seed, number): nothing is stored.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image
+
+from vit_jax.data.features import Example, Feature
+from vit_jax.data.sources.custom import Dataset
+from vit_jax.data.sources.source import Source
+from vit_jax.errors import UserError
+
+if TYPE_CHECKING:
+    from vit_jax.data.text import Tokenizer
+
+PREFIX = "compositions:"
+SIDE = 16  # of the half of a picture
+COUNTS = {"train": 20_000, "test": 1_000, "new_pairs": 1_000, "new_looks": 1_000}
+VERSION = "1.0"  # changes with the pictures
+
+_LARGE, _SMALL = (13, 15), (7, 9)  # sides in pixels, both inclusive
+_BRIGHT, _DIM = (0.85, 1.0), (0.35, 0.5)
+_ANGLE = 10.0  # degrees, to either side
+
+TEMPLATES = (
+    "a {left} left of a {right}",
+    "a {right} right of a {left}",
+    "on the left a {left} and on the right a {right}",
+    "on the right a {right} and on the left a {left}",
+)
+
+
+class Thing(NamedTuple):
+    """Digit and its look."""
+
+    digit: int
+    large: bool
+    bright: bool
+
+    def words(self, light: bool = True) -> str:
+        """Return it in words, with or without its brightness."""
+        words = ["large" if self.large else "small", str(self.digit)]
+        if light:
+            words.insert(1, "bright" if self.bright else "dim")
+        return " ".join(words)
+
+    @property
+    def is_new(self) -> bool:
+        """Return whether training lacks it."""
+        return self.digit % 4 == 2 * self.large + self.bright
+
+
+class Composition(NamedTuple):
+    """What a picture shows."""
+
+    left: Thing
+    right: Thing
+
+    @property
+    def has_new_pair(self) -> bool:
+        """Return whether training lacks these two digits in this order: a fifth of all pairs."""
+        return (self.left.digit + 3 * self.right.digit) % 10 < 2
+
+    @property
+    def has_new_look(self) -> bool:
+        """Return whether training lacks one of the digits with its look."""
+        return self.left.is_new or self.right.is_new
+
+    def caption(self, template: int = 0, lights: tuple[bool, bool] = (True, True)) -> str:
+        """Return a caption, with or without the brightness of each digit."""
+        left, right = (thing.words(light) for thing, light in zip(self, lights, strict=True))
+        return TEMPLATES[template].format(left=left, right=right)
+
+    def wrong(self) -> "dict[str, Composition]":
+        """Return what it is easily confused with, by what is wrong.
+
+        places: the digits have changed them. sizes, lights: the digits have exchanged them, or, if
+        they have the same, the left one has the other. digit: one of them is another.
+        """
+        left, right = self
+        if left.large != right.large:
+            sizes = left._replace(large=right.large), right._replace(large=left.large)
+        else:
+            sizes = left._replace(large=not left.large), right
+        if left.bright != right.bright:
+            lights = left._replace(bright=right.bright), right._replace(bright=left.bright)
+        else:
+            lights = left._replace(bright=not left.bright), right
+        # Which one, and by which other one, differs from composition to composition.
+        step = 1 + (2 * left.digit + right.digit) % 9
+        place = (left.digit + left.large + right.bright) % 2
+        others = [d for d in range(10) if d not in (left.digit, right.digit)]
+        other = others[step % len(others)]
+        digit = [left, right]
+        digit[place] = digit[place]._replace(digit=other)
+        return {
+            "places": Composition(right, left),
+            "sizes": Composition(*sizes),
+            "lights": Composition(*lights),
+            "digit": Composition(*digit),
+        }
+
+
+_THINGS = [
+    Thing(digit, large, bright)
+    for digit in range(10)
+    for large in (True, False)
+    for bright in (True, False)
+]
+COMPOSITIONS = tuple(
+    Composition(left, right)
+    for left, right in itertools.product(_THINGS, repeat=2)
+    if left.digit != right.digit
+)
+
+_SHOWN = {
+    "train": lambda what: not what.has_new_pair and not what.has_new_look,
+    "test": lambda what: not what.has_new_pair and not what.has_new_look,
+    "new_pairs": lambda what: what.has_new_pair and not what.has_new_look,
+    "new_looks": lambda what: what.has_new_look and not what.has_new_pair,
+}
+
+Open = Callable[[str, str], Source]
+"""Opens a split of a dataset."""
+
+
+def compositions_of(dataset: str) -> str | None:
+    """Return what follows `compositions:` in the name of a dataset; None for another one."""
+    return dataset.removeprefix(PREFIX) if dataset.startswith(PREFIX) else None
+
+
+def open_compositions(argument: str, open_split: Open) -> Dataset:
+    """Return the dataset of `digits`, `digits:COUNT` or `digits:COUNT:SEED`.
+
+    Args:
+      argument: COUNT is the number of training pictures.
+      open_split: opens the digits.
+
+    Raises:
+      UserError: there is no such dataset.
+    """
+    name, *numbers = argument.split(":")
+    wrong = len(numbers) > 2 or not all(number.isdecimal() for number in numbers)
+    if name != "digits" or wrong or (numbers and not int(numbers[0])):
+        raise UserError(
+            f"{PREFIX}{argument} cannot be read; use {PREFIX}digits, or {PREFIX}digits:COUNT:SEED"
+            " with a number of training pictures of at least 1 and a seed of at least 0"
+        )
+    count, seed = [*map(int, numbers), *(COUNTS["train"], 0)[len(numbers) :]]
+    tokenizer = make_tokenizer()
+    digits = {
+        split: _Pool(functools.partial(open_split, name, split)) for split in ("train", "test")
+    }
+    splits = {
+        split: Pictures(
+            split, size, seed, digits["train" if split == "train" else "test"], tokenizer
+        )
+        for split, size in {**COUNTS, "train": count}.items()
+    }
+    return Dataset(
+        splits=splits,
+        features={
+            "image": Feature("image"),
+            "text": Feature("text", (tokenizer.length,)),
+        },
+        version=f"{VERSION} {seed}",
+        tokenizer=tokenizer,
+    )
+
+
+def make_tokenizer() -> "Tokenizer":
+    """Return a tokenizer of all words of the captions, with room for the longest."""
+    from vit_jax.data.text import train_tokenizer
+
+    captions = [
+        what.caption(template) for template in range(len(TEMPLATES)) for what in COMPOSITIONS
+    ]
+    words = {word for caption in captions for word in caption.split()}
+    longest = max(len(caption.split()) for caption in captions)
+    return train_tokenizer(captions, vocabulary=len(words) + 4, length=longest + 2, units="words")
+
+
+class _Pool:
+    """Digits by their class; read when they are first wanted."""
+
+    def __init__(self, open_split: Callable[[], Source]):
+        self._open = open_split
+
+    @functools.cached_property
+    def by_class(self) -> list[list[UInt8[np.ndarray, "8 8"]]]:
+        """Return all pictures of each digit."""
+        source = self._open()
+        found: list[list[np.ndarray]] = [[] for _ in range(10)]
+        for index in range(len(source)):
+            found[source.labels[index]].append(source[index]["image"][..., 0])
+        return found
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pictures(Sequence[Example]):
+    """Pictures of a split with their captions.
+
+    split: one of `COUNTS`. size: their number. seed: of what is drawn.
+    """
+
+    split: str
+    size: int
+    seed: int
+    digits: _Pool
+    tokenizer: "Tokenizer"
+
+    @functools.cached_property
+    def shown(self) -> list[Composition]:
+        """Return what pictures of the split may show."""
+        return list(filter(_SHOWN[self.split], COMPOSITIONS))
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> Example:
+        random = self._random(index)
+        what = self.shown[random.randint(len(self.shown))]
+        lights = tuple(bool(value) for value in random.randint(2, size=2))
+        caption = what.caption(random.randint(len(TEMPLATES)), lights)
+        halves = [self._draw(thing, random) for thing in what]
+        image = np.concatenate(halves, axis=1)[..., None]
+        return {"image": image, "text": self.tokenizer.encode(caption)[0]}
+
+    def composition(self, index: int) -> Composition:
+        """Return what a picture shows."""
+        return self.shown[self._random(index).randint(len(self.shown))]
+
+    def _random(self, index: int) -> np.random.RandomState:
+        # RandomState, because numpy guarantees its stream for ever.
+        return np.random.RandomState([self.seed, list(COUNTS).index(self.split), index])
+
+    def _draw(self, thing: Thing, random: np.random.RandomState) -> UInt8[np.ndarray, "16 16"]:
+        """Return the half of a picture with a digit at a random place."""
+        pool = self.digits.by_class[thing.digit]
+        picture = Image.fromarray(pool[random.randint(len(pool))])
+        first, last = _LARGE if thing.large else _SMALL
+        side = random.randint(first, last + 1)
+        angle = random.uniform(-_ANGLE, _ANGLE)
+        light = random.uniform(*(_BRIGHT if thing.bright else _DIM))
+        top, left = random.randint(SIDE - side + 1, size=2)
+        picture = picture.resize((side, side), Image.Resampling.BICUBIC)
+        picture = picture.rotate(angle, Image.Resampling.BILINEAR)
+        half = np.zeros((SIDE, SIDE), np.uint8)
+        half[top : top + side, left : left + side] = np.round(light * np.asarray(picture))
+        return half
