@@ -9,6 +9,7 @@ from vit_jax.commands.configs import configs
 from vit_jax.commands.data import data
 from vit_jax.commands.evaluate import convert, evaluate
 from vit_jax.commands.inspect import attention, inspect, probe, report
+from vit_jax.commands.language import embed, search, zero_shot
 from vit_jax.commands.models import models, summary
 from vit_jax.commands.predict import predict
 from vit_jax.commands.robustness import robustness
@@ -45,6 +46,9 @@ def _of_all_commands(
 app.command(context_settings=_TAKES_KEYS)(train)
 app.command()(configs)
 for _command in (predict, evaluate, data, convert, report, attention, inspect, probe, robustness):
+    app.command()(_command)
+app.command("zero-shot")(zero_shot)
+for _command in (search, embed):
     app.command()(_command)
 app.command()(models)
 app.command(context_settings=_TAKES_KEYS)(summary)

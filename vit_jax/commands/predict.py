@@ -47,7 +47,7 @@ def predict(
 ) -> None:
     """Classify images with a trained model."""
     _check_outputs(as_csv, output, submission, overwrite)
-    from vit_jax.inference.find_images import is_list, read_lists
+    from vit_jax.inference.find_images import read_lists
 
     names = [*(images or ()), *([list_ if list_ == "-" else f"@{list_}"] if list_ else ())]
     if not names:
@@ -65,6 +65,42 @@ def predict(
 
         form = Submission(submission, classifier.class_names, classifier.activation)
         stream = _match(form, stream, names)
+    failed = report_classes(
+        classifier,
+        names,
+        stream,
+        top=top,
+        as_json=as_json,
+        as_csv=as_csv,
+        output=output,
+        form=form,
+        batch_size=batch_size,
+    )
+    if failed:
+        raise UserError(failed)
+
+
+def report_classes(
+    classifier: "Classifier",
+    names: list[str],
+    stream: Iterable[str],
+    *,
+    top: int,
+    as_json: bool,
+    as_csv: str,
+    output: str = "",
+    form: "Submission | None" = None,
+    batch_size: int,
+) -> str:
+    """Print and write the classes of images; return a sentence on those that failed, or "".
+
+    Args:
+        names: of images, folders and lists. stream: the images in them.
+        form: of a sample submission, for `output`.
+        others: as the options of `predict`.
+    """
+    from vit_jax.inference.find_images import is_list
+
     quiet = bool(output) and not as_json
     unwind_on_signals()
     with contextlib.ExitStack() as held:
@@ -82,8 +118,7 @@ def predict(
         )
     if output:
         print(f"{output}: {done - failed:,} of {done:,} images")
-    if failed:
-        raise UserError(f"{failed:,} of {done:,} images could not be classified")
+    return f"{failed:,} of {done:,} images could not be classified" if failed else ""
 
 
 def _classify(

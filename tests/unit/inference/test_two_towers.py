@@ -4,8 +4,14 @@ import jax
 import numpy as np
 import pytest
 
+from tests.support.two_towers import (
+    NAMES,
+    OPTIONS,
+    tiny_record,
+    tiny_tokenizer,
+    tiny_variables,
+)
 from vit_jax.analysis.attention.compute import compute_attention, relevance
-from vit_jax.data import Preprocessing
 from vit_jax.data.text import train_tokenizer
 from vit_jax.data.text.templates import TEMPLATES, read_templates
 from vit_jax.errors import UserError
@@ -13,38 +19,21 @@ from vit_jax.inference.loading import predictor_class
 from vit_jax.inference.two_towers import TwoTowers, load_two_towers
 from vit_jax.models.description import describe
 from vit_jax.runs import ModelRecord, RunDir
-from vit_jax.tasks.contrastive.task import Contrastive
-
-NAMES = ["cat", "dog", "red shoe"]
-OPTIONS = {"embed_width": 4, "text_width": 8, "text_depth": 1, "text_heads": 2}
-FIELDS = {"image_size": 8, "patch_size": 4, "width": 8, "depth": 1, "heads": 2, "num_classes": 0}
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    captions = [template.format(name) for template in TEMPLATES for name in NAMES]
-    return train_tokenizer(captions, vocabulary=300, length=12)
+    return tiny_tokenizer()
 
 
 @pytest.fixture(scope="module")
 def record():
-    return ModelRecord(
-        "ViT-Ti/16",
-        FIELDS,
-        Preprocessing((8, 8), 3),
-        (),
-        "none",
-        task="contrastive",
-        encoder="image",
-        options=OPTIONS,
-    )
+    return tiny_record()
 
 
 @pytest.fixture(scope="module")
 def variables(record, tokenizer):
-    task = Contrastive(record.create_model(), vocabulary=tokenizer.vocabulary, length=12, **OPTIONS)
-    batch = {"image": np.zeros((1, 8, 8, 3)), "text": np.zeros((1, 12), np.int32)}
-    return jax.jit(task.init)(jax.random.key(0), batch)
+    return tiny_variables(record, tokenizer.vocabulary)
 
 
 @pytest.fixture(scope="module")
