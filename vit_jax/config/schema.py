@@ -162,6 +162,11 @@ KEYS: dict[str, Key] = {
     **_of_preset(
         "augment.random_resized_crop", "smallest share of a random crop; 0: none", Number(0, 1)
     ),
+    "augment.scale_jitter": Key(
+        0.0, "smallest factor of a random scale before a crop; 0: none", Number(0, 10)
+    ),
+    "augment.scale_jitter_max": Key(2.0, "largest factor of that scale", Number(0.01, 10)),
+    "augment.mosaic": Key(0.0, "probability of a picture of four images", Number(0, 1)),
     "augment.rotate": Key(0.0, "largest rotation, in degrees", Number(0, 180)),
     "augment.shift": Key(0.0, "largest shift, as a share of the image's side", Number(0, 1)),
     "augment.scale": Key(0.0, "largest change of size: 0.1 is from 1/1.1 to 1.1", Number(0, 1)),

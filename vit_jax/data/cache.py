@@ -40,6 +40,11 @@ def cached(
     return _Kept(examples, stores.setdefault((preprocess, examples.fast), _Store(shape)))
 
 
+def preprocessed(source: Source, preprocess: Preprocessing) -> Sequence[Example]:
+    """Return the preprocessed examples of a source, each read anew, as training decodes them."""
+    return _Preprocessed(source, preprocess, fast=True)
+
+
 def _example_bytes(source: Source, preprocess: Preprocessing) -> int:
     """Return the size of a preprocessed example; of further features it is an estimate."""
     total = math.prod(preprocess.shape)

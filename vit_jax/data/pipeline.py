@@ -42,8 +42,9 @@ from vit_jax.data.streams import (
     TrainStream,
     WithRows,
 )
+from vit_jax.data.transforms.mosaic import Mosaics
 from vit_jax.data.transforms.registry import features_after
-from vit_jax.data.transforms.views import Augmentation
+from vit_jax.data.transforms.views import Augmentation, reads_crops
 from vit_jax.errors import DecodeError, UserError
 
 
@@ -106,10 +107,12 @@ def train_batches(
     order: Order = (
         BalancedSampler(source.labels, seed) if balanced else ShuffledSampler(len(source), seed)
     )
-    if augment.random_resized_crop > 0:
+    if reads_crops(augment):
         reader = Cropped(source, preprocess, augment)
     else:
         reader = Ready(cached(source, preprocess, fast=True, processes=max(1, workers)))
+    if share := getattr(augment, "mosaic", 0):
+        reader = Mosaics(reader, share, source.features)
     transform = augment.bind(source.features)
     stream = TrainStream(
         reader=WithRows(reader, rows) if rows else reader,
@@ -129,12 +132,13 @@ def check_packing(preprocess: Preprocessing, augment: Augmentation) -> None:
     """Raise UserError for an augmentation that makes images of one size of packed images."""
     if not preprocess.max_tokens:
         return
-    if augment.random_resized_crop > 0:
-        raise UserError(
-            f"augment.random_resized_crop = {augment.random_resized_crop!r} makes images of one"
-            " size, but data.max_tokens keeps the aspect ratio of each; use"
-            " --config.augment.random_resized_crop=0, or --config.data.max_tokens=0"
-        )
+    for name in ("random_resized_crop", "scale_jitter", "mosaic"):
+        if value := getattr(augment, name, 0):
+            raise UserError(
+                f"augment.{name} = {value!r} makes images of one size, but data.max_tokens keeps"
+                f" the aspect ratio of each; use --config.augment.{name}=0, or"
+                " --config.data.max_tokens=0"
+            )
     if getattr(augment, "images_per_example", 1) != 1:
         raise UserError(
             "several views of an image have one size, but data.max_tokens keeps the aspect ratio of"

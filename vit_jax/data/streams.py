@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, Protocol, TypedDict
 
 import numpy as np
 from jaxtyping import Float32, Int32, UInt8
@@ -72,13 +72,21 @@ class Blocks:
         return range(start, start + block)
 
 
+class Reader(Protocol):
+    """Training examples at the model's size, which may be cropped at random."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, index: int, rng: np.random.Generator) -> Example: ...
+
+
 # Grain could batch examples itself. Building whole batches here is twice as fast for small images,
 # because Grain's overhead per example (75 microseconds) is half of the work.
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TrainStream:
     """Random access to this host's training batches, by step."""
 
-    reader: "Ready | Cropped | WithRows"
+    reader: "Reader"
     transform: Transform
     order: Order
     seed: int
@@ -195,7 +203,7 @@ class Cropped:
 class WithRows:
     """Examples with additional rows."""
 
-    examples: "Ready | Cropped"
+    examples: "Reader"
     rows: Mapping[str, np.ndarray]
 
     def __len__(self) -> int:

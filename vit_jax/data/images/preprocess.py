@@ -324,11 +324,16 @@ class Preprocessing:
         """Return the offset of the crop from the number of rows or columns that are cut off."""
         return rest // 2 if self.crop_rounding == "down" else round(rest / 2)
 
+    def blank(self) -> UInt8[np.ndarray, "H W C"]:
+        """Return an image of padding alone: the level nearest to `mean`."""
+        blank = np.empty((*self.size, self.channels), np.uint8)
+        blank[:] = np.clip(np.rint(255 * np.array(self.mean)), 0, 255)
+        return blank
+
     def _fit_and_pad(self, image: UInt8[np.ndarray, "h w c"]) -> UInt8[np.ndarray, "H W C"]:
         height, width = image.shape[:2]
         inner, (top, left) = self._fitted(height, width)
-        padded = np.empty((*self.size, self.channels), np.uint8)
-        padded[:] = np.clip(np.rint(255 * np.array(self.mean)), 0, 255)
+        padded = self.blank()
         resized = resize(image, inner, self.interpolation, (0, 0, width, height))
         resized = to_channels(resized, self.channels)
         padded[top : top + inner[0], left : left + inner[1]] = resized

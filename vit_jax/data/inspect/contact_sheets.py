@@ -13,11 +13,12 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 from PIL import Image, ImageDraw, ImageFont
 
-from vit_jax.data.cache import preprocess_example
+from vit_jax.data.cache import preprocessed
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.sources.source import Source
-from vit_jax.data.streams import Cropped, augmentation_rng
+from vit_jax.data.streams import Cropped, Ready, augmentation_rng
 from vit_jax.data.transforms.augment import Augment
+from vit_jax.data.transforms.mosaic import Mosaics
 from vit_jax.errors import DecodeError
 
 CELL = 96  # side of an image's square cell, in pixels
@@ -117,11 +118,13 @@ def as_trained(
       DecodeError: the image cannot be read.
     """
     rng = augmentation_rng(seed, epoch, index)
-    if augment.random_resized_crop > 0:
-        example = Cropped(source, preprocess, augment).read(index, rng)
+    if augment.crops:
+        reader = Cropped(source, preprocess, augment)
     else:
-        example = source.read(index, preprocess.decoding(fast=True))
-        example = preprocess_example(example, preprocess, source)
+        reader = Ready(preprocessed(source, preprocess))
+    if augment.mosaic:
+        reader = Mosaics(reader, augment.mosaic, source.features)
+    example = reader.read(index, rng)
     return augment.bind(source.features)(example, rng)["image"]
 
 

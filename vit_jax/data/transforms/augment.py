@@ -8,7 +8,6 @@ Mixing of several images (MixUp, CutMix) happens on the device, inside the train
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
@@ -20,6 +19,8 @@ from PIL import Image
 from vit_jax.data.features import Example, Features
 from vit_jax.data.images.decoding import Decoding
 from vit_jax.data.images.preprocess import Preprocessing, to_pillow
+from vit_jax.data.transforms.affine import random_affine, warp
+from vit_jax.data.transforms.mosaic import check_mosaic
 from vit_jax.data.transforms.randaugment import (
     AUTO_AUGMENT,
     POLICIES,
@@ -27,7 +28,7 @@ from vit_jax.data.transforms.randaugment import (
     rand_augment,
     three_augment,
 )
-from vit_jax.data.transforms.random_crop import RandomCrop
+from vit_jax.data.transforms.random_crop import RandomCrop, ScaleJitter
 from vit_jax.data.transforms.random_ops import erase, jitter_colors, pad_crop
 from vit_jax.data.transforms.registry import (
     Transform,
@@ -48,6 +49,11 @@ class Augment:
         0.08. The crop, with an aspect ratio between 3/4 and 4/3 of the model's, replaces the
         central crop. Szegedy et al. (2015), "Going Deeper with Convolutions", section 6, as
         in torchvision and timm.
+      scale_jitter: smallest factor of a random scale, before a crop of the model's size at a random
+        place, usually 0.5, or 0.1 (large scale jitter); see `ScaleJitter`. It replaces the random
+        resized crop.
+      scale_jitter_max: its largest factor.
+      mosaic: probability that a picture is put together of four images; see `mosaic.py`.
       rotate: largest rotation to either side, in degrees.
       shift: largest shift along each axis, as a fraction of the image's side.
       scale: largest relative magnification s; the factor is log-uniform in [1/(1+s), 1+s].
@@ -79,6 +85,9 @@ class Augment:
     """
 
     random_resized_crop: float = 0.0
+    scale_jitter: float = 0.0
+    scale_jitter_max: float = 2.0
+    mosaic: float = 0.0
     rotate: float = 0.0
     shift: float = 0.0
     scale: float = 0.0
@@ -102,6 +111,16 @@ class Augment:
         check_transforms(self.transforms)
         for name, legal in _LEGAL.items():
             _check(name, getattr(self, name), legal)
+        if self.scale_jitter > self.scale_jitter_max:
+            raise UserError(
+                f"augment.scale_jitter is {self.scale_jitter!r} and augment.scale_jitter_max"
+                f" {self.scale_jitter_max!r}; the smallest factor comes first"
+            )
+        if self.scale_jitter and self.random_resized_crop:
+            raise UserError(
+                f"augment.scale_jitter = {self.scale_jitter!r} and augment.random_resized_crop ="
+                f" {self.random_resized_crop!r} both crop; set one of them to 0"
+            )
         if self.policy not in POLICIES:
             raise UserError(
                 f"augment.policy is {self.policy!r}; it must be one of {', '.join(POLICIES)}"
@@ -181,11 +200,22 @@ class Augment:
         Returns:
           uint8 pixels (*preprocess.size, preprocess.channels).
         """
-        return RandomCrop(self.random_resized_crop, preprocess, rng)(image, *image.shape[:2])
+        return self.make_crop(preprocess, rng)(image, *image.shape[:2])
+
+    @property
+    def crops(self) -> bool:
+        """Whether images are read at their original size and cropped."""
+        return self.random_resized_crop > 0 or self.scale_jitter > 0
+
+    def make_crop(self, preprocess: Preprocessing, rng: np.random.Generator) -> RandomCrop:
+        """Return a random crop, which is drawn when the size of the image is known."""
+        if self.scale_jitter:
+            return ScaleJitter(self.scale_jitter, self.scale_jitter_max, preprocess, rng)
+        return RandomCrop(self.random_resized_crop, preprocess, rng)
 
     def decoding(self, preprocess: Preprocessing, rng: np.random.Generator) -> Decoding:
         """Return the settings to decode a random crop of a file, no larger than needed and fast."""
-        crop = RandomCrop(self.random_resized_crop, preprocess, rng)
+        crop = self.make_crop(preprocess, rng)
         return dataclasses.replace(preprocess.decoding(fast=True), crop=crop)
 
     def __call__(
@@ -193,8 +223,8 @@ class Augment:
     ) -> UInt8[np.ndarray, "h w c"]:
         """Return an augmented copy of the image, or the image itself if no option is enabled.
 
-        Applies all options except the random resized crop and registered transforms, to an image of
-        the model's size.
+        Applies all options except crops, the mosaic and registered transforms, to an image of the
+        model's size.
         """
         return self.change(image, rng, NONE)
 
@@ -204,7 +234,11 @@ class Augment:
         """Return an augmented image, as in a call; move its followers with it."""
         size = image.shape[:2]
         if self.rotate or self.shift or self.scale or self.shear:
-            image = self._affine(image, rng)
+            affine = random_affine(
+                size, rng, rotate=self.rotate, shift=self.shift, scale=self.scale, shear=self.shear
+            )
+            image = warp(image, affine)
+            followers.warp(affine, size)
         if self.pad_crop:
             top, left = rng.integers(0, 2 * self.pad_crop + 1, size=2)
             image = pad_crop(image, self.pad_crop, top, left)
@@ -240,40 +274,8 @@ class Augment:
             return three_augment(pil_image, rng)
         return auto_augment(pil_image, rng, AUTO_AUGMENT[self.policy])
 
-    def _affine(
-        self, image: UInt8[np.ndarray, "h w c"], rng: np.random.Generator
-    ) -> UInt8[np.ndarray, "h w c"]:
-        height, width, channels = image.shape
-        turn, right, down, zoom, slant = rng.uniform(-1, 1, size=5).tolist()
-        angle = math.radians(self.rotate) * turn
-        shear = self.shear * slant
-        shrink = (1 + self.scale) ** -zoom
-        cos, sin = math.cos(angle) * shrink, math.sin(angle) * shrink
-        # Pillow needs the inverse map, from a pixel of the result to its position in the image,
-        # (a b; d e), with the shear applied last. Only the shift moves the centre of the image.
-        a, b = cos + shear * sin, -sin + shear * cos
-        d, e = sin, cos
-        to_x = width / 2 + self.shift * width * right
-        to_y = height / 2 + self.shift * height * down
-        c = width / 2 - a * to_x - b * to_y
-        f = height / 2 - d * to_x - e * to_y
-        parts = [image] if channels in (1, 3) else np.split(image, channels, axis=2)
-        moved = [
-            to_pillow(part).transform(
-                (width, height),
-                Image.Transform.AFFINE,
-                (a, b, c, d, e, f),
-                Image.Resampling.BILINEAR,
-            )
-            for part in parts
-        ]
-        shape = (height, width, channels // len(parts))
-        arrays = [np.frombuffer(part.tobytes(), np.uint8).reshape(shape) for part in moved]
-        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=2)
 
-
-# Options that move pixels in ways that followers do not.
-_ONLY_IMAGES = ("rotate", "shift", "scale", "shear")
+# These move pixels in ways that followers do not.
 _GEOMETRIC_POLICIES = ("rand", "auto-cifar10", "auto-imagenet")
 
 
@@ -291,13 +293,12 @@ class BoundAugment:
     def __init__(self, augment: Augment, given: Features):
         self.augment, self.kinds = augment, followers_of(given)
         self.transforms: tuple[Transform, ...] = tuple(map(open_transform, augment.transforms))
-        active = [name for name in _ONLY_IMAGES if getattr(augment, name)]
-        active += ["policy"] if augment.policy in _GEOMETRIC_POLICIES else []
-        if self.kinds and active:
+        check_mosaic(augment.mosaic, given)
+        if self.kinds and augment.policy in _GEOMETRIC_POLICIES:
             raise UserError(
-                f"augment.{active[0]} = {getattr(augment, active[0])!r} moves the pixels of images,"
-                f" which {', '.join(self.kinds)} could not follow; switch it off (crops, flips,"
-                " pad_crop and erase move all of them together)"
+                f"augment.policy = {augment.policy!r} moves the pixels of images, which"
+                f" {', '.join(self.kinds)} could not follow; switch it off (crops, flips, rotate,"
+                " shift, scale, shear, pad_crop and erase move all of them together)"
             )
 
     def features(self, given: Features) -> Features:
@@ -309,7 +310,7 @@ class BoundAugment:
     def __call__(self, example: Example, rng: np.random.Generator) -> Example:
         """Return the augmented example; arrays of the given one do not change."""
         if self.kinds:
-            followers = Followers(example, self.kinds)
+            followers = Followers(example, self.kinds, strict=True)
             image = self.augment.change(example["image"], rng, followers)
             example = {**example, "image": image, **followers.arrays}
         else:
@@ -334,6 +335,9 @@ class _Range:
 
 _LEGAL = {
     "random_resized_crop": _Range(0, 1, "a share of the image's area"),
+    "scale_jitter": _Range(0, 10, "a factor"),
+    "scale_jitter_max": _Range(0.01, 10, "a factor", off=False),
+    "mosaic": _Range(0, 1, "a probability"),
     "rotate": _Range(0, 180, "degrees"),
     "shift": _Range(0, 1, "a fraction of the image's side"),
     "scale": _Range(0, 10, "a relative magnification"),

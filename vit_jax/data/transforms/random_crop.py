@@ -35,39 +35,110 @@ class RandomCrop:
         largest: float = 1,
     ):
         self._shares, self._preprocess, self._rng = (smallest, largest), preprocess, rng
-        self._drawn: tuple[tuple[int, int], tuple[int, int, int, int]] | None = None
+        self._drawn: Region | None = None
 
-    def box(self, height: int, width: int) -> tuple[int, int, int, int]:
-        """Return (left, top, right, bottom) of the crop, drawn once."""
+    def draw(self, height: int, width: int) -> Region:
+        """Return the part of an image of this size that the crop shows, drawn once."""
         if self._drawn is None:
-            rows, columns = self._preprocess.size
-            box = random_box((height, width), columns / rows, *self._shares, self._rng)
-            self._drawn = (height, width), box
-        return self._drawn[1]
+            self._drawn = self._region(height, width)
+        return self._drawn
 
+    @property
     def region(self) -> Region:
-        """Return the part of the image that the crop shows, after it was drawn."""
-        size, box = self._drawn
-        return Region(size, box, self._preprocess.size)
+        """The part of the image that the crop shows, after it was drawn."""
+        return self._drawn
+
+    @property
+    def zoom(self) -> float:
+        """By how much larger things appear than as evaluation shows the image."""
+        shown, usual = self.region, self._preprocess.region(*self.region.image_size)
+        return math.sqrt(math.prod(_scales(shown)) / math.prod(_scales(usual)))
 
     def reduction(self, height: int, width: int) -> int:
         """Return the factor by which an image of this size may be decoded smaller."""
-        return reduction_for(self.box(height, width), self._preprocess.size)
+        region = self.draw(height, width)
+        return reduction_for(region.box, region.size)
 
     def __call__(
         self, image: Image.Image | UInt8[np.ndarray, "h w c"], height: int, width: int
     ) -> UInt8[np.ndarray, "H W C"]:
         """Return the crop of an image; (height, width) is its size before reduction."""
-        box = self.box(height, width)
+        region = self.draw(height, width)
+        box = region.box
         there = image.width if isinstance(image, Image.Image) else image.shape[1]
         times = round(width / there)
         if times > 1:
             tall = -(-height // times)
             left, top, right, bottom = (side / times for side in box)
             box = (left, top, min(right, there), min(bottom, tall))
-        size, interpolation = self._preprocess.size, self._preprocess.interpolation
-        resized = fast_resize(image, box, size, interpolation)
-        return to_channels(resized, self._preprocess.channels)
+        resized = fast_resize(image, box, region.size, self._preprocess.interpolation)
+        resized = to_channels(resized, self._preprocess.channels)
+        if region.padded_size is None:
+            return resized
+        padded, (first_row, first_column) = self._preprocess.blank(), region.offset
+        rows, columns = region.size
+        padded[first_row : first_row + rows, first_column : first_column + columns] = resized
+        return padded
+
+    def _region(self, height: int, width: int) -> Region:
+        rows, columns = size = self._preprocess.size
+        box = random_box((height, width), columns / rows, *self._shares, self._rng)
+        return Region((height, width), box, size)
+
+
+class ScaleJitter(RandomCrop):
+    """Window of the model's size, at a random place of an image that was scaled at random.
+
+    The factor is uniform, relative to the size at which evaluation shows the image. A smaller image
+    has padding on its right and at its bottom. Ghiasi et al. (2021), "Simple Copy-Paste is a Strong
+    Data Augmentation Method for Instance Segmentation", section 3.1: 0.1 to 2 (large scale jitter);
+    SegFormer and most of semantic segmentation: 0.5 to 2.
+
+    Args:
+      smallest: smallest factor.
+      largest: largest factor.
+      preprocess, rng: as for `RandomCrop`.
+    """
+
+    def __init__(
+        self,
+        smallest: float,
+        largest: float,
+        preprocess: Preprocessing,
+        rng: np.random.Generator,
+    ):
+        super().__init__(smallest, preprocess, rng, largest)
+
+    def _region(self, height: int, width: int) -> Region:
+        factor = self._rng.uniform(*self._shares)
+        usual = self._preprocess.region(height, width)
+        (top, bottom, rows), (left, right, columns) = (
+            _window(length, side, scale * factor, self._rng)
+            for length, side, scale in zip(
+                (height, width), self._preprocess.size, _scales(usual), strict=True
+            )
+        )
+        box = (left, top, right, bottom)
+        return Region((height, width), box, (rows, columns), self._preprocess.size)
+
+
+def _window(length: int, side: int, scale: float, rng: np.random.Generator) -> tuple[int, int, int]:
+    """Return along an axis the first and last pixel of the image, and their number in the result.
+
+    Args:
+      length: of the image. side: of the result. scale: pixels of the result for one of the image.
+    """
+    wanted = max(1, round(side / scale))
+    if wanted <= length:
+        start = int(rng.integers(length - wanted + 1))
+        return start, start + wanted, side
+    return 0, length, max(1, min(side, round(length * scale)))
+
+
+def _scales(region: Region) -> tuple[float, float]:
+    """Return the pixels of the result for a pixel of the image, (vertical, horizontal)."""
+    left, top, right, bottom = region.box
+    return region.size[0] / (bottom - top), region.size[1] / (right - left)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,8 +174,8 @@ def crop_followers(
 
 
 def _cropped(example: Example, kinds: Mapping[str, str], crop: RandomCrop) -> Example:
-    followers = Followers(example, kinds)
-    followers.show(crop.region(), lambda pixels: crop(pixels, *pixels.shape[:2]))
+    followers = Followers(example, kinds, strict=True)
+    followers.show(crop.region, lambda pixels: crop(pixels, *pixels.shape[:2]), crop.zoom)
     return followers.arrays
 
 

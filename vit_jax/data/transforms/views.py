@@ -34,6 +34,7 @@ class Augmentation(Protocol):
     """Augmentation of training examples, such as `Augment`, `Views` and `MultiCrop`.
 
     random_resized_crop: above 0 if images are read at their original size and cropped.
+    crops: whether they are, by that or another option; missing: by that alone.
     """
 
     random_resized_crop: float
@@ -46,6 +47,11 @@ class Augmentation(Protocol):
 
     def bind(self, features: Features) -> Transform:
         """Return the transform of examples with these features, read by `decoding`."""
+
+
+def reads_crops(augment: Augmentation) -> bool:
+    """Return whether images are read at their original size and cropped."""
+    return getattr(augment, "crops", augment.random_resized_crop > 0)
 
 
 def view_rngs(rng: np.random.Generator, count: int) -> list[np.random.Generator]:
@@ -81,6 +87,11 @@ class Views:
         return self.augment.random_resized_crop
 
     @property
+    def crops(self) -> bool:
+        """Whether images are read at their original size and cropped."""
+        return self.augment.crops
+
+    @property
     def images_per_example(self) -> float:
         """Number of images of the model's size in an example."""
         return self.n
@@ -91,13 +102,16 @@ class Views:
 
     def decoding(self, preprocess: Preprocessing, rng: np.random.Generator) -> Decoding:
         """Return the settings to decode the crops of all views at once."""
-        crops = [
-            RandomCrop(self.random_resized_crop, preprocess, one) for one in view_rngs(rng, self.n)
-        ]
+        crops = [self.augment.make_crop(preprocess, one) for one in view_rngs(rng, self.n)]
         return dataclasses.replace(preprocess.decoding(fast=True), crop=ManyCrops(crops))
 
     def bind(self, features: Features) -> "_BoundViews":
         """Return the transform of examples with these features."""
+        if self.augment.mosaic:
+            raise UserError(
+                f"augment.mosaic = {self.augment.mosaic!r} puts single pictures together, but there"
+                f" are {self.n} views of each; set it to 0"
+            )
         return _BoundViews(self, features)
 
 
@@ -121,7 +135,7 @@ class _BoundViews:
         parts = []
         for place, one in enumerate(view_rngs(rng, self.views.n)):
             part = dict(example)
-            if self.views.random_resized_crop > 0:
+            if self.views.crops:
                 part |= {name: example[name][place] for name in self.spatial}
             parts.append(self.augment(part, one))
         return {

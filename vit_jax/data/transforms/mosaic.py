@@ -1,0 +1,148 @@
+"""Mosaics of four images: Bochkovskiy et al. (2020), "YOLOv4", section 3.3.
+
+The picture is divided at a random point into four cells. Each shows a random window of another
+image, as large as the shape of the cell permits, with all that belongs to its pixels. Rows of boxes
+are those of all four images; of too many the largest stay.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vit_jax.data.features import Example, Features
+from vit_jax.data.images.preprocess import Region, resize
+from vit_jax.data.transforms.spatial import Followers, followers_of
+from vit_jax.errors import UserError
+
+_MARGIN = 0.25  # the point of division is at least this share of a side away from a border
+
+
+def check_mosaic(share: float, features: Features) -> None:
+    """Raise UserError if examples have what a mosaic of four cannot have."""
+    if share and "label" in features:
+        raise UserError(
+            f"augment.mosaic = {share!r} shows four images in one, but these have a label for the"
+            " whole image; set it to 0 (mosaics are for boxes, masks and depth)"
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Mosaics:
+    """Reader of training examples, a share of which are mosaics.
+
+    Attributes:
+      reader: the examples, at the model's size.
+      share: probability of a mosaic.
+      features: those of the examples.
+    """
+
+    reader: Any
+    share: float
+    features: Features
+
+    def __len__(self) -> int:
+        return len(self.reader)
+
+    def read(self, index: int, rng: np.random.Generator) -> Example:
+        """Return an example, or a mosaic of it and three others."""
+        first = self.reader.read(index, rng)
+        if rng.random() >= self.share:
+            return first
+        others = rng.integers(len(self), size=3).tolist()
+        examples = [first, *(self.reader.read(other, rng) for other in others)]
+        return mosaic(examples, self.features, rng)
+
+
+def mosaic(examples: Sequence[Example], features: Features, rng: np.random.Generator) -> Example:
+    """Return one example of four of one size.
+
+    Features that are neither spatial nor belong to rows of boxes are those of the first.
+    """
+    height, width = size = examples[0]["image"].shape[:2]
+    down, across = (
+        int(rng.integers(round(_MARGIN * side), side - round(_MARGIN * side) + 1)) for side in size
+    )
+    cells = [
+        (slice(*rows), slice(*columns))
+        for rows in ((0, down), (down, height))
+        for columns in ((0, across), (across, width))
+    ]
+    kinds = {"image": "image", **followers_of(features)}
+    shown = [
+        _shown(example, kinds, cell, rng) for example, cell in zip(examples, cells, strict=True)
+    ]
+    made = dict(examples[0])
+    for name, kind in kinds.items():
+        if kind != "boxes":
+            made[name] = np.empty_like(shown[0][name])
+            for part, cell in zip(shown, cells, strict=True):
+                made[name][cell] = part[name][cell]
+    return {**made, **_rows(examples, shown, cells, features, kinds)}
+
+
+def _shown(
+    example: Example,
+    kinds: Mapping[str, str],
+    cell: tuple[slice, slice],
+    rng: np.random.Generator,
+) -> Example:
+    """Return the spatial features of an example, moved into a cell."""
+    height, width = size = example["image"].shape[:2]
+    rows, columns = (part.stop - part.start for part in cell)
+    scale = max(rows / height, columns / width)
+    tall, wide = min(height, round(rows / scale)), min(width, round(columns / scale))
+    top, left = int(rng.integers(height - tall + 1)), int(rng.integers(width - wide + 1))
+    box = (left, top, left + wide, top + tall)
+    region = Region(size, box, (rows, columns), size, (cell[0].start, cell[1].start))
+
+    def cut(pixels):
+        made = np.zeros_like(pixels)
+        made[cell] = resize(np.ascontiguousarray(pixels), region.size, "bilinear", box)
+        return made
+
+    followers = Followers(example, kinds, strict=True)
+    followers.show(region, cut, zoom=scale)
+    return followers.arrays
+
+
+def _rows(
+    examples: Sequence[Example],
+    shown: Sequence[Example],
+    cells: Sequence[tuple[slice, slice]],
+    features: Features,
+    kinds: Mapping[str, str],
+) -> Example:
+    """Return the boxes of all examples, and what belongs to their rows."""
+    named = [name for name, kind in kinds.items() if kind == "boxes"]
+    if not named:
+        return {}
+    made = {}
+    for name in named:
+        boxes = np.concatenate([part[name] for part in shown])
+        area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+        count = len(shown[0][name])
+        chosen = np.sort(np.argsort(-area, kind="stable")[:count])
+        chosen = chosen[np.argsort(area[chosen] <= 0, kind="stable")]  # padding last
+        made[name] = boxes[chosen]
+        for other in rows_of(features, count):
+            made[other] = np.concatenate([example[other] for example in examples])[chosen]
+        numbers = np.zeros(len(boxes), np.int64)
+        numbers[chosen] = np.where(area[chosen] > 0, np.arange(1, count + 1), 0)
+        for other, kind in kinds.items():
+            if kind == "instances":
+                made[other] = np.zeros_like(shown[0][other])
+                for place, (part, cell) in enumerate(zip(shown, cells, strict=True)):
+                    own = np.concatenate([[0], numbers[place * count : (place + 1) * count]])
+                    made[other][cell] = own[part[other][cell]]
+    return made
+
+
+def rows_of(features: Features, count: int) -> list[str]:
+    """Return the names of the features whose rows belong to those of boxes: of classes, as many."""
+    return [
+        name
+        for name, feature in features.items()
+        if not feature.spatial and feature.classes and (feature.shape or (count,))[0] == count
+    ]
