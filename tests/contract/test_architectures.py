@@ -25,6 +25,7 @@ from tests.support.architectures import (
 from tests.support.shapes import CLASSES, assert_same_trees, relative_difference
 from vit_jax.models import list_models
 from vit_jax.models.dense import gives
+from vit_jax.models.inputs import abstract_input
 from vit_jax.models.registry import get_preset
 from vit_jax.models.stacking import stack_blocks, unstack_blocks
 from vit_jax.models.validation import pair
@@ -47,8 +48,7 @@ def model(request):
 
 
 def abstract(model, size=None, batch=2):
-    shape = (batch, *pair(size or model.image_size), model.in_channels)
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
+    return abstract_input(model, batch, size)
 
 
 @functools.cache
@@ -77,7 +77,7 @@ def test_features_are_tokens_pooled_grid_and_stages(one):
     features = one.answers.features
     height, width = features.grid
     batch, tokens, channels = features.tokens.shape
-    assert (batch, tokens) == (2, features.prefix + height * width)
+    assert (batch, tokens) == (2, features.prefix + features.frames * height * width)
     assert features.pooled.shape == (2, channels)
     depths = getattr(one.model, "depths", None)
     if depths is None:
@@ -241,6 +241,7 @@ LESS_MEMORY = [
     ("Mixer", {"remat": "full", "scan_layers": True}),
     ("Swin", {"remat": "full"}),
     ("PVT", {"remat": "full"}),
+    pytest.param("TimeSformer", {"remat": "full"}, marks=pytest.mark.slow),
     pytest.param("PVTv2", {"remat": "full"}, marks=pytest.mark.slow),
     *(
         pytest.param(name, fields, marks=pytest.mark.slow)

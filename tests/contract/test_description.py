@@ -19,6 +19,7 @@ from tests.support.shapes import CLASSES
 from vit_jax.config import default_config
 from vit_jax.errors import UserError
 from vit_jax.models.description import Role, count_blocks, describe, path_text
+from vit_jax.models.inputs import input_shape
 from vit_jax.models.stacking import read_outputs, stack_blocks, unstack_blocks
 from vit_jax.models.validation import pair
 from vit_jax.tasks import list_tasks
@@ -52,6 +53,8 @@ VARIANTS = {
         norm_order="branch", cosine=True, position_bias="continuous", qkv_bias="qv"
     ),
     "ConvNeXt of version 2": TINY["ConvNeXt"].clone(response_norm=True, layer_scale=None),
+    "TimeSformer with joint attention": TINY["TimeSformer"].clone(space_time="joint"),
+    "TimeSformer of separate frames": TINY["TimeSformer"].clone(space_time="space"),
     "ResNet with bottlenecks": TINY["ResNet"].clone(block="bottleneck", small_stem=False),
 }
 
@@ -64,7 +67,7 @@ def model(request):
 @functools.cache
 def traced(model):
     """The shapes of parameters, and of outputs and attention weights of the blocks."""
-    images = jnp.zeros((1, *pair(model.image_size), model.in_channels))
+    images = jnp.zeros(input_shape(model))
     variables = jax.eval_shape(lambda: model.init(jax.random.key(0), images))
     variables = {name: tree for name, tree in variables.items() if name != "intermediates"}
     asked = {"attention_weights": True} if has_attention(model) else {}
@@ -164,7 +167,7 @@ def test_the_blocks_are_those_of_the_parameters_and_give_the_outputs(model):
     for path, info in infos.items():
         places = info.grid[0] * info.grid[1]
         shape = outputs[path].shape
-        assert shape[1:-1] in (info.grid, (info.prefix + places,)), path
+        assert shape[1:-1] in (info.grid, (info.prefix + info.frames * places,)), path
     in_order = [info.path for info in model.block_infos() if info.is_layer]
     layers = {one.block: one.layers[0] for one in found.values() if one.block in in_order}
     assert [layers[path] for path in in_order] == list(range(1, count_blocks(found) + 1))
@@ -176,7 +179,8 @@ def test_the_keys_and_queries_of_a_block_are_those_of_its_weights(model):
     infos = {info.path: info for info in model.block_infos() if info.kind == "attention"}
     assert set(infos) == set(weights) - {"map_head"}
     for path, info in infos.items():
-        queries = info.prefix + info.grid[0] * info.grid[1]
+        frames = 1 if info.within_frames else info.frames
+        queries = info.prefix + frames * info.grid[0] * info.grid[1]
         keys = queries
         if info.keys_grid is not None:
             keys = info.keys_prefix + info.keys_grid[0] * info.keys_grid[1]
@@ -259,7 +263,7 @@ TASKS = {
 @pytest.mark.parametrize("name", TASKS)
 def test_every_parameter_of_every_module_of_a_task_has_a_role(name):
     task = TASKS[name]
-    image = jnp.zeros((1, *pair(task.model.image_size), task.model.in_channels))
+    image = jnp.zeros(input_shape(task.model))
     batch = {"image": image, "global_crops": jnp.stack([image, image], axis=1)}
     batch["text"] = jnp.zeros((1, 4), jnp.int32)
     params = jax.eval_shape(lambda: task.init(jax.random.key(0), batch))["params"]

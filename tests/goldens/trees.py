@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.tree_util import keystr
 
 from vit_jax.models import create_model, list_models
+from vit_jax.models.inputs import abstract_input
 from vit_jax.models.registry import get_preset
 from vit_jax.models.summary.counts import table
-from vit_jax.models.validation import pair
 
 FILE = Path(__file__).with_name("trees.json")
 
@@ -41,9 +40,7 @@ def leaves(name: str, stacked: bool = False) -> list[str]:
     model = create_model(name)
     if stacked and hasattr(model, "scan_layers"):
         model = model.clone(scan_layers=True)
-    shape = (1, *pair(model.image_size), model.in_channels)
-    images = jax.ShapeDtypeStruct(shape, jnp.float32)
-    variables = jax.eval_shape(model.init, jax.random.key(0), images)
+    variables = jax.eval_shape(model.init, jax.random.key(0), abstract_input(model))
     variables.pop("intermediates", None)  # what a pass has left behind
     return [
         f"{apart} {leaf.dtype} " + "x".join(map(str, shape))

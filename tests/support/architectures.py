@@ -22,6 +22,7 @@ from vit_jax.models.efficientnet.module import EfficientNet
 from vit_jax.models.features import Features
 from vit_jax.models.flexivit.module import FlexiViT
 from vit_jax.models.hybrid.module import HybridViT
+from vit_jax.models.inputs import input_shape
 from vit_jax.models.mixer.module import Mixer
 from vit_jax.models.naflex.module import NaFlexViT
 from vit_jax.models.pvt.module import PVT
@@ -29,7 +30,7 @@ from vit_jax.models.pvt_v2.module import PVTv2
 from vit_jax.models.resnet.module import ResNet
 from vit_jax.models.stacking import read_outputs, unstack_blocks
 from vit_jax.models.swin.module import Swin
-from vit_jax.models.validation import pair
+from vit_jax.models.timesformer.module import TimeSformer
 
 _HOUSE = {"num_classes": CLASSES, "image_size": 16}
 _PYRAMID = {**_HOUSE, "depths": (1, 1), "widths": (4, 8)}
@@ -88,6 +89,7 @@ TINY: dict[str, nn.Module] = {
             mlp_ratios=(3, 2),
             reductions=(4, 2),
         ),
+        TimeSformer(**VIT, num_frames=4, tubelet_size=2, mlp_width=24),
         Mixer(**_HOUSE, patch_size=4, width=16, depth=2, token_mlp_width=12, channel_mlp_width=32),
         ResNet(**_PYRAMID, block="basic", stem_width=4, small_stem=True),
         ConvNeXt(**_PYRAMID, patch_size=2, kernel_size=5, layer_scale=0.5),
@@ -105,8 +107,8 @@ TINY: dict[str, nn.Module] = {
 
 
 def images_of(model: nn.Module, batch: int = 2) -> np.ndarray:
-    """Return images of the size that a model is built for."""
-    return random_images(batch, *pair(model.image_size), model.in_channels)
+    """Return images, or clips, of the size that a model is built for."""
+    return random_images(*input_shape(model, batch))
 
 
 def has_attention(model: nn.Module) -> bool:

@@ -132,13 +132,13 @@ def block_factory(
     Args:
         source: a model with fields of the same names as those of the layers, or a mapping.
         attention, mlp_class: classes of the attention and the MLP.
-        block: `Block`, possibly in the form of `remat_block`.
+        block: `Block` or a class of its kind, possibly in the form of `remat_block`.
         fields: further fields of the layers; they replace those of the source.
 
     Raises:
         ValueError: no layer has a field of that name, or a layer does not support its value.
     """
-    layers = (attention, mlp_class, Block)
+    layers = (attention, mlp_class, block)
     known = {field.name for layer in layers for field in dataclasses.fields(layer)}
     for field in fields:
         if field not in known:
@@ -147,7 +147,7 @@ def block_factory(
         "attn": factory(attention, source, **fields_of(attention, fields)),
         "mlp": factory(mlp_class, source, **fields_of(mlp_class, fields)),
     }
-    return factory(block, source, **{**fields_of(Block, fields), **parts})
+    return factory(block, source, **{**fields_of(block, fields), **parts})
 
 
 class Stage(nn.Module):

@@ -15,11 +15,13 @@ class Features:
 
     Attributes:
         tokens: `(batch, prefix + height * width, width)`, prefix tokens, then patches in raster
-            order; after the final norm, unless the model has the norm after pooling.
+            order; after the final norm, unless the model has the norm after pooling. Of clips
+            `(batch, prefix + frames * height * width, width)`, one frame after another.
         pooled: `(batch, width)`; with `pool="none"` all tokens, `(batch, tokens, width)`. In a
             distilled model it is the class token; the distillation token is `tokens[:, 1]`.
         grid: `(height, width)` of the image in patches.
         prefix: number of tokens before the patches (class, distillation, registers).
+        frames: number of time steps of a clip whose patches are in `tokens`; 1 for images.
         stages: for pyramids, one `(batch, height, width, channels)` per stage; None for a ViT.
         blocks: of a ViT, the outputs `(batch, prefix + height * width, width)` of the blocks that
             were asked for, before the final norm; None if none were.
@@ -31,6 +33,7 @@ class Features:
     prefix: int = struct.field(pytree_node=False, default=0)
     stages: tuple[Float[Array, "batch height width channels"], ...] | None = None
     blocks: tuple[Float[Array, "batch tokens width"], ...] | None = None
+    frames: int = struct.field(pytree_node=False, default=1)
 
 
 def features_of_map(

@@ -68,6 +68,10 @@ _PATTERNS = [
     (rf"vit_(?:mae|msn)_({_LONG})", "ViT-{1}/16"),
     (rf"vit_?({_SIZES})_?(?:patch_?)?(\d+)(?:_.*)?", "ViT-{1}/{2}"),
     (rf"({_SIZES})_?(8|14|16|32)(?:_.*)?", "ViT-{1}/{2}"),
+    # Of clips.
+    (r"timesformer_(?:base|b)(?:_?16)?(?:_finetuned.*)?", "TimeSformer-B/16"),
+    (r"timesformer_hr(?:_.*)?", "TimeSformer-B/16-HR"),
+    (r"timesformer_(?:large|long)(?:_.*)?", "TimeSformer-B/16-L"),
     # Pyramids and networks without attention.
     (r"swin_?v2_(tiny|small|base|large)(?:_(?:patch4_)?window.*)?", "SwinV2-{1}"),
     (r"swin_?v2_(t|s|b|l)", "SwinV2-{1}"),

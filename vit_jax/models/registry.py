@@ -14,14 +14,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 from flax.core import FrozenDict
 
 from vit_jax.errors import shown
 from vit_jax.models.description import describe, model_roles
-from vit_jax.models.fields import pair
 from vit_jax.models.foreign_names import own_field, own_name, stated_size
+from vit_jax.models.inputs import abstract_input
 from vit_jax.registry import outside, same_place
 
 
@@ -156,8 +155,7 @@ def _check_roles(model: nn.Module) -> None:
     """Raise UserError if a parameter has no role in the table that its model declares."""
     if model_roles(model) is None:
         return
-    height, width = pair(model.image_size)
-    images = jax.ShapeDtypeStruct((1, height, width, model.in_channels), jnp.float32)
+    images = abstract_input(model)
     variables = jax.eval_shape(lambda x: model.init(jax.random.key(0), x, train=False), images)
     describe(variables["params"], model_roles(model))
 

@@ -22,6 +22,7 @@ from vit_jax.models.fields import (
     check_types,
     pair,
 )
+from vit_jax.models.inputs import num_frames
 from vit_jax.models.positions.types import POSITION_KINDS
 
 __all__ = [  # of `fields`, for those who check models by this module
@@ -232,13 +233,16 @@ def check_attention_type(model: "ViT") -> None:
         )
 
 
-def check_images(model: Any, images: Float[Array, "batch height width channels"]) -> None:
-    """Raise ValueError for images that a model cannot take, whatever their size."""
+def check_images(model: Any, images: Float[Array, "batch *frames height width channels"]) -> None:
+    """Raise ValueError for images, or clips, that a model cannot take, whatever their size."""
     name = type(model).__name__
-    if images.ndim != 4:
+    what, axes = "images", "(batch, height, width, channels)"
+    if num_frames(model):
+        what, axes = "clips", "(batch, frames, height, width, channels)"
+    if images.ndim != axes.count(",") + 1:
         raise ValueError(
-            f"{name}: images are (batch, height, width, channels), got the shape "
-            f"{tuple(images.shape)}; a single image needs a batch axis in front: images[None]."
+            f"{name}: {what} are {axes}, got the shape {tuple(images.shape)}; a single "
+            f"{what[:-1]} needs a batch axis in front: images[None]."
         )
     if images.shape[-1] != model.in_channels:
         raise ValueError(

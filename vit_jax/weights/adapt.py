@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 
 from vit_jax.errors import UserError
 from vit_jax.models.description import Role, describe, model_roles
+from vit_jax.models.inputs import abstract_input
 from vit_jax.models.layers.patch_resize import PAPER_METHOD, resize_patch_kernel
 from vit_jax.models.positions.tables import PositionTable, resize_positions
 from vit_jax.models.stacking import match_layout, unstack_blocks
@@ -146,8 +147,7 @@ def padding_note(model: Any) -> str | None:
 
 def variable_shapes(model: Any) -> dict[str, Any]:
     """Return the shapes of a model's collections, as `jax.ShapeDtypeStruct`, without computing."""
-    shape = (1, *pair(model.image_size), model.in_channels)
-    images = jax.ShapeDtypeStruct(shape, jnp.float32)
+    images = abstract_input(model)
     variables = jax.eval_shape(lambda x: model.init(jax.random.key(0), x, train=False), images)
     # Values that layers sow are not state.
     return {name: tree for name, tree in variables.items() if name != "intermediates"}

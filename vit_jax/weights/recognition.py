@@ -71,7 +71,6 @@ _OTHERS = {
     "PiT": (r"transformers\.\d+\.blocks\..*",),
     "CoaT": (r"serial_blocks\d\..*",),
     "ViTDet": (r"(.*\.)?encoder\.layer\.\d+\.attention\.qkv\.weight",),
-    "TimeSformer": (r"(.*\.)?embeddings\.time_embeddings",),
     "V-JEPA 2": (r"(.*\.)?predictor\.embeddings\.mask_tokens",),
     "Pixtral's ViT": (r"(.*\.)?patch_conv\.weight",),
     # Pyramids with attention.

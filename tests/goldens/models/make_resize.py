@@ -35,6 +35,7 @@ IN_TORCH = {
     "torch-bicubic": {"mode": "bicubic"},
     "torch-bilinear": {"mode": "bilinear"},
     "corner-bicubic": {"mode": "bicubic", "align_corners": True},
+    "torch-nearest": {"mode": "nearest"},
 }
 
 

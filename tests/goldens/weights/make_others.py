@@ -63,7 +63,6 @@ TRANSFORMERS = {
     "depth_anything": "DepthAnythingForDepthEstimation",
     "mask2former": "Mask2FormerForUniversalSegmentation",
     "eomt": "EomtForUniversalSegmentation",
-    "timesformer": "TimesformerForVideoClassification",
     "vjepa2": "VJEPA2Model",
     "vilt": "ViltModel",
     "vitdet": "VitDetModel",

@@ -96,6 +96,8 @@ NAMES = {
         *("swin_v2_t", "Swin_V2_T_Weights", "swinv2_tiny_patch4_window16_256"),
     ],
     "SwinV2-L": ["swinv2_large_window12to24_192to384.ms_in22k_ft_in1k"],
+    "TimeSformer-B/16": ["facebook/timesformer-base-finetuned-k400", "timesformer_base"],
+    "TimeSformer-B/16-HR": ["facebook/timesformer-hr-finetuned-k600"],
     "PVT-Tiny": ["pvt_tiny", "Zetatech/pvt-tiny-224", "pvt_v1_tiny"],
     "PVT-Medium": ["pvt_medium"],
     "PVTv2-B0": ["pvt_v2_b0", "OpenGVLab/pvt_v2_b0", "pvt_v2_b0.in1k"],

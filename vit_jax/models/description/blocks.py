@@ -28,6 +28,9 @@ class BlockInfo:
     keys_grid, keys_prefix: of the keys of attention; None: those of the queries.
     windows: partition of the grid, for attention within windows.
     local_window: side of the square of places that a place attends to; None: no limit.
+    frames: number of time steps of a clip, whose grids follow one another after the prefix.
+    within_frames: whether attention sees one frame at a time: its weights have a row of the batch
+        for each frame of each clip.
     is_layer: False for a block of a stem, before the layers that are counted.
     """
 
@@ -41,6 +44,8 @@ class BlockInfo:
     keys_prefix: int | None = None
     windows: Windows | None = None
     local_window: int | None = None
+    frames: int = 1
+    within_frames: bool = False
     is_layer: bool = True
 
     def visible(self) -> Bool[np.ndarray, "..."] | None:

@@ -34,6 +34,7 @@ class ResizeKernel:
         offset: added to the target size in the computation of the samples' spacing.
         geometric: whether steps between places grow geometrically from the middle, where they are
             those of the samples: of tables of offsets, whose middle is the offset 0.
+        nearest: whether a sample is one place, that at or before its beginning.
     """
 
     weight: Callable[[np.ndarray], np.ndarray]
@@ -41,6 +42,7 @@ class ResizeKernel:
     corners: bool = False
     offset: float = 0.0
     geometric: bool = False
+    nearest: bool = False
 
 
 def triangle(distance: np.ndarray) -> np.ndarray:
@@ -73,6 +75,7 @@ RESIZE_KERNELS = {
     "corner-bilinear": ResizeKernel(triangle, corners=True),
     "corner-bicubic": ResizeKernel(torch_cubic, corners=True),  # torchvision
     "geometric-bilinear": ResizeKernel(triangle, geometric=True),  # timm, of BEiT's tables
+    "torch-nearest": ResizeKernel(triangle, nearest=True),  # TimeSformer, of places and of frames
 }
 ResizeMethod = Annotated[str, Choice(*RESIZE_KERNELS)]
 
@@ -187,6 +190,8 @@ def resize_matrix(kernel: str, source: int, target: int) -> Float[np.ndarray, "t
     way = RESIZE_KERNELS[kernel]
     if way.geometric:
         return _geometric_matrix(source, target)
+    if way.nearest:
+        return np.eye(source)[np.arange(target) * source // target]
     if way.corners:  # a single sample is the first place
         samples = np.arange(target) * ((source - 1) / max(target - 1, 1))
     else:

@@ -17,12 +17,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
 from vit_jax.models.attention.implementations import IMPLEMENTATIONS
-from vit_jax.models.validation import pair
+from vit_jax.models.inputs import abstract_input
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,8 +143,7 @@ def _model_and_image(model, image_size) -> tuple[nn.Module, jax.ShapeDtypeStruct
     if str(getattr(model, "attention_impl", None)) in ("auto", *IMPLEMENTATIONS):
         # Blocks of queries would be counted with their padding.
         model = model.clone(attention_impl="xla")
-    shape = (1, *pair(model.image_size), model.in_channels)
-    return model, jax.ShapeDtypeStruct(shape, jnp.float32)
+    return model, abstract_input(model)
 
 
 def _abstract_variables(model: nn.Module, images: jax.ShapeDtypeStruct) -> dict[str, Any]:

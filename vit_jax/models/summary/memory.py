@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import optax
 from flax import linen as nn
 
-from vit_jax.models.validation import pair
+from vit_jax.models.inputs import abstract_input
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ def memory(
         model = model.clone(image_size=image_size)
     if getattr(model, "scan_layers", False):
         model = model.clone(scan_layers=False)
-    images = jax.ShapeDtypeStruct((batch, *pair(model.image_size), model.in_channels), jnp.float32)
+    images = abstract_input(model, batch)
     variables = jax.eval_shape(lambda x: model.init(jax.random.key(0), x), images)
     variables = {name: tree for name, tree in variables.items() if name != "intermediates"}
     program = jax.make_jaxpr(_step(model, train))(variables, images)

@@ -55,11 +55,18 @@ DEFAULTS = {
         "resample": 2,
         "size": {"height": 512, "width": 512},
     },
+    "VideoMAE": {
+        "image_mean": [0.485, 0.456, 0.406],
+        "image_std": [0.229, 0.224, 0.225],
+        "resample": 2,
+        "size": _SHORTEST,
+        **_CENTRE,
+    },
     "Siglip": {**_HALF, "resample": 3, "size": _SQUARE},
     _NAFLEX: {**_HALF, "resample": 2, "patch_size": 16, "max_num_patches": 256},
 }
 # For these processors one number is the shorter side, for the others a square.
-_NOT_SQUARE = ("Bit", "CLIP", "ConvNext", "Siglip")
+_NOT_SQUARE = ("Bit", "CLIP", "ConvNext", "Siglip", "VideoMAE")
 OF_MODELS = {
     "vit": "ViT",
     "vit_mae": "ViT",
@@ -78,6 +85,7 @@ OF_MODELS = {
     "pvt": "Pvt",
     "pvt_v2": "Pvt",
     "segformer": "Segformer",
+    "timesformer": "VideoMAE",
     **dict.fromkeys(("clip", "clip_vision_model"), "CLIP"),
     **dict.fromkeys(("siglip", "siglip_vision_model"), "Siglip"),
     "aimv2": "CLIP",

@@ -175,7 +175,9 @@ def save(
 
 
 def draw(size):
-    return coarse(torch.randn(1, 3, *size)).double()
+    """Images of (height, width), or clips of (frames, height, width)."""
+    *frames, height, width = size
+    return coarse(torch.randn(1, *frames, 3, height, width)).double()
 
 
 def answers(blocks, answer, images):
@@ -193,7 +195,7 @@ def answers(blocks, answer, images):
     found.setdefault("logits", found["pooled"])
     arrays = {key: value.numpy().astype(np.float32) for key, value in found.items()}
     assert all(np.isfinite(array).all() for array in arrays.values())
-    arrays["images"] = images.permute(0, 2, 3, 1).numpy().astype(np.float16)
+    arrays["images"] = images.movedim(-3, -1).numpy().astype(np.float16)
     return arrays
 
 

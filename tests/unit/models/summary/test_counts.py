@@ -140,6 +140,10 @@ OF_FAMILIES = {
     "EfficientNet-B5": (30_389_784, None),
     "EfficientNet-B6": (43_040_704, None),
     "EfficientNet-B7": (66_347_960, 37_745_884_192),
+    # transformers' `TimesformerForVideoClassification`, and torch's FlopCounter halved
+    "TimeSformer-B/16": (121_566_352, 195_830_280_192),
+    "TimeSformer-B/16-HR": (122_024_080, 1_702_685_650_944),
+    "TimeSformer-B/16-L": (121_633_936, 2_379_856_982_016),
     # transformers' `Siglip2VisionModel` with a classifier of 1000 classes
     "NaFlexViT-B/16": (92_930_304 + 769 * 1000, None),
     "NaFlexViT-So400m/16": (427_888_064 + 1153 * 1000, None),
