@@ -29,6 +29,9 @@ def data(
     image_dir: Annotated[
         str, typer.Option(help="Base folder of the paths in a CSV or JSONL file.")
     ] = "",
+    caption_column: Annotated[
+        str, typer.Option(help="Column of captions in a CSV or JSONL file.")
+    ] = "",
     labels: Annotated[
         bool, typer.Option("--labels/--no-labels", help="Whether labels are used.")
     ] = True,
@@ -68,7 +71,7 @@ def data(
     # An unknown preset is reported before the work.
     preset = preset_options(augment) if augment else None
     options = {"data_dir": data_dir or None, **({"manual_dir": manual_dir} if manual_dir else {})}
-    columns = TableOptions(path_column, label_column, image_dir)
+    columns = TableOptions(path_column, label_column, image_dir, caption_column)
     if not labels:
         options["labels"] = False
     if columns != TableOptions():

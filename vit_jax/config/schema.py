@@ -97,6 +97,20 @@ KEYS: dict[str, Key] = {
         "csv, jsonl: column with the label, or NAME,NAME,... of 0 and 1; empty: detected",
         Text(),
     ),
+    "data.caption_column": Key(
+        "", "csv, jsonl: column with a caption of the image; empty: detected", Text()
+    ),
+    "data.tokenizer": Key(
+        "",
+        "tokenizer of captions: a path, hf://OWNER/NAME, or clip; empty: one that is trained on "
+        "the training captions",
+        Text(),
+    ),
+    "data.text_length": Key(
+        0,
+        "tokens of a caption; 0: those of the tokenizer, of a trained one up to 77",
+        Integer(3, extra=(0,), high=2**16),
+    ),
     "data.image_dir": Key(
         "", "csv, jsonl: folder that paths start from; empty: that of the file", Text()
     ),

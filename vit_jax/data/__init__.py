@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vit_jax.data.sources.registry import list_splits, open_source, split_record
     from vit_jax.data.sources.source import Source
     from vit_jax.data.streams import Batch
+    from vit_jax.data.texts import TextOptions
     from vit_jax.data.transforms.augment import Augment
     from vit_jax.data.transforms.registry import register_transform
     from vit_jax.data.transforms.views import MultiCrop, Views
@@ -34,6 +35,7 @@ __all__ = [
     "ShuffledSampler",
     "Source",
     "TableOptions",
+    "TextOptions",
     "Views",
     "check_inputs",
     "decode",
@@ -64,6 +66,7 @@ _HOMES = {
     "RepeatedSampler": "sampler",
     "Source": "sources.source",
     "TableOptions": "sources.manifest.columns",
+    "TextOptions": "texts",
     "ShuffledSampler": "sampler",
     "eval_batches": "pipeline",
     "list_splits": "sources.registry",

@@ -140,6 +140,12 @@ def check_inputs(
             raise UserError(
                 f"{where} has no labels, but {wanted_by} needs them: {source.why_unlabelled}"
             )
+        if found is None and wanted.kind == "text":
+            raise UserError(
+                f"{where} has no captions, but {wanted_by} needs them; use a file with a column"
+                " 'caption' (csv:PATH, jsonl:PATH), or captions:DATASET, which makes them of the"
+                " names of the classes"
+            )
         if found is None:
             raise UserError(
                 f"{where} gives no {name!r} ({wanted.kind}), which {wanted_by} needs; it gives"

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from vit_jax.data.sources.manifest.columns import TableOptions
 from vit_jax.data.sources.registry import list_splits, open_source
 from vit_jax.data.sources.source import Source
+from vit_jax.data.texts import TextOptions
 from vit_jax.errors import UserError
 from vit_jax.text import tell
 
@@ -17,10 +18,18 @@ def open_sources(
     config: ConfigDict,
     class_names: Sequence[str] | None,
     split: Mapping[str, Sequence[str]] | None,
+    texts: TextOptions | None = None,
 ) -> dict[str, Source]:
-    """Open the splits that a configuration names; they must share no images."""
-    sources = {
-        name: open_source(
+    """Open the splits that a configuration names; they must share no images.
+
+    texts: what turns captions into ids; without a tokenizer, the one of the training split serves
+        all of them. None: captions are ignored.
+    """
+    sources: dict[str, Source] = {}
+    for name in ("train", "validation", "test"):
+        if not config.data[name] and name == "validation":
+            continue
+        sources[name] = open_source(
             config.dataset,
             config.data[name],
             data_dir=config.data.dir or None,
@@ -31,10 +40,10 @@ def open_sources(
             saved=split,
             table=table_options(config),
             labels=config.data.labels,
+            texts=texts,
         )
-        for name in ("train", "validation", "test")
-        if config.data[name] or name != "validation"
-    }
+        if texts is not None and texts.tokenizer is None:
+            texts = dataclasses.replace(texts, tokenizer=sources[name].tokenizer)
     check_splits(config, sources)
     return sources
 
@@ -79,7 +88,7 @@ def open_with_labels(
 def table_options(config: ConfigDict) -> TableOptions:
     """Return the options of a configuration for a file of labels."""
     data = config.data
-    return TableOptions(data.path_column, data.label_column, data.image_dir)
+    return TableOptions(data.path_column, data.label_column, data.image_dir, data.caption_column)
 
 
 def check_splits(config: ConfigDict, sources: dict[str, Source]) -> None:
@@ -97,11 +106,19 @@ def check_splits(config: ConfigDict, sources: dict[str, Source]) -> None:
 
 
 def open_part(
-    dataset: str, split: str, class_names: Sequence[str] | None, table: TableOptions | None
+    dataset: str,
+    split: str,
+    class_names: Sequence[str] | None,
+    table: TableOptions | None,
+    texts: TextOptions | None = None,
 ) -> Source:
-    """Open a split of data that a model was not trained on; the only split if there is one."""
+    """Open a split of data that a model was not trained on; the only split if there is one.
+
+    texts: what turns captions into ids; None: they are ignored.
+    """
     splits = list_splits(dataset, holdout=0, class_names=class_names, table=table)
     if split not in splits and len(splits) == 1:
         tell(f"{dataset} has no split {split!r}: all its images are used", error=True)
         [split] = splits
-    return open_source(dataset, split, holdout=0, class_names=class_names, table=table)
+    where = {"class_names": class_names, "table": table, "texts": texts}
+    return open_source(dataset, split, holdout=0, **where)

@@ -1,4 +1,4 @@
-"""Normal form of class names, and names that look alike.
+"""Normal form of class names, names that look alike, and the numbers of a model's classes.
 
 `é` is one code point or two, and a name may end in a space or in a zero-width character. Folders,
 tables, `classes.txt` and the classes of a trained model are compared in the same normal form.
@@ -7,9 +7,10 @@ tables, `classes.txt` and the classes of a trained model are compared in the sam
 import collections
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from vit_jax.data.paths import same_form, some_of
+from vit_jax.errors import UserError
 
 # Zero-width characters: soft hyphen, zero-width space and joiners, direction marks, the word joiner
 # and the byte-order mark.
@@ -35,3 +36,31 @@ def look_alikes(names: Iterable[str]) -> list[str]:
         for group in groups.values()
         if len(group) > 1
     ]
+
+
+def number_classes(names: Iterable[str], known: Sequence[str]) -> tuple[dict[str, int], list[str]]:
+    """Return the index of each name in the known names, and the unknown names.
+
+    Names that differ only in their Unicode form are equal.
+
+    Raises:
+      UserError: a known name exists in two Unicode forms.
+    """
+    exact = {name: number for number, name in enumerate(known)}
+    by_form = {same_form(name): number for name, number in exact.items()}
+    if len(by_form) < len(exact):
+        twins = [name for name in known if exact[name] != by_form[same_form(name)]]
+        raise UserError(
+            f"the model has the class {twins[0]!r} twice, in two Unicode forms of one name, so that"
+            " its labels are ambiguous; train it again, with both as one class"
+        )
+    numbers = {name: exact.get(name, by_form.get(same_form(name))) for name in names}
+    return numbers, [name for name, number in numbers.items() if number is None]
+
+
+def unknown_to_model(dataset: str, unknown: Sequence[str], class_names: Sequence[str]) -> str:
+    """Return the message for classes that a model was not trained on."""
+    return (
+        f"{dataset} has classes that the model was not trained on: {some_of(unknown)}; the model's"
+        f" classes are {some_of(class_names, 10)}"
+    )

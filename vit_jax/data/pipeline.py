@@ -34,6 +34,7 @@ from vit_jax.data.streams import (
     MOST_SUBSTITUTES,
     Batch,
     Blocks,
+    Captioned,
     Cropped,
     EvalStream,
     Made,
@@ -113,6 +114,8 @@ def train_batches(
         reader = Ready(cached(source, preprocess, fast=True, processes=max(1, workers)))
     if share := getattr(augment, "mosaic", 0):
         reader = Mosaics(reader, share, source.features)
+    if source.texts is not None and source.texts.several:
+        reader = Captioned(reader, source.texts)
     transform = augment.bind(source.features)
     stream = TrainStream(
         reader=WithRows(reader, rows) if rows else reader,

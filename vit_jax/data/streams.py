@@ -18,6 +18,7 @@ from vit_jax.data.sampler import (
     Position,
 )
 from vit_jax.data.sources.source import Source
+from vit_jax.data.texts import Texts
 from vit_jax.data.transforms.random_crop import crop_followers
 from vit_jax.data.transforms.registry import Transform
 from vit_jax.data.transforms.spatial import followers_of
@@ -213,6 +214,22 @@ class WithRows:
         """Return the example with its rows."""
         rows = {name: table[index] for name, table in self.rows.items()}
         return {**self.examples.read(index, rng), **rows}
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Captioned:
+    """Examples with one of their captions, drawn anew at every read."""
+
+    examples: "Reader"
+    texts: Texts
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def read(self, index: int, rng: np.random.Generator) -> Example:
+        """Return the example; its crop takes the first random numbers, its caption the next."""
+        example = self.examples.read(index, rng)
+        return {**example, "text": self.texts.drawn(index, rng)}
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

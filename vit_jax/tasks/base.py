@@ -85,6 +85,8 @@ class Task:
     monitor: the metric of the first evaluator that selects the best checkpoint, and "max" or "min".
     additive: whether the loss of a batch is the sum of the losses of its parts. If not,
         accumulation over parts of a batch would change it and is refused.
+    reads_texts: whether `text`, the captions of the data, is among the inputs; other tasks ignore
+        captions.
     takes_patches: whether `image` may be the patches and grids of images of any aspect ratio, see
         `Preprocessing.normalize`; their model takes them.
     frozen: arrays that the loss reads and nothing changes, such as a teacher's parameters; None if
@@ -105,6 +107,7 @@ class Task:
     inputs: ClassVar[Mapping[str, Feature]] = {"image": IMAGE}
     monitor: ClassVar[tuple[str, str]] = ("loss", "min")
     additive: ClassVar[bool] = True
+    reads_texts: ClassVar[bool] = False
     takes_patches: ClassVar[bool] = False
     frozen: ClassVar[Any] = None
     rows_from: ClassVar[Any] = None

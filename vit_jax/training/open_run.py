@@ -14,8 +14,10 @@ from ml_collections import ConfigDict
 from vit_jax.config import default_config, differences, restore_config
 from vit_jax.data import Source, TableOptions
 from vit_jax.data.from_config import open_part, table_options
+from vit_jax.data.texts import TextOptions
 from vit_jax.errors import UserError
 from vit_jax.runs import ModelRecord, RunDir
+from vit_jax.runs.tokenizer import read_tokenizer
 from vit_jax.text import tell
 from vit_jax.training.leaks import leak
 from vit_jax.training.setup.build import build
@@ -77,7 +79,14 @@ def open_run(path: str | os.PathLike, dataset: str = "", split: str = "test") ->
     # The run may be opened on a different machine.
     config.distillation = default_config().distillation  # the teacher is no longer needed
     config.device, config.mesh = "auto", {"data": -1, "fsdp": 1, "tensor": 1}
-    experiment = build(config, like=record, split=folder.read_split(), record=record, only=only)
+    experiment = build(
+        config,
+        like=record,
+        split=folder.read_split(),
+        record=record,
+        only=only,
+        tokenizer=read_tokenizer(folder),
+    )
     record.check_classes(config.dataset, experiment.train_source, folder.path)
     return OpenedRun(folder, experiment, other)
 
@@ -108,7 +117,10 @@ def open_other(path: str | os.PathLike, dataset: str, split: str) -> Source:
 
 
 def _open_other(folder: RunDir, record: ModelRecord, dataset: str, split: str) -> Source:
-    source = open_part(dataset, split, record.label_names(), _table_options(folder, dataset))
+    tokenizer = read_tokenizer(folder)
+    texts = None if tokenizer is None else TextOptions(tokenizer)
+    table = _table_options(folder, dataset)
+    source = open_part(dataset, split, record.label_names(), table, texts)
     record.check_classes(dataset, source, folder.path)
     _warn_of_leak(folder, source)
     return source

@@ -24,6 +24,7 @@ from vit_jax.data.features import Example, Feature
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding
 from vit_jax.data.sources.examples import EncodedExamples, Labels
 from vit_jax.data.sources.source import Source
+from vit_jax.data.texts import TextOptions
 from vit_jax.errors import UserError
 
 if TYPE_CHECKING:
@@ -94,12 +95,15 @@ def prompts(tokenizer: "Tokenizer", class_names: Sequence[str]) -> Prompts:
     )
 
 
-def with_captions(source: Source, dataset: str, labels: bool = True) -> Source:
+def with_captions(
+    source: Source, dataset: str, labels: bool = True, options: TextOptions | None = None
+) -> Source:
     """Return a labelled source whose examples have a caption, `text`.
 
     Args:
       dataset: the name under which it was opened.
       labels: whether it keeps its labels.
+      options: the tokenizer, and the length of texts; by default it is trained on the captions.
 
     Raises:
       UserError: it has no labels, or several for an image.
@@ -113,7 +117,10 @@ def with_captions(source: Source, dataset: str, labels: bool = True) -> Source:
     names = source.class_names
     old, new = templates_of(names)
     captions = _captions(old, names)
-    tokenizer = _trained(captions)
+    options = options or TextOptions()
+    tokenizer = options.tokenizer or _trained(captions)
+    if options.length:
+        tokenizer = tokenizer.with_length(options.length)
     templates = old if source.split.startswith("train") else new
     table = [tokenizer.encode(_captions(templates, [name])) for name in names]
     digest = hashlib.sha256(tokenizer.encode(captions).tobytes()).hexdigest()[:12]

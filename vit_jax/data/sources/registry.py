@@ -15,26 +15,25 @@ import functools
 import hashlib
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vit_jax.data.features import IMAGES, LABELLED
-from vit_jax.data.paths import as_text, same_form, some_of
+from vit_jax.data.labels import number_classes, unknown_to_model
+from vit_jax.data.paths import same_form
 from vit_jax.data.sources import captions, compositions, custom
-from vit_jax.data.sources.examples import (
-    Example,
-    FileExamples,
-    Labels,
-    MemoryExamples,
-)
+from vit_jax.data.sources.examples import Example, MemoryExamples
+from vit_jax.data.sources.files import open_files
 from vit_jax.data.sources.folder import list_folder
+from vit_jax.data.sources.manifest.captions import captions_file
 from vit_jax.data.sources.manifest.columns import TableOptions
 from vit_jax.data.sources.manifest.listing import list_table
 from vit_jax.data.sources.scenes import scenes
 from vit_jax.data.sources.source import IN_MEMORY_BYTES, Source
-from vit_jax.data.sources.splits import Files, Listing, divide, split_sizes
+from vit_jax.data.sources.splits import Listing, split_sizes
+from vit_jax.data.texts import USUAL, TextOptions
 from vit_jax.errors import UserError, nearest, shown
 
 # TFDS takes most of a second to import, and files do not need it: the functions below import it.
@@ -68,6 +67,7 @@ def open_source(
     saved: Mapping[str, Sequence[str]] | None = None,
     table: TableOptions | None = None,
     labels: bool = True,
+    texts: TextOptions | None = USUAL,
 ) -> Source:
     """Open a split of a dataset; prepare the dataset first if necessary and possible.
 
@@ -88,6 +88,7 @@ def open_source(
       table: the columns of a file of labels, if they cannot be detected.
       labels: whether labels are used. Without them the source has images only, `source.labels` is
         None and `class_names` is ignored; each split has the same files as with labels.
+      texts: what turns captions into ids, if the dataset has captions; None: they are ignored.
 
     Raises:
       UserError: there is no such dataset or split, it is not an image classification dataset, it
@@ -98,18 +99,19 @@ def open_source(
     if captioned := captions.captioned(dataset):
         where = {"data_dir": data_dir, "manual_dir": manual_dir, "table": table, "saved": saved}
         more = {"holdout": holdout, "split_seed": split_seed, "class_names": class_names}
-        source = open_source(captioned, split, **where, **more)
-        return captions.with_captions(source, dataset, labels)
+        source = open_source(captioned, split, texts=None, **where, **more)
+        return captions.with_captions(source, dataset, labels, texts)
     class_names = class_names if labels else None
-    listing = _listing(dataset, class_names, table, labels)
+    listing = _listing(dataset, class_names, table, labels, texts)
     if listing is not None:
         saved_paths = saved.get(split) if saved else None
-        return _open_files(listing, split, holdout, split_seed, class_names, saved_paths)
+        options = texts or USUAL
+        return open_files(listing, split, holdout, split_seed, class_names, saved_paths, options)
     if opened := _opened(dataset, data_dir):
         names = tuple(class_names or map(same_form, opened.class_names))
         numbers, unknown = number_classes(opened.class_names, names)
         if unknown:
-            raise UserError(_unknown_to_model(dataset, unknown, names))
+            raise UserError(unknown_to_model(dataset, unknown, names))
         return custom.open_part(
             opened, dataset, split, holdout, split_seed, list(numbers.values()), names, labels
         )
@@ -155,7 +157,11 @@ def split_record(sources: Mapping[str, Source]) -> dict[str, list[str]]:
 
 
 def _listing(
-    dataset: str, class_names: Sequence[str] | None, table: TableOptions | None, labels: bool
+    dataset: str,
+    class_names: Sequence[str] | None,
+    table: TableOptions | None,
+    labels: bool,
+    texts: TextOptions | None = USUAL,
 ) -> Listing | None:
     """Return the listing of a dataset of files; None for other datasets."""
     kind, _, path = dataset.partition(":")
@@ -166,9 +172,11 @@ def _listing(
     ending = os.path.splitext(path)[1].removeprefix(".")
     if kind == "folder" and ending in TABLE_KINDS and not os.path.isdir(os.path.expanduser(path)):
         kind = ending
+    if kind == "folder" and texts and (file := captions_file(path)):
+        path, kind = file, os.path.splitext(file)[1].removeprefix(".")
     if kind == "folder":
         return list_folder(dataset, path, class_names, labels)
-    return list_table(dataset, path, kind, table, labels)
+    return list_table(dataset, path, kind, table, labels, texts)
 
 
 def _opened(dataset: str, data_dir: str | os.PathLike | None) -> "custom.Dataset | None":
@@ -234,110 +242,6 @@ def _nearest_dataset(dataset: str) -> str:
     return nearest(dataset, known)
 
 
-def _open_files(
-    listing: Listing,
-    split: str,
-    holdout: float,
-    split_seed: int,
-    class_names: Sequence[str] | None,
-    saved_paths: Sequence[str] | None,
-) -> Source:
-    paths, files = divide(listing, split, holdout, split_seed, saved_paths)
-    names, labels = (), None
-    if listing.labelled:
-        names = tuple(class_names or listing.class_names)
-        labels = _labels_of_files(paths, files, class_names, listing, split)
-    elif class_names:
-        raise UserError(
-            f"{listing.dataset} has no labels, but the classes of a model are to be found in it:"
-            f" {listing.why_unlabelled}"
-        )
-
-    texts = tuple(map(as_text, paths))
-    facts = [listing.facts[path] for path in paths]
-    content = hashlib.sha256("\n".join(names).encode())
-    if labels is not None:
-        content.update(labels.tobytes())
-    content.update(
-        "\n".join(f"{text} {fact.size}" for text, fact in zip(texts, facts, strict=True)).encode()
-    )
-    kind = listing.dataset.partition(":")[0]
-    return Source(
-        name=listing.dataset,
-        split=split,
-        class_names=names,
-        fingerprint=f"{kind}:{split}:{len(paths)}:{content.hexdigest()[:12]}",
-        in_memory=False,
-        examples=FileExamples(listing.root, tuple(paths), labels),
-        multi_label=listing.multi_label and listing.labelled,
-        notes=tuple(listing.notes),
-        files=texts,
-        identities=np.array([fact[1:] for fact in facts], np.uint64),
-        features=dict(LABELLED if listing.labelled else IMAGES),
-        why_unlabelled=listing.why_unlabelled,
-    )
-
-
-def _labels_of_files(
-    paths: Sequence[str],
-    files: Files,
-    class_names: Sequence[str] | None,
-    listing: Listing,
-    split: str,
-) -> Labels:
-    used = {name for path in paths for name in files[path]}
-    numbers = _numbers_of_files(sorted(used), class_names, listing, split)
-    if listing.multi_label:
-        labels = np.zeros((len(paths), len(class_names or listing.class_names)), np.uint8)
-        for row, path in enumerate(paths):
-            labels[row, [numbers[name] for name in files[path]]] = 1
-    else:
-        labels = np.array([numbers[files[path][0]] for path in paths], np.int64)
-    labels.flags.writeable = False
-    return labels
-
-
-def _numbers_of_files(
-    names: Sequence[str], class_names: Sequence[str] | None, listing: Listing, split: str
-) -> dict[str, int]:
-    numbers, unknown = number_classes(names, class_names or listing.class_names)
-    if unknown and class_names:
-        raise UserError(_unknown_to_model(listing.dataset, unknown, class_names))
-    if unknown:
-        raise UserError(
-            f"{listing.dataset}: {split} has classes that the training split lacks,"
-            f" {some_of(unknown)}; the training split has {some_of(listing.class_names, 10)}"
-        )
-    return numbers
-
-
-def number_classes(names: Iterable[str], known: Sequence[str]) -> tuple[dict[str, int], list[str]]:
-    """Return the index of each name in the known names, and the unknown names.
-
-    Names that differ only in their Unicode form are equal.
-
-    Raises:
-      UserError: a known name exists in two Unicode forms.
-    """
-    exact = {name: number for number, name in enumerate(known)}
-    by_form = {same_form(name): number for name, number in exact.items()}
-    if len(by_form) < len(exact):
-        twins = [name for name in known if exact[name] != by_form[same_form(name)]]
-        raise UserError(
-            f"the model has the class {twins[0]!r} twice, in two Unicode forms of one name, so that"
-            " its labels are ambiguous; train it again, with both as one class"
-        )
-    numbers = {name: exact.get(name, by_form.get(same_form(name))) for name in names}
-    return numbers, [name for name, number in numbers.items() if number is None]
-
-
-def _unknown_to_model(dataset: str, unknown: Sequence[str], class_names: Sequence[str]) -> str:
-    return (
-        f"{dataset} has classes that the model was not trained on: {some_of(unknown)}; the model's"
-        f" classes are {some_of(class_names, 10)}"
-    )
-
-
 def _open_builder(
     builder: "tfds.core.DatasetBuilder",
     dataset: str,
@@ -353,7 +257,7 @@ def _open_builder(
     names = tuple(class_names or map(same_form, own_names))
     numbers, unknown = number_classes(own_names, names)
     if unknown:
-        raise UserError(_unknown_to_model(dataset, unknown, names))
+        raise UserError(unknown_to_model(dataset, unknown, names))
     examples: Sequence[Example] = tfds.TfdsExamples(
         records=records,
         features=features,

@@ -11,6 +11,7 @@ from jaxtyping import UInt64
 from vit_jax.data.features import LABELLED, Example, Feature, check_names
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding
 from vit_jax.data.sources.examples import EncodedExamples, Labels
+from vit_jax.data.texts import Texts
 from vit_jax.errors import UserError
 
 IN_MEMORY_BYTES = 512 * 2**20  # decoded; CIFAR-10 takes 147 MiB, ImageNet some 500 GB
@@ -37,6 +38,8 @@ class Source:
       identities: device and inode of these files, uint64 (n, 2); an inode of 0 is unknown.
       features: the features of every example by name; without `label` the source has no labels.
       tokenizer: of the texts in its examples; None: they have none.
+      texts: captions of the examples, of which an example has the first as `text`; None: there are
+        none, or the examples hold them themselves.
       why_unlabelled: without labels, the reason and the remedy as a part of a sentence.
 
     Raises:
@@ -57,6 +60,7 @@ class Source:
     features: Mapping[str, Feature] = dataclasses.field(default_factory=lambda: dict(LABELLED))
     why_unlabelled: str = "use a dataset with labels"
     tokenizer: Any = None
+    texts: Texts | None = None
 
     def __post_init__(self):
         check_names(self.features, self.name)
@@ -65,17 +69,20 @@ class Source:
         return len(self.examples)
 
     def __getitem__(self, index: int) -> Example:
-        return self.examples[index]
+        return self._with_text(self.examples[index], index)
 
     def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
         """Return `source[index]`, with image files decoded by the given settings."""
         if isinstance(self.examples, EncodedExamples):
-            return self.examples.read(index, how)
+            return self._with_text(self.examples.read(index, how), index)
+        example = self[index]
         if how.crop is not None:
-            example = self.examples[index]
             image = how.crop(example["image"], *example["image"].shape[:2])
             return {**example, "image": image}
-        return self.examples[index]
+        return example
+
+    def _with_text(self, example: Example, index: int) -> Example:
+        return example if self.texts is None else {**example, "text": self.texts.first(index)}
 
     @functools.cached_property
     def labels(self) -> Labels | None:

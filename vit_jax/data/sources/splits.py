@@ -54,6 +54,7 @@ class Listing:
       why_unlabelled: without labels, the reason and the remedy as a part of a sentence.
       notes: sentences on skipped files; extended when files are listed.
       facts: size and identity of every listed file, by path.
+      captions: the captions of every listed file, by path; empty without captions.
     """
 
     dataset: str
@@ -66,6 +67,7 @@ class Listing:
     why_unlabelled: str = ""
     notes: list[str] = dataclasses.field(default_factory=list)
     facts: dict[str, FileFacts] = dataclasses.field(default_factory=dict)
+    captions: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
 
 def divide(

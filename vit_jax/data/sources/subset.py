@@ -33,6 +33,7 @@ def subset(source: Source, numbers: Int[np.ndarray, " n"], name: str) -> Source:
         in_memory=False,
         files=tuple(source.files[i] for i in numbers) if source.files else (),
         identities=None if source.identities is None else source.identities[numbers],
+        texts=None if source.texts is None else source.texts.subset(numbers),
     )
 
 

@@ -93,6 +93,9 @@ class Tokenizer:
         self._backend = backend
         facts.check(where, self.vocabulary)
 
+    def __reduce__(self):
+        return _unpickled, (self._backend.to_str(), self.facts)
+
     @property
     def length(self) -> int:
         """Tokens of every text."""
@@ -201,6 +204,11 @@ class Tokenizer:
                 f"{', '.join(sorted(facts)) or 'none'}"
             )
         return cls(backend, TextFacts(**facts), str(folder))
+
+
+def _unpickled(backend: str, facts: TextFacts) -> Tokenizer:
+    """Return the tokenizer of another process, which the library alone would not copy as it is."""
+    return Tokenizer(tokenizers.Tokenizer.from_str(backend), facts)
 
 
 def read_backend(path: Path) -> tokenizers.Tokenizer:

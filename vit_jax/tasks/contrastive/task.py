@@ -86,6 +86,7 @@ class Contrastive(Task):
     prompts: Prompts = ()
 
     additive = False
+    reads_texts = True
     from_setting = ("model", "vocabulary", "length", "prompts")
 
     def __post_init__(self):
@@ -104,8 +105,9 @@ class Contrastive(Task):
         tokenizer = source.tokenizer
         if tokenizer is None:
             raise UserError(
-                f"{source.name} has no captions, which the task 'contrastive' needs; use "
-                "--config.dataset=captions:DATASET, which makes them from the names of the classes"
+                f"{source.name} has no captions, which the task 'contrastive' needs; use a file "
+                "with a column 'caption' (--config.dataset=csv:PATH), or captions:DATASET, which "
+                "makes them from the names of the classes"
             )
         if fields.get("freeze_image") and not setting.config.init_from:
             raise UserError(

@@ -38,6 +38,7 @@ from vit_jax.training.setup.pretrained_init import (
     inherited_fields,
     load_pretrained_init,
 )
+from vit_jax.training.setup.texts import text_options
 from vit_jax.training.setup.tracing import trace
 
 DEFAULT_MODEL = "ViT-Ti/16"
@@ -50,6 +51,7 @@ def build(
     split: Mapping[str, Sequence[str]] | None = None,
     record: ModelRecord | None = None,
     only: Source | None = None,
+    tokenizer: Any = None,
 ) -> Experiment:
     """Build and check the experiment of a configuration; raise UserError for invalid values.
 
@@ -59,6 +61,7 @@ def build(
         split: files of each split of the run (`RunDir.read_split`).
         record: of an already trained model, in place of the one in `init_from`.
         only: source used for all splits; nothing can be trained then.
+        tokenizer: of an already trained run, in place of `data.tokenizer`.
     """
     plugins = module_names(config.plugins)
     import_installed()
@@ -68,7 +71,8 @@ def build(
 
     kind = get_task(config.task)
     names = like.label_names() if like else None
-    sources = {"train": only, "test": only} if only else open_sources(config, names, split)
+    texts = text_options(config, tokenizer) if kind.reads_texts and not only else None
+    sources = {"train": only, "test": only} if only else open_sources(config, names, split, texts)
     train_source = sources["train"]
     notes: list[str] = []
     if only is None:  # otherwise nothing will be trained

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
@@ -156,3 +157,25 @@ def test_wrong_fields_are_one_sentence(task):
 def test_what_cannot_be_learned_is_one_sentence(tiny_config, changes, said):
     with pytest.raises(UserError, match=said):
         build(tiny_config({**SMALL, **changes}))
+
+
+def test_captions_of_a_file_have_the_tokenizer_that_is_trained_on_them(tiny_config, tmp_path):
+    for number in range(4):
+        Image.new("L", (8, 8), 60 * number).save(tmp_path / f"{number}.png")
+    lines = [f"{number}.png,a picture of the number {number}" for number in range(4)]
+    (tmp_path / "captions.csv").write_text("\n".join(["path,caption", *lines]))
+    changes = {**SMALL, "dataset": f"csv:{tmp_path}/captions.csv", "batch_size": "2"}
+    made = build(tiny_config(changes))
+    tokenizer = made.train_source.tokenizer
+    assert (made.task.vocabulary, made.task.length) == (tokenizer.vocabulary, tokenizer.length)
+    assert made.task.prompts == () and made.task.monitor == ("loss", "min")
+    assert made.test_source.tokenizer.difference(tokenizer) == ""
+    tokenizer.save(tmp_path / "own")
+    again = build(tiny_config({**changes, "data.tokenizer": str(tmp_path / "own")}))
+    assert again.fingerprint == made.fingerprint
+    (tmp_path / "captions.csv").write_text("path,url\n0.png,a\n1.png,b\n")
+    with pytest.raises(UserError, match=r"captions\.csv has no column of captions; the columns"):
+        build(tiny_config(changes))
+    changes |= {"data.tokenizer": str(tmp_path / "nowhere")}
+    with pytest.raises(UserError, match=r"data\.tokenizer = '.*nowhere': .* cannot be read"):
+        build(tiny_config(changes))

@@ -26,6 +26,7 @@ _LABELS = {
     *("label_name", "label_id", "category", "categories", "category_name", "category_id"),
     *("target", "targets", "tag", "tags", "y", "species", "breed", "diagnosis", "dx"),
 }
+_CAPTIONS = {"caption", "captions", "text", "texts", "sentence", "sentences"}
 _SPLITS = ("split", "subset", "partition", "set", "data_set", "dataset", "usage", "phase")
 _SAMPLE = 50  # lines that are inspected if names do not decide
 
@@ -39,17 +40,18 @@ class TableOptions:
 
     path_column: the column with the image's path or name. label_column: the column with its label,
     or several, separated by commas, with a 0 or 1 for each class. image_dir: the folder that paths
-    start from, relative to the folder of the table.
+    start from, relative to the folder of the table. caption_column: the column with a caption.
     """
 
     path_column: str = ""
     label_column: str = ""
     image_dir: str = ""
+    caption_column: str = ""
 
     @property
     def named(self) -> tuple[str, ...]:
         """Column names among the options."""
-        return tuple(filter(None, (self.path_column, self.label_column)))
+        return tuple(filter(None, (self.path_column, self.label_column, self.caption_column)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Columns:
     path: str
     labels: tuple[str, ...]
     split: str | None
+    caption: str | None = None
 
     @property
     def has_marks(self) -> bool:
@@ -86,8 +89,9 @@ def choose_columns(
     options: TableOptions,
     is_file: Callable[[str], bool],
     needs_labels: bool = True,
+    captions: bool = False,
 ) -> Columns:
-    """Choose the columns of the image, the label and the split of a table.
+    """Choose the columns of the image, the label, the split and the caption of a table.
 
     Args:
       where: the table, for messages.
@@ -95,24 +99,36 @@ def choose_columns(
       records: its lines.
       options: the user's options.
       is_file: returns whether a text is the name of an image file.
-      needs_labels: whether a column must have labels; otherwise `labels` may be empty.
+      needs_labels: whether a column must have labels; otherwise `labels` may be empty. A table of
+        captions needs none.
+      captions: whether captions are used; without them, there is no such column.
 
     Raises:
       UserError: a column is missing, or several are possible.
     """
     path = _path_column(where, names, records, options.path_column, is_file)
     split = _split_column(names, records)
-    others = [name for name in names if name not in (path, split) and not _is_numbering(name)]
     asked = options.label_column
+    caption = _caption_column(where, names, options.caption_column, {path}) if captions else None
+    taken = (path, split, caption)
+    others = [name for name in names if name not in taken and not _is_numbering(name)]
+    unlabelled = Columns(path, (), split, caption)
+    if caption is not None and not (asked or _called(others, _LABELS)):
+        return unlabelled
     # A column of another name may be a caption, with as many values as images.
     if not (needs_labels or asked or _called(others, _LABELS) or _all_marks(others, records)):
-        return Columns(path, (), split)
+        return unlabelled
     try:
-        return Columns(path, _label_columns(where, names, others, records, asked), split)
+        return Columns(path, _label_columns(where, names, others, records, asked), split, caption)
     except UserError:
         if needs_labels or asked:
             raise
-        return Columns(path, (), split)
+        return unlabelled
+
+
+def is_captions_name(name: str) -> bool:
+    """Return whether a column has a usual name of captions."""
+    return _plain(name) in _CAPTIONS
 
 
 def is_mark(value: Any) -> bool | None:
@@ -157,6 +173,21 @@ def _path_column(
         f"{where}: {some_of(found or candidates, 5)} may each be the column of the images; select"
         " one with --config.data.path_column=NAME"
     )
+
+
+def _caption_column(where: str, names: Sequence[str], asked: str, taken: set[str]) -> str | None:
+    """Return the column of captions: the one that the user has named, or one with a usual name."""
+    if asked:
+        return _named(where, names, asked, "caption_column")
+    candidates = [name for name in _called(names, _CAPTIONS) if name not in taken]
+    if exact := [name for name in candidates if _plain(name) == "caption"]:
+        return exact[0]
+    if len(candidates) > 1:
+        raise UserError(
+            f"{where}: {some_of(candidates, 5)} may each be the column of the captions; select one"
+            " with --config.data.caption_column=NAME"
+        )
+    return candidates[0] if candidates else None
 
 
 def _label_columns(

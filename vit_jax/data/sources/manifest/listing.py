@@ -28,10 +28,12 @@ from typing import Any
 from vit_jax.data.labels import look_alikes, normal_label
 from vit_jax.data.paths import as_text, some_of
 from vit_jax.data.sources.find_files import FileFinder
+from vit_jax.data.sources.manifest.captions import captions_of, check_captions
 from vit_jax.data.sources.manifest.columns import Columns, TableOptions, choose_columns, is_mark
 from vit_jax.data.sources.manifest.rows import Record, Table, read_table, read_text
 from vit_jax.data.sources.manifest.splits import CLASSES_FILE, Row, SortedRows
 from vit_jax.data.sources.splits import SPLIT_NAMES, Listing
+from vit_jax.data.texts import TextOptions
 from vit_jax.errors import UserError, nearest
 
 # Texts that programs write for a missing value.
@@ -45,6 +47,7 @@ def list_table(
     kind: str,
     options: TableOptions | None = None,
     labels: bool = True,
+    captions: TextOptions | None = None,
 ) -> Listing:
     """Return the listing of a file of labels, or of several such files in one folder.
 
@@ -55,6 +58,7 @@ def list_table(
       options: the user's options for its columns and the folder of its images.
       labels: whether labels are used; otherwise they may be missing or invalid, and those that are
         there only stratify the held-out part.
+      captions: how captions are used; a table that has them needs no labels. None: not at all.
 
     Raises:
       UserError: there is no such file, or a line of it is invalid.
@@ -80,7 +84,14 @@ def list_table(
         )
         for split, file in files.items()
     }
-    columns = {split: _columns(table, options, finder, labels) for split, table in tables.items()}
+    columns = {
+        split: _columns(table, options, finder, labels, captions is not None)
+        for split, table in tables.items()
+    }
+    captioned = check_captions(tables, columns, bool(captions and captions.needed))
+    why = "" if labels else "data.labels is False; omit it"
+    if labels and captioned and not all(found.labels for found in columns.values() if found):
+        labels, why = False, "it has captions, and no column of labels; add one"
     sorted_rows = SortedRows(known, labels)
     read = {
         split: list(_rows(table, columns[split], known, finder, labels))
@@ -103,7 +114,7 @@ def list_table(
         )
     sorted_rows.tell_missing(dataset, finder)
     if not labels:
-        return _listing(dataset, root, form, sorted_rows, (), labels=False)
+        return _listing(dataset, root, form, sorted_rows, (), why)
     marked = [chosen.labels for chosen in columns.values() if chosen and chosen.has_marks]
     class_names = (
         known
@@ -119,8 +130,9 @@ def _listing(
     form: str,
     rows: SortedRows,
     class_names: tuple[str, ...],
-    labels: bool = True,
+    why_unlabelled: str = "",
 ) -> Listing:
+    has_captions = any(rows.captions.values())
     return Listing(
         dataset=dataset,
         root=root,
@@ -128,10 +140,11 @@ def _listing(
         splits={split: functools.partial(dict, files) for split, files in rows.splits.items()},
         form=form,
         multi_label=rows.multi_label,
-        labelled=labels,
-        why_unlabelled="" if labels else "data.labels is False; omit it",
+        labelled=not why_unlabelled,
+        why_unlabelled=why_unlabelled,
         notes=rows.notes + look_alikes(class_names),
         facts=rows.facts,
+        captions={path: tuple(of) for path, of in rows.captions.items()} if has_captions else {},
     )
 
 
@@ -190,7 +203,7 @@ def _is_file(finder: FileFinder, name: str) -> bool:
 
 
 def _columns(
-    table: Table, options: TableOptions, finder: FileFinder, needs_labels: bool
+    table: Table, options: TableOptions, finder: FileFinder, needs_labels: bool, captions: bool
 ) -> Columns | None:
     """Return the columns of a table by content; None for a table without lines."""
     if not table.records:
@@ -199,7 +212,7 @@ def _columns(
     records = [record.values for record in table.records]
     is_file = functools.partial(_is_file, finder)
     where = as_text(table.file)
-    return choose_columns(where, table.columns, records, options, is_file, needs_labels)
+    return choose_columns(where, table.columns, records, options, is_file, needs_labels, captions)
 
 
 def _rows(
@@ -225,6 +238,7 @@ def _row(
     needs_labels: bool,
 ) -> Row:
     wanted = (columns.path, *(columns.labels if needs_labels else ()))
+    wanted += (columns.caption,) if columns.caption else ()
     if missing := [name for name in wanted if name not in record.values]:
         raise ValueError(
             f'it has no "{missing[0]}"; it must be an object with {_quoted(wanted[:2])}'
@@ -247,7 +261,8 @@ def _row(
         if needs_labels:
             raise
         labels, several = (), False
-    return Row(record.line, name, found, labels, several, split)
+    captions = captions_of(record, name, columns.caption) if columns.caption else ()
+    return Row(record.line, name, found, labels, several, split, captions)
 
 
 def _labels_of(

@@ -13,7 +13,10 @@ CLASSES_FILE = "classes.txt"
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Image in a line: `name` as written there; `several`: the label is a list."""
+    """Image in a line: `name` as written there; `several`: the label is a list.
+
+    captions: those of the line; none without a column of captions.
+    """
 
     line: int
     name: str
@@ -21,6 +24,7 @@ class Row:
     labels: tuple[str, ...]
     several: bool
     split: str | None
+    captions: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass
@@ -29,7 +33,7 @@ class SortedRows:
 
     known: the names in `classes.txt`, if there is one. labelled: whether labels are used.
     seen: the place, the split and the labels of the first row of every path. paths: the path of
-    every file by its identity.
+    every file by its identity. captions: those of every path, in the order of the lines.
     """
 
     known: dict[str, None] | None
@@ -40,6 +44,7 @@ class SortedRows:
     seen: dict[str, tuple[str, str, tuple[str, ...]]] = dataclasses.field(default_factory=dict)
     facts: dict[str, FileFacts] = dataclasses.field(default_factory=dict)
     paths: dict[tuple[int, int], str] = dataclasses.field(default_factory=dict)
+    captions: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
     def add(self, table: Table, rows: list[Row], split_of_file: str | None) -> None:
         """Add the rows of a file, and report its mistakes."""
@@ -50,12 +55,16 @@ class SortedRows:
             if facts.identity is not None:
                 path = self.paths.setdefault(facts.identity, path)
             cause = self._mistake(row, split, split_of_file)
+            known = self.captions.setdefault(path, [])
+            fresh = [caption for caption in dict.fromkeys(row.captions) if caption not in known]
             if cause is None and path in self.seen:
                 cause = self._contradiction(row, path, split)
-                repeated.append(row.name)
+                if not fresh:
+                    repeated.append(row.name)
             if cause is not None:
                 table.mistakes.add(row.line, cause)
                 continue
+            known.extend(fresh)
             self.seen.setdefault(path, (f"{as_text(table.file)}:{row.line}", split, row.labels))
             self.splits.setdefault(split, {})[path] = row.labels
             self.facts[path] = facts
