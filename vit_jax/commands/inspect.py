@@ -52,8 +52,12 @@ def attention(
         str, typer.Option(help="Layer: last, a number from 0, or pool (attention pooling).")
     ] = "last",
     head: Annotated[
-        str, typer.Option(help="Head: mean, all, a number from 0, rollout or relevance.")
-    ] = "mean",
+        str,
+        typer.Option(
+            help="Head: mean, all, a number from 0, rollout or relevance; default: mean, and "
+            "relevance with --text."
+        ),
+    ] = "",
     query: Annotated[
         str, typer.Option(help="Query patch, ROW,COLUMN from 0; default: the class token.")
     ] = "",
@@ -63,6 +67,9 @@ def attention(
             help="Write mean attention distance and entropy per head instead.",
             metavar="FILE",
         ),
+    ] = "",
+    text: Annotated[
+        str, typer.Option(help="Text whose cosine with the image the relevance is for.")
     ] = "",
     output: Annotated[str, typer.Option("--output", "-o", help="File.")] = "attention.png",
     checkpoint: Checkpoint = "last",
@@ -78,7 +85,14 @@ def attention(
     from vit_jax.analysis.attention.plots import draw_distances, look_in_turn
     from vit_jax.inference import load_model
 
-    classifier = load_model(run, parse_checkpoint(checkpoint), raw=raw)
+    if text:
+        from vit_jax.inference import load_two_towers
+
+        towers = load_two_towers(run, checkpoint=parse_checkpoint(checkpoint), raw=raw)
+        classifier = towers.classifier([text], ("{}",))
+    else:
+        classifier = load_model(run, parse_checkpoint(checkpoint), raw=raw)
+    head = head or ("relevance" if text else "mean")
     if distances:
         _save(draw_distances(look_in_turn(classifier, images)), distances)
     else:

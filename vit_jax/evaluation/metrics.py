@@ -36,7 +36,7 @@ TOP = 5  # with at most this many classes the metric is trivial and omitted
 def is_share(metric: str) -> bool:
     """Return whether a metric is a fraction, which is shown in percent."""
     name = metric.removeprefix("raw_")
-    return name in SHARES or name.endswith("accuracy")
+    return name in SHARES or name.endswith("accuracy") or "_recall_" in name
 
 
 def shown_name(metric: str) -> str:

@@ -22,7 +22,10 @@ EVALUATORS: Registry[Evaluator] = Registry(
     "evaluator",
     Evaluator,
     "task",
-    {name: f"vit_jax.evaluation.{name}" for name in ("knn", "linear_probe", "few_shot")},
+    {
+        name: f"vit_jax.evaluation.{name}"
+        for name in ("knn", "linear_probe", "few_shot", "retrieval")
+    },
 )
 
 

@@ -139,3 +139,9 @@ def test_wrong_input_is_one_sentence(run, folder, asked, said, capsys, tmp_path,
     assert call(*asked) == 2
     captured = capsys.readouterr()
     assert said in captured.err and "Traceback" not in captured.err
+
+
+def test_relevance_is_drawn_for_a_text(run, folder, tmp_path):
+    image, picture = folder / "0.png", tmp_path / "relevance.png"
+    assert call("attention", run.path, image, "--text=a red shoe", "-o", picture) == 0
+    assert np.ptp(np.asarray(Image.open(picture))) > 0

@@ -17,6 +17,11 @@ class Directions:
     def image_vectors(self, variables, images):
         return images, {}
 
+    prompts = ((), ())
+
+    def text_vectors(self, variables, texts):
+        return texts
+
     def class_vectors(self, variables):
         return jnp.eye(2)
 
@@ -24,7 +29,7 @@ class Directions:
 def test_the_nearest_class_is_the_answer_and_padding_and_nan_are_not_right():
     images = jnp.array([[0.8, 0.6], [0.6, 0.8], [1.0, 0.0], [jnp.nan, 1.0], [1.0, 0.0]])
     labels, mask = jnp.array([0, 1, 1, 0, 0]), jnp.array([1.0, 1, 1, 1, 0])
-    batch = {"image": images, "label": labels, "mask": mask}
+    batch = {"image": images, "label": labels, "mask": mask, "text": images}
     sums, rows = ZeroShot(Directions()).step({}, batch)
     assert rows["predicted"].tolist() == [0, 1, 0, -1, 0]
     found = {name: float(total) for name, total in sums.items()}

@@ -207,9 +207,14 @@ def _asked(model: nn.Module, layer: Layer, query: Query) -> str:
 
 
 def _guesses(classifier: Classifier, inputs: list[ImageLike]) -> list[str]:
-    """Return the three most probable classes of each image, one per line; none without classes."""
+    """Return the three most probable classes of each image, one per line; none without classes.
+
+    The only class there is has no probability worth telling.
+    """
     if not getattr(classifier.model, "num_classes", 1):
         return [""] * len(inputs)
+    if len(classifier.class_names) == 1:
+        return [short_name(classifier.class_names[0], _LONGEST_NAME)] * len(inputs)
     return [
         "\n".join(
             f"{short_name(guess.label, _LONGEST_NAME)} {100 * guess.probability:.1f} %"

@@ -24,8 +24,8 @@ from jaxtyping import Array, Float, Int
 from vit_jax.data.features import IMAGE, Feature
 from vit_jax.data.sources.captions import Prompts, prompts
 from vit_jax.errors import UserError
-from vit_jax.evaluation.base import MeanLoss
-from vit_jax.evaluation.zero_shot import ZeroShot
+from vit_jax.evaluation.retrieval import Retrieval
+from vit_jax.evaluation.zero_shot import ImagesAndTexts, ZeroShot
 from vit_jax.models.description import model_roles
 from vit_jax.models.description.roles import Role, kernel_and_bias
 from vit_jax.models.text import TextTower
@@ -272,5 +272,7 @@ class Contrastive(Task):
         return normalized(vectors.reshape(*prompts.shape[:2], -1).mean(1))
 
     def evaluators(self):
-        """Return the evaluator of loss and zero-shot accuracy, or of the loss alone."""
-        return (ZeroShot(self) if self.prompts else MeanLoss(self.loss),)
+        """Return the evaluators of the loss, with zero-shot accuracy if there are classes, and of
+        retrieval."""
+        first = ZeroShot(self) if self.prompts else ImagesAndTexts(self)
+        return first, Retrieval(self)
