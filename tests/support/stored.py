@@ -81,7 +81,7 @@ def loaded(name: str, origin: str | None = None):
 def write_files(folder: Path, tensors, config=None, preprocessor=None) -> Path:
     """A folder as other libraries publish weights."""
     folder.mkdir(parents=True, exist_ok=True)
-    contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    contiguous = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     save_file(contiguous, folder / "model.safetensors")
     for name, content in (("config", config), ("preprocessor_config", preprocessor)):
         if content is not None:

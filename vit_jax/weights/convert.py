@@ -29,7 +29,7 @@ from vit_jax.weights.adapt import adapt, padding_note, variable_shapes
 from vit_jax.weights.ecosystems import carried, processors
 from vit_jax.weights.formats import MOST_BLOCKS, CheckpointFormat, Hints, ModelSpec
 from vit_jax.weights.io import files
-from vit_jax.weights.mapping import apart, joined, read_params, write_tensors
+from vit_jax.weights.mapping import Tensors, apart, joined, read_params, write_tensors
 from vit_jax.weights.read_checks import check_read
 from vit_jax.weights.recognition import FORMATS, find_model
 
@@ -54,32 +54,57 @@ def read_pretrained(
             unexpected tensors.
     """
     tensors = files.read_tensors(source, part=part)
-    config = files.read_config(source)
-    processor = files.read_config(source, name="preprocessor_config.json")
-    if processor is not None:
-        config = {**(config or {}), "preprocessor": processor}
+    config = read_configs(source)
     try:
-        in_file = tensors
-        file_format, tensors = find_model(tensors, config)
-        tensors = file_format.normalize_names(tensors)
-        description = file_format.describe(tensors, config, hints or Hints())
-        record = make_record(description, description.architecture or file_format.architecture)
-        kept = carried.keep(file_format.name, config)
-        record = dataclasses.replace(record, source_config=kept)
-        model = record.create_model()
-        shapes = unstack_blocks(variable_shapes(model))
-        reading = read_params(file_format.rows, tensors, joined(shapes))
-        notes = (
-            *description.notes,
-            *_notes_on_channels(description),
-            *filter(None, [padding_note(model)]),
-            *check_read(file_format, tensors, in_file, reading),
-        )
+        record, variables, notes = model_of_tensors(tensors, config, hints or Hints())
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
     for note in notes:
         tell(f"{source}: {note}", error=True)
-    return record, apart(reading.params, shapes)
+    return record, variables
+
+
+# JSON files beside weights, with the entry under which they join the `config.json`.
+_BESIDE = {"preprocessor": "preprocessor_config.json", "open_clip": "open_clip_config.json"}
+
+
+def read_configs(source: str | os.PathLike) -> dict[str, Any] | None:
+    """Return the `config.json` beside weights, with the other JSON files; None without any."""
+    found = {entry: files.read_config(source, name=name) for entry, name in _BESIDE.items()}
+    found = {entry: content for entry, content in found.items() if content is not None}
+    config = files.read_config(source)
+    return config if config is None and not found else {**(config or {}), **found}
+
+
+def model_of_tensors(
+    tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
+) -> tuple[ModelRecord, dict[str, Any], list[str]]:
+    """Return the record of the model of some tensors, its variables, and notes for the user.
+
+    Args:
+        tensors: by their names in a file.
+        config: result of `read_configs`.
+
+    Raises:
+        UserError: as `read_pretrained`.
+    """
+    in_file = tensors
+    file_format, tensors = find_model(tensors, config)
+    tensors = file_format.normalize_names(tensors)
+    description = file_format.describe(tensors, config, hints)
+    record = make_record(description, description.architecture or file_format.architecture)
+    kept = carried.keep(file_format.name, config)
+    record = dataclasses.replace(record, source_config=kept)
+    model = record.create_model()
+    shapes = unstack_blocks(variable_shapes(model))
+    reading = read_params(file_format.rows, tensors, joined(shapes))
+    notes = [
+        *description.notes,
+        *_notes_on_channels(description),
+        *filter(None, [padding_note(model)]),
+        *check_read(file_format, tensors, in_file, reading),
+    ]
+    return record, apart(reading.params, shapes), notes
 
 
 def _notes_on_channels(description: ModelSpec) -> list[str]:

@@ -34,12 +34,14 @@ class Hints:
     """User's hints about a file for facts that it does not contain; None: no hint.
 
     origin: origin of the weights, such as "deit". heads: number of attention heads. image_size:
-    (height, width) in pixels of the position table.
+    (height, width) in pixels of the position table. text_heads: number of attention heads of a
+    text tower.
     """
 
     origin: str | None = None
     heads: int | None = None
     image_size: tuple[int, int] | None = None
+    text_heads: int | None = None
 
 
 @dataclass(frozen=True)

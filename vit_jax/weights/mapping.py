@@ -150,7 +150,7 @@ def write_tensors(rows: Sequence[Row], params: Any) -> dict[str, np.ndarray]:
             continue
         arrays = row.layout.write(np.asarray(leaf))
         for name, array in zip(row.names(path), arrays, strict=True):
-            tensors[name] = np.ascontiguousarray(array)
+            tensors[name] = np.asarray(array, order="C")
     if homeless:
         raise UserError(
             f"{summarize(homeless)} cannot be written: that library has no names for it"

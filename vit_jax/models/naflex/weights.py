@@ -19,7 +19,7 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models.fields import pair
 from vit_jax.models.vit.weights import hugging_face
-from vit_jax.models.vit.weights.image_text import tower_rows
+from vit_jax.models.vit.weights.image_text import section_of, tower_rows
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import processors
 from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
@@ -57,7 +57,7 @@ def describe(
 ) -> formats.ModelSpec:
     """Return the spec of a file of SigLIP 2 NaFlex; expects normalized names."""
     whole = config or {}
-    config = {**whole, **formats.configured_section(whole, "vision_config")}
+    config = {**whole, **section_of(whole, "vision_config")}
     origin_name, origin = formats.choose_origin(hints, ORIGINS, "siglip2")
     width, pixels = formats.axes_of(tensors, f"{_PATCH}.weight", "out, pixels of a patch")
     channels = formats.configured_number(config, "num_channels") or 3

@@ -70,7 +70,12 @@ def processor(
 
 # ----------------------------------------------------------------------------------------- inside
 
-_ELSEWHERE = ("preprocessor", "model_args", "pretrained_cfg")  # separate files and sections
+_ELSEWHERE = (
+    "preprocessor",
+    "open_clip",
+    "model_args",
+    "pretrained_cfg",
+)  # separate files and sections
 
 
 def _besides(in_file: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,6 +40,10 @@ class Builder:
     build: Callable[..., Any]
 
 
+class Record(dict):
+    """Object in a file whose attributes are kept, by their names; nothing else is known of it."""
+
+
 @dataclass(frozen=True)
 class Opaque:
     """Value that weights do not need; only its type is stored, not its content."""
@@ -159,9 +163,13 @@ class _Machine:
                     raise ValueError(f"pickle instruction {instruction} out of place")
                 push(builder.build(*arguments))
             case "BUILD":  # attributes of an object, such as `_metadata` of a state dict
-                self.pop()
-                if isinstance(self.top(), list | tuple | str | int | float):
+                attributes, target = self.pop(), self.top()
+                if isinstance(target, list | tuple | str | int | float):
                     raise ValueError("pickle instruction BUILD out of place")
+                if isinstance(target, Record):
+                    if not isinstance(attributes, dict):
+                        raise ValueError("an object without names of its attributes")
+                    target.update(attributes)
             case "BINPERSID":
                 if self.persistent is None:
                     raise ValueError("a persistent identifier out of place")

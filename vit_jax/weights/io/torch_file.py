@@ -6,6 +6,9 @@ was five consecutive pickles followed by the storages. In both, a tensor is a wi
 an offset, a shape and strides, in elements; several tensors may share one storage.
 
 The zip format has checksums, which are checked; the older one has none.
+
+A TorchScript program, as OpenAI publishes CLIP, is a zip archive of the same kind with the code of
+its modules beside it. Its `data.pkl` is the outermost module; the code is not read.
 """
 
 import collections
@@ -29,6 +32,7 @@ from vit_jax.weights.io.safety import (
     show,
 )
 from vit_jax.weights.io.torch_names import NAMES, Storage, TorchTensor, declared_storage
+from vit_jax.weights.io.torch_programs import PROGRAM_NAMES, tensors_of_module
 
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # torch.serialization.MAGIC_NUMBER
 
@@ -51,7 +55,11 @@ def read_torch_zip(path: Path, choose: Choose) -> dict[str, np.ndarray]:
         folder = _check_members(archive)
         swapped = _is_big_endian(archive, folder + "byteorder")
         description = io.BytesIO(archive.read(folder + "data.pkl"))
-        tensors = choose(read_pickle(description, path, NAMES, declared_storage))
+        if _is_program(archive):
+            module = read_pickle(description, path, PROGRAM_NAMES, declared_storage)
+            tensors = choose(tensors_of_module(path, module))
+        else:
+            tensors = choose(read_pickle(description, path, NAMES, declared_storage))
         prefix = folder + "data/"
         sizes = {
             name.removeprefix(prefix): size
@@ -98,10 +106,10 @@ def read_torch_legacy(path: Path, choose: Choose) -> dict[str, np.ndarray]:
 def _check_members(archive: Archive) -> str:
     """Return the folder of `data.pkl` in the archive, such as "archive/"."""
     path = archive.path
-    if any(name.endswith("/constants.pkl") for name in archive.sizes):
-        raise UserError(f"{path} is a TorchScript program and not a weights file; {REMEDY}")
+    is_program = _is_program(archive)
     for name, size in archive.sizes.items():
-        if archive.is_compressed(name):
+        is_code = is_program and "/code/" in name
+        if archive.is_compressed(name) and not is_code:
             raise UserError(
                 f"{path}: its member {show(name)} is compressed, which torch never does; {REMEDY}"
             )
@@ -114,6 +122,11 @@ def _check_members(archive: Archive) -> str:
     if len(pickles) != 1:
         raise UserError(f"{path} must have one data.pkl, but has {len(pickles)}; {REMEDY}")
     return pickles[0].removesuffix("data.pkl")
+
+
+def _is_program(archive: Archive) -> bool:
+    """Return whether the archive is a TorchScript program."""
+    return any(name.endswith("/constants.pkl") for name in archive.sizes)
 
 
 def _is_big_endian(archive: Archive, name: str) -> bool:

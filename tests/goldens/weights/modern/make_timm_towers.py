@@ -94,6 +94,18 @@ NAMES = (
 
 
 def authors(name, model, prefix, more=(), asked=None):
+    state = authors_names(model, prefix)
+    own = (model.blocks, timm_answer(model))
+    there = None
+    if getattr(model, "rope", None) is None:
+        other = copy.deepcopy(model)
+        other.set_input_size(OTHER)
+        there = (other.blocks, timm_answer(other))
+    save(name, state | dict(more), own, there, asked=asked)
+
+
+def authors_names(model, prefix):
+    """The tensors of a model by the authors' names; its head loses its bias."""
     if model.num_classes:
         model.head.bias.data.zero_()
     state = {}
@@ -112,13 +124,7 @@ def authors(name, model, prefix, more=(), asked=None):
         for timms, theirs in NAMES:
             key = key.replace(timms, theirs)
         state[prefix + key] = value
-    own = (model.blocks, timm_answer(model))
-    there = None
-    if getattr(model, "rope", None) is None:
-        other = copy.deepcopy(model)
-        other.set_input_size(OTHER)
-        there = (other.blocks, timm_answer(other))
-    save(name, state | dict(more), own, there, asked=asked)
+    return state
 
 
 def text_tower(projection):

@@ -209,9 +209,9 @@ def test_what_is_no_tensor_is_refused_by_its_name(tmp_path, name, where, legacy)
         read_tensors(path)
 
 
-def test_a_torchscript_program_is_called_that(tmp_path):
+def test_a_torchscript_program_without_a_module_is_called_that(tmp_path):
     path = write_torch_zip(tmp_path / "a.pt", {}, **{"constants.pkl": b"", "code/x.py": b""})
-    with pytest.raises(UserError, match=r"TorchScript program"):
+    with pytest.raises(UserError, match=r"TorchScript program without a module"):
         read_tensors(path)
 
 

@@ -5,7 +5,7 @@ open_clip and the Perception Encoder (PE) use too. A text tower and the projecti
 images and texts are left out: the features of a tower are what the projection reads.
 
 Which GELU a file under OpenAI's names is for, it does not tell: OpenAI's own have the quick one,
-most of open_clip the exact one.
+most of open_clip the exact one. An `open_clip_config.json` beside it tells.
 
 Source: Radford et al. 2021, "Learning Transferable Visual Models"; Cherti et al. 2023, open_clip;
 Zhai et al. 2023, "Sigmoid Loss"; Bolya et al. 2025, "Perception Encoder"; transformers 5.24, by
@@ -23,7 +23,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.fields import pair
 from vit_jax.models.vit.weights import hugging_face, timm
 from vit_jax.weights import formats
-from vit_jax.weights.ecosystems import processors
+from vit_jax.weights.ecosystems import open_clip, processors
 from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
 from vit_jax.weights.ecosystems.plain_vit import need_plain_vit
 from vit_jax.weights.mapping import (
@@ -135,6 +135,7 @@ IGNORED = {
     r"proj|text_projection|token_embedding\.weight|ln_final\..*": _TEXTS,
     r"(text_model\.)?embeddings\.position_ids": "numbers of positions",
     r"input_resolution|context_length|vocab_size": "sizes",
+    r"(.*\.)?attn_mask": "what a text may attend to",
 }
 
 
@@ -144,7 +145,7 @@ def _describe_hugging_face(
     """Return the spec of a tower of transformers."""
     config = dict(config or {})
     names, root = hugging_face.class_names_of(config), config
-    config |= formats.configured_section(config, "vision_config")
+    config |= section_of(config, "vision_config")
     is_clip = "embeddings.class_embedding" in tensors
     found = _clip_of(config) if is_clip else "siglip"
     known = ("clip", "openclip") if is_clip else ("siglip",)
@@ -175,6 +176,40 @@ def _describe_hugging_face(
     return formats.ModelSpec(fields, {**origin.preprocessing, **read}, name, names)
 
 
+# What transformers takes where a section of its configuration has no entry.
+_DEFAULTS = {
+    "clip": {
+        "vision_config": {"num_attention_heads": 12},
+        "text_config": {
+            "num_attention_heads": 8,
+            "hidden_act": "quick_gelu",
+            "layer_norm_eps": 1e-5,
+            "eos_token_id": 49407,
+        },
+    },
+    "siglip": {
+        "vision_config": {"num_attention_heads": 12},
+        "text_config": {
+            "num_attention_heads": 12,
+            "hidden_act": "gelu_pytorch_tanh",
+            "layer_norm_eps": 1e-6,
+        },
+    },
+}
+_DEFAULTS["siglip2"] = _DEFAULTS["siglip"]
+
+
+def section_of(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the section of a tower, with transformers' defaults where the model is known.
+
+    Old files have a second section, such as `vision_config_dict`, which wins.
+    """
+    found = dict(formats.configured_section(config, name))
+    defaults = _DEFAULTS.get(config.get("model_type"), {}).get(name, {})
+    old = formats.configured_section(config, f"{name}_dict")
+    return {**defaults, **found, **({**defaults, **old} if old else {})}
+
+
 def _clip_of(config: Mapping[str, Any]) -> str | None:
     """Return which CLIP the activation in a configuration is of; the class's default is quick."""
     if not config:
@@ -189,7 +224,14 @@ def _describe_openai(
     """Return the spec of a tower under OpenAI's names."""
     has_pool, has_norm = "attn_pool.probe" in tensors, "ln_post.weight" in tensors
     known = ("pe",) if has_pool or not has_norm else ("clip", "openclip")
-    name, origin = formats.choose_origin(hints, {key: ORIGINS[key] for key in known})
+    settings = open_clip.Settings.of(config) if "openclip" in known else None
+    found = None if settings is None else settings.origin
+    name, origin = formats.choose_origin(hints, {key: ORIGINS[key] for key in known}, found)
+    width, heads = formats.axes_of(tensors, "conv1.weight", "out, in, height, width")[0], None
+    if settings is not None:
+        heads = settings.image_heads(width)
+        if hints.image_size is None:
+            hints = dataclasses.replace(hints, image_size=settings.image_size)
     has_class = "class_embedding" in tensors
     hidden = r"transformer\.resblocks\.\d+\.mlp\.c_fc\.weight"
     fields = _sizes(
@@ -198,9 +240,14 @@ def _describe_openai(
         ("conv1.weight", "positional_embedding"),
         (r"transformer\.resblocks\.(\d+)\.ln_1\.weight", hidden),
         has_class,
-        None,
+        heads,
     )
     fields |= origin.fields
+    preprocessing = dict(origin.preprocessing)
+    if settings is not None:
+        if name == settings.origin:
+            fields |= settings.layers("image")
+        preprocessing |= settings.preprocessing()
     if name == "pe":
         fields |= {"pool": "map" if has_pool else "mean", "class_token": has_class}
         if has_pool:
@@ -210,7 +257,7 @@ def _describe_openai(
         fields["final_norm"] = has_norm
         scale = "transformer.resblocks.0.ls_1.gamma"
         fields["layer_scale"] = 0.1 if scale in tensors else None
-    return formats.ModelSpec(fields, dict(origin.preprocessing), name)
+    return formats.ModelSpec(fields, preprocessing, name)
 
 
 def _sizes(
@@ -262,32 +309,33 @@ def _normalize_openai(tensors: Tensors) -> Tensors:
     return {**others, **{n.removeprefix("visual."): x for n, x in tower.items()}}
 
 
-_WRITTEN = (
+WRITTEN = (
     *("num_classes", "image_size", "patch_size", "in_channels", "width", "depth", "heads"),
     *("mlp_width", "class_token", "pool", "activation", "norm_eps", "patch_bias", "embed_norm"),
 )
 
 
-def _is_clip(fields: Mapping[str, Any]) -> bool:
+def is_clip(fields: Mapping[str, Any]) -> bool:
+    """Return whether a ViT of these fields is CLIP's, by its norms and pooling."""
     return fields["embed_norm"] and not fields["patch_bias"] and fields["pool"] == "cls"
 
 
 def _writes(fields: Mapping[str, Any]) -> bool:
     """Return whether a model is a tower of CLIP or SigLIP, by its pooling and norms."""
     siglip = fields["pool"] == "map" and not fields["class_token"] and not fields["embed_norm"]
-    return fields["rotary"] == "none" and (siglip or _is_clip(fields))
+    return fields["rotary"] == "none" and (siglip or is_clip(fields))
 
 
 def _config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict[str, Any]:
     """Return transformers' `config.json` of a tower."""
-    need_plain_vit("transformers' tower", fields, _WRITTEN)
+    need_plain_vit("transformers' tower", fields, WRITTEN)
     sides = [pair(fields[name]) for name in ("image_size", "patch_size")]
     if fields["num_classes"] or any(height != width for height, width in sides):
         raise UserError(
             "transformers' towers of CLIP and SigLIP have no classifier and only square images and "
             "patches; keep the run folder"
         )
-    kind = "clip" if _is_clip(fields) else "siglip"
+    kind = "clip" if is_clip(fields) else "siglip"
     return {
         "architectures": ["CLIPVisionModel" if kind == "clip" else "SiglipVisionModel"],
         "model_type": f"{kind}_vision_model",

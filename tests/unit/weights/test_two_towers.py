@@ -1,0 +1,294 @@
+"""Files with an image and a text tower: the answers of their origin, and writing them again."""
+
+import dataclasses
+import functools
+import json
+import tempfile
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.folders import GOLDENS
+from tests.support.stored import stored, write_files
+from vit_jax.errors import UserError
+from vit_jax.models.stacking import read_blocks
+from vit_jax.tasks.contrastive.losses import normalized
+from vit_jax.tasks.contrastive.task import Contrastive
+from vit_jax.weights.convert import read_pretrained
+from vit_jax.weights.formats import Hints
+from vit_jax.weights.io.files import read_config, read_tensors
+from vit_jax.weights.two_towers import read_two_towers, write_two_towers
+
+FOLDER = GOLDENS / "weights" / "two_towers"
+TRANSFORMERS = ("hf_clip", "hf_clip_old", "hf_siglip", "hf_siglip2")
+OPENAI = ("openai", "openclip", "openclip_siglip", "pe")
+NAMES = (*TRANSFORMERS, *OPENAI, "big_vision")
+
+
+def case(name):
+    return stored(f"two_towers/{name}")
+
+
+def settings(name):
+    """The `open_clip_config.json`, if the library writes one."""
+    with np.load(FOLDER / f"{name}.npz") as file:
+        return json.loads(str(file["openclip"])) if "openclip" in file else None
+
+
+def write(folder, name, tensors=None, config=None, **entries):
+    """A folder as the origin publishes it; entries: of the `open_clip_config.json`."""
+    golden = case(name)
+    tensors = golden.tensors if tensors is None else tensors
+    if name == "big_vision":
+        folder.mkdir(parents=True, exist_ok=True)
+        np.savez(folder / "weights.npz", **tensors)
+        return folder
+    write_files(folder, tensors, config or golden.config)
+    if (content := settings(name)) is not None:
+        content["model_cfg"] |= entries
+        (folder / "open_clip_config.json").write_text(json.dumps(content), "utf-8")
+    return folder
+
+
+@functools.cache
+def found(name):
+    with tempfile.TemporaryDirectory() as folder:
+        return read_two_towers(write(Path(folder), name), case(name).hints)
+
+
+def answers(read, images, ids):
+    """Blocks and vectors of both towers, and logits."""
+    task, params = Contrastive(read.model, **read.fields), read.variables["params"]
+
+    @jax.jit
+    def forward(params):
+        image, kept = task.model.apply(
+            {"params": params["image"]}, images, method="features", mutable=["intermediates"]
+        )
+        vectors = image.pooled
+        if task.image_projection:
+            vectors = task.projection.apply({"params": params["projection"]}, vectors)
+        text, texts = task.text.apply({"params": params["text"]}, ids, mutable=["intermediates"])
+        cosines = normalized(vectors) @ normalized(text).T
+        logits = jnp.exp(params["logits"]["scale"]) * cosines + params["logits"].get("bias", 0)
+        return vectors, text, logits, kept["intermediates"], texts["intermediates"]
+
+    vectors, text, logits, kept, texts = forward(params)
+    made = {"image": vectors, "text": text, "logits": logits}
+    for kind, blocks in (("image", kept), ("text", texts)):
+        made |= {f"{kind}_block_{i}": x for i, x in enumerate(read_blocks(blocks, "out"))}
+    return made
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_block_and_the_logits_are_those_of_the_origin(name):
+    expected = case(name).answers
+    made = answers(found(name), expected["images"], expected["ids"].astype(np.int32))
+    assert made.keys() == expected.keys() - {"images", "ids"}
+    for key, array in made.items():
+        largest = max(1.0, np.abs(expected[key]).max())
+        np.testing.assert_allclose(array, expected[key], atol=2e-5 * largest, err_msg=key)
+
+
+def test_the_task_gives_the_same_vectors():
+    read, expected = found("hf_clip"), case("hf_clip").answers
+    task = Contrastive(read.model, **read.fields)
+    vectors = jax.jit(task.text_vectors)(read.variables, expected["ids"].astype(np.int32))
+    lengths = np.linalg.norm(expected["text"], axis=1, keepdims=True)
+    np.testing.assert_allclose(vectors, expected["text"] / lengths, atol=2e-5)
+    vectors = jax.jit(task.image_vectors)(read.variables, expected["images"])[0]
+    lengths = np.linalg.norm(expected["image"], axis=1, keepdims=True)
+    np.testing.assert_allclose(vectors, expected["image"] / lengths, atol=2e-5)
+
+
+# ----------------------------------------------------------------------------------------- writing
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_files_of_transformers_go_back_bit_for_bit(name, tmp_path):
+    golden = case(name)
+    write_two_towers(tmp_path, "huggingface", found(name))
+    same_tensors(read_tensors(tmp_path), golden.tensors)
+    config = read_config(tmp_path)
+    for key in ("model_type", "architectures", "projection_dim"):
+        assert config.get(key) == golden.config.get(key), key
+    for section in ("text_config", "vision_config"):
+        kept = dict(golden.config[section])
+        assert {key: config[section].get(key) for key in kept} == kept
+    again = read_two_towers(tmp_path)
+    jax.tree.map(np.testing.assert_array_equal, again.variables, found(name).variables)
+    assert again.fields == found(name).fields
+
+
+def same_tensors(written, expected):
+    assert written.keys() == expected.keys()
+    for key, array in expected.items():
+        assert written[key].shape == array.shape, key
+        np.testing.assert_array_equal(written[key], array, err_msg=key)
+
+
+@pytest.mark.parametrize("name", ["openai", "openclip", "hf_clip_old"])
+def test_clip_is_written_for_open_clip(name, tmp_path):
+    """Its text tower has no prefix there; what is read again is the same."""
+    write_two_towers(tmp_path, "openclip", found(name))
+    if name != "hf_clip_old":
+        golden = {key.removeprefix("text."): x for key, x in case(name).tensors.items()}
+        golden.pop("attn_mask", None)
+        same_tensors(read_tensors(tmp_path), golden)
+    again = read_two_towers(tmp_path)
+    jax.tree.map(np.testing.assert_array_equal, again.variables, found(name).variables)
+    assert again.fields == found(name).fields
+    fields = ("activation", "norm_eps", "heads", "image_size")
+    one, other = (x.record.fields for x in (again, found(name)))
+    assert [one[key] for key in fields] == [other[key] for key in fields]
+
+
+def test_what_a_library_has_not_is_not_written(tmp_path):
+    with pytest.raises(UserError, match="--to=openclip does not support images"):
+        write_two_towers(tmp_path, "openclip", found("hf_siglip"))
+    with pytest.raises(UserError, match="--to=timm has no model of images and texts; use hugging"):
+        write_two_towers(tmp_path, "timm", found("hf_clip"))
+    with pytest.raises(UserError, match="has no text_pool = 'last', only 'end'"):
+        other = {**found("hf_clip").fields, "text_pool": "last"}
+        write_two_towers(
+            tmp_path, "huggingface", dataclasses.replace(found("hf_clip"), fields=other)
+        )
+
+
+# ----------------------------------------------------------------------------------------- reading
+
+
+def test_the_record_is_that_of_a_run():
+    read = found("openclip")
+    assert (read.record.task, read.record.encoder) == ("contrastive", "image")
+    assert read.record.options == read.fields
+    assert read.fields == {
+        "kind": "softmax",
+        "vocabulary": 24,
+        "length": 8,
+        "embed_width": 20,
+        "image_projection": True,
+        "text_width": 24,
+        "text_depth": 2,
+        "text_heads": 2,
+        "text_mlp_width": 36,
+        "text_pool": "end",
+        "text_activation": "gelu",
+        "text_norm_eps": 1e-5,
+        "text_end_token": 23,
+    }
+    preprocessing = read.record.preprocessing
+    assert preprocessing.mean == (0.1, 0.2, 0.3) and preprocessing.resize == "squash"
+    assert found("hf_clip_old").fields["text_end_token"] is None
+    assert found("openclip_siglip").record.preprocessing.mean == (0.1, 0.2, 0.3)
+
+
+@pytest.mark.parametrize("name", ["hf_clip", "openclip", "big_vision"])
+def test_the_image_tower_alone_is_the_same(name, tmp_path):
+    record, variables = read_pretrained(write(tmp_path, name), case(name).hints)
+    assert record.fields == found(name).record.fields
+    assert record.preprocessing == found(name).record.preprocessing
+    expected = found(name).variables["params"]["image"]
+    jax.tree.map(np.testing.assert_array_equal, variables["params"], expected)
+
+
+def test_which_gelu_a_bare_file_is_for_is_asked_for(tmp_path):
+    folder = write(tmp_path, "openai")
+    with pytest.raises(UserError, match="--origin=clip or --origin=openclip"):
+        read_two_towers(folder, Hints(heads=2, text_heads=2))
+    for origin, expected in (("clip", "quick_gelu"), ("openclip", "gelu")):
+        read = read_two_towers(folder, Hints(origin, 2, text_heads=2))
+        assert read.model.activation == read.fields["text_activation"] == expected
+    with pytest.raises(UserError, match="of the text tower, whose width is 24; use --text-heads"):
+        read_two_towers(folder, Hints("clip", 2))
+
+
+def test_a_program_of_torchscript_is_read_without_its_code():
+    """With one block in each tower, in half precision."""
+    read = read_two_towers(FOLDER / "openai.pt", case("openai").hints)
+    assert read.fields == {**found("openai").fields, "text_depth": 1}
+    params, expected = read.variables["params"], found("openai").variables["params"]
+    for tower in ("image", "text"):
+        one = {key: x for key, x in expected[tower].items() if key != "blocks_1"}
+        jax.tree.map(np.testing.assert_array_equal, params[tower], one)
+    jax.tree.map(np.testing.assert_array_equal, params["projection"], expected["projection"])
+    assert params["logits"]["scale"] == 2.5
+
+
+def test_old_files_of_big_vision(tmp_path):
+    """Blocks stacked, positions in two tables that are added, and no prefix."""
+    tensors = {key.removeprefix("params/"): x for key, x in case("big_vision").tensors.items()}
+    half = np.float32(0.25)
+    tensors["txt/Encoder_0/pos_embedding"] = np.full_like(tensors["txt/pos_embedding"], half)
+    tensors["txt/pos_embedding"] = tensors["txt/pos_embedding"] - half
+    for tower in ("img/Transformer", "txt/Encoder_0"):
+        block = f"{tower}/encoderblock_0/"
+        for name in [key for key in tensors if key.startswith(block)]:
+            both = [tensors.pop(name.replace("block_0/", f"block_{i}/")) for i in range(2)]
+            tensors[name.replace("block_0/", "block/")] = np.stack(both)
+    read = read_two_towers(write(tmp_path, "big_vision", tensors))
+    jax.tree.map(np.testing.assert_array_equal, read.variables, found("big_vision").variables)
+
+
+def test_what_transformers_leaves_out_of_a_configuration_has_its_default(tmp_path):
+    sections = {f"{name}_config": {"num_attention_heads": 2} for name in ("text", "vision")}
+    config = {"model_type": "siglip", "architectures": ["SiglipModel"], **sections}
+    read = read_two_towers(write(tmp_path, "hf_siglip", config=config))
+    assert read.fields == found("hf_siglip").fields
+    # Old files have a second section, which wins with its own defaults.
+    config["text_config_dict"] = {"hidden_act": "relu"}
+    read = read_two_towers(write(tmp_path, "hf_siglip", config=config))
+    assert (read.fields["text_activation"], read.fields["text_heads"]) == ("relu", 12)
+
+
+def without(name, *parts):
+    tensors = case(name).tensors
+    return {key: x for key, x in tensors.items() if not any(part in key for part in parts)}
+
+
+@pytest.mark.parametrize(
+    ("name", "tensors", "entries", "message"),
+    [
+        ("hf_clip", without("hf_clip", "text_"), {}, "the file has no text tower"),
+        ("hf_clip", without("hf_clip", "visual_projection"), {}, "no projection joins them"),
+        (
+            "hf_clip",
+            without("hf_clip", "text_model.final_layer_norm"),
+            {},
+            "has no text_model.final_layer_norm.bias, text",
+        ),
+        (
+            "hf_clip",
+            {**case("hf_clip").tensors, "text_model.more": np.ones(3, np.float32)},
+            {},
+            "the model has no parameter for text_model.more",
+        ),
+        ("openclip", None, {"text_cfg": {"heads": 5}}, "5 heads do not divide the width 24"),
+        (
+            "openclip",
+            None,
+            {"text_cfg": {"heads": 2, "pool_type": "last", "no_causal_mask": True}},
+            "text_projection has no bias",
+        ),
+        (
+            "openclip",
+            None,
+            {"text_cfg": {"heads": 2, "no_causal_mask": True}},
+            "pool_type = 'argmax' with attention in both directions is not supported",
+        ),
+        ("openclip", None, {"vision_cfg": {"pool_type": "avg"}}, "pool_type = 'avg' of images"),
+        (
+            "openclip",
+            None,
+            {"vision_cfg": {"no_ln_pre": True}},
+            "no_ln_pre = True is not supported",
+        ),
+    ],
+)
+def test_files_that_are_no_such_model_are_refused(name, tensors, entries, message, tmp_path):
+    folder = write(tmp_path, name, tensors, **entries)
+    with pytest.raises(UserError, match=message):
+        read_two_towers(folder, case(name).hints)
