@@ -28,6 +28,7 @@ from vit_jax.models.naflex.module import NaFlexViT
 from vit_jax.models.pvt.module import PVT
 from vit_jax.models.pvt_v2.module import PVTv2
 from vit_jax.models.resnet.module import ResNet
+from vit_jax.models.segmentation import Segmentation
 from vit_jax.models.stacking import read_outputs, unstack_blocks
 from vit_jax.models.swin.module import Swin
 from vit_jax.models.timesformer.module import TimeSformer
@@ -36,6 +37,10 @@ _HOUSE = {"num_classes": CLASSES, "image_size": 16}
 _PYRAMID = {**_HOUSE, "depths": (1, 1), "widths": (4, 8)}
 # Of what gives something else than classes, by name; see tests/contract/test_dense_models.py.
 _VIT_FIELDS = {"patch_size": 4, "width": 16, "depth": 2, "heads": 2, "mlp_width": 24}
+_OF_PIXELS = {"image_size": 16, "num_classes": CLASSES}
+_TINY_MIT = {"widths": (8, 8), "depths": (1, 1), "heads": (1, 1), "reductions": (2, 1)}
+_TINY_MIT |= {"patch_sizes": (3, 3), "strides": (2, 2), "mlp_ratios": (2, 2)}
+_TINY_SWIN = {"patch_size": 2, "width": 8, "depths": (1, 1), "heads": (1, 2), "window": 4}
 DENSE: dict[str, nn.Module] = {
     "YOLOS": YOLOS(**_HOUSE, backbone_fields=_VIT_FIELDS, queries=5, mid_positions=True),
     "DETR": DETR(
@@ -56,6 +61,29 @@ DENSE: dict[str, nn.Module] = {
         widths=(4, 6, 8, 8),
         fusion_width=8,
         head_width=4,
+    ),
+    "Segmentation linear": Segmentation(
+        **_OF_PIXELS, backbone_name="ViT-Ti/16", backbone_fields=_VIT_FIELDS
+    ),
+    "Segmentation mask": Segmentation(
+        **_OF_PIXELS, backbone_name="ViT-Ti/16", backbone_fields=_VIT_FIELDS, decoder="mask"
+    ),
+    "Segmentation mlp": Segmentation(
+        **_OF_PIXELS,
+        backbone_name="MiT-B0",
+        backbone_fields=_TINY_MIT,
+        decoder="mlp",
+        decoder_width=8,
+    ),
+    "Segmentation upernet": Segmentation(
+        **_OF_PIXELS,
+        backbone_name="Swin-T",
+        backbone_fields=_TINY_SWIN,
+        decoder="upernet",
+        decoder_width=8,
+        norm_maps=True,
+        auxiliary_head=True,
+        auxiliary_width=4,
     ),
 }
 

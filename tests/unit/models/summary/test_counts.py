@@ -105,6 +105,27 @@ OF_FAMILIES = {
     "MiT-B3": (44_585_128, 6_141_853_696),
     "MiT-B4": (61_355_688, 8_920_174_080),
     "MiT-B5": (81_956_008, 11_717_260_288),
+    # the authors' code, without the classifier that its encoder keeps
+    "Segmenter-Ti/16": (6_713_388, None),
+    "Segmenter-Ti/16-linear": (5_712_342, None),
+    "Segmenter-S/16": (26_033_964, None),
+    "Segmenter-S/16-linear": (22_041_366, None),
+    "Segmenter-B/16": (102_497_580, None),
+    "Segmenter-B/16-linear": (86_549_910, None),
+    "Segmenter-L/16": (333_234_476, None),
+    "Segmenter-L/16-linear": (304_893_078, None),
+    # transformers' `SegformerForSemanticSegmentation`
+    "SegFormer-B0": (3_752_694, None),
+    "SegFormer-B1": (13_715_798, None),
+    "SegFormer-B2": (27_461_974, None),
+    "SegFormer-B3": (47_337_814, None),
+    "SegFormer-B4": (64_108_374, None),
+    "SegFormer-B5": (84_708_694, None),
+    # transformers' `UperNetForSemanticSegmentation`, without the norm that Swin does not use
+    "UPerNet-Swin-T": (59_943_398 - 2 * 768, None),
+    "UPerNet-Swin-S": (81_261_302 - 2 * 768, None),
+    "UPerNet-Swin-B": (121_281_764 - 2 * 1024, None),
+    "UPerNet-ConvNeXt-T": (60_242_636, None),
     # the closed form of table 1 in Tolstikhin et al. 2021, as in `test_mixer`
     "Mixer-S/32": (19_104_624, 1_002_426_368),
     "Mixer-S/16": (18_528_264, 3_776_958_464),

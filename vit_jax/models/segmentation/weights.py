@@ -1,0 +1,3 @@
+"""Weights of models of segmentation."""
+
+FORMATS = ()
