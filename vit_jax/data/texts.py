@@ -113,6 +113,11 @@ def make_texts(
     Raises:
       UserError: a caption has no tokens.
     """
+    if without := [index for index, some in enumerate(captions) if not some]:
+        raise UserError(
+            f"{len(without):,} of the {len(captions):,} images of {name} have no caption; the first"
+            f" is example {without[0]}; remove them"
+        )
     flat = list(itertools.chain(*captions))
     tokenizer, trained_here = options.tokenizer, False
     if tokenizer is None:

@@ -71,6 +71,11 @@ def test_a_caption_without_tokens_is_one_sentence():
         make_texts([["a bird"], [" "]], TextOptions(), "birds train")
 
 
+def test_images_without_a_caption_are_counted():
+    with pytest.raises(UserError, match="2 of the 3 images of birds test have no caption; the fir"):
+        make_texts([["a bird"], [], []], TextOptions(), "birds test")
+
+
 def test_a_worker_process_gets_the_same_tokenizer(texts):
     copy = pickle.loads(pickle.dumps(texts.tokenizer))
     text = "a bird <end> <start>"  # which are letters in a caption

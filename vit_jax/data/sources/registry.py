@@ -11,6 +11,7 @@ TFDS: `train`, `test[:100]`, `train[90%:]`. The rest of the package uses only th
 `Source`.
 """
 
+import dataclasses
 import functools
 import hashlib
 import math
@@ -33,7 +34,7 @@ from vit_jax.data.sources.manifest.listing import list_table
 from vit_jax.data.sources.scenes import scenes
 from vit_jax.data.sources.source import IN_MEMORY_BYTES, Source
 from vit_jax.data.sources.splits import Listing, split_sizes
-from vit_jax.data.texts import USUAL, TextOptions
+from vit_jax.data.texts import USUAL, TextOptions, make_texts
 from vit_jax.errors import UserError, nearest, shown
 
 # TFDS takes most of a second to import, and files do not need it: the functions below import it.
@@ -116,7 +117,7 @@ def open_source(
             opened, dataset, split, holdout, split_seed, list(numbers.values()), names, labels
         )
     builder = _builder(dataset, data_dir, manual_dir)
-    return _open_builder(builder, dataset, split, class_names, labels)
+    return _open_builder(builder, dataset, split, class_names, labels, texts)
 
 
 def list_splits(
@@ -248,10 +249,14 @@ def _open_builder(
     split: str,
     class_names: Sequence[str] | None,
     labels: bool,
+    options: TextOptions | None,
 ) -> Source:
     from vit_jax.data.sources import tfds
 
-    features = tfds.find_features(builder, dataset, labels)
+    features = tfds.find_features(builder, dataset, labels, options is not None)
+    why_unlabelled = "" if labels else "data.labels is False; omit it"
+    if labels and features.label is None:
+        labels, why_unlabelled = False, "it has captions, and no feature 'label'"
     records = tfds.open_records(builder, dataset, split, features.image_key)
     own_names = features.label.names if labels else ()
     names = tuple(class_names or map(same_form, own_names))
@@ -267,6 +272,13 @@ def _open_builder(
         directory=str(builder.data_dir),
     )
 
+    texts = None
+    if options is not None and features.caption_key:
+        training = None
+        if options.tokenizer is None and not split.lower().startswith("train"):
+            theirs = tfds.open_records(builder, dataset, "train", features.image_key)
+            training = dataclasses.replace(examples, records=theirs).captions()
+        texts = make_texts(examples.captions(), options, f"{dataset} {split}", training)
     shape = features.image.shape
     in_memory = None not in shape and len(records) * math.prod(shape) <= IN_MEMORY_BYTES
     content = hashlib.sha256("\n".join(names).encode())
@@ -274,6 +286,9 @@ def _open_builder(
         examples = MemoryExamples.read(examples)
         if labels:
             content.update(examples.labels.tobytes())
+    if texts is not None:
+        content.update(texts.digest())
+    captioned = {} if texts is None else {"text": texts.feature}
     return Source(
         name=dataset,
         split=split,
@@ -283,6 +298,9 @@ def _open_builder(
         examples=examples,
         spans=tfds.find_spans(builder, split),
         multi_label=features.multi_label,
-        features=dict(LABELLED if labels else IMAGES),
-        why_unlabelled="data.labels is False; omit it",
+        features={**(LABELLED if labels else IMAGES), **captioned},
+        why_unlabelled=why_unlabelled,
+        notes=(texts.note,) if texts and texts.note else (),
+        texts=texts,
+        tokenizer=texts and texts.tokenizer,
     )

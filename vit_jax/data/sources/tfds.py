@@ -18,6 +18,7 @@ from jaxtyping import Int64, UInt8
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding, decode_as
 from vit_jax.data.sources import digits, fashion_mnist
 from vit_jax.data.sources.examples import EncodedExamples, Example, Labels
+from vit_jax.data.sources.manifest.columns import is_captions_name
 from vit_jax.data.sources.splits import split_mistake
 from vit_jax.errors import UserError, is_disk_full, nearest
 
@@ -35,7 +36,8 @@ _READ_TOGETHER = 256  # reading single records takes three times as long
 class Features:
     """Names of the features that hold the image and the class, or the classes, of an example.
 
-    Without labels, `label` is None.
+    Without labels, `label` is None. `caption_key` is that of the captions, and `text_key` that of
+    their texts if they have other properties too; both are empty without captions.
     """
 
     image_key: str
@@ -43,6 +45,8 @@ class Features:
     image: tfds.features.Image
     label: tfds.features.ClassLabel | None
     multi_label: bool
+    caption_key: str = ""
+    text_key: str = ""
 
 
 def open_builder(
@@ -88,15 +92,20 @@ def known_names() -> list[str]:
     return tfds.list_builders(with_community_datasets=False)
 
 
-def find_features(builder: tfds.core.DatasetBuilder, dataset: str, labels: bool = True) -> Features:
+def find_features(
+    builder: tfds.core.DatasetBuilder, dataset: str, labels: bool = True, captions: bool = False
+) -> Features:
     """Return the features with the image and, unless `labels` is False, the class of an example.
+
+    captions: whether captions are used; a dataset that has them needs no class.
 
     Raises:
       UserError: it is not an image-classification dataset, or its images are float32.
     """
     features = dict((builder.info.features or {}).items())
+    found = _find_captions(features, dataset) if captions else {}
     if not labels:
-        return _find_image(features, dataset)
+        return dataclasses.replace(_find_image(features, dataset), **found)
     candidates = [("image", "label"), builder.info.supervised_keys, ("image", "labels")]
     for keys in candidates:
         if not isinstance(keys, tuple) or len(keys) != 2 or not set(keys) <= features.keys():
@@ -107,13 +116,15 @@ def find_features(builder: tfds.core.DatasetBuilder, dataset: str, labels: bool 
         if isinstance(image, tfds.features.Image) and isinstance(label, tfds.features.ClassLabel):
             break
     else:
+        if found and any(isinstance(x, tfds.features.Image) for x in features.values()):
+            return dataclasses.replace(_find_image(features, dataset), **found)
         raise UserError(
             f"{dataset} is not an image classification dataset: it needs an image 'image' and a"
             f" class 'label', but has {', '.join(sorted(features))}; without its labels, images"
             " alone can be used with --config.data.labels=false"
         )
     _check_pixels(image, dataset)
-    return Features(*keys, image, label, several)
+    return Features(*keys, image, label, several, **found)
 
 
 def _find_image(features: Mapping[str, Any], dataset: str) -> Features:
@@ -128,6 +139,35 @@ def _find_image(features: Mapping[str, Any], dataset: str) -> Features:
         )
     _check_pixels(features[images[0]], dataset)
     return Features(images[0], "", features[images[0]], None, False)
+
+
+def _find_captions(features: Mapping[str, Any], dataset: str) -> dict[str, str]:
+    """Return the keys of the captions: a text, several, or several with a text in each."""
+    there = {}
+    for key in filter(is_captions_name, features):
+        feature = features[key]
+        feature = feature.feature if isinstance(feature, tfds.features.Sequence) else feature
+        if isinstance(feature, tfds.features.FeaturesDict):
+            inner = [name for name in feature if is_captions_name(name) and _is_text(feature[name])]
+            there |= {key: inner[0]} if inner else {}
+        elif _is_text(feature):
+            there[key] = ""
+    if len(there) > 1:
+        raise UserError(
+            f"{dataset} has captions in {' and in '.join(there)}; write a builder of your own with"
+            " one of them"
+        )
+    return (
+        {"caption_key": next(iter(there)), "text_key": next(iter(there.values()))} if there else {}
+    )
+
+
+def _is_text(feature: Any) -> bool:
+    return (
+        isinstance(feature, tfds.features.Tensor)
+        and feature.shape == ()
+        and feature.np_dtype in (np.object_, np.str_, np.bytes_)
+    )
 
 
 def _check_pixels(image: tfds.features.Image, dataset: str) -> None:
@@ -194,19 +234,26 @@ class TfdsExamples(EncodedExamples):
         """Label of every example; -1 if it is secret."""
         if self.features.label is None:
             return None
-        labels = [
-            self._label(record)
-            for start in range(0, len(self), _READ_TOGETHER)
-            for record in self._records(range(start, min(start + _READ_TOGETHER, len(self))))
-        ]
+        labels = [self._label(record) for record in self._all_records()]
         return np.array(labels, np.uint8 if self.features.multi_label else np.int64)
+
+    def captions(self) -> list[tuple[str, ...]]:
+        """Return the captions of every example. All records are read, and no image is decoded."""
+        return [self._captions(record) for record in self._all_records()]
+
+    def _captions(self, record: dict[str, Any]) -> tuple[str, ...]:
+        found, key = record[self.features.caption_key], self.features.text_key
+        if key and isinstance(found, Mapping):
+            found = found[key]
+        elif key:
+            found = [one[key] for one in found]
+        texts = [found] if isinstance(found, bytes | str) else list(found)
+        return tuple(x.decode("utf-8", "replace") if isinstance(x, bytes) else x for x in texts)
 
     def read_all(self) -> Iterator[Example]:
         """Yield every example in order; records are read in groups."""
-        for start in range(0, len(self), _READ_TOGETHER):
-            together = range(start, min(start + _READ_TOGETHER, len(self)))
-            for index, record in zip(together, self._records(together), strict=True):
-                yield self._example(index, record)
+        for index, record in enumerate(self._all_records()):
+            yield self._example(index, record)
 
     def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
         return self._example(index, self._record(index), how)
@@ -242,6 +289,10 @@ class TfdsExamples(EncodedExamples):
                 f"{self.where(index)} in {self.directory} cannot be read: {_first_line(error)}; the"
                 " files are damaged: remove that directory and prepare the dataset again"
             ) from error
+
+    def _all_records(self) -> Iterator[dict[str, Any]]:
+        for start in range(0, len(self), _READ_TOGETHER):
+            yield from self._records(range(start, min(start + _READ_TOGETHER, len(self))))
 
     def _records(self, indices: range) -> Sequence[dict[str, Any]]:
         try:

@@ -39,19 +39,32 @@ class TinyPhotos(tfds.core.GeneratorBasedBuilder):
 
 
 class TinyCaptions(tfds.core.GeneratorBasedBuilder):
-    """Not a classification dataset: it has no label."""
+    """Not a classification dataset: it has no label, and its captions are those of COCO's kind."""
 
     VERSION = tfds.core.Version("1.0.0")
+    BUILDER_CONFIGS = tuple(tfds.core.BuilderConfig(name=name) for name in ("several", "one"))
+    SHADES = ("black", "grey", "white")
 
     def _info(self):
-        features = {"image": tfds.features.Image(), "caption": tfds.features.Text()}
+        several = tfds.features.Sequence({"text": np.str_, "id": np.int64})
+        captions = several if self.builder_config.name == "several" else tfds.features.Text()
+        features = {
+            "image": tfds.features.Image(shape=(None, None, 3)),
+            "image/filename": tfds.features.Text(),
+            "captions": captions,
+        }
         return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
 
     def _split_generators(self, dl_manager):
-        return {"train": self._generate_examples()}
+        return {"train": self._generate_examples(3), "val": self._generate_examples(2)}
 
-    def _generate_examples(self):
-        yield 0, {"image": Image.new("RGB", (4, 4)), "caption": "a black square"}
+    def _generate_examples(self, count):
+        for number, shade in enumerate(self.SHADES[:count]):
+            captions = f"a {shade} square"
+            if self.builder_config.name == "several":
+                captions = [{"text": captions, "id": 7}, {"text": f"it is {shade}", "id": 8}]
+            image = Image.new("RGB", (4, 4), (120 * number,) * 3)
+            yield number, {"image": image, "captions": captions, "image/filename": f"{number}.jpg"}
 
 
 class TinyScenes(tfds.core.GeneratorBasedBuilder):
@@ -125,6 +138,27 @@ def test_a_users_own_builder_is_prepared_and_read_with_its_sizes_and_names(tmp_p
         # Image i has red 40 * i (within JPEG's rounding) and label i % 2.
         assert example["label"] == round(example["image"][..., 0].mean() / 40) % 2
     assert "2.1.0" in source.fingerprint
+
+
+@pytest.mark.parametrize("config", ["several", "one"])
+def test_captions_are_texts_and_need_no_labels(tmp_path, config):
+    dataset = f"tfds:tiny_captions:{config}"
+    train, val = (open_source(dataset, split, data_dir=tmp_path) for split in ("train", "val"))
+    assert set(train.features) == {"image", "text"} and not train.has_labels
+    assert (len(train), len(val)) == (3, 2)
+    assert val.tokenizer.difference(train.tokenizer) == ""
+    encode = train.tokenizer.encode
+    for source in (train, val):
+        for index in range(len(source)):
+            example = source[index]
+            shade = TinyCaptions.SHADES[round(example["image"].mean() / 120)]
+            captions = [f"a {shade} square", f"it is {shade}"][: 2 if config == "several" else 1]
+            np.testing.assert_array_equal(source.texts.of(index), encode(captions))
+            np.testing.assert_array_equal(example["text"], encode(captions[0])[0])
+    images = open_source(dataset, "train", data_dir=tmp_path, labels=False, texts=None)
+    assert set(images.features) == {"image"}
+    with pytest.raises(UserError, match="not an image classification.*but has captions, image"):
+        open_source(dataset, "train", data_dir=tmp_path, texts=None)
 
 
 def test_labels_of_a_dataset_on_disk_are_those_of_its_examples(train, data_dir, monkeypatch):
@@ -223,7 +257,6 @@ def test_mocked_datasets_open_without_files(name, shape):
         ("tfds:imagenette/161px", "no configuration '161px', there are .*160px-v2"),
         ("tfds:cifar10", r"needs a download and TensorFlow.*tfds.builder\('cifar10'"),
         ("tfds:imagenette:160px-v2", r"tfds.builder\('imagenette/160px-v2'"),
-        ("tfds:tiny_captions", "not an image classification.*but has caption, image"),
         ("tfds:imdb_reviews", "not an image classification.*but has label, text"),
     ],
 )
