@@ -235,17 +235,33 @@ def _set(config: ConfigDict, path: str, value: Any, source: str, task: str) -> N
             raise UserError(
                 f"{source}: {path} = {shown(value)} is invalid{reason}; use {allowed.describe()}"
             ) from error
-    elif sections != ["model"] and (sections != ["objective"] or task == KEYS["task"].default):
+    elif not _is_open(config, sections) or (
+        sections[0] != "model" and task == KEYS["task"].default
+    ):
         raise UserError(f"{source}: there is no key {shown(path)}{suggest_key(path)}")
-    elif not name.isidentifier() or name.startswith("_") or len(name) > 100:
+    elif wrong := [part for part in (*sections[1:], name) if not _is_name(part)]:
         where = _OPEN_SECTIONS[sections[0]]
-        raise UserError(f"{source}: {where.format(shown(name))}")
+        raise UserError(f"{source}: {where.format(shown(wrong[0]))}")
     section = config
     for part in sections:
+        if part not in section:  # a field with names, such as `model.backbone_fields`
+            section[part] = ConfigDict(type_safe=False)
         section = section[part]
     if path not in KEYS and name in section:
         del section[name]  # or ConfigDict converts an integer to the type of the old value
     section[name] = value
+
+
+def _is_open(config: ConfigDict, sections: Sequence[str]) -> bool:
+    """Return whether a section takes further keys: `model`, or a field of it with names."""
+    if len(sections) not in (1, 2) or sections[0] not in _OPEN_SECTIONS:
+        return False
+    field = config[sections[0]].get(sections[-1], ConfigDict())
+    return len(sections) == 1 or isinstance(field, ConfigDict)
+
+
+def _is_name(part: str) -> bool:
+    return part.isidentifier() and not part.startswith("_") and len(part) <= 100
 
 
 def _from_text(path: str, text: Any) -> Any:

@@ -103,6 +103,14 @@ class DenseModel(Checked):
         """Return the roles of the parameters beside the backbone, in the order of the forward."""
         raise NotImplementedError
 
+    @property
+    def of_classes(self) -> tuple[str, ...]:
+        """Paths of the parameters that belong to the classes, such as "head/classifier".
+
+        A run that starts from weights with other classes begins with new ones.
+        """
+        return ()
+
     def roles(self) -> Roles:
         """Return the roles of the parameters, in the order of the forward pass."""
         return {"backbone": model_roles(self.make_backbone()), **self.head_roles()}

@@ -149,7 +149,13 @@ class ModelRecord:
 
 
 def _with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(x) if isinstance(x, list) else x for name, x in fields.items()}
+    return {name: _with_tuple(value) for name, value in fields.items()}
+
+
+def _with_tuple(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _with_tuples(value)
+    return tuple(map(_with_tuple, value)) if isinstance(value, list | tuple) else value
 
 
 def part_of(variables: Mapping[str, Any], encoder: str) -> Mapping[str, Any]:

@@ -5,6 +5,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ml_collections import ConfigDict
+
 from vit_jax.errors import UserError, nearest, shown
 from vit_jax.registry import Registry
 from vit_jax.tasks.base import Setting, Task
@@ -76,6 +78,7 @@ def own_fields(task: type[Task], config: Any) -> dict[str, Any]:
                 f"objective.{name}: the task {config.task!r} has no such field"
                 f"{nearest(name, known)}; {has}"
             )
+        value = value.to_dict() if isinstance(value, ConfigDict) else value
         fields[name] = _checked(name, value, known[name].default)
     return fields
 

@@ -1,3 +1,4 @@
+import json
 import math
 
 import numpy as np
@@ -128,6 +129,16 @@ def test_a_config_takes_an_argument_after_a_colon(config_file):
 def test_model_fields_are_free_and_read_as_literals(config_file):
     config = load_config(config_file, [("model.pool", "mean"), ("model.image_size", "(16, 32)")])
     assert (config.model.pool, config.model.image_size, config.model.depth) == ("mean", (16, 32), 3)
+
+
+def test_a_model_field_may_have_names_of_its_own(config_file):
+    overrides = [("model.backbone_fields.width", "64"), ("model.backbone_fields.pool", "mean")]
+    config = load_config(config_file, overrides)
+    assert config.model.backbone_fields.to_dict() == {"width": 64, "pool": "mean"}
+    at_once = load_config(config_file, {"model": {"backbone_fields": {"width": 64}}})
+    assert at_once.model.backbone_fields.to_dict() == {"width": 64}
+    record = json.loads(json.dumps(config.to_dict()))
+    assert restore_config(record).model.backbone_fields.to_dict() == {"width": 64, "pool": "mean"}
 
 
 @pytest.mark.parametrize(
@@ -275,6 +286,8 @@ def test_overrides_may_be_a_dictionary_with_sections(config_file):
         ([("model.__class__", 1)], "a model has no field '__class__'"),
         ([("model.depth.x", 1)], "no key 'model.depth.x'"),
         ([("model", {"depth": {"x": 1}})], "no key 'model.depth.x'"),
+        ([("model.a.b.c", 1)], "no key 'model.a.b.c'"),
+        ([("model.a.__b__", 1)], "a model has no field '__b__'"),
         ([(3, 4)], "use a string like"),
         ([("seed", 1, 2)], "use a pair of a key and its value"),
         (["seed=1"], "use a pair of a key and its value"),

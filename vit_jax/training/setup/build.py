@@ -157,7 +157,10 @@ def _model(
     outputs: of its head. trained: record of a model whose fields it inherits.
     """
     inherited = inherited_fields(config, trained) if trained else {}
-    fields = {**inherited, **checks.model_fields(config, outputs)}
+    fields = checks.model_fields(config, outputs)
+    for name, value in inherited.items():
+        both = isinstance(value, Mapping) and name in fields  # fields of a backbone
+        fields[name] = {**value, **fields[name]} if both else fields.get(name, value)
     name = chosen_name(config, trained) if trained else config.model.name or DEFAULT_MODEL
     try:
         fields = checks.fit_precision(config, name, fields)

@@ -37,6 +37,7 @@ from vit_jax.training.setup.tracing import initial_variables
 from vit_jax.training.state import TrainState, random_keys, state_maker, zero_totals
 from vit_jax.training.step import make_eval_step, make_gradient, make_rows_step, make_train_step
 from vit_jax.weights.adapt import Adapted
+from vit_jax.weights.adapt_dense import at_same_places, completed
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,7 @@ class Experiment:
         trained = {"params": self.start.params, **self.start.model_state}
         places = {"params": self.shardings.params, **self.shardings.model_state}
         places = part_of(places, self.task.encoder)
-        places = {name: places[name] for name in trained}
-        return make(key, jax.device_put(trained, places))
+        return make(key, jax.device_put(trained, at_same_places(places, trained)))
 
     @functools.cached_property
     def shardings(self) -> TrainState:
@@ -331,8 +331,13 @@ class Experiment:
             self.optimizer,
             self.metric_names,
             average=self.config.ema_decay > 0,
-            start_from=self.task.start_from,
+            start_from=self._start_from,
         )
+
+    def _start_from(self, variables, trained):
+        """Return initial variables with trained ones of the model, which may be a part of it."""
+        of_model = part_of(variables, self.task.encoder)
+        return self.task.start_from(variables, completed(of_model, trained))
 
 
 def _first(batches: Iterator[Batch]) -> Iterator[Batch]:

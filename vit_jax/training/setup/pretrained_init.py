@@ -1,6 +1,7 @@
 """Initialisation from pretrained weights (`init_from`)."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,15 +9,18 @@ from ml_collections import ConfigDict
 
 from vit_jax.errors import UserError
 from vit_jax.models import model_fields
+from vit_jax.models.dense import DenseModel
 from vit_jax.models.registry import get_preset
 from vit_jax.runs import ModelRecord
 from vit_jax.weights.adapt import Adapted, adapt
+from vit_jax.weights.adapt_dense import adapt_dense
 from vit_jax.weights.resolve import open_weights
 
 # Fields that are not properties of the weights but of the new run.
 _OF_THE_RUN = ("num_classes", "dtype", "attention_impl", "remat", "scan_layers")
 
 # Fields that a model's name determines, and that weights cannot change. The patch size can.
+_NAME, _FIELDS = "backbone_name", "backbone_fields"
 _SIZES = ("width", "depth", "heads", "mlp_width")
 
 
@@ -35,11 +39,14 @@ class PretrainedInit:
     def fit(self, model: Any, record: ModelRecord) -> Adapted:
         """Adapt the parameters to the run's model and its record.
 
-        Heads are kept if the class names are the same, and start at zero otherwise.
+        Heads are kept if the class names are the same, and start at zero otherwise. Those of a
+        model with a head on a backbone may be missing, see `adapt_dense`.
         """
         other_classes = not self.record.same_classes(record)
         params, trained = self.variables["params"], self.record.create_model()
         try:
+            if isinstance(model, DenseModel):
+                return adapt_dense(self.variables, trained, model, other_classes=other_classes)
             adapted = adapt(params, trained, model, fresh_head=other_classes)
         except UserError as error:
             raise UserError(f"init_from = {self.source!r}: {error}") from error
@@ -69,10 +76,12 @@ def load_pretrained_init(source: str) -> PretrainedInit:
 def chosen_name(config: ConfigDict, record: ModelRecord) -> str:
     """Return the name of the run's model: that of the weights, unless it is of another class.
 
-    So a FlexiViT may begin with the weights of a ViT, and a ViT with those of a FlexiViT.
+    So a FlexiViT may begin with the weights of a ViT, and a ViT with those of a FlexiViT. A model
+    with a head on a backbone keeps its name, and so its head.
     """
     name = config.model.name
-    return name if name is not None and _is_other_class(name, record) else record.name
+    other = name is not None and (_is_dense(name) or _is_other_class(name, record))
+    return name if other else record.name
 
 
 def _is_other_class(name: str, record: ModelRecord) -> bool:
@@ -82,27 +91,68 @@ def _is_other_class(name: str, record: ModelRecord) -> bool:
 def inherited_fields(config: ConfigDict, record: ModelRecord) -> dict[str, Any]:
     """Return the model fields that are inherited from pretrained weights.
 
-    If `model.name` is a model of other patches, its patch size is the new one.
+    If `model.name` is a model of other patches, its patch size is the new one. If it is one with a
+    head on a backbone, weights of a classifier or an encoder determine that backbone.
 
     Raises:
         UserError: `model.name` is a model of another size.
     """
+    name = config.model.name
+    if name is None or name == record.name or not _is_dense(name):
+        return _inherited(name, "model.name", record, {})
+    return _with_backbone(config, record)
+
+
+def _with_backbone(config: ConfigDict, record: ModelRecord) -> dict[str, Any]:
+    """Return the fields of the backbone of a model with a head."""
+    record = _backbone_of(record)
+    named = config.model.get("backbone_name", get_preset(config.model.name).fields.get(_NAME))
+    said = dict(config.model.get(_FIELDS, {}))
+    fields = _inherited(named, f"model.{_NAME}", record, said)
+    other = named is not None and _is_other_class(named, record)
+    own = {key: fields.pop(key) for key in ("image_size", "in_channels") if key in fields}
+    return {**own, _NAME: named if other else record.name, _FIELDS: fields}
+
+
+def _backbone_of(record: ModelRecord) -> ModelRecord:
+    """Return the record of the backbone of a model with a head; another model is one itself."""
+    if not _is_dense(record.name):
+        return record
+    model = record.create_model()
+    own = {"image_size": model.image_size, "in_channels": model.in_channels}
+    fields = {**own, **model.backbone_fields}
+    return dataclasses.replace(record, name=model.backbone_name, fields=fields, class_names=())
+
+
+def _is_dense(name: str) -> bool:
+    try:
+        return issubclass(get_preset(name).architecture, DenseModel)
+    except ValueError as error:
+        raise UserError(f"model.name: {error}") from error
+
+
+def _inherited(
+    name: str | None, key: str, record: ModelRecord, said: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the fields that a model of this name inherits; None: that of the record.
+
+    key: that names it. said: fields that the configuration sets.
+    """
     trained = record.create_model()  # imports the module of a user-defined architecture
     own = {**model_fields(record.name), **record.fields}
-    name = config.model.name
     if name is not None and name != record.name:
         try:
-            wanted = model_fields(name)
+            wanted = {**model_fields(name), **said}
         except ValueError as error:
-            raise UserError(f"model.name: {error}") from error
+            raise UserError(f"{key}: {error}") from error
         sizes = [size for size in _SIZES if size in wanted or size in own]
         differ = [size for size in sizes if wanted.get(size) != own.get(size)]
         if differ:
             one = ", ".join(f"{size} {wanted.get(size)}" for size in differ)
             other = ", ".join(f"{size} {own.get(size)}" for size in differ)
             raise UserError(
-                f"model.name = {name!r} has {one}, but the weights of init_from have {other} "
-                f"({record.name}); omit model.name to use the model of the weights"
+                f"{key} = {name!r} has {one}, but the weights of init_from have {other} "
+                f"({record.name}); omit {key} to use the model of the weights"
             )
     inherited = {key: value for key, value in record.fields.items() if key not in _OF_THE_RUN}
     if name is not None and name != record.name and "patch_size" in wanted:
