@@ -24,7 +24,8 @@ import numpy as np
 from jaxtyping import Int64
 
 from vit_jax.data.features import LABELLED, Example, Features, check_names, have_classes
-from vit_jax.data.sources.examples import Labels
+from vit_jax.data.images.decoding import AS_IT_IS, Decoding
+from vit_jax.data.sources.examples import EncodedExamples, Labels
 from vit_jax.data.sources.source import Source
 from vit_jax.data.sources.splits import NAME, SPLIT_NAMES, sliced
 from vit_jax.errors import UserError
@@ -50,6 +51,7 @@ class Dataset:
       version: a text that changes with the data; a run is not resumed with another one.
       in_memory: whether decoded examples are in memory, so that reading them is fast.
       tokenizer: of the texts in its examples (`vit_jax.data.text`); None: they have none.
+      notes: sentences on what was left out, to be shown once.
 
     Raises:
       UserError: a feature has an invalid name, there are no splits, or no names of classes.
@@ -62,6 +64,7 @@ class Dataset:
     version: str = ""
     in_memory: bool = False
     tokenizer: Any = None
+    notes: Sequence[str] = ()
 
     def __post_init__(self):
         check_names(self.features, "Dataset")
@@ -96,7 +99,8 @@ def register_source(name: str, opener: Callable[[str], Dataset]) -> None:
     _OPENERS[name] = opener
 
 
-_BUILT_IN = ("digits", "captions", "compositions", "scenes", "folder", "csv", "jsonl", "tfds")
+_BUILT_IN = ("digits", "captions", "compositions", "scenes", "masks", "coco", "dense")
+_BUILT_IN += ("folder", "csv", "jsonl", "tfds")
 
 
 def list_sources() -> list[str]:
@@ -158,7 +162,10 @@ def open_part(
     renumbered = None
     if has_labels and list(numbers) != list(range(len(numbers))):
         renumbered = np.array(numbers)
-    examples = _Examples(opened, places, has_labels, renumbered, len(class_names))
+    stored = {name for name, _ in places}
+    are_files = all(isinstance(opened.splits[name], EncodedExamples) for name in stored)
+    kind = _EncodedExamples if are_files else _Examples
+    examples = kind(opened, places, has_labels, renumbered, len(class_names))
     division = f"{opened.version}" + (
         f" {holdout:g} {split_seed}" if set(opened.splits) == {"train"} else ""
     )
@@ -174,6 +181,7 @@ def open_part(
         examples=examples,
         spans=tuple(_spans(chosen)),
         multi_label=opened.multi_label and has_labels,
+        notes=tuple(opened.notes),
         features=features,
         tokenizer=opened.tokenizer,
         why_unlabelled="use a dataset with labels" if labels else "data.labels is False; omit it",
@@ -212,7 +220,10 @@ class _Examples(Sequence[Example]):
         return len(self._index)
 
     def __getitem__(self, index: int) -> Example:
-        example = dict(self._splits[self._which[index]][int(self._index[index])])
+        return self._listed(self._splits[self._which[index]][int(self._index[index])])
+
+    def _listed(self, example: Example) -> Example:
+        example = dict(example)
         if not self._has_labels:
             example.pop("label", None)
         elif "label" in example:
@@ -237,6 +248,17 @@ class _Examples(Sequence[Example]):
         present = np.zeros(self._classes, np.uint8)
         present[self._renumbered] = label
         return present
+
+
+class _EncodedExamples(_Examples, EncodedExamples):
+    """Chosen examples of splits that are image files."""
+
+    def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
+        split = self._splits[self._which[index]]
+        return self._listed(split.read(int(self._index[index]), how))
+
+    def where(self, index: int) -> str:
+        return self._splits[self._which[index]].where(int(self._index[index]))
 
 
 def _members(opened: Dataset, holdout: float, split_seed: int) -> dict[str, list[Place]]:

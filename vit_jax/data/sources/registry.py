@@ -4,11 +4,11 @@
     train[0]  # {"image": uint8 (375, 500, 3), "label": 3}
 
 A dataset is named by a string: `folder:PATH`, `csv:PATH`, `jsonl:PATH`, `digits`,
-`tfds:NAME[:CONFIG]`, `scenes:NAME` (`scenes/`), `compositions:digits` (`compositions.py`), a name
-that a user's own module has registered (`custom.py`), or `captions:` and any of these
-(`captions.py`). A split is one of the dataset's own, or a part of one in the slicing language of
-TFDS: `train`, `test[:100]`, `train[90%:]`. The rest of the package uses only the interface of
-`Source`.
+`tfds:NAME[:CONFIG]`, `masks:PATH`, `coco:PATH` and `dense:NAME` (`dense/`), `scenes:NAME`
+(`scenes/`), `compositions:digits` (`compositions.py`), a name that a user's own module has
+registered (`custom.py`), or `captions:` and any of these (`captions.py`). A split is one of the
+dataset's own, or a part of one in the slicing language of TFDS: `train`, `test[:100]`,
+`train[90%:]`. The rest of the package uses only the interface of `Source`.
 """
 
 import dataclasses
@@ -25,6 +25,7 @@ from vit_jax.data.features import IMAGES, LABELLED
 from vit_jax.data.labels import number_classes, unknown_to_model
 from vit_jax.data.paths import same_form
 from vit_jax.data.sources import captions, compositions, custom
+from vit_jax.data.sources.dense import OF_FILES
 from vit_jax.data.sources.examples import Example, MemoryExamples
 from vit_jax.data.sources.files import open_files
 from vit_jax.data.sources.folder import list_folder
@@ -49,6 +50,9 @@ DATASET_FORMS = (
     "tfds:NAME",
     "tfds:NAME:CONFIG",
     "captions:DATASET",
+    "masks:PATH",
+    "coco:PATH",
+    "dense:NAME",
     "scenes:digits",
     "scenes:fashion",
     "compositions:digits",
@@ -117,6 +121,10 @@ def open_source(
             opened, dataset, split, holdout, split_seed, list(numbers.values()), names, labels
         )
     builder = _builder(dataset, data_dir, manual_dir)
+    if dataset.startswith("dense:"):
+        from vit_jax.data.sources.dense.tfds_sets import open_dense
+
+        return open_dense(builder, dataset, split, class_names, labels)
     return _open_builder(builder, dataset, split, class_names, labels, texts)
 
 
@@ -181,7 +189,10 @@ def _listing(
 
 
 def _opened(dataset: str, data_dir: str | os.PathLike | None) -> "custom.Dataset | None":
-    """Return a dataset that is made on the spot, or one of a user's own; None for another one."""
+    """Return a dataset with dense targets or made on the spot, or a user's own; None for others."""
+    kind, _, argument = dataset.partition(":")
+    if kind in OF_FILES:
+        return OF_FILES[kind](argument)
     open_split = functools.partial(open_source, data_dir=data_dir)
     if (argument := scenes.scenes_of(dataset)) is not None:
         return scenes.open_scenes(argument, open_split)
@@ -199,7 +210,7 @@ def _builder(
     kind, _, name = dataset.partition(":")
     if dataset == "digits":
         kind, name = "tfds", SklearnDigits.name
-    if kind != "tfds" or not name:
+    if kind not in ("tfds", "dense") or not name:
         raise UserError(_no_such_dataset(dataset))
     # An empty text, as in the configuration, means None.
     return tfds.open_builder(
