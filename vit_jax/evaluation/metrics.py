@@ -24,10 +24,12 @@ from vit_jax.text import counted
 SHARES = (
     *("accuracy", "balanced_accuracy", "top5_accuracy"),
     *("label_accuracy", "mean_average_precision", "exact_match"),
+    *("delta1", "delta2", "delta3"),
 )
 _NO_METRICS = (
     *("kind", "step", "epoch", "split", "evaluator", "best", "weights", "elapsed_seconds"),
     *("examples", "training_examples", "unreadable", "loss", "nonfinite"),
+    "without_depth",
 )
 NO_ANSWER = -1  # predicted class of logits that are not finite; never correct
 TOP = 5  # with at most this many classes the metric is trivial and omitted
@@ -46,7 +48,7 @@ def shown_name(metric: str) -> str:
 
 def shown_value(metric: str, value: float) -> str:
     """Return a metric's value for reading: in percent, as a count, or with four digits."""
-    if metric == "nonfinite":
+    if metric in ("nonfinite", "without_depth"):
         return f"{value:,}"
     return f"{100 * value:.2f} %" if is_share(metric) else f"{value:.4f}"
 

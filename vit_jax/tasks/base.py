@@ -293,6 +293,10 @@ def zero_batch(task: Task, preprocessing: Preprocessing, source: Source) -> Batc
             batch[name] = jnp.zeros((1, *several), jnp.int32)
         elif feature.kind == "text":
             batch[name] = jnp.zeros((1, *feature.shape), jnp.int32)
+        elif feature.kind in ("mask", "instances", "depth"):
+            whole = feature.kind != "depth"
+            shape = (1, *(feature.size or preprocessing.size))
+            batch[name] = jnp.zeros(shape, jnp.int32 if whole else jnp.float32)
         else:
             batch[name] = jnp.zeros((1, *(feature.shape or source.features[name].shape or ())))
     return batch

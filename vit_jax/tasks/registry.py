@@ -18,6 +18,7 @@ TASKS: Registry[Task] = Registry(
     {
         "contrastive": "vit_jax.tasks.contrastive.task",
         "classification": "vit_jax.tasks.classification",
+        "depth": "vit_jax.tasks.depth.task",
         "masked_autoencoding": "vit_jax.tasks.masked_autoencoding",
         "self_distillation": "vit_jax.tasks.self_distillation",
         "simmim": "vit_jax.tasks.simmim",

@@ -1,0 +1,1 @@
+"""Depth from one image: losses of depths and of inverse depths, and the task."""
