@@ -14,7 +14,7 @@ from flax.traverse_util import flatten_dict
 from jax.sharding import AbstractMesh
 
 from tests.folders import ROOT
-from tests.support.architectures import TINY, has_attention
+from tests.support.architectures import DENSE, TINY, has_attention
 from tests.support.shapes import CLASSES
 from vit_jax.config import default_config
 from vit_jax.errors import UserError
@@ -25,6 +25,7 @@ from vit_jax.models.validation import pair
 from vit_jax.tasks import list_tasks
 from vit_jax.tasks.classification import Classification
 from vit_jax.tasks.contrastive.task import Contrastive
+from vit_jax.tasks.depth.task import Depth
 from vit_jax.tasks.masked_autoencoding import MaskedAutoencoding
 from vit_jax.tasks.registry import get_task
 from vit_jax.tasks.self_distillation import SelfDistillation
@@ -247,6 +248,7 @@ def test_a_parameter_without_a_role_is_one_sentence(model):
 
 TASKS = {
     "classification": Classification(TINY["PVT"]),
+    "depth": Depth(DENSE["DPT"]),
     "masked_autoencoding": MaskedAutoencoding(
         TINY["ViT"], decoder_width=8, decoder_depth=1, decoder_heads=2
     ),

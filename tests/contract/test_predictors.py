@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax import export
 
-from tests.conftest import ROOT, TINY
+from tests.conftest import ROOT
 from tests.contract.test_tasks import TASKS, changes_of
 from vit_jax.config import load_config
 from vit_jax.inference.loading import predictor_class
@@ -30,7 +30,7 @@ def task(request):
 @pytest.fixture(scope="module")
 def made(task, data_dir):
     """The predictor of a run of the task that has not begun, its record and all variables."""
-    changes = {**TINY, "data.dir": data_dir, **changes_of(task)}
+    changes = changes_of(task, **{"data.dir": data_dir})
     experiment = build(load_config(str(ROOT / "configs" / "digits.py"), changes))
     shapes = experiment.abstract_state().variables()
     variables = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)

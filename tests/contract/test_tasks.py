@@ -27,6 +27,7 @@ STEPS = 6
 TASKS = [
     "classification",
     "contrastive",
+    "depth",
     "masked_autoencoding",
     "self_distillation",
     "simmim",
@@ -40,6 +41,20 @@ SMALL = {
         "objective.text_width": "8",
         "objective.text_depth": "1",
         "objective.text_heads": "2",
+    },
+    "depth": {
+        "dataset": "scenes:digits:40",
+        "data.test": "test[:40]",
+        "data.labels": "False",
+        "model.name": "DPT",
+        "model.image_size": "16",
+        "model.in_channels": "1",
+        "model.blocks": "(0, 0, 0, 0)",
+        "model.widths": "(4, 4, 4, 4)",
+        "model.fusion_width": "4",
+        "model.head_width": "4",
+        "model.max_depth": "15.0",
+        "model.backbone_name": "ViT",
     },
     "masked_autoencoding": {
         "objective.decoder_width": "8",
@@ -62,11 +77,20 @@ ENCODERS["contrastive"] = ("params", "image")
 ENCODERS["self_distillation"] = ("teacher", "encoder")
 
 
-def changes_of(task):
-    """The changes to a tiny run that make it learn a task, with everything that a run can have."""
+def changes_of(task, **others):
+    """The changes to the digits' run that make a tiny one of a task, with all that a run can have.
+
+    others: of all tasks.
+    """
+    from tests.conftest import TINY as tiny
+
     data = {"data.train": "train[:80%]", "data.validation": "train[80%:]"}
     of_task = {"task": task, **SMALL.get(task, {})}
-    return {**PLUGIN, **of_task, "ema_decay": "0.5", "log.diagnostics": "1 steps", **data}
+    if "model.backbone_name" in of_task:  # the fields of the tiny ViT are those of the backbone
+        begin = "model.backbone_fields."
+        tiny = {key.replace("model.", begin): value for key, value in tiny.items()}
+    more = {"ema_decay": "0.5", "log.diagnostics": "1 steps", **data, **others}
+    return {**tiny, **PLUGIN, **of_task, **more}
 
 
 def ending(step_of_signal):
@@ -91,10 +115,10 @@ def task(request):
 @pytest.fixture(scope="module")
 def finished(task, data_dir, kept_programs, tmp_path_factory):
     """A finished run of a task, with its figures."""
-    from tests.conftest import ROOT, TINY
+    from tests.conftest import ROOT
     from vit_jax.config import load_config
 
-    changes = {**TINY, "data.dir": data_dir, **changes_of(task)}
+    changes = changes_of(task, **{"data.dir": data_dir})
     config = load_config(str(ROOT / "configs" / "digits.py"), changes)
     workdir = tmp_path_factory.mktemp(task) / "run"
     with pytest.MonkeyPatch.context() as patched:
@@ -161,6 +185,7 @@ def test_probes_judge_the_features_of_every_task(experiment):
         return probe.step(variables, task.normalized(batch, experiment.preprocessing))
 
     batch = next(experiment.eval_batches(experiment.test_source))
+    batch = {"label": np.zeros(32, np.int32), **batch}  # of data that have none
     _, rows = jax.eval_shape(judged, experiment.abstract_state().variables(), batch)
     assert (rows["features"].shape, rows["features"].dtype) == ((32, 8), np.float32)
 
@@ -209,8 +234,9 @@ def states_on(devices, overrides):
 
 
 @pytest.mark.slow
-def test_eight_devices_take_the_step_of_one(task, overrides):
-    one, eight = on_eight_devices(states_on, (1, 8), overrides(changes_of(task)))
+def test_eight_devices_take_the_step_of_one(task, data_dir):
+    changes = changes_of(task, **{"data.dir": data_dir})
+    one, eight = on_eight_devices(states_on, (1, 8), list(changes.items()))
     for a, b in zip(one, eight, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
