@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -126,7 +127,9 @@ def convert(
     folder: Annotated[str, typer.Argument(help="Folder to write; must be empty or missing.")],
     to: Annotated[
         str,
-        typer.Option(help="Output format: run (a run folder), timm, huggingface or torchvision."),
+        typer.Option(
+            help="Output format: run (a folder), timm, huggingface, torchvision or openclip."
+        ),
     ] = "run",
     origin: Annotated[
         str, typer.Option(help="Origin of ambiguous weights: timm, deit, clip...")
@@ -158,12 +161,19 @@ def convert(
     with_decoder: Annotated[
         bool, typer.Option("--with-decoder", help="Keep the decoder of a masked autoencoder.")
     ] = False,
+    image_tower: Annotated[
+        bool, typer.Option("--image-tower", help="Leave out the text tower of a CLIP or SigLIP.")
+    ] = False,
+    text_heads: Annotated[
+        int, typer.Option(min=0, help="Number of heads of a text tower, if it is ambiguous.")
+    ] = 0,
 ) -> None:
     """Convert published weights to a run folder, or a model to timm or Hugging Face files."""
     from vit_jax.inference import convert as convert_weights
     from vit_jax.weights.formats import Hints
 
-    hints = Hints(origin or None, heads or None, parse_sides("file-size", file_size))
+    file_sides = parse_sides("file-size", file_size)
+    hints = Hints(origin or None, heads or None, file_sides, text_heads or None)
     size, patch = parse_sides("image-size", image_size), parse_sides("patch-size", patch_size)
     if with_decoder:
         from vit_jax.inference.pretrained import convert_with_decoder
@@ -185,10 +195,16 @@ def convert(
         patch_size=patch,
         class_names=class_names or None,
         background_first=background_first,
+        image_tower=image_tower,
     )
-    tell(f"{folder} holds {record.name}, {record.origin}.")
+    both = record.task == "contrastive"
+    tell(f"{folder} holds {record.name}{' and a text tower' * both}, {record.origin}.")
     if to == "run":
-        if record.class_names:
+        if both:
+            tell(f"compare   python -m vit_jax zero-shot {folder} IMAGE.png --classes=cat,dog")
+            if not (Path(folder) / "tokenizer").is_dir():
+                tell("          with its tokenizer, which was not beside it: --tokenizer=PATH")
+        elif record.class_names:
             tell(f"classify  python -m vit_jax predict {folder} IMAGE.png")
         else:
             tell(f'in Python import vit_jax; encoder = vit_jax.load("{folder}")')

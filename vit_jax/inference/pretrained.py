@@ -8,6 +8,7 @@ from pathlib import Path
 from vit_jax.errors import UserError
 from vit_jax.inference.classifier import Classifier
 from vit_jax.models import create_model
+from vit_jax.models.text.weights import text_tower
 from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.weights.adapt import adapt, merge_lora, padding_note
 from vit_jax.weights.class_names import names_of_outputs, read_class_names
@@ -18,7 +19,16 @@ from vit_jax.weights.masked_autoencoders import (
     read_masked_autoencoder,
     write_masked_autoencoder,
 )
-from vit_jax.weights.resolve import open_weights
+from vit_jax.weights.resolve import open_weights, place_of
+from vit_jax.weights.task_weights import TaskWeights
+from vit_jax.weights.two_towers import (
+    TASK,
+    find_tokenizer,
+    has_two_towers,
+    read_two_towers,
+    write_two_towers,
+)
+from vit_jax.weights.two_towers import check_library as check_towers
 
 RUN = "run"
 
@@ -80,18 +90,21 @@ def convert(
     patch_size: int | tuple[int, int] | None = None,
     class_names: str | os.PathLike | None = None,
     background_first: bool = False,
+    image_tower: bool = False,
 ) -> ModelRecord:
     """Convert weights of any format to a run folder, or to the files of another library.
 
-    Low-rank updates (LoRA) are merged into their kernels.
+    Low-rank updates (LoRA) are merged into their kernels. Of a model of images and texts both
+    towers are kept, and its tokenizer, if it is beside them.
 
     Args:
         source: as for `load_pretrained`.
         folder: output folder; it must be empty or missing.
-        to: "run", "timm" or "huggingface".
+        to: "run", "timm" or "huggingface"; "openclip" for CLIP.
         hints, part, image_size, patch_size: as for `load_pretrained`.
         class_names: text file with the names of the outputs, one per line.
         background_first: output 0 is the background, which has no name in the file.
+        image_tower: take only the image tower of a model of images and texts.
 
     Returns:
         The record of the written model.
@@ -100,7 +113,17 @@ def convert(
         UserError: the weights cannot be read, or the folder cannot be written.
     """
     _check_empty(folder)
+    if not image_tower and has_two_towers(place_of(source)[0], part):
+        if class_names is not None:
+            raise UserError(
+                "--class-names are those of a classifier, but the file has a text tower; add "
+                "--image-tower"
+            )
+        changes = {"image_size": image_size, "patch_size": patch_size}
+        return convert_two_towers(source, folder, to, hints, part=part, **changes)
     record, variables = open_weights(source, hints, part=part)
+    if record.task == TASK:  # the image tower is no model of texts
+        record = dataclasses.replace(record, task="classification", options={})
     if record.fields.get("lora_rank"):
         variables = {**variables, "params": merge_lora(variables["params"])}
         record = record.changed({**record.fields, "lora_rank": 0})
@@ -116,6 +139,49 @@ def convert(
         run.write_model(record)
     else:
         write_pretrained(folder, to, record, variables)
+    return record
+
+
+def convert_two_towers(
+    source: str | os.PathLike,
+    folder: str | os.PathLike,
+    to: str = RUN,
+    hints: Hints | None = None,
+    *,
+    part: str | None = None,
+    **changes,
+) -> ModelRecord:
+    """Convert a model of images and texts, as `convert` does.
+
+    changes: `image_size` and `patch_size` of the image tower.
+
+    Raises:
+        UserError: the file has no text tower, cannot be read, or has a tokenizer of other weights.
+    """
+    if to != RUN:
+        check_towers(to)
+    source, hints = place_of(source, hints)
+    found = read_two_towers(source, hints, part=part)
+    record, image = found.record, {"params": found.variables["params"]["image"]}
+    if record.fields.get("lora_rank"):
+        image = {"params": merge_lora(image["params"])}
+        record = record.changed({**record.fields, "lora_rank": 0})
+    record, image = change(record, image, **changes)
+    variables = {"params": {**found.variables["params"], "image": image["params"]}}
+    found = TaskWeights(record, variables, found.fields)
+    tower = text_tower(found.fields)
+    tokenizer = find_tokenizer(source, tower.length)
+    if tokenizer is not None:
+        tokenizer.check_tower(tower)
+    _make(folder)
+    if to == RUN:
+        run = RunDir(folder)
+        run.write_variables(variables, record)
+        run.write_model(record)
+        if tokenizer is not None:
+            tokenizer.save(run.tokenizer)
+    else:
+        write_two_towers(folder, to, found)
     return record
 
 

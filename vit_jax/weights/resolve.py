@@ -28,12 +28,7 @@ def open_weights(
     Raises:
         UserError: the weights cannot be downloaded or read, or lack facts.
     """
-    hints = hints or Hints()
-    published = PUBLISHED.get(os.fspath(source))
-    if published is not None:
-        source = published.where
-        said = {name: value for name, value in vars(hints).items() if value is not None}
-        hints = dataclasses.replace(published.hints, **said)
+    source, hints = place_of(source, hints)
     path = fetch(source)
     run = RunDir(path)
     if not run.is_run():
@@ -47,3 +42,15 @@ def open_weights(
         )
     variables, _ = run.read_variables()
     return record.alone(), record.of_encoder(variables)
+
+
+def place_of(
+    source: str | os.PathLike, hints: Hints | None = None
+) -> tuple[str | os.PathLike, Hints]:
+    """Return the address of a published checkpoint, or the same, and the hints with its own."""
+    hints = hints or Hints()
+    published = PUBLISHED.get(os.fspath(source))
+    if published is None:
+        return source, hints
+    said = {name: value for name, value in vars(hints).items() if value is not None}
+    return published.where, dataclasses.replace(published.hints, **said)

@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from vit_jax.weights.mapping import Row, Tensors, read_params, write_tensors
 from vit_jax.weights.read_checks import check_read
 from vit_jax.weights.remote.hub import fetch
 from vit_jax.weights.task_weights import TaskWeights
+
+if TYPE_CHECKING:
+    from vit_jax.data.text import Tokenizer
 
 TASK = "contrastive"
 _LIBRARIES = ("huggingface", "openclip")
@@ -73,10 +76,18 @@ def read_two_towers(
 
 
 def has_two_towers(source: str | os.PathLike, part: str | None = None) -> bool:
-    """Return whether a local file, or a run, has an image and a text tower."""
+    """Return whether a file, an address or a run has an image and a text tower."""
+    source = fetch(source)
     if (run := RunDir(source)).is_run():
         return run.read_model().task == TASK
     return towers_of(files.read_tensors(source, part=part)) is not None
+
+
+def find_tokenizer(source: str | os.PathLike, length: int | None = None) -> "Tokenizer | None":
+    """Return the tokenizer beside weights, see `remote.tokenizer.find_tokenizer`."""
+    from vit_jax.weights.remote import tokenizer  # its library is slow to import
+
+    return tokenizer.find_tokenizer(source, length)
 
 
 def write_two_towers(folder: str | os.PathLike, to: str, found: TaskWeights) -> Path:
@@ -124,11 +135,12 @@ def _of_tensors(
         )
     model = record.create_model()
     layers = {name: getattr(model, name) for name in ("activation", "norm_eps")}
-    options = {
-        "kind": "sigmoid" if _has(one.rows, "logits/bias", towers.rest) else "softmax",
-        **one.describe(towers.rest, config, hints, layers),
-        "image_projection": _has(one.rows, "projection/kernel", towers.rest),
-    }
+    try:
+        options = one.describe(towers.rest, config, hints, layers)
+    except UserError as error:
+        raise UserError(f"{error}; or leave the text tower out with --image-tower") from error
+    options["kind"] = "sigmoid" if _has(one.rows, "logits/bias", towers.rest) else "softmax"
+    options["image_projection"] = _has(one.rows, "projection/kernel", towers.rest)
     width = model.width
     if not options["image_projection"] and options["embed_width"] != width:
         raise UserError(

@@ -38,6 +38,11 @@ def load_tokenizer(path: str | os.PathLike, length: int | None = None) -> Tokeni
     return clip.clip_tokenizer(path, length or clip.LENGTH)
 
 
+def has_tokenizer(folder: str | os.PathLike) -> bool:
+    """Return whether a folder has a file for `load_tokenizer`."""
+    return any((Path(folder) / name).is_file() for name in _FILES)
+
+
 def _choose(folder: Path) -> Path:
     for name in _FILES:
         if (folder / name).is_file():
