@@ -29,7 +29,9 @@ _PREFERRED = (
     "model.safetensors.index.json",
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
+    "open_clip_model.safetensors",
 )
+_BESIDE = ("config.json", "open_clip_config.json")  # what the weights do not tell
 
 
 def fetch(name: str | os.PathLike) -> Path:
@@ -135,7 +137,7 @@ def _fetch_from_hub(name: HubName) -> Path:
         ) from error
     except (errors.HTTPError, OSError) as error:  # any network error, and offline mode
         try:
-            kept = snapshot(local_files_only=True, allow_patterns=["config.json"])
+            kept = snapshot(local_files_only=True, allow_patterns=[*_BESIDE])
         except errors.LocalEntryNotFoundError:
             kept = None
         if kept and (found := _find(name, Path(kept))):
@@ -169,8 +171,7 @@ def _choose_files(name: HubName, there: list[str]) -> list[str]:
         raise UserError(f"{name}: the repository has no such file" + nearest(name.file, there))
     prefix = f"{folder}/" if folder else ""
     files = [prefix + chosen]
-    if prefix + "config.json" in there:
-        files.append(prefix + "config.json")
+    files += [prefix + file for file in _BESIDE if prefix + file in there]
     if chosen.endswith(".index.json"):
         shard = re.compile(re.escape(prefix + chosen.split(".", 1)[0]) + r"-\d+-of-\d+\.\w+")
         files += [file for file in beside if shard.fullmatch(file)]
