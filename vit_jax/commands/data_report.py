@@ -20,6 +20,7 @@ from vit_jax.config.augment_presets import PRESETS
 from vit_jax.data import Augment, Preprocessing, Source, list_splits, open_source
 from vit_jax.data.inspect.contact_sheets import augmented_sheet, contact_sheet
 from vit_jax.data.inspect.report import LARGE_IMBALANCE, Report, SplitReport, Spread
+from vit_jax.data.inspect.targets import TargetReport
 from vit_jax.errors import UserError, nearest
 from vit_jax.text import table_cell, to_json
 
@@ -127,7 +128,12 @@ def tables(report: Report) -> Iterator[Table]:
     for heading, cell in _ROWS.items():
         if report.labelled or heading not in _ROWS_OF_LABELS:
             splits.add_row(heading, *(cell(split) for split in report.splits.values()))
+    for heading, cell in _ROWS_OF_TARGETS.items():
+        if any(split.targets and cell(split.targets) for split in report.splits.values()):
+            cells = [split.targets and cell(split.targets) for split in report.splits.values()]
+            splits.add_row(heading, *(text or "-" for text in cells))
     yield splits
+    yield from _tables_of_targets(report)
     if not report.labelled:
         return
     classes = Table("class")
@@ -136,6 +142,27 @@ def tables(report: Report) -> Iterator[Table]:
     for row in _class_rows(report):
         classes.add_row(*row)
     yield classes
+
+
+def _tables_of_targets(report: Report) -> Iterator[Table]:
+    """Yield a table of objects and one of pixels, by class."""
+    for what, names in report.target_names.items():
+        of_splits = [
+            (split.targets.objects if what == "objects" else split.targets.shares)
+            for split in report.splits.values()
+            if split.targets
+        ]
+        if not of_splits or not all(of_splits):
+            continue
+        table = Table(what)
+        for name in report.splits:
+            table.add_column(table_cell(name), justify="right")
+        form = "{:,}" if what == "objects" else "{:.2%}"
+        for name, *numbers in list(zip(names, *of_splits, strict=True))[: 2 * _END_CLASSES]:
+            table.add_row(table_cell(name), *map(form.format, numbers))
+        if len(names) > 2 * _END_CLASSES:
+            table.add_row(f"({len(names) - 2 * _END_CLASSES:,} more in report.json)")
+        yield table
 
 
 def lines(report: Report, files: Sequence[Path]) -> Iterator[str]:
@@ -147,7 +174,8 @@ def lines(report: Report, files: Sequence[Path]) -> Iterator[str]:
             yield f"unreadable: {len(split.bad) - _MOST_NAMED:,} more, listed in report.json"
     for note in dict.fromkeys(note for split in report.splits.values() for note in split.notes):
         yield f"note: {note}"
-    if not report.labelled:
+    dense = any(split.targets for split in report.splits.values())
+    if not report.labelled and not dense:
         yield "note: the images have no labels, so they serve for pre-training only"
     for finding in report.findings:
         yield f"warning: {finding}"
@@ -260,4 +288,13 @@ _ROWS: dict[str, Callable[[SplitReport], str]] = {
     "pixel mean, 0 to 1": lambda split: _numbers(split.mean),
     "pixel standard deviation": lambda split: _numbers(split.std),
     "duplicates within the split": lambda split: f"{split.repeated:,}",
+}
+# Rows of splits with boxes, masks or depth; "" where they have none.
+_ROWS_OF_TARGETS: dict[str, Callable[[TargetReport], str]] = {
+    "objects": lambda found: f"{sum(found.objects):,}" if found.objects else "",
+    "most objects in an image": lambda found: f"{found.most:,}" if found.objects else "",
+    "images without objects": lambda found: f"{found.empty:,}" if found.objects else "",
+    "pixels ignored": lambda found: f"{found.ignored:.2%}" if found.shares else "",
+    "depth: min / median / max": lambda found: _spread(Spread(*found.depth)) if found.depth else "",
+    "pixels of unknown depth": lambda found: f"{found.unknown:.2%}" if found.depth else "",
 }

@@ -14,7 +14,10 @@ from jaxtyping import Int64, UInt8
 from PIL import Image, ImageDraw, ImageFont
 
 from vit_jax.data.cache import preprocessed
+from vit_jax.data.features import Example, Features
 from vit_jax.data.images.preprocess import Preprocessing
+from vit_jax.data.inspect.overlays import views
+from vit_jax.data.inspect.targets import is_dense
 from vit_jax.data.sources.source import Source
 from vit_jax.data.streams import Cropped, Ready, augmentation_rng
 from vit_jax.data.transforms.augment import Augment
@@ -33,7 +36,8 @@ def contact_sheet(
 ) -> Image.Image:
     """Draw a row of random images for each class; images that cannot be read are skipped.
 
-    Without labels, all rows have random images.
+    Without labels, all rows have random images. With masks, boxes or depth, an image is followed by
+    what its targets look like over it.
 
     Args:
       source: the images.
@@ -45,6 +49,8 @@ def contact_sheet(
     table = []
     if not source.has_labels:
         order = rng.permutation(len(source))[: rows * columns]
+        if is_dense(source.features):
+            return _sheet_of_targets(source, order, rows, columns)
         images = [image for _, image in _readable(source, order, len(order))]
         parts = range(0, len(images), columns)
         return draw_rows([SheetRow("", images[start : start + columns]) for start in parts])
@@ -61,6 +67,20 @@ def contact_sheet(
     return draw_rows(
         table, note=f"{len(shown)} of {classes:,} classes" if len(shown) < classes else ""
     )
+
+
+def _sheet_of_targets(source: Source, order: Sequence[int], rows: int, columns: int) -> Image.Image:
+    """Draw rows of images, each with its targets beside it."""
+    table: list[SheetRow] = []
+    for _, example in _readable_examples(source, order, len(order)):
+        drawn = views(example, source.features)
+        across = max(1, columns // len(drawn))
+        if not table or len(table[-1].images) >= across * len(drawn):
+            if len(table) == rows:
+                break
+            table.append(SheetRow("", []))
+        table[-1].images.extend(drawn)
+    return draw_rows(table)
 
 
 def augmented_sheet(
@@ -92,10 +112,15 @@ def augmented_sheet(
         members = rng.permutation(_members(source, label))
         for index, image in _readable(source, members, images // len(shown)):
             seen = [
-                as_trained(source, index, epoch, preprocess, augment, seed)
+                example_as_trained(source, index, epoch, preprocess, augment, seed)
                 for epoch in range(epochs)
             ]
             name = source.class_names[label] if source.has_labels else ""
+            if is_dense(source.features):
+                # The original with its targets, and each version with mask and boxes in one.
+                image, seen = _overlaid(source[index], source), [_overlaid(s, source) for s in seen]
+            else:
+                seen = [example["image"] for example in seen]
             table.append(SheetRow(name, [image, *seen]))
     headings = ["original", *(f"epoch {epoch}" for epoch in range(epochs))]
     return draw_rows(table, headings=headings, note=note)
@@ -117,6 +142,18 @@ def as_trained(
     Raises:
       DecodeError: the image cannot be read.
     """
+    return example_as_trained(source, index, epoch, preprocess, augment, seed)["image"]
+
+
+def example_as_trained(
+    source: Source,
+    index: int,
+    epoch: int,
+    preprocess: Preprocessing,
+    augment: Augment,
+    seed: int = 0,
+) -> Example:
+    """Return all features of an example as training sees them; otherwise as `as_trained`."""
     rng = augmentation_rng(seed, epoch, index)
     if augment.crops:
         reader = Cropped(source, preprocess, augment)
@@ -125,7 +162,21 @@ def as_trained(
     if augment.mosaic:
         reader = Mosaics(reader, augment.mosaic, source.features)
     example = reader.read(index, rng)
-    return augment.bind(source.features)(example, rng)["image"]
+    return augment.bind(source.features)(example, rng)
+
+
+def _overlaid(example: Example, source: Source) -> UInt8[np.ndarray, "h w 3"]:
+    """Return the image of an example with its masks and boxes in one picture."""
+    for name, feature in source.features.items():
+        if feature.kind in ("mask", "boxes"):
+            example = {**example, "image": views(example, {name: feature, **_rows(source)})[-1]}
+    return views(example, {})[0]
+
+
+def _rows(source: Source) -> Features:
+    """Return the features that say the classes of boxes."""
+    named = source.features.items()
+    return {name: feature for name, feature in named if feature.classes and not feature.spatial}
 
 
 def _some_classes(source: Source, count: int, rng: np.random.Generator) -> list[int]:
@@ -154,15 +205,23 @@ def _readable(
     source: Source, indices: Sequence[int], count: int
 ) -> Iterator[tuple[int, UInt8[np.ndarray, "h w c"]]]:
     """Yield the first readable examples with their images."""
+    for index, example in _readable_examples(source, indices, count):
+        yield index, example["image"]
+
+
+def _readable_examples(
+    source: Source, indices: Sequence[int], count: int
+) -> Iterator[tuple[int, Example]]:
+    """Yield the first readable examples."""
     for index in map(int, indices):
         if not count:
             return
         try:
-            image = source[index]["image"]
+            example = source[index]
         except DecodeError:
             continue
         count -= 1
-        yield index, image
+        yield index, example
 
 
 # ------------------------------------------------------------------------------------------ drawing

@@ -13,6 +13,7 @@ from PIL import Image
 
 from vit_jax.data.images.preprocess import to_pillow
 from vit_jax.data.images.transparency import is_invisible, read_alpha, with_alpha
+from vit_jax.data.inspect.targets import TargetLook, is_dense, look_at
 from vit_jax.data.sources.source import Source
 from vit_jax.errors import DecodeError, UserError
 
@@ -35,6 +36,7 @@ class Look:
     pixels: bytes = b""  # hash of the pixels
     mean: tuple[float, ...] = ()
     mean_of_squares: tuple[float, ...] = ()
+    targets: TargetLook | None = None
 
 
 def examine_all(
@@ -62,7 +64,8 @@ def examine_all(
 def examine(source: Source, index: int) -> Look:
     """Return the findings on one image; one that cannot be read has its name and cause in `bad`."""
     try:
-        image = source[index]["image"]
+        example = source[index]
+        image = example["image"]
     except DecodeError as error:
         return Look(index, bad=(error.name, error.cause))
     except UserError as error:  # for example, an example with a secret label
@@ -80,6 +83,7 @@ def examine(source: Source, index: int) -> Look:
         ).digest(),
         mean=mean,
         mean_of_squares=mean_of_squares,
+        targets=look_at(example, source.features) if is_dense(source.features) else None,
     )
 
 

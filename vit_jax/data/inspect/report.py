@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
+from vit_jax.data.inspect import targets
 from vit_jax.data.inspect.examine import Look, examine_all
+from vit_jax.data.inspect.targets import TargetReport, is_dense, summed
 from vit_jax.data.paths import some_of
 from vit_jax.data.sources.source import Source
 
@@ -58,6 +60,7 @@ class SplitReport:
       repeated: number of images whose pixels equal those of an earlier image in the split.
       bad: name -> cause of every image that cannot be read.
       notes: the source's notes on skipped files.
+      targets: findings on masks, boxes and depth; None: there are none.
 
     Spreads, `mean` and `std` are None if no image can be read.
     """
@@ -77,6 +80,7 @@ class SplitReport:
     repeated: int
     bad: dict[str, str]
     notes: tuple[str, ...]
+    targets: TargetReport | None = None
 
     @property
     def imbalance(self) -> float | None:
@@ -111,6 +115,7 @@ class Report:
       leaks: for every two splits, images of the second that are also in the first.
       contradictions: equal images with different labels, if any.
       labelled: whether the dataset has labels.
+      target_names: names of the classes of `objects` and of `pixels`, if there are any.
     """
 
     class_names: tuple[str, ...]
@@ -119,6 +124,7 @@ class Report:
     leaks: tuple[Equal, ...]
     contradictions: Equal | None
     labelled: bool = True
+    target_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -155,6 +161,11 @@ def inspect_dataset(
         splits={name: _split_report(source, looks[name]) for name, source in sources.items()},
         leaks=tuple(_leaks(sources, looks)),
         contradictions=_contradictions(sources, looks),
+        target_names={
+            "pixels" if feature.spatial else "objects": feature.classes
+            for feature in first.features.values()
+            if feature.classes
+        },
     )
 
 
@@ -187,6 +198,9 @@ def _split_report(source: Source, looks: Sequence[Look]) -> SplitReport:
         repeated=len(read) - len({look.pixels for look in read}),
         bad=dict(look.bad for look in looks if look.bad),
         notes=source.notes,
+        targets=summed([look.targets for look in read], source.features)
+        if is_dense(source.features)
+        else None,
     )
 
 
@@ -268,7 +282,10 @@ def _findings(report: Report) -> Iterator[str]:
                 f"{_images(split.unlabelled)} of {name} without a label, because the owner of the"
                 " data keeps it secret: such a split is for neither training nor evaluation"
             )
-    yield from _findings_on_classes(report)
+        if split.targets:
+            yield from targets.findings(name, split.targets, report.target_names)
+    if report.labelled:
+        yield from _findings_on_classes(report)
     for leak in report.leaks:
         yield (
             f"{leak.where} share {_images(leak.count)} with equal pixels:"

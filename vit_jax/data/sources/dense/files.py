@@ -19,6 +19,9 @@ IGNORED = 255  # the value of pixels of masks that do not count
 MOST_CLASSES = 254  # of masks
 MOST_BOXES = 100  # rows of boxes at most, as COCO's evaluation counts detections
 
+CHANGES = "changes"
+"""Key of an example that counts what was left out of it, beside the features of its source."""
+
 Size = tuple[int, int]
 """Height and width in pixels."""
 
@@ -146,5 +149,7 @@ def rows_of_boxes(
         there = np.sort(there[np.argsort(-area, kind="stable")[:rows]])
     made = {"boxes": np.zeros((rows, 4), np.float32), "classes": np.zeros(rows, np.int32)}
     made["boxes"][: len(there)] = clipped[there]
+    if cut := int((sides > 0).all(axis=1).sum()) - len(there):
+        made[CHANGES] = {f"more than {rows} objects, of which the largest are used": cut}
     made["classes"][: len(there)] = np.asarray(classes)[there]
     return made, there

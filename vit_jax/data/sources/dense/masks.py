@@ -24,6 +24,7 @@ from vit_jax.data.features import Example, Feature, Features
 from vit_jax.data.paths import as_text, is_hidden, is_image_name, some_of
 from vit_jax.data.sources.custom import Dataset
 from vit_jax.data.sources.dense.files import (
+    CHANGES,
     IGNORED,
     MOST_CLASSES,
     DenseFiles,
@@ -116,7 +117,11 @@ class _Targets:
             if name == "depth":
                 made[name] = read_depth(paths[index], path)
             else:
-                made[name] = renamed(read_mask(paths[index], path), self.table)
+                values = read_mask(paths[index], path)
+                made[name] = renamed(values, self.table)
+                unnamed = (values != IGNORED) & ~np.isin(values, np.arange(len(self.table)))
+                if unnamed.any():
+                    made[CHANGES] = {"values without a name, which are ignored": int(unnamed.sum())}
             check_size(made[name].shape, size, "depth" if name == "depth" else "mask", where)
         return made
 

@@ -67,6 +67,8 @@ def test_names_and_values_come_from_a_file(rooms):
     assert source.class_names == ("wall",)
     assert set(np.unique(source[0]["segmentation"])) == {0, 255}  # the value 2 has no name
     assert (source[0]["segmentation"] == 0).sum() == 6
+    assert list(source[0]["changes"].values()) == [6]  # for the report
+    assert set(source.listed(source[0])) == {"image", "segmentation"}
     (rooms / "classes.txt").write_text("a\na\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"classes.txt must have 1 to 254 different names"):
         open_source(f"masks:{rooms}", "train")
