@@ -21,11 +21,12 @@ FIGURES = {
     "05_vit_versus_cnn": 4,
     "06_inside_a_training_run": 2,
     "07_masked_autoencoder": 4,
+    "08_images_and_texts": 4,
 }
 
 # Those that train their own models, with or without a run, and have their own test below.
 OWN_MODELS = {"04_positions", "05_vit_versus_cnn", "06_inside_a_training_run"}
-OWN_MODELS |= {"07_masked_autoencoder"}
+OWN_MODELS |= {"07_masked_autoencoder", "08_images_and_texts"}
 
 # Two run with the slow tests: this one on a run that is there, the first without.
 WHEN = {"02_attention": pytest.mark.slow}
@@ -139,6 +140,17 @@ def test_the_notebook_of_a_masked_autoencoder_gains_from_images_without_labels(e
     few = r"(?:random|pre-trained) +([\d.]+) % of 360 test digits with 100 labels"
     scratch, tuned = map(float, re.findall(few, printed(outputs)))
     assert tuned > scratch + 3
+
+
+@pytest.mark.long
+def test_the_notebook_of_images_and_texts_reads_digits_by_unseen_sentences(execute):
+    outputs = execute(ROOT / "notebooks/08_images_and_texts.ipynb", "none")
+    assert count_figures(outputs) == FIGURES["08_images_and_texts"]
+    shares = dict(re.findall(r"^(\w+) +([\d.]+) %$", printed(outputs), re.M))
+    assert float(shares["zero_shot_accuracy"]) > 95
+    by_sentences = re.search(r"([\d.]+) %   the mean of the held-out ones", printed(outputs))
+    # The same images by the same sentences, once in training and once here.
+    assert abs(float(by_sentences[1]) - float(shares["zero_shot_accuracy"])) < 1
 
 
 @pytest.mark.long

@@ -20,7 +20,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 TEXTS = [*PAGES, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
 ROOMS = [path.name for path in (ROOT / "vit_jax").iterdir() if path.is_dir()]
-COMMANDS = {command.callback.__name__ for command in app.registered_commands}
+COMMANDS = {one.name or one.callback.__name__ for one in app.registered_commands}
 
 
 def name_of(path):
@@ -92,7 +92,7 @@ def test_every_config_and_command_that_is_written_is_there(page):
         stem = Path(config).stem
         if not stem.isupper() and stem != "file":  # placeholders
             assert find_config(config), f"{name_of(page)} names the config {config}"
-    for command in re.findall(r"(?:^|[`(]|-m )vit_jax ([a-z_]+)", text, re.MULTILINE):
+    for command in re.findall(r"(?:^|[`(]|-m )vit_jax ([a-z_][a-z_-]*)", text, re.MULTILINE):
         assert command in COMMANDS, f"{name_of(page)} names the command {command}"
 
 

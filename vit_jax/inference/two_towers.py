@@ -285,16 +285,17 @@ def load_two_towers(
     Raises:
         UserError: there is no such model, or the tokenizer is not that of its weights.
     """
-    from vit_jax.inference.loading import load
+    from vit_jax.inference.loading import load, predictor_class
 
     run = RunDir(source)
     if run.is_run():
-        found = load(source, checkpoint, raw=raw)
-        if not isinstance(found, TwoTowers):
+        record = run.read_model()
+        if not issubclass(predictor_class(record), TwoTowers):
             raise UserError(
-                f"{source} has no text tower: it learned {run.read_model().task.replace('_', ' ')};"
-                " use a run of the task 'contrastive', or a file of CLIP or SigLIP"
+                f"{source} has no text tower: it learned {record.task.replace('_', ' ')}; "
+                "use a run of the task 'contrastive', or a file of CLIP or SigLIP"
             )
+        found = load(source, checkpoint, raw=raw)
     else:
         found = _of_file(source, with_tokenizer=not tokenizer)
     if tokenizer:

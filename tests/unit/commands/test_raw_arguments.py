@@ -9,6 +9,7 @@ import orbax.checkpoint as ocp
 import pytest
 from PIL import Image
 
+from tests.support.two_towers import write_tiny_run
 from vit_jax.cli import main
 from vit_jax.commands.app import app
 from vit_jax.data import Preprocessing
@@ -26,7 +27,11 @@ COMMANDS = {
     "predict": ["{image}"],
     "probe": ["--dataset=folder:{data}", "--neighbours=1", "--output={out}.png"],
     "robustness": ["folder:{data}", "--only=contrast", "--output={out}"],
+    "embed": ["{image}", "--output={out}.npy"],
+    "search": ["{data}", "an ant", "--output="],
+    "zero-shot": ["{image}", "--classes=ant,bee"],
 }
+OF_TEXTS = {"search", "zero-shot"}  # need a run that has learned captions
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +52,11 @@ def run(tmp_path_factory):
     with ocp.CheckpointManager(folder.checkpoints.resolve()) as manager:
         manager.save(1, args=checkpoint_files.save_args(state, {"data": {}, "versions": {}}))
     return folder
+
+
+@pytest.fixture(scope="module")
+def of_texts(tmp_path_factory):
+    return write_tiny_run(tmp_path_factory.mktemp("runs") / "clip")
 
 
 @pytest.fixture(scope="module")
@@ -77,17 +87,21 @@ def test_evaluate_measures_the_parameters_asked_for(run, data, capsys):
 
 
 def test_every_command_with_this_option_is_tried_here():
-    commands = [command.callback for command in app.registered_commands]
-    with_raw = {c.__name__ for c in commands if "raw" in inspect.signature(c).parameters}
+    with_raw = {
+        command.name or command.callback.__name__
+        for command in app.registered_commands
+        if "raw" in inspect.signature(command.callback).parameters
+    }
     assert with_raw == set(COMMANDS)
 
 
 @pytest.mark.parametrize("options", [[], ["--raw"]])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_reads_the_parameters_asked_for(
-    run, data, tmp_path, monkeypatch, command, options
+    run, of_texts, data, tmp_path, monkeypatch, command, options
 ):
     asked = []
+    run = of_texts if command in OF_TEXTS else run
 
     def read_variables(self, which="last", *, raw=False):
         asked.append(raw)
