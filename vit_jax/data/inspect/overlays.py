@@ -64,8 +64,8 @@ def draw_depth(depth: Float[np.ndarray, "h w"]) -> UInt8[np.ndarray, "h w 3"]:
     known = np.isfinite(depth) & (depth > 0)
     near = np.where(known, 1 / np.where(known, depth, 1), 0)
     if known.any():
-        low, high = near[known].min(), near[known].max()
-        near = (near - low) / max(high - low, 1e-12)
+        low, high = np.quantile(near[known], (0.02, 0.98))  # a few outliers do not set the scale
+        near = np.clip((near - low) / max(high - low, 1e-12), 0, 1)
     grey = np.rint(40 + 215 * near).astype(np.uint8)
     drawn = np.repeat(grey[..., None], 3, axis=2)
     drawn[~known] = 90, 0, 0

@@ -20,7 +20,7 @@ from vit_jax.data.features import Example, Features
 from vit_jax.data.images.decoding import Decoding
 from vit_jax.data.images.preprocess import Preprocessing, to_pillow
 from vit_jax.data.transforms.affine import random_affine, warp
-from vit_jax.data.transforms.mosaic import check_mosaic
+from vit_jax.data.transforms.mosaic import check_mosaic, mosaic_features
 from vit_jax.data.transforms.randaugment import (
     AUTO_AUGMENT,
     POLICIES,
@@ -303,6 +303,8 @@ class BoundAugment:
 
     def features(self, given: Features) -> Features:
         """Return the features of augmented examples."""
+        if self.augment.mosaic:
+            given = mosaic_features(given)
         for transform in self.transforms:
             given = features_after(transform, given)
         return given

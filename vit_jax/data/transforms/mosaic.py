@@ -1,8 +1,8 @@
 """Mosaics of four images: Bochkovskiy et al. (2020), "YOLOv4", section 3.3.
 
 The picture is divided at a random point into four cells. Each shows a random window of another
-image, as large as the shape of the cell permits, with all that belongs to its pixels. Rows of boxes
-are those of all four images; of too many the largest stay.
+image, as large as the shape of the cell permits, with all that belongs to its pixels. Boxes have
+four times as many rows, in all examples of a batch, at most `MOST_ROWS`; of more the largest stay.
 """
 
 import dataclasses
@@ -16,6 +16,7 @@ from vit_jax.data.images.preprocess import Region, resize
 from vit_jax.data.transforms.spatial import Followers, followers_of
 from vit_jax.errors import UserError
 
+MOST_ROWS = 100  # unless the examples have more already
 _MARGIN = 0.25  # the point of division is at least this share of a side away from a border
 
 
@@ -49,10 +50,26 @@ class Mosaics:
         """Return an example, or a mosaic of it and three others."""
         first = self.reader.read(index, rng)
         if rng.random() >= self.share:
-            return first
+            return _padded(first, self.features)
         others = rng.integers(len(self), size=3).tolist()
         examples = [first, *(self.reader.read(other, rng) for other in others)]
         return mosaic(examples, self.features, rng)
+
+
+def mosaic_features(features: Features) -> Features:
+    """Return the features of examples among which are mosaics."""
+    counts = {
+        feature.shape[0]
+        for feature in features.values()
+        if feature.kind == "boxes" and feature.shape
+    }
+    made = dict(features)
+    for count in counts:
+        for name in (*boxes_of(features), *rows_of(features, count)):
+            shape = features[name].shape
+            if shape and shape[0] == count:
+                made[name] = dataclasses.replace(features[name], shape=(_rows(count), *shape[1:]))
+    return made
 
 
 def mosaic(examples: Sequence[Example], features: Features, rng: np.random.Generator) -> Example:
@@ -79,7 +96,7 @@ def mosaic(examples: Sequence[Example], features: Features, rng: np.random.Gener
             made[name] = np.empty_like(shown[0][name])
             for part, cell in zip(shown, cells, strict=True):
                 made[name][cell] = part[name][cell]
-    return {**made, **_rows(examples, shown, cells, features, kinds)}
+    return {**made, **_gathered(examples, shown, cells, features, kinds)}
 
 
 def _shown(
@@ -107,7 +124,7 @@ def _shown(
     return followers.arrays
 
 
-def _rows(
+def _gathered(
     examples: Sequence[Example],
     shown: Sequence[Example],
     cells: Sequence[tuple[slice, slice]],
@@ -115,21 +132,19 @@ def _rows(
     kinds: Mapping[str, str],
 ) -> Example:
     """Return the boxes of all examples, and what belongs to their rows."""
-    named = [name for name, kind in kinds.items() if kind == "boxes"]
-    if not named:
-        return {}
     made = {}
-    for name in named:
+    for name in boxes_of(features):
         boxes = np.concatenate([part[name] for part in shown])
         area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
         count = len(shown[0][name])
-        chosen = np.sort(np.argsort(-area, kind="stable")[:count])
+        rows = _rows(count)
+        chosen = np.sort(np.argsort(-area, kind="stable")[:rows])
         chosen = chosen[np.argsort(area[chosen] <= 0, kind="stable")]  # padding last
         made[name] = boxes[chosen]
         for other in rows_of(features, count):
             made[other] = np.concatenate([example[other] for example in examples])[chosen]
-        numbers = np.zeros(len(boxes), np.int64)
-        numbers[chosen] = np.where(area[chosen] > 0, np.arange(1, count + 1), 0)
+        numbers = np.zeros(len(boxes), np.int32)
+        numbers[chosen] = np.where(area[chosen] > 0, np.arange(1, rows + 1), 0)
         for other, kind in kinds.items():
             if kind == "instances":
                 made[other] = np.zeros_like(shown[0][other])
@@ -137,6 +152,26 @@ def _rows(
                     own = np.concatenate([[0], numbers[place * count : (place + 1) * count]])
                     made[other][cell] = own[part[other][cell]]
     return made
+
+
+def _padded(example: Example, features: Features) -> Example:
+    """Return an example with as many rows as a mosaic has."""
+    made = dict(example)
+    for name in boxes_of(features):
+        count = len(example[name])
+        for row in (name, *rows_of(features, count)):
+            empty = np.zeros((_rows(count) - count, *example[row].shape[1:]), example[row].dtype)
+            made[row] = np.concatenate([example[row], empty])
+    return made
+
+
+def _rows(count: int) -> int:
+    return max(count, min(4 * count, MOST_ROWS))
+
+
+def boxes_of(features: Features) -> list[str]:
+    """Return the names of the features that are boxes."""
+    return [name for name, feature in features.items() if feature.kind == "boxes"]
 
 
 def rows_of(features: Features, count: int) -> list[str]:

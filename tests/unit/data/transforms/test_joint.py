@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.streams import Numbered, source_of, stream
-from vit_jax.data import Augment, Preprocessing, Views
+from vit_jax.data import Augment, Preprocessing, Views, train_features
 from vit_jax.data.features import IMAGES, LABELLED, Feature
 from vit_jax.data.images.preprocess import Region
 from vit_jax.data.transforms.affine import Affine, random_affine, warp, warp_nearest
@@ -225,14 +225,34 @@ def test_a_mosaic_shows_four_pictures():
     made = mosaic(given, DENSE, np.random.default_rng(3))
     levels = made["image"][..., 0]
     assert [levels[0, 0], levels[0, -1], levels[-1, 0], levels[-1, -1]] == [0, 1, 2, 3]
-    assert made["boxes"].shape == (2, 4) and made["boxes"].any(axis=1).all()
-    areas = sorted(np.bincount(levels.ravel()).tolist())[-2:]  # the two largest cells stay
+    assert made["boxes"].shape == (8, 4) and made["classes"].shape == (8,)
+    assert made["boxes"].any(axis=1).tolist() == [True] * 4 + [False] * 4
+    areas = sorted(np.bincount(levels.ravel()).tolist())
     sides = made["boxes"][:, 2:] - made["boxes"][:, :2]
-    assert sorted(sides.prod(axis=1).tolist()) == areas
-    for row, (left, top, right, bottom) in enumerate(made["boxes"].astype(int)):
+    assert sorted(sides[:4].prod(axis=1).tolist()) == areas
+    for row, (left, top, right, bottom) in enumerate(made["boxes"][:4].astype(int)):
         assert (made["instances"] == row + 1).sum() == (bottom - top) * (right - left)
         assert made["classes"][row] == levels[top, left] % 2
     assert made["depth"].min() > 2  # smaller, so farther
+
+
+def test_of_too_many_objects_in_a_mosaic_the_largest_stay(monkeypatch):
+    monkeypatch.setattr("vit_jax.data.transforms.mosaic.MOST_ROWS", 3)
+    given = [example(((0, 0, 8, 8), (0, 0, 0, 0)), size=8) for _ in range(4)]
+    made = mosaic(given, DENSE, np.random.default_rng(3))
+    assert made["boxes"].shape == (3, 4) and set(np.unique(made["instances"])) == {0, 1, 2, 3}
+    sides = made["boxes"][:, 2:] - made["boxes"][:, :2]
+    assert sides.prod(axis=1).min() >= (made["instances"] == 0).sum()
+
+
+def test_all_examples_have_the_rows_of_a_mosaic():
+    source = source_of(Blocks(6), class_names=(), features=DENSE)
+    augment, preprocess = Augment(mosaic=0.5), Preprocessing((16, 16), channels=1)
+    [batch] = stream(source, preprocess, augment, batch_size=6, total_steps=1)
+    after = train_features(source, augment)
+    assert batch["boxes"].shape[1:] == after["boxes"].shape == (8, 4)
+    assert batch["classes"].shape[1:] == after["classes"].shape == (8,)
+    assert after["classes"].classes == ("a", "b")
 
 
 def test_options_that_contradict_are_one_sentence():
