@@ -16,14 +16,13 @@ import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from jaxtyping import Int64, UInt8
+from jaxtyping import Int32, Int64, UInt8
 
 from vit_jax.data.features import Example, Feature, Features
 from vit_jax.data.sources.custom import Dataset
 from vit_jax.data.sources.scenes.drawing import (
     Object,
     Stamp,
-    cover,
     make_ground,
     make_stamp,
     paint,
@@ -185,6 +184,7 @@ class Scenes(Sequence[Example]):
         wanted = rng.randint(1, MOST_OBJECTS + 1)
         depths = np.sort(_NEAREST * (_FARTHEST / _NEAREST) ** rng.uniform(size=wanted))[::-1]
         objects: list[Object] = []
+        instances = np.zeros(SIZE, np.int32)
         for depth in depths.tolist():
             number = rng.randint(len(self.pictures))
             angle = rng.uniform(-0.4, 0.4)
@@ -195,15 +195,25 @@ class Scenes(Sequence[Example]):
             for _ in range(_TRIES):
                 top, left = rng.randint(SIZE[0] - height + 1), rng.randint(SIZE[1] - width + 1)
                 one = Object(stamp, top, left, color, depth, self.pictures[number][1])
-                if _all_visible([*objects, one]):
+                solid, scene = stamp.solid, one.window(SIZE)[0]
+                if _all_visible(objects, instances, instances[scene][solid]):
                     objects.append(one)
+                    instances[scene][solid] = len(objects)
                     break
         return objects
 
 
-def _all_visible(objects: Sequence[Object]) -> bool:
-    """Return whether enough of each object can be seen."""
-    seen = np.bincount(cover(SIZE, objects).ravel(), minlength=len(objects) + 1)[1:]
-    return all(
-        count >= _VISIBLE * one.stamp.solid.sum() for count, one in zip(seen, objects, strict=True)
-    )
+def _all_visible(
+    objects: Sequence[Object], instances: Int32[np.ndarray, "h w"], hidden: Int32[np.ndarray, " n"]
+) -> bool:
+    """Return whether enough of each object can be seen if some pixels become hidden.
+
+    Args:
+      instances: for each pixel the number of the object that is seen there, from 1.
+      hidden: those numbers at the pixels.
+    """
+    if not hidden.any():
+        return True
+    seen, less = (np.bincount(of.ravel(), minlength=len(objects) + 1) for of in (instances, hidden))
+    whole = [one.stamp.solid.sum() for one in objects]
+    return bool(np.all(seen[1:] - less[1:] >= _VISIBLE * np.array(whole)))
