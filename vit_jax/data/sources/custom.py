@@ -99,7 +99,7 @@ def register_source(name: str, opener: Callable[[str], Dataset]) -> None:
     _OPENERS[name] = opener
 
 
-_BUILT_IN = ("digits", "captions", "compositions", "scenes", "masks", "coco", "dense")
+_BUILT_IN = ("digits", "captions", "compositions", "mix", "scenes", "masks", "coco", "dense")
 _BUILT_IN += ("folder", "csv", "jsonl", "tfds")
 
 

@@ -6,9 +6,9 @@
 A dataset is named by a string: `folder:PATH`, `csv:PATH`, `jsonl:PATH`, `digits`,
 `tfds:NAME[:CONFIG]`, `masks:PATH`, `coco:PATH` and `dense:NAME` (`dense/`), `scenes:NAME`
 (`scenes/`), `compositions:digits` (`compositions.py`), a name that a user's own module has
-registered (`custom.py`), or `captions:` and any of these (`captions.py`). A split is one of the
-dataset's own, or a part of one in the slicing language of TFDS: `train`, `test[:100]`,
-`train[90%:]`. The rest of the package uses only the interface of `Source`.
+registered (`custom.py`), `captions:` and any of these (`captions.py`), or `mix:` of several
+(`mix.py`). A split is one of the dataset's own, or a part of one in the slicing language of TFDS:
+`train`, `test[:100]`, `train[90%:]`. The rest of the package uses only the interface of `Source`.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ import numpy as np
 from vit_jax.data.features import IMAGES, LABELLED
 from vit_jax.data.labels import number_classes, unknown_to_model
 from vit_jax.data.paths import same_form
-from vit_jax.data.sources import captions, compositions, custom
+from vit_jax.data.sources import captions, compositions, custom, mix
 from vit_jax.data.sources.dense import OF_FILES
 from vit_jax.data.sources.examples import Example, MemoryExamples
 from vit_jax.data.sources.files import open_files
@@ -50,6 +50,7 @@ DATASET_FORMS = (
     "tfds:NAME",
     "tfds:NAME:CONFIG",
     "captions:DATASET",
+    "mix:DATASET=WEIGHT,DATASET=WEIGHT",
     "masks:PATH",
     "coco:PATH",
     "dense:NAME",
@@ -107,6 +108,11 @@ def open_source(
         source = open_source(captioned, split, texts=None, **where, **more)
         return captions.with_captions(source, dataset, labels, texts)
     class_names = class_names if labels else None
+    if (parts := mix.parts_of(dataset)) is not None:
+        where = {"data_dir": data_dir, "manual_dir": manual_dir, "holdout": holdout}
+        more = {"split_seed": split_seed, "class_names": class_names, "labels": labels}
+        open_split = functools.partial(open_source, split=split, texts=None, **where, **more)
+        return mix.open_mix(dataset, split, parts, open_split)
     listing = _listing(dataset, class_names, table, labels, texts)
     if listing is not None:
         saved_paths = saved.get(split) if saved else None
@@ -147,6 +153,11 @@ def list_splits(
     if captioned := captions.captioned(dataset):
         where = {"data_dir": data_dir, "manual_dir": manual_dir, "table": table}
         return list_splits(captioned, holdout=holdout, split_seed=split_seed, **where)
+    if (parts := mix.parts_of(dataset)) is not None:
+        where = {"data_dir": data_dir, "manual_dir": manual_dir}
+        sizes = [list_splits(x, holdout=holdout, split_seed=split_seed, **where) for x in parts]
+        common = [name for name in sizes[0] if all(name in other for other in sizes)]
+        return {name: sum(each[name] for each in sizes) for name in common}
     listing = _listing(dataset, class_names if labels else None, table, labels)
     if listing is not None:
         return split_sizes(listing, holdout, split_seed)

@@ -1,0 +1,88 @@
+"""Mixes of datasets: weights, lengths, and what a dataset does not give."""
+
+import numpy as np
+import pytest
+
+from vit_jax.data import open_source
+from vit_jax.data.features import Feature
+from vit_jax.data.sources import mix
+from vit_jax.data.sources.custom import Dataset, register_source
+from vit_jax.errors import UserError
+
+SCENES = "scenes:digits:30"
+
+
+@pytest.fixture(scope="module")
+def train(data_dir):
+    return open_source(f"mix:digits=1,{SCENES}=3", "train", data_dir=data_dir)
+
+
+def test_each_example_is_there_at_least_once_and_shares_are_the_weights(train, data_dir):
+    digits = open_source("digits", "train", data_dir=data_dir)
+    # 1,437 digits are a quarter, so scenes are three times as many, and repeated.
+    assert (len(digits), len(train)) == (1437, 4 * 1437)
+    assert (train.labels >= 0).sum() == 1437
+    np.testing.assert_array_equal(train.labels[:1437], digits.labels)
+    numbers = train.examples.places[1437:, 1]
+    assert set(np.bincount(numbers)) <= {143, 144} and len(np.unique(numbers)) == 30
+
+
+def test_other_splits_have_every_example_once(data_dir):
+    test = open_source(f"mix:{SCENES}=9,digits=1", "test", data_dir=data_dir)
+    assert len(test) == 1000 + 360
+
+
+def test_what_a_dataset_does_not_give_is_neutral(train):
+    digit, scene = train[0], train[2000]
+    assert set(digit) == set(scene) == set(train.features)
+    assert (digit["has_label"], digit["has_boxes"]) == (1, 0)
+    assert (scene["has_label"], scene["has_boxes"]) == (0, 1)
+    size = digit["image"].shape[:2]
+    assert digit["segmentation"].shape == digit["depth"].shape == size
+    assert (digit["segmentation"] == 255).all() and not digit["depth"].any()
+    assert digit["boxes"].shape == scene["boxes"].shape and not digit["boxes"].any()
+    assert digit["label"] == train.labels[0] and scene["label"] == -1
+    assert scene["depth"].min() > 0
+    assert train.class_names == tuple("0123456789")
+
+
+def test_rows_of_boxes_are_padded_to_the_most():
+    def opener(argument):
+        rows = int(argument)
+        boxes = np.ones((rows, 4), np.float32)
+        example = {"image": np.zeros((4, 4, 3), np.uint8), "boxes": boxes}
+        example["classes"] = np.ones(rows, np.int32)
+        features = {"image": Feature("image"), "boxes": Feature("boxes", (rows, 4))}
+        features["classes"] = Feature("target", (rows,), classes=("a", "b"))
+        return Dataset({"train": [example], "test": [example]}, features, ("a", "b"))
+
+    register_source("some_boxes", opener)
+    mixed = open_source("mix:some_boxes:2=1,some_boxes:5=1", "test")
+    assert mixed.features["boxes"].shape == (5, 4)
+    assert [example["boxes"].sum() for example in mixed] == [8, 20]
+    assert mixed[0]["classes"].tolist() == [1, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [
+        ("mix:digits", "'digits' is no dataset with its weight"),
+        ("mix:digits=1", "mixes only one dataset; use digits"),
+        ("mix:digits=0,scenes:digits=1", "weights above 0"),
+        ("mix:digits=x,scenes:digits=1", "is no dataset with its weight"),
+        ("mix:digits=1,digits=2", "has 'digits' twice"),
+        ("mix:digits=1,captions:digits=2", "cannot be mixed"),
+    ],
+)
+def test_wrong_mixes_are_one_sentence(dataset, said, data_dir):
+    with pytest.raises(UserError, match=said):
+        open_source(dataset, "train", data_dir=data_dir)
+
+
+def test_other_classes_are_refused(data_dir):
+    features = {"image": Feature("image"), "segmentation": Feature("mask", classes=("sky", "sea"))}
+    example = {"image": np.zeros((4, 4, 3), np.uint8), "segmentation": np.zeros((4, 4), np.uint8)}
+    register_source("sea", lambda argument: Dataset({"train": [example]}, features, ("sky", "sea")))
+    with pytest.raises(UserError, match="'segmentation' of sea and of scenes:digits:30 are not"):
+        open_source(f"mix:{SCENES}=1,sea=1", "train", data_dir=data_dir)
+    assert mix.parts_of("digits") is None
