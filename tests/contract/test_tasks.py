@@ -15,6 +15,7 @@ from vit_jax.cli import main
 from vit_jax.errors import UserError
 from vit_jax.evaluation.registry import make_evaluator
 from vit_jax.inference import Classifier, Encoder, load_model
+from vit_jax.inference.two_towers import TwoTowers
 from vit_jax.runs import EVALUATE, EVALUATOR, RESULT, RunDir
 from vit_jax.tasks import list_tasks
 from vit_jax.training import fit, reuse
@@ -204,15 +205,15 @@ def test_what_is_loaded_and_what_starts_other_runs_is_the_encoder(finished):
 def test_a_run_is_loaded_as_the_predictor_of_its_task(finished, tmp_path, capsys):
     config, run = finished
     predictor = vit_jax.load(run.path)
-    of_task = {"classification": Classifier, "autoencoder": Decoded}
+    of_task = {"classification": Classifier, "autoencoder": Decoded, "contrastive": TwoTowers}
     assert type(predictor) is of_task.get(config.task, Encoder)
     images = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 1), np.uint8)
     results = predictor(images, batch_size=2)
     if config.task == "classification":
         assert [len(result) for result in results] == [10, 10, 10]
         return
-    shape = (16, 16, 1) if config.task == "autoencoder" else (8,)
-    assert [result.shape for result in results] == [shape] * 3
+    shapes = {"autoencoder": (16, 16, 1), "contrastive": (4,)}
+    assert [result.shape for result in results] == [shapes.get(config.task, (8,))] * 3
     assert main(["predict", str(run.path), str(tmp_path)]) == 2
     assert "is no classifier: it learned" in capsys.readouterr().err
 

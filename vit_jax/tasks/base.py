@@ -38,6 +38,7 @@ from vit_jax.data.features import IMAGE, Feature
 from vit_jax.evaluation.base import Evaluator, MeanLoss
 from vit_jax.models.description import Roles, model_roles
 from vit_jax.runs.record import ModelRecord, part_of
+from vit_jax.weights.task_weights import TaskWeights
 
 Variables = Mapping[str, Any]
 Batch = Mapping[str, Array]
@@ -63,7 +64,7 @@ class Setting:
 
     config: of the run. model: the encoder, or the whole model. source: the training data.
     preprocessing: of its images. augment: the configured augmentation. clock: the length of the run
-    in steps and epochs.
+    in steps and epochs. trained: fields of the task that belong to the weights that it begins with.
     """
 
     config: ConfigDict
@@ -72,6 +73,7 @@ class Setting:
     preprocessing: Preprocessing
     augment: Any
     clock: Clock
+    trained: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Task:
@@ -139,6 +141,15 @@ class Task:
         """Return the task of a configuration; `fields` are those of `config.objective`."""
         return cls(**{name: getattr(setting, name) for name in cls.from_setting}, **fields)
 
+    @classmethod
+    def read_start(cls, config: ConfigDict) -> TaskWeights | None:
+        """Return the weights of all modules in `config.init_from`; None: it is read as a model.
+
+        Raises UserError if they cannot be read.
+        """
+        del config
+        return None
+
     # ------------------------------------------------------------------------------- learning
 
     def init(self, rng: Array, batch: Batch) -> dict[str, Any]:
@@ -148,7 +159,8 @@ class Task:
     def start_from(self, variables: Variables, trained: Variables) -> Variables:
         """Return the initial variables with trained ones of the model in their place.
 
-        trained: of the model alone, {"params": ..., and any other collections}.
+        trained: of the model alone, {"params": ..., and any other collections}; after `read_start`
+            also "modules", the parameters of the task's other modules.
         """
         if not self.encoder:
             return trained

@@ -16,7 +16,7 @@ from vit_jax.config import flatten
 from vit_jax.data import split_record
 from vit_jax.errors import UserError
 from vit_jax.runs import ModelRecord, RunDir
-from vit_jax.runs.tokenizer import keep_tokenizer
+from vit_jax.runs.tokenizer import keep_tokenizer, read_tokenizer
 from vit_jax.training import leaks, out_of_memory
 from vit_jax.training.callbacks import Callback, DrawFigures, Observer
 from vit_jax.training.checkpointing.claim import claimed
@@ -82,11 +82,13 @@ def fit(
                     "log.diagnostics empty"
                 )
             goes_on = config.resume != "never" and run.config_file.exists()
+            begun = bool(goes_on and run.steps() and config.init_from)
             experiment = build(
                 config,
                 split=_split_of(run) if goes_on else None,
                 # A started run no longer needs its initial weights.
-                record=_model_of(run) if goes_on and run.steps() and config.init_from else None,
+                record=_model_of(run) if begun else None,
+                tokenizer=read_tokenizer(run) if begun else None,
             )
             check_batch(experiment.config, experiment.mesh)
             processes.check_mesh(experiment.mesh)

@@ -35,8 +35,9 @@ class Adapted:
     """Adapted parameters of a model, with the changes.
 
     fresh: newly initialised paths: heads with zeros, low-rank updates with a product of zero.
-    resized: paths whose numbers were resampled, summed or repeated. left_out: paths of the trained
-    model that the new model does not have. model_state: other collections, unchanged.
+    resized: paths whose numbers were resampled, cut, summed or repeated. left_out: paths of the
+    trained model that the new model does not have. model_state: other collections, unchanged.
+    modules: parameters of other modules of the task. untrained: names of those that are new.
     """
 
     params: dict[str, Any]
@@ -44,15 +45,22 @@ class Adapted:
     resized: tuple[str, ...]
     left_out: tuple[str, ...]
     model_state: dict[str, Any] = field(default_factory=dict)
+    modules: dict[str, Any] = field(default_factory=dict)
+    untrained: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the changes to the parameters as a sentence."""
         parts = {
             "new": self.fresh,
-            "resampled, summed or repeated": self.resized,
+            "resampled, cut, summed or repeated": self.resized,
             "skipped": self.left_out,
         }
         said = [f"{what}: {', '.join(paths)}" for what, paths in parts.items() if paths]
+        if self.untrained:
+            alone = "" if self.modules else "they are those of the model alone, and "
+            said.append(
+                f"{alone}the task's other modules are untrained: {', '.join(self.untrained)}"
+            )
         return "; ".join(said) or "no changes"
 
 

@@ -38,6 +38,7 @@ from vit_jax.tasks.contrastive.losses import (
     sigmoid_losses,
     softmax_losses,
 )
+from vit_jax.tasks.contrastive.start import check_start, read_both
 from vit_jax.tasks.registry import register_task
 
 # Of an untrained model: Radford et al. 2021, section 2.5; Zhai et al. 2023, section 3.
@@ -59,6 +60,8 @@ class Contrastive(Task):
     image_projection: whether a matrix brings the pooled features of images to `embed_width`; if
         not, they are the vectors, as SigLIP's, and `embed_width` is their width.
     freeze_image: whether the image tower stays as it is.
+    start_text: whether `init_from` starts the text tower, the projection and the scale too, if it
+        has them.
     shared_targets: whether all texts of one caption in a batch are answers of all its images; if
         not, an image has one answer, and an equal caption is a wrong one.
     max_scale: cap of the softmax's scale; the sigmoid's has none.
@@ -79,6 +82,7 @@ class Contrastive(Task):
     text_end_token: int | None = None
     image_projection: bool = True
     freeze_image: bool = False
+    start_text: bool = True
     shared_targets: bool = True
     max_scale: float = 100.0
     vocabulary: int = 49_408
@@ -114,13 +118,18 @@ class Contrastive(Task):
                 "objective.freeze_image = True keeps the image tower as it is, but it is untrained;"
                 " name a trained one with --config.init_from=RUN"
             )
+        trained = dict(setting.trained)
+        sizes = check_start(trained, fields, tokenizer, setting.config.init_from)
         return cls(
             setting.model,
-            vocabulary=tokenizer.vocabulary,
-            length=tokenizer.length,
             prompts=prompts(tokenizer, source.class_names),
-            **fields,
+            **{**trained, **fields, **sizes},
         )
+
+    @classmethod
+    def read_start(cls, config):
+        """Return both towers of `init_from`; None for an image tower, or without `start_text`."""
+        return read_both(config.init_from) if config.objective.get("start_text", True) else None
 
     @property
     def inputs(self) -> dict[str, Feature]:
@@ -193,10 +202,14 @@ class Contrastive(Task):
         return {"params": params, "frozen": {"image": encoder["params"]}}
 
     def start_from(self, variables, trained):
-        """Return the initial variables with a trained image tower."""
-        if not self.freeze_image:
-            return super().start_from(variables, trained)
-        return {**variables, "frozen": {"image": trained["params"]}}
+        """Return the initial variables with a trained image tower, and all else that is trained."""
+        modules = trained.get("modules", {})
+        trained = {name: tree for name, tree in trained.items() if name != "modules"}
+        if self.freeze_image:
+            begun = {**variables, "frozen": {"image": trained["params"]}}
+        else:
+            begun = super().start_from(variables, trained)
+        return {**begun, "params": {**begun["params"], **modules}}
 
     def roles(self, params):
         """Return the roles of the parameters of all modules."""

@@ -71,14 +71,18 @@ def build(
 
     kind = get_task(config.task)
     names = like.label_names() if like else None
-    texts = text_options(config, tokenizer) if kind.reads_texts and not only else None
+    start = None
+    if config.init_from and record is None:
+        start = load_pretrained_init(config.init_from, lambda: kind.read_start(config))
+    texts = None
+    if kind.reads_texts and not only:
+        texts = text_options(config, tokenizer, start and start.fields)
     sources = {"train": only, "test": only} if only else open_sources(config, names, split, texts)
     train_source = sources["train"]
     notes: list[str] = []
     if only is None:  # otherwise nothing will be trained
         config, notes = checks.fit_batch(config, len(train_source))
 
-    start = load_pretrained_init(config.init_from) if config.init_from and record is None else None
     trained = start.record if start else record
     name, fields, model = _model(config, kind.outputs(config, train_source), trained)
     preprocessing = choose_preprocessing(config, model, trained)
@@ -88,7 +92,9 @@ def build(
     augment.check_channels(preprocessing.channels)
     clock = Clock(len(train_source), config.batch_size)
     clock = Clock(clock.examples, clock.batch_size, checks.resolve_steps(config, "duration", clock))
-    task = make_task(Setting(config, model, train_source, preprocessing, augment, clock))
+    begun = start.fields if start else record.options if record else {}
+    begun = begun if trained and trained.task == config.task else {}
+    task = make_task(Setting(config, model, train_source, preprocessing, augment, clock, begun))
     checks.check_accumulation(config, task)
     checks.check_patches(config, task, preprocessing)
     checks.check_patch_sizes(config, task)
@@ -116,7 +122,7 @@ def build(
         versions=library_versions(),
         plugins=_modules(config, name, plugins),
         task=config.task,
-        options=own_fields(kind, config),
+        options=_options(task, begun, own_fields(kind, config)),
         **task.record_fields(train_source),
     )
     experiment = Experiment(
@@ -124,7 +130,7 @@ def build(
         sources=sources,
         model=model,
         record=record,
-        start=start.fit(model, record) if start else None,
+        start=start.fit(model, record, _others(task, params_shapes)) if start else None,
         augment=augment,
         task=task,
         metric_names=metric_names,
@@ -167,6 +173,17 @@ def _model(
         return name, fields, create_model(name, **fields)
     except (ValueError, TypeError) as error:
         raise UserError(f"model: {error}") from error
+
+
+def _others(task: Task, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of the modules of a task besides its encoder."""
+    return {name: tree for name, tree in params.items() if task.encoder and name != task.encoder}
+
+
+def _options(task: Task, begun: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the task for the record: those of the weights, and those of the run."""
+    sizes = {name: getattr(task, name) for name in begun if name in task.from_setting}
+    return {**begun, **own, **sizes}
 
 
 def _check_intervals(config: ConfigDict, clock: Clock) -> None:

@@ -126,6 +126,9 @@ class Experiment:
         trained = {"params": self.start.params, **self.start.model_state}
         places = {"params": self.shardings.params, **self.shardings.model_state}
         places = part_of(places, self.task.encoder)
+        if modules := self.start.modules:
+            trained["modules"] = modules
+            places["modules"] = {name: self.shardings.params[name] for name in modules}
         return make(key, jax.device_put(trained, at_same_places(places, trained)))
 
     @functools.cached_property

@@ -1,20 +1,23 @@
 """Initialisation from pretrained weights (`init_from`)."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
 from vit_jax.errors import UserError
 from vit_jax.models import model_fields
 from vit_jax.models.dense import DenseModel
 from vit_jax.models.registry import get_preset
+from vit_jax.models.stacking import match_layout, unstack_blocks
 from vit_jax.runs import ModelRecord
 from vit_jax.weights.adapt import Adapted, adapt
 from vit_jax.weights.adapt_dense import adapt_dense
 from vit_jax.weights.resolve import open_weights
+from vit_jax.weights.task_weights import TaskWeights
 
 # Fields that are not properties of the weights but of the new run.
 _OF_THE_RUN = ("num_classes", "dtype", "attention_impl", "remat", "scan_layers")
@@ -29,18 +32,25 @@ class PretrainedInit:
     """Pretrained weights that a run starts from.
 
     source: their origin. record: of the trained model. variables: its parameters, and any
-    other collections.
+    other collections. modules: parameters of the other modules of the task. fields: of the task
+    that they were trained for.
     """
 
     source: str
     record: ModelRecord
     variables: dict[str, Any]
+    modules: dict[str, Any] = dataclasses.field(default_factory=dict)
+    fields: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def fit(self, model: Any, record: ModelRecord) -> Adapted:
+    def fit(
+        self, model: Any, record: ModelRecord, shapes: Mapping[str, Any] | None = None
+    ) -> Adapted:
         """Adapt the parameters to the run's model and its record.
 
         Heads are kept if the class names are the same, and start at zero otherwise. Those of a
         model with a head on a backbone may be missing, see `adapt_dense`.
+
+        shapes: of the parameters of a task's other modules.
         """
         other_classes = not self.record.same_classes(record)
         params, trained = self.variables["params"], self.record.create_model()
@@ -51,16 +61,59 @@ class PretrainedInit:
         except UserError as error:
             raise UserError(f"init_from = {self.source!r}: {error}") from error
         state = {name: tree for name, tree in self.variables.items() if name != "params"}
-        return dataclasses.replace(adapted, model_state=state)
+        modules, untrained, cut = self._fit_modules(shapes or {})
+        return dataclasses.replace(
+            adapted,
+            model_state=state,
+            modules=modules,
+            untrained=untrained,
+            resized=(*adapted.resized, *cut),
+        )
+
+    def _fit_modules(
+        self, shapes: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
+        """Return the parameters of other modules, the names of new ones, and the paths of cut ones.
+
+        A table of positions may lose its last rows.
+        """
+        fitted, untrained, cut = {}, [], []
+        for name, wanted in shapes.items():
+            old = flatten_dict(unstack_blocks(self.modules.get(name, {})), sep="/")
+            new = flatten_dict(unstack_blocks(wanted), sep="/")
+            if set(old) != set(new):
+                untrained.append(name)
+                continue
+            for path, leaf in new.items():
+                if old[path].shape == leaf.shape:
+                    continue
+                at = f"{name}/{path}"
+                if path != "pos_embed" or old[path].shape[1] < leaf.shape[1]:
+                    raise UserError(
+                        f"init_from = {self.source!r}: {at} is {old[path].shape} in the weights "
+                        f"and {leaf.shape} in the model"
+                    )
+                old[path] = old[path][:, : leaf.shape[1]]
+                cut.append(at)
+            fitted[name] = match_layout(unflatten_dict(old, sep="/"), like=wanted)
+        return fitted, tuple(untrained), tuple(cut)
 
 
-def load_pretrained_init(source: str) -> PretrainedInit:
+def load_pretrained_init(
+    source: str, read_start: Callable[[], TaskWeights | None] = lambda: None
+) -> PretrainedInit:
     """Load the weights of `init_from`, by any name that `open_weights` takes.
+
+    read_start: reads the weights of all modules of a task, if there are any, see `Task.read_start`.
 
     Raises:
         UserError: the weights cannot be read, or their model cannot be determined.
     """
     try:
+        if (found := read_start()) is not None:
+            params = dict(found.variables["params"])
+            encoder = {"params": params.pop(found.record.encoder)}
+            return PretrainedInit(source, found.record.alone(), encoder, params, found.fields)
         record, variables = open_weights(source)
     except UserError as error:
         hint = ""

@@ -115,7 +115,7 @@ def test_what_is_new_is_said_and_learned(config, images, tmp_path, capsys):
     changes = {"dataset": f"folder:{images}", "model.image_size": "24"}
     run = fit(config(changes), tmp_path / "run").run
     said = capsys.readouterr()
-    assert "new: head/bias, head/kernel; resampled, summed or repeated: pos_embed" in (
+    assert "new: head/bias, head/kernel; resampled, cut, summed or repeated: pos_embed" in (
         said.out + said.err
     )
     assert load(run.path).predict(images / "one" / "0.png")
