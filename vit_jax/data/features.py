@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from vit_jax.data.sources.source import Source
 
 Example = dict[str, Any]
-"""Arrays of one example by name: uint8 `image` (h, w, c), `label` if there is one, and others."""
+"""Arrays of one example by name: uint8 `image` (h, w, c), `label` if there is one, and others.
+
+Where it is a clip, `image` is (frames, h, w, c).
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "image": Kind(spatial=True),  # uint8 (h, w, c)
+    "video": Kind(spatial=True),  # uint8 (frames, h, w, c): a clip, in place of the image
     # Whole numbers (h, w), a class for each pixel; 255 is ignored, as in Pascal VOC.
     "mask": Kind(spatial=True, fill=255),
     # Whole numbers (h, w): 0 is no object, k the object of row k - 1 of the boxes.
@@ -94,6 +98,7 @@ Features = Mapping[str, Feature]
 IMAGE, LABEL = Feature("image"), Feature("label")
 IMAGES: Features = {"image": IMAGE}
 LABELLED: Features = {"image": IMAGE, "label": LABEL}
+CLIPS: Features = {"image": Feature("video")}
 
 _OF_EVALUATION = "mask"  # the key of evaluation batches that marks padding
 
@@ -103,12 +108,23 @@ def have_classes(features: Features) -> bool:
     return "label" in features or any(feature.classes for feature in features.values())
 
 
+def has_clips(features: Features) -> bool:
+    """Return whether the image of an example is a clip."""
+    return features["image"].kind == "video"
+
+
 def check_names(features: Features, where: str) -> None:
-    """Raise UserError unless a feature is the image and no name is reserved."""
-    if "image" not in features or features["image"].kind != "image":
+    """Raise UserError unless a feature is the image, or a clip, and no name is reserved."""
+    if "image" not in features or features["image"].kind not in ("image", "video"):
         raise UserError(
             f"{where} has the features {', '.join(features) or 'none'}; one must be 'image', of"
-            " kind image"
+            " kind image, or video"
+        )
+    others = [name for name, of in features.items() if of.spatial and name != "image"]
+    if has_clips(features) and others:
+        raise UserError(
+            f"{where} has clips with {', '.join(others)} for their pixels, which is not supported;"
+            " give features of a whole clip the kind target"
         )
     if _OF_EVALUATION in features:
         raise UserError(
@@ -152,7 +168,8 @@ def check_inputs(
                 f" {', '.join(there)}{nearest(name, there)}; use a source or a transform that adds"
                 " it"
             )
-        if found.kind != wanted.kind:
+        is_clip = (found.kind, wanted.kind) == ("video", "image")  # see `check_clips`
+        if found.kind != wanted.kind and not is_clip:
             raise UserError(
                 f"{name!r} of {where} is of kind {found.kind}, but {wanted_by} needs the kind"
                 f" {wanted.kind}; rename one of them"

@@ -21,7 +21,7 @@ import numpy as np
 
 from vit_jax.data.cache import cached
 from vit_jax.data.decode_errors import DecodeErrors
-from vit_jax.data.features import Example, Features
+from vit_jax.data.features import Example, Features, has_clips
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.sampler import (
     BalancedSampler,
@@ -100,6 +100,7 @@ def train_batches(
     bad = DecodeErrors() if bad is None else bad
     augment.check_channels(preprocess.channels)
     check_packing(preprocess, augment)
+    check_clips(source, preprocess, augment)
     if balanced and not source.has_labels:
         raise UserError(
             f"data.sampling is balanced, which needs labels, but {source.name} {source.split} has"
@@ -149,6 +150,25 @@ def check_packing(preprocess: Preprocessing, augment: Augmentation) -> None:
         )
 
 
+def check_clips(
+    source: Source, preprocess: Preprocessing, augment: Augmentation | None = None
+) -> None:
+    """Raise UserError for images where a model takes clips, or the reverse."""
+    frames, there = preprocess.frames, has_clips(source.features)
+    if there and not frames:
+        raise UserError(
+            f"{source.name} has clips, but the model takes single images; use a model of clips,"
+            " such as --config.model.name=TimeSformer"
+        )
+    if frames and not there:
+        raise UserError(
+            f"{source.name} has single images, but the model takes clips of {frames} frames; use a"
+            " dataset of clips, such as frames:PATH or moving:digits"
+        )
+    if frames and augment is not None and getattr(augment, "images_per_example", 1) != 1:
+        raise UserError("several views of a clip are not made; use a model of images")
+
+
 def train_features(source: Source, augment: Augmentation) -> Features:
     """Return the features of training batches, for `check_inputs`."""
     return features_after(augment.bind(source.features), source.features)
@@ -187,6 +207,7 @@ def eval_batches(
       DecodeError: while iterating, an image cannot be read and `bad` is strict.
     """
     bad = DecodeErrors() if bad is None else bad
+    check_clips(source, preprocess)
     reader = cached(source, preprocess, fast=fast)
     stream = EvalStream(
         reader=reader,

@@ -109,6 +109,7 @@ class ModelRecord:
 
     def changed(self, fields: dict[str, Any]) -> "ModelRecord":
         """Return the record with changed fields; size, channels and classes are updated."""
+        from vit_jax.models.inputs import num_frames
         from vit_jax.models.validation import pair
 
         model = dataclasses.replace(self, fields=fields).create_model()
@@ -118,7 +119,9 @@ class ModelRecord:
             self,
             fields=fields,
             source_config={},
-            preprocessing=self.preprocessing.for_images(size, model.in_channels, patch_size),
+            preprocessing=self.preprocessing.for_images(
+                size, model.in_channels, patch_size, num_frames(model)
+            ),
             class_names=self.class_names
             if classes == len(self.class_names)
             else unnamed_classes(classes),

@@ -298,8 +298,8 @@ def zero_batch(task: Task, preprocessing: Preprocessing, source: Source) -> Batc
             batch[name] = preprocessing.normalize(np.zeros((1, *preprocessing.shape), np.uint8))
         elif feature.kind == "image":
             views = (feature.views,) if feature.views else ()
-            size = feature.size or preprocessing.size
-            batch[name] = jnp.zeros((1, *views, *size, preprocessing.channels))
+            shape = (*feature.size, preprocessing.channels) if feature.size else preprocessing.shape
+            batch[name] = jnp.zeros((1, *views, *shape))
         elif feature.kind == "label":
             several = (len(source.class_names),) if source.multi_label else ()
             batch[name] = jnp.zeros((1, *several), jnp.int32)

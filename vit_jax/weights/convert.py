@@ -138,6 +138,7 @@ def make_record(description: ModelSpec, architecture: str = "ViT") -> ModelRecor
         **{
             "size": pair(description.fields["image_size"]),
             "channels": channels,
+            "frames": description.fields.get("num_frames", 0),
             **description.preprocessing,
             **for_channels(description.preprocessing, channels),
         }

@@ -90,12 +90,14 @@ class Decoding:
       fast: whether OpenCV, if installed, may decode a plain JPEG.
       crop: crop to apply while decoding; with `fast`, a JPEG is decoded no larger than the crop
         needs.
+      frames: number of frames of a clip to decode; 0: all.
     """
 
     channels: int | None = None
     color_management: bool = False
     fast: bool = False
     crop: "Crop | None" = None
+    frames: int = 0
 
 
 AS_IT_IS = Decoding()

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float, UInt8
 from PIL import Image
 
+from vit_jax.data.images.clips import chosen_frames, decode_clip
 from vit_jax.data.images.decoding import Decoding, ImageLike, decode
 from vit_jax.data.images.packing import pack, packed_shape, size_within_budget, unpack_batch
 from vit_jax.data.images.preprocess_checks import check
@@ -83,6 +84,7 @@ class Preprocessing:
         sequence of patches, see `packing`; 0: images have the fixed `size`. With it `size` is that
         of the model's position table, and `crop` is 1.
       patch_size: (height, width) of these patches.
+      frames: number of frames of a clip, see `clips`; 0: images.
 
     Raises:
       UserError: a field is invalid.
@@ -99,6 +101,7 @@ class Preprocessing:
     crop_rounding: str = "nearest"
     max_tokens: int = 0
     patch_size: tuple[int, int] = (16, 16)
+    frames: int = 0
 
     def __post_init__(self):
         for field in ("size", "mean", "std", "patch_size"):  # JSON has only lists
@@ -110,22 +113,25 @@ class Preprocessing:
         )
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Shape of the result of a call: (height, width, channels), or that of a packed image."""
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the result of a call: of an image, a packed image, or the frames of a clip."""
         if self.max_tokens:
             return packed_shape(self.max_tokens, self.patch_size, self.channels)
-        return (*self.size, self.channels)
+        return (*([self.frames] if self.frames else ()), *self.size, self.channels)
 
     def __call__(self, image: UInt8[np.ndarray, "h w c"]) -> UInt8[np.ndarray, "H W C"]:
         """Resize an image by `resize`, crop or pad it to `size`, and convert its channels.
 
         Args:
           image: uint8 pixels (h, w, 1) or (h, w, 3), with sides of at least 1 pixel; (h, w,
-            channels) if channels are neither 1 nor 3.
+            channels) if channels are neither 1 nor 3; with an axis of frames in front for clips.
 
         Returns:
           uint8 pixels of `shape`: (*size, channels), or a packed image.
         """
+        if self.frames:
+            one = dataclasses.replace(self, frames=0)
+            return np.stack([one(frame) for frame in chosen_frames(image, self.frames)])
         legal = (1, 3) if self.channels in (1, 3) else (self.channels,)
         if image.ndim != 3 or image.shape[2] not in legal:
             forms = " or ".join(f"(height, width, {channels})" for channels in legal)
@@ -162,14 +168,16 @@ class Preprocessing:
 
     def decoding(self, *, fast: bool = False) -> Decoding:
         """Return the settings for decoding files."""
-        return Decoding(self.channels, self.color_management, fast)
+        return Decoding(self.channels, self.color_management, fast, frames=self.frames)
 
     def decode(self, image: ImageLike, *, name: str | None = None) -> UInt8[np.ndarray, "h w c"]:
-        """Decode an image with the channels and the color management of this preprocessing.
+        """Decode an image, or a clip, with the settings of this preprocessing.
 
         Raises:
           DecodeError: it cannot be read; the message has its name and the cause.
         """
+        if self.frames:
+            return decode_clip(image, name or "the clip", self.decoding())
         return decode(
             image, name=name, channels=self.channels, color_management=self.color_management
         )
@@ -228,16 +236,21 @@ class Preprocessing:
         return self._normalized(255 * jnp.asarray(images, jnp.float32))
 
     def for_images(
-        self, size: tuple[int, int], channels: int, patch_size: tuple[int, int] | None = None
+        self,
+        size: tuple[int, int],
+        channels: int,
+        patch_size: tuple[int, int] | None = None,
+        frames: int | None = None,
     ) -> "Preprocessing":
         """Return the preprocessing for images of another size or number of channels.
 
         If the number of channels changes, mean and std become the averages over channels.
 
         Args:
-          patch_size: of the model, for packed images.
+          patch_size, frames: of the model, for packed images and for clips; None: as here.
         """
         changes: dict[str, Any] = {"size": size, "channels": channels}
+        changes["frames"] = self.frames if frames is None else frames
         for name in ("mean", "std"):
             values = getattr(self, name)
             if len(values) not in (1, channels):
@@ -249,6 +262,7 @@ class Preprocessing:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-compatible values; `from_dict` reads them."""
         skipped = () if self.max_tokens else ("max_tokens", "patch_size")
+        skipped = skipped if self.frames else (*skipped, "frames")
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in dataclasses.asdict(self).items()

@@ -55,6 +55,17 @@ def check(fields: Any, choices: Mapping[str, Collection[str]]) -> None:
             " data.crop=1, or data.resize to cover or squash"
         )
     _check_packing(fields)
+    frames = fields.frames
+    if not isinstance(frames, Integral) or isinstance(frames, bool) or not 0 <= frames <= _MOST:
+        raise UserError(
+            f"preprocessing frames is {frames!r}; it must be 0 (images) or the number of frames of"
+            f" a clip, at most {_MOST:,}"
+        )
+    if frames and fields.max_tokens:
+        raise UserError(
+            f"preprocessing has frames = {frames} and max_tokens = {fields.max_tokens}, but clips"
+            " have frames of one size; use a model of images, or data.max_tokens=0"
+        )
     for name, legal in choices.items():
         if getattr(fields, name) not in legal:
             raise UserError(

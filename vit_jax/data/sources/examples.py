@@ -55,7 +55,7 @@ class FileExamples(EncodedExamples):
 
     def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
         path = os.path.join(self.root, self.paths[index])
-        return _example(decode_as(path, as_text(path), how), self.labels, index)
+        return with_label(decode_as(path, as_text(path), how), self.labels, index)
 
     def where(self, index: int) -> str:
         return as_text(os.path.join(self.root, self.paths[index]))
@@ -87,7 +87,7 @@ class MemoryExamples:
         return len(self.images)
 
     def __getitem__(self, index: int) -> Example:
-        return _example(self.images[index], self.labels, index)
+        return with_label(self.images[index], self.labels, index)
 
 
 def _as_labels(labels: list) -> Labels | None:
@@ -96,7 +96,8 @@ def _as_labels(labels: list) -> Labels | None:
     return np.array(labels, np.uint8 if isinstance(labels[0], np.ndarray) else np.int64)
 
 
-def _example(image: UInt8[np.ndarray, "h w c"], labels: Labels | None, index: int) -> Example:
+def with_label(image: UInt8[np.ndarray, "..."], labels: Labels | None, index: int) -> Example:
+    """Return the example of an image, or a clip, with its label if there are labels."""
     if labels is None:
         return {"image": image}
     return {"image": image, "label": int(labels[index]) if labels.ndim == 1 else labels[index]}

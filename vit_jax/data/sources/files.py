@@ -5,9 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vit_jax.data.features import IMAGES, LABELLED
+from vit_jax.data.features import CLIPS, IMAGES, LABELLED
 from vit_jax.data.labels import number_classes, unknown_to_model
 from vit_jax.data.paths import as_text, some_of
+from vit_jax.data.sources.clips import folders
+from vit_jax.data.sources.clips.folders import FrameFolders
 from vit_jax.data.sources.examples import FileExamples, Labels
 from vit_jax.data.sources.source import Source
 from vit_jax.data.sources.splits import Files, Listing, divide
@@ -53,21 +55,22 @@ def open_files(
             f"{name} {fact.size}" for name, fact in zip(names_of_files, facts, strict=True)
         ).encode()
     )
-    features = dict(LABELLED if listing.labelled else IMAGES)
+    kind = listing.dataset.partition(":")[0]
+    clips = CLIPS if kind == folders.KIND else {}
+    features = {**(LABELLED if listing.labelled else IMAGES), **clips}
     texts, notes = None, list(listing.notes)
     if listing.captions:
         texts = _texts_of_files(paths, listing, split, holdout, split_seed, options)
         content.update(texts.digest())
         features["text"] = texts.feature
         notes += filter(None, [texts.note])
-    kind = listing.dataset.partition(":")[0]
     return Source(
         name=listing.dataset,
         split=split,
         class_names=names,
         fingerprint=f"{kind}:{split}:{len(paths)}:{content.hexdigest()[:12]}",
         in_memory=False,
-        examples=FileExamples(listing.root, tuple(paths), labels),
+        examples=(FrameFolders if clips else FileExamples)(listing.root, tuple(paths), labels),
         multi_label=listing.multi_label and listing.labelled,
         notes=tuple(notes),
         files=names_of_files,

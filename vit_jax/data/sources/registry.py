@@ -5,10 +5,11 @@
 
 A dataset is named by a string: `folder:PATH`, `csv:PATH`, `jsonl:PATH`, `digits`,
 `tfds:NAME[:CONFIG]`, `masks:PATH`, `coco:PATH` and `dense:NAME` (`dense/`), `scenes:NAME`
-(`scenes/`), `compositions:digits` (`compositions.py`), a name that a user's own module has
-registered (`custom.py`), `captions:` and any of these (`captions.py`), or `mix:` of several
-(`mix.py`). A split is one of the dataset's own, or a part of one in the slicing language of TFDS:
-`train`, `test[:100]`, `train[90%:]`. The rest of the package uses only the interface of `Source`.
+(`scenes/`), `compositions:digits` (`compositions.py`), clips of `frames:PATH` and `moving:digits`
+(`clips/`), a name that a user's own module has registered (`custom.py`), `captions:` and any of
+these (`captions.py`), or `mix:` of several (`mix.py`). A split is one of the dataset's own, or a
+part of one in the slicing language of TFDS: `train`, `test[:100]`, `train[90%:]`. The rest of the
+package uses only the interface of `Source`.
 """
 
 import dataclasses
@@ -25,6 +26,7 @@ from vit_jax.data.features import IMAGES, LABELLED
 from vit_jax.data.labels import number_classes, unknown_to_model
 from vit_jax.data.paths import same_form
 from vit_jax.data.sources import captions, compositions, custom, mix
+from vit_jax.data.sources.clips import folders, moving
 from vit_jax.data.sources.dense import OF_FILES
 from vit_jax.data.sources.examples import Example, MemoryExamples
 from vit_jax.data.sources.files import open_files
@@ -57,6 +59,8 @@ DATASET_FORMS = (
     "scenes:digits",
     "scenes:fashion",
     "compositions:digits",
+    "frames:PATH",
+    "moving:digits",
 )
 TABLE_KINDS = ("csv", "jsonl")
 
@@ -185,10 +189,12 @@ def _listing(
 ) -> Listing | None:
     """Return the listing of a dataset of files; None for other datasets."""
     kind, _, path = dataset.partition(":")
-    if kind not in ("folder", *TABLE_KINDS):
+    if kind not in ("folder", folders.KIND, *TABLE_KINDS):
         return None
     if not path:
         raise UserError(f"{dataset!r} has no path; use {kind}:PATH")
+    if kind == folders.KIND:
+        return folders.list_clips(dataset, path, class_names, labels)
     ending = os.path.splitext(path)[1].removeprefix(".")
     if kind == "folder" and ending in TABLE_KINDS and not os.path.isdir(os.path.expanduser(path)):
         kind = ending
@@ -209,6 +215,8 @@ def _opened(dataset: str, data_dir: str | os.PathLike | None) -> "custom.Dataset
         return scenes.open_scenes(argument, open_split)
     if (argument := compositions.compositions_of(dataset)) is not None:
         return compositions.open_compositions(argument, open_split)
+    if (argument := moving.moving_of(dataset)) is not None:
+        return moving.open_moving(argument, open_split)
     return custom.open_dataset(dataset)
 
 

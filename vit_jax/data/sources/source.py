@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import UInt64
 
 from vit_jax.data.features import LABELLED, Example, Feature, check_names
+from vit_jax.data.images.clips import chosen_frames
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding
 from vit_jax.data.sources.examples import EncodedExamples, Labels
 from vit_jax.data.texts import Texts
@@ -77,7 +78,12 @@ class Source:
             return self._with_text(self.examples.read(index, how), index)
         example = self[index]
         if how.crop is not None:
-            image = how.crop(example["image"], *example["image"].shape[:2])
+            image = example["image"]
+            if image.ndim == 4:  # a clip, whose frames are cropped alike
+                frames = chosen_frames(image, how.frames)
+                image = np.stack([how.crop(one, *one.shape[:2]) for one in frames])
+            else:
+                image = how.crop(image, *image.shape[:2])
             return {**example, "image": image}
         return example
 

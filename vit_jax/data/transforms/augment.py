@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from vit_jax.data.features import Example, Features
+from vit_jax.data.features import Example, Features, has_clips
 from vit_jax.data.images.decoding import Decoding
 from vit_jax.data.images.preprocess import Preprocessing, to_pillow
 from vit_jax.data.transforms.affine import random_affine, warp
@@ -292,6 +292,7 @@ class BoundAugment:
 
     def __init__(self, augment: Augment, given: Features):
         self.augment, self.kinds = augment, followers_of(given)
+        self.of_clips = has_clips(given)
         self.transforms: tuple[Transform, ...] = tuple(map(open_transform, augment.transforms))
         check_mosaic(augment.mosaic, given)
         if self.kinds and augment.policy in _GEOMETRIC_POLICIES:
@@ -311,7 +312,9 @@ class BoundAugment:
 
     def __call__(self, example: Example, rng: np.random.Generator) -> Example:
         """Return the augmented example; arrays of the given one do not change."""
-        if self.kinds:
+        if self.of_clips:
+            example = {**example, "image": self._clip(example["image"], rng)}
+        elif self.kinds:
             followers = Followers(example, self.kinds, strict=True)
             image = self.augment.change(example["image"], rng, followers)
             example = {**example, "image": image, **followers.arrays}
@@ -322,6 +325,16 @@ class BoundAugment:
         for transform in self.transforms:
             example = transform(example, rng)
         return example
+
+    def _clip(
+        self, clip: UInt8[np.ndarray, "frames h w c"], rng: np.random.Generator
+    ) -> UInt8[np.ndarray, "frames h w c"]:
+        """Return a clip whose frames are all augmented with the same random numbers."""
+        first, frames = rng.bit_generator.state, []
+        for frame in clip:
+            rng.bit_generator.state = first
+            frames.append(self.augment.change(frame, rng, NONE))
+        return np.stack(frames)
 
 
 @dataclasses.dataclass(frozen=True)

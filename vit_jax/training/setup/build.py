@@ -13,7 +13,7 @@ from vit_jax.config.durations import Clock
 from vit_jax.data import Augment, DecodeErrors, Source, train_features
 from vit_jax.data.features import check_inputs
 from vit_jax.data.from_config import open_sources
-from vit_jax.data.pipeline import check_packing
+from vit_jax.data.pipeline import check_clips, check_packing
 from vit_jax.errors import UserError
 from vit_jax.evaluation.registry import EVALUATORS, evaluator_names
 from vit_jax.models import create_model
@@ -99,6 +99,8 @@ def build(
     checks.check_patches(config, task, preprocessing)
     checks.check_patch_sizes(config, task)
     check_packing(preprocessing, task.transform(augment))
+    check_clips(train_source, preprocessing, task.transform(augment))
+    checks.check_clips(config, preprocessing)
     check_inputs(
         task.inputs,
         train_source,

@@ -135,6 +135,20 @@ def check_patches(config: ConfigDict, task: Task, preprocessing: Preprocessing) 
             )
 
 
+def check_clips(config: ConfigDict, preprocessing: Preprocessing) -> None:
+    """Raise UserError for options that take single images where there are clips."""
+    if not preprocessing.frames:
+        return
+    off = {"augment.mixup": 0, "augment.cutmix": 0, "augment.mosaic": 0, "log.diagnostics": "''"}
+    for key, value in off.items():
+        section, name = key.split(".")
+        if config[section][name]:
+            raise UserError(
+                f"{key} = {config[section][name]!r} is for single images, and the model takes "
+                f"clips of {preprocessing.frames} frames; use --config.{key}={value}"
+            )
+
+
 def check_patch_sizes(config: ConfigDict, task: Task) -> None:
     """Raise UserError for patch sizes of training that the task does not draw from."""
     sizes = config.objective.patch_sizes

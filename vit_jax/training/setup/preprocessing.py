@@ -7,6 +7,7 @@ from ml_collections import ConfigDict
 
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
+from vit_jax.models.inputs import num_frames
 from vit_jax.models.validation import pair
 from vit_jax.runs import ModelRecord
 
@@ -17,9 +18,9 @@ def choose_preprocessing(
     """Return the preprocessing of the configuration, with the initial weights' defaults."""
     size, channels = pair(model.image_size), model.in_channels
     if trained is None:
-        base = Preprocessing(size, channels)
+        base = Preprocessing(size, channels, frames=num_frames(model))
     else:
-        base = trained.preprocessing.for_images(size, channels)
+        base = trained.preprocessing.for_images(size, channels, frames=num_frames(model))
     named = {name: config.data[name] for name in PREPROCESSING_KEYS}
     named = {name: value for name, value in named.items() if value is not None}
     if named.get("max_tokens", base.max_tokens):

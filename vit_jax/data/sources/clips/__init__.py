@@ -1,0 +1,1 @@
+"""Sources of clips: folders of frames, and digits that move."""
