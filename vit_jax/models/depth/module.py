@@ -20,6 +20,7 @@ from vit_jax.errors import shown
 from vit_jax.models.dense import DEPTH, DenseModel
 from vit_jax.models.depth.neck import CONV, Neck, Readout
 from vit_jax.models.description.roles import Roles
+from vit_jax.models.features import Features
 from vit_jax.models.fields import Classes, Count, Counts, Positive, Size
 from vit_jax.models.layers.convolutions import conv, torch_linear
 from vit_jax.models.layers.resize import resize_map
@@ -74,12 +75,24 @@ class DPT(DenseModel):
     def __call__(
         self, images: Float[Array, "batch height width channels"], *, train: bool = False
     ) -> Float[Array, "batch height width"]:
+        """Return the depth of every pixel, or its inverse."""
         features = self.features(images, train=train, blocks=self.blocks)
-        blocks = features.blocks
         if self.normed:
-            blocks = tuple(self.backbone.norm(x) for x in blocks)
+            normed = tuple(self.backbone.norm(x) for x in features.blocks)
+            features = features.replace(blocks=normed)
+        return self.decode(features, images.shape[1:3], train=train)
+
+    def decode(
+        self, features: Features, size: tuple[int, int], *, train: bool = False
+    ) -> Float[Array, "batch height width"]:
+        """Return the depth of every pixel from the features of the backbone, with their `blocks`.
+
+        size: (height, width) of the images.
+        """
+        del train  # nothing here is random
+        blocks = features.blocks
         x = self.head_conv1(self.neck(blocks, features.grid, features.prefix))
-        x = jax.nn.relu(self.head_conv2(resize_map(x, tuple(images.shape[1:3]))))
+        x = jax.nn.relu(self.head_conv2(resize_map(x, tuple(size))))
         x = self.head_conv3(x.astype(jnp.float32))[..., 0]
         if self.max_depth is not None:
             return self.max_depth * jax.nn.sigmoid(x)

@@ -98,6 +98,22 @@ class DETR(DenseModel):
         """Return a class and a box for every query, and those of the decoder's earlier layers."""
         features = self.features(images, train=train)
         asked = {"train": train, "attention_weights": attention_weights}
+        return self.decode(features, images.shape[1:3], **asked)
+
+    def decode(
+        self,
+        features: Features,
+        size: tuple[int, int],
+        *,
+        train: bool = False,
+        attention_weights: bool = False,
+    ) -> Detections:
+        """Return the same from the features of the backbone.
+
+        size: (height, width) of the images; boxes are shares of it.
+        """
+        del size
+        asked = {"train": train, "attention_weights": attention_weights}
         if features.stages is None:
             tokens, grid = features.tokens[:, features.prefix :], features.grid
         else:
@@ -106,7 +122,7 @@ class DETR(DenseModel):
         memory = run_blocks(self.encoder, self.input_proj(tokens), (), grid=grid, **asked)
         places = jnp.asarray(sine_positions(grid, self.width))
         queries = self.query_positions[None]
-        x = jnp.zeros((len(images), *queries.shape[1:]), memory.dtype)
+        x = jnp.zeros((memory.shape[0], *queries.shape[1:]), memory.dtype)
         layers = []
         for layer in self.decoder:
             x = layer(x, memory, queries, places, **asked)

@@ -92,9 +92,16 @@ class Segmentation(DenseModel):
         self, images: Float[Array, "batch height width channels"], *, train: bool = False
     ) -> Logits | TrainingLogits:
         """Return the logits of every pixel, in float32."""
-        features = self.features(images, train=train)
-        maps = self._maps(features)
-        size = tuple(images.shape[1:3])
+        return self.decode(self.features(images, train=train), images.shape[1:3], train=train)
+
+    def decode(
+        self, features: Features, size: tuple[int, int], *, train: bool = False
+    ) -> Logits | TrainingLogits:
+        """Return the logits of every pixel from the features of the backbone.
+
+        size: (height, width) of the images.
+        """
+        maps, size = self._maps(features), tuple(size)
         logits = resize_map(self.head(features, maps, train=train), size, BILINEAR)
         if not self.auxiliary_head or not (train or self.is_initializing()):
             return logits
