@@ -181,7 +181,7 @@ def open_dense(
     """Return a split with its targets.
 
     Args:
-      class_names: those of a trained model, which must be the same, in the same order.
+      class_names: those of a trained model, which must be the classes of a feature, in its order.
       labels: whether a label of the image is used too.
 
     Raises:
@@ -210,7 +210,8 @@ def open_dense(
     if labels and isinstance(label, tfds.features.ClassLabel):
         targets, features = (*targets, Label()), {**features, "label": LABEL}
         names = tuple(map(same_form, label.names))
-    if class_names and tuple(class_names)[-len(names) :] != names:
+    known = {names, *(feature.classes for feature in features.values())}
+    if class_names and not {tuple(class_names), tuple(class_names)[1:]} & known:  # a background
         raise UserError(
             f"{dataset} has the classes {', '.join(names[:10])}, but the model"
             f" {', '.join(class_names[:10])}; evaluate it on data with its own classes"

@@ -165,6 +165,9 @@ def test_pets_have_a_trimap_a_head_and_a_breed(folder):
     [example] = examples
     assert example["label"] == 1 and example["segmentation"][0].tolist() == [0, 1, 2, 1]
     assert example["boxes"].tolist() == [[2, 0, 4, 2]] and example["classes"].tolist() == [1]
+    names = ("pet", "background", "border")  # of a model of segmentation
+    again = open_source("dense:oxford_iiit_pet", "train", data_dir=folder, class_names=names)
+    assert again.class_names == source.class_names
     unlabelled = open_source("dense:oxford_iiit_pet", "train", data_dir=folder, labels=False)
     assert "label" not in unlabelled.features
 
