@@ -180,6 +180,9 @@ KEYS: dict[str, Key] = {
         0.0, "smallest factor of a random scale before a crop; 0: none", Number(0, 10)
     ),
     "augment.scale_jitter_max": Key(2.0, "largest factor of that scale", Number(0.01, 10)),
+    "augment.class_share": Key(
+        1.0, "largest share of one class of a mask in a crop; 1: any", Number(0.01, 1)
+    ),
     "augment.mosaic": Key(0.0, "probability of a picture of four images", Number(0, 1)),
     "augment.rotate": Key(0.0, "largest rotation, in degrees", Number(0, 180)),
     "augment.shift": Key(0.0, "largest shift, as a share of the image's side", Number(0, 1)),

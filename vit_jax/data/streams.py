@@ -19,7 +19,7 @@ from vit_jax.data.sampler import (
 )
 from vit_jax.data.sources.source import Source
 from vit_jax.data.texts import Texts
-from vit_jax.data.transforms.random_crop import crop_followers
+from vit_jax.data.transforms.random_crop import TRIES, crop_followers, is_varied
 from vit_jax.data.transforms.registry import Transform
 from vit_jax.data.transforms.spatial import followers_of
 from vit_jax.data.transforms.views import Augmentation
@@ -195,9 +195,27 @@ class Cropped:
 
     def read(self, index: int, rng: np.random.Generator) -> Example:
         """Return a random crop, which takes the first random numbers."""
+        kinds = followers_of(self.source.features)
+        share = getattr(self.augment, "class_share", 1)
+        if share < 1 and "mask" in kinds.values():
+            return self._varied(index, kinds, share, rng)
         how = self.augment.decoding(self.preprocess, rng)
         example = self.source.listed(self.source.read(index, how))
-        return crop_followers(example, followers_of(self.source.features), how.crop)
+        return crop_followers(example, kinds, how.crop)
+
+    def _varied(
+        self, index: int, kinds: Mapping[str, str], share: float, rng: np.random.Generator
+    ) -> Example:
+        """Return the first of some crops in which no class has too large a share, or the last."""
+        whole = self.source.read(index, self.preprocess.decoding(fast=True))
+        whole = self.source.listed(whole)
+        for _ in range(TRIES):
+            crop = self.augment.make_crop(self.preprocess, rng)
+            image = crop(whole["image"], *whole["image"].shape[:2])
+            example = crop_followers({**whole, "image": image}, kinds, crop)
+            if is_varied(example, kinds, share):
+                break
+        return example
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

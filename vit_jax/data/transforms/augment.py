@@ -53,6 +53,8 @@ class Augment:
         place, usually 0.5, or 0.1 (large scale jitter); see `ScaleJitter`. It replaces the random
         resized crop.
       scale_jitter_max: its largest factor.
+      class_share: largest share of a crop that one class of a mask may have; up to ten crops are
+        drawn until it holds. 1: any; 0.75 in most of semantic segmentation. Not for `Views`.
       mosaic: probability that a picture is put together of four images; see `mosaic.py`.
       rotate: largest rotation to either side, in degrees.
       shift: largest shift along each axis, as a fraction of the image's side.
@@ -87,6 +89,7 @@ class Augment:
     random_resized_crop: float = 0.0
     scale_jitter: float = 0.0
     scale_jitter_max: float = 2.0
+    class_share: float = 1.0
     mosaic: float = 0.0
     rotate: float = 0.0
     shift: float = 0.0
@@ -352,6 +355,7 @@ _LEGAL = {
     "random_resized_crop": _Range(0, 1, "a share of the image's area"),
     "scale_jitter": _Range(0, 10, "a factor"),
     "scale_jitter_max": _Range(0.01, 10, "a factor", off=False),
+    "class_share": _Range(0.01, 1, "a share of the pixels", off=False),
     "mosaic": _Range(0, 1, "a probability"),
     "rotate": _Range(0, 180, "degrees"),
     "shift": _Range(0, 1, "a fraction of the image's side"),

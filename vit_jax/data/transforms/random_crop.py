@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from vit_jax.data.features import Example
+from vit_jax.data.features import KINDS, Example
 from vit_jax.data.images.preprocess import Preprocessing, Region, to_channels
 from vit_jax.data.images.resize import fast_resize, reduction_for
 from vit_jax.data.transforms.spatial import Followers
@@ -177,6 +177,20 @@ def _cropped(example: Example, kinds: Mapping[str, str], crop: RandomCrop) -> Ex
     followers = Followers(example, kinds, strict=True)
     followers.show(crop.region, lambda pixels: crop(pixels, *pixels.shape[:2]), crop.zoom)
     return followers.arrays
+
+
+def is_varied(example: Example, kinds: Mapping[str, str], share: float) -> bool:
+    """Return whether masks show two classes or more, and none in more than a share of pixels.
+
+    Ignored pixels do not count.
+    """
+    for name, kind in kinds.items():
+        if kind == "mask":
+            values = example[name][example[name] != KINDS[kind].fill]
+            counts = np.unique(values, return_counts=True)[1]
+            if len(counts) < 2 or counts.max() > share * counts.sum():
+                return False
+    return True
 
 
 def random_box(

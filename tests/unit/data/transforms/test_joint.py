@@ -217,6 +217,22 @@ def test_batches_of_changed_pictures_stay_consistent(augment):
                 assert top - 1 <= rows.min() and rows.max() <= bottom + 1
 
 
+def test_crops_of_one_class_are_drawn_anew():
+    class Mostly(Numbered):
+        def read(self, index, how=None):
+            return example(((0, 0, 3, 16), (0, 0, 0, 0)), size=16)
+
+    source = source_of(Mostly(32), class_names=(), features=DENSE)
+    preprocess = Preprocessing((8, 8), channels=1)
+    uniform = []
+    for share in (1, 0.75):
+        augment = Augment(random_resized_crop=0.1, class_share=share)
+        [batch] = stream(source, preprocess, augment, batch_size=32, total_steps=1)
+        shares = (batch["segmentation"] == 0).mean((1, 2))
+        uniform.append(np.mean((shares > 0.75) | (shares == 0)))
+    assert uniform[0] > 0.5 > 0.2 > uniform[1]
+
+
 def test_a_mosaic_shows_four_pictures():
     given = [example(((0, 0, 8, 8), (0, 0, 0, 0)), size=8) for _ in range(4)]
     for number, one in enumerate(given):
