@@ -90,30 +90,33 @@ def print_keys(words: Sequence[str] = ()) -> None:
 
 
 def print_per_class(rows: Sequence["ClassRow"]) -> None:
-    """Print recall, precision and other metrics of every class."""
+    """Print recall, precision and other metrics of every class, with the number of its examples.
+
+    Rows are dataclasses: the name, a count, and shares.
+    """
     if not rows:
         return
-    headings = [name for name in dataclasses.asdict(rows[0]) if name not in ("name", "examples")]
+    _, count, *headings = dataclasses.asdict(rows[0])
     headings = [name for name in headings if any(getattr(row, name) is not None for row in rows)]
-    titles = ("class", "examples", *(heading.replace("_", " ") for heading in headings))
+    titles = ("class", count, *(heading.replace("_", " ") for heading in headings))
     if len(rows) > _MOST_CLASSES and Console().is_terminal:
-        there = sorted((row for row in rows if row.examples), key=lambda row: row.recall)
+        there = sorted((row for row in rows if getattr(row, count)), key=lambda row: row.recall)
         tell(f"the {_WEAKEST} of {len(rows):,} classes with the lowest recall; --json has all")
         rows = there[:_WEAKEST]
     if len(rows) > _MOST_CLASSES:  # plain lines, since rich takes minutes for so many rows
-        return print_rows(titles, [titles, *(_class_cells(row, headings) for row in rows)])
+        return print_rows(titles, [titles, *(_class_cells(row, count, headings) for row in rows)])
     table = Table(titles[0])
     for title in titles[1:]:
         table.add_column(title, justify="right")
     for row in rows:
-        table.add_row(*map(table_cell, _class_cells(row, headings)))
+        table.add_row(*map(table_cell, _class_cells(row, count, headings)))
     print_table(table)
 
 
-def _class_cells(row: "ClassRow", headings: Sequence[str]) -> list[str]:
+def _class_cells(row: "ClassRow", count: str, headings: Sequence[str]) -> list[str]:
     shares = [getattr(row, heading) for heading in headings]
     cells = ["-" if share is None else f"{100 * share:.2f} %" for share in shares]
-    return [printable(row.name), f"{row.examples:,}", *cells]
+    return [printable(row.name), f"{getattr(row, count):,}", *cells]
 
 
 def print_published(patterns: Sequence[str], as_json: bool = False) -> None:

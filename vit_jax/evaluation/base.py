@@ -36,11 +36,12 @@ HELD_OUT = "held out"  # the validation data during training, the test data at i
 class Part(NamedTuple):
     """Output of an evaluator's step on one split.
 
-    sums: over all examples. rows: one for each readable example, in the order of the source, with
-    its position there as `index`. examples: their number.
+    sums: over all examples; those of whole numbers are exact, and may be arrays. rows: one for each
+    readable example, in the order of the source, with its position there as `index`. examples:
+    their number.
     """
 
-    sums: dict[str, float]
+    sums: dict[str, Any]
     rows: dict[str, np.ndarray]
     examples: int
     source: Source
@@ -139,6 +140,8 @@ class Evaluator:
         self, variables: Variables, batch: Batch
     ) -> tuple[dict[str, Float[Array, ""]], dict[str, Array]]:
         """Return sums over a batch, `weight` among them, and one row for each example.
+
+        A sum is one number, or an array of whole numbers.
 
         Args:
             variables: {"params": ..., and any other collections}.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from vit_jax.data import Source
@@ -66,15 +67,25 @@ def run_step(
 ) -> Part:
     """Return the sums and rows of a step over all batches of a source."""
     totals, rows, computing = None, [], None
+    counts: dict[str, Any] = {}
+
+    def fetch(outputs: dict[str, jax.Array], whole: dict[str, jax.Array]) -> None:
+        rows.append(jax.device_get(outputs))
+        for name, count in jax.device_get(whole).items():
+            counts[name] = counts.get(name, 0) + np.asarray(count, np.int64)
+
     for batch in batches:
         if should_stop():
             raise Interrupted
         sums, outputs = step(variables, batch)
+        # Whole numbers are added on the host: 32 bits do not hold the pixels of large data.
+        whole = {name: x for name, x in sums.items() if jnp.issubdtype(x.dtype, jnp.integer)}
+        sums = {name: x for name, x in sums.items() if name not in whole}
         totals = sums if totals is None else jax.tree.map(lambda a, b: a + b, totals, sums)
         if computing is not None:  # fetched while the devices compute the next batch
-            rows.append(jax.device_get(computing))
-        computing = outputs
-    rows.append(jax.device_get(computing))
+            fetch(*computing)
+        computing = outputs, whole
+    fetch(*computing)
     real = np.concatenate([row.pop("mask") for row in rows]) > 0
     if not real.any():
         raise UserError("there is nothing to evaluate: no image of the split can be read")
@@ -82,4 +93,5 @@ def run_step(
     # Rows come in the order of the source, with padding at the end only.
     columns["index"] = np.flatnonzero(real)
     totals = {name: float(total) for name, total in jax.device_get(totals).items()}
+    totals |= {name: count if count.ndim else int(count) for name, count in counts.items()}
     return Part(totals, columns, int(np.count_nonzero(real)), source)

@@ -109,7 +109,7 @@ def predictor_class(record: ModelRecord) -> type[Predictor]:
 
 
 def _default_class(record: ModelRecord) -> type[Predictor]:
-    if record.class_names:
+    if record.classifies:
         return Classifier
     from vit_jax.inference.encoder import Encoder
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,11 @@ class ModelRecord:
             }
         )
 
+    @property
+    def classifies(self) -> bool:
+        """Whether the outputs are the classes of an image, and not of its pixels or objects."""
+        return bool(self.class_names) and self.activation != "none"
+
     def has_names(self) -> bool:
         """Return whether the classes have names instead of numbers."""
         return self.class_names != unnamed_classes(len(self.class_names))
@@ -89,7 +94,10 @@ class ModelRecord:
 
     def same_classes(self, other: "ModelRecord") -> bool:
         """Return whether two records have the same class names in the same order."""
-        mine, theirs = (list(map(same_form, r.class_names)) for r in (self, other))
+        return self._are_mine(other.class_names)
+
+    def _are_mine(self, names: Sequence[str]) -> bool:
+        mine, theirs = (list(map(same_form, some)) for some in (self.class_names, names))
         return mine == theirs
 
     def check_classes(self, dataset: str, source: Source, folder: str | os.PathLike) -> None:
@@ -97,6 +105,14 @@ class ModelRecord:
 
         Only a model whose classes have no names takes any classes of the right number.
         """
+        of_pixels = [named for one in source.features.values() if (named := one.classes)]
+        if any(self._are_mine(names) for names in of_pixels):
+            return
+        if self.class_names and of_pixels and not self.classifies:
+            raise UserError(
+                f"{folder} has the classes {', '.join(self.class_names[:10])}, but {dataset} has "
+                f"{', '.join(of_pixels[0][:10])}, so they cannot be matched"
+            )
         if self.class_names:
             check_inputs({"label": LABEL}, source, wanted_by="a classifier")
         classes, found = len(self.class_names), len(source.class_names)

@@ -20,6 +20,7 @@ TASKS: Registry[Task] = Registry(
         "classification": "vit_jax.tasks.classification",
         "depth": "vit_jax.tasks.depth.task",
         "masked_autoencoding": "vit_jax.tasks.masked_autoencoding",
+        "segmentation": "vit_jax.tasks.segmentation",
         "self_distillation": "vit_jax.tasks.self_distillation",
         "simmim": "vit_jax.tasks.simmim",
     },

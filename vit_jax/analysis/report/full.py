@@ -73,7 +73,7 @@ def _draw(run: RunDir, say: Say) -> None:
     """Draw all that needs the data or the model; raise UserError if these are missing."""
     reopened = open_run(run.path)
     source = reopened.source("test")
-    if not reopened.experiment.record.class_names:
+    if not reopened.experiment.record.classifies:
         result = _evaluated(reopened, source)
         draw_figures(run, run.read_metrics(), source, result.table, result.figures)
         _draw_parts(run, load_model(run.path), source, None, say)

@@ -1,0 +1,30 @@
+"""A class for every pixel of scenes made on the spot: a small ViT with Segmenter's decoder.
+
+    python train.py --config=configs/dense/segmentation_scenes.py --workdir=runs/segmentation_scenes
+
+A scene shows real scanned digits before a ground of smooth noise; a pixel is ground or one of ten
+digits, and test scenes show digits that no training scene has.
+"""
+
+from vit_jax.config import default_config
+
+
+def get_config():
+    config = default_config()
+    config.dataset = "scenes:digits"
+    config.data.labels = False
+    config.task = "segmentation"
+    config.model.update(name="Segmentation", image_size=64, decoder="mask", decoder_dropout=0.0)
+    config.model.update(backbone_name="ViT")
+    config.model.backbone_fields = {
+        **{"patch_size": 4, "width": 96, "depth": 6, "heads": 3},
+        **{"pool": "mean", "class_token": False},
+    }
+    config.optimizer.update(learning_rate=1e-3, weight_decay=0.05)
+    config.batch_size = 32
+    config.schedule.warmup = "1 epochs, at most 20%"
+    config.duration = "8 epochs"
+    config.log.every = "25 steps"
+    config.evaluate.every = "2 epochs"
+    config.checkpoint.every = "4 epochs"
+    return config
