@@ -28,6 +28,7 @@ from vit_jax.tasks.contrastive.task import Contrastive
 from vit_jax.tasks.depth.task import Depth
 from vit_jax.tasks.masked_autoencoding import MaskedAutoencoding
 from vit_jax.tasks.registry import get_task
+from vit_jax.tasks.segmentation import Segmentation
 from vit_jax.tasks.self_distillation import SelfDistillation
 from vit_jax.tasks.simmim import SimMIM
 from vit_jax.training.distributed.sharding import shard_state
@@ -249,6 +250,7 @@ def test_a_parameter_without_a_role_is_one_sentence(model):
 TASKS = {
     "classification": Classification(TINY["PVT"]),
     "depth": Depth(DENSE["DPT"]),
+    "segmentation": Segmentation(DENSE["Segmentation mask"], ("ground", "cat", "dog")),
     "masked_autoencoding": MaskedAutoencoding(
         TINY["ViT"], decoder_width=8, decoder_depth=1, decoder_heads=2
     ),

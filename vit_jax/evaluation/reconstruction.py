@@ -43,7 +43,7 @@ class Reconstructions(Evaluator):
         image, reconstruction, removed = (
             rows[name][: self.examples] for name in ("image", "reconstruction", "removed")
         )
-        image, reconstruction = map(self._shown, (image, reconstruction))
+        image, reconstruction = map(self.preprocessing.shown, (image, reconstruction))
         panels = {
             "image": image,
             "visible": np.where(removed > 0, _HIDDEN, image),
@@ -51,11 +51,6 @@ class Reconstructions(Evaluator):
         }
         figures = {self.name: lambda: draw_rows(panels, self.title)}
         return Result({"examples": len(image)}, figures=figures)
-
-    def _shown(self, images: Float[np.ndarray, "images height width channels"]) -> np.ndarray:
-        """Return pixels from 0 to 1."""
-        mean, std = np.array(self.preprocessing.mean), np.array(self.preprocessing.std)
-        return np.clip(images * std + mean, 0, 1)
 
 
 def draw_rows(

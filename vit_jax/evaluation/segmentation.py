@@ -27,6 +27,7 @@ from vit_jax.evaluation.base import HELD_OUT, Evaluator, Result
 from vit_jax.evaluation.metrics import NO_ANSWER
 
 IGNORED = 255  # in masks, as in Pascal VOC
+SHOWN = 4  # of the best and of the worst images
 INPUTS = {"image": IMAGE, "segmentation": Feature("mask")}
 
 
@@ -44,6 +45,8 @@ class SegmentedClass:
 @dataclass(frozen=True)
 class PixelCounts:
     """Pixels by true and predicted class; the last column has those without a finite prediction."""
+
+    file: ClassVar[str] = "pixel_classes.csv"  # of the metrics of the classes
 
     confusion: Int[np.ndarray, "classes classes_and_none"]
     class_names: tuple[str, ...]
@@ -150,6 +153,64 @@ class SegmentationEvaluator(Evaluator):
         if unknown:
             metrics["unknown_class_pixels"] = unknown
         return Result(metrics, counts)
+
+
+@dataclass(frozen=True)
+class SegmentedImages(Evaluator):
+    """Figure of the best and the worst of some images: image, true and predicted classes.
+
+    predict, class_names: as of `SegmentationEvaluator`. preprocessing: of the images.
+    """
+
+    predict: Callable[..., tuple[Array, Array]]
+    class_names: tuple[str, ...]
+    preprocessing: Any
+
+    name: ClassVar[str] = "segmented_images"
+    every: ClassVar[str] = "100%"
+    examples: ClassVar[int] = 16
+    inputs: ClassVar = INPUTS
+
+    def step(self, variables, batch):
+        """Return images, true and predicted classes and the mean IoU as rows."""
+        true, classes = batch["segmentation"].astype(jnp.int32), len(self.class_names)
+        true = jnp.where(is_counted(true, classes), true, -1)
+        _, predicted = self.predict(variables, batch)
+        iou = mean_iou_of_images(count_pixels(true, predicted, classes))
+        rows = {"image": batch["image"], "true": true, "predicted": predicted, "iou": iou}
+        return {"weight": jnp.sum(batch["mask"])}, rows
+
+    def finish(self, parts):
+        """Return the figure, and no metric but the number of images."""
+        rows = parts[HELD_OUT].rows
+        order = np.argsort(rows["iou"], kind="stable")
+        worst, best = order[:SHOWN], order[SHOWN:][-SHOWN:]
+        chosen = {name: rows[name][[*best[::-1], *worst[::-1]]] for name in rows if name != "index"}
+        figures = {self.name: lambda: self._drawn(chosen)}
+        return Result({"examples": len(order)}, figures=figures)
+
+    def _drawn(self, rows):
+        from vit_jax.data.inspect.overlays import draw_mask
+        from vit_jax.evaluation.reconstruction import draw_rows
+
+        images = np.rint(255 * self.preprocessing.shown(rows["image"])).astype(np.uint8)
+        images = images if images.shape[-1] == 3 else images[..., :1].repeat(3, axis=-1)
+        ground = self.class_names[0] == "background"
+
+        def over(masks):
+            masks = np.where(masks < 0, IGNORED, masks)
+            drawn = [
+                draw_mask(image, mask, background=ground)
+                for image, mask in zip(images, masks, strict=True)
+            ]
+            return np.stack(drawn) / 255
+
+        panels = {"image": images / 255, "true": over(rows["true"])}
+        panels["predicted"] = over(rows["predicted"])
+        shown = " ".join(f"{100 * iou:.0f}" for iou in rows["iou"])
+        return draw_rows(
+            panels, f"best and worst of the first images, mean IoU in percent: {shown}"
+        )
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -13,11 +13,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vit_jax.data import Source
+from vit_jax.data import Preprocessing, Source
 from vit_jax.data.features import check_inputs
 from vit_jax.errors import UserError, shown
 from vit_jax.evaluation.metrics import NO_ANSWER
-from vit_jax.evaluation.segmentation import INPUTS, SegmentationEvaluator, is_counted
+from vit_jax.evaluation.segmentation import (
+    INPUTS,
+    SegmentationEvaluator,
+    SegmentedImages,
+    is_counted,
+)
 from vit_jax.models.dense import SEGMENTATION, gives
 from vit_jax.models.segmentation import TrainingLogits
 from vit_jax.tasks.base import Loss, Task
@@ -41,16 +46,18 @@ class Segmentation(Task):
     label_smoothing: in training only, as in classification.
     auxiliary_weight: of the loss of an auxiliary head, in training only; 0.4 as in PSPNet (Zhao et
         al. 2017, section 3.3).
+    preprocessing: of the images, to show them.
     """
 
     model: nn.Module
     class_names: tuple[str, ...] = ()
     label_smoothing: float = 0.0
     auxiliary_weight: float = 0.4
+    preprocessing: Preprocessing | None = None
 
     inputs: ClassVar = INPUTS
     monitor = ("mean_iou", "max")
-    from_setting = ("model", "class_names", "label_smoothing")
+    from_setting = ("model", "class_names", "label_smoothing", "preprocessing")
 
     def __post_init__(self):
         if not self.auxiliary_weight >= 0:
@@ -78,8 +85,13 @@ class Segmentation(Task):
                 "SegFormer-B0"
             )
         smoothing = setting.config.objective.label_smoothing
-        names = cls.classes_of(setting.source)
-        return cls(setting.model, class_names=names, label_smoothing=smoothing, **fields)
+        return cls(
+            setting.model,
+            class_names=cls.classes_of(setting.source),
+            label_smoothing=smoothing,
+            preprocessing=setting.preprocessing,
+            **fields,
+        )
 
     @staticmethod
     def classes_of(source: Source) -> tuple[str, ...]:
@@ -117,8 +129,11 @@ class Segmentation(Task):
         return _total(self._losses(logits, true, train=False), weights), _answers(logits)
 
     def evaluators(self):
-        """Return the evaluator of the mean IoU."""
-        return (SegmentationEvaluator(self.predict, self.class_names),)
+        """Return the evaluator of the mean IoU, and the figure of some images."""
+        first = SegmentationEvaluator(self.predict, self.class_names)
+        if self.preprocessing is None:
+            return (first,)
+        return first, SegmentedImages(self.predict, self.class_names, self.preprocessing)
 
     def record_fields(self, source):
         """Return the names of the classes."""

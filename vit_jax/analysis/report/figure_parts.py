@@ -1,7 +1,7 @@
 """Parts of the report that show and explain the figures of a run."""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from vit_jax.analysis.errors.long_tail import is_balanced, read_long_tail, shot_groups
@@ -9,6 +9,7 @@ from vit_jax.analysis.report.figures import OF_TASK, curves
 from vit_jax.analysis.report.html import image, note, percent, stored, table, titled, wide
 from vit_jax.csv_files import read_csv
 from vit_jax.evaluation.metrics import read_per_class
+from vit_jax.evaluation.segmentation import PixelCounts
 from vit_jax.runs import RunDir
 from vit_jax.text import counted
 
@@ -36,6 +37,17 @@ def task_parts(run: RunDir) -> Iterator[str]:
     for path in sorted(run.figures.glob(f"{OF_TASK}*.png")):
         title = path.stem.removeprefix(OF_TASK).replace("_", " ").capitalize()
         yield stored(run, path.stem, title, f"{title}.", wide=True)
+    path = run.figures / PixelCounts.file
+    if path.exists():
+        rows = [tuple(_pixel_cells(row)) for row in read_csv(path)]
+        columns = ("Class", "Pixels", "IoU", "Recall", "Precision")
+        yield wide(titled("Classes of pixels", table(rows, columns)))
+
+
+def _pixel_cells(row: Mapping[str, str]) -> Iterator[str]:
+    name, pixels, *shares = row.values()
+    yield from (name, f"{int(pixels):,}")
+    yield from (percent(float(share)) if share else "-" for share in shares)
 
 
 def error_parts(run: RunDir) -> Iterator[str]:

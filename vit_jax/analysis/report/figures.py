@@ -28,6 +28,7 @@ from vit_jax.evaluation.metrics import (
     write_per_class,
     write_predictions,
 )
+from vit_jax.evaluation.segmentation import PixelCounts
 from vit_jax.runs import DIAGNOSTICS, EVALUATE, EVALUATOR, RESULT, TRAIN, RunDir
 from vit_jax.text import counted
 
@@ -42,12 +43,13 @@ def draw_figures(
     run: RunDir,
     lines: Sequence[dict[str, Any]],
     source: Source,
-    predictions: Predictions | MultiLabelPredictions | None,
+    predictions: Predictions | MultiLabelPredictions | PixelCounts | None,
     others: Mapping[str, Callable[[], Figure]] | None = None,
 ) -> None:
     """Write the figures of a run and the tables behind them to its `figures/`.
 
-    These are `curves.png`; for a classifier `per_class.csv`; for images with one label also
+    These are `curves.png`; for a classifier `per_class.csv`, for a segmentation
+    `pixel_classes.csv`; for images with one label also
     `confusion.png`, `mistakes.png`, `calibration.png` and `predictions.csv`; and
     `diagnostics.png` if `log.diagnostics` was set.
     Each is drawn, written and released before the next.
@@ -55,7 +57,7 @@ def draw_figures(
     Args:
         lines: of the run's log, the result included.
         source: the test data.
-        predictions: the predictions of a trained classifier; None for other tasks.
+        predictions: the table of the task's evaluator; None without one.
         others: further figures of the task, by name.
 
     Raises:
@@ -65,7 +67,8 @@ def draw_figures(
     if isinstance(predictions, Predictions):
         write_predictions(predictions, source, run.figures / "predictions.csv")
     if predictions is not None:
-        write_per_class(predictions.per_class(source.class_names), run.figures / "per_class.csv")
+        file = getattr(predictions, "file", "per_class.csv")
+        write_per_class(predictions.per_class(source.class_names), run.figures / file)
     failed = []
     of_task = ((f"{OF_TASK}{name}", draw) for name, draw in (others or {}).items())
     for name, draw in [*_figures(lines, source, predictions), *of_task]:

@@ -235,6 +235,10 @@ class Preprocessing:
             )
         return self._normalized(255 * jnp.asarray(images, jnp.float32))
 
+    def shown(self, images: Float[np.ndarray, "*batch c"]) -> Float[np.ndarray, "*batch c"]:
+        """Return normalised pixels on the scale 0 to 1, to show them."""
+        return np.clip(images * np.array(self.std) + np.array(self.mean), 0, 1)
+
     def for_images(
         self,
         size: tuple[int, int],
