@@ -58,6 +58,20 @@ def visible_tokens(
 
         model.apply(variables, images, kept, method=visible_tokens)
     """
+    return visible_features(model, images, kept, train=train).tokens
+
+
+def visible_features(
+    model: ViT,
+    images: Float[Array, "batch height width channels"],
+    kept: Int[Array, "batch keep"],
+    *,
+    train: bool = False,
+) -> Features:
+    """Return the features of a model that sees the kept patches only, see `visible_tokens`.
+
+    Their `grid` is that of all patches. `pooled` is that of the prefix tokens and kept patches.
+    """
 
     def drop(next_function: Callable, args, kwargs, context):
         found = next_function(*args, **kwargs)
@@ -68,8 +82,7 @@ def visible_tokens(
         return jnp.concatenate([x[:, : model.prefix], patches], axis=1), grid
 
     with nn.intercept_methods(drop):
-        features: Features = model.features(images, train=train)
-    return features.tokens
+        return model.features(images, train=train)
 
 
 def masked_features(
@@ -112,13 +125,17 @@ def stem_of(model: nn.Module) -> Stem:
     return stem
 
 
-def check_can_drop(model: nn.Module) -> None:
-    """Raise ValueError for a model that cannot encode a part of the patches."""
+def check_can_drop(model: nn.Module, *, decoded: bool = True) -> None:
+    """Raise ValueError for a model that cannot encode a part of the patches.
+
+    decoded: whether a decoder restores the removed ones from all tokens of the last block.
+    """
     name = type(model).__name__
     if not isinstance(model, ViT):
+        instead = ", or the task 'simmim', which replaces patches" if decoded else ""
         raise ValueError(
             f"{name} cannot encode a part of the patches, because its layers need the whole grid; "
-            "use a ViT, or the task 'simmim', which replaces patches"
+            f"use a ViT{instead}"
         )
     if model.patch_stem is None:
         raise ValueError(
@@ -126,7 +143,7 @@ def check_can_drop(model: nn.Module) -> None:
             "patches to the kept ones; use a plain ViT"
         )
     grid = model.block_infos()[0].grid
-    if model.built_grid != grid:
+    if decoded and model.built_grid != grid:
         stored, images = ("{} x {}".format(*sides) for sides in (model.built_grid, grid))
         raise ValueError(
             f"{name} stores positions of {stored} patches, but the images have {images}, and a "
@@ -135,9 +152,12 @@ def check_can_drop(model: nn.Module) -> None:
     needed = {
         "positions": (model.positions not in ("relative", "rotary"), "sincos2d"),
         "attention_type": (model.attention_type in _WITHOUT_GRID, "softmax"),
-        "pool": (model.pool in ("cls", "mean"), "mean"),
-        "pool_norm": (model.pool_norm == "before", "before"),
     }
+    if decoded:
+        needed |= {
+            "pool": (model.pool in ("cls", "mean"), "mean"),
+            "pool_norm": (model.pool_norm == "before", "before"),
+        }
     for field, (fits, instead) in needed.items():
         if not fits:
             raise ValueError(

@@ -5,10 +5,12 @@
 - All images of the global batch are compared with all its texts, so accumulation is refused.
 - With `freeze_image` the image tower is no parameter of the run (LiT, Zhai et al. 2022): it keeps
   its bits, and costs neither gradients nor moments. `init_from` says what it is.
+- With `patch_dropout` the image tower sees a part of the patches in training (FLIP).
 - Held-out images are classified by texts of the class names, with templates that no caption of the
   training data has.
 
-Sources: see `losses`; Zhai et al. 2022, "LiT: Zero-Shot Transfer with Locked-image text Tuning".
+Sources: see `losses`; Zhai et al. 2022, "LiT: Zero-Shot Transfer with Locked-image text Tuning";
+Li et al. 2023, "Scaling Language-Image Pre-training via Masking" (FLIP), section 3.
 """
 
 import functools
@@ -28,6 +30,7 @@ from vit_jax.evaluation.retrieval import Retrieval
 from vit_jax.evaluation.zero_shot import ImagesAndTexts, ZeroShot
 from vit_jax.models.description import model_roles
 from vit_jax.models.description.roles import Role, kernel_and_bias
+from vit_jax.models.masking import check_can_drop, random_mask, visible_features
 from vit_jax.models.text import TextTower
 from vit_jax.runs.record import part_of
 from vit_jax.tasks.base import Task
@@ -39,6 +42,7 @@ from vit_jax.tasks.contrastive.losses import (
     softmax_losses,
 )
 from vit_jax.tasks.contrastive.start import check_start, read_both
+from vit_jax.tasks.random_masks import mask_noise
 from vit_jax.tasks.registry import register_task
 
 # Of an untrained model: Radford et al. 2021, section 2.5; Zhai et al. 2023, section 3.
@@ -60,6 +64,8 @@ class Contrastive(Task):
     image_projection: whether a matrix brings the pooled features of images to `embed_width`; if
         not, they are the vectors, as SigLIP's, and `embed_width` is their width.
     freeze_image: whether the image tower stays as it is.
+    patch_dropout: share of the patches, rounded up, that the image tower does not see in training;
+        which ones is drawn anew for every image and step. Evaluation sees all.
     start_text: whether `init_from` starts the text tower, the projection and the scale too, if it
         has them.
     shared_targets: whether all texts of one caption in a batch are answers of all its images; if
@@ -82,6 +88,7 @@ class Contrastive(Task):
     text_end_token: int | None = None
     image_projection: bool = True
     freeze_image: bool = False
+    patch_dropout: float = 0.0
     start_text: bool = True
     shared_targets: bool = True
     max_scale: float = 100.0
@@ -100,6 +107,12 @@ class Contrastive(Task):
             raise ValueError(f"embed_width = {self.embed_width} must be a whole number from 1")
         if not self.max_scale > 0:
             raise ValueError(f"max_scale = {self.max_scale} must be above 0")
+        if not 0 <= self.patch_dropout < 1:
+            raise ValueError(
+                f"patch_dropout = {self.patch_dropout} must be a share from 0 to below 1"
+            )
+        if self.patch_dropout:
+            check_can_drop(self.model, decoded=False)
         _ = self.text
 
     @classmethod
@@ -238,14 +251,28 @@ class Contrastive(Task):
             losses = sigmoid_losses(images, texts, scale, learned["bias"], **shared)
         return self.summed(losses, batch, state, scale=jnp.full(len(losses), scale))
 
+    @property
+    def patches(self) -> int:
+        """Number of patches of an image."""
+        return math.prod(self.model.block_infos()[0].grid)
+
+    @property
+    def keep(self) -> int:
+        """Number of patches that the image tower sees in training."""
+        return max(1, int(self.patches * (1 - self.patch_dropout)))
+
     def image_vectors(
         self, variables: Any, images: Array, rng: Array | None = None, *, train: bool = False
     ) -> tuple[Float[Array, "batch embed_width"], dict[str, Any]]:
         """Return vectors of length 1 for images, and the new state."""
         of_image = part_of(variables, self.encoder)
         state = {name: tree for name, tree in variables.items() if name != "params"}
+        seen: dict[str, Any] = {"method": "features"}
+        if train and self.patch_dropout:
+            noise = mask_noise({"image": images}, rng, self.patches, train=True)
+            seen = {"method": visible_features, "kept": random_mask(noise, self.keep).kept}
         train = train and not self.freeze_image
-        found, news = self.apply(of_image, images, rng, train=train, method="features")
+        found, news = self.apply(of_image, images, rng, train=train, **seen)
         if not self.freeze_image:
             state |= {name: {"image": tree} for name, tree in news.items()}
         vectors = found.pooled
