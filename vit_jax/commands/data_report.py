@@ -18,6 +18,7 @@ from rich.table import Table
 
 from vit_jax.config.augment_presets import PRESETS
 from vit_jax.data import Augment, Preprocessing, Source, list_splits, open_source
+from vit_jax.data.features import has_clips
 from vit_jax.data.inspect.contact_sheets import augmented_sheet, contact_sheet
 from vit_jax.data.inspect.report import LARGE_IMBALANCE, Report, SplitReport, Spread
 from vit_jax.data.inspect.targets import TargetReport
@@ -109,11 +110,15 @@ def write(
     return [folder / name for name in names]
 
 
+_OF_CLIPS = ("frames:", "moving:")  # beginnings of the names of datasets
+
+
 def _draw_augmented(source: Source, split: SplitReport, preset: Mapping[str, Any], size: int):
     if not (split.height and split.width and split.mean):
         raise UserError(f"no image of {source.name} can be read, so augmentation cannot be drawn")
     usual = min(_USUAL_SIZE, round(min(split.height.median, split.width.median)))
-    preprocess = Preprocessing((size or usual,) * 2, channels=len(split.mean))
+    frames = len(source[0]["image"]) if has_clips(source.features) else 0
+    preprocess = Preprocessing((size or usual,) * 2, channels=len(split.mean), frames=frames)
     mixing = [name for name in ("mixup", "cutmix") if preset.get(name)]
     note = f"not drawn: {' and '.join(mixing)}; batches are mixed later, on the device"
     return augmented_sheet(source, preprocess, Augment.among(preset), note=note if mixing else "")
@@ -209,6 +214,7 @@ def training_command(
         keys["data.validation"] = "validation"
     keys |= _keys_of_the_images(dataset, report, train)
     config = "digits" if dataset == "digits" else "images"
+    config = "video/moving_digits" if dataset.startswith(_OF_CLIPS) else config
     name = safe_name(os.path.basename(dataset.partition(":")[2].rstrip("/")) or dataset)
     command = ["python", "-m", "vit_jax", "train"]
     command += [f"--config={config}", f"--workdir=runs/{name}"]

@@ -112,6 +112,7 @@ def report_classes(
         if output:
             sinks.append(held.enter_context(_wide_table(output, classifier, form)))
         total = len(form.rows) if form else _count(names, is_list)
+        total = None if classifier.preprocessing.frames else total  # clips are not counted before
         watched = quiet or not sys.stdout.isatty()
         done, failed = _classify(
             classifier, stream, batch_size, sinks, held.enter_context(_progress(total, watched))

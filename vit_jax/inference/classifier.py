@@ -144,7 +144,9 @@ class Classifier(Predictor):
         Args:
             images: file names, folders, bytes of image files, uint8 arrays `(height, width,
                 channels)` or Pillow images, of any size; an array `(batch, height, width,
-                channels)` is several images. Any iterable of these is read lazily.
+                channels)` is several images. Any iterable of these is read lazily. For a model of
+                clips: folders of frames, arrays `(frames, height, width, channels)`, and `(batch,
+                frames, height, width, channels)` for several.
             top: number of classes to return for each image; all by default.
             batch_size: number of images to run at once.
 

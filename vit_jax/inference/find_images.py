@@ -28,6 +28,23 @@ def find_images(names: Iterable[str | os.PathLike]) -> Iterator[str | DecodeErro
             yield os.fspath(name)
 
 
+def find_clips(names: Iterable[str | os.PathLike]) -> Iterator[str]:
+    """Yield the folder of every clip in some names, one by one: those with images directly in them.
+
+    Folders are in the order of their names. A name without any, or of a file, is yielded itself.
+    """
+    for name in names:
+        found = False
+        for folder, folders, files in os.walk(name, followlinks=True):
+            folders[:] = sorted(one for one in folders if not is_hidden(one))
+            if any(is_image_name(file) and not is_hidden(file) for file in files):
+                folders.clear()  # what is below the frames of a clip is no part of it
+                found = True
+                yield folder
+        if not found:
+            yield os.fspath(name)
+
+
 def read_lists(names: Iterable[str]) -> Iterator[str]:
     """Yield the names, with `@FILE` and `-` replaced by the lines of that file or of stdin.
 

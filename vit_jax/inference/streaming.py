@@ -16,7 +16,7 @@ from vit_jax.data.images.decoding import ImageLike
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.paths import as_text
 from vit_jax.errors import DecodeError
-from vit_jax.inference.find_images import find_images
+from vit_jax.inference.find_images import find_clips, find_images
 
 MOST_AHEAD = 4  # prefetched batches
 READ_AHEAD_BYTES = 2**30  # limit of prefetched images
@@ -53,7 +53,7 @@ def read_batches(
             power of two.
         threads: number of decoding threads; by default two per core.
     """
-    named = _named(images)
+    named = _named(images, clips=bool(preprocess.frames))
     chunk = list(itertools.islice(named, batch_size))
     size = batch_size
     if len(chunk) < batch_size:
@@ -82,23 +82,26 @@ def _threads() -> int:
     return 2 * (cores or 1)
 
 
-def _named(images: ImageLike | Iterable[ImageLike | DecodeError]) -> Iterator[Named]:
-    """Yield every image with its name in messages; folders are searched."""
-    for number, image in enumerate(_each(images), start=1):
+def _named(
+    images: ImageLike | Iterable[ImageLike | DecodeError], clips: bool = False
+) -> Iterator[Named]:
+    """Yield every image, or every clip, with its name in messages; folders are searched."""
+    find, what = (find_clips, "clip") if clips else (find_images, "image")
+    for number, image in enumerate(_each(images, clips), start=1):
         if isinstance(image, DecodeError):
             yield image.name, image
         elif isinstance(image, str | os.PathLike):
-            for path in find_images([image]):
+            for path in find([image]):
                 yield (path.name if isinstance(path, DecodeError) else path), path
         else:
-            yield f"image {number}", image
+            yield f"{what} {number}", image
 
 
 def _each(
-    images: ImageLike | Iterable[ImageLike | DecodeError],
+    images: ImageLike | Iterable[ImageLike | DecodeError], clips: bool
 ) -> Iterable[ImageLike | DecodeError]:
     if isinstance(images, np.ndarray):
-        return images if images.ndim == 4 else [images]
+        return images if images.ndim == 4 + clips else [images]
     if isinstance(images, str | bytes | os.PathLike | Image.Image):
         return [images]
     return images

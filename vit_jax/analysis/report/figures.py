@@ -18,6 +18,7 @@ from vit_jax.analysis.errors.calibration import draw_reliability, judged, reliab
 from vit_jax.analysis.figures import MOST_NAMED_CLASSES, short_name
 from vit_jax.analysis.monitoring.plots import draw_diagnostics
 from vit_jax.data import Source
+from vit_jax.data.images.clips import still
 from vit_jax.errors import UserError
 from vit_jax.evaluation.metrics import (
     SHARES,
@@ -270,7 +271,7 @@ def mistakes(source: Source, predictions: Predictions) -> Figure:
     for panel in panels:
         panel.axis("off")
     for panel, row in zip(panels, shown, strict=False):
-        image = source[int(predictions.index[row])]["image"]
+        image = still(source[int(predictions.index[row])]["image"])
         panel.imshow(image.squeeze(), cmap="gray" if image.shape[-1] == 1 else None)
         panel.set_title(
             f"{short_name(source.class_names[predictions.labels[row]])}, "

@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from vit_jax.data.cache import preprocessed
 from vit_jax.data.features import Example, Features
+from vit_jax.data.images.clips import still
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.inspect.overlays import views
 from vit_jax.data.inspect.targets import is_dense
@@ -120,7 +121,7 @@ def augmented_sheet(
                 # The original with its targets, and each version with mask and boxes in one.
                 image, seen = _overlaid(source[index], source), [_overlaid(s, source) for s in seen]
             else:
-                seen = [example["image"] for example in seen]
+                seen = [still(example["image"]) for example in seen]
             table.append(SheetRow(name, [image, *seen]))
     headings = ["original", *(f"epoch {epoch}" for epoch in range(epochs))]
     return draw_rows(table, headings=headings, note=note)
@@ -206,7 +207,7 @@ def _readable(
 ) -> Iterator[tuple[int, UInt8[np.ndarray, "h w c"]]]:
     """Yield the first readable examples with their images."""
     for index, example in _readable_examples(source, indices, count):
-        yield index, example["image"]
+        yield index, still(example["image"])
 
 
 def _readable_examples(

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
+from vit_jax.data.images.clips import still
 from vit_jax.data.images.preprocess import to_pillow
 from vit_jax.data.images.transparency import is_invisible, read_alpha, with_alpha
 from vit_jax.data.inspect.targets import TargetLook, is_dense, look_at
@@ -65,7 +66,7 @@ def examine(source: Source, index: int) -> Look:
     """Return the findings on one image; one that cannot be read has its name and cause in `bad`."""
     try:
         example = source[index]
-        image = example["image"]
+        image = still(example["image"])
     except DecodeError as error:
         return Look(index, bad=(error.name, error.cause))
     except UserError as error:  # for example, an example with a secret label
