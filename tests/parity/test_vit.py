@@ -39,7 +39,7 @@ def randomise(torch, model):
             drawn = 0.1 * torch.randn(parameter.shape)
             gain = name.endswith("weight") or "gamma" in name or "lambda" in name
             parameter.data = 1 + drawn if gain and "bias" not in name else drawn
-        else:
+        elif parameter.ndim:
             parameter.data = torch.randn(parameter.shape) / parameter[0].numel() ** 0.5
     return model.eval()
 

@@ -10,6 +10,7 @@ tower.
 """
 
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vit_jax.errors import UserError
+from vit_jax.models.fields import pair
 from vit_jax.models.naflex.module import NaFlexViT
 from vit_jax.models.registry import model_fields
 from vit_jax.models.stacking import unstack_blocks
@@ -134,14 +136,15 @@ def _of_tensors(
             "of images and texts has; --image-tower reads it alone"
         )
     model = record.create_model()
-    layers = {name: getattr(model, name) for name in ("activation", "norm_eps")}
+    layers = {"activation": "gelu", "norm_eps": 1e-5}  # where the image tower has none of its own
+    layers = {name: getattr(model, name, usual) for name, usual in layers.items()}
     try:
         options = one.describe(towers.rest, config, hints, layers)
     except UserError as error:
         raise UserError(f"{error}; or leave the text tower out with --image-tower") from error
     options["kind"] = "sigmoid" if _has(one.rows, "logits/bias", towers.rest) else "softmax"
     options["image_projection"] = _has(one.rows, "projection/kernel", towers.rest)
-    width = model.width
+    width = _width(model)
     if not options["image_projection"] and options["embed_width"] != width:
         raise UserError(
             f"the text tower gives vectors of {options['embed_width']} numbers and the image tower "
@@ -173,11 +176,27 @@ def _with_task(record: ModelRecord, options: Options) -> ModelRecord:
     )
 
 
+def _width(model: Any) -> int:
+    """Return how many numbers the pooled features of a model have."""
+    if hasattr(model, "width"):
+        return model.width
+    import jax
+
+    images = jax.ShapeDtypeStruct((1, *pair(model.image_size), model.in_channels), np.float32)
+    init = functools.partial(model.init, method="features")
+    variables = jax.eval_shape(init, jax.random.key(0), images)
+    features = functools.partial(model.apply, method="features")
+    return jax.eval_shape(features, variables, images).pooled.shape[-1]
+
+
 def _shapes(options: Options, image_width: int) -> dict[str, Any]:
     """Return the shapes of everything but the image tower."""
     import jax
 
-    tower = text_tower(options)
+    try:
+        tower = text_tower(options)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"the text tower cannot be built: {error}") from error
     ids = jax.ShapeDtypeStruct((1, 1), np.int32)
     number = jax.ShapeDtypeStruct((), np.float32)
     shapes = {

@@ -24,7 +24,7 @@ from vit_jax.weights.two_towers import read_two_towers, write_two_towers
 
 FOLDER = GOLDENS / "weights" / "two_towers"
 TRANSFORMERS = ("hf_clip", "hf_clip_old", "hf_siglip", "hf_siglip2")
-OPENAI = ("openai", "openclip", "openclip_siglip", "pe")
+OPENAI = ("openai", "openclip", "openclip_siglip", "openclip_pe", "pe")
 NAMES = (*TRANSFORMERS, *OPENAI, "big_vision")
 
 
@@ -83,7 +83,12 @@ def answers(read, images, ids):
     return made
 
 
-@pytest.mark.parametrize("name", NAMES)
+FAST = ("hf_clip", "hf_siglip2", "openclip_siglip", "openclip_pe")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=() if x in FAST else pytest.mark.slow) for x in NAMES]
+)
 def test_every_block_and_the_logits_are_those_of_the_origin(name):
     expected = case(name).answers
     made = answers(found(name), expected["images"], expected["ids"].astype(np.int32))
@@ -206,6 +211,20 @@ def test_which_gelu_a_bare_file_is_for_is_asked_for(tmp_path):
         read_two_towers(folder, Hints("clip", 2))
 
 
+def test_a_tower_of_timm_needs_the_configuration_of_open_clip(tmp_path):
+    folder = write(tmp_path, "openclip_pe")
+    (folder / "open_clip_config.json").unlink()
+    with pytest.raises(UserError, match="nothing tells the GELU of the text tower; put it there"):
+        read_two_towers(folder, Hints(heads=2, text_heads=2))
+    folder = write(tmp_path, "openclip_siglip")
+    (folder / "open_clip_config.json").unlink()
+    with pytest.raises(UserError, match="the tensors fit several origins"):
+        read_two_towers(folder, Hints(heads=2, text_heads=2))
+    for origin, activation in (("timm", "gelu"), ("siglip", "gelu_tanh")):
+        read = read_two_towers(folder, Hints(origin, 2, text_heads=2))
+        assert read.model.activation == read.fields["text_activation"] == activation
+
+
 def test_a_program_of_torchscript_is_read_without_its_code():
     """With one block in each tower, in half precision."""
     read = read_two_towers(FOLDER / "openai.pt", case("openai").hints)
@@ -280,6 +299,18 @@ def without(name, *parts):
             "pool_type = 'argmax' with attention in both directions is not supported",
         ),
         ("openclip", None, {"vision_cfg": {"pool_type": "avg"}}, "pool_type = 'avg' of images"),
+        (
+            "openclip",
+            None,
+            {"text_cfg": {"heads": 2, "pool_type": "eos", "eos_id": 24}},
+            "the text tower cannot be built: TextTower: end_token=24 is no token",
+        ),
+        (
+            "openclip_pe",
+            {**case("openclip_pe").tensors, "visual.trunk.head.bias": np.ones(20, np.float32)},
+            {},
+            "adds a bias to the vectors of images, as in EVA-CLIP",
+        ),
         (
             "openclip",
             None,

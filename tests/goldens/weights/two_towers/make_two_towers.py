@@ -55,11 +55,17 @@ TEXT = {
     "eos_token_id": END,
     "pad_token_id": PAD,
 }
+# Arguments of timm's models.
+TINY = {"img_size": SIZE, "patch_size": PATCH, "embed_dim": WIDTH}
+TINY |= {"depth": DEPTH, "num_heads": HEADS}
 ASKED = {"heads": HEADS, "text_heads": HEADS}
 
 
 def main():
-    cases = (hf_clip, hf_clip_old, hf_siglip, hf_siglip2, openai, openclip, openclip_siglip, pe)
+    cases = (
+        *(hf_clip, hf_clip_old, hf_siglip, hf_siglip2),
+        *(openai, openclip, openclip_siglip, pe, openclip_pe),
+    )
     for number, make in enumerate(cases):
         torch.manual_seed(number)
         make()
@@ -209,10 +215,26 @@ def openclip_siglip():
             "norm_kwargs": {"eps": 1e-6},
         },
     }
-    tiny = {"img_size": SIZE, "patch_size": PATCH, "embed_dim": WIDTH}
-    tiny |= {"depth": DEPTH, "num_heads": HEADS}
-    model = open_clip_model(settings, tiny)
+    model = open_clip_model(settings, TINY)
     of_open_clip("openclip_siglip", model, settings, asked={"heads": HEADS})
+
+
+def openclip_pe():
+    """timm's image tower, whose head is the projection; its bias is zero in published files."""
+    settings = {
+        "embed_dim": EMBED,
+        "custom_text": True,
+        "vision_cfg": {
+            "image_size": SIZE,
+            "timm_model_name": "vit_pe_core_base_patch16_224",
+            "timm_pool": "map",
+            "timm_proj": None,
+        },
+        "text_cfg": text_settings(),
+    }
+    model = open_clip_model(settings, TINY)
+    model.visual.trunk.head.bias.data.zero_()
+    of_open_clip("openclip_pe", model, settings, asked={"heads": HEADS})
 
 
 def pe():

@@ -63,8 +63,10 @@ def _split(tensors: Tensors) -> tuple[Tensors, Tensors] | None:
 def _plain(tensors: Tensors) -> Tensors:
     """Unstack blocks, and add the second table of positions that old files have."""
     stacked, plain = f"{_ENCODER}encoderblock/", {}
+    few = sum(name.startswith(stacked) for name in tensors) <= google.MOST_STACKED
     for name, array in tensors.items():
-        if name.startswith(stacked) and np.ndim(array) > 0 and len(array) <= formats.MOST_BLOCKS:
+        apart = few and np.ndim(array) > 0 and len(array) <= formats.MOST_BLOCKS
+        if name.startswith(stacked) and apart:
             rest = name.removeprefix(stacked)
             plain |= {f"{stacked[:-1]}_{i}/{rest}": block for i, block in enumerate(array)}
         else:

@@ -6,6 +6,7 @@ Source: transformers 5.24 (`models/{clip,siglip,siglip2}`), by running them.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from vit_jax.errors import UserError
 from vit_jax.models.text.weights.common import (
     LIST,
     NUMBER,
@@ -106,6 +107,8 @@ def _describe(
         options["text_norm_eps"] = hugging_face.positive_of(section, "layer_norm_eps")
     if is_clip and section:
         end = section.get("eos_token_id")
+        if end is not None and type(end) is not int:
+            raise UserError(f"config.json: eos_token_id = {str(end)[:80]} should be a whole number")
         # Before 2023 the number was wrong, 2; such a file takes the largest id.
         options["text_end_token"] = None if end == 2 else end
     return options

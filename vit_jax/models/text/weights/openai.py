@@ -54,7 +54,9 @@ ROWS = (
     Row("logits/bias", "logit_bias", NUMBER),
 )
 _TRUNK = "visual.trunk."
-_PROJECTIONS = ("visual.proj", "visual.trunk.head.weight", "visual.head.proj.weight")
+_HEAD_BIAS = "visual.trunk.head.bias"
+_BEHIND_TRUNK = ("visual.trunk.head.weight", _HEAD_BIAS, "visual.head.proj.weight")
+_PROJECTIONS = ("visual.proj", *_BEHIND_TRUNK)
 
 
 def _split(tensors: Tensors) -> tuple[Tensors, Tensors] | None:
@@ -68,6 +70,8 @@ def _split(tensors: Tensors) -> tuple[Tensors, Tensors] | None:
     if not image or "token_embedding.weight" not in tensors:
         return None
     rest = {n: x for n, x in tensors.items() if not n.startswith("visual.") or n in _PROJECTIONS}
+    if _HEAD_BIAS in rest and formats.all_zero(rest[_HEAD_BIAS]):  # as timm writes PE's
+        del rest[_HEAD_BIAS]
     return image, numbers(rest)
 
 
@@ -75,6 +79,16 @@ def _describe(
     tensors: Tensors, config: Mapping[str, Any] | None, hints: formats.Hints, image: Mapping
 ) -> Options:
     settings = open_clip.Settings.of(config)
+    if _HEAD_BIAS in tensors:
+        raise UserError(
+            f"{_HEAD_BIAS} adds a bias to the vectors of images, as in EVA-CLIP, which is not "
+            "supported"
+        )
+    if settings is None and hints.origin is None and any(x in tensors for x in _BEHIND_TRUNK):
+        raise UserError(
+            f"the image tower is timm's, and without {open_clip.FILE} beside the file nothing "
+            "tells the GELU of the text tower; put it there"
+        )
     is_causal = "text_projection.bias" not in tensors
     layer = r"transformer\.resblocks\."
     options = {

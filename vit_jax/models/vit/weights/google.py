@@ -124,7 +124,7 @@ IGNORED = {
 # Possible prefixes of all names of the model; the first with an embedding counts.
 _PREFIXES = ("", "params/", "params/img/", "img/", "opt/target/")
 _STACKED = "Transformer/encoderblock/"
-_MOST_STACKED = 100  # tensors of a block; unstacking more would take too long
+MOST_STACKED = 100  # tensors of a block; unstacking more would take too long
 
 
 def describe(
@@ -189,7 +189,7 @@ def describe(
 def normalize_names(tensors: Tensors) -> Tensors:
     """Remove prefixes from names, and unstack blocks."""
     prefix = next((p for p in _PREFIXES if f"{p}embedding/kernel" in tensors), "")
-    few = sum(name.startswith(prefix + _STACKED) for name in tensors) <= _MOST_STACKED
+    few = sum(name.startswith(prefix + _STACKED) for name in tensors) <= MOST_STACKED
     normalized = {}
     for name, array in tensors.items():
         name = name.removeprefix(prefix)

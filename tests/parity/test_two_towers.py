@@ -1,0 +1,158 @@
+"""Models of images and texts at full size: transformers and open_clip, in both directions.
+
+Weights are random; the vectors of both towers and the logits are compared, and the libraries open
+what is written here, with the same tensors.
+"""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.parity.test_vit import images_of, randomise
+from vit_jax.tasks.contrastive.losses import normalized
+from vit_jax.tasks.contrastive.task import Contrastive
+from vit_jax.weights.two_towers import read_two_towers, write_two_towers
+
+pytestmark = pytest.mark.parity
+
+TOLERANCE = 2e-5
+SCALE, BIAS = 2.659, -10.0
+
+# Name of the class, arguments of its configuration, sides of images; its own sizes are B/32, B/16.
+TRANSFORMERS = {
+    "CLIP-B/32": ("CLIPModel", {}, 224),
+    "CLIP of a new configuration, exact GELU": (
+        "CLIPModel",
+        {"text_config": {"eos_token_id": 49407, "hidden_act": "gelu"}},
+        224,
+    ),
+    "SigLIP-B/16": ("SiglipModel", {}, 224),
+    "SigLIP2-B/16-NaFlex": ("Siglip2Model", {"text_config": {"vocab_size": 256_000}}, 256),
+}
+OPEN_CLIP = ("ViT-B-32", "ViT-B-32-quickgelu", "ViT-B-16-SigLIP", "ViT-B-16-SigLIP2")
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_transformers_computes_the_same_and_reads_what_is_written(torch, name, tmp_path):
+    import transformers
+
+    kind, settings, side = TRANSFORMERS[name]
+    model_class = getattr(transformers, kind)
+    if kind == "CLIPModel" and not settings:  # as OpenAI's files say it
+        settings = {"text_config": {"eos_token_id": 2}}
+    model = set_numbers(randomise(torch, model_class(model_class.config_class(**settings))))
+    model.save_pretrained(tmp_path / "theirs")
+    found = read_two_towers(tmp_path / "theirs")
+    images, ids = images_of(side), texts(found.fields)
+    packed = packed_images(torch, model, images)
+
+    def answers(model):
+        tokens = torch.from_numpy(ids)
+        out = model(input_ids=tokens, **packed)
+        return {
+            "image": model.get_image_features(**packed).pooler_output.numpy(),
+            "text": model.get_text_features(input_ids=tokens).pooler_output.numpy(),
+            "logits": out.logits_per_image.numpy(),
+        }
+
+    theirs = answers(model)
+    assert_alike(our_answers(found, images, ids), theirs)
+    folder = write_two_towers(tmp_path / "ours", "huggingface", found)
+    again, told = model_class.from_pretrained(folder, output_loading_info=True)
+    assert not any(told[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    before = dict(model.named_parameters())
+    for key, parameter in again.named_parameters():
+        assert torch.equal(parameter, before[key]), key
+    for key, array in answers(again.eval()).items():
+        np.testing.assert_array_equal(array, theirs[key], err_msg=key)
+
+
+@pytest.mark.parametrize("name", OPEN_CLIP)
+def test_open_clip_computes_the_same_and_reads_what_is_written(torch, name, tmp_path):
+    open_clip = pytest.importorskip("open_clip")
+    from safetensors.torch import save_file
+
+    settings = open_clip.get_model_config(name)
+    model = set_numbers(randomise(torch, open_clip.create_model(name)))
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    save_file(model.state_dict(), folder / "open_clip_model.safetensors")
+    content = {"model_cfg": settings, "preprocess_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3}}
+    (folder / "open_clip_config.json").write_text(json.dumps(content), "utf-8")
+    found = read_two_towers(folder)
+    images, ids = images_of(224), texts(found.fields)
+    pixels, tokens = torch.from_numpy(images).permute(0, 3, 1, 2), torch.from_numpy(ids)
+
+    def answers(model):
+        out = (
+            model.encode_image(pixels),
+            model.encode_text(tokens),
+            model.get_logits(pixels, tokens),
+        )
+        return {"image": out[0].numpy(), "text": out[1].numpy(), "logits": out[2][0].numpy()}
+
+    theirs = answers(model)
+    assert_alike(our_answers(found, images, ids), theirs)
+    if "SigLIP" in name:
+        return
+    folder = write_two_towers(tmp_path / "ours", "openclip", found)
+    again = open_clip.create_model(f"local-dir:{folder}").eval()
+    before = dict(model.named_parameters())
+    for key, parameter in again.named_parameters():
+        assert torch.equal(parameter, before[key]), key
+    for key, array in answers(again).items():
+        np.testing.assert_array_equal(array, theirs[key], err_msg=key)
+
+
+def set_numbers(model):
+    model.logit_scale.data.fill_(SCALE)
+    if getattr(model, "logit_bias", None) is not None:
+        model.logit_bias.data.fill_(BIAS)
+    return model
+
+
+def texts(fields):
+    """Random ids with an end somewhere, one text that fills the length, and an empty one."""
+    length, vocabulary = fields["length"], fields["vocabulary"]
+    ids = np.random.RandomState(1).randint(1, vocabulary - 2, (3, length))
+    for row, end in enumerate((length // 3, length - 1, 1)):
+        ids[row, 0], ids[row, end], ids[row, end + 1 :] = vocabulary - 2, vocabulary - 1, 0
+    return ids
+
+
+def packed_images(torch, model, images):
+    pixels = torch.from_numpy(images).permute(0, 3, 1, 2)
+    if type(model).__name__ != "Siglip2Model":
+        return {"pixel_values": pixels}
+    patch = model.config.vision_config.patch_size
+    side = images.shape[1] // patch
+    patches = pixels.reshape(-1, 3, side, patch, side, patch).permute(0, 2, 4, 3, 5, 1)
+    patches = patches.flatten(1, 2).flatten(2)
+    return {
+        "pixel_values": patches,
+        "pixel_attention_mask": torch.ones(patches.shape[:2], dtype=torch.long),
+        "spatial_shapes": torch.tensor([[side, side]] * len(images)),
+    }
+
+
+def our_answers(found, images, ids):
+    task, params = Contrastive(found.model, **found.fields), found.variables["params"]
+    with jax.default_matmul_precision("highest"):
+        image = task.model.apply({"params": params["image"]}, images, method="features").pooled
+        if task.image_projection:
+            image = task.projection.apply({"params": params["projection"]}, image)
+        text = task.text.apply({"params": params["text"]}, ids.astype(np.int32))
+        cosines = normalized(image) @ normalized(text).T
+    logits = jnp.exp(params["logits"]["scale"]) * cosines + params["logits"].get("bias", 0)
+    return {"image": image, "text": text, "logits": logits}
+
+
+def assert_alike(ours, theirs):
+    for key, array in theirs.items():
+        largest = max(1, np.abs(array).max())
+        difference = np.abs(np.asarray(ours[key]) - array).max() / largest
+        print(f"{key}: {difference:.1e} of {largest:.3g}")
+        assert difference < TOLERANCE, key
