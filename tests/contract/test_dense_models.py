@@ -34,10 +34,22 @@ def test_every_registered_dense_model_is_here():
 def test_outputs_have_the_size_of_the_images_in_float32(model):
     outputs, _ = shapes_of(model)
     assert {leaf.dtype for leaf in jax.tree.leaves(outputs)} == {jnp.dtype("float32")}
-    if gives(model) == "segmentation":
-        assert outputs.shape == (2, *pair(model.image_size), model.num_classes)
+    if gives(model) != "several":
+        check_shapes(outputs, model)
+        return
+    assert set(outputs) == set(model.task_names)
+    for name, found in outputs.items():
+        check_shapes(found, model.part(name))
+
+
+def check_shapes(outputs, model):
+    size = pair(model.image_size)
+    if gives(model) == "classes":
+        assert outputs.shape == (2, model.num_classes)
+    elif gives(model) == "segmentation":
+        assert outputs.shape == (2, *size, model.num_classes)
     elif gives(model) == "depth":
-        assert outputs.shape == (2, *pair(model.image_size))
+        assert outputs.shape == (2, *size)
     else:
         assert gives(model) == "detection"
         assert outputs.logits.shape[::2] == (2, model.num_classes + 1)

@@ -32,6 +32,7 @@ from vit_jax.models.segmentation import Segmentation
 from vit_jax.models.stacking import read_outputs, unstack_blocks
 from vit_jax.models.swin.module import Swin
 from vit_jax.models.timesformer.module import TimeSformer
+from vit_jax.models.universal import UniversalViT
 
 _HOUSE = {"num_classes": CLASSES, "image_size": 16}
 _PYRAMID = {**_HOUSE, "depths": (1, 1), "widths": (4, 8)}
@@ -84,6 +85,18 @@ DENSE: dict[str, nn.Module] = {
         norm_maps=True,
         auxiliary_head=True,
         auxiliary_width=4,
+    ),
+    "UniversalViT": UniversalViT(
+        **_HOUSE,
+        backbone_name="ViT",
+        backbone_fields=_VIT_FIELDS,
+        heads={
+            "segmentation": {"model": "Segmentation", "num_classes": 4},
+            "depth": {
+                **{"model": "DPT", "blocks": (0, 0, 1, 1), "widths": (4, 6, 8, 8)},
+                **{"fusion_width": 8, "head_width": 4},
+            },
+        },
     ),
 }
 

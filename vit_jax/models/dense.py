@@ -71,7 +71,7 @@ class DenseModel(Checked):
                 f"{type(self).__name__}: backbone_fields={shown(self.backbone_fields)} must be "
                 'names with values, such as {"drop_path": 0.1}.'
             )
-        object.__setattr__(self, "backbone_fields", _frozen(self.backbone_fields))
+        object.__setattr__(self, "backbone_fields", frozen_fields(self.backbone_fields))
         super().__post_init__()
         _ = self.make_backbone()
 
@@ -142,10 +142,12 @@ def _make(name: str, image_size: Any, in_channels: int, dtype: str, **fields: An
     )
 
 
-def _frozen(fields: Mapping[str, Any]) -> FrozenDict:
+def frozen_fields(fields: Mapping[str, Any]) -> FrozenDict:
     """Return fields that can be hashed: lists, as JSON has them, become tuples."""
     return FrozenDict({name: _hashable(value) for name, value in fields.items()})
 
 
 def _hashable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return frozen_fields(value)
     return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
