@@ -15,6 +15,7 @@ from vit_jax.cli import main
 from vit_jax.errors import UserError
 from vit_jax.evaluation.registry import make_evaluator
 from vit_jax.inference import Classifier, Encoder, load_model
+from vit_jax.inference.detector import Detector
 from vit_jax.inference.two_towers import TwoTowers
 from vit_jax.runs import EVALUATE, EVALUATOR, RESULT, RunDir
 from vit_jax.tasks import list_tasks
@@ -29,6 +30,7 @@ TASKS = [
     "classification",
     "contrastive",
     "depth",
+    "detection",
     "masked_autoencoding",
     "segmentation",
     "self_distillation",
@@ -56,6 +58,16 @@ SMALL = {
         "model.fusion_width": "4",
         "model.head_width": "4",
         "model.max_depth": "15.0",
+        "model.backbone_name": "ViT",
+    },
+    "detection": {
+        "dataset": "scenes:digits:40",
+        "data.test": "test[:40]",
+        "data.labels": "False",
+        "model.name": "YOLOS",
+        "model.image_size": "16",
+        "model.in_channels": "1",
+        "model.queries": "6",
         "model.backbone_name": "ViT",
     },
     "masked_autoencoding": {
@@ -219,11 +231,15 @@ def test_a_run_is_loaded_as_the_predictor_of_its_task(finished, tmp_path, capsys
     config, run = finished
     predictor = vit_jax.load(run.path)
     of_task = {"classification": Classifier, "autoencoder": Decoded, "contrastive": TwoTowers}
+    of_task["detection"] = Detector
     assert type(predictor) is of_task.get(config.task, Encoder)
     images = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 1), np.uint8)
     results = predictor(images, batch_size=2)
     if config.task == "classification":
         assert [len(result) for result in results] == [10, 10, 10]
+        return
+    if config.task == "detection":
+        assert [len(result) <= 6 for result in results] == [True] * 3
         return
     shapes = {"autoencoder": (16, 16, 1), "contrastive": (4,)}
     assert [result.shape for result in results] == [shapes.get(config.task, (8,))] * 3

@@ -13,7 +13,10 @@ from vit_jax.text import tell
 
 _RECORD = "of the model record (model.json)"
 # Classes of tasks of this package that are no classifiers or encoders: module and name.
-_OF_TASKS = {"contrastive": ("vit_jax.inference.two_towers", "TwoTowers")}
+_OF_TASKS = {
+    "contrastive": ("vit_jax.inference.two_towers", "TwoTowers"),
+    "detection": ("vit_jax.inference.detector", "Detector"),
+}
 
 
 def load(
@@ -23,8 +26,8 @@ def load(
 
     It is a `Classifier`. The model of a run that learned without labels has no classes: it is
     returned as an `Encoder`, `load("runs/mae").features("seven.png")`; that of a run with captions
-    as `TwoTowers`, `load("runs/clip").classify("seven.png", ["6", "7"])`. A user's own task may
-    name another `Predictor`.
+    as `TwoTowers`, `load("runs/clip").classify("seven.png", ["6", "7"])`; that of a run with boxes
+    as `Detector`. A user's own task may name another `Predictor`.
 
     Args:
         path: a run folder, as written by training.

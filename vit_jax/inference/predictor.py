@@ -142,6 +142,11 @@ class Predictor:
         """Return the result of one image from its outputs, on the host; these by default."""
         return outputs
 
+    def sized_result(self, outputs: dict[str, np.ndarray], size: tuple[int, int]) -> Any:
+        """Return the result of an image of a (height, width) in pixels, by default `result`."""
+        del size
+        return self.result(outputs)
+
     def __call__(
         self, images: ImageLike | Iterable[ImageLike], batch_size: int = BATCH_SIZE
     ) -> list[Any]:
@@ -165,7 +170,7 @@ class Predictor:
             rows = (
                 {name: row[i] for name, row in outputs.items()} for i in range(len(batch.names))
             )
-            found += map(self.result, rows)
+            found += map(self.sized_result, rows, batch.sizes)
         return found
 
     def batches(

@@ -23,6 +23,7 @@ READ_AHEAD_BYTES = 2**30  # limit of prefetched images
 _AT_ONCE = 8  # images per task of a thread
 
 Named = tuple[str, ImageLike | DecodeError]
+_Sized = tuple[np.ndarray, tuple[int, int]]  # preprocessed pixels, and the size before
 
 
 class ReadBatch(NamedTuple):
@@ -31,11 +32,13 @@ class ReadBatch(NamedTuple):
     names: of the images; fewer than `images` if the batch is padded.
     images: unreadable images and padding are black.
     errors: one for each name; None for a readable image.
+    sizes: (height, width) in pixels of each image in its file; (0, 0) of an unreadable one.
     """
 
     names: list[str]
     images: UInt8[np.ndarray, "batch h w c"]
     errors: list[DecodeError | None]
+    sizes: list[tuple[int, int]]
 
 
 def read_batches(
@@ -107,14 +110,15 @@ def _each(
     return images
 
 
-def _read(part: list[Named], preprocess: Preprocessing) -> list[np.ndarray | DecodeError]:
-    found = []
+def _read(part: list[Named], preprocess: Preprocessing) -> list[_Sized | DecodeError]:
+    found: list[_Sized | DecodeError] = []
     for name, image in part:
         if isinstance(image, DecodeError):
             found.append(image)
             continue
         try:
-            found.append(preprocess(preprocess.decode(image, name=as_text(name))))
+            pixels = preprocess.decode(image, name=as_text(name))
+            found.append((preprocess(pixels), pixels.shape[:2]))
         except DecodeError as error:
             # Without its traceback, which would keep pixels in memory.
             found.append(DecodeError(error.name, error.cause))
@@ -122,12 +126,15 @@ def _read(part: list[Named], preprocess: Preprocessing) -> list[np.ndarray | Dec
 
 
 def _batch(
-    names: list[str], found: Iterable[np.ndarray | DecodeError], shape: tuple[int, ...]
+    names: list[str], found: Iterable[_Sized | DecodeError], shape: tuple[int, ...]
 ) -> ReadBatch:
     images = np.zeros(shape, np.uint8)
     errors: list[DecodeError | None] = []
+    sizes = []
     for place, one in enumerate(found):
-        errors.append(one if isinstance(one, DecodeError) else None)
-        if errors[-1] is None:
-            images[place] = one
-    return ReadBatch(names, images, errors)
+        failed = isinstance(one, DecodeError)
+        errors.append(one if failed else None)
+        sizes.append((0, 0) if failed else one[1])
+        if not failed:
+            images[place] = one[0]
+    return ReadBatch(names, images, errors, sizes)

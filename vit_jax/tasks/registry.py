@@ -19,6 +19,7 @@ TASKS: Registry[Task] = Registry(
         "contrastive": "vit_jax.tasks.contrastive.task",
         "classification": "vit_jax.tasks.classification",
         "depth": "vit_jax.tasks.depth.task",
+        "detection": "vit_jax.tasks.detection.task",
         "masked_autoencoding": "vit_jax.tasks.masked_autoencoding",
         "segmentation": "vit_jax.tasks.segmentation",
         "self_distillation": "vit_jax.tasks.self_distillation",

@@ -28,6 +28,7 @@ from vit_jax.models.initializers import SchemeName
 from vit_jax.models.layers.convolutions import torch_linear
 from vit_jax.models.layers.mlp import Activation, Mlp
 from vit_jax.models.layers.norm import LayerNorm
+from vit_jax.models.resnet.module import ResNet
 from vit_jax.models.validation import check_multiple
 
 
@@ -38,7 +39,8 @@ class DETR(DenseModel):
     `query_positions (queries, width)`, `class_head` and `box_head`.
 
     Raises:
-        ValueError: at construction, for a width that is no multiple of 4 or of the heads.
+        ValueError: at construction, for a width that is no multiple of 4 or of the heads, and for
+            `freeze_norms` of a backbone that is no ResNet.
 
     Source: Carion et al. 2020, and the authors' code.
     """
@@ -63,6 +65,11 @@ class DETR(DenseModel):
     def __post_init__(self):
         super().__post_init__()
         check_multiple("DETR", "width", self.width, "heads", self.heads)
+        if self.freeze_norms and not isinstance(self.make_backbone(), ResNet):
+            raise ValueError(
+                f"DETR: freeze_norms=True is for a ResNet, and backbone_name="
+                f"{self.backbone_name!r} is none; use False."
+            )
         check_multiple("DETR", "width", self.width, "the parts of sine positions", 4)
 
     def setup(self):
@@ -118,7 +125,7 @@ class DETR(DenseModel):
             tokens, grid = features.tokens[:, features.prefix :], features.grid
         else:
             last = features.stages[-1]
-            tokens, grid = last.reshape(len(last), -1, last.shape[-1]), last.shape[1:3]
+            tokens, grid = last.reshape(last.shape[0], -1, last.shape[-1]), last.shape[1:3]
         memory = run_blocks(self.encoder, self.input_proj(tokens), (), grid=grid, **asked)
         places = jnp.asarray(sine_positions(grid, self.width))
         queries = self.query_positions[None]
@@ -139,6 +146,13 @@ class DETR(DenseModel):
     ) -> Features:
         """Return the features of the backbone, with `freeze_norms` as in evaluation."""
         return super().features(images, train=train and not self.freeze_norms, **asked)
+
+    @property
+    def frozen_paths(self) -> tuple[str, ...]:
+        """Parameters that training leaves as they are, as regular expressions of their paths."""
+        if not self.freeze_norms:
+            return ()
+        return (r"backbone/.*norm\w*/(scale|bias)", r"backbone/(stem|stages_0)/.*")
 
     def _detections(self, x: Float[Array, "batch queries width"]) -> Detections:
         return Detections(self.class_head(x), jax.nn.sigmoid(self.box_head(x)))

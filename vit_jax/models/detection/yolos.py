@@ -113,7 +113,7 @@ class YOLOS(DenseModel):
         backbone = self.backbone
         x, grid = backbone.embed(images, train=train)
         found = (self.det_tokens + self.det_positions).astype(x.dtype)
-        found = jnp.broadcast_to(found, (len(x), *found.shape[1:]))
+        found = jnp.broadcast_to(found, (x.shape[0], *found.shape[1:]))
         front = backbone.prefix
         x = jnp.concatenate([x[:, :front], found, x[:, front:]], axis=1)
         run = functools.partial(

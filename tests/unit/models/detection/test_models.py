@@ -128,6 +128,7 @@ def test_detr_takes_a_vit():
             "width=30 is not a multiple of the parts of sine positions, 4",
         ),
         (lambda: DETR(width=64, heads=5), "width=64"),
+        (lambda: DETR(backbone_name="ViT-B/16", freeze_norms=True), "is for a ResNet"),
         (lambda: DETR(dropout=2.0), "dropout=2.0 is not a rate"),
     ],
 )

@@ -1,0 +1,38 @@
+"""YOLOS on scenes of scanned digits: boxes and classes of one to five digits of 64 x 64 pixels.
+
+    python train.py --config=configs/dense/detection_scenes.py --workdir=runs/detection_scenes
+
+A small ViT with a convolutional stem and ten detection tokens. Scenes are made on the spot, so no
+image is seen twice.
+"""
+
+from vit_jax.config import default_config
+
+
+def get_config():
+    config = default_config()
+    config.dataset = "scenes:digits:20000"
+    config.task = "detection"
+    config.model.update(
+        name="YOLOS",
+        backbone_name="ConvStemViT",
+        backbone_fields={
+            "patch_size": 8,
+            "stem_channels": (16, 32, 64),
+            "width": 64,
+            "depth": 4,
+            "heads": 4,
+            "mlp_width": 256,
+            "pool": "mean",
+        },
+        queries=10,
+        image_size=64,
+    )
+    config.optimizer.update(learning_rate=1.5e-3, weight_decay=0.02)
+    config.schedule.warmup = "300 steps, at most 20%"
+    config.batch_size = 16
+    config.duration = "7500 steps"
+    config.log.every = "250 steps"
+    config.evaluate.every = "2500 steps"
+    config.checkpoint.every = "2500 steps"
+    return config
