@@ -205,7 +205,7 @@ def training_command(
         return None
     keys: dict[str, Any] = {key: value for key, value in (options or {}).items() if value}
     if not tests:
-        if dataset.partition(":")[0] in ("folder", "csv", "jsonl"):
+        if dataset.partition(":")[0] in ("folder", "csv", "jsonl", "wds"):
             return None  # every class has only one image
         keys |= {"data.train": "train[:80%]", "data.test": "train[80%:]"}
     elif tests[0] != "test" and "test" in report.splits:

@@ -65,7 +65,7 @@ KEYS: dict[str, Key] = {
     # Data: source and preprocessing of images.
     "dataset": Key(
         "digits",
-        "folder:PATH, csv:PATH, jsonl:PATH, tfds:NAME of TensorFlow Datasets, or digits",
+        "folder:PATH, csv:PATH, jsonl:PATH, wds:PATH, tfds:NAME of TensorFlow Datasets, or digits",
         Text(),
     ),
     "data.train": Key("train", "split to train on, or a part: train[:90%]", Text(filled=True)),

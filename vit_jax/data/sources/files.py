@@ -58,6 +58,7 @@ def open_files(
     kind = listing.dataset.partition(":")[0]
     clips = CLIPS if kind == folders.KIND else {}
     features = {**(LABELLED if listing.labelled else IMAGES), **clips}
+    open_examples = listing.open_examples or (FrameFolders if clips else FileExamples)
     texts, notes = None, list(listing.notes)
     if listing.captions:
         texts = _texts_of_files(paths, listing, split, holdout, split_seed, options)
@@ -70,7 +71,7 @@ def open_files(
         class_names=names,
         fingerprint=f"{kind}:{split}:{len(paths)}:{content.hexdigest()[:12]}",
         in_memory=False,
-        examples=(FrameFolders if clips else FileExamples)(listing.root, tuple(paths), labels),
+        examples=open_examples(listing.root, tuple(paths), labels),
         multi_label=listing.multi_label and listing.labelled,
         notes=tuple(notes),
         files=names_of_files,

@@ -3,7 +3,7 @@
     train = open_source("folder:pets", "train")
     train[0]  # {"image": uint8 (375, 500, 3), "label": 3}
 
-A dataset is named by a string: `folder:PATH`, `csv:PATH`, `jsonl:PATH`, `digits`,
+A dataset is named by a string: `folder:PATH`, `csv:PATH`, `jsonl:PATH`, `wds:PATH`, `digits`,
 `tfds:NAME[:CONFIG]`, `masks:PATH`, `coco:PATH` and `dense:NAME` (`dense/`), `scenes:NAME`
 (`scenes/`), `compositions:digits` (`compositions.py`), clips of `frames:PATH` and `moving:digits`
 (`clips/`), a name that a user's own module has registered (`custom.py`), `captions:` and any of
@@ -37,6 +37,7 @@ from vit_jax.data.sources.manifest.listing import list_table
 from vit_jax.data.sources.scenes import scenes
 from vit_jax.data.sources.source import IN_MEMORY_BYTES, Source
 from vit_jax.data.sources.splits import Listing, split_sizes
+from vit_jax.data.sources.webdataset import listing as shards
 from vit_jax.data.texts import USUAL, TextOptions, make_texts
 from vit_jax.errors import UserError, nearest, shown
 
@@ -49,6 +50,7 @@ DATASET_FORMS = (
     "folder:PATH",
     "csv:PATH",
     "jsonl:PATH",
+    "wds:PATH",
     "tfds:NAME",
     "tfds:NAME:CONFIG",
     "captions:DATASET",
@@ -189,12 +191,14 @@ def _listing(
 ) -> Listing | None:
     """Return the listing of a dataset of files; None for other datasets."""
     kind, _, path = dataset.partition(":")
-    if kind not in ("folder", folders.KIND, *TABLE_KINDS):
+    if kind not in ("folder", folders.KIND, shards.KIND, *TABLE_KINDS):
         return None
     if not path:
         raise UserError(f"{dataset!r} has no path; use {kind}:PATH")
     if kind == folders.KIND:
         return folders.list_clips(dataset, path, class_names, labels)
+    if kind == shards.KIND:
+        return shards.list_shards(dataset, path, labels, texts)
     ending = os.path.splitext(path)[1].removeprefix(".")
     if kind == "folder" and ending in TABLE_KINDS and not os.path.isdir(os.path.expanduser(path)):
         kind = ending
@@ -244,6 +248,7 @@ _KINDS = {
     "folder": "folder folders imagefolder image_folder dir directory path file files images",
     "csv": "csv tsv table manifest",
     "jsonl": "jsonl json ndjson",
+    "wds": "wds webdataset tar shards",
     "tfds": "tfds tf tensorflow tensorflow_datasets tensorflow-datasets torchvision hf huggingface",
 }
 _KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words.split()}
@@ -261,7 +266,7 @@ def _nearest_dataset(dataset: str) -> str:
     path = os.path.expanduser(dataset)
     kind = os.path.splitext(path)[1].removeprefix(".").lower()
     kind = "folder" if os.path.isdir(path) else _KIND_OF.get(kind, "")
-    if dataset and os.path.exists(path) and kind in ("folder", *TABLE_KINDS):
+    if dataset and os.path.exists(path) and kind in ("folder", "wds", *TABLE_KINDS):
         return f"; for that path, use {kind}:{dataset}"
     before, colon, rest = dataset.partition(":")
     known = ["digits", *custom.list_sources(), *(f"tfds:{name}" for name in tfds.known_names())]

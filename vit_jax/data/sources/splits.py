@@ -55,6 +55,7 @@ class Listing:
       notes: sentences on skipped files; extended when files are listed.
       facts: size and identity of every listed file, by path.
       captions: the captions of every listed file, by path; empty without captions.
+      open_examples: from the root, paths and labels to the examples, if the paths are not files.
     """
 
     dataset: str
@@ -68,6 +69,7 @@ class Listing:
     notes: list[str] = dataclasses.field(default_factory=list)
     facts: dict[str, FileFacts] = dataclasses.field(default_factory=dict)
     captions: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    open_examples: Callable[..., Any] | None = None
 
 
 def divide(
