@@ -66,7 +66,7 @@ ARMS = {
     "digits_shuffled": Arm(
         "digits, captions of other images",
         _DIGITS,
-        45,
+        20,
         options=(
             "--config.plugins=benchmarks.shuffled",
             "--config.dataset=captions:shuffled:{seed}:digits",
@@ -75,13 +75,15 @@ ARMS = {
     "digits_lit": Arm(
         "digits, captions for the frozen tower of the labels",
         _DIGITS,
-        45,
+        20,
         options=("--config.objective.freeze_image=True",),
         starts_from="digits_labels",
     ),
     "fashion_labels": Arm("Fashion-MNIST, labels", f"{_FASHION}:labels", 5, "accuracy"),
     "fashion_captions": Arm("Fashion-MNIST, captions", f"{_FASHION}:captions", 5),
-    "compositions": Arm("compositions", "configs/language/compositions.py", 6, ""),
+    "compositions": Arm(
+        "compositions", "configs/language/compositions.py", 4, "", starts_from="digits_captions"
+    ),
 }
 _SHOWN = {
     "test": "combinations of the training",
@@ -290,7 +292,7 @@ def main() -> None:
                 continue
             results.setdefault(name, []).append(study.accuracy(name, seed))
             print(f"{name}, seed {seed}: {results[name][-1]:.2f} %", flush=True)
-            if ARMS[name].starts_from:
+            if name == "digits_lit":
                 print(f"  its image tower is unchanged: {study.is_frozen(name, seed)}", flush=True)
     if results:
         print("\n" + table(results, minutes))

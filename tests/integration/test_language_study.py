@@ -6,7 +6,7 @@ import importlib
 import numpy as np
 import pytest
 
-from benchmarks.language import ARMS, LOSSES, found_among, judged_table, memory, spread, table
+from benchmarks.language import LOSSES, found_among, judged_table, memory, spread, table
 from vit_jax.data import open_source
 from vit_jax.data.sources import custom
 from vit_jax.errors import UserError
@@ -61,8 +61,3 @@ def test_memory_in_pieces_is_less_than_that_of_all_rows():
     )
     assert 2_048 * 512 * 4 / 2**20 <= pieces < whole / 3  # a piece of the matrix is 4 MiB
     assert whole >= 2_048**2 * 4 / 2**20
-
-
-def test_an_arm_begins_with_another_or_says_all_by_itself():
-    for arm in ARMS.values():
-        assert not arm.starts_from or ARMS[arm.starts_from].metric == "accuracy"

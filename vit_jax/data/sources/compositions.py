@@ -5,8 +5,8 @@
                             # such as "a large bright 3 left of a small 7"
     open_source("compositions:digits:100000:1", "train")    # as many as you like, another seed
 
-- Two different digits stand side by side; each is large or small, and bright or dim. All that can
-  be said of them, `COMPOSITIONS`, is 1,440 descriptions.
+- Two different digits stand side by side; each is large or small, and bright or dim. That makes
+  1,440 `COMPOSITIONS`. A caption may leave out adjectives, or one of the digits: "a 3 on the left".
 - Training never shows certain pairs of digits in their order (`has_new_pair`), nor each digit with
   one of the four looks (`has_new_look`). But every digit is in both places, and has each of the
   four adjectives. The splits `new_pairs` and `new_looks` show what training lacks, `test` what it
@@ -45,9 +45,10 @@ _ANGLE = 10.0  # degrees, to either side
 TEMPLATES = (
     "a {left} left of a {right}",
     "a {right} right of a {left}",
-    "on the left a {left} and on the right a {right}",
-    "on the right a {right} and on the left a {left}",
+    "a {left} on the left",
+    "a {right} on the right",
 )
+NAMED = 0.75  # probability that a caption names an adjective
 
 
 class Thing(NamedTuple):
@@ -57,12 +58,11 @@ class Thing(NamedTuple):
     large: bool
     bright: bool
 
-    def words(self, light: bool = True) -> str:
-        """Return it in words, with or without its brightness."""
-        words = ["large" if self.large else "small", str(self.digit)]
-        if light:
-            words.insert(1, "bright" if self.bright else "dim")
-        return " ".join(words)
+    def words(self, size: bool = True, light: bool = True) -> str:
+        """Return it in words, with or without its size and its brightness."""
+        words = ["large" if self.large else "small", "bright" if self.bright else "dim"]
+        named = [word for word, kept in zip(words, (size, light), strict=True) if kept]
+        return " ".join([*named, str(self.digit)])
 
     @property
     def is_new(self) -> bool:
@@ -86,9 +86,12 @@ class Composition(NamedTuple):
         """Return whether training lacks one of the digits with its look."""
         return self.left.is_new or self.right.is_new
 
-    def caption(self, template: int = 0, lights: tuple[bool, bool] = (True, True)) -> str:
-        """Return a caption, with or without the brightness of each digit."""
-        left, right = (thing.words(light) for thing, light in zip(self, lights, strict=True))
+    def caption(self, template: int = 0, named: Sequence[bool] = (True,) * 4) -> str:
+        """Return a caption.
+
+        named: whether size and light of the left, size and light of the right are named.
+        """
+        left, right = self.left.words(*named[:2]), self.right.words(*named[2:])
         return TEMPLATES[template].format(left=left, right=right)
 
     def wrong(self) -> "dict[str, Composition]":
@@ -240,8 +243,7 @@ class Pictures(Sequence[Example]):
     def __getitem__(self, index: int) -> Example:
         random = self._random(index)
         what = self.shown[random.randint(len(self.shown))]
-        lights = tuple(bool(value) for value in random.randint(2, size=2))
-        caption = what.caption(random.randint(len(TEMPLATES)), lights)
+        caption = what.caption(random.randint(len(TEMPLATES)), random.random_sample(4) < NAMED)
         halves = [self._draw(thing, random) for thing in what]
         image = np.concatenate(halves, axis=1)[..., None]
         return {"image": image, "text": self.tokenizer.encode(caption)[0]}
