@@ -32,7 +32,7 @@ from vit_jax.models.features import Features
 from vit_jax.models.fields import Checked, Classes, Count, DtypeName, Size, pair
 
 CLASSES, SEGMENTATION, DEPTH, DETECTION = "classes", "segmentation", "depth", "detection"
-_OWN = (
+OWN_FIELDS = (
     "num_classes",
     "image_size",
     "in_channels",
@@ -81,7 +81,7 @@ class DenseModel(Checked):
     def make_backbone(self) -> nn.Module:
         """Return the module of the backbone, without a head of its own."""
         fields = dict(self.backbone_fields)
-        for name in _OWN:
+        for name in OWN_FIELDS:
             if name in fields:
                 raise ValueError(
                     f"{type(self).__name__}: backbone_fields has {name!r}, which is a field of the "

@@ -181,6 +181,8 @@ _FREE = (
     "norm_eps",
     "embed_norm_eps",
     "activation",
+    "backbone_fields",
+    "max_depth",
 )
 _SIZES_OF_VIT = (
     "width",

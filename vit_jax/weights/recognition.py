@@ -45,7 +45,8 @@ _OTHERS = {
     "EoMT": (r"(.*\.)?upscale_block\.block\.\d+\..*",),
     "Segmenter": (r"(.*\.)?decoder\.cls_emb",),
     "UPerNet": (r"(.*\.)?decode_head\.psp_modules\..*",),
-    "DPT, Depth Anything or ZoeDepth": (
+    "ZoeDepth": (r"(.*\.)?metric_head\..*", r"core\.core\.scratch\..*"),
+    "a DPT of another kind, such as for segmentation or on another backbone": (
         r"(.*\.)?neck\.reassemble_stage\..*",
         r"(.*\.)?scratch\.refinenet\d\..*",
     ),

@@ -62,6 +62,7 @@ DEFAULTS = {
         "size": _SHORTEST,
         **_CENTRE,
     },
+    "DPT": {**_HALF, "resample": 3, "size": {"height": 384, "width": 384}},
     "Siglip": {**_HALF, "resample": 3, "size": _SQUARE},
     _NAFLEX: {**_HALF, "resample": 2, "patch_size": 16, "max_num_patches": 256},
 }
@@ -86,6 +87,8 @@ OF_MODELS = {
     "pvt_v2": "Pvt",
     "segformer": "Segformer",
     "timesformer": "VideoMAE",
+    "dpt": "DPT",
+    "depth_anything": "DPT",
     **dict.fromkeys(("clip", "clip_vision_model"), "CLIP"),
     **dict.fromkeys(("siglip", "siglip_vision_model"), "Siglip"),
     "aimv2": "CLIP",

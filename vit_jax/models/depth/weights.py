@@ -1,3 +1,0 @@
-"""Weights of DPT and Depth Anything."""
-
-FORMATS = ()
