@@ -14,10 +14,10 @@ def get_config():
     config.dataset = "scenes:digits"
     config.data.labels = False
     config.task = "segmentation"
-    config.model.update(name="Segmentation", image_size=64, decoder="mask", decoder_dropout=0.0)
-    config.model.update(backbone_name="ViT")
+    config.model.update(name="Segmentation", image_size=64, decoder="mask", decoder_depth=1)
+    config.model.update(backbone_name="ViT", decoder_heads=4, decoder_dropout=0.0)
     config.model.backbone_fields = {
-        **{"patch_size": 4, "width": 96, "depth": 6, "heads": 3},
+        **{"patch_size": 4, "width": 64, "depth": 4, "heads": 4},
         **{"pool": "mean", "class_token": False},
     }
     config.optimizer.update(learning_rate=1e-3, weight_decay=0.05)

@@ -81,7 +81,7 @@ _PATTERNS = [
     (r"pvt_?v2_?b2_?(?:li|linear)(?:_.*)?", "PVTv2-B2-linear"),
     (r"pvt_?v2_?b([0-5])(?:_.*)?", "PVTv2-B{1}"),
     (r"mit_?b([0-5])(?:_.*)?", "MiT-B{1}"),
-    (r"segformer_?b([0-5])(?:_.*)?", "MiT-B{1}"),  # its encoder
+    (r"segformer_?b([0-5])(?:_.*)?", "SegFormer-B{1}"),
     (rf"mixer_?({_SIZES})_?(?:patch)?(\d+)(?:_.*)?", "Mixer-{1}/{2}"),
     (r"(?:tv_|gluon_)?res_?net_?(50|101|152)(?:_(?!32x|64x).*)?", "ResNet-{1}"),
     (r"(?:tv_)?res_?net_?(?:10t|14t|18|26|34)(?:_.*)?", "ResNet"),

@@ -18,6 +18,7 @@ import numpy as np
 
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError, nearest
+from vit_jax.models.dense import CLASSES, gives
 from vit_jax.models.flexivit.module import FlexiViT
 from vit_jax.models.registry import MODELS, model_fields
 from vit_jax.models.stacking import unstack_blocks
@@ -153,7 +154,14 @@ def make_record(description: ModelSpec, architecture: str = "ViT") -> ModelRecor
         preprocessing=preprocessing,
         class_names=names,
         origin=f"weights of {description.origin}",
+        **_task_of(name),
     )
+
+
+def _task_of(name: str) -> dict[str, str]:
+    """Return the fields of a record of a model that gives something else than classes."""
+    kind = gives(MODELS[name].architecture)
+    return {} if kind == CLASSES else {"task": kind, "activation": "none"}
 
 
 def for_channels(preprocessing: Mapping[str, Any], channels: int) -> dict[str, tuple[float, ...]]:

@@ -43,7 +43,6 @@ _OTHERS = {
     ),
     "MaskFormer or Mask2Former": (r"(.*\.)?pixel_level_module\..*",),
     "EoMT": (r"(.*\.)?upscale_block\.block\.\d+\..*",),
-    "Segmenter": (r"(.*\.)?decoder\.cls_emb",),
     "UPerNet": (r"(.*\.)?decode_head\.psp_modules\..*",),
     "ZoeDepth": (r"(.*\.)?metric_head\..*", r"core\.core\.scratch\..*"),
     "a DPT of another kind, such as for segmentation or on another backbone": (

@@ -68,14 +68,6 @@ TRANSFORMERS = {
 }
 _FEW = 32  # names
 AUTHORS = {
-    # rstrudel/segmenter: segm/model/segmenter.py and decoder.py; the encoder is a ViT of timm.
-    "segmenter": (
-        *("encoder.cls_token", "encoder.pos_embed", "encoder.patch_embed.proj.weight"),
-        *("encoder.blocks.0.norm1.weight", "encoder.blocks.0.attn.qkv.weight"),
-        *("encoder.blocks.0.attn.proj.weight", "encoder.blocks.0.mlp.fc1.weight"),
-        *("encoder.norm.weight", "decoder.cls_emb", "decoder.proj_patch", "decoder.proj_classes"),
-        *("decoder.blocks.0.norm1.weight", "decoder.proj_dec.weight", "decoder.mask_norm.weight"),
-    ),
     # yitu-opensource/T2T-ViT: models/t2t_vit.py.
     "t2t": (
         *("cls_token", "pos_embed", "tokens_to_token.attention1.kqv.weight"),

@@ -24,7 +24,6 @@ CALLED = {
     "transformers deformable_detr, transformers rt_detr",
     "MaskFormer or Mask2Former": "transformers mask2former",
     "EoMT": "transformers eomt",
-    "Segmenter": "authors segmenter",
     "a DPT of another kind": "transformers dpt",
     "BLIP": "transformers blip, transformers blip_2",
     "ViLT": "transformers vilt",
@@ -112,7 +111,7 @@ def test_names_of_no_known_architecture_tell_its_kind(model):
 
 @pytest.mark.parametrize(
     ("model", "part"),
-    [("authors segmenter", "encoder")],
+    [("transformers dpt", "dpt")],
 )
 def test_a_part_that_is_read_is_told(model, part):
     with pytest.raises(UserError, match=f"only the tensors under '{part}', use --part={part}; sup"):

@@ -192,7 +192,8 @@ def answers(blocks, answer, images):
     outputs = [out[0] if isinstance(out, tuple) else out for out in outputs]
     assert len(outputs) == len(blocks)
     found = {**{f"block_{i}": out for i, out in enumerate(outputs)}, **found}
-    found.setdefault("logits", found["pooled"])
+    if "logits" not in found:
+        found["logits"] = found["pooled"]
     arrays = {key: value.numpy().astype(np.float32) for key, value in found.items()}
     assert all(np.isfinite(array).all() for array in arrays.values())
     arrays["images"] = images.movedim(-3, -1).numpy().astype(np.float16)

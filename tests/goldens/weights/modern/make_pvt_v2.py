@@ -10,8 +10,7 @@ multiples of any stride or reduction.
 - `original`: the authors' repository is no package. Its model is timm's, whose names are the result
   of renaming theirs; here they are renamed back.
 - `hf`, `hf_linear`: transformers' `pvt_v2`, with an epsilon that shows.
-- `segformer`, `segformer_decoder`: transformers' classifier and its segmenter, of which only the
-  encoder is asked.
+- `segformer`: transformers' classifier of SegFormer; `make_segmentation.py` has its segmenter.
 """
 
 import re
@@ -46,7 +45,7 @@ HUGGING_FACE = {
 
 
 def main():
-    cases = (timm, timm_linear, original, hugging_face, hugging_face_linear, segformer, decoder)
+    cases = (timm, timm_linear, original, hugging_face, hugging_face_linear, segformer)
     for number, make in enumerate(cases):
         torch.manual_seed(number)
         make()
@@ -163,22 +162,10 @@ def segformer():
     from transformers import SegformerConfig, SegformerForImageClassification
 
     model = small(SegformerForImageClassification(SegformerConfig(**HUGGING_FACE, **labels())))
-    of_segformer("pvt_v2/segformer", model, model)
-
-
-def decoder():
-    import_torchvision()
-    from transformers import SegformerConfig, SegformerForSemanticSegmentation
-
-    config = SegformerConfig(**HUGGING_FACE, **labels(), decoder_hidden_size=4)
-    model = small(SegformerForSemanticSegmentation(config))
-    of_segformer("pvt_v2/segformer_decoder", model, model.segformer, in_memory=True)
-
-
-def of_segformer(name, model, encoder, **more):
     blocks = [block for stage in model.segformer.stages for block in stage.blocks]
     processor = {"feature_extractor_type": "SegformerFeatureExtractor", "resample": 2, "size": 32}
-    of_transformers(name, model, blocks, encoder, {**processor, "reduce_labels": True}, **more)
+    processor |= {"reduce_labels": True}
+    of_transformers("pvt_v2/segformer", model, blocks, model, processor)
 
 
 if __name__ == "__main__":

@@ -244,7 +244,7 @@ SEGFORMER = formats.CheckpointFormat(
     ),
     rows=rows(SEGFORMER_NAMES),
     describe=describe_segformer,
-    ignored={r"decode_head\..*": "SegFormer's decoder; the encoder is read"},
+    absent=(r"decode_head\..*",),  # of the segmenter, see `models.segmentation.weights`
     normalize_names=normalize_segformer,
     finish=_finish_as("segformer"),
     config=segformer_config,

@@ -141,5 +141,6 @@ ORIGINAL = formats.CheckpointFormat(
     rows=rows(NAMES),
     describe=describe_original,
     normalize_names=normalize_original,
+    absent=(r"decode_head\..*",),
     architecture="PVTv2",
 )

@@ -1,3 +1,0 @@
-"""Weights of models of segmentation."""
-
-FORMATS = ()
