@@ -36,8 +36,11 @@ _READ = (
 _OTHERS = {
     # Detectors, segmenters, and models of images and text.
     "SAM or another model with its mask decoder": (r"(.*\.)?mask_decoder\.iou_token\.weight",),
-    "YOLOS": (r"(.*\.)?detection_tokens", r"(.*\.)?det_token"),
-    "DETR or one of its successors": (
+    "YOLOS without its heads, or under the names of its authors": (
+        r"(.*\.)?detection_tokens",
+        r"(.*\.)?det_token",
+    ),
+    "DETR without its heads, or one of its successors": (
         r"(.*\.)?(bbox_predictor|bbox_embed)(\.\d+)?\.layers\.\d+\.weight",
         r"(.*\.)?query_position_embeddings\.weight",
     ),

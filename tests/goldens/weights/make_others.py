@@ -41,7 +41,6 @@ TORCHVISION = (
 TRANSFORMERS = {
     "sam": "SamModel",
     "sam2": "Sam2Model",
-    "detr": "DetrForObjectDetection",
     "detr headless": "DetrModel",
     "deformable_detr": "DeformableDetrForObjectDetection",
     "rt_detr": "RTDetrForObjectDetection",
@@ -50,7 +49,6 @@ TRANSFORMERS = {
     "levit": "LevitForImageClassificationWithTeacher",
     "hiera": "HieraForImageClassification",
     "poolformer": "PoolFormerForImageClassification",
-    "yolos": "YolosForObjectDetection",
     "blip": "BlipForConditionalGeneration",
     "blip_2": "Blip2Model",
     "data2vec_vision": "Data2VecVisionForImageClassification",
@@ -73,12 +71,6 @@ AUTHORS = {
         *("cls_token", "pos_embed", "tokens_to_token.attention1.kqv.weight"),
         *("tokens_to_token.project.weight", "blocks.0.norm1.weight", "blocks.0.attn.qkv.weight"),
         *("norm.weight", "head.weight"),
-    ),
-    # facebookresearch/detr: models/detr.py, backbone.py and transformer.py.
-    "detr": (
-        *("transformer.encoder.layers.0.self_attn.in_proj_weight", "class_embed.weight"),
-        *("bbox_embed.layers.0.weight", "query_embed.weight", "input_proj.weight"),
-        *("backbone.0.body.conv1.weight", "backbone.0.body.layer1.0.conv1.weight"),
     ),
     # facebookresearch/segment-anything: segment_anything/modeling.
     "segment-anything": (

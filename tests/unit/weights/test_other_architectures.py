@@ -19,8 +19,7 @@ CALLED = {
     "SAM's ViT": "timm samvit_base_patch16",
     "SAM 2's Hiera": "timm sam2_hiera_tiny",
     "Hiera": "timm hiera_tiny_224, transformers hiera",
-    "YOLOS": "transformers yolos",
-    "DETR": "authors detr, transformers detr, transformers detr headless, "
+    "DETR without its heads, or one of its successors": "transformers detr headless, "
     "transformers deformable_detr, transformers rt_detr",
     "MaskFormer or Mask2Former": "transformers mask2former",
     "EoMT": "transformers eomt",
@@ -119,7 +118,7 @@ def test_a_part_that_is_read_is_told(model, part):
 
 
 def test_a_part_that_is_not_read_either_is_not_told():
-    for model in ("transformers yolos", "authors segment-anything", "authors detr"):
+    for model in ("authors segment-anything", "transformers rt_detr"):
         with pytest.raises(UserError) as caught:
             find_model(tensors_of(model))
         assert "--part" not in str(caught.value)
