@@ -7,6 +7,7 @@ import pytest
 import vit_jax
 from tests.folders import GOLDENS
 from tests.support.stored import stored, write_files
+from vit_jax.cli import main
 from vit_jax.data.text import train_tokenizer
 from vit_jax.errors import UserError
 from vit_jax.inference import convert
@@ -122,3 +123,15 @@ def test_an_archive_of_openai_is_converted(tmp_path):
     )
     assert record.options["text_activation"] == "quick_gelu"
     assert not RunDir(tmp_path / "run").tokenizer.exists()
+
+
+def test_the_command_says_what_there_is_and_what_lacks(tmp_path, capsys):
+    archive = str(GOLDENS / "weights" / "two_towers" / "openai.pt")
+    asked = ["--origin=clip", "--heads=2", "--text-heads=2"]
+    assert main(["convert", archive, str(tmp_path / "run"), *asked]) == 0
+    said = capsys.readouterr().out
+    assert "ViT and a text tower" in said and "--tokenizer=PATH" in said
+    assert main(["convert", archive, str(tmp_path / "image"), *asked, "--image-tower"]) == 0
+    assert "a text tower" not in capsys.readouterr().out
+    assert main(["convert", archive, str(tmp_path / "other"), *asked[:2]]) != 0
+    assert "--text-heads=NUMBER" in capsys.readouterr().err
