@@ -114,7 +114,7 @@ class Settings:
         if not self.preprocess:
             return {}
         mode = self.preprocess.get("resize_mode") or "shortest"
-        if mode not in _RESIZES:
+        if not isinstance(mode, str) or mode not in _RESIZES:
             raise UserError(
                 f"{FILE}: resize_mode = {show(mode)} is not supported; use one of "
                 f"{', '.join(_RESIZES)}"

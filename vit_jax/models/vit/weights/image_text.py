@@ -205,7 +205,7 @@ def section_of(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     Old files have a second section, such as `vision_config_dict`, which wins.
     """
     found = dict(formats.configured_section(config, name))
-    defaults = _DEFAULTS.get(config.get("model_type"), {}).get(name, {})
+    defaults = _DEFAULTS.get(str(config.get("model_type")), {}).get(name, {})
     old = formats.configured_section(config, f"{name}_dict")
     return {**defaults, **found, **({**defaults, **old} if old else {})}
 
