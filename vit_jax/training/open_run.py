@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ml_collections import ConfigDict
 
 from vit_jax.config import default_config, differences, restore_config
-from vit_jax.data import Source, TableOptions
+from vit_jax.data import Source, TableOptions, check_inputs
 from vit_jax.data.from_config import open_part, table_options
 from vit_jax.data.texts import TextOptions
 from vit_jax.errors import UserError
@@ -88,6 +88,10 @@ def open_run(path: str | os.PathLike, dataset: str = "", split: str = "test") ->
         tokenizer=read_tokenizer(folder),
     )
     record.check_classes(config.dataset, experiment.train_source, folder.path)
+    if other is not None:
+        inputs = experiment.task.inputs.items()
+        texts = {name: feature for name, feature in inputs if feature.kind == "text"}
+        check_inputs(texts, other, wanted_by=f"the task {config.task}")
     return OpenedRun(folder, experiment, other)
 
 

@@ -12,6 +12,7 @@ from vit_jax.inference import load_model
 from vit_jax.runs import RunDir
 from vit_jax.runs.tokenizer import read_tokenizer
 from vit_jax.training import fit
+from vit_jax.training.open_run import open_run
 from vit_jax.training.setup.build import build
 
 SMALL = {
@@ -38,6 +39,8 @@ def test_a_locked_image_tower_has_the_bits_of_the_run_it_comes_from(overrides, t
     )
     assert set(before) - set(after) == {"image"}
     _check_starts(overrides, tmp_path, before)
+    with pytest.raises(UserError, match="digits test has no captions, but the task contrastive n"):
+        open_run(tmp_path / "clip", "digits")
     # The tokenizer is kept beside them, and no other one takes its place.
     run = RunDir(tmp_path / "clip")
     assert read_tokenizer(run).encode("a scan of a 7").tolist()

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from vit_jax.errors import UserError
+from vit_jax.runs import RunDir
+from vit_jax.runs.tokenizer import read_tokenizer
 from vit_jax.weights.task_weights import TaskWeights
 
 if TYPE_CHECKING:
@@ -60,6 +62,13 @@ def check_start(
             f"{where}: its text tower has a vocabulary of {vocabulary:,}, but the tokenizer of the "
             f"data has {tokenizer.vocabulary:,}, so it does not belong to these weights; name "
             f"theirs with --config.data.tokenizer, or use {_ALONE}"
+        )
+    # A table of a file may have spare rows, so a smaller vocabulary alone would not be noticed.
+    own = read_tokenizer(run) if (run := RunDir(source)).is_run() else None
+    if own and (difference := own.with_length(tokenizer.length).difference(tokenizer)):
+        raise UserError(
+            f"{where}: the tokenizer of the data is not that of its text tower: {difference}; omit "
+            f"data.tokenizer to use that of the run, or use {_ALONE}"
         )
     end = trained.get("text_end_token")
     if end not in (None, tokenizer.facts.end):

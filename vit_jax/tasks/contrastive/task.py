@@ -44,6 +44,7 @@ from vit_jax.tasks.contrastive.losses import (
 from vit_jax.tasks.contrastive.start import check_start, read_both
 from vit_jax.tasks.random_masks import mask_noise
 from vit_jax.tasks.registry import register_task
+from vit_jax.text import counted
 
 # Of an untrained model: Radford et al. 2021, section 2.5; Zhai et al. 2023, section 3.
 _SCALES = {"softmax": 1 / 0.07, "sigmoid": 10.0}
@@ -304,6 +305,12 @@ class Contrastive(Task):
         return state.replace(params=params)
 
     # -------------------------------------------------------------------------------- judging
+
+    def describe(self, source):
+        """Return the number of captions, and a sentence on their tokens."""
+        count = len(source) if source.texts is None else len(source.texts.ids)
+        tokens = f"captions have {self.length} tokens of a vocabulary of {self.vocabulary:,}"
+        return f"with {counted(count, 'caption')}", [tokens]
 
     def class_vectors(self, variables: Any) -> Float[Array, "classes embed_width"]:
         """Return for each class the direction of the mean vector of its prompts."""

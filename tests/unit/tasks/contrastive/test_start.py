@@ -12,6 +12,8 @@ from tests.support.stored import stored, write_files
 from vit_jax.config import load_config
 from vit_jax.data.text import train_tokenizer
 from vit_jax.errors import UserError
+from vit_jax.runs import RunDir
+from vit_jax.runs.tokenizer import keep_tokenizer
 from vit_jax.tasks.contrastive.start import check_start
 from vit_jax.training.setup.build import build
 from vit_jax.weights.two_towers import read_two_towers
@@ -48,6 +50,18 @@ def test_a_trained_one_keeps_its_rows_and_may_read_shorter_texts():
 def test_what_does_not_belong_to_the_weights_is_one_sentence(changes, fields, given, said):
     with pytest.raises(UserError, match=said):
         check_start({**TRAINED, **changes}, fields, tokenizer(*given), "clip")
+
+
+def test_a_run_knows_its_tokenizer(tmp_path):
+    """A smaller vocabulary could be that of a table with spare rows, as some files have."""
+    run = RunDir(tmp_path)
+    run.model_file.touch()
+    own, other = (train_tokenizer([text], length=16, units="words") for text in ("a b c", "a b"))
+    keep_tokenizer(run, own)
+    trained = {**TRAINED, "vocabulary": own.vocabulary}
+    assert check_start(trained, {}, own.with_length(9), str(tmp_path))["length"] == 9
+    with pytest.raises(UserError, match="is not that of its text tower: a vocabulary of 7, and 6;"):
+        check_start(trained, {}, other, str(tmp_path))
 
 
 def test_a_file_with_both_towers_starts_everything(tmp_path):
