@@ -20,6 +20,7 @@ SHAPES = {
     "autoencoder": {"images": (16, 16, 1)},
     "contrastive": {"vectors": (4,)},
     "detection": {"boxes": (6, 4), "probabilities": (6, 11)},
+    "segmentation": {"logits": (16, 16, 11)},
 }
 
 

@@ -16,6 +16,7 @@ _RECORD = "of the model record (model.json)"
 _OF_TASKS = {
     "contrastive": ("vit_jax.inference.two_towers", "TwoTowers"),
     "detection": ("vit_jax.inference.detector", "Detector"),
+    "segmentation": ("vit_jax.inference.dense.segmenter", "Segmenter"),
 }
 
 

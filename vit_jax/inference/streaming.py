@@ -56,7 +56,7 @@ def read_batches(
             power of two.
         threads: number of decoding threads; by default two per core.
     """
-    named = _named(images, clips=bool(preprocess.frames))
+    named = named_images(images, clips=bool(preprocess.frames))
     chunk = list(itertools.islice(named, batch_size))
     size = batch_size
     if len(chunk) < batch_size:
@@ -85,7 +85,7 @@ def _threads() -> int:
     return 2 * (cores or 1)
 
 
-def _named(
+def named_images(
     images: ImageLike | Iterable[ImageLike | DecodeError], clips: bool = False
 ) -> Iterator[Named]:
     """Yield every image, or every clip, with its name in messages; folders are searched."""

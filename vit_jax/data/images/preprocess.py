@@ -141,7 +141,7 @@ class Preprocessing:
                 " of channels of the images"
             )
         if self.max_tokens:
-            size = self._resized_size(*image.shape[:2])
+            size = self.resized_size(*image.shape[:2])
             whole = (0, 0, *image.shape[1::-1])
             resized = to_channels(resize(image, size, self.interpolation, whole), self.channels)
             return pack(resized, self.patch_size, self.max_tokens)
@@ -157,13 +157,13 @@ class Preprocessing:
         """Return the part of an image of a size that a call shows, and its place in the result."""
         whole = (0, 0, width, height)
         if self.max_tokens:
-            return Region((height, width), whole, self._resized_size(height, width))
+            return Region((height, width), whole, self.resized_size(height, width))
         if self.resize == "pad":
             inner, offset = self._fitted(height, width)
             return Region((height, width), whole, inner, self.size, offset)
         if self.crop == 1.0 and (height, width) == self.size:
             return Region((height, width), whole, self.size)
-        full = self._resized_size(height, width)
+        full = self.resized_size(height, width)
         return Region((height, width), self._box((height, width), full), self.size)
 
     def decoding(self, *, fast: bool = False) -> Decoding:
@@ -294,7 +294,7 @@ class Preprocessing:
         between Pillow's two passes. Resizing all of 1 x 10,000 pixels would take gigabytes.
         """
         height, width = image.shape[:2]
-        full_height, full_width = self._resized_size(height, width)
+        full_height, full_width = self.resized_size(height, width)
         top, left = (
             self._offset(full - side)
             for full, side in zip((full_height, full_width), self.size, strict=True)
@@ -321,7 +321,7 @@ class Preprocessing:
             bottom * height / full_height,
         )
 
-    def _resized_size(self, height: int, width: int) -> tuple[int, int]:
+    def resized_size(self, height: int, width: int) -> tuple[int, int]:
         """Return (height, width) of the resized image before the crop, if there is one.
 
         The order of divisions is torchvision's, and timm's for an oblong size: another order may

@@ -33,7 +33,7 @@ def draw_mask(
     Args:
       background: whether the value 0 is a ground, which is not coloured.
     """
-    colors = class_colors(256)[mask % 256]
+    colors = class_colors(256)[mask.astype(np.int64) % 256]
     colors = np.where((mask == IGNORED)[..., None], np.uint8(128), colors)
     mixed = np.rint((1 - _OPACITY) * image + _OPACITY * colors).astype(np.uint8)
     return np.where(((mask == 0) & background)[..., None], image, mixed)

@@ -1,0 +1,1 @@
+"""Predictors of models that answer for every pixel, and the files that they write."""
