@@ -223,7 +223,7 @@ class AuxiliaryDecoder(Checked):
 def patches_of(features: Features) -> Map:
     """Return the tokens of patches as a map."""
     tokens = features.tokens[:, features.prefix :]
-    return tokens.reshape(len(tokens), *features.grid, tokens.shape[-1])
+    return tokens.reshape(tokens.shape[0], *features.grid, tokens.shape[-1])
 
 
 def pool_to(x: Map, side: int) -> Map:
