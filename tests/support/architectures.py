@@ -90,7 +90,7 @@ DENSE: dict[str, nn.Module] = {
         **_HOUSE,
         backbone_name="ViT",
         backbone_fields=_VIT_FIELDS,
-        heads={
+        task_heads={
             "segmentation": {"model": "Segmentation", "num_classes": 4},
             "depth": {
                 **{"model": "DPT", "blocks": (0, 0, 1, 1), "widths": (4, 6, 8, 8)},

@@ -27,6 +27,7 @@ from vit_jax.errors import UserError, shown
 from vit_jax.plugins import import_installed, import_plugins, module_names
 
 # Sections whose further keys are validated by the model and the task that they belong to.
+_DEEPEST = 4  # sections of a key of a model or a task
 _OPEN_SECTIONS = {
     "model": "a model has no field {}; docs/models.md lists them",
     "objective": "a task has no field {}; docs/tasks.md lists them",
@@ -253,11 +254,18 @@ def _set(config: ConfigDict, path: str, value: Any, source: str, task: str) -> N
 
 
 def _is_open(config: ConfigDict, sections: Sequence[str]) -> bool:
-    """Return whether a section takes further keys: `model`, or a field of it with names."""
-    if len(sections) not in (1, 2) or sections[0] not in _OPEN_SECTIONS:
+    """Return whether a section takes further keys: `model`, or a field of it with names.
+
+    Names may have names below them, as `model.task_heads.depth.blocks` has.
+    """
+    if not 1 <= len(sections) <= _DEEPEST or sections[0] not in _OPEN_SECTIONS:
         return False
-    field = config[sections[0]].get(sections[-1], ConfigDict())
-    return len(sections) == 1 or isinstance(field, ConfigDict)
+    section = config[sections[0]]
+    for part in sections[1:]:
+        section = section.get(part, ConfigDict())
+        if not isinstance(section, ConfigDict):
+            return False
+    return True
 
 
 def _is_name(part: str) -> bool:

@@ -21,6 +21,7 @@ TASKS: Registry[Task] = Registry(
         "depth": "vit_jax.tasks.depth.task",
         "detection": "vit_jax.tasks.detection.task",
         "masked_autoencoding": "vit_jax.tasks.masked_autoencoding",
+        "multitask": "vit_jax.tasks.multitask",
         "segmentation": "vit_jax.tasks.segmentation",
         "self_distillation": "vit_jax.tasks.self_distillation",
         "simmim": "vit_jax.tasks.simmim",

@@ -4,7 +4,7 @@
         "UniversalViT",
         num_classes=10,
         backbone_name="ViT-S/16",
-        heads={
+        task_heads={
             "segmentation": {"model": "Segmentation", "decoder": "mask", "num_classes": 11},
             "depth": {"model": "DPT", "blocks": (2, 5, 8, 11), "widths": (48, 96, 192, 384)},
             "detection": {"model": "DETR", "num_classes": 10, "queries": 20},
@@ -54,7 +54,8 @@ class UniversalViT(DenseModel):
 
     num_classes: of the head `classification`, a dense layer of the pooled features; 0: there is
         none.
-    heads: for each further head by name the registered `model` and the fields in which it differs.
+    task_heads: for each further head by name the registered `model` and the fields in which it
+        differs.
 
     Raises:
         ValueError: at construction, for a head of no dense model, a field that it does not have, or
@@ -62,29 +63,29 @@ class UniversalViT(DenseModel):
     """
 
     num_classes: Classes = 1000
-    heads: Mapping[str, Mapping[str, Any]] = FrozenDict(_DEFAULT)
+    task_heads: Mapping[str, Mapping[str, Any]] = FrozenDict(_DEFAULT)
 
     gives: ClassVar[str] = SEVERAL
 
     def __post_init__(self):
-        if not isinstance(self.heads, Mapping) or not all(
-            isinstance(fields, Mapping) for fields in self.heads.values()
+        if not isinstance(self.task_heads, Mapping) or not all(
+            isinstance(fields, Mapping) for fields in self.task_heads.values()
         ):
             raise ValueError(
-                f"UniversalViT: heads={shown(self.heads)} must be names with the fields of each "
-                'head, such as {"depth": {"model": "DPT-B/16"}}.'
+                f"UniversalViT: task_heads={shown(self.task_heads)} must be names with the fields "
+                'of each head, such as {"depth": {"model": "DPT-B/16"}}.'
             )
-        object.__setattr__(self, "heads", frozen_fields(self.heads))
+        object.__setattr__(self, "task_heads", frozen_fields(self.task_heads))
         super().__post_init__()
         if not self.task_names:
-            raise ValueError("UniversalViT: there are no heads; set num_classes or heads.")
-        for name in self.heads:
+            raise ValueError("UniversalViT: there are no heads; set num_classes or task_heads.")
+        for name in self.task_heads:
             _check_name(name)
             self.part(name)
 
     def setup(self):
         super().setup()
-        for name in self.heads:
+        for name in self.task_heads:
             setattr(self, f"head_{name}", self.part(name))
         if self.num_classes:
             self.head_classification = nn.Dense(self.num_classes)
@@ -92,7 +93,7 @@ class UniversalViT(DenseModel):
     @property
     def task_names(self) -> tuple[str, ...]:
         """Names of the heads."""
-        return (CLASSIFICATION,) * bool(self.num_classes) + tuple(self.heads)
+        return (CLASSIFICATION,) * bool(self.num_classes) + tuple(self.task_heads)
 
     def __call__(
         self,
@@ -135,13 +136,13 @@ class UniversalViT(DenseModel):
         """
         if name == CLASSIFICATION and self.num_classes:
             return self.make_backbone().clone(num_classes=self.num_classes, parent=None)
-        if name not in self.heads:
+        if name not in self.task_heads:
             raise ValueError(
                 f"UniversalViT: there is no head {shown(name)}{nearest(name, self.task_names)}; it "
                 f"has {', '.join(self.task_names)}."
             )
         shared = {field: getattr(self, field) for field in _SHARED}
-        return _part(name, self.heads[name], frozen_fields(shared))
+        return _part(name, self.task_heads[name], frozen_fields(shared))
 
     def part_variables(self, variables: Mapping[str, Any], name: str) -> dict[str, Any]:
         """Return the variables of `part(name)` among those of this model."""
@@ -159,7 +160,7 @@ class UniversalViT(DenseModel):
     def head_roles(self) -> Roles:
         """Return the roles of the parameters beside the backbone, in the order of the forward."""
         roles: dict[str, Any] = {
-            f"head_{name}": self.part(name).head_roles() for name in self.heads
+            f"head_{name}": self.part(name).head_roles() for name in self.task_heads
         }
         if self.num_classes:
             roles["head_classification"] = kernel_and_bias(Role.HEAD)
@@ -169,13 +170,13 @@ class UniversalViT(DenseModel):
     def of_classes(self) -> tuple[str, ...]:
         """Paths of the parameters that belong to classes."""
         paths = [
-            f"head_{name}/{path}" for name in self.heads for path in self.part(name).of_classes
+            f"head_{name}/{path}" for name in self.task_heads for path in self.part(name).of_classes
         ]
         return (*paths, "head_classification")
 
     def _blocks(self, names: tuple[str, ...]) -> tuple[int, ...]:
         """Return the blocks whose outputs the heads read, each once."""
-        read = [getattr(self.part(name), "blocks", ()) for name in names if name in self.heads]
+        read = [getattr(self.part(name), "blocks", ()) for name in names if name in self.task_heads]
         return tuple(dict.fromkeys(number for numbers in read for number in numbers))
 
     def _decode(
@@ -199,7 +200,7 @@ class UniversalViT(DenseModel):
 def _part(name: str, fields: Mapping[str, Any], shared: Mapping[str, Any]) -> nn.Module:
     from vit_jax.models.registry import create_model, get_preset
 
-    where = f"UniversalViT: heads[{name!r}]"
+    where = f"UniversalViT: task_heads[{name!r}]"
     own = dict(fields)
     model = own.pop("model", None)
     if model is None:

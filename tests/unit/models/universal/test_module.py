@@ -38,7 +38,7 @@ FIELDS = {"image_size": 16, "backbone_name": "ViT-Ti/16", "backbone_fields": BAC
 
 @pytest.fixture(scope="module")
 def model():
-    return create_model("UniversalViT", num_classes=3, heads=HEADS, **FIELDS)
+    return create_model("UniversalViT", num_classes=3, task_heads=HEADS, **FIELDS)
 
 
 @pytest.fixture(scope="module")
@@ -106,23 +106,28 @@ def test_every_parameter_has_a_role_and_counts_are_a_backbone_and_its_heads(mode
 
 
 def test_fields_from_json_are_equal_and_heads_may_be_fewer(model):
-    again = create_model("UniversalViT", num_classes=3, heads=dict(HEADS), **FIELDS)
+    again = create_model("UniversalViT", num_classes=3, task_heads=dict(HEADS), **FIELDS)
     assert again == model and hash(again) == hash(model)
-    few = create_model("UniversalViT", num_classes=0, heads={"depth": HEADS["depth"]}, **FIELDS)
+    few = create_model(
+        "UniversalViT", num_classes=0, task_heads={"depth": HEADS["depth"]}, **FIELDS
+    )
     assert few.task_names == ("depth",)
 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"heads": {"depth": {}}}, r"heads\['depth'\] has no \"model\""),
-        ({"heads": {"depth": {"model": "ViT-B/16"}}}, "ViT-B/16 has no head that reads features"),
-        ({"heads": {"a": {"model": "DPT", "image_size": 8}}}, "'image_size', which all heads"),
-        ({"heads": {"a": {"model": "DETR", "querries": 8}}}, "no field 'querries'"),
-        ({"heads": {"classification": {"model": "DETR"}}}, "is no name of a head"),
-        ({"heads": {"a b": {"model": "DETR"}}}, "'a b' is no name of a head"),
-        ({"heads": {}, "num_classes": 0}, "there are no heads"),
-        ({"heads": 3}, "heads=3 must be names"),
+        ({"task_heads": {"depth": {}}}, r"task_heads\['depth'\] has no \"model\""),
+        (
+            {"task_heads": {"depth": {"model": "ViT-B/16"}}},
+            "ViT-B/16 has no head that reads features",
+        ),
+        ({"task_heads": {"a": {"model": "DPT", "image_size": 8}}}, "'image_size', which all heads"),
+        ({"task_heads": {"a": {"model": "DETR", "querries": 8}}}, "no field 'querries'"),
+        ({"task_heads": {"classification": {"model": "DETR"}}}, "is no name of a head"),
+        ({"task_heads": {"a b": {"model": "DETR"}}}, "'a b' is no name of a head"),
+        ({"task_heads": {}, "num_classes": 0}, "there are no heads"),
+        ({"task_heads": 3}, "task_heads=3 must be names"),
     ],
 )
 def test_wrong_heads_are_one_sentence(fields, said):
