@@ -27,6 +27,7 @@ from vit_jax.models.positions.tables import PositionTable, resize_positions
 from vit_jax.models.stacking import match_layout, unstack_blocks
 from vit_jax.models.validation import pair
 
+_MOST_LISTED, _FEW = 60, 6
 _LOW_RANK = (Role.LOW_RANK_DOWN, Role.LOW_RANK_UP)
 
 
@@ -55,7 +56,7 @@ class Adapted:
             "resampled, cut, summed or repeated": self.resized,
             "skipped": self.left_out,
         }
-        said = [f"{what}: {', '.join(paths)}" for what, paths in parts.items() if paths]
+        said = [f"{what}: {_listed(paths)}" for what, paths in parts.items() if paths]
         if self.untrained:
             alone = "" if self.modules else "they are those of the model alone, and "
             said.append(
@@ -84,6 +85,7 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
     described = describe(unstack_blocks(wanted), model_roles(model))
     heads = {_module_of(path) for path, one in described.items() if one.role is Role.HEAD}
     new, fresh, resized, wrong = {}, [], [], []
+    begin = getattr(model, "starts_from", dict)()  # of a model of clips, with weights of images
     for path, leaf in shapes.items():
         shape, role = leaf.shape, described[path].role
         is_head = _module_of(path) in heads
@@ -92,6 +94,10 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
             fresh.append(path)
         elif role in _LOW_RANK and path not in old:
             new[path] = _fresh_low_rank(path, shape, role)
+            fresh.append(path)
+        elif path not in old and path in begin:
+            source = begin[path]
+            new[path] = np.zeros(shape, np.float32) if source is None else old[source]
             fresh.append(path)
         elif path not in old:
             wrong.append((path, f"{path} {shape} is not in the weights"))
@@ -181,6 +187,13 @@ def merge_lora(params: Any) -> Any:
         added = (jax.vmap(_product) if stacked else _product)(down, up)
         flat[f"{name}/kernel"] = np.asarray(kernel + added.reshape(kernel.shape))
     return unflatten_dict(flat, sep="/")
+
+
+def _listed(paths: tuple[str, ...]) -> str:
+    """Return the paths in a sentence; of very many the first few."""
+    if len(paths) <= _MOST_LISTED:
+        return ", ".join(paths)
+    return f"{', '.join(paths[:_FEW])} and {len(paths) - _FEW:,} more"
 
 
 def _product(down: Array, up: Array) -> Array:

@@ -132,7 +132,9 @@ def shape_walk(
         array = result[0] if isinstance(result, tuple) else result
         if not module.path and method in own_stages:
             rows.append((own_stages[method], array.shape))
-        elif len(module.path) == 1 and method == "__call__" and not isinstance(module, nn.Dropout):
+        elif len(module.path) != 1 or method != "__call__" or isinstance(module, nn.Dropout):
+            continue
+        elif rows[-1][0] != module.path[0]:  # otherwise it has called the method of its base
             rows.append((module.path[0], array.shape))
     return [row for row in rows if row[0] not in ("head", "head_dist")]  # they give the logits
 
@@ -173,6 +175,8 @@ _PARTS = {
     "dist_token": "distillation token",
     "reg_tokens": "registers",
     "pos_embed": "positions",
+    "time_embed": "positions",
+    "time": "attention along time",
     "downsample": "downsampling",
     "attn": "attention",
     "mlp": "MLP",

@@ -233,6 +233,25 @@ class TimeSformer(AttentionClassifier):
         blocks = self.block_infos(image_size)
         return global_steps((block.path, block.patch_size[axis]) for block in blocks)
 
+    def starts_from(self) -> dict[str, str | None]:
+        """Return where parameters begin that weights of images lack, by path; None: at zero.
+
+        Attention along time begins as that within frames, and adds nothing at first (the paper's
+        repository, `timesformer/models/helpers.py`; section 4 of the paper).
+        """
+        begin: dict[str, str | None] = {} if self.space_time == "space" else {"time_embed": None}
+        if self.space_time != "divided":
+            return begin
+        names = ["qkv/kernel", *["qkv/bias"][: self.qkv_bias], "out/kernel", "out/bias"]
+        for i in range(self.depth):
+            block = f"blocks_{i}"
+            begin |= {f"{block}/time/attention/{name}": f"{block}/attn/{name}" for name in names}
+            begin |= {
+                f"{block}/time/norm/{name}": f"{block}/norm1/{name}" for name in ("scale", "bias")
+            }
+            begin |= {f"{block}/time/dense/{name}": None for name in ("kernel", "bias")}
+        return begin
+
     @property
     def patch_stem(self) -> Stem:
         """The patch embedding."""

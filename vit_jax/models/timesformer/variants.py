@@ -4,7 +4,7 @@ from vit_jax.models.registry import register
 from vit_jax.models.timesformer.module import TimeSformer
 
 _SOURCE = "TimeSformer (Bertasius et al. 2021), section 4, {}"
-_NAMES = {
+_NAMES = {  # fields besides those of ViT-B/16
     "TimeSformer-B/16": ({}, "8 frames of 224 pixels"),
     "TimeSformer-B/16-HR": (
         {"num_frames": 16, "image_size": 448},
@@ -13,7 +13,7 @@ _NAMES = {
     "TimeSformer-B/16-L": ({"num_frames": 96}, "the long one, 96 frames of 224 pixels"),
 }
 for _name, (_fields, _what) in _NAMES.items():
-    register(_name, TimeSformer, _SOURCE.format(_what), **_fields)
+    register(_name, TimeSformer, _SOURCE.format(_what), mlp_width=3072, **_fields)
 
 register(
     "TimeSformer",

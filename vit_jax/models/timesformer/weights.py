@@ -111,7 +111,7 @@ def describe(
         "heads": formats.need_heads(
             hints, formats.configured_number(config, "num_attention_heads"), width
         ),
-        "mlp_width": None if hidden == 4 * width else hidden,
+        "mlp_width": hidden,
         "qkv_bias": "encoder.layer.0.attention.attention.qkv.bias" in tensors,
         "activation": hugging_face.activation_of(config),
         **origin.fields,

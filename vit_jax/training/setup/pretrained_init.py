@@ -198,7 +198,9 @@ def _inherited(
             wanted = {**model_fields(name), **said}
         except ValueError as error:
             raise UserError(f"{key}: {error}") from error
-        sizes = [size for size in _SIZES if size in wanted or size in own]
+        # The name of another class alone, such as TimeSformer, is that of any size.
+        bare = _is_other_class(name, record) and name == get_preset(name).architecture.__name__
+        sizes = [size for size in _SIZES if not bare and (size in wanted or size in own)]
         differ = [size for size in sizes if wanted.get(size) != own.get(size)]
         if differ:
             one = ", ".join(f"{size} {wanted.get(size)}" for size in differ)
@@ -213,7 +215,11 @@ def _inherited(
         if _is_other_class(name, record):
             inherited = {key: value for key, value in inherited.items() if key in wanted}
             inherited["image_size"] = wanted["image_size"]
-    if not hasattr(type(trained), "has_class_token"):
+            if bare:
+                sizes = (*_SIZES, "mlp_ratio")
+                inherited |= {size: own[size] for size in sizes if size in wanted and size in own}
+    takes = model_fields(name) if name is not None else own
+    if not hasattr(type(trained), "has_class_token") or "class_token" not in takes:
         return inherited
     # Otherwise another pool would drop an existing class token, or need a missing one.
     return {**inherited, "class_token": trained.has_class_token}

@@ -11,8 +11,14 @@ import numpy as np
 import pytest
 
 from tests.support.shapes import VIT, random_images, random_variables, relative_difference, run
+from vit_jax.config import default_config
+from vit_jax.data import Preprocessing
+from vit_jax.errors import UserError
 from vit_jax.models.timesformer.module import TimeSformer
 from vit_jax.models.vit.module import ViT
+from vit_jax.runs import ModelRecord
+from vit_jax.training.setup.pretrained_init import inherited_fields
+from vit_jax.weights.adapt import adapt
 
 CLIPS = (2, 4, 16, 16, 3)
 
@@ -103,6 +109,38 @@ def test_another_number_of_frames_has_the_nearest_vectors():
     # Doubled frames have equal vectors and equal keys, so that attention weighs them as before.
     expected = run(model, variables, clips, method="features")
     np.testing.assert_allclose(features.pooled, expected.pooled, atol=2e-5)
+
+
+@pytest.mark.parametrize("space_time", ["divided", "joint", "space"])
+def test_with_weights_of_images_a_clip_of_equal_frames_is_that_image(space_time):
+    """Attention along time has the numbers of that within frames, but adds nothing at first; to
+    attend to equal tokens is to attend to one of them, but for the class token among them."""
+    vit = ViT(**{**VIT, "mlp_width": 24})
+    image = random_images(2, 16, 16, 3)
+    params = random_variables(vit, image)["params"]
+    adapted = adapt(params, vit, tiny(space_time=space_time))
+    if space_time == "divided":
+        time, own = (adapted.params["blocks_1"][name] for name in ("time", "attn"))
+        jax.tree.map(np.testing.assert_array_equal, time["attention"], own)
+        assert not any(np.any(leaf) for leaf in jax.tree.leaves(time["dense"]))
+    assert ("time_embed" in adapted.fresh) == (space_time != "space")
+    frames = 1 if space_time == "joint" else 4
+    clip = np.repeat(image[:, None], frames, axis=1)
+    logits = run(tiny(space_time=space_time), {"params": adapted.params}, clip)
+    np.testing.assert_allclose(logits, run(vit, {"params": params}, image), atol=2e-5)
+
+
+def test_a_class_without_sizes_inherits_those_of_the_weights():
+    fields = {"width": 48, "depth": 2, "heads": 3, "mlp_ratio": 2.0, "patch_size": 4}
+    record = ModelRecord("ViT-B/16", {**fields, "mlp_width": None}, Preprocessing((8, 8)), ())
+    config = default_config()
+    config.model.name = "TimeSformer"
+    found = inherited_fields(config, record)
+    assert {**fields, "patch_size": 16, "mlp_width": None}.items() <= found.items()
+    assert "class_token" not in found
+    config.model.name = "TimeSformer-B/16"
+    with pytest.raises(UserError, match="has width 768, depth 12, .* have width 48, depth 2"):
+        inherited_fields(config, record)
 
 
 @pytest.mark.parametrize(
