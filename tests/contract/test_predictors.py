@@ -19,6 +19,7 @@ SHAPES = {
     "classification": {"logits": (10,), "probabilities": (10,)},
     "autoencoder": {"images": (16, 16, 1)},
     "contrastive": {"vectors": (4,)},
+    "depth": {"depth": (16, 16)},
     "detection": {"boxes": (6, 4), "probabilities": (6, 11)},
     "segmentation": {"logits": (16, 16, 11)},
 }

@@ -15,6 +15,7 @@ from vit_jax.cli import main
 from vit_jax.errors import UserError
 from vit_jax.evaluation.registry import make_evaluator
 from vit_jax.inference import Classifier, Encoder, load_model
+from vit_jax.inference.dense.depth import DepthEstimator
 from vit_jax.inference.dense.segmenter import Segmenter
 from vit_jax.inference.detector import Detector
 from vit_jax.inference.two_towers import TwoTowers
@@ -232,7 +233,7 @@ def test_a_run_is_loaded_as_the_predictor_of_its_task(finished, tmp_path, capsys
     config, run = finished
     predictor = vit_jax.load(run.path)
     of_task = {"classification": Classifier, "autoencoder": Decoded, "contrastive": TwoTowers}
-    of_task |= {"detection": Detector, "segmentation": Segmenter}
+    of_task |= {"detection": Detector, "segmentation": Segmenter, "depth": DepthEstimator}
     assert type(predictor) is of_task.get(config.task, Encoder)
     images = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 1), np.uint8)
     results = predictor(images, batch_size=2)
@@ -244,11 +245,12 @@ def test_a_run_is_loaded_as_the_predictor_of_its_task(finished, tmp_path, capsys
         return
     if config.task == "segmentation":
         assert [result.classes.shape for result in results] == [(16, 16)] * 3
-        return
-    shapes = {"autoencoder": (16, 16, 1), "contrastive": (4,)}
-    assert [result.shape for result in results] == [shapes.get(config.task, (8,))] * 3
+    else:
+        shapes = {"autoencoder": (16, 16, 1), "contrastive": (4,), "depth": (16, 16)}
+        assert [result.shape for result in results] == [shapes.get(config.task, (8,))] * 3
     assert main(["predict", str(run.path), str(tmp_path)]) == 2
-    assert "is no classifier: it learned" in capsys.readouterr().err
+    said = "use --output=FOLDER" if predictor.files else "is no classifier: it learned"
+    assert said in capsys.readouterr().err
 
 
 def states_on(devices, overrides):

@@ -1,4 +1,4 @@
-"""Command `predict`: classify images."""
+"""Command `predict`: classify images, or write the files of what else a model gives."""
 
 import contextlib
 import csv
@@ -15,7 +15,7 @@ from vit_jax.startup import unwind_on_signals
 from vit_jax.text import printable, to_json
 
 if TYPE_CHECKING:
-    from vit_jax.inference import Classifier, ImageResult
+    from vit_jax.inference import Classifier, ImageResult, Predictor
     from vit_jax.inference.submission import Submission
 
 _FOLDERS = "Image files, folders, @FILE with one path per line, or - for stdin."
@@ -35,7 +35,11 @@ def predict(
         str, typer.Option("--csv", help="CSV file for the top classes, one per row.")
     ] = "",
     output: Annotated[
-        str, typer.Option(help="CSV file for all probabilities, one column per class.")
+        str,
+        typer.Option(
+            help="CSV file for all probabilities, one column per class; folder for the files of a "
+            "model without classes."
+        ),
     ] = "",
     submission: Annotated[
         str, typer.Option(help="Sample submission of a competition; --output has its format.")
@@ -45,8 +49,7 @@ def predict(
     ] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Batch size.")] = 64,
 ) -> None:
-    """Classify images with a trained model."""
-    _check_outputs(as_csv, output, submission, overwrite)
+    """Classify images with a trained model, or write the files of what else it gives."""
     from vit_jax.inference.find_images import read_lists
 
     names = [*(images or ()), *([list_ if list_ == "-" else f"@{list_}"] if list_ else ())]
@@ -54,9 +57,18 @@ def predict(
         raise UserError("there is nothing to classify; give images, folders, @FILE, or - for stdin")
     stream = read_lists(names)
 
-    from vit_jax.inference.loading import load_classifier
+    from vit_jax.inference.loading import load, load_classifier, writes_files
     from vit_jax.inference.programs import keep_programs
 
+    if writes_files(run):
+        if not output or as_csv or submission:
+            raise UserError(
+                f"{run} is no classifier of images; use --output=FOLDER for what it gives, without "
+                "--csv and --submission"
+            )
+        predictor = load(run, parse_checkpoint(checkpoint), raw=raw)
+        return _write_files(predictor, stream, output)
+    _check_outputs(as_csv, output, submission, overwrite)
     keep_programs()
     classifier = load_classifier(run, parse_checkpoint(checkpoint), raw=raw)
     form = None
@@ -78,6 +90,23 @@ def predict(
     )
     if failed:
         raise UserError(failed)
+
+
+def _write_files(predictor: "Predictor", images: Iterable[str], folder: str) -> None:
+    from vit_jax.inference.dense.files import write_files
+
+    unwind_on_signals()
+    done = failed = 0
+    for name, found in write_files(predictor, images, folder):
+        done += 1
+        if isinstance(found, UserError):
+            failed += 1
+            print(printable(f"error: {found}"), file=sys.stderr)
+        else:
+            print(printable(f"{name}: {', '.join(path.name for path in found)}"))
+    print(f"{folder}: {predictor.files}, of {done - failed:,} of {done:,} images")
+    if failed:
+        raise UserError(f"{failed:,} of {done:,} images could not be read")
 
 
 def report_classes(

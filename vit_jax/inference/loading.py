@@ -15,6 +15,7 @@ _RECORD = "of the model record (model.json)"
 # Classes of tasks of this package that are no classifiers or encoders: module and name.
 _OF_TASKS = {
     "contrastive": ("vit_jax.inference.two_towers", "TwoTowers"),
+    "depth": ("vit_jax.inference.dense.depth", "DepthEstimator"),
     "detection": ("vit_jax.inference.detector", "Detector"),
     "segmentation": ("vit_jax.inference.dense.segmenter", "Segmenter"),
 }
@@ -28,7 +29,7 @@ def load(
     It is a `Classifier`. The model of a run that learned without labels has no classes: it is
     returned as an `Encoder`, `load("runs/mae").features("seven.png")`; that of a run with captions
     as `TwoTowers`, `load("runs/clip").classify("seven.png", ["6", "7"])`; that of a run with boxes
-    as `Detector`. A user's own task may name another `Predictor`.
+    as `Detector`, with depths as `DepthEstimator`. A user's own task may name another `Predictor`.
 
     Args:
         path: a run folder, as written by training.
@@ -62,6 +63,11 @@ def load_classifier(
             f"{kind.usage.format(path=str(path))}"
         )
     return _read(run, record, kind, checkpoint, raw)
+
+
+def writes_files(path: str | os.PathLike) -> bool:
+    """Return whether the predictor of a run folder writes files of its results."""
+    return bool(predictor_class(RunDir(path).read_model()).files)
 
 
 def load_model(

@@ -20,6 +20,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
@@ -68,9 +69,11 @@ class Predictor:
     preprocessing: of images to inputs. step: of the parameters' checkpoint, if known.
     class_names: in the order of the outputs, where these are classes.
     usage: a sentence on its use, for messages about what it is not.
+    files: what `write` makes of the result of an image; empty: it has no files.
     """
 
     class_names: tuple[str, ...] = ()
+    files: ClassVar[str] = ""
     usage: ClassVar[str] = "use what it gives with vit_jax.load({path!r})(images)"
 
     def __init__(
@@ -146,6 +149,18 @@ class Predictor:
         """Return the result of an image of a (height, width) in pixels, by default `result`."""
         del size
         return self.result(outputs)
+
+    def write(
+        self, folder: str | Path, stem: str, result: Any, image: UInt8[np.ndarray, "h w c"]
+    ) -> list[Path]:
+        """Write the files of a result into a folder that exists, and return their paths.
+
+        Args:
+            stem: what their names begin with.
+            result: of one image, as a call returns it.
+            image: as it is in its file.
+        """
+        raise NotImplementedError
 
     def __call__(
         self, images: ImageLike | Iterable[ImageLike], batch_size: int = BATCH_SIZE

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from vit_jax.errors import UserError
 from vit_jax.inference.classifier import Classifier
+from vit_jax.inference.loading import predictor_class
+from vit_jax.inference.predictor import Predictor
 from vit_jax.models import create_model
 from vit_jax.models.text.weights import text_tower
 from vit_jax.runs import ModelRecord, RunDir
@@ -44,8 +46,10 @@ def load_pretrained(
     heads: int | None = None,
     file_size: tuple[int, int] | None = None,
     part: str | None = None,
-) -> Classifier:
+) -> Predictor:
     """Load published weights: `load_pretrained("model.safetensors").predict("cat.png")`.
+
+    It is a `Classifier`; a model that gives something else than classes is what `load` would give.
 
     If a fact is neither in the file nor in these arguments, an error asks for it.
 
@@ -76,7 +80,9 @@ def load_pretrained(
         patch_size=patch_size,
         in_channels=in_channels,
     )
-    return Classifier.of_record(record, variables)
+    if record.task == "classification":
+        return Classifier.of_record(record, variables)
+    return predictor_class(record).of_record(record, variables)
 
 
 def convert(

@@ -115,7 +115,7 @@ def _layers(looks: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
 
 def _styles(blocks: Sequence[str], others: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return line styles: blocks from dark to bright in their order, other layers dashed."""
-    shades = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.9, max(1, len(blocks))))
+    shades = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.9, len(blocks)))
     styles = {layer: {"color": shade} for layer, shade in zip(blocks, shades, strict=True)}
     for i, layer in enumerate(others):
         dashes = "--" if i < len(_OUTSIDE) else ":"

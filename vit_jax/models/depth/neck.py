@@ -66,7 +66,7 @@ class Reassemble(Checked):
                 token.shape[-1], kernel_init=torch_linear, dtype=self.dtype, name="readout"
             )
             x = jax.nn.gelu(dense(x), approximate=False)
-        x = x.reshape(len(x), *grid, -1)
+        x = x.reshape(x.shape[0], *grid, -1)
         x = _conv(self.width, 1, "project", self.dtype)(x)
         if self.scale > 1:
             return Enlarge(self.width, int(self.scale), dtype=self.dtype, name="resize")(x)
