@@ -137,6 +137,9 @@ def tables(report: Report) -> Iterator[Table]:
         if any(split.targets and cell(split.targets) for split in report.splits.values()):
             cells = [split.targets and cell(split.targets) for split in report.splits.values()]
             splits.add_row(heading, *(text or "-" for text in cells))
+    if any(split.captions for split in report.splits.values()):
+        for heading, cell in _ROWS_OF_CAPTIONS.items():
+            splits.add_row(heading, *map(cell, report.splits.values()))
     yield splits
     yield from _tables_of_targets(report)
     if not report.labelled:
@@ -180,7 +183,12 @@ def lines(report: Report, files: Sequence[Path]) -> Iterator[str]:
     for note in dict.fromkeys(note for split in report.splits.values() for note in split.notes):
         yield f"note: {note}"
     dense = any(split.targets for split in report.splits.values())
-    if not report.labelled and not dense:
+    if any(split.captions for split in report.splits.values()):
+        yield (
+            "note: the images have captions; train on them with --config=language/captions, or any"
+            " other config of the task contrastive"
+        )
+    elif not report.labelled and not dense:
         yield "note: the images have no labels, so they serve for pre-training only"
     for finding in report.findings:
         yield f"warning: {finding}"
@@ -294,6 +302,10 @@ _ROWS: dict[str, Callable[[SplitReport], str]] = {
     "pixel mean, 0 to 1": lambda split: _numbers(split.mean),
     "pixel standard deviation": lambda split: _numbers(split.std),
     "duplicates within the split": lambda split: f"{split.repeated:,}",
+}
+_ROWS_OF_CAPTIONS: dict[str, Callable[[SplitReport], str]] = {
+    "captions": lambda split: f"{split.captions:,}",
+    "tokens of a caption: min / median / max": lambda split: _spread(split.tokens),
 }
 # Rows of splits with boxes, masks or depth; "" where they have none.
 _ROWS_OF_TARGETS: dict[str, Callable[[TargetReport], str]] = {

@@ -13,6 +13,7 @@ from typing import Any
 from vit_jax.data.paths import as_text
 from vit_jax.data.sources.examples import FileExamples
 from vit_jax.data.sources.source import Source
+from vit_jax.data.sources.webdataset.listing import TarExamples
 
 MOST_DIGESTS = 20_000  # files; reading parts of this many takes a second with a warm disk cache
 _WHOLE, _PART = 65_536, 16_384  # bytes: smaller files are read whole, of larger ones three parts
@@ -21,9 +22,9 @@ _WHOLE, _PART = 65_536, 16_384  # bytes: smaller files are read whole, of larger
 def training_record(source: Source) -> dict[str, Any]:
     """Return a record of the images of a source, as JSON-compatible values."""
     record: dict[str, Any] = {"dataset": source.name, "split": source.split}
-    if isinstance(source.examples, FileExamples):
+    if isinstance(source.examples, FileExamples | TarExamples):
         record |= {"root": _root(source), "files": list(source.files)}
-        if len(source) <= MOST_DIGESTS:
+        if _has_digests(source):
             record["digests"] = _digests(source)
     elif source.spans:
         record |= {"builder": _builder(source), "spans": list(map(list, source.spans))}
@@ -34,7 +35,7 @@ def seen_images(source: Source, records: Sequence[Mapping[str, Any]]) -> list[in
     """Return the indices of the examples of a source that are in some records."""
     seen: set[int] = set()
     for record in records:
-        if "files" in record and isinstance(source.examples, FileExamples):
+        if "files" in record and isinstance(source.examples, FileExamples | TarExamples):
             seen.update(_seen_files(source, record))
         elif "spans" in record and record.get("builder") == _builder(source):
             seen.update(_seen_examples(source, record["spans"]))
@@ -46,7 +47,7 @@ def _seen_files(source: Source, record: Mapping[str, Any]) -> list[int]:
     root = _root(source)
     places = [os.path.normpath(os.path.join(root, file)) in theirs for file in source.files]
     digests = set(filter(None, record.get("digests", ())))
-    if digests and len(source) <= MOST_DIGESTS:
+    if digests and _has_digests(source):
         mine = _digests(source)
         places = [at or digest in digests for at, digest in zip(places, mine, strict=True)]
     return [number for number, at in enumerate(places) if at]
@@ -61,6 +62,11 @@ def _seen_examples(source: Source, spans: Sequence[Sequence[Any]]) -> list[int]:
                 seen += [first_number + index - first for index in common]
         first_number += end - first
     return seen
+
+
+def _has_digests(source: Source) -> bool:
+    """Return whether the files of a source are read for their digests; members of a tar are not."""
+    return isinstance(source.examples, FileExamples) and len(source) <= MOST_DIGESTS
 
 
 def _root(source: Source) -> str:

@@ -67,6 +67,10 @@ class Texts:
         """Return whether an example has more than one caption."""
         return len(self.ids) > len(self.starts) - 1
 
+    def tokens(self) -> Int64[np.ndarray, " captions"]:
+        """Return the number of tokens of each caption, start and end included."""
+        return (self.ids != self.tokenizer.facts.padding).sum(1)
+
     def of(self, index: int) -> Int32[np.ndarray, "captions length"]:
         """Return the ids of all captions of an example."""
         return self.ids[self.starts[index] : self.starts[index + 1]].astype(np.int32)

@@ -279,3 +279,18 @@ register_source("noise", lambda argument: Dataset({"train": Noise()}, class_name
     assert "--config.dataset=noise --config.plugins=noise_plugin" in printed
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [split["examples"] for split in report["splits"].values()] == [8, 2]
+
+
+def test_captions_are_counted(tmp_path, capsys):
+    lines = ["path,caption", "0.png,a", "0.png,a b c", "1.png,d", "2.png,e"]
+    (tmp_path / "captions.csv").write_text("\n".join(lines))
+    for number in range(3):
+        Image.new("L", (8, 8), 60 * number).save(tmp_path / f"{number}.png")
+    arguments = ["data", f"folder:{tmp_path}", f"--output={tmp_path}/report", "--json"]
+    assert main(arguments) == 0
+    splits = json.loads(capsys.readouterr().out)["splits"]
+    assert sum(split["captions"] for split in splits.values()) == 4
+    assert main(arguments[:-1]) == 0
+    told = capsys.readouterr().out
+    assert "the images have captions; train on them with --config=language/captions" in told
+    assert re.search(r"captions +│", told) and "pre-training only" not in told

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support.shards import png, write_shard
 from vit_jax.analysis.representations.features import sample
 from vit_jax.data import open_source
 from vit_jax.data.overlap import seen_images, training_record
@@ -44,6 +45,16 @@ def test_copies_are_seen_and_other_images_of_that_name_and_size_are_not(photos, 
     new = open_source(f"folder:{tmp_path}/new", "train", holdout=0)
     assert [new.files[number] for number in seen_images(new, [record])] == ["c/renamed.png"]
     assert seen_images(new, []) == []
+
+
+def test_images_in_shards_are_seen_by_their_names(tmp_path):
+    write_shard(tmp_path / "0.tar", {f"{number}.png": png(number) for number in range(10)})
+    train = open_source(f"wds:{tmp_path}", "train", holdout=0.4)
+    other = open_source(f"wds:{tmp_path}/*.tar", "test", holdout=0.4, split_seed=1)
+    record = training_record(train)
+    assert "digests" not in record
+    seen = {other.files[number] for number in seen_images(other, [record])}
+    assert seen == set(other.files) & set(train.files) and seen
 
 
 def test_examples_are_seen_by_their_numbers(data_dir):

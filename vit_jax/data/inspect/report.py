@@ -61,6 +61,8 @@ class SplitReport:
       bad: name -> cause of every image that cannot be read.
       notes: the source's notes on skipped files.
       targets: findings on masks, boxes and depth; None: there are none.
+      captions: number of captions.
+      tokens: number of tokens of a caption, start and end included; None without captions.
 
     Spreads, `mean` and `std` are None if no image can be read.
     """
@@ -81,6 +83,8 @@ class SplitReport:
     bad: dict[str, str]
     notes: tuple[str, ...]
     targets: TargetReport | None = None
+    captions: int = 0
+    tokens: Spread | None = None
 
     @property
     def imbalance(self) -> float | None:
@@ -182,6 +186,7 @@ def _split_report(source: Source, looks: Sequence[Look]) -> SplitReport:
         std = np.sqrt(np.maximum(squares - mean**2, 0))
     counts, unlabelled = _count(source)
     formats = collections.Counter(look.format for look in read if look.format)
+    tokens = [] if source.texts is None else source.texts.tokens().tolist()
     return SplitReport(
         examples=len(source),
         class_counts=tuple(counts.tolist()),
@@ -201,6 +206,8 @@ def _split_report(source: Source, looks: Sequence[Look]) -> SplitReport:
         targets=summed([look.targets for look in read], source.features)
         if is_dense(source.features)
         else None,
+        captions=len(tokens),
+        tokens=_spread(tokens),
     )
 
 
