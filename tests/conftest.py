@@ -24,6 +24,8 @@ FLAGS = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_pas
 FLAGS += ["--xla_cpu_parallel_codegen_split_count=1"]
 FLAGS += ["--xla_cpu_use_fusion_emitters=false"] * version("jaxlib").startswith("0.10.")
 os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
+# Where in the code an operation comes from is of no use here, and compiling takes longer with it.
+os.environ.setdefault("JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS", "0")
 # The same holds for bytecode, of which a process that trains needs 1,600 modules: 5 CPU seconds, in
 # each process where Python is told not to write it, as in many containers. None is beside the code.
 os.environ.setdefault("PYTHONPYCACHEPREFIX", str(CACHE / f"bytecode-{platform.python_version()}"))
