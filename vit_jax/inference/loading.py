@@ -17,6 +17,7 @@ _OF_TASKS = {
     "contrastive": ("vit_jax.inference.two_towers", "TwoTowers"),
     "depth": ("vit_jax.inference.dense.depth", "DepthEstimator"),
     "detection": ("vit_jax.inference.detector", "Detector"),
+    "multitask": ("vit_jax.inference.dense.universal", "Universal"),
     "segmentation": ("vit_jax.inference.dense.segmenter", "Segmenter"),
 }
 

@@ -32,6 +32,7 @@ class ModelRecord:
     versions: versions of the libraries that wrote them.
     plugins: modules to import first, for an architecture of a user.
     options: the fields of the task that its configuration set, such as a width of a decoder.
+    head_classes: names of the classes of each head of a model with several, where it has some.
     source_config: the configuration of the library that wrote the weights, for writing them back;
         empty if the parameters have changed.
     """
@@ -49,12 +50,14 @@ class ModelRecord:
     task: str = "classification"
     encoder: str = ""
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    head_classes: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return a dictionary of JSON values."""
         record = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        if not self.options:
-            del record["options"]
+        for name in ("options", "head_classes"):
+            if not record[name]:
+                del record[name]
         return {**record, "preprocessing": self.preprocessing.to_dict()}
 
     @classmethod
@@ -65,6 +68,7 @@ class ModelRecord:
                 **record,
                 "fields": _with_tuples(record["fields"]),
                 "options": _with_tuples(record.get("options", {})),
+                "head_classes": _with_tuples(record.get("head_classes", {})),
                 "preprocessing": Preprocessing.from_dict(record["preprocessing"]),
                 "class_names": tuple(record["class_names"]),
                 "plugins": module_names(Modules().convert(record.get("plugins", ()))),

@@ -219,8 +219,13 @@ class MultiTask(Task):
     def record_fields(self, source):
         """Return the names of the classes of labels."""
         names = tuple(source.class_names) if source.has_labels else ()
-        activation = "softmax" if names else "none"
-        return {"class_names": names, "activation": activation, "encoder": self.encoder}
+        heads = {name: part.record_fields(source)["class_names"] for name, part in self.parts}
+        return {
+            "class_names": names,
+            "activation": "none",
+            "encoder": self.encoder,
+            "head_classes": {name: tuple(classes) for name, classes in heads.items() if classes},
+        }
 
     def describe(self, source):
         """Return the tasks, and what each says of the data."""
