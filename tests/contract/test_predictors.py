@@ -21,6 +21,7 @@ SHAPES = {
     "contrastive": {"vectors": (4,)},
     "depth": {"depth": (16, 16)},
     "detection": {"boxes": (6, 4), "probabilities": (6, 11)},
+    "multitask": {"segmentation/logits": (16, 16, 11)},
     "segmentation": {"logits": (16, 16, 11)},
 }
 

@@ -17,6 +17,7 @@ from vit_jax.evaluation.registry import make_evaluator
 from vit_jax.inference import Classifier, Encoder, load_model
 from vit_jax.inference.dense.depth import DepthEstimator
 from vit_jax.inference.dense.segmenter import Segmenter
+from vit_jax.inference.dense.universal import Universal
 from vit_jax.inference.detector import Detector
 from vit_jax.inference.two_towers import TwoTowers
 from vit_jax.runs import EVALUATE, EVALUATOR, RESULT, RunDir
@@ -34,6 +35,7 @@ TASKS = [
     "depth",
     "detection",
     "masked_autoencoding",
+    "multitask",
     "segmentation",
     "self_distillation",
     "simmim",
@@ -77,6 +79,17 @@ SMALL = {
         "objective.decoder_depth": "1",
         "objective.decoder_heads": "2",
     },
+    "multitask": {
+        "dataset": "scenes:digits:40",
+        "data.test": "test[:40]",
+        "data.labels": "False",
+        "model.name": "UniversalViT",
+        "model.image_size": "16",
+        "model.in_channels": "1",
+        "model.backbone_name": "ViT",
+        "model.task_heads": "{'segmentation': {'model': 'Segmentation', 'num_classes': 11}}",
+        "objective.learned_weights": "True",
+    },
     "segmentation": {
         "dataset": "scenes:digits:40",
         "data.test": "test[:40]",
@@ -102,6 +115,7 @@ SMALL = {
 # The path of the encoder's parameters among all variables, where there are other modules.
 ENCODERS = dict.fromkeys(("masked_autoencoding", "simmim", "autoencoder"), ("params", "encoder"))
 ENCODERS["contrastive"] = ("params", "image")
+ENCODERS["multitask"] = ("params", "model")
 ENCODERS["self_distillation"] = ("teacher", "encoder")
 
 
@@ -234,6 +248,7 @@ def test_a_run_is_loaded_as_the_predictor_of_its_task(finished, tmp_path, capsys
     predictor = vit_jax.load(run.path)
     of_task = {"classification": Classifier, "autoencoder": Decoded, "contrastive": TwoTowers}
     of_task |= {"detection": Detector, "segmentation": Segmenter, "depth": DepthEstimator}
+    of_task["multitask"] = Universal
     assert type(predictor) is of_task.get(config.task, Encoder)
     images = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 1), np.uint8)
     results = predictor(images, batch_size=2)
