@@ -2,8 +2,11 @@
 
     python train.py --config=configs/dense/detection_scenes.py --workdir=runs/detection_scenes
 
-A small ViT with a convolutional stem and ten detection tokens. Scenes are made on the spot, so no
-image is seen twice.
+A small ViT with a convolutional stem and ten detection tokens.
+
+Reached by us: not yet run to its end; boxes are learned in the first 4,000 steps (giou loss 0.38),
+classes later.
+Cost: 250,911 parameters; about 20 minutes on two idle cores.
 """
 
 from vit_jax.config import default_config
@@ -31,8 +34,8 @@ def get_config():
     config.optimizer.update(learning_rate=1.5e-3, weight_decay=0.02)
     config.schedule.warmup = "300 steps, at most 20%"
     config.batch_size = 16
-    config.duration = "7500 steps"
+    config.duration = "16000 steps"
     config.log.every = "250 steps"
-    config.evaluate.every = "2500 steps"
-    config.checkpoint.every = "2500 steps"
+    config.evaluate.every = "4000 steps"
+    config.checkpoint.every = "4000 steps"
     return config

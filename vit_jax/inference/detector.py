@@ -6,20 +6,25 @@ for found in detector.detect("street.jpg")[0]:
 """
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, UInt8
+from PIL import Image, ImageDraw, ImageFont
 
 from vit_jax.data.images.decoding import ImageLike
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.inference.predictor import BATCH, ArraySpec, Outputs, Predictor
 from vit_jax.models.detection.heads import cornered
+from vit_jax.text import printable, to_json
 
 BATCH_SIZE = 16
 THRESHOLD = 0.5
+_LEAST_SIDE = 384  # pixels of pictures with boxes, below which whole pixels are enlarged
+_COLORS = ("#ffe119", "#42d4f4", "#f58231", "#bfef45", "#fabed4", "#aaffc3", "#ffd8b1", "#dcbeff")
 
 
 class Found(NamedTuple):
@@ -42,6 +47,7 @@ class Detector(Predictor):
     """
 
     usage: ClassVar[str] = "find objects with vit_jax.load({path!r}).detect(images)"
+    files: ClassVar[str] = "COCO's JSON and a picture with boxes for each image"
     threshold: float = THRESHOLD
 
     @classmethod
@@ -128,6 +134,23 @@ class Detector(Predictor):
                 found.append(self.objects(row, size, threshold))
         return found
 
+    def write(
+        self,
+        folder: str | Path,
+        stem: str,
+        found: Sequence[Found],
+        image: UInt8[np.ndarray, "height width channels"],
+    ) -> list[Path]:
+        """Write `STEM_objects.json`, a file of COCO for one image, and `STEM_boxes.png`.
+
+        The numbers of categories count from 1, in the order of the classes.
+        """
+        paths = [Path(folder) / f"{stem}_{what}" for what in ("objects.json", "boxes.png")]
+        content = coco_file([stem], [image.shape[:2]], [found], self.class_names)
+        paths[0].write_text(to_json(content, indent=1) + "\n", encoding="utf-8")
+        with_boxes(image, found).save(paths[1])
+        return paths
+
 
 def check_threshold(threshold: float) -> float:
     """Return a threshold of scores. Raises UserError for anything but a number from 0 to 1."""
@@ -156,26 +179,58 @@ def in_image(
     return np.clip(placed, 0, np.array([size[1], size[0]] * 2))
 
 
-def coco_results(
-    found: Sequence[Sequence[Found]], image_ids: Sequence[int | str], first_class: int = 1
-) -> list[dict[str, Any]]:
-    """Return COCO's list of results: image_id, category_id, bbox and score of each object.
+def coco_file(
+    names: Sequence[str],
+    sizes: Sequence[tuple[int, int]],
+    found: Sequence[Sequence[Found]],
+    class_names: Sequence[str],
+) -> dict[str, Any]:
+    """Return the content of COCO's JSON of annotations, each with the score that it was found with.
+
+    Its `annotations` are a list of results too, as pycocotools' `loadRes` reads them.
 
     Args:
+        names, sizes: of the images, (height, width) in pixels.
         found: in each image.
-        image_ids: of the images, in the same order.
-        first_class: the `category_id` of the first class.
+        class_names: of all classes; categories count from 1.
     """
-    results = []
-    for image_id, objects in zip(image_ids, found, strict=True):
+    images, annotations = [], []
+    for number, (name, size, objects) in enumerate(zip(names, sizes, found, strict=True), 1):
+        images.append({"id": number, "file_name": name, "height": size[0], "width": size[1]})
         for one in objects:
             left, top, right, bottom = one.box
-            results.append(
+            width, height = right - left, bottom - top
+            annotations.append(
                 {
-                    "image_id": image_id,
-                    "category_id": one.label + first_class,
-                    "bbox": [left, top, right - left, bottom - top],
+                    "id": len(annotations) + 1,
+                    "image_id": number,
+                    "category_id": one.label + 1,
+                    "bbox": [left, top, width, height],
+                    "area": width * height,
+                    "iscrowd": 0,
                     "score": one.score,
                 }
             )
-    return results
+    categories = [{"id": i, "name": name} for i, name in enumerate(class_names, 1)]
+    return {"images": images, "categories": categories, "annotations": annotations}
+
+
+def with_boxes(
+    image: UInt8[np.ndarray, "height width channels"], found: Sequence[Found]
+) -> Image.Image:
+    """Return a picture of an image with boxes, classes and scores; small ones are enlarged."""
+    pixels = image if image.shape[-1] == 3 else np.repeat(image[..., :1], 3, axis=-1)
+    factor = max(1, _LEAST_SIDE // min(image.shape[:2]))
+    size = (image.shape[1] * factor, image.shape[0] * factor)
+    picture = Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST)
+    draw, font = ImageDraw.Draw(picture), ImageFont.load_default()
+    line = max(2, min(size) // 300)
+    for one in reversed(found):  # the surest on top
+        color = _COLORS[one.label % len(_COLORS)]
+        box = [factor * side for side in one.box]
+        draw.rectangle(box, outline=color, width=line)
+        text = printable(f"{one.class_name} {100 * one.score:.0f}%")
+        place = draw.textbbox((box[0] + line, box[1] + line), text, font=font)
+        draw.rectangle((place[0] - line, place[1] - line, place[2] + line, place[3]), fill=color)
+        draw.text((box[0] + line, box[1] + line), text, fill="black", font=font)
+    return picture
