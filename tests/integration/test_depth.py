@@ -1,0 +1,76 @@
+"""The published recipe of depth."""
+
+import jax
+import numpy as np
+import pytest
+
+from tests.folders import ROOT
+from vit_jax.config import load_config
+from vit_jax.models import create_model
+from vit_jax.models.summary.cost import cost
+from vit_jax.training.setup.build import build
+
+RECIPE = ROOT / "configs" / "dense" / "dpt_nyu.py"
+SHORT = {
+    "dataset": "scenes:digits:16",
+    "data.train": "train",
+    "data.test": "test[:8]",
+    "data.workers": "0",
+    "batch_size": "4",
+    "duration": "2 steps",
+    "schedule.warmup": "0",
+    "log.every": "1 steps",
+    "evaluate.every": "100%",
+    "checkpoint.every": "100%",
+}
+SMALL = {
+    "precision": "float32",
+    "model.image_size": "64",
+    "model.blocks": "(0, 0, 1, 1)",
+    "model.widths": "(4, 4, 4, 4)",
+    "model.fusion_width": "8",
+    "model.backbone_fields.width": "8",
+    "model.backbone_fields.heads": "2",
+    "model.backbone_fields.depth": "2",
+    "model.backbone_fields.mlp_width": "8",
+}
+# The coarsest map has nothing to be added to, and the decoder reads blocks before their norm.
+UNREAD = {"backbone/norm", "neck/fuse_3/unit1"}
+
+
+@pytest.mark.slow
+def test_two_updates_of_the_published_recipe_change_every_leaf_that_is_read(data_dir):
+    config = load_config(str(RECIPE), {**SHORT, **SMALL, "data.dir": data_dir})
+    experiment = build(config)
+    state, step = experiment.initial_state(), experiment.train_step()
+    before = jax.device_get(state.params)
+    for batch in experiment.train_batches(0):
+        state = step(state, batch)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(before)
+    kept = set()
+    for (path, old), new in zip(leaves, jax.tree.leaves(state.params), strict=True):
+        assert np.isfinite(new).all(), jax.tree_util.keystr(path)
+        if np.array_equal(old, new):
+            kept.add("/".join(part.key for part in path))
+    assert {next((part for part in UNREAD if name.startswith(part)), name) for name in kept} == (
+        UNREAD
+    )
+    assert int(state.nonfinite_steps.total) == 0
+
+
+def test_the_recipe_is_the_authors():
+    config = load_config(str(RECIPE))
+    assert config.model.scale_shift == (0.000305, 0.1378)  # of their run_monodepth.py
+    assert (config.objective.max_depth, config.objective.crop) == (10.0, "eigen")
+    assert config.optimizer.lr_multipliers == (("backbone/.*", 0.1),)
+    assert "python train.py --config=configs/dense/dpt_nyu.py" in RECIPE.read_text()
+
+
+@pytest.mark.slow
+def test_the_recipe_says_what_its_model_costs():
+    config = load_config(str(RECIPE))
+    fields = {"num_classes": 0, **config.model.to_dict()}
+    model = create_model(fields.pop("name"), **fields)
+    found = cost(model)
+    said = f"{found.parameters:,} parameters, {found.macs / 1e9:.0f} GMACs"
+    assert said in RECIPE.read_text()
