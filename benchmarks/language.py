@@ -10,8 +10,9 @@ digits_captions    the same image tower with captions, classified by sentences w
 digits_shuffled    the same with the captions of other images
 digits_lit         a new text tower for the frozen image tower of digits_labels
 fashion_labels, fashion_captions    the same pair for Fashion-MNIST
-compositions       pictures of two digits; the right caption is to be told from wrong ones, for
-                   combinations that were in training, and for others
+compositions       pictures of two digits, from the image tower of digits_captions; the right
+                   caption is to be told from wrong ones, for combinations of the training and
+                   for others
 
 The seed determines initial parameters and the order of the images. The last step counts, whatever
 it is. Prints the tables of docs/results/language.md. Finished runs are reused.
@@ -82,7 +83,12 @@ ARMS = {
     "fashion_labels": Arm("Fashion-MNIST, labels", f"{_FASHION}:labels", 5, "accuracy"),
     "fashion_captions": Arm("Fashion-MNIST, captions", f"{_FASHION}:captions", 5),
     "compositions": Arm(
-        "compositions", "configs/language/compositions.py", 4, "", starts_from="digits_captions"
+        "compositions",
+        "configs/language/compositions.py",
+        4,
+        "",
+        options=("--config.objective.start_text=False",),
+        starts_from="digits_captions",
     ),
 }
 _SHOWN = {
