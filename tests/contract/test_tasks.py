@@ -258,7 +258,9 @@ def test_a_run_is_loaded_as_the_predictor_of_its_task(finished, tmp_path, capsys
     if config.task == "detection":
         assert [len(result) <= 6 for result in results] == [True] * 3
         return
-    if config.task == "segmentation":
+    if config.task == "multitask":
+        results = [result["segmentation"] for result in results]
+    if config.task in ("segmentation", "multitask"):
         assert [result.classes.shape for result in results] == [(16, 16)] * 3
     else:
         shapes = {"autoencoder": (16, 16, 1), "contrastive": (4,), "depth": (16, 16)}
