@@ -1,15 +1,17 @@
-"""The published recipe of depth."""
+"""The configs of depth: the published recipe, and scenes."""
 
 import jax
 import numpy as np
 import pytest
 
 from tests.folders import ROOT
+from tests.support.shapes import abstract_variables, random_images
 from vit_jax.config import load_config
 from vit_jax.models import create_model
 from vit_jax.models.summary.cost import cost
 from vit_jax.training.setup.build import build
 
+SCENES = ROOT / "configs" / "dense" / "depth_scenes.py"
 RECIPE = ROOT / "configs" / "dense" / "dpt_nyu.py"
 SHORT = {
     "dataset": "scenes:digits:16",
@@ -74,3 +76,14 @@ def test_the_recipe_says_what_its_model_costs():
     found = cost(model)
     said = f"{found.parameters:,} parameters, {found.macs / 1e9:.0f} GMACs"
     assert said in RECIPE.read_text()
+
+
+def test_the_config_of_scenes_says_what_it_costs_and_reaches():
+    config = load_config(str(SCENES))
+    fields = {"num_classes": 0, **config.model.to_dict()}
+    model = create_model(fields.pop("name"), **fields)
+    shapes = abstract_variables(model, random_images(1, 64, 64, 3))["params"]
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    text = SCENES.read_text().split('"""')[1]
+    assert f"{parameters:,} parameters" in text and "Reached by us" in text
+    assert "python train.py --config=configs/dense/depth_scenes.py" in text
