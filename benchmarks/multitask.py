@@ -1,0 +1,85 @@
+"""One model for four tasks against a model for each, at equal steps, on scenes of digits.
+
+    python -m benchmarks.multitask --seeds=0,1,2 --steps=800 --folder=runs/multitask
+
+All models have the backbone and the heads of configs/dense/multitask_scenes.py. A model of one task
+sees only its own data: scenes, or single digits with labels. Runs that are finished are not run
+again. Printed are the test metrics, their differences, and the numbers of parameters.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from vit_jax.config import load_config
+from vit_jax.runs import RunDir
+from vit_jax.training import fit
+
+CONFIG = "dense/multitask_scenes"
+# The metric of each head, and whether more is better.
+METRICS = {
+    "classification": ("accuracy", True),
+    "segmentation": ("mean_iou", True),
+    "depth": ("delta1", True),
+    "detection": ("ap50", True),
+}
+FURTHER = (("depth", "abs_rel"), ("detection", "ap"))
+
+
+def run(folder: Path, name: str, seed: int, steps: int) -> dict[str, float]:
+    """Return the test metrics of a run with one head, or with all for "all"; train it if needed."""
+    workdir = folder / f"{name}_{seed}_{steps}"
+    changes = {"seed": seed, "duration": f"{steps} steps", "log.every": "200 steps"}
+    changes |= dict.fromkeys(("evaluate.every", "checkpoint.every"), f"{steps} steps")
+    config = load_config(CONFIG, changes)
+    if name == "classification":
+        config.dataset, config.model.task_heads = "digits", {}
+    elif name != "all":
+        config.dataset, config.data.labels = "scenes:digits", False
+        heads = config.model.task_heads.to_dict()
+        config.model.task_heads = {name: heads[name]}
+    result = RunDir(workdir).result() if workdir.is_dir() else None
+    return result or fit(config, workdir).result
+
+
+def parameters(folder: Path, name: str, seed: int, steps: int) -> int:
+    """Return the number of parameters of a finished run."""
+    variables, _ = RunDir(folder / f"{name}_{seed}_{steps}").read_variables()
+
+    def count(tree) -> int:
+        return sum(map(count, tree.values())) if isinstance(tree, dict) else int(np.size(tree))
+
+    return count(variables["params"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--folder", type=Path, default=Path("runs/multitask"))
+    given = parser.parse_args()
+    seeds = [int(seed) for seed in given.seeds.split(",")]
+    found = {
+        name: [run(given.folder, name, seed, given.steps) for seed in seeds]
+        for name in ("all", *METRICS)
+    }
+    print(f"{given.steps} steps, seeds {given.seeds}, in percent")
+    rows = [(head, metric) for head, (metric, _) in METRICS.items()] + list(FURTHER)
+    for head, metric in rows:
+        key = f"{head}_{metric}"
+        alone, joint = (
+            100 * np.array([result[key] for result in found[name]]) for name in (head, "all")
+        )
+        shown = [
+            f"{x.mean():.2f} ± {x.std(ddof=1) if len(x) > 1 else 0:.2f}" for x in (alone, joint)
+        ]
+        print(f"{key}: alone {shown[0]}, all at once {shown[1]}, {np.mean(joint - alone):+.2f}")
+    counts = {name: parameters(given.folder, name, seeds[0], given.steps) for name in found}
+    of_all = counts.pop("all")
+    share = of_all / sum(counts.values())
+    print(f"parameters: {of_all:,} against {sum(counts.values()):,}, {100 * share:.1f} %")
+
+
+if __name__ == "__main__":
+    main()
