@@ -199,6 +199,8 @@ def _pooled_layers(
         raise UserError(f"{type(model).__name__} has no class token here; use the mean instead")
 
     def pooled(x: Array, prefix: int) -> Array | None:
+        if len(x) != len(features.pooled):  # frames apart
+            x = x.reshape(len(features.pooled), -1, *x.shape[1:]).mean(axis=1)
         if x.ndim == 4:  # (batch, height, width, channels)
             x = x.reshape(len(x), -1, x.shape[-1])
         if prefix and has_token and (pool == "cls" or (pool == "own" and reads_token)):
@@ -215,7 +217,12 @@ def _pooled_layers(
     return {name: x for name, x in layers.items() if x is not None}
 
 
-def _small(images: Float[Array, "batch height width channels"]) -> Float[Array, "batch numbers"]:
+def _small(
+    images: Float[Array, "batch *frames height width channels"],
+) -> Float[Array, "batch numbers"]:
+    if images.ndim == 5:  # clips, whose frames become channels
+        images = jnp.moveaxis(images, 1, 3)
+        images = images.reshape(*images.shape[:3], -1)
     batch, height, width, channels = images.shape
     shape = (batch, min(height, _PIXELS_SIDE), min(width, _PIXELS_SIDE), channels)
     return jax.image.resize(images, shape, "linear").reshape(batch, -1)

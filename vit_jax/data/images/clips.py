@@ -72,17 +72,21 @@ def frame_files(folder: str | os.PathLike) -> list[str]:
     return sorted(names, key=_by_number)
 
 
-def decode_clip(clip: ClipLike, name: str, how: Decoding) -> UInt8[np.ndarray, "frames h w c"]:
+def decode_clip(
+    clip: ClipLike, name: str | None, how: Decoding
+) -> UInt8[np.ndarray, "frames h w c"]:
     """Decode the frames of a clip that are wanted, `how.frames` of them.
 
     Args:
       clip: a folder, pixels `(frames, h, w, c)`, or a sequence of images.
-      name: of the clip in messages.
+      name: of the clip in messages; default: its path.
       how: applied to every frame, with the same crop.
 
     Raises:
       DecodeError: a frame cannot be read, there are too few, or their sizes differ.
     """
+    if name is None:
+        name = as_text(clip) if isinstance(clip, str | os.PathLike) else "given as a clip"
     frames = _frames(clip, name)
     try:
         chosen = [frames[place] for place in places(len(frames), how.frames)]

@@ -177,7 +177,7 @@ class Preprocessing:
           DecodeError: it cannot be read; the message has its name and the cause.
         """
         if self.frames:
-            return decode_clip(image, name or "the clip", self.decoding())
+            return decode_clip(image, name, self.decoding())
         return decode(
             image, name=name, channels=self.channels, color_management=self.color_management
         )
