@@ -13,7 +13,8 @@ Crops keep most of an image and nothing is flipped, because a caption may say wh
 `--config.objective.patch_dropout=0.5` halves the cost of large image towers (FLIP).
 
 Known to reach: nothing is known of your images.
-Reached by us: whole runs were not timed.
+Reached by us: 68 % zero-shot accuracy on 359 held-out scanned digits at 96 pixels, in a run of 120
+steps of 32 on the captions of 1,438 others, where guessing reaches 10 %; longer runs were not made.
 Cost: 9,289,625 parameters with both towers and 340 tokens; 1.06 GFLOP to train on an image.
 """
 
