@@ -38,7 +38,13 @@ def print_last_screen(run: "RunDir", result: Mapping[str, Any]) -> None:
         "in Python": f'import vit_jax; classifier = vit_jax.load("{run.path}")',
     }
     if not classifies:
-        del rows["classify"], rows["in Python"]
+        from vit_jax.inference.loading import writes_files
+
+        del rows["in Python"]
+        folder = " --output=FOLDER"
+        rows["predict"] = rows.pop("classify").replace(" IMAGE.png", f" IMAGE.png{folder}")
+        if not writes_files(run.path):
+            del rows["predict"]
     for name, value in rows.items():
         tell(f"{name:>14}  {value}")
 

@@ -30,7 +30,8 @@ def load(
     It is a `Classifier`. The model of a run that learned without labels has no classes: it is
     returned as an `Encoder`, `load("runs/mae").features("seven.png")`; that of a run with captions
     as `TwoTowers`, `load("runs/clip").classify("seven.png", ["6", "7"])`; that of a run with boxes
-    as `Detector`, with depths as `DepthEstimator`. A user's own task may name another `Predictor`.
+    as `Detector`, with depths as `DepthEstimator`, with classes of pixels as `Segmenter`. A user's
+    own task may name another `Predictor`.
 
     Args:
         path: a run folder, as written by training.

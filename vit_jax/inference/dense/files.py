@@ -35,6 +35,8 @@ def write_files(
         if isinstance(image, DecodeError):
             yield as_text(name), image
             continue
+        if Path(name).resolve().is_relative_to(folder.resolve()):  # inside a folder of images
+            continue
         try:
             pixels = predictor.preprocessing.decode(image, name=as_text(name))
         except DecodeError as error:
