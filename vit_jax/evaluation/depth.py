@@ -24,9 +24,10 @@ Network", section 4.2; Ranftl et al. 2020, "Towards Robust Monocular Depth Estim
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from vit_jax.data.features import IMAGE, Feature
@@ -39,6 +40,9 @@ CROPS = {  # shares of the height and of the width that count: top, bottom, left
     "garg": (0.40810811, 0.99189189, 0.03594771, 0.96405229),  # of KITTI
 }
 SHARES = ("delta1", "delta2", "delta3")
+INPUTS = {"image": IMAGE, "depth": Feature("depth")}
+SHOWN = 4  # of the best and of the worst images
+_MOST_WRONG = 0.5  # of the depth, in the figure
 _LEAST = 1e-8  # of an inverse depth, where there is no largest depth
 
 
@@ -176,7 +180,7 @@ class DepthEvaluator(Evaluator):
     max_depth: float = 0.0
     crop: str = "none"
 
-    inputs: ClassVar = {"image": IMAGE, "depth": Feature("depth")}
+    inputs: ClassVar = INPUTS
 
     def step(self, variables, batch):
         """Return the sums over the images with a known depth, and the errors of each image."""
@@ -207,3 +211,63 @@ class DepthEvaluator(Evaluator):
         metrics |= {**part._replace(sums=rest).means(), "examples": part.examples}
         counts = {"without_depth": (~part.rows["known"]).sum(), "nonfinite": nonfinite}
         return Result({**metrics, **{name: int(n) for name, n in counts.items() if n}})
+
+
+@dataclass(frozen=True)
+class DepthImages(Evaluator):
+    """Figure of the best and the worst of some images: image, true and predicted depth, error.
+
+    predict, alignment, min_depth, max_depth, crop: as of `DepthEvaluator`. preprocessing: of the
+    images.
+    """
+
+    predict: Callable
+    preprocessing: Any
+    alignment: str = "none"
+    min_depth: float = 1e-3
+    max_depth: float = 0.0
+    crop: str = "none"
+
+    name: ClassVar[str] = "depths"
+    every: ClassVar[str] = "100%"
+    examples: ClassVar[int] = 16
+    inputs: ClassVar = INPUTS
+
+    def step(self, variables, batch):
+        """Return images, true and aligned predicted depths and the AbsRel as rows."""
+        _, predicted = self.predict(variables, batch)
+        known = known_depth(batch["depth"], self.min_depth, self.max_depth, self.crop)
+        true = jnp.where(known, batch["depth"], 1.0)
+        predicted = aligned(predicted, true, known, self.alignment, self.max_depth)
+        error = masked_mean(jnp.abs(predicted - true) / true, known)
+        rows = {"true": jnp.where(known, true, 0.0), "predicted": predicted, "error": error}
+        return {"weight": jnp.sum(batch["mask"])}, {"image": batch["image"], **rows}
+
+    def finish(self, parts):
+        """Return the figure, and no metric but the number of images."""
+        rows = parts[HELD_OUT].rows
+        order = np.argsort(rows["error"], kind="stable")
+        best, worst = order[:SHOWN], order[SHOWN:][-SHOWN:]
+        chosen = {name: rows[name][[*best, *worst]] for name in rows if name != "index"}
+        figures = {self.name: lambda: self._drawn(chosen)}
+        return Result({"examples": len(order)}, figures=figures)
+
+    def _drawn(self, rows):
+        from vit_jax.data.inspect.overlays import depth_colours
+        from vit_jax.evaluation.reconstruction import draw_rows
+
+        pairs = list(zip(rows["true"], rows["predicted"], strict=True))
+        wrong = [np.where(t > 0, abs(p - t) / np.where(t > 0, t, 1), 0) for t, p in pairs]
+        images = self.preprocessing.shown(rows["image"])
+        panels = {
+            "image": images if images.shape[-1] == 3 else images[..., :1].repeat(3, axis=-1),
+            "true": np.stack([depth_colours(t) for t, _ in pairs]) / 255,
+            "predicted": np.stack([depth_colours(p, like=t) for t, p in pairs]) / 255,
+            "error": np.clip(np.stack(wrong) / _MOST_WRONG, 0, 1)[..., None].repeat(3, axis=-1),
+        }
+        shown = " ".join(f"{error:.3f}" for error in rows["error"])
+        return draw_rows(
+            panels,
+            f"best and worst of the first images, AbsRel: {shown}; white is an error of "
+            f"{100 * _MOST_WRONG:.0f} % of the depth or more",
+        )

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vit_jax.data import Preprocessing
 from vit_jax.evaluation.base import HELD_OUT, Part
 from vit_jax.evaluation.depth import (
     CROPS,
     DepthEvaluator,
+    DepthImages,
     depth_errors,
     known_depth,
     least_squares,
@@ -145,6 +147,26 @@ def test_the_evaluator_leaves_out_padding_and_counts_what_has_no_depth():
     assert metrics["abs_rel"] == pytest.approx((0.5 + (4 - 1e-3) / 4) / 2)
     assert (metrics["loss"], metrics["examples"]) == (3.0, 3)
     assert (metrics["without_depth"], metrics["nonfinite"]) == (1, 1)
+
+
+def test_the_figure_has_the_best_and_the_worst_images_and_their_errors():
+    truth = np.full((6, 4, 4), 2.0, np.float32)
+    truth[:, 0] = 0
+    predicted = truth + np.arange(6, dtype=np.float32)[:, None, None] / 4
+    batch = {"depth": truth, "image": np.zeros((6, 4, 4, 3), np.float32), "mask": np.ones(6)}
+    found = (Loss(0.0, 1.0, {}, {}), predicted)
+    evaluator = DepthImages(lambda *_: found, Preprocessing((4, 4)))
+    sums, rows = evaluator.step({}, batch)
+    rows = {name: np.asarray(row) for name, row in rows.items()}
+    np.testing.assert_allclose(rows["error"], np.arange(6) / 8, atol=1e-6)
+    result = evaluator.finish({HELD_OUT: Part(sums, rows, 6, None)})
+    assert result.metrics == {"examples": 6}
+    figure = result.figures["depths"]()
+    assert "0.000 0.125 0.250 0.375 0.500 0.625" in figure.get_suptitle()
+    panels = np.array(figure.axes).reshape(4, 6)
+    assert [row[0].get_ylabel() for row in panels] == ["image", "true", "predicted", "error"]
+    shown = np.asarray(panels[3, 5].images[0].get_array())
+    assert (shown[0] == 0).all() and (shown[1:] == 1).all()
 
 
 # ------------------------------------------------------------------- a real scene with its truth

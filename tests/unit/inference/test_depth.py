@@ -9,7 +9,6 @@ from tests.support.shapes import random_images, random_variables
 from vit_jax.data import Preprocessing
 from vit_jax.inference.dense.depth import (
     DepthEstimator,
-    as_colours,
     as_steps,
     fitting_size,
     in_image,
@@ -74,15 +73,6 @@ def test_steps_of_a_png_are_millimetres_or_run_over_the_whole_range():
     np.testing.assert_array_equal(as_steps(inverse, relative=True), [[1, 32768, 65535, 0]])
     constant = as_steps(np.full((1, 2), 3.0), relative=True)
     assert constant.dtype == np.uint16 and (constant == 1).all()
-
-
-def test_near_is_bright_and_unknown_is_grey():
-    depth = np.array([[1.0, 2.0, 8.0, np.nan]], np.float32)
-    near, middle, far, unknown = as_colours(depth, relative=False)[0].astype(int)
-    assert near.sum() > middle.sum() > far.sum() and (unknown == 128).all()
-    far, near = as_colours(np.array([[0.5, 1.0]]), relative=True)[0].astype(int)
-    assert near.sum() > far.sum()
-    assert (as_colours(np.full((2, 2), np.nan), relative=True) == 128).all()
 
 
 def test_files_are_called_as_their_images(estimator, tmp_path):

@@ -11,6 +11,7 @@ from vit_jax.data.features import Example, Features
 IGNORED = 255
 _OPACITY = 0.55  # of a mask over the image
 _GOLDEN = 0.6180339887  # steps of the hue, so that neighbours differ most
+_COLOURED = (2, 98)  # percentiles of inverse depth between which colours run
 
 
 @functools.lru_cache(maxsize=8)
@@ -70,6 +71,35 @@ def draw_depth(depth: Float[np.ndarray, "h w"]) -> UInt8[np.ndarray, "h w 3"]:
     drawn = np.repeat(grey[..., None], 3, axis=2)
     drawn[~known] = 90, 0, 0
     return drawn
+
+
+def depth_colours(
+    depth: Float[np.ndarray, "h w"],
+    *,
+    relative: bool = False,
+    like: Float[np.ndarray, "h w"] | None = None,
+) -> UInt8[np.ndarray, "h w 3"]:
+    """Return depth in colours: near is bright, unknown is grey.
+
+    Args:
+      depth: depths; 0 and what is not finite is unknown.
+      relative: whether they are inverse depths up to a factor and a shift, which may be 0.
+      like: depths whose colours are to be compared; None: `depth`.
+    """
+    import matplotlib  # slow to import
+
+    def near(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        known = np.isfinite(values) & (relative | (values > 0))
+        values = np.where(known, values, 1).astype(np.float64)
+        return values if relative else 1 / values, known
+
+    values, known = near(depth)
+    scale, there = (values, known) if like is None else near(like)
+    dark, bright = np.percentile(scale[there], _COLOURED) if there.any() else (0, 1)
+    shares = np.clip((values - dark) / max(bright - dark, 1e-12), 0, 1)
+    colours = matplotlib.colormaps["inferno"](shares)[..., :3]
+    colours[~known] = 0.5
+    return np.round(255 * colours).astype(np.uint8)
 
 
 def views(example: Example, features: Features) -> list[UInt8[np.ndarray, "h w 3"]]:

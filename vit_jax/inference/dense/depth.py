@@ -21,6 +21,7 @@ from PIL import Image
 
 from vit_jax.data.images.decoding import ImageLike
 from vit_jax.data.images.preprocess import Preprocessing
+from vit_jax.data.inspect.overlays import depth_colours
 from vit_jax.inference.predictor import BATCH, ArraySpec, Outputs, Predictor
 from vit_jax.inference.streaming import named_images
 from vit_jax.models.fields import pair
@@ -29,7 +30,6 @@ from vit_jax.models.positions.tables import resize_matrix
 BATCH_SIZE = 16
 _MOST = 2**16 - 1  # in a PNG of 16 bits
 PER_UNIT = 1000  # steps of such a PNG in a unit of depth: millimetres of metres
-_DARK, _BRIGHT = 2, 98  # percentiles of inverse depth between which colours run
 
 
 class DepthEstimator(Predictor):
@@ -100,7 +100,7 @@ class DepthEstimator(Predictor):
         del image
         paths = [Path(folder) / f"{stem}_{what}.png" for what in ("depth", "colours")]
         Image.fromarray(as_steps(depth, relative=self.is_relative)).save(paths[0])
-        Image.fromarray(as_colours(depth, relative=self.is_relative)).save(paths[1])
+        Image.fromarray(depth_colours(depth, relative=self.is_relative)).save(paths[1])
         return paths
 
     def _in_own_ratio(self, image: UInt8[np.ndarray, "h w c"]) -> Float32[np.ndarray, "h w"]:
@@ -179,23 +179,6 @@ def as_steps(
     elif known.any():
         steps[known] = np.clip(PER_UNIT * depth[known], 1, _MOST)
     return np.round(steps).astype(np.uint16)
-
-
-def as_colours(
-    depth: Float[np.ndarray, "height width"], *, relative: bool
-) -> UInt8[np.ndarray, "height width 3"]:
-    """Return a picture in which near is bright; unknown is grey."""
-    import matplotlib  # slow to import
-
-    known = np.isfinite(depth) & (relative | (depth > 0))
-    near = np.zeros(depth.shape, np.float32)
-    near[known] = depth[known] if relative else 1 / depth[known]
-    if known.any():
-        dark, bright = np.percentile(near[known], (_DARK, _BRIGHT))
-        near = np.clip((near - dark) / max(bright - dark, 1e-12), 0, 1)
-    colours = matplotlib.colormaps["inferno"](near)[..., :3]
-    colours[~known] = 0.5
-    return np.round(255 * colours).astype(np.uint8)
 
 
 def _decoded(

@@ -15,8 +15,15 @@ import flax.linen as nn
 import jax
 from jaxtyping import Array, Float
 
-from vit_jax.data.features import IMAGE, Feature
-from vit_jax.evaluation.depth import ALIGNMENTS, CROPS, DepthEvaluator, known_depth
+from vit_jax.data import Preprocessing
+from vit_jax.evaluation.depth import (
+    ALIGNMENTS,
+    CROPS,
+    INPUTS,
+    DepthEvaluator,
+    DepthImages,
+    known_depth,
+)
 from vit_jax.models.dense import DEPTH, gives
 from vit_jax.tasks.base import Loss, Task
 from vit_jax.tasks.depth.losses import affine_losses, silog_losses
@@ -38,6 +45,7 @@ class Depth(Task):
     alignment: of predictions before they are judged, see `depth_errors`; "auto" is "none" for
         depths and "disparity" for inverse depths.
     crop: part of the images that is judged: "none", "eigen" (NYU) or "garg" (KITTI).
+    preprocessing: of the images, to show them.
     """
 
     model: nn.Module
@@ -51,8 +59,10 @@ class Depth(Task):
     max_depth: float = 0.0
     alignment: str = "auto"
     crop: str = "none"
+    preprocessing: Preprocessing | None = None
 
-    inputs: ClassVar = {"image": IMAGE, "depth": Feature("depth")}
+    inputs: ClassVar = INPUTS
+    from_setting: ClassVar = ("model", "preprocessing")
     monitor: ClassVar = ("abs_rel", "min")
 
     def __post_init__(self):
@@ -135,9 +145,12 @@ class Depth(Task):
         return self.of_predictions(predicted, batch), predicted
 
     def evaluators(self):
-        """Return the evaluator of all metrics."""
-        limits = (self.min_depth, self.max_depth, self.crop)
-        return (DepthEvaluator(self.predict, self.judged_alignment, *limits),)
+        """Return the evaluator of all metrics, and the figure of some images."""
+        settings = (self.judged_alignment, self.min_depth, self.max_depth, self.crop)
+        first = DepthEvaluator(self.predict, *settings)
+        if self.preprocessing is None:
+            return (first,)
+        return first, DepthImages(self.predict, self.preprocessing, *settings)
 
     def describe(self, source):
         """Return what is learned, and a sentence on what is not counted."""

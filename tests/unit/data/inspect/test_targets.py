@@ -10,7 +10,14 @@ from vit_jax.commands.data_report import lines, tables
 from vit_jax.data import Augment, Preprocessing
 from vit_jax.data.features import IMAGES, Feature
 from vit_jax.data.inspect.contact_sheets import CELL, augmented_sheet, contact_sheet
-from vit_jax.data.inspect.overlays import class_colors, draw_boxes, draw_depth, draw_mask, views
+from vit_jax.data.inspect.overlays import (
+    class_colors,
+    depth_colours,
+    draw_boxes,
+    draw_depth,
+    draw_mask,
+    views,
+)
 from vit_jax.data.inspect.report import inspect_dataset
 from vit_jax.data.inspect.targets import look_at
 from vit_jax.data.sources.dense.files import rows_of_boxes
@@ -166,3 +173,12 @@ class Only(Numbered):
 
     def read(self, index, how=None):
         return self.example
+
+
+def test_near_is_bright_and_unknown_is_grey():
+    depth = np.array([[1.0, 2.0, 8.0, np.nan]], np.float32)
+    near, middle, far, unknown = depth_colours(depth, relative=False)[0].astype(int)
+    assert near.sum() > middle.sum() > far.sum() and (unknown == 128).all()
+    far, near = depth_colours(np.array([[0.5, 1.0]]), relative=True)[0].astype(int)
+    assert near.sum() > far.sum()
+    assert (depth_colours(np.full((2, 2), np.nan), relative=True) == 128).all()
