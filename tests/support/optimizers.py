@@ -33,7 +33,7 @@ def small_params(width=16, heads=2):
         "head": {"kernel": (width, 3), "bias": (3,)},
     }
     is_shape = lambda leaf: isinstance(leaf, tuple)  # noqa: E731
-    return normal_like(jax.tree.map(jnp.zeros, shapes, is_leaf=is_shape), 1)
+    return normal_like(jax.tree.map(np.zeros, shapes, is_leaf=is_shape), 1)
 
 
 def named(tree):

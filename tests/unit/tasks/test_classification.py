@@ -1,3 +1,4 @@
+import functools
 import json
 
 import flax.linen as nn
@@ -23,11 +24,25 @@ class Given(nn.Module):
 
 
 def loss(logits, labels, train=False, mask=None, smoothing=0.0):
-    batch = {"image": jnp.array(logits, jnp.float32), "label": jnp.array(labels)}
+    batch = {"image": jnp.asarray(logits, jnp.float32), "label": np.array(labels)}
     if mask is not None:
-        batch["mask"] = jnp.array(mask, jnp.float32)
-    objective = Classification(Given(), smoothing)
-    return objective.loss({"params": {}}, batch, jax.random.key(0), train=train)
+        batch["mask"] = np.array(mask, np.float32)
+    return loss_of(Classification(Given(), smoothing), batch, train)
+
+
+def loss_of(objective, batch, train):
+    """What a task gives for a batch."""
+    return compiled_loss(objective, batch, jax.random.key(0) if train else None, train)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def compiled_loss(objective, batch, key, train):
+    return objective.loss({"params": {}}, batch, key, train=train)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def compiled_prediction(objective, batch):
+    return objective.predict({"params": {}}, batch)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +71,7 @@ def test_a_model_with_two_heads_learns_through_the_mean_of_their_logits():
     batch = {"image": jnp.array([[2.0, 0.0], [0.5, 1.0]]), "label": jnp.array([0, 0])}
     for train in (True, False):
         results = [
-            Classification(model).loss({"params": {}}, batch, jax.random.key(0), train=train)
-            for model in (GivenTwice(), Given())
+            loss_of(Classification(model), batch, train) for model in (GivenTwice(), Given())
         ]
         for ours, plain in zip(*map(jax.tree.leaves, results), strict=True):
             np.testing.assert_allclose(ours, plain, atol=1e-6)
@@ -106,17 +120,15 @@ def test_model_state_changes_in_training_only():
 
 
 def run(objective, logits, labels, train=False):
-    batch = {"image": jnp.array(logits, jnp.float32), "label": jnp.array(labels)}
-    loss_sum, weight, metrics, _ = objective.loss(
-        {"params": {}}, batch, jax.random.key(0), train=train
-    )
+    batch = {"image": np.array(logits, np.float32), "label": np.array(labels)}
+    loss_sum, weight, metrics, _ = loss_of(objective, batch, train)
     metrics = {name: float(value / weight) for name, value in metrics.items()}
     return float(loss_sum / weight), metrics
 
 
 def evaluated(objective, logits, labels):
-    batch = {"image": jnp.array(logits, jnp.float32), "label": jnp.array(labels)}
-    return jax.device_get(objective.predict({"params": {}}, batch))
+    batch = {"image": np.array(logits, np.float32), "label": np.array(labels)}
+    return jax.device_get(compiled_prediction(objective, batch))
 
 
 @pytest.mark.parametrize("targets", [[[0, 0, 0]], [[1, 0, 1]], [[1, 1, 1]]])
@@ -191,8 +203,8 @@ def test_training_mixes_images_and_targets_alike():
         def __call__(self, images, train=False):
             return jnp.log(images[:, 0, 0, :] + 1e-9)
 
-    one_hot = jax.nn.one_hot(jnp.array([0, 1, 2]), 3)
-    batch = {"image": one_hot[:, None, None, :], "label": jnp.array([0, 1, 2])}
+    one_hot = np.eye(3, dtype=np.float32)
+    batch = {"image": one_hot[:, None, None, :], "label": np.array([0, 1, 2])}
     objective = Classification(LogOfPixel(), mixing=Mixing(mixup=1.0))
     loss_sum, weight, metrics, _ = objective.loss(
         {"params": {}}, batch, jax.random.key(3), train=True
@@ -202,9 +214,7 @@ def test_training_mixes_images_and_targets_alike():
     entropies = -share * np.log(share) - (1 - share) * np.log(1 - share)
     assert np.abs(entropies - mean).min() < 1e-3 and mean > 0.05
     assert float(metrics["accuracy"]) == 3  # the larger part is what counts
-    assert float(objective.loss({"params": {}}, batch, None, train=False)[0]) == pytest.approx(
-        0, abs=1e-6
-    )
+    assert float(loss_of(objective, batch, train=False)[0]) == pytest.approx(0, abs=1e-6)
 
 
 class Constant(nn.Module):
@@ -219,10 +229,11 @@ class Constant(nn.Module):
 
 def loss_of_the_first(objective, labels):
     """The training loss of the first of two images, and the share of it that is its own."""
-    batch = {"image": jnp.zeros((2, 1, 1, 1)), "label": jnp.array(labels)}
+    batch = {"image": np.zeros((2, 1, 1, 1), np.float32), "label": np.array(labels)}
     rng = jax.random.key(3)
+    # Not as one program: what draws the share would be compiled twice.
     loss_sum, *_ = objective.loss(
-        {"params": {}}, {**batch, "mask": jnp.array([1.0, 0.0])}, rng, train=True
+        {"params": {}}, {**batch, "mask": np.array([1.0, 0.0], np.float32)}, rng, train=True
     )
     share = float(objective.mixed(batch["image"], rng, True)[1])
     assert 0.05 < share < 0.45  # so that it makes a difference whose image, label or weight it is

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.architectures import DENSE
-from tests.support.shapes import abstract_variables, random_images, random_tree
+from tests.support.shapes import abstract_variables, apply, random_images, random_tree
 from vit_jax.models import create_model
 from vit_jax.models.dense import gives
 from vit_jax.models.segmentation.decoders import pool_to
@@ -59,8 +59,9 @@ def test_a_single_place_is_a_class_and_a_blank_image_has_finite_logits():
     assert gives(model) == "segmentation"
     model = model.clone(decoder="mask")
     images = np.zeros((1, 4, 4, 3), "f")
-    params = jax.tree.map(lambda x: jnp.zeros(x.shape), abstract_variables(model, images))
-    assert np.isfinite(model.apply(params, images)).all()
+    shapes = abstract_variables(model, images)["params"]
+    params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+    assert np.isfinite(apply(model, params, images)).all()
 
 
 @pytest.mark.parametrize(
