@@ -4,6 +4,11 @@
 
 A scene shows real scanned digits before a ground of smooth noise; a pixel is ground or one of ten
 digits, and test scenes show digits that no training scene has.
+
+Known to reach: a mean IoU of 8.11 % with ground alone and 10.83 % with the mask of the nearest
+training scene (`python -m benchmarks.segmentation_baselines`).
+Reached by us: the whole length has not been run; 12.55 % after one epoch of a run of three.
+Cost: 282,774 parameters; 20 epochs of 4,000 scenes.
 """
 
 from vit_jax.config import default_config
@@ -23,8 +28,8 @@ def get_config():
     config.optimizer.update(learning_rate=1e-3, weight_decay=0.05)
     config.batch_size = 32
     config.schedule.warmup = "1 epochs, at most 20%"
-    config.duration = "8 epochs"
+    config.duration = "20 epochs"
     config.log.every = "25 steps"
-    config.evaluate.every = "2 epochs"
+    config.evaluate.every = "4 epochs"
     config.checkpoint.every = "4 epochs"
     return config

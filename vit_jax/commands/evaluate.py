@@ -170,6 +170,7 @@ def convert(
 ) -> None:
     """Convert published weights to a run folder, or a model to timm or Hugging Face files."""
     from vit_jax.inference import convert as convert_weights
+    from vit_jax.inference.loading import writes_files
     from vit_jax.weights.formats import Hints
 
     file_sides = parse_sides("file-size", file_size)
@@ -204,6 +205,8 @@ def convert(
             tell(f"compare   python -m vit_jax zero-shot {folder} IMAGE.png --classes=cat,dog")
             if not (Path(folder) / "tokenizer").is_dir():
                 tell("          with its tokenizer, which was not beside it: --tokenizer=PATH")
+        elif writes_files(folder):
+            tell(f"predict   python -m vit_jax predict {folder} IMAGE.png --output=FOLDER")
         elif record.class_names:
             tell(f"classify  python -m vit_jax predict {folder} IMAGE.png")
         else:

@@ -9,12 +9,14 @@ import pytest
 from flax import linen as nn
 
 from vit_jax.config.loading import default_config
+from vit_jax.data import Preprocessing
 from vit_jax.data.features import IMAGE, Feature
 from vit_jax.data.sources.source import Source
 from vit_jax.errors import UserError
 from vit_jax.evaluation.metrics import NO_ANSWER
 from vit_jax.models import create_model
 from vit_jax.models.segmentation import TrainingLogits
+from vit_jax.runs import ModelRecord
 from vit_jax.tasks.base import Setting
 from vit_jax.tasks.segmentation import Segmentation
 
@@ -127,6 +129,17 @@ def test_the_classes_are_those_of_the_masks():
 def test_data_without_named_masks_are_refused_in_a_sentence(features, said):
     with pytest.raises(UserError, match=said):
         Segmentation.outputs(default_config(), source_of(**features))
+
+
+def test_other_data_must_have_the_classes_of_the_run():
+    record = ModelRecord(
+        "Segmentation", {}, Preprocessing((8, 8)), NAMES, "none", task="segmentation"
+    )
+    assert not record.classifies
+    record.check_classes("pets", source_of(segmentation=MASKS), "runs/pets")
+    others = source_of(segmentation=Feature("mask", classes=("ground", "cow", "dog")))
+    with pytest.raises(UserError, match="has the classes ground, cat, dog, but cows has ground, c"):
+        record.check_classes("cows", others, "runs/pets")
 
 
 def test_a_model_of_classes_is_refused_in_a_sentence():
