@@ -28,6 +28,7 @@ EXPECTED = {
     "dpt_authors": {"image_size": 32, "head_width": 32, "readout": "project", **OF_TWELVE},
     "depth_anything_authors": {**DEPTH_ANYTHING, "max_depth": None, **OF_TWELVE},
 }
+ALWAYS = ("dpt", "depth_anything")  # the others compile as long
 WRITTEN = [name for name in EXPECTED if "authors" not in name]
 
 
@@ -61,7 +62,10 @@ def largest_error(model, variables, *answers):
     return max(errors)
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in EXPECTED],
+)
 def test_every_block_and_the_depth_are_the_origins(name):
     record, variables = read(name)
     answers = golden(name)
