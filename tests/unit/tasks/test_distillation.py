@@ -69,7 +69,7 @@ def run(two=True, mask=None, supervised=None, train=True, **settings):
         total, *others = objective.loss({"params": params}, batch, jax.random.key(0), train=train)
         return total, (total, *others)
 
-    gradient, (total, weight, metrics, _) = jax.grad(loss, has_aux=True)(params)
+    gradient, (total, weight, metrics, _) = jax.jit(jax.grad(loss, has_aux=True))(params)
     return float(total), float(weight), jax.device_get(metrics), gradient
 
 
@@ -215,10 +215,12 @@ def test_parts_of_a_batch_give_the_gradient_of_the_whole(kind):
     state = SimpleNamespace(
         params=params, model_state={}, totals=dict.fromkeys(names, jnp.zeros(()))
     )
-    of_parts = [
-        accumulated_gradient(objective, plain, state, batch, jax.random.key(0), parts)[:2]
-        for parts in (1, 3)
-    ]
+
+    def of(parts):
+        arguments = (objective, plain, state, batch, jax.random.key(0), parts)
+        return jax.jit(lambda: accumulated_gradient(*arguments)[:2])()
+
+    of_parts = [of(parts) for parts in (1, 3)]
     assert of_parts[0][1]["weight"] == 7 and 0 <= of_parts[0][1]["teacher_agreement"] <= 7
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *of_parts)
     assert all(np.abs(x).max() > 1e-3 for x in jax.tree.leaves(of_parts[0][0]))

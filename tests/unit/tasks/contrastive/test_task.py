@@ -1,6 +1,7 @@
 """The contrastive task: its loss, a frozen image tower, its cap, and what it refuses."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -49,9 +50,15 @@ def loss_of(task, variables, batch):
     return jax.jit(lambda *a: task.loss(*a, jax.random.key(0), train=True))(variables, batch)
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def vectors_of(task, variables, batch):
+    return task.image_vectors(variables, batch["image"])[0], task.text_vectors(
+        variables, batch["text"]
+    )
+
+
 def test_the_loss_is_that_of_the_vectors_of_both_towers(task, variables, batch):
-    images, _ = task.image_vectors(variables, batch["image"])
-    texts = task.text_vectors(variables, batch["text"])
+    images, texts = map(np.asarray, vectors_of(task, variables, batch))
     for vectors in (images, texts):
         np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
     np.testing.assert_allclose(texts[0], texts[2])
@@ -71,8 +78,8 @@ def test_the_sigmoid_has_a_bias_and_the_scale_of_its_paper(task, batch):
     variables = jax.jit(sigmoid.init)(jax.random.key(0), batch)
     learned = variables["params"]["logits"]
     np.testing.assert_allclose([learned["scale"], learned["bias"]], [np.log(10), -10], rtol=1e-6)
-    images, _ = sigmoid.image_vectors(variables, batch["image"])
-    logits = np.asarray(10 * images @ sigmoid.text_vectors(variables, batch["text"]).T - 10)[:3, :3]
+    images, texts = map(np.asarray, vectors_of(sigmoid, variables, batch))
+    logits = (10 * images @ texts.T - 10)[:3, :3]
     signs = np.array([[1, -1, 1], [-1, 1, -1], [1, -1, 1]])
     total = loss_of(sigmoid, variables, batch).total
     np.testing.assert_allclose(total, np.log1p(np.exp(-signs * logits)).sum(), rtol=1e-4)
@@ -83,12 +90,13 @@ def test_without_a_projection_the_pooled_features_are_the_vectors(task, batch):
     variables = jax.jit(bare.init)(jax.random.key(0), batch)
     assert "projection" not in variables["params"]
     assert set(bare.roles(variables["params"])) == set(variables["params"])
-    pooled = np.asarray(bare.features(variables, batch))
-    vectors, _ = bare.image_vectors(variables, batch["image"])
+    pooled = np.asarray(jax.jit(bare.features)(variables, batch))
+    vectors, _ = vectors_of(bare, variables, batch)
     expected = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
     np.testing.assert_allclose(vectors, expected, rtol=1e-5)
     with pytest.raises(ValueError, match="vectors of 8 numbers, but embed_width = 4"):
-        dataclasses.replace(bare, embed_width=4).init(jax.random.key(0), batch)
+        narrow = dataclasses.replace(bare, embed_width=4)
+        jax.eval_shape(narrow.init, jax.random.key(0), batch)
 
 
 def test_fields_of_the_text_tower_follow_its_pooling_or_are_set(task):
@@ -103,9 +111,10 @@ def test_fields_of_the_text_tower_follow_its_pooling_or_are_set(task):
 
 
 def test_a_class_is_the_direction_of_the_mean_of_its_prompts(task, variables):
-    found = task.class_vectors(variables)
+    found = jax.jit(task.class_vectors)(variables)
+    vectors = jax.jit(task.text_vectors)
     for number, prompts in enumerate(PROMPTS):
-        mean = task.text_vectors(variables, jnp.array(prompts)).mean(0)
+        mean = np.asarray(vectors(variables, np.array(prompts))).mean(0)
         np.testing.assert_allclose(found[number], mean / np.linalg.norm(mean), rtol=1e-4)
 
 
@@ -127,11 +136,14 @@ def test_the_scale_is_capped_after_each_update(task):
 def test_a_frozen_image_tower_is_no_parameter_and_starts_as_the_trained_one(task, variables, batch):
     frozen = dataclasses.replace(task, freeze_image=True)
     trained = {"params": variables["params"]["image"]}
-    begun = frozen.start_from(frozen.init(jax.random.key(1), batch), trained)
+    begun = frozen.start_from(jax.jit(frozen.init)(jax.random.key(1), batch), trained)
     assert set(begun["params"]) == {"projection", "text", "logits"}
     assert set(frozen.roles(begun["params"])) == set(begun["params"])
     assert begun["frozen"]["image"] is trained["params"]
-    np.testing.assert_array_equal(frozen.features(begun, batch), task.features(variables, batch))
+    of_both = [
+        jax.jit(one.features)(known, batch) for one, known in ((frozen, begun), (task, variables))
+    ]
+    np.testing.assert_array_equal(*of_both)
     state = loss_of(frozen, begun, batch).state
     jax.tree.map(np.testing.assert_array_equal, state["frozen"]["image"], trained["params"])
 
