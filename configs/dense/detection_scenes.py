@@ -4,8 +4,11 @@
 
 A small ViT with a convolutional stem and ten detection tokens.
 
-Reached by us: not yet run to its end; boxes are learned in the first 4,000 steps (giou loss 0.38),
-classes later.
+Known to reach: the objects of the nearest of 4,000 training scenes have an AP of 0.0015 and an AP50
+of 0.0043, the same boxes for all 0 (`python -m benchmarks.detection_baselines`).
+Reached by us: not run to its end. After 5,000 of 7,500 steps of a shorter run AP was 0.0079 and
+AP50 0.0216: boxes are learned first (matched ones have a GIoU of 0.67), classes had hardly begun.
+16 scenes are learned by heart in 200 steps.
 Cost: 250,911 parameters; about 20 minutes on two idle cores.
 """
 

@@ -116,7 +116,7 @@ def average_precision(
     from pycocotools.cocoeval import COCOeval
 
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        judge = COCOeval(_dataset(truth, classes), _dataset(found, classes), "bbox")
+        judge = COCOeval(dataset_of(truth, classes), dataset_of(found, classes), "bbox")
         judge.evaluate()
         judge.accumulate()
         judge.summarize()
@@ -130,7 +130,7 @@ def coco_boxes(boxes: Float[np.ndarray, "n 4"]) -> list[list[float]]:
     return np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], axis=1).tolist()
 
 
-def _dataset(images: Iterable[Boxes], classes: int) -> Any:
+def dataset_of(images: Iterable[Boxes], classes: int) -> Any:
     """Return objects or detections as the library's own class has them in memory."""
     from pycocotools.coco import COCO
 
