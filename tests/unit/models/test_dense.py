@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
+from tests.support.shapes import random_images, random_variables, run
 from vit_jax.models import create_model
 from vit_jax.models.dense import DenseModel, gives
 from vit_jax.models.description import describe
@@ -41,17 +42,17 @@ def model():
 
 @pytest.fixture(scope="module")
 def variables(model):
-    return model.init(jax.random.key(0), jnp.zeros((1, 8, 8, 3)))
+    return random_variables(model, random_images(1, 8, 8, 3))
 
 
 def test_the_backbone_is_the_named_model_without_a_head(model, variables):
-    images = jnp.asarray(np.random.RandomState(0).rand(2, 8, 8, 3), jnp.float32)
+    images = random_images(2, 8, 8, 3)
     alone = create_model("ViT-Ti/16", image_size=8, num_classes=0, **TINY)
     of_backbone = {"params": variables["params"]["backbone"]}
-    expected = alone.apply(of_backbone, images, method="features")
-    found = model.apply(variables, images, method="features")
+    expected = run(alone, of_backbone, images, method="features")
+    found = run(model, variables, images, method="features")
     jax.tree.map(np.testing.assert_array_equal, found, expected)
-    assert model.apply(variables, images).shape == (2, 2, 2)
+    assert jax.eval_shape(model.apply, variables, images).shape == (2, 2, 2)
     assert model.patch_size == 4
 
 

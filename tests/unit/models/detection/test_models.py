@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.architectures import DENSE
-from tests.support.shapes import random_variables
+from tests.support.shapes import random_variables, run
 from vit_jax.models.detection import DETR, YOLOS
 from vit_jax.models.detection.heads import centred, cornered
 from vit_jax.models.detection.transformer import sine_positions
@@ -42,8 +42,7 @@ def test_predictions_follow_their_queries(name):
     model = DENSE[name]
     variables = random_variables(model, IMAGES)
     order = jnp.array([2, 0, 4, 1, 3])
-    forward = jax.jit(model.apply)
-    found = forward(variables, IMAGES)
+    found = run(model, variables, IMAGES)
     params = dict(variables["params"])
     if name == "DETR":
         params["query_positions"] = params["query_positions"][order]
@@ -52,7 +51,7 @@ def test_predictions_follow_their_queries(name):
             params[table] = params[table][:, order]
         rows = jnp.concatenate([jnp.array([0]), 1 + order, jnp.arange(6, 22)])
         params["mid_positions_0"] = params["mid_positions_0"][:, rows]
-    permuted = forward({**variables, "params": params}, IMAGES)
+    permuted = run(model, {**variables, "params": params}, IMAGES)
     jax.tree.map(
         lambda one, other: np.testing.assert_allclose(one[:, order], other, atol=1e-5),
         found,
@@ -67,7 +66,7 @@ def test_the_layers_of_the_decoder_share_their_heads():
     """A decoder without its last layer gives what was the auxiliary output."""
     model = DENSE["DETR"]
     variables = random_variables(model, IMAGES)
-    found = jax.jit(model.apply)(variables, IMAGES)
+    found = run(model, variables, IMAGES)
     params = {k: v for k, v in variables["params"].items() if k != "decoder_1"}
     shorter = model.clone(decoder_depth=1)
     alone = jax.jit(shorter.apply)({**variables, "params": params}, IMAGES)
@@ -82,7 +81,7 @@ def test_frozen_norms_keep_their_statistics_in_training():
         variables
     )
     jax.tree.map(np.testing.assert_array_equal, news["batch_stats"], variables["batch_stats"])
-    evaluated = jax.jit(model.apply)(variables, IMAGES)
+    evaluated = run(model, variables, IMAGES)
     np.testing.assert_allclose(found.boxes, evaluated.boxes, atol=1e-6)
 
 
