@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.shapes import run
+from tests.support.shapes import random_variables, run
 from vit_jax.models import create_model
 from vit_jax.models.depth import DPT
 from vit_jax.models.description import describe
@@ -49,7 +49,7 @@ def images():
 
 @pytest.fixture(scope="module")
 def variables(model, images):
-    return jax.jit(model.init)(jax.random.key(0), images)
+    return random_variables(model, images)
 
 
 @pytest.fixture(scope="module")
