@@ -55,6 +55,7 @@ def run(data_dir, tmp_path_factory):
     return RunDir(workdir)
 
 
+@pytest.mark.slow
 def test_classes_are_in_the_report_and_in_the_command(run, capsys):
     assert (run.figures / "pixel_classes.csv").exists()
     assert (run.figures / "task_segmented_images.png").exists()
@@ -67,6 +68,7 @@ def test_classes_are_in_the_report_and_in_the_command(run, capsys):
     assert 0 <= line["mean_iou"] <= line["pixel_accuracy"] <= 1
 
 
+@pytest.mark.slow
 def test_predict_writes_classes_and_overlays(run, tmp_path, capsys):
     pixels = np.random.default_rng(0).integers(0, 256, (40, 70, 3), np.uint8)
     Image.fromarray(pixels).save(tmp_path / "street.png")
@@ -83,6 +85,7 @@ def test_predict_writes_classes_and_overlays(run, tmp_path, capsys):
     assert np.asarray(classes).max() < 11
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_the_backbone_of_another(run, data_dir):
     file = ROOT / "configs" / "dense" / "segmentation_scenes.py"
     changes = {**SHORT, **TINY, "data.dir": data_dir, "init_from": str(run.path)}

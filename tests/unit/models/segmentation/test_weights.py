@@ -72,6 +72,7 @@ def test_the_model_of_a_segformer_is_told_by_shapes_and_origin(name):
     assert (record.fields["num_classes"], len(record.class_names)) == (5, 5)
 
 
+@pytest.mark.slow
 def test_an_epsilon_of_another_origin_is_noticed():
     record, variables = read("segformer")
     fields = {**record.fields["backbone_fields"], "norm_eps": 1e-6}
