@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.axes import Axes
 
+from vit_jax.data.images.clips import still
 from vit_jax.text import printable
 
 MOST_NAMED_CLASSES = 40  # with more classes, names on an axis are illegible
@@ -20,7 +21,11 @@ def show_image(
     colours: str = "gray",
     limits: tuple[float, float] | None = None,
 ) -> None:
-    """Draw an image without ticks; with one channel in colours, scaled by `limits` or its range."""
+    """Draw an image without ticks; with one channel in colours, scaled by `limits` or its range.
+
+    Of a clip the middle frame is drawn.
+    """
+    image = still(image)
     flat = image.ndim == 2 or image.shape[-1] == 1
     lowest, highest = limits or ((0, 255) if image.dtype == np.uint8 else (None, None))
     panel.imshow(
