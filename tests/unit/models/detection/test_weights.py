@@ -11,6 +11,8 @@ from safetensors.numpy import load_file
 from tests.support.stored import loaded, stored, write_files
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
+from vit_jax.inference.detector import Detector
+from vit_jax.inference.loading import predictor_class
 from vit_jax.models.detection.weights import detr
 from vit_jax.models.registry import model_fields
 from vit_jax.weights.convert import model_name, read_pretrained, write_pretrained
@@ -52,6 +54,7 @@ def test_detr_agrees_in_every_layer_and_prediction():
     case = stored("detection/detr").answers
     record, variables = loaded("detection/detr")
     assert (record.name, record.class_names) == ("DETR", ("ant", "bee", "cat"))
+    assert predictor_class(record) is Detector
     model = record.create_model()
     found, kept = jax.jit(lambda x: model.apply(variables, x, mutable="intermediates"))(
         case["images"]
