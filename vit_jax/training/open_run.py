@@ -16,6 +16,8 @@ from vit_jax.data import Source, TableOptions, check_inputs
 from vit_jax.data.from_config import open_part, table_options
 from vit_jax.data.texts import TextOptions
 from vit_jax.errors import UserError
+from vit_jax.models.dense import CLASSES, gives
+from vit_jax.models.registry import get_preset
 from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.runs.tokenizer import read_tokenizer
 from vit_jax.text import tell
@@ -71,6 +73,9 @@ def open_run(path: str | os.PathLike, dataset: str = "", split: str = "test") ->
     elif dataset:  # converted weights
         config, only = restore_config(default_config()), other
         config.dataset = dataset
+        if gives(get_preset(record.name).architecture) != CLASSES:
+            config.task = record.task
+            config.objective.update(record.options)
         config.schedule.warmup = "0"  # a small data set may have fewer steps than the warm-up
     else:
         raise UserError(

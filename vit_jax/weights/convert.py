@@ -20,7 +20,7 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError, nearest
 from vit_jax.models.dense import CLASSES, gives
 from vit_jax.models.flexivit.module import FlexiViT
-from vit_jax.models.registry import MODELS, model_fields
+from vit_jax.models.registry import MODELS, create_model, model_fields
 from vit_jax.models.stacking import unstack_blocks
 from vit_jax.models.validation import pair
 from vit_jax.models.vit.module import ViT
@@ -154,14 +154,17 @@ def make_record(description: ModelSpec, architecture: str = "ViT") -> ModelRecor
         preprocessing=preprocessing,
         class_names=names,
         origin=f"weights of {description.origin}",
-        **_task_of(name),
+        **_task_of(name, description.fields),
     )
 
 
-def _task_of(name: str) -> dict[str, str]:
+def _task_of(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a record of a model that gives something else than classes."""
     kind = gives(MODELS[name].architecture)
-    return {} if kind == CLASSES else {"task": kind, "activation": "none"}
+    if kind == CLASSES:
+        return {}
+    options = getattr(create_model(name, **fields), "task_options", {})
+    return {"task": kind, "activation": "none", "options": options}
 
 
 def for_channels(preprocessing: Mapping[str, Any], channels: int) -> dict[str, tuple[float, ...]]:

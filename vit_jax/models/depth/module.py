@@ -107,6 +107,11 @@ class DPT(DenseModel):
         """Whether the output is an inverse depth up to a factor and a shift, not a depth."""
         return self.max_depth is None and self.scale_shift is None
 
+    @property
+    def task_options(self) -> dict[str, str]:
+        """Fields of the task `depth` that the outputs ask for."""
+        return {"kind": "affine"} if self.is_relative else {}
+
     def head_roles(self) -> Roles:
         """Return the roles of the parameters beside the backbone, in the order of the forward."""
         return {"neck": Neck.ROLES, **{f"head_conv{i}": CONV for i in (1, 2, 3)}}

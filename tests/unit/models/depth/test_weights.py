@@ -81,6 +81,8 @@ def test_the_model_is_told_by_names_shapes_and_configuration():
         backbone = record.fields["backbone_fields"]
         assert record.fields["backbone_name"] == "ViT"
         assert (backbone["width"], backbone["heads"]) == (8, 2)
+        options = {"kind": "affine"} if expected.get("max_depth") is None else {}
+        assert (record.task, record.options, record.classifies) == ("depth", options, False)
         dinov2 = "anything" in name
         assert ("layer_scale" in backbone) == dinov2
         resize = record.create_model().make_backbone().pos_resize
