@@ -7,7 +7,8 @@ digits, and test scenes show digits that no training scene has.
 
 Known to reach: a mean IoU of 8.11 % with ground alone and 10.83 % with the mask of the nearest
 training scene (`python -m benchmarks.segmentation_baselines`).
-Reached by us: the whole length has not been run; 12.55 % after one epoch of a run of three.
+Reached by us: the whole length has not been run and no gate is set. A run of three epochs with
+batches of 16 reached 13.82 % on 300 test scenes, seed 0: it sees where digits are, not yet which.
 Cost: 282,774 parameters; 20 epochs of 4,000 scenes.
 """
 
