@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.folders import ROOT
+from tests.support.shapes import random_tree
 from tests.unit.models.universal.test_module import FIELDS, HEADS
 from vit_jax.config import load_config
 from vit_jax.errors import UserError
@@ -64,7 +65,12 @@ KNOWN["detection"] = [0, 1, 2]
 
 @pytest.fixture(scope="module")
 def variables(task, batch):
-    return jax.jit(task.init)(jax.random.key(0), batch)
+    return random_tree(jax.eval_shape(task.init, jax.random.key(0), batch))
+
+
+def loss_of(task, variables, batch):
+    """What a task gives for a batch, from one program."""
+    return jax.jit(lambda *a: task.loss(*a, jax.random.key(1), train=False))(variables, batch)
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +78,9 @@ def alone(task, variables, batch):
     """The loss of each task alone, on the images that have its truth."""
     found = {}
     for name, part in task.parts:
-        rows = jnp.array(KNOWN[name])
-        own = {key: x[rows] for key, x in batch.items()}
+        own = {key: np.asarray(x)[KNOWN[name]] for key, x in batch.items()}
         of_part = task.model.part_variables(variables, name)
-        loss = part.loss(of_part, own, jax.random.key(1), train=False)
+        loss = loss_of(part, of_part, own)
         found[name] = loss.total / loss.weight
     return found
 

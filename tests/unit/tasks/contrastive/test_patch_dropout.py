@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support.shapes import random_tree
 from vit_jax.models import create_model
 from vit_jax.models.block import Block
 from vit_jax.models.masking import random_mask, visible_features
@@ -33,7 +34,7 @@ def batch():
 
 @pytest.fixture(scope="module")
 def variables(task, batch):
-    return jax.jit(task.init)(jax.random.key(0), batch)
+    return random_tree(jax.eval_shape(task.init, jax.random.key(0), batch))
 
 
 def tokens(task, variables, batch, train):

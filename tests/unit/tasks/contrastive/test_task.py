@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support.shapes import random_tree
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
 from vit_jax.tasks.contrastive.task import Contrastive
@@ -87,7 +88,7 @@ def test_the_sigmoid_has_a_bias_and_the_scale_of_its_paper(task, batch):
 
 def test_without_a_projection_the_pooled_features_are_the_vectors(task, batch):
     bare = dataclasses.replace(task, image_projection=False, embed_width=8, text_pool="last")
-    variables = jax.jit(bare.init)(jax.random.key(0), batch)
+    variables = random_tree(jax.eval_shape(bare.init, jax.random.key(0), batch))
     assert "projection" not in variables["params"]
     assert set(bare.roles(variables["params"])) == set(variables["params"])
     pooled = np.asarray(jax.jit(bare.features)(variables, batch))
@@ -136,7 +137,8 @@ def test_the_scale_is_capped_after_each_update(task):
 def test_a_frozen_image_tower_is_no_parameter_and_starts_as_the_trained_one(task, variables, batch):
     frozen = dataclasses.replace(task, freeze_image=True)
     trained = {"params": variables["params"]["image"]}
-    begun = frozen.start_from(jax.jit(frozen.init)(jax.random.key(1), batch), trained)
+    drawn = random_tree(jax.eval_shape(frozen.init, jax.random.key(1), batch))
+    begun = frozen.start_from(drawn, trained)
     assert set(begun["params"]) == {"projection", "text", "logits"}
     assert set(frozen.roles(begun["params"])) == set(begun["params"])
     assert begun["frozen"]["image"] is trained["params"]
