@@ -1,6 +1,7 @@
 """The task segmentation: sums over pixels, and data and models that do not fit."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -51,11 +52,17 @@ def cross_entropy(logits, true):
     return -np.take_along_axis(logs, np.where(true < 3, true, 0)[..., None], -1)[..., 0], logs
 
 
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def loss_of(task, batch, key=None, train=False):
+    """What a task gives for a batch, compiled whole."""
+    return task.loss(VARIABLES, batch, key, train=train)
+
+
 def test_the_loss_is_the_sum_over_counted_pixels():
     batch = batch_of()
     losses, _ = cross_entropy(batch["image"], batch["segmentation"])
     known = batch["segmentation"] < 3
-    loss = Segmentation(Given(), NAMES).loss(VARIABLES, batch, None, train=False)
+    loss = loss_of(Segmentation(Given(), NAMES), batch)
     np.testing.assert_allclose(loss.total, losses[known].sum(), rtol=1e-6)
     assert loss.weight == known.sum()
     right = (batch["image"].argmax(-1) == batch["segmentation"]) & known
@@ -64,11 +71,8 @@ def test_the_loss_is_the_sum_over_counted_pixels():
 
 def test_sums_of_parts_are_those_of_the_whole():
     task, batch = Segmentation(Given(), NAMES), batch_of()
-    whole = task.loss(VARIABLES, batch, None, train=False)
-    parts = [
-        task.loss(VARIABLES, {name: x[i : i + 1] for name, x in batch.items()}, None, train=False)
-        for i in range(4)
-    ]
+    whole = loss_of(task, batch)
+    parts = [loss_of(task, {name: x[i : i + 1] for name, x in batch.items()}) for i in range(4)]
     np.testing.assert_allclose(sum(part.total for part in parts), whole.total, rtol=1e-6)
     assert sum(part.weight for part in parts) == whole.weight
 
@@ -78,7 +82,7 @@ def test_padding_counts_in_nothing_even_if_it_is_not_finite():
     kept = {name: array[:3] for name, array in batch.items()}
     batch["image"][3] = np.nan
     batch["mask"] = np.array([1, 1, 1, 0], np.float32)
-    masked, alone = (task.loss(VARIABLES, one, None, train=False) for one in (batch, kept))
+    masked, alone = (loss_of(task, one) for one in (batch, kept))
     np.testing.assert_allclose(masked.total, alone.total, rtol=1e-6)
     assert masked.weight == alone.weight
     _, predicted = task.predict(VARIABLES, batch)
@@ -92,10 +96,10 @@ def test_smoothed_targets_and_the_auxiliary_head_are_of_training():
     halves, half_logs = cross_entropy(batch["image"] / 2, batch["segmentation"])
     smooth = [0.9 * x - 0.1 * y.mean(-1) for x, y in ((losses, logs), (halves, half_logs))]
     task = Segmentation(Given(auxiliary=True), NAMES, label_smoothing=0.1, auxiliary_weight=0.4)
-    loss = task.loss(VARIABLES, batch, jax.random.key(0), train=True)
+    loss = loss_of(task, batch, jax.random.key(0), True)
     expected = smooth[0][known].sum() + 0.4 * smooth[1][known].sum()
     np.testing.assert_allclose(loss.total, expected, rtol=1e-6)
-    calm = task.loss(VARIABLES, batch, None, train=False)
+    calm = loss_of(task, batch)
     np.testing.assert_allclose(calm.total, losses[known].sum(), rtol=1e-6)
 
 
