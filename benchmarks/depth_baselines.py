@@ -9,7 +9,7 @@ median for all pixels; the second gives it the depth of the training scene whose
 import numpy as np
 
 from vit_jax.data import Source, open_source
-from vit_jax.evaluation.depth import depth_errors
+from vit_jax.evaluation.dense.depth import depth_errors
 
 DATASET = "scenes:digits"
 SHOWN = ("abs_rel", "rmse", "delta1", "delta2", "delta3")

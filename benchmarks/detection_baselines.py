@@ -12,7 +12,7 @@ import argparse
 import numpy as np
 
 from vit_jax.data.sources.registry import open_source
-from vit_jax.evaluation.detection import Boxes, average_precision
+from vit_jax.evaluation.dense.detection import Boxes, average_precision
 
 
 def main():

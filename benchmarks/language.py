@@ -34,7 +34,7 @@ from jaxtyping import Float, Int
 
 from benchmarks.families import ROOT, train_config
 from vit_jax.data import open_source
-from vit_jax.data.sources.compositions import COMPOSITIONS, COUNTS, open_compositions
+from vit_jax.data.sources.composed.compositions import COMPOSITIONS, COUNTS, open_compositions
 from vit_jax.inference import load
 from vit_jax.runs import RunDir
 from vit_jax.tasks.contrastive.losses import ROWS, sigmoid_losses, softmax_losses

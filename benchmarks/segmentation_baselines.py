@@ -9,7 +9,7 @@ training scene whose pixels are nearest to its own.
 import numpy as np
 
 from vit_jax.data import Source, open_source
-from vit_jax.evaluation.segmentation import PixelCounts
+from vit_jax.evaluation.dense.segmentation import PixelCounts
 
 DATASET = "scenes:digits"
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.peers import import_torchvision
 from tests.support.architectures import DENSE
-from vit_jax.evaluation.detection import METRICS, Boxes, average_precision, dataset_of
+from vit_jax.evaluation.dense.detection import METRICS, Boxes, average_precision, dataset_of
 from vit_jax.models.detection import Detections
 from vit_jax.models.detection.heads import cornered
 from vit_jax.tasks.detection.task import Detection

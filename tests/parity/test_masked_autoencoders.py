@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from vit_jax.tasks.masked_autoencoding import MaskedAutoencoding
-from vit_jax.weights.masked_autoencoders import read_masked_autoencoder, write_masked_autoencoder
+from vit_jax.weights.of_tasks.masked_autoencoders import (
+    read_masked_autoencoder,
+    write_masked_autoencoder,
+)
 
 pytestmark = pytest.mark.parity
 

@@ -14,7 +14,7 @@ import pytest
 from tests.parity.test_vit import images_of, randomise
 from vit_jax.tasks.contrastive.losses import normalized
 from vit_jax.tasks.contrastive.task import Contrastive
-from vit_jax.weights.two_towers import read_two_towers, write_two_towers
+from vit_jax.weights.of_tasks.two_towers import read_two_towers, write_two_towers
 
 pytestmark = pytest.mark.parity
 

@@ -16,21 +16,21 @@ from vit_jax.weights.adapt import adapt, merge_lora, padding_note
 from vit_jax.weights.class_names import names_of_outputs, read_class_names
 from vit_jax.weights.convert import write_pretrained
 from vit_jax.weights.formats import Hints
-from vit_jax.weights.masked_autoencoders import (
+from vit_jax.weights.of_tasks.masked_autoencoders import (
     check_library,
     read_masked_autoencoder,
     write_masked_autoencoder,
 )
-from vit_jax.weights.resolve import open_weights, place_of
-from vit_jax.weights.task_weights import TaskWeights
-from vit_jax.weights.two_towers import (
+from vit_jax.weights.of_tasks.task_weights import TaskWeights
+from vit_jax.weights.of_tasks.two_towers import (
     TASK,
     find_tokenizer,
     has_two_towers,
     read_two_towers,
     write_two_towers,
 )
-from vit_jax.weights.two_towers import check_library as check_towers
+from vit_jax.weights.of_tasks.two_towers import check_library as check_towers
+from vit_jax.weights.resolve import open_weights, place_of
 
 RUN = "run"
 

@@ -306,7 +306,7 @@ def load_two_towers(
 
 
 def _of_file(source: str | os.PathLike, *, with_tokenizer: bool) -> TwoTowers:
-    from vit_jax.weights.two_towers import find_tokenizer, read_two_towers
+    from vit_jax.weights.of_tasks.two_towers import find_tokenizer, read_two_towers
 
     weights = read_two_towers(source)
     found = TwoTowers.of_record(weights.record, weights.variables)

@@ -38,7 +38,7 @@ from vit_jax.data.features import IMAGE, Feature
 from vit_jax.evaluation.base import Evaluator, MeanLoss
 from vit_jax.models.description import Roles, model_roles
 from vit_jax.runs.record import ModelRecord, part_of
-from vit_jax.weights.task_weights import TaskWeights
+from vit_jax.weights.of_tasks.task_weights import TaskWeights
 
 Variables = Mapping[str, Any]
 Batch = Mapping[str, Array]

@@ -18,10 +18,10 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from vit_jax.data.features import IMAGE, Feature
-from vit_jax.data.sources.mix import KNOWN
+from vit_jax.data.sources.composed.mix import KNOWN
 from vit_jax.errors import UserError, nearest, shown
-from vit_jax.evaluation.segmentation import IGNORED
-from vit_jax.evaluation.several import SeveralEvaluators
+from vit_jax.evaluation.dense.segmentation import IGNORED
+from vit_jax.evaluation.dense.several import SeveralEvaluators
 from vit_jax.models.dense import CLASSES, DEPTH, DETECTION, SEGMENTATION, frozen_fields, gives
 from vit_jax.models.description import model_roles
 from vit_jax.models.description.roles import Role

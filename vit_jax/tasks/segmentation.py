@@ -16,13 +16,13 @@ from jaxtyping import Array, Float
 from vit_jax.data import Preprocessing, Source
 from vit_jax.data.features import check_inputs
 from vit_jax.errors import UserError, shown
-from vit_jax.evaluation.metrics import NO_ANSWER
-from vit_jax.evaluation.segmentation import (
+from vit_jax.evaluation.dense.segmentation import (
     INPUTS,
     SegmentationEvaluator,
     SegmentedImages,
     is_counted,
 )
+from vit_jax.evaluation.metrics import NO_ANSWER
 from vit_jax.models.dense import SEGMENTATION, gives
 from vit_jax.models.segmentation import TrainingLogits
 from vit_jax.tasks.base import Loss, Task

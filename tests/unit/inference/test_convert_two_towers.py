@@ -15,7 +15,7 @@ from vit_jax.inference.encoder import Encoder
 from vit_jax.inference.two_towers import TwoTowers, load_two_towers
 from vit_jax.runs import RunDir
 from vit_jax.weights.io.files import read_tensors
-from vit_jax.weights.two_towers import read_two_towers
+from vit_jax.weights.of_tasks.two_towers import read_two_towers
 
 CASE = stored("two_towers/hf_clip_old")
 WORDS = [

@@ -8,8 +8,8 @@ from vit_jax.analysis.errors.long_tail import is_balanced, read_long_tail, shot_
 from vit_jax.analysis.report.figures import OF_TASK, curves
 from vit_jax.analysis.report.html import image, note, percent, stored, table, titled, wide
 from vit_jax.csv_files import read_csv
+from vit_jax.evaluation.dense.segmentation import PixelCounts
 from vit_jax.evaluation.metrics import read_per_class
-from vit_jax.evaluation.segmentation import PixelCounts
 from vit_jax.runs import RunDir
 from vit_jax.text import counted
 

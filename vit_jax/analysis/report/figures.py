@@ -20,6 +20,7 @@ from vit_jax.analysis.monitoring.plots import draw_diagnostics
 from vit_jax.data import Source
 from vit_jax.data.images.clips import still
 from vit_jax.errors import UserError
+from vit_jax.evaluation.dense.segmentation import PixelCounts
 from vit_jax.evaluation.metrics import (
     SHARES,
     MultiLabelPredictions,
@@ -29,7 +30,6 @@ from vit_jax.evaluation.metrics import (
     write_per_class,
     write_predictions,
 )
-from vit_jax.evaluation.segmentation import PixelCounts
 from vit_jax.runs import DIAGNOSTICS, EVALUATE, EVALUATOR, RESULT, TRAIN, RunDir
 from vit_jax.text import counted
 

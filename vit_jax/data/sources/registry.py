@@ -25,8 +25,9 @@ import numpy as np
 from vit_jax.data.features import IMAGES, LABELLED
 from vit_jax.data.labels import number_classes, unknown_to_model
 from vit_jax.data.paths import same_form
-from vit_jax.data.sources import captions, compositions, custom, mix
+from vit_jax.data.sources import custom
 from vit_jax.data.sources.clips import folders, moving
+from vit_jax.data.sources.composed import captions, compositions, mix
 from vit_jax.data.sources.dense import OF_FILES
 from vit_jax.data.sources.examples import Example, MemoryExamples
 from vit_jax.data.sources.files import open_files

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from vit_jax.errors import UserError
 from vit_jax.runs import RunDir
 from vit_jax.runs.tokenizer import read_tokenizer
-from vit_jax.weights.task_weights import TaskWeights
+from vit_jax.weights.of_tasks.task_weights import TaskWeights
 
 if TYPE_CHECKING:
     from vit_jax.data.text import Tokenizer
@@ -21,9 +21,9 @@ def read_both(source: str) -> TaskWeights | None:
         UserError: they cannot be read.
     """
     # These imports take long, and most runs begin untrained.
+    from vit_jax.weights.of_tasks.two_towers import has_two_towers, read_two_towers
     from vit_jax.weights.remote.hub import fetch
     from vit_jax.weights.resolve import place_of
-    from vit_jax.weights.two_towers import has_two_towers, read_two_towers
 
     place, hints = place_of(source)
     path = fetch(place)

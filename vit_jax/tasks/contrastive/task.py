@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from vit_jax.data.features import IMAGE, Feature
-from vit_jax.data.sources.captions import Prompts, prompts
+from vit_jax.data.sources.composed.captions import Prompts, prompts
 from vit_jax.errors import UserError
 from vit_jax.evaluation.retrieval import Retrieval
 from vit_jax.evaluation.zero_shot import ImagesAndTexts, ZeroShot

@@ -8,7 +8,7 @@ what else is in the batch.
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from vit_jax.evaluation.depth import least_squares, masked_mean, masked_median
+from vit_jax.evaluation.dense.depth import least_squares, masked_mean, masked_median
 
 _TINY = 1e-12
 SCALES = 4  # of the gradient term

@@ -5,7 +5,7 @@
   they are inverse depths up to a factor and a shift, which is all that data of mixed origin agree
   on, and each image is aligned to its truth before it is judged.
 
-Sources: see `losses` and `vit_jax.evaluation.depth`.
+Sources: see `losses` and `vit_jax.evaluation.dense.depth`.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ import jax
 from jaxtyping import Array, Float
 
 from vit_jax.data import Preprocessing
-from vit_jax.evaluation.depth import (
+from vit_jax.evaluation.dense.depth import (
     ALIGNMENTS,
     CROPS,
     INPUTS,

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from vit_jax.data.features import IMAGE, Feature
 from vit_jax.errors import UserError
-from vit_jax.evaluation.detection import DetectionEvaluator
+from vit_jax.evaluation.dense.detection import DetectionEvaluator
 from vit_jax.models.dense import DETECTION, gives
 from vit_jax.models.detection.heads import Detections
 from vit_jax.tasks.base import Loss, Task

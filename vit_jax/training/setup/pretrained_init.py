@@ -16,8 +16,8 @@ from vit_jax.models.stacking import match_layout, unstack_blocks
 from vit_jax.runs import ModelRecord
 from vit_jax.weights.adapt import Adapted, adapt
 from vit_jax.weights.adapt_dense import adapt_dense
+from vit_jax.weights.of_tasks.task_weights import TaskWeights
 from vit_jax.weights.resolve import open_weights
-from vit_jax.weights.task_weights import TaskWeights
 
 # Fields that are not properties of the weights but of the new run.
 _OF_THE_RUN = ("num_classes", "dtype", "attention_impl", "remat", "scan_layers")

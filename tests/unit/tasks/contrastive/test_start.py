@@ -16,7 +16,7 @@ from vit_jax.runs import RunDir
 from vit_jax.runs.tokenizer import keep_tokenizer
 from vit_jax.tasks.contrastive.start import check_start
 from vit_jax.training.setup.build import build
-from vit_jax.weights.two_towers import read_two_towers
+from vit_jax.weights.of_tasks.two_towers import read_two_towers
 
 TRAINED = {"vocabulary": 100, "length": 16, "text_pool": "end", "text_width": 8, "kind": "softmax"}
 

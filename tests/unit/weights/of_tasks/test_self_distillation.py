@@ -11,7 +11,7 @@ from vit_jax.tasks.self_distillation import SelfDistillation
 from vit_jax.weights.convert import read_pretrained
 from vit_jax.weights.formats import Hints
 from vit_jax.weights.io import files
-from vit_jax.weights.self_distillation import read_self_distillation
+from vit_jax.weights.of_tasks.self_distillation import read_self_distillation
 
 FILE = GOLDEN / "dino_full_checkpoint.pth"
 HINTS = Hints(heads=2)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vit_jax.evaluation.detection import Boxes, average_precision, coco_boxes
+from vit_jax.evaluation.dense.detection import Boxes, average_precision, coco_boxes
 
 A, B, C = [0.0, 0, 10, 10], [20.0, 20, 60, 60], [0.0, 0, 100, 100]
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from vit_jax.data import Preprocessing
 from vit_jax.evaluation.base import HELD_OUT, Part
-from vit_jax.evaluation.depth import (
+from vit_jax.evaluation.dense.depth import (
     CROPS,
     DepthEvaluator,
     DepthImages,

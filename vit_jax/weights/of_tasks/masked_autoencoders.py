@@ -26,9 +26,9 @@ from vit_jax.weights.convert import read_pretrained, write_pretrained
 from vit_jax.weights.formats import Hints, axes_of, count_blocks
 from vit_jax.weights.io import files
 from vit_jax.weights.mapping import Tensors, read_params, summarize, write_tensors
+from vit_jax.weights.of_tasks.task_weights import TaskWeights
 from vit_jax.weights.recognition import find_model
 from vit_jax.weights.remote.hub import fetch
-from vit_jax.weights.task_weights import TaskWeights
 
 _TOLERANCE = 1e-5  # of the fixed table; files have it in float32
 _TASK = "masked_autoencoding"

@@ -21,7 +21,7 @@ from vit_jax.weights.convert import read_pretrained
 from vit_jax.weights.formats import Hints, axes_of
 from vit_jax.weights.io import files
 from vit_jax.weights.mapping import Tensors, read_params, summarize
-from vit_jax.weights.task_weights import TaskWeights
+from vit_jax.weights.of_tasks.task_weights import TaskWeights
 
 
 def read_self_distillation(source: str | os.PathLike, hints: Hints | None = None) -> TaskWeights:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vit_jax.data import list_splits, open_source
-from vit_jax.data.sources.compositions import (
+from vit_jax.data.sources.composed.compositions import (
     COMPOSITIONS,
     COUNTS,
     TEMPLATES,

@@ -20,7 +20,7 @@ from vit_jax.tasks.contrastive.task import Contrastive
 from vit_jax.weights.convert import read_pretrained
 from vit_jax.weights.formats import Hints
 from vit_jax.weights.io.files import read_config, read_tensors
-from vit_jax.weights.two_towers import read_two_towers, write_two_towers
+from vit_jax.weights.of_tasks.two_towers import read_two_towers, write_two_towers
 
 FOLDER = GOLDENS / "weights" / "two_towers"
 TRANSFORMERS = ("hf_clip", "hf_clip_old", "hf_siglip", "hf_siglip2")

@@ -10,15 +10,15 @@ from sklearn.metrics import confusion_matrix, jaccard_score
 
 from tests.support.processes import on_eight_devices
 from vit_jax.evaluation.base import HELD_OUT, Part
-from vit_jax.evaluation.metrics import NO_ANSWER
-from vit_jax.evaluation.runner import run_step
-from vit_jax.evaluation.segmentation import (
+from vit_jax.evaluation.dense.segmentation import (
     IGNORED,
     PixelCounts,
     SegmentationEvaluator,
     count_pixels,
     mean_iou_of_images,
 )
+from vit_jax.evaluation.metrics import NO_ANSWER
+from vit_jax.evaluation.runner import run_step
 
 NAMES = ("ground", "cat", "dog", "cow", "sheep")
 EVALUATOR = SegmentationEvaluator(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vit_jax.data import list_splits, open_source
-from vit_jax.data.sources.captions import (
+from vit_jax.data.sources.composed.captions import (
     _captions,
     _trained,
     captioned,

@@ -15,7 +15,7 @@ from vit_jax.tasks.masked_autoencoding import MaskedAutoencoding
 from vit_jax.weights.convert import write_pretrained
 from vit_jax.weights.formats import Hints
 from vit_jax.weights.io import files
-from vit_jax.weights.masked_autoencoders import (
+from vit_jax.weights.of_tasks.masked_autoencoders import (
     read_masked_autoencoder,
     whole_table,
     write_masked_autoencoder,

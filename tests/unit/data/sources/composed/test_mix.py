@@ -5,7 +5,7 @@ import pytest
 
 from vit_jax.data import open_source
 from vit_jax.data.features import Feature
-from vit_jax.data.sources import mix
+from vit_jax.data.sources.composed import mix
 from vit_jax.data.sources.custom import Dataset, register_source
 from vit_jax.errors import UserError
 

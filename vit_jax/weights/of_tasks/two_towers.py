@@ -36,9 +36,9 @@ from vit_jax.weights.ecosystems.plain_vit import need_plain_vit
 from vit_jax.weights.formats import CheckpointFormat, Hints
 from vit_jax.weights.io import files
 from vit_jax.weights.mapping import Row, Tensors, read_params, write_tensors
+from vit_jax.weights.of_tasks.task_weights import TaskWeights
 from vit_jax.weights.read_checks import check_read
 from vit_jax.weights.remote.hub import fetch
-from vit_jax.weights.task_weights import TaskWeights
 
 if TYPE_CHECKING:
     from vit_jax.data.text import Tokenizer

@@ -1,0 +1,1 @@
+"""Datasets made of others: with captions, in pictures of two, and mixed."""

@@ -1,0 +1,1 @@
+"""How answers for pixels and objects are judged, and several tasks at once."""
