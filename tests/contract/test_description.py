@@ -26,7 +26,9 @@ from vit_jax.tasks import list_tasks
 from vit_jax.tasks.classification import Classification
 from vit_jax.tasks.contrastive.task import Contrastive
 from vit_jax.tasks.depth.task import Depth
+from vit_jax.tasks.detection.task import Detection
 from vit_jax.tasks.masked_autoencoding import MaskedAutoencoding
+from vit_jax.tasks.multitask import MultiTask
 from vit_jax.tasks.registry import get_task
 from vit_jax.tasks.segmentation import Segmentation
 from vit_jax.tasks.self_distillation import SelfDistillation
@@ -250,6 +252,8 @@ def test_a_parameter_without_a_role_is_one_sentence(model):
 TASKS = {
     "classification": Classification(TINY["PVT"]),
     "depth": Depth(DENSE["DPT"]),
+    "detection": Detection(DENSE["DETR"]),
+    "multitask": MultiTask(DENSE["UniversalViT"]),
     "segmentation": Segmentation(DENSE["Segmentation mask"], ("ground", "cat", "dog")),
     "masked_autoencoding": MaskedAutoencoding(
         TINY["ViT"], decoder_width=8, decoder_depth=1, decoder_heads=2
@@ -279,6 +283,7 @@ def test_every_parameter_of_every_module_of_a_task_has_a_role(name):
     blocks = {one.block for one in found.values()} - {None}
     assert {f"{inside}{path}" for path in infos} <= blocks
     others = {"masked_autoencoding": {"decoder/blocks_0"}, "contrastive": {"text/blocks_0"}}
+    others["detection"] = {"encoder_0", "decoder_0", "decoder_1"}
     assert blocks - {f"{inside}{path}" for path in infos} == others.get(name, set())
     assert count_blocks(found) == len(blocks)
 

@@ -54,9 +54,9 @@ MUTATIONS = (
     Mutation(
         "labels-not-in-fingerprint",
         "a label that is corrected in the middle of a run goes unnoticed",
-        "data/sources/registry.py",
-        "    content.update(labels.tobytes())\n",
-        "",
+        "data/sources/files.py",
+        "        content.update(labels.tobytes())\n",
+        "        pass\n",
         "unit/data/sources/manifest/test_listing.py -k fingerprint",
     ),
     Mutation(

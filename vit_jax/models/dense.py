@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 from flax import linen as nn
 from flax.core import FrozenDict
 
-from vit_jax.errors import shown
+from vit_jax.errors import nearest, shown
 from vit_jax.models.description.blocks import BlockInfo, block_infos
 from vit_jax.models.description.receptive import Steps
 from vit_jax.models.description.roles import Roles, model_roles
@@ -133,7 +133,14 @@ class DenseModel(Checked):
 def _make(name: str, image_size: Any, in_channels: int, dtype: str, **fields: Any) -> nn.Module:
     from vit_jax.models.registry import create_model, model_fields  # which know all models
 
-    if "dtype" in model_fields(name):
+    known = model_fields(name)
+    for field in fields:
+        if field not in known:
+            raise ValueError(
+                f"backbone_fields: {name} has no field {shown(field)}{nearest(field, known)}; "
+                "docs/models.md lists them."
+            )
+    if "dtype" in known:
         fields["dtype"] = dtype
     elif dtype != "float32":
         raise ValueError(f"{name} has no dtype={dtype!r}; it computes in float32 only.")

@@ -286,7 +286,7 @@ def test_overrides_may_be_a_dictionary_with_sections(config_file):
         ([("model.__class__", 1)], "a model has no field '__class__'"),
         ([("model.depth.x", 1)], "no key 'model.depth.x'"),
         ([("model", {"depth": {"x": 1}})], "no key 'model.depth.x'"),
-        ([("model.a.b.c", 1)], "no key 'model.a.b.c'"),
+        ([("model.a.b.c.d.e", 1)], "no key 'model.a.b.c.d.e'"),
         ([("model.a.__b__", 1)], "a model has no field '__b__'"),
         ([(3, 4)], "use a string like"),
         ([("seed", 1, 2)], "use a pair of a key and its value"),

@@ -15,7 +15,7 @@ from vit_jax.models.description.roles import Blocks, Role, Roles
 
 _BLOCKS, _UNITS = "blocks", "units"  # units are the residual blocks of a stem
 _STAGES = "stages"
-_BEFORE = ("patch_embed", "pos_embed", "pre_norm", "stem", "downsample")
+_BEFORE = ("patch_embed", "pos_embed", "time_embed", "pre_norm", "stem", "downsample")
 _AFTER = ("last", "norm", "fc_norm", "map_head", "pre_logits", "head", "heads")
 
 # Kernels by the name of their layer, with the number of their axes.
@@ -80,7 +80,7 @@ def _table(tree: Mapping[str, Any], layer: str, stacked: int) -> Roles:
 
 def _role(layer: str, name: str, shape: tuple[int, ...]) -> Role:
     """Return the role of a parameter from its name, its layer's name and the shape of one block."""
-    if "pos_embed" in (layer, name):
+    if {"pos_embed", "time_embed"} & {layer, name}:
         return Role.POSITION_TABLE
     if name == "kernel":
         if named := _KERNELS.get((layer, len(shape))):
