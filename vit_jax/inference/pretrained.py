@@ -82,6 +82,8 @@ def load_pretrained(
     )
     if record.task == "classification":
         return Classifier.of_record(record, variables)
+    if record.task == "contrastive":  # the image tower alone, which `open_weights` gives
+        record = dataclasses.replace(record, task="classification")
     return predictor_class(record).of_record(record, variables)
 
 

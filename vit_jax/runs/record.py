@@ -90,10 +90,7 @@ class ModelRecord:
 
     def alone(self) -> "ModelRecord":
         """Return the record of the model without the other modules of its task."""
-        if not self.encoder:
-            return self
-        # It is that of no task, and opened as what it gives itself.
-        return dataclasses.replace(self, encoder="", task="classification", options={})
+        return dataclasses.replace(self, encoder="")
 
     def label_names(self) -> tuple[str, ...] | None:
         """Return the names of the classes, by which data are labelled; None if they have none."""
