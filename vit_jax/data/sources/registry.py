@@ -35,6 +35,7 @@ from vit_jax.data.sources.folder import list_folder
 from vit_jax.data.sources.manifest.captions import captions_file
 from vit_jax.data.sources.manifest.columns import TableOptions
 from vit_jax.data.sources.manifest.listing import list_table
+from vit_jax.data.sources.names import argument_of
 from vit_jax.data.sources.scenes import scenes
 from vit_jax.data.sources.source import IN_MEMORY_BYTES, Source
 from vit_jax.data.sources.splits import Listing, split_sizes
@@ -66,6 +67,11 @@ DATASET_FORMS = (
     "moving:digits",
 )
 TABLE_KINDS = ("csv", "jsonl")
+_MADE_HERE = {
+    scenes.PREFIX: scenes.open_scenes,
+    compositions.PREFIX: compositions.open_compositions,
+    moving.PREFIX: moving.open_moving,
+}
 
 
 def open_source(
@@ -216,12 +222,9 @@ def _opened(dataset: str, data_dir: str | os.PathLike | None) -> "custom.Dataset
     if kind in OF_FILES:
         return OF_FILES[kind](argument)
     open_split = functools.partial(open_source, data_dir=data_dir)
-    if (argument := scenes.scenes_of(dataset)) is not None:
-        return scenes.open_scenes(argument, open_split)
-    if (argument := compositions.compositions_of(dataset)) is not None:
-        return compositions.open_compositions(argument, open_split)
-    if (argument := moving.moving_of(dataset)) is not None:
-        return moving.open_moving(argument, open_split)
+    for prefix, opener in _MADE_HERE.items():
+        if (argument := argument_of(dataset, prefix)) is not None:
+            return opener(argument, open_split)
     return custom.open_dataset(dataset)
 
 

@@ -23,6 +23,7 @@ from PIL import Image
 
 from vit_jax.data.features import LABEL, Example, Feature
 from vit_jax.data.sources.custom import Dataset
+from vit_jax.data.sources.names import Open, parse_argument
 from vit_jax.data.sources.source import Source
 from vit_jax.errors import UserError
 
@@ -32,14 +33,6 @@ COUNTS = {"train": 8_000, "test": 1_000}
 DIRECTIONS = {"left": (0, -1), "right": (0, 1), "up": (-1, 0), "down": (1, 0)}  # rows, columns
 SPEEDS = (1, 3)  # pixels from frame to frame, both inclusive
 VERSION = "1.0"  # changes with the clips
-
-Open = Callable[[str, str], Source]
-"""Opens a split of a dataset."""
-
-
-def moving_of(dataset: str) -> str | None:
-    """Return what follows `moving:` in the name of a dataset; None for another one."""
-    return dataset.removeprefix(PREFIX) if dataset.startswith(PREFIX) else None
 
 
 def open_moving(argument: str, open_split: Open) -> Dataset:
@@ -52,14 +45,13 @@ def open_moving(argument: str, open_split: Open) -> Dataset:
     Raises:
       UserError: there is no such dataset.
     """
-    name, *numbers = argument.split(":")
-    wrong = len(numbers) > 2 or not all(number.isdecimal() for number in numbers)
-    if name != "digits" or wrong or (numbers and not int(numbers[0])):
+    name, numbers = parse_argument(argument, COUNTS["train"])
+    if name != "digits" or numbers is None:
         raise UserError(
             f"{PREFIX}{argument} cannot be read; use {PREFIX}digits, or {PREFIX}digits:COUNT:SEED"
             " with a number of training clips of at least 1 and a seed of at least 0"
         )
-    count, seed = [*map(int, numbers), *(COUNTS["train"], 0)[len(numbers) :]]
+    count, seed = numbers
     splits = {
         split: MovingDigits(split, size, seed, functools.partial(open_split, name))
         for split, size in {**COUNTS, "train": count}.items()

@@ -23,6 +23,7 @@ from jaxtyping import Int32
 from vit_jax.data.features import Example, Feature
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding
 from vit_jax.data.sources.examples import EncodedExamples, Labels
+from vit_jax.data.sources.names import argument_of
 from vit_jax.data.sources.source import Source
 from vit_jax.data.texts import TextOptions
 from vit_jax.errors import UserError
@@ -59,9 +60,7 @@ Prompts = tuple[tuple[tuple[int, ...], ...], ...]
 
 def captioned(dataset: str) -> str | None:
     """Return the dataset that `captions:DATASET` is made of; None for another one."""
-    if not dataset.startswith(PREFIX):
-        return None
-    name = dataset.removeprefix(PREFIX)
+    name = argument_of(dataset, PREFIX)
     return SHORT.get(name, name)
 
 

@@ -27,6 +27,7 @@ from PIL import Image
 
 from vit_jax.data.features import Example, Feature
 from vit_jax.data.sources.custom import Dataset
+from vit_jax.data.sources.names import Open, parse_argument
 from vit_jax.data.sources.source import Source
 from vit_jax.errors import UserError
 
@@ -143,14 +144,6 @@ _SHOWN = {
     "new_looks": lambda what: what.has_new_look and not what.has_new_pair,
 }
 
-Open = Callable[[str, str], Source]
-"""Opens a split of a dataset."""
-
-
-def compositions_of(dataset: str) -> str | None:
-    """Return what follows `compositions:` in the name of a dataset; None for another one."""
-    return dataset.removeprefix(PREFIX) if dataset.startswith(PREFIX) else None
-
 
 def open_compositions(argument: str, open_split: Open) -> Dataset:
     """Return the dataset of `digits`, `digits:COUNT` or `digits:COUNT:SEED`.
@@ -162,14 +155,13 @@ def open_compositions(argument: str, open_split: Open) -> Dataset:
     Raises:
       UserError: there is no such dataset.
     """
-    name, *numbers = argument.split(":")
-    wrong = len(numbers) > 2 or not all(number.isdecimal() for number in numbers)
-    if name != "digits" or wrong or (numbers and not int(numbers[0])):
+    name, numbers = parse_argument(argument, COUNTS["train"])
+    if name != "digits" or numbers is None:
         raise UserError(
             f"{PREFIX}{argument} cannot be read; use {PREFIX}digits, or {PREFIX}digits:COUNT:SEED"
             " with a number of training pictures of at least 1 and a seed of at least 0"
         )
-    count, seed = [*map(int, numbers), *(COUNTS["train"], 0)[len(numbers) :]]
+    count, seed = numbers
     tokenizer = make_tokenizer()
     digits = {
         split: _Pool(functools.partial(open_split, name, split)) for split in ("train", "test")

@@ -22,6 +22,7 @@ from jaxtyping import Int64
 from vit_jax.data.features import KINDS, Example, Feature
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding
 from vit_jax.data.sources.examples import EncodedExamples, Labels
+from vit_jax.data.sources.names import argument_of
 from vit_jax.data.sources.source import Source
 from vit_jax.errors import UserError, shown
 
@@ -37,10 +38,11 @@ def parts_of(dataset: str) -> dict[str, float] | None:
     Raises:
       UserError: it cannot be read.
     """
-    if not dataset.startswith(PREFIX):
+    argument = argument_of(dataset, PREFIX)
+    if argument is None:
         return None
     parts: dict[str, float] = {}
-    for item in dataset.removeprefix(PREFIX).split(","):
+    for item in argument.split(","):
         name, equals, text = item.strip().rpartition("=")
         try:
             weight = float(text)

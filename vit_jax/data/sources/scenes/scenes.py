@@ -13,13 +13,14 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Int32, Int64, UInt8
 
 from vit_jax.data.features import Example, Feature, Features
 from vit_jax.data.sources.custom import Dataset
+from vit_jax.data.sources.names import Open, parse_argument
 from vit_jax.data.sources.scenes.drawing import (
     Object,
     Stamp,
@@ -27,7 +28,6 @@ from vit_jax.data.sources.scenes.drawing import (
     make_stamp,
     paint,
 )
-from vit_jax.data.sources.source import Source
 from vit_jax.errors import UserError, nearest
 
 PREFIX = "scenes:"
@@ -44,14 +44,6 @@ _NEAREST, _FARTHEST = 2.0, 5.0  # depth of objects
 _LARGEST = 28.0  # side of a picture at the depth _NEAREST
 _GROUND = (6.0, 12.0)  # depth of the ground: lowest at the bottom, highest at the top
 
-Open = Callable[[str, str], Source]
-"""Opens a split of a dataset."""
-
-
-def scenes_of(dataset: str) -> str | None:
-    """Return what follows `scenes:` in the name of a dataset; None for another one."""
-    return dataset.removeprefix(PREFIX) if dataset.startswith(PREFIX) else None
-
 
 def open_scenes(argument: str, open_split: Open) -> Dataset:
     """Return the dataset of `NAME`, `NAME:COUNT` or `NAME:COUNT:SEED`.
@@ -63,23 +55,19 @@ def open_scenes(argument: str, open_split: Open) -> Dataset:
     Raises:
       UserError: there are no such scenes.
     """
-    name, *numbers = argument.split(":")
+    name, numbers = parse_argument(argument, COUNTS["train"])
     if name not in _DATASETS:
         raise UserError(
             f"there are no scenes {PREFIX}{argument}; use"
             f" {' or '.join(PREFIX + known for known in _DATASETS)}{nearest(name, _DATASETS)}"
         )
-    if (
-        len(numbers) > 2
-        or not all(number.isdecimal() for number in numbers)
-        or (numbers and int(numbers[0]) < 1)
-    ):
+    if numbers is None:
         raise UserError(
             f"{PREFIX}{argument} cannot be read; use {PREFIX}{name}:COUNT:SEED, with a number of"
             " training scenes of at least 1 and a seed of at least 0, such as"
             f" {PREFIX}{name}:4000:0"
         )
-    count, seed = [*map(int, numbers), *(COUNTS["train"], 0)[len(numbers) :]]
+    count, seed = numbers
     counts = {**COUNTS, "train": count}
     splits = {
         split: Scenes(Pictures(name, split, open_split), seed, number, counts[split])

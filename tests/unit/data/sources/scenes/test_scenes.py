@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from vit_jax.data import Augment, Preprocessing, list_splits, open_source, train_batches
+from vit_jax.data.sources.names import argument_of
 from vit_jax.data.sources.scenes.drawing import Object, Stamp, cover, make_ground, make_stamp, paint
 from vit_jax.data.sources.scenes.scenes import (
     COUNTS,
     MOST_OBJECTS,
+    PREFIX,
     Pictures,
     Scenes,
     open_scenes,
-    scenes_of,
 )
 from vit_jax.errors import UserError
 
@@ -199,7 +200,8 @@ def test_batches_of_a_larger_size_move_all_targets(scenes):
     ],
 )
 def test_a_wrong_name_is_one_sentence(argument, message):
-    assert scenes_of(f"scenes:{argument}") == argument and scenes_of("digits") is None
+    assert argument_of(f"scenes:{argument}", PREFIX) == argument
+    assert argument_of("digits", PREFIX) is None
     with pytest.raises(UserError, match=message):
         open_source(f"scenes:{argument}", "train")
 
