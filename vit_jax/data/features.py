@@ -96,9 +96,9 @@ class Feature:
 Features = Mapping[str, Feature]
 
 IMAGE, LABEL = Feature("image"), Feature("label")
+CLIP = Feature("video")
 IMAGES: Features = {"image": IMAGE}
 LABELLED: Features = {"image": IMAGE, "label": LABEL}
-CLIPS: Features = {"image": Feature("video")}
 
 _OF_EVALUATION = "mask"  # the key of evaluation batches that marks padding
 

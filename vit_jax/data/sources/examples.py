@@ -3,7 +3,8 @@
 import abc
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Int64, UInt8
@@ -43,22 +44,30 @@ class EncodedExamples(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FileExamples(EncodedExamples):
-    """Image files with their labels, if any; the default decoding is to RGB."""
+class PathExamples(EncodedExamples):
+    """Examples by path from a root, with their labels, if any; `decode` reads one of them."""
 
     root: str
     paths: Sequence[str]
     labels: Labels | None
+
+    decode: ClassVar[Callable[[str, str, Decoding], UInt8[np.ndarray, "..."]]]
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
         path = os.path.join(self.root, self.paths[index])
-        return with_label(decode_as(path, as_text(path), how), self.labels, index)
+        return with_label(self.decode(path, as_text(path), how), self.labels, index)
 
     def where(self, index: int) -> str:
         return as_text(os.path.join(self.root, self.paths[index]))
+
+
+class FileExamples(PathExamples):
+    """Image files; the default decoding is to RGB."""
+
+    decode = staticmethod(decode_as)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -5,12 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vit_jax.data.features import CLIPS, IMAGES, LABELLED
+from vit_jax.data.features import IMAGES, LABELLED
 from vit_jax.data.labels import number_classes, unknown_to_model
 from vit_jax.data.paths import as_text, some_of
-from vit_jax.data.sources.clips import folders
-from vit_jax.data.sources.clips.folders import FrameFolders
-from vit_jax.data.sources.examples import FileExamples, Labels
+from vit_jax.data.sources.examples import Labels
 from vit_jax.data.sources.source import Source
 from vit_jax.data.sources.splits import Files, Listing, divide
 from vit_jax.data.texts import TextOptions, Texts, make_texts
@@ -56,9 +54,7 @@ def open_files(
         ).encode()
     )
     kind = listing.dataset.partition(":")[0]
-    clips = CLIPS if kind == folders.KIND else {}
-    features = {**(LABELLED if listing.labelled else IMAGES), **clips}
-    open_examples = listing.open_examples or (FrameFolders if clips else FileExamples)
+    features = {**(LABELLED if listing.labelled else IMAGES), "image": listing.image}
     texts, notes = None, list(listing.notes)
     if listing.captions:
         texts = _texts_of_files(paths, listing, split, holdout, split_seed, options)
@@ -71,7 +67,7 @@ def open_files(
         class_names=names,
         fingerprint=f"{kind}:{split}:{len(paths)}:{content.hexdigest()[:12]}",
         in_memory=False,
-        examples=open_examples(listing.root, tuple(paths), labels),
+        examples=listing.open_examples(listing.root, tuple(paths), labels),
         multi_label=listing.multi_label and listing.labelled,
         notes=tuple(notes),
         files=names_of_files,

@@ -17,7 +17,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from vit_jax.data.features import IMAGE, Feature
 from vit_jax.data.paths import as_text, same_form, some_of
+from vit_jax.data.sources.examples import FileExamples
 from vit_jax.data.sources.find_files import FileFacts
 from vit_jax.errors import UserError, nearest
 
@@ -55,7 +57,8 @@ class Listing:
       notes: sentences on skipped files; extended when files are listed.
       facts: size and identity of every listed file, by path.
       captions: the captions of every listed file, by path; empty without captions.
-      open_examples: from the root, paths and labels to the examples, if the paths are not files.
+      image: the feature of its images, or of its clips.
+      open_examples: from the root, paths and labels to the examples.
     """
 
     dataset: str
@@ -69,7 +72,8 @@ class Listing:
     notes: list[str] = dataclasses.field(default_factory=list)
     facts: dict[str, FileFacts] = dataclasses.field(default_factory=dict)
     captions: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
-    open_examples: Callable[..., Any] | None = None
+    image: Feature = IMAGE
+    open_examples: Callable[..., Any] = FileExamples
 
 
 def divide(

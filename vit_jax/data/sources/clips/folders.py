@@ -14,11 +14,10 @@ import functools
 import os
 from collections.abc import Sequence
 
-from vit_jax.data.features import Example
+from vit_jax.data.features import CLIP
 from vit_jax.data.images.clips import decode_clip
-from vit_jax.data.images.decoding import AS_IT_IS, Decoding
 from vit_jax.data.paths import as_text, same_form
-from vit_jax.data.sources.examples import EncodedExamples, Labels, with_label
+from vit_jax.data.sources.examples import PathExamples
 from vit_jax.data.sources.find_files import FileFacts
 from vit_jax.data.sources.folder import list_folder
 from vit_jax.data.sources.splits import SPLIT_NAMES, Files, Listing
@@ -42,7 +41,7 @@ def list_clips(
       UserError: as for `list_folder`; when a split is opened, images beside the folders of clips.
     """
     of_images = list_folder(dataset, root, class_names, labels)
-    listing = dataclasses.replace(of_images, facts={})
+    listing = dataclasses.replace(of_images, facts={}, image=CLIP, open_examples=FrameFolders)
     splits = {
         split: functools.partial(_clips, listing, list_files, of_images.facts)
         for split, list_files in of_images.splits.items()
@@ -76,20 +75,7 @@ def _is_class(folder: str, name: str) -> bool:
     return not rest if split == name or split not in SPLIT_NAMES else rest == [name]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class FrameFolders(EncodedExamples):
-    """Folders of frames with their labels, if any."""
+class FrameFolders(PathExamples):
+    """Folders of frames."""
 
-    root: str
-    paths: Sequence[str]
-    labels: Labels | None
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
-        path = os.path.join(self.root, self.paths[index])
-        return with_label(decode_clip(path, as_text(path), how), self.labels, index)
-
-    def where(self, index: int) -> str:
-        return as_text(os.path.join(self.root, self.paths[index]))
+    decode = staticmethod(decode_clip)
