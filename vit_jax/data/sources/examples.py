@@ -3,8 +3,7 @@
 import abc
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Int64, UInt8
@@ -45,13 +44,15 @@ class EncodedExamples(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PathExamples(EncodedExamples):
-    """Examples by path from a root, with their labels, if any; `decode` reads one of them."""
+    """Examples by path from a root, with their labels, if any."""
 
     root: str
     paths: Sequence[str]
     labels: Labels | None
 
-    decode: ClassVar[Callable[[str, str, Decoding], UInt8[np.ndarray, "..."]]]
+    @abc.abstractmethod
+    def decode(self, path: str, name: str, how: Decoding) -> UInt8[np.ndarray, "..."]:
+        """Return the image or the clip at a path; `name` is for messages."""
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -67,7 +68,8 @@ class PathExamples(EncodedExamples):
 class FileExamples(PathExamples):
     """Image files; the default decoding is to RGB."""
 
-    decode = staticmethod(decode_as)
+    def decode(self, path: str, name: str, how: Decoding) -> UInt8[np.ndarray, "h w c"]:
+        return decode_as(path, name, how)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -14,8 +14,12 @@ import functools
 import os
 from collections.abc import Sequence
 
+import numpy as np
+from jaxtyping import UInt8
+
 from vit_jax.data.features import CLIP
 from vit_jax.data.images.clips import decode_clip
+from vit_jax.data.images.decoding import Decoding
 from vit_jax.data.paths import as_text, same_form
 from vit_jax.data.sources.examples import PathExamples
 from vit_jax.data.sources.find_files import FileFacts
@@ -78,4 +82,5 @@ def _is_class(folder: str, name: str) -> bool:
 class FrameFolders(PathExamples):
     """Folders of frames."""
 
-    decode = staticmethod(decode_clip)
+    def decode(self, path: str, name: str, how: Decoding) -> UInt8[np.ndarray, "frames h w c"]:
+        return decode_clip(path, name, how)
