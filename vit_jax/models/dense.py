@@ -16,7 +16,6 @@
 - `backbone_fields` are fields of it, such as `{"drop_path": 0.1}`.
 """
 
-import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -25,7 +24,7 @@ from flax import linen as nn
 from flax.core import FrozenDict
 
 from vit_jax.errors import nearest, shown
-from vit_jax.models.description.blocks import BlockInfo, block_infos
+from vit_jax.models.description.blocks import BlockInfo, blocks_of_part
 from vit_jax.models.description.receptive import Steps
 from vit_jax.models.description.roles import Roles, model_roles
 from vit_jax.models.features import Features
@@ -118,10 +117,7 @@ class DenseModel(Checked):
     def block_infos(self, image_size: Size | None = None) -> tuple[BlockInfo, ...]:
         """Return the blocks of the backbone; `image_size` in pixels, None: the model's own."""
         size = None if image_size is None else pair(image_size)
-        return tuple(
-            dataclasses.replace(block, path=f"backbone/{block.path}")
-            for block in block_infos(self.make_backbone(), size)
-        )
+        return blocks_of_part("backbone", self.make_backbone(), size)
 
     def receptive_steps(self, image_size: Size | None = None, axis: int = 0) -> Steps:
         """Return the steps to every block's output."""

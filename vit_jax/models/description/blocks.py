@@ -1,6 +1,6 @@
 """Blocks of a model: where they are, what they do, and the grids of their tokens."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,3 +96,9 @@ def block_infos(model: Any, image_size: Sides | None = None) -> tuple[BlockInfo,
     """Return the blocks that a model lists with its method `block_infos`; empty without one."""
     own = getattr(type(model), "block_infos", None)
     return () if own is None else own(model, image_size)
+
+
+def blocks_of_part(name: str, part: Any, image_size: Sides | None = None) -> tuple[BlockInfo, ...]:
+    """Return the blocks of a model that is a part of another, under the part's name in it."""
+    blocks = block_infos(part, image_size)
+    return tuple(replace(block, path=f"{name}/{block.path}") for block in blocks)

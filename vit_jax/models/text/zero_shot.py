@@ -1,12 +1,10 @@
 """Classifier of images by texts: its logits are cosines of an image with the vectors of classes."""
 
-import dataclasses
-
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from vit_jax.models.description.blocks import BlockInfo, Sides, block_infos
+from vit_jax.models.description.blocks import BlockInfo, Sides, blocks_of_part
 from vit_jax.models.description.roles import Role, Roles, kernel_and_bias, model_roles
 from vit_jax.models.features import Features
 
@@ -87,5 +85,4 @@ class ZeroShotModel(nn.Module):
 
     def block_infos(self, image_size: Sides | None = None) -> tuple[BlockInfo, ...]:
         """Return the blocks of the image tower, for images of a size in pixels."""
-        blocks = block_infos(self.image, image_size)
-        return tuple(dataclasses.replace(block, path=f"image/{block.path}") for block in blocks)
+        return blocks_of_part("image", self.image, image_size)
