@@ -28,6 +28,7 @@ from vit_jax.runs import ModelRecord, unnamed_classes
 from vit_jax.text import tell
 from vit_jax.weights.adapt import adapt, padding_note, variable_shapes
 from vit_jax.weights.ecosystems import carried, processors
+from vit_jax.weights.ecosystems.plain_vit import resolved_fields
 from vit_jax.weights.formats import MOST_BLOCKS, CheckpointFormat, Hints, ModelSpec
 from vit_jax.weights.io import files
 from vit_jax.weights.mapping import Tensors, apart, joined, read_params, write_tensors
@@ -268,9 +269,7 @@ def write_pretrained(
     # Without a fitting one, the last, the plain one, says which field it lacks.
     file_format = next((one for one in fitting if one.writes(fields)), fitting[-1])
     if isinstance(model, ViT):
-        if fields["mlp_width"] is None:
-            fields["mlp_width"] = int(fields["width"] * fields["mlp_ratio"])
-        fields["class_token"] = model.has_class_token
+        fields |= resolved_fields(model)
         if fields["positions"] == "sincos2d" and not file_format.has_fixed_table:
             fields, variables = _with_learned_table(model, fields, variables)
     config = file_format.config(fields, record.preprocessing, record.class_names)

@@ -1,10 +1,11 @@
-"""Fields of a ViT that a library does not have, and that must not be lost in silence."""
+"""Fields of a ViT for other libraries: in numbers, and none that is lost in silence."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vit_jax.errors import UserError
 from vit_jax.models.registry import model_fields
+from vit_jax.models.vit.module import ViT
 from vit_jax.weights import formats
 
 # Fields of a ViT that no library has as such: how it is computed and trained.
@@ -32,3 +33,11 @@ def need_plain_vit(
             raise UserError(
                 f"{library} does not support {name} = {fields[name]!r}; keep the run folder"
             )
+
+
+def resolved_fields(model: Any) -> dict[str, Any]:
+    """Return the fields of a ViT whose None stands for another value, with that; else none."""
+    if not isinstance(model, ViT):
+        return {}
+    hidden = int(model.width * model.mlp_ratio) if model.mlp_width is None else model.mlp_width
+    return {"mlp_width": hidden, "class_token": model.has_class_token}

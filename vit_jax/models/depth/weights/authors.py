@@ -8,6 +8,7 @@ from vit_jax.models.depth.weights import fields as shared
 from vit_jax.models.depth.weights.transformers import ORIGINS as OF_TRANSFORMERS
 from vit_jax.models.vit.weights import timm
 from vit_jax.weights import formats
+from vit_jax.weights.backbones import under, without_prefix
 from vit_jax.weights.mapping import Tensors
 
 
@@ -95,7 +96,7 @@ def describe_depth_anything(
 def _backbone(
     tensors: Tensors, prefix: str, hints: formats.Hints, origin: str
 ) -> formats.ModelSpec:
-    own = timm.normalize_names(shared.without_prefix(tensors, prefix))
+    own = timm.normalize_names(without_prefix(tensors, prefix))
     own = {name: array for name, array in own.items() if not name.startswith("head.")}
     width = formats.axes_of(own, "patch_embed.proj.weight", "out, in, height, width")[0]
     hints = shared.hints_with_heads(dataclasses.replace(hints, origin=origin), width)
@@ -106,7 +107,7 @@ DPT = formats.CheckpointFormat(
     name="dpt",
     signature=(r"scratch\.refinenet1\.out_conv\.weight", r"scratch\.output_conv\.2\.weight"),
     absent=(r"auxlayer\..*", r"pretrained\.model\.patch_embed\.backbone\..*"),
-    rows=(*shared.under(timm.ROWS, _DPT_PREFIX), *shared.rows(DPT_NAMES)),
+    rows=(*under(timm.ROWS, _DPT_PREFIX), *shared.rows(DPT_NAMES)),
     describe=describe_dpt,
     ignored={
         r"pretrained\.model\.head\..*": "the classifier that the encoder was trained with",
@@ -120,7 +121,7 @@ DEPTH_ANYTHING = formats.CheckpointFormat(
         r"depth_head\.projects\.0\.weight",
         r"depth_head\.scratch\.output_conv2\.2\.weight",
     ),
-    rows=(*shared.under(timm.ROWS, _DEPTH_ANYTHING_PREFIX), *shared.rows(DEPTH_ANYTHING_NAMES)),
+    rows=(*under(timm.ROWS, _DEPTH_ANYTHING_PREFIX), *shared.rows(DEPTH_ANYTHING_NAMES)),
     describe=describe_depth_anything,
     ignored={rf"pretrained\.{name}": why for name, why in timm.FORMAT.ignored.items()},
     architecture="DPT",

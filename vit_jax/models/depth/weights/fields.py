@@ -4,17 +4,16 @@ Names of the neck have `{k}` in place of the number of a map, from 0.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from vit_jax.errors import UserError
-from vit_jax.models.dense import OWN_FIELDS
 from vit_jax.models.depth.module import LEVELS
 from vit_jax.models.fields import pair
-from vit_jax.models.registry import create_model, model_fields
 from vit_jax.weights import formats
+from vit_jax.weights.backbones import backbone_of, fields_of_backbone, without_prefix
 from vit_jax.weights.mapping import CONV, LINEAR, Layout, Row, Tensors, linear
 
 # A transposed convolution's weight (in, out, height, width) of torch, and our kernel.
@@ -52,29 +51,6 @@ def rows(names: Mapping[str, Any]) -> tuple[Row, ...]:
     return tuple(table)
 
 
-def under(table: Iterable[Row], theirs: str) -> tuple[Row, ...]:
-    """Return the rows of a backbone with its prefix in the names of both sides."""
-    return tuple(
-        Row(
-            f"backbone/{row.ours}",
-            theirs + row.theirs
-            if isinstance(row.theirs, str)
-            else tuple(theirs + name for name in row.theirs),
-            row.layout,
-        )
-        for row in table
-    )
-
-
-def without_prefix(tensors: Tensors, prefix: str) -> dict[str, np.ndarray]:
-    """Return the tensors of a backbone by their names behind the prefix."""
-    return {
-        name.removeprefix(prefix): array
-        for name, array in tensors.items()
-        if name.startswith(prefix)
-    }
-
-
 def spec(
     backbone: formats.ModelSpec,
     tensors: Tensors,
@@ -93,16 +69,11 @@ def spec(
         formats.axes_of(tensors, f"{names['project'](k)}.weight", _CONV_AXES)[0]
         for k in range(LEVELS)
     )
-    fields = {name: value for name, value in backbone.fields.items() if name not in OWN_FIELDS}
     name = model_name({**backbone.fields, "num_classes": 0})
-    usual = model_fields(name)
     return formats.ModelSpec(
         {
             "num_classes": 0,
-            "image_size": backbone.fields["image_size"],
-            "in_channels": backbone.fields["in_channels"],
-            "backbone_name": name,
-            "backbone_fields": {k: v for k, v in fields.items() if usual[k] != v},
+            **backbone_of(backbone.fields, name),
             "widths": widths,
             "fusion_width": formats.axes_of(tensors, f"{names['common'](0)}.weight", _CONV_AXES)[0],
             "head_width": formats.axes_of(tensors, f"{names['head'][1]}.weight", _CONV_AXES)[0],
@@ -131,18 +102,6 @@ def blocks_of(kind: str, depth: int, configured: Sequence[int] | None) -> tuple[
             f"must be {LEVELS} of the numbers 0 to {depth - 1}"
         )
     return tuple(found)
-
-
-def fields_of_backbone(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all fields of the backbone of a model, as the formats of ViTs want them."""
-    own = {name: fields[name] for name in OWN_FIELDS if name in fields and name != "num_classes"}
-    model = create_model(
-        fields["backbone_name"], num_classes=0, parent=None, **own, **fields["backbone_fields"]
-    )
-    found = {name: getattr(model, name) for name in model_fields(fields["backbone_name"])}
-    if found["mlp_width"] is None:
-        found["mlp_width"] = int(found["width"] * found["mlp_ratio"])
-    return {**found, "class_token": model.has_class_token}
 
 
 def finished(

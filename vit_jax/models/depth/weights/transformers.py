@@ -7,17 +7,10 @@ from typing import Any
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models.depth.module import LEVELS
-from vit_jax.models.depth.weights.fields import (
-    blocks_of,
-    fields_of_backbone,
-    finished,
-    rows,
-    spec,
-    under,
-    without_prefix,
-)
+from vit_jax.models.depth.weights.fields import blocks_of, finished, rows, spec
 from vit_jax.models.vit.weights import hugging_face
 from vit_jax.weights import formats
+from vit_jax.weights.backbones import fields_of_backbone, under, without_prefix
 from vit_jax.weights.ecosystems import hugging_face_writing, processors
 from vit_jax.weights.mapping import Tensors
 

@@ -10,7 +10,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.detection.weights import shared
 from vit_jax.models.fields import pair
 from vit_jax.models.resnet import weights as resnet
-from vit_jax.weights import formats
+from vit_jax.weights import backbones, formats
 from vit_jax.weights.ecosystems.convolutions import IGNORED, POINTWISE
 from vit_jax.weights.mapping import (
     OUT_KERNEL,
@@ -27,7 +27,7 @@ from vit_jax.weights.mapping import (
 
 _SIZE = 800  # pixels of the shorter side in training; any size is taken
 _HEADS = 8  # of all published models
-_NO_CLASSIFIER = [row for row in resnet.ROWS if not row.ours.startswith("head/")]
+_NO_CLASSIFIER = backbones.without_head(resnet.ROWS)
 _TIMM = {(3, 4, 6, 3): "resnet50", (3, 4, 23, 3): "resnet101"}
 
 
@@ -53,7 +53,7 @@ def _joint_attention(ours: str, theirs: str) -> tuple[Row, ...]:
 _LAYER = "model.{0}coder.layers.{{i}}"
 _ENCODER, _DECODER = (_LAYER.format(which) for which in ("en", "de"))
 ROWS = (
-    *shared.under(_NO_CLASSIFIER, "model.backbone.conv_encoder.model."),
+    *backbones.under(_NO_CLASSIFIER, "model.backbone.conv_encoder.model."),
     *linear("input_proj", "model.input_projection", POINTWISE),
     Row("query_positions", "model.query_position_embeddings.weight", SAME),
     *_attention("encoder_{i}/attn", f"{_ENCODER}.self_attn"),
@@ -76,7 +76,7 @@ ROWS = (
 _OF_AUTHORS = "transformer.{0}coder.layers.{{i}}"
 _ENCODER, _DECODER = (_OF_AUTHORS.format(which) for which in ("en", "de"))
 AUTHORS_ROWS = (
-    *shared.under(_NO_CLASSIFIER, "backbone.0.body."),
+    *backbones.under(_NO_CLASSIFIER, "backbone.0.body."),
     *linear("input_proj", "input_proj", POINTWISE),
     Row("query_positions", "query_embed.weight", SAME),
     *_joint_attention("encoder_{i}/attn", f"{_ENCODER}.self_attn"),
@@ -138,15 +138,14 @@ def describe(
     configured = formats.configured_number(config, "encoder_attention_heads")
     heads = hints.heads or configured or (_HEADS if width == 32 * _HEADS else None)
     asked = dataclasses.replace(hints, origin="torchvision")
-    of_backbone = shared.without_prefix(tensors, names.backbone)
+    of_backbone = backbones.without_prefix(tensors, names.backbone)
     backbone = resnet.describe(of_backbone, {}, asked).fields
     classes = shared.classes_of(tensors, names.classes)
     size = formats.side_or_pair(hints.image_size) if hints.image_size else _SIZE
     fields = {
+        **backbones.backbone_of(backbone, model_name(backbone, "ResNet")),
         "num_classes": classes,
         "image_size": size,
-        "in_channels": backbone["in_channels"],
-        **shared.backbone_of(backbone, model_name(backbone, "ResNet")),
         "queries": queries,
         "width": width,
         "heads": formats.need_heads(dataclasses.replace(hints, heads=heads), configured, width),
@@ -180,7 +179,7 @@ def _check(config: Mapping[str, Any]) -> None:
 
 def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict[str, Any]:
     """Return transformers' `config.json`; UserError for another backbone than it knows by name."""
-    backbone = shared.fields_of_backbone(fields)
+    backbone = backbones.fields_of_backbone(fields)
     name = _TIMM.get(tuple(backbone.get("depths", ())))
     usual = {"widths": (64, 128, 256, 512), "block": "bottleneck", "small_stem": False}
     if name is None or any(backbone[field] != value for field, value in usual.items()):

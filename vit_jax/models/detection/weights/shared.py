@@ -1,55 +1,12 @@
-"""What formats of models with a head on a backbone share."""
+"""Classes, preprocessing and configurations that the formats of detectors share."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
-from vit_jax.models.registry import create_model, model_fields
 from vit_jax.weights import formats
-from vit_jax.weights.mapping import Row, Tensors
-
-_OWN = ("num_classes", "image_size", "in_channels", "dtype")  # of the model, not of its backbone
-
-
-def under(rows: Iterable[Row], theirs: str) -> tuple[Row, ...]:
-    """Return the rows of a backbone with its prefixes in our paths and in their names."""
-    found = []
-    for row in rows:
-        first, _, rest = row.ours.partition("/")
-        ours = f"{first}/backbone/{rest}" if first == "batch_stats" else f"backbone/{row.ours}"
-        names = (row.theirs,) if isinstance(row.theirs, str) else row.theirs
-        found.append(Row(ours, tuple(theirs + name for name in names), row.layout))
-    return tuple(found)
-
-
-def without_prefix(tensors: Tensors, prefix: str) -> dict[str, np.ndarray]:
-    """Return the tensors of a backbone by their names behind its prefix."""
-    return {
-        name.removeprefix(prefix): array
-        for name, array in tensors.items()
-        if name.startswith(prefix)
-    }
-
-
-def backbone_of(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the fields of a model that say its backbone.
-
-    fields: of the backbone. name: of the registered model, from whose fields it may differ.
-    """
-    usual = model_fields(name)
-    differ = {k: v for k, v in fields.items() if k not in _OWN and usual[k] != v}
-    return {"backbone_name": name, "backbone_fields": differ}
-
-
-def fields_of_backbone(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all fields of the backbone of a model."""
-    own = {name: fields[name] for name in ("image_size", "in_channels")}
-    name = fields["backbone_name"]
-    model = create_model(name, num_classes=0, parent=None, **own, **fields["backbone_fields"])
-    return {field: getattr(model, field) for field in model_fields(name)}
+from vit_jax.weights.mapping import Tensors
 
 
 def classes_of(tensors: Tensors, name: str) -> int:

@@ -12,7 +12,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.detection.weights import shared
 from vit_jax.models.fields import pair
 from vit_jax.models.vit.weights import hugging_face
-from vit_jax.weights import formats
+from vit_jax.weights import backbones, formats
 from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
 from vit_jax.weights.mapping import SAME, Row, Tensors, linear
 
@@ -23,7 +23,7 @@ _HEADS = {"class_head": "class_labels_classifier", "box_head": "bbox_predictor"}
 _TOKEN_AXES, _MID_AXES = "1, tokens, width", "blocks, 1, tokens, width"
 
 ROWS = (
-    *shared.under(hugging_face.ROWS, _PREFIX),
+    *backbones.under(hugging_face.ROWS, _PREFIX),
     Row("det_tokens", _TOKENS, SAME),
     Row("det_positions", _OWN, SAME),
     Row("mid_positions_{i}", f"{_MID}.{{i}}", SAME),
@@ -79,16 +79,16 @@ def describe(
     of_vit = {name: x for name, x in config.items() if name not in ("model_type", "preprocessor")}
     heads = hints.heads or (None if config or width % 64 else width // 64)
     asked = dataclasses.replace(hints, origin="deit", heads=heads)
-    backbone = hugging_face.describe(shared.without_prefix(tensors, _PREFIX), of_vit, asked).fields
+    backbone = hugging_face.describe(
+        backbones.without_prefix(tensors, _PREFIX), of_vit, asked
+    ).fields
     name = model_name(backbone).replace("ViT-", "DeiT-")  # of the same sizes, by which it began
     classes = shared.classes_of(tensors, f"{_HEADS['class_head']}.layers.2.weight")
     fields = {
         "num_classes": classes,
-        "image_size": backbone["image_size"],
-        "in_channels": backbone["in_channels"],
+        **backbones.backbone_of({**backbone, "init_scheme": "trunc02"}, name),
         "queries": tensors[_TOKENS].shape[1],
         "mid_positions": f"{_MID}.0" in tensors,
-        **shared.backbone_of({**backbone, "init_scheme": "trunc02"}, name),
     }
     preprocessing = {**shared.preprocessing_of(config), "size": pair(fields["image_size"])}
     names = shared.class_names_of(config, classes)
@@ -97,7 +97,7 @@ def describe(
 
 def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict[str, Any]:
     """Return transformers' `config.json`; UserError for a ViT that it does not support."""
-    backbone = shared.fields_of_backbone(fields)
+    backbone = backbones.fields_of_backbone(fields)
     needed = {
         "positions": "learned",
         "pool": "cls",
@@ -116,7 +116,6 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
     }
     formats.need("transformers' config.json", backbone, needed, " of the backbone of a YOLOS")
     activations = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
-    hidden = backbone["mlp_width"] or int(backbone["width"] * backbone["mlp_ratio"])
     return {
         "model_type": "yolos",
         "architectures": ["YolosForObjectDetection"],
@@ -127,7 +126,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
         "hidden_size": backbone["width"],
         "num_hidden_layers": backbone["depth"],
         "num_attention_heads": backbone["heads"],
-        "intermediate_size": hidden,
+        "intermediate_size": backbone["mlp_width"],
         "hidden_act": activations[backbone["activation"]],
         "qkv_bias": backbone["qkv_bias"],
         "layer_norm_eps": backbone["norm_eps"],

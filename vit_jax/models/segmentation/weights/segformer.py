@@ -12,13 +12,13 @@ from vit_jax.models.pvt_v2.weights.fields import rows
 from vit_jax.models.registry import list_models, model_fields
 from vit_jax.models.segmentation.module import Segmentation
 from vit_jax.weights import formats
+from vit_jax.weights.backbones import backbone_of, fields_of_backbone, under, without_head
 from vit_jax.weights.ecosystems import convolutions, processors
 from vit_jax.weights.ecosystems.convolutions import CONV_AXES, POINTWISE, batch_norm
 from vit_jax.weights.mapping import CONV, Row, Tensors, linear
 
 HEAD = "decode_head"
 _FUSE = "linear_fuse"
-_OF_MODEL = ("num_classes", "image_size", "in_channels")  # fields of the whole, not of the backbone
 
 ORIGINAL_ORIGINS = {
     "segformer": formats.Origin(
@@ -27,15 +27,6 @@ ORIGINAL_ORIGINS = {
         "SegFormer's repository: mix_transformer.py and local_configs",
     )
 }
-
-
-def of_backbone(table: tuple[Row, ...]) -> tuple[Row, ...]:
-    """Return the rows of a backbone as those of a part of a model, without its head."""
-    return tuple(
-        Row(f"backbone/{row.ours}", row.theirs, row.layout)
-        for row in table
-        if not row.ours.startswith(("head/", "head_dist/"))
-    )
 
 
 def _head(inputs: str, fuse: str, norm: str, classifier: str) -> tuple[Row, ...]:
@@ -71,16 +62,9 @@ def _with_head(
     """Return the spec of the whole from that of the backbone."""
     classifier = f"{HEAD}.classifier.weight"
     classes, width, *_ = formats.axes_of(tensors, classifier, CONV_AXES)
-    own = {name: spec.fields[name] for name in _OF_MODEL}
-    rest = {name: value for name, value in spec.fields.items() if name not in own}
-    name = backbone_name(rest)
-    usual = model_fields(name)
-    different = {key: value for key, value in rest.items() if value != usual[key]}
     fields = {
-        **own,
         "num_classes": classes,
-        "backbone_name": name,
-        "backbone_fields": different,
+        **backbone_of(spec.fields, backbone_name(spec.fields)),
         "decoder": "mlp",
         "decoder_width": width,
     }
@@ -118,7 +102,7 @@ def normalize_original(tensors: Tensors) -> Tensors:
 def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict[str, Any]:
     """Return transformers' `config.json`; UserError for what its SegFormer has not."""
     _check(fields)
-    backbone = _backbone_fields(fields)
+    backbone = fields_of_backbone(fields)
     written = hugging_face.segformer_config(backbone, preprocessing, class_names)
     return {
         **written,
@@ -137,17 +121,12 @@ def _check(fields: Mapping[str, Any]) -> None:
         raise UserError(
             f"transformers' SegFormer has a MiT as backbone, not {name}; keep the run folder"
         )
-    if not hugging_face.is_segformer(backbone := _backbone_fields(fields)):
+    if not hugging_face.is_segformer(backbone := fields_of_backbone(fields)):
         raise UserError(
             "transformers' SegFormer has an epsilon of 1e-5 in all norms, qkv_bias and no linear "
             f"attention; here norm_eps = {backbone['norm_eps']}, embed_norm_eps = "
             f"{backbone['embed_norm_eps']}; keep the run folder"
         )
-
-
-def _backbone_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    own = {name: fields[name] for name in _OF_MODEL}
-    return {**model_fields(fields["backbone_name"]), **fields["backbone_fields"], **own}
 
 
 def _default_width() -> int:
@@ -177,7 +156,7 @@ FORMAT = formats.CheckpointFormat(
         rf"{HEAD}\.{_FUSE}\.weight",
     ),
     rows=(
-        *of_backbone(rows(hugging_face.SEGFORMER_NAMES)),
+        *under(without_head(rows(hugging_face.SEGFORMER_NAMES))),
         *_head("linear_c.{i}", _FUSE, "batch_norm", "classifier"),
     ),
     describe=describe,
@@ -198,7 +177,7 @@ ORIGINAL = formats.CheckpointFormat(
         rf"{HEAD}\.{_FUSE}\.conv\.weight",
     ),
     rows=(
-        *of_backbone(rows(timm.NAMES)),
+        *under(without_head(rows(timm.NAMES))),
         *_head("linear_c.{i}", f"{_FUSE}.conv", f"{_FUSE}.bn", "classifier"),
     ),
     describe=describe_original,

@@ -4,11 +4,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from vit_jax.models.registry import model_fields
 from vit_jax.models.segmentation.module import Segmentation
-from vit_jax.models.segmentation.weights.segformer import of_backbone
 from vit_jax.models.vit.weights import timm
 from vit_jax.weights import formats
+from vit_jax.weights.backbones import backbone_of, under, without_head, without_prefix
 from vit_jax.weights.mapping import (
     OUT_KERNEL,
     QKV_BIAS,
@@ -38,11 +37,7 @@ ORIGINS = {
 
 _BLOCK, _THEIRS = "head/blocks_{i}", "decoder.blocks.{i}"
 ROWS = (
-    *(
-        Row(row.ours, f"{_ENCODER}{row.theirs}", row.layout)
-        for row in of_backbone(timm.ROWS)
-        if isinstance(row.theirs, str)
-    ),
+    *under(without_head(timm.ROWS), _ENCODER),
     *linear("head/classifier", "decoder.head"),
     *linear("head/input", "decoder.proj_dec"),
     Row("head/class_tokens", "decoder.cls_emb", SAME),
@@ -70,24 +65,14 @@ def describe(
     origin_name, origin = formats.choose_origin(
         hints, ORIGINS, "segmenter_deit" if is_deit else "segmenter"
     )
-    encoder = {
-        name.removeprefix(_ENCODER): array
-        for name, array in tensors.items()
-        if name.startswith(_ENCODER)
-    }
+    encoder = without_prefix(tensors, _ENCODER)
     width = formats.axes_of(encoder, "patch_embed.proj.weight", "out, in, height, width")[0]
     heads = hints.heads or max(1, width // 64)
     named = "deit" if is_deit else "timm"
     found = timm.describe(encoder, None, dataclasses.replace(hints, heads=heads, origin=named))
-    all_fields = {**found.fields, **origin.fields, "pool": "cls"}
-    own = {name: all_fields.pop(name) for name in ("image_size", "in_channels")}
-    all_fields.pop("num_classes")
-    name = model_name({**all_fields, **own, "num_classes": 0})
-    usual = model_fields(name)
+    backbone = {**found.fields, **origin.fields, "pool": "cls", "num_classes": 0}
     fields = {
-        **own,
-        "backbone_name": name,
-        "backbone_fields": {key: x for key, x in all_fields.items() if usual[key] != x},
+        **backbone_of(backbone, model_name(backbone)),
         **_decoder(tensors, width),
     }
     return formats.ModelSpec(fields, dict(origin.preprocessing), origin_name)
