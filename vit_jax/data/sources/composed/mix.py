@@ -21,6 +21,7 @@ from jaxtyping import Int64
 
 from vit_jax.data.features import KINDS, Example, Feature
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding
+from vit_jax.data.sources.dense.files import decoded_size
 from vit_jax.data.sources.examples import EncodedExamples, Labels
 from vit_jax.data.sources.names import argument_of
 from vit_jax.data.sources.source import Source
@@ -175,7 +176,7 @@ class _Mixed(EncodedExamples):
         number, place = self.places[index].tolist()
         source = self.sources[number]
         example = source.read(place, how)
-        size, made = example["image"].shape[:2], {}
+        size, made = decoded_size(example["image"], how), {}
         for key, feature in self.features.items():
             there = key in source.features
             if key.startswith(KNOWN) and key.removeprefix(KNOWN) in self.features:

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from vit_jax.data import open_source
+from vit_jax.data import Augment, Preprocessing, Views, open_source
 from vit_jax.data.features import Feature
 from vit_jax.data.sources.composed import mix
 from vit_jax.data.sources.custom import Dataset, register_source
+from vit_jax.data.streams import Cropped
 from vit_jax.errors import UserError
 
 SCENES = "scenes:digits:30"
@@ -44,6 +45,18 @@ def test_what_a_dataset_does_not_give_is_neutral(train):
     assert digit["label"] == train.labels[0] and scene["label"] == -1
     assert scene["depth"].min() > 0
     assert train.class_names == tuple("0123456789")
+
+
+@pytest.mark.parametrize(
+    "augment", [Augment(scale_jitter=0.5), Views(2, Augment(random_resized_crop=0.3))]
+)
+def test_random_crops_of_what_a_dataset_does_not_give_are_neutral_too(train, augment):
+    reader = Cropped(train, Preprocessing((16, 16)), augment)
+    digit = augment.bind(train.features)(reader.read(0, rng := np.random.default_rng(0)), rng)
+    assert digit["image"].shape[:-1] == digit["segmentation"].shape == digit["depth"].shape
+    assert digit["image"].shape[-3:-1] == (16, 16)
+    assert (digit["segmentation"] == 255).all()
+    assert not digit["depth"].any() and not digit["boxes"].any()
 
 
 def test_rows_of_boxes_are_padded_to_the_most():
