@@ -127,7 +127,7 @@ def _merged(dataset: str, sources: Mapping[str, Source]) -> dict[str, Feature]:
                 merged[key], owners[key] = feature, name
                 continue
             other = merged[key]
-            classes = [set_of(source, key), set_of(sources[owners[key]], key)]
+            classes = [_classes_of(one, key) for one in (source, sources[owners[key]])]
             if feature.kind != other.kind or classes[0] != classes[1]:
                 raise UserError(
                     f"{dataset}: {key!r} of {name} and of {owners[key]} are not the same kind and"
@@ -136,11 +136,15 @@ def _merged(dataset: str, sources: Mapping[str, Source]) -> dict[str, Feature]:
             if feature.shape and other.shape:
                 shape = tuple(map(max, feature.shape, other.shape))
                 merged[key] = dataclasses.replace(other, shape=shape)
-    known = {f"{KNOWN}{key}": Feature("target", ()) for key, f in merged.items() if f.kind in _TOLD}
-    return {**merged, **known}
+    return {**merged, **dict.fromkeys(_told(merged), Feature("target", ()))}
 
 
-def set_of(source: Source, key: str) -> tuple[str, ...]:
+def _told(features: Mapping[str, Feature]) -> dict[str, str]:
+    """Return the names of the features that say what is known, and that of which they say it."""
+    return {f"{KNOWN}{key}": key for key, feature in features.items() if feature.kind in _TOLD}
+
+
+def _classes_of(source: Source, key: str) -> tuple[str, ...]:
     """Return the classes of a feature of a source; those of its labels are the source's."""
     feature = source.features[key]
     return tuple(source.class_names) if feature.kind == "label" else tuple(feature.classes)
@@ -156,6 +160,11 @@ class _Mixed(EncodedExamples):
     sources: Sequence[Source]
     places: Int64[np.ndarray, "n 2"]
     features: Mapping[str, Feature]
+
+    @functools.cached_property
+    def told(self) -> Mapping[str, str]:
+        """Names of the features that say what is known, and that of which they say it."""
+        return _told(self.features)
 
     @functools.cached_property
     def labels(self) -> Labels | None:
@@ -178,11 +187,12 @@ class _Mixed(EncodedExamples):
         example = source.read(place, how)
         size, made = decoded_size(example["image"], how), {}
         for key, feature in self.features.items():
-            there = key in source.features
-            if key.startswith(KNOWN) and key.removeprefix(KNOWN) in self.features:
-                made[key] = np.float32(key.removeprefix(KNOWN) in source.features)
+            if key in self.told:
+                made[key] = np.float32(self.told[key] in source.features)
+            elif key in source.features:
+                made[key] = _padded(example[key], feature)
             else:
-                made[key] = _padded(example[key], feature) if there else _neutral(feature, size)
+                made[key] = _neutral(feature, size)
         return made
 
     def where(self, index: int) -> str:
@@ -192,22 +202,20 @@ class _Mixed(EncodedExamples):
 
 def _neutral(feature: Feature, size: tuple[int, int]) -> Any:
     """Return a value that counts nowhere."""
-    kind = KINDS[feature.kind]
     if feature.kind == "label":
         return NO_LABEL
     if feature.kind == "boxes":
         return np.zeros(feature.shape or (0, 4), np.float32)
-    if kind.spatial:
+    if feature.spatial:
         dtype = np.float32 if feature.kind == "depth" else np.uint8
-        return np.full(size, kind.fill, dtype)
+        return np.full(size, KINDS[feature.kind].fill, dtype)
     return np.zeros(feature.shape or (), np.int32)
 
 
 def _padded(value: Any, feature: Feature) -> Any:
     """Return rows of boxes, or of their classes, padded to the most that any source has."""
-    if KINDS[feature.kind].spatial and feature.kind != "boxes":
-        return value
-    if not feature.shape or np.shape(value) == feature.shape:
+    of_pixels = feature.spatial and feature.kind != "boxes"
+    if of_pixels or not feature.shape or np.shape(value) == feature.shape:
         return value
     return np.pad(
         value, [(0, most - n) for most, n in zip(feature.shape, value.shape, strict=True)]

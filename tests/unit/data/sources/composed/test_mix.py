@@ -59,6 +59,18 @@ def test_random_crops_of_what_a_dataset_does_not_give_are_neutral_too(train, aug
     assert not digit["depth"].any() and not digit["boxes"].any()
 
 
+def test_a_feature_that_only_looks_like_one_of_the_mix_is_given_as_it_is(data_dir):
+    features = {
+        "image": Feature("image"),
+        "depth": Feature("depth"),
+        "has_depth": Feature("target"),
+    }
+    example = {"image": np.zeros((4, 4, 1), np.uint8), "depth": np.ones((4, 4)), "has_depth": 7}
+    register_source("some_depth", lambda argument: Dataset({"test": [example]}, features))
+    mixed = open_source("mix:some_depth=1,digits=1", "test", data_dir=data_dir)
+    assert mixed[0]["has_depth"] == 7 and mixed[0]["has_label"] == 0
+
+
 def test_rows_of_boxes_are_padded_to_the_most():
     def opener(argument):
         rows = int(argument)
