@@ -230,6 +230,8 @@ def _readable_examples(
 
 @dataclasses.dataclass(frozen=True)
 class SheetRow:
+    """Row of a sheet: the text before it, and its images from left to right."""
+
     label: str
     images: list[UInt8[np.ndarray, "h w c"]]
 
