@@ -31,6 +31,8 @@ PREFIX = "mix:"
 NO_LABEL = -1
 KNOWN = "has_"  # in front of the name of a feature
 _TOLD = ("label", "boxes")  # kinds whose absence is told by a feature of its own
+# One type for all datasets, because a step is compiled anew for each.
+_TYPES = {"mask": np.int32, "instances": np.int32, "depth": np.float32, "boxes": np.float32}
 
 
 def parts_of(dataset: str) -> dict[str, float] | None:
@@ -190,7 +192,7 @@ class _Mixed(EncodedExamples):
             if key in self.told:
                 made[key] = np.float32(self.told[key] in source.features)
             elif key in source.features:
-                made[key] = _padded(example[key], feature)
+                made[key] = _fitted(example[key], feature)
             else:
                 made[key] = _neutral(feature, size)
         return made
@@ -207,13 +209,14 @@ def _neutral(feature: Feature, size: tuple[int, int]) -> Any:
     if feature.kind == "boxes":
         return np.zeros(feature.shape or (0, 4), np.float32)
     if feature.spatial:
-        dtype = np.float32 if feature.kind == "depth" else np.uint8
-        return np.full(size, KINDS[feature.kind].fill, dtype)
+        return np.full(size, KINDS[feature.kind].fill, _TYPES.get(feature.kind, np.uint8))
     return np.zeros(feature.shape or (), np.int32)
 
 
-def _padded(value: Any, feature: Feature) -> Any:
-    """Return rows of boxes, or of their classes, padded to the most that any source has."""
+def _fitted(value: Any, feature: Feature) -> Any:
+    """Return a value in the type of its kind, and with as many rows as any dataset has."""
+    if feature.kind in _TYPES:
+        value = np.asarray(value, _TYPES[feature.kind])
     of_pixels = feature.spatial and feature.kind != "boxes"
     if of_pixels or not feature.shape or np.shape(value) == feature.shape:
         return value

@@ -45,6 +45,8 @@ def test_what_a_dataset_does_not_give_is_neutral(train):
     assert digit["label"] == train.labels[0] and scene["label"] == -1
     assert scene["depth"].min() > 0
     assert train.class_names == tuple("0123456789")
+    for name in ("segmentation", "instances", "depth", "boxes"):
+        assert digit[name].dtype == scene[name].dtype
 
 
 @pytest.mark.parametrize(
