@@ -112,12 +112,12 @@ def predictor_class(record: ModelRecord) -> type[Predictor]:
         import_installed()
         import_plugins(record.plugins, f"plugins {_RECORD}")
     task = TASKS.find(record.task, f"task {_RECORD}")
-    if (own := task.predictor(record)) is not None:
-        return own
-    if record.task not in _OF_TASKS:
-        return _default_class(record)
-    module, name = _OF_TASKS[record.task]
-    return getattr(importlib.import_module(module), name)
+    own = task.predictor(record)
+    if own is None and record.task in _OF_TASKS:
+        module, name = _OF_TASKS[record.task]
+        own = getattr(importlib.import_module(module), name)
+    alone = own is not None and own.needs_modules and not record.encoder
+    return _default_class(record) if own is None or alone else own
 
 
 def _default_class(record: ModelRecord) -> type[Predictor]:

@@ -70,10 +70,13 @@ class Predictor:
     class_names: in the order of the outputs, where these are classes.
     usage: a sentence on its use, for messages about what it is not.
     files: what `write` makes of the result of an image; empty: it has no files.
+    needs_modules: whether it needs the other modules of its task, such as a text tower. A record of
+        the model alone is then opened as that of any model.
     """
 
     class_names: tuple[str, ...] = ()
     files: ClassVar[str] = ""
+    needs_modules: ClassVar[bool] = False
     usage: ClassVar[str] = "use what it gives with vit_jax.load({path!r})(images)"
 
     def __init__(

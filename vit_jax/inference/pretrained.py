@@ -24,7 +24,6 @@ from vit_jax.weights.of_tasks.masked_autoencoders import (
 from vit_jax.weights.of_tasks.task_weights import TaskWeights
 from vit_jax.weights.of_tasks.two_towers import (
     TASK,
-    find_tokenizer,
     has_two_towers,
     read_two_towers,
     write_two_towers,
@@ -82,8 +81,6 @@ def load_pretrained(
     )
     if record.task == "classification":
         return Classifier.of_record(record, variables)
-    if record.task == "contrastive":  # the image tower alone, which `open_weights` gives
-        record = dataclasses.replace(record, task="classification")
     return predictor_class(record).of_record(record, variables)
 
 
@@ -166,6 +163,8 @@ def convert_two_towers(
     Raises:
         UserError: the file has no text tower, cannot be read, or has a tokenizer of other weights.
     """
+    from vit_jax.weights.remote.tokenizer import find_tokenizer  # its library is slow to import
+
     if to != RUN:
         check_towers(to)
     source, hints = place_of(source, hints)

@@ -46,6 +46,7 @@ class TwoTowers(Predictor):
     task: `Contrastive`, which has the modules. tokenizer: of its texts; None: texts cannot be read.
     """
 
+    needs_modules: ClassVar[bool] = True
     usage: ClassVar[str] = "compare with texts: vit_jax.load({path!r}).classify(images, names)"
 
     def __init__(
@@ -306,7 +307,8 @@ def load_two_towers(
 
 
 def _of_file(source: str | os.PathLike, *, with_tokenizer: bool) -> TwoTowers:
-    from vit_jax.weights.of_tasks.two_towers import find_tokenizer, read_two_towers
+    from vit_jax.weights.of_tasks.two_towers import read_two_towers
+    from vit_jax.weights.remote.tokenizer import find_tokenizer
 
     weights = read_two_towers(source)
     found = TwoTowers.of_record(weights.record, weights.variables)

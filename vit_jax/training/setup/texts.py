@@ -42,7 +42,7 @@ def text_options(
 
 def _of_weights(source: str, length: int | None) -> "Tokenizer | None":
     """Return the tokenizer in the folder of a run, or beside a file; None without one."""
-    from vit_jax.weights.of_tasks.two_towers import find_tokenizer
+    from vit_jax.weights.remote.tokenizer import find_tokenizer
     from vit_jax.weights.resolve import place_of
 
     return find_tokenizer(place_of(source)[0], length)

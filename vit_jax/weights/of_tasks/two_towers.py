@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -39,9 +39,6 @@ from vit_jax.weights.mapping import Row, Tensors, read_params, write_tensors
 from vit_jax.weights.of_tasks.task_weights import TaskWeights
 from vit_jax.weights.read_checks import check_read
 from vit_jax.weights.remote.hub import fetch
-
-if TYPE_CHECKING:
-    from vit_jax.data.text import Tokenizer
 
 TASK = "contrastive"
 _LIBRARIES = ("huggingface", "openclip")
@@ -83,13 +80,6 @@ def has_two_towers(source: str | os.PathLike, part: str | None = None) -> bool:
     if (run := RunDir(source)).is_run():
         return run.read_model().task == TASK
     return towers_of(files.read_tensors(source, part=part)) is not None
-
-
-def find_tokenizer(source: str | os.PathLike, length: int | None = None) -> "Tokenizer | None":
-    """Return the tokenizer beside weights, see `remote.tokenizer.find_tokenizer`."""
-    from vit_jax.weights.remote import tokenizer  # its library is slow to import
-
-    return tokenizer.find_tokenizer(source, length)
 
 
 def write_two_towers(folder: str | os.PathLike, to: str, found: TaskWeights) -> Path:
