@@ -26,16 +26,11 @@ from vit_jax.models.dense import CLASSES, DEPTH, DETECTION, SEGMENTATION, frozen
 from vit_jax.models.description import model_roles
 from vit_jax.models.description.roles import Role
 from vit_jax.models.universal.module import SEVERAL
+from vit_jax.runs.record import part_of
 from vit_jax.tasks.base import Loss, Task
-from vit_jax.tasks.registry import TASKS, register_task
+from vit_jax.tasks.registry import TASK_OF, TASKS, register_task
 
 MODEL, BALANCE = "model", "balance"  # parts of the parameters with learned weights
-_TASKS = {
-    CLASSES: "classification",
-    SEGMENTATION: "segmentation",
-    DEPTH: "depth",
-    DETECTION: "detection",
-}
 _LEAST = 1e-9  # of the weight of a loss, where no example has the truth
 
 
@@ -99,7 +94,7 @@ class MultiTask(Task):
         parts = []
         for name in model.task_names:
             part = model.part(name)
-            kind = TASKS.find(_TASKS[gives(part)], "task")
+            kind = TASKS.find(TASK_OF[gives(part)], "task")
             _check_classes(name, part, kind, setting.source)
             of_part = dataclasses.replace(setting, model=part)
             parts.append((name, kind.make(of_part, **dict(options.get(name, {})))))
@@ -161,6 +156,7 @@ class MultiTask(Task):
         """Return the loss times the number of images; metrics are those of each task by name."""
         outputs, state = self.outputs_of(variables, batch["image"], rng, train=train)
         images = jnp.sum(batch.get("mask", jnp.ones(len(batch["image"]))))
+        balance = self.balance(variables)
         total, metrics = jnp.float32(0), {}
         for name, task in self.given(outputs):
             found = task.loss({}, self.of_part(name, batch), rng, train=train)
@@ -168,24 +164,27 @@ class MultiTask(Task):
             mean = found.total / divisor
             metrics[f"{name}_loss"] = mean
             metrics |= {f"{name}_{of}": x / divisor for of, x in found.metrics.items()}
-            total += self.weighted(variables, name, mean)
+            total += self.weighted(balance, name, mean)
         return Loss(total * images, images, {of: x * images for of, x in metrics.items()}, state)
 
-    def weighted(self, variables: Any, name: str, mean: Any) -> Any:
+    def balance(self, variables: Any) -> Mapping[str, Any]:
+        """Return the learned logarithm of the noise of each task; empty for fixed weights."""
+        return variables["params"][BALANCE] if self.learned_weights else {}
+
+    def weighted(self, balance: Mapping[str, Any], name: str, mean: Any) -> Any:
         """Return the part of the loss that a task has, from its mean loss."""
-        if not self.learned_weights:
+        if name not in balance:
             return self.factors[name] * mean
-        logarithm = variables["params"][BALANCE][name]
-        return jnp.exp(-logarithm) * mean + logarithm / 2
+        return jnp.exp(-balance[name]) * mean + balance[name] / 2
 
     def outputs_of(
         self, variables: Any, images: Any, rng: Any = None, *, train: bool
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what every head gives, and the new state."""
-        if not self.learned_weights:
-            return self.apply(variables, images, rng, train=train)
-        of_model = {name: tree[MODEL] for name, tree in variables.items() if MODEL in tree}
+        of_model = part_of(variables, self.encoder)
         outputs, state = self.apply(of_model, images, rng, train=train)
+        if not self.learned_weights:
+            return outputs, state
         return outputs, {name: {MODEL: tree} for name, tree in state.items()}
 
     def given(self, outputs: Mapping[str, Any]) -> list[tuple[str, Task]]:

@@ -2,12 +2,13 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from vit_jax.errors import UserError, nearest, shown
+from vit_jax.models.dense import CLASSES, DEPTH, DETECTION, SEGMENTATION
 from vit_jax.registry import Registry
 from vit_jax.tasks.base import Setting, Task
 
@@ -27,6 +28,15 @@ TASKS: Registry[Task] = Registry(
         "simmim": "vit_jax.tasks.simmim",
     },
 )
+
+
+TASK_OF: Mapping[str, str] = {
+    CLASSES: "classification",
+    SEGMENTATION: "segmentation",
+    DEPTH: "depth",
+    DETECTION: "detection",
+}
+"""The task that teaches a model what it gives, see `models.dense.gives`."""
 
 
 def register_task(name: str) -> Callable[[type[Task]], type[Task]]:

@@ -8,6 +8,8 @@ import numpy as np
 
 from vit_jax.evaluation.base import HELD_OUT, Evaluator, Part, Result
 
+# Of sums: what the task has learned, the same for every example. No head has a name with a space.
+_BALANCE = "learned weights"
 _KNOWN = "has_truth"  # row: whether an example has the truth of a head
 
 
@@ -25,7 +27,7 @@ class SeveralEvaluators(Evaluator):
 
     @property
     def inputs(self):
-        """What the evaluators of all heads need."""
+        """Return the features that the evaluators of all heads need."""
         wanted = {}
         for _, part in self.task.parts:
             wanted |= part.evaluators()[0].inputs
@@ -41,9 +43,8 @@ class SeveralEvaluators(Evaluator):
             sums |= {f"{name}/{of}": total for of, total in of_sums.items()}
             rows |= {f"{name}/{of}": x for of, x in of_rows.items()}
             rows[f"{name}/{_KNOWN}"] = own["mask"] > 0
-        if self.task.learned_weights:
-            for name, x in variables["params"]["balance"].items():
-                sums[f"balance/{name}"] = x * sums["weight"]
+        for name, x in self.task.balance(variables).items():
+            sums[f"{_BALANCE}/{name}"] = x * sums["weight"]
         return sums, rows
 
     def finish(self, parts):
@@ -51,16 +52,15 @@ class SeveralEvaluators(Evaluator):
         part = parts[HELD_OUT]
         metrics: dict[str, Any] = {"loss": 0.0}
         balance = {
-            name: part.sums[f"balance/{name}"] / part.sums["weight"]
-            for name, _ in self.task.parts
-            if f"balance/{name}" in part.sums
+            name.removeprefix(f"{_BALANCE}/"): x / part.sums["weight"]
+            for name, x in part.sums.items()
+            if name.startswith(f"{_BALANCE}/")
         }
-        params = {"params": {"balance": balance}}
         for name, of_part in self.task.parts:
             own = _of_head(part, name)
             found = of_part.evaluators()[0].finish({HELD_OUT: own}).metrics
             metrics |= {f"{name}_{of}": value for of, value in found.items()}
-            metrics["loss"] += float(self.task.weighted(params, name, found["loss"]))
+            metrics["loss"] += float(self.task.weighted(balance, name, found["loss"]))
         return Result({**metrics, "examples": part.examples})
 
 

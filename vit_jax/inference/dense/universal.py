@@ -11,24 +11,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import jax
 import numpy as np
 from jaxtyping import Array, UInt8
 
 from vit_jax.data.images.decoding import ImageLike
 from vit_jax.errors import UserError, nearest, shown
 from vit_jax.inference.predictor import BATCH_SIZE, ArraySpec, Outputs, Predictor
-from vit_jax.models.dense import CLASSES, DEPTH, DETECTION, SEGMENTATION, gives
+from vit_jax.models.dense import gives
 from vit_jax.models.universal import UniversalViT
 from vit_jax.models.universal.module import CLASSIFICATION
 from vit_jax.runs import ModelRecord
-
-_TASKS = {
-    CLASSES: "classification",
-    SEGMENTATION: "segmentation",
-    DEPTH: "depth",
-    DETECTION: "detection",
-}
+from vit_jax.tasks.registry import TASK_OF
 
 
 class Universal(Predictor):
@@ -127,16 +120,14 @@ def part_record(record: ModelRecord, model: UniversalViT, name: str) -> ModelRec
     part = model.part(name)
     shared = {"image_size": model.image_size, "in_channels": model.in_channels}
     if name == CLASSIFICATION:
-        fields = {**jax.tree.map(lambda x: x, dict(model.backbone_fields)), **shared}
-        fields |= {"num_classes": model.num_classes}
+        fields = {**model.backbone_fields, **shared, "num_classes": model.num_classes}
         own = {"name": model.backbone_name, "class_names": record.class_names}
         own |= {"activation": "softmax"}
     else:
-        fields = {**dict(model.task_heads[name]), **shared}
-        fields |= {"backbone_name": model.backbone_name}
-        fields |= {"backbone_fields": dict(model.backbone_fields)}
+        fields = {**model.task_heads[name], **shared, "backbone_name": model.backbone_name}
+        fields["backbone_fields"] = dict(model.backbone_fields)
         own = {"name": fields.pop("model"), "activation": "none"}
         own |= {"class_names": tuple(record.head_classes.get(name, ()))}
     options = dict(record.options.get("options") or {}).get(name, {})
-    changes = {"fields": fields, "task": _TASKS[gives(part)], "encoder": "", "options": options}
+    changes = {"fields": fields, "task": TASK_OF[gives(part)], "encoder": "", "options": options}
     return dataclasses.replace(record, **own, **changes, head_classes={}, source_config={})
