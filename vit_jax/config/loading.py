@@ -26,8 +26,8 @@ from vit_jax.config.values import Choice, Span, Text
 from vit_jax.errors import UserError, shown
 from vit_jax.plugins import import_installed, import_plugins, module_names
 
-# Sections whose further keys are validated by the model and the task that they belong to.
 _DEEPEST = 4  # sections of a key of a model or a task
+# Sections whose further keys are validated by the model and the task that they belong to.
 _OPEN_SECTIONS = {
     "model": "a model has no field {}; docs/models.md lists them",
     "objective": "a task has no field {}; docs/tasks.md lists them",

@@ -22,8 +22,8 @@ from vit_jax.weights.resolve import open_weights
 # Fields that are not properties of the weights but of the new run.
 _OF_THE_RUN = ("num_classes", "dtype", "attention_impl", "remat", "scan_layers")
 
+_NAME, _FIELDS = "backbone_name", "backbone_fields"  # of models with a head
 # Fields that a model's name determines, and that weights cannot change. The patch size can.
-_NAME, _FIELDS = "backbone_name", "backbone_fields"
 _SIZES = ("width", "depth", "heads", "mlp_width")
 
 
