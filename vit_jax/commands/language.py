@@ -72,7 +72,7 @@ def zero_shot(
     classifier = towers.classifier(class_names, templates)
     if report := towers.tokenizer.cut_report():
         tell(report, error=True)
-    failed = report_classes(
+    report_classes(
         classifier,
         names,
         stream,
@@ -82,8 +82,6 @@ def zero_shot(
         output=output,
         batch_size=batch_size,
     )
-    if failed:
-        raise UserError(failed)
 
 
 def search(
@@ -251,19 +249,18 @@ def _embedded(
 
     from vit_jax.inference.encoder import Encoder
     from vit_jax.inference.find_images import read_lists
-    from vit_jax.inference.loading import load
+    from vit_jax.inference.loading import load, predictor_class
     from vit_jax.inference.two_towers import TwoTowers
     from vit_jax.runs import RunDir
 
     stream, run = read_lists(names), RunDir(model)
-    if run.is_run():
-        predictor = load(model, parse_checkpoint(checkpoint), raw=raw)
-        if not isinstance(predictor, TwoTowers | Encoder):
-            record = run.read_model()
-            variables, step = run.read_variables(parse_checkpoint(checkpoint), raw=raw)
-            predictor = Encoder.of_record(record, variables, step)
-    else:
+    if not run.is_run():
         predictor = _load(model, tokenizer, checkpoint, raw)
+    elif issubclass(predictor_class(run.read_model()), TwoTowers):
+        predictor = load(model, parse_checkpoint(checkpoint), raw=raw)
+    else:
+        variables, step = run.read_variables(parse_checkpoint(checkpoint), raw=raw)
+        predictor = Encoder.of_record(run.read_model(), variables, step)
     output = "vectors" if isinstance(predictor, TwoTowers) else "features"
     rows, vectors, failed = [], [], 0
     for batch, outputs in predictor.batches(stream, batch_size):

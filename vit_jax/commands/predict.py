@@ -77,7 +77,7 @@ def predict(
 
         form = Submission(submission, classifier.class_names, classifier.activation)
         stream = _match(form, stream, names)
-    failed = report_classes(
+    report_classes(
         classifier,
         names,
         stream,
@@ -88,8 +88,6 @@ def predict(
         form=form,
         batch_size=batch_size,
     )
-    if failed:
-        raise UserError(failed)
 
 
 def _write_files(predictor: "Predictor", images: Iterable[str], folder: str) -> None:
@@ -120,13 +118,16 @@ def report_classes(
     output: str = "",
     form: "Submission | None" = None,
     batch_size: int,
-) -> str:
-    """Print and write the classes of images; return a sentence on those that failed, or "".
+) -> None:
+    """Print and write the classes of images.
 
     Args:
         names: of images, folders and lists. stream: the images in them.
         form: of a sample submission, for `output`.
         others: as the options of `predict`.
+
+    Raises:
+        UserError: some could not be classified; they are counted, and all others are done.
     """
     from vit_jax.inference.find_images import is_list
 
@@ -148,7 +149,8 @@ def report_classes(
         )
     if output:
         print(f"{output}: {done - failed:,} of {done:,} images")
-    return f"{failed:,} of {done:,} images could not be classified" if failed else ""
+    if failed:
+        raise UserError(f"{failed:,} of {done:,} images could not be classified")
 
 
 def _classify(
