@@ -125,14 +125,8 @@ class Detector(Predictor):
             UserError: an image cannot be read, or the threshold is no share.
         """
         threshold = check_threshold(self.threshold if threshold is None else threshold)
-        found = []
-        for batch, outputs in self.batches(images, batch_size):
-            for error in filter(None, batch.errors):
-                raise error
-            for i, size in enumerate(batch.sizes):
-                row = {name: rows[i] for name, rows in outputs.items()}
-                found.append(self.objects(row, size, threshold))
-        return found
+        rows = self.rows(images, batch_size)
+        return [self.objects(outputs, size, threshold) for outputs, size in rows]
 
     def write(
         self,

@@ -181,15 +181,21 @@ class Predictor:
         Raises:
             UserError: an image cannot be read; the message has its name.
         """
-        found = []
+        return [self.sized_result(*row) for row in self.rows(images, batch_size)]
+
+    def rows(
+        self, images: ImageLike | Iterable[ImageLike], batch_size: int = BATCH_SIZE
+    ) -> Iterator[tuple[dict[str, np.ndarray], tuple[int, int]]]:
+        """Yield the outputs of each image, and its (height, width) in pixels in its file.
+
+        Raises:
+            UserError: an image cannot be read; the message has its name.
+        """
         for batch, outputs in self.batches(images, batch_size):
             for error in filter(None, batch.errors):
                 raise error
-            rows = (
-                {name: row[i] for name, row in outputs.items()} for i in range(len(batch.names))
-            )
-            found += map(self.sized_result, rows, batch.sizes)
-        return found
+            for i, size in enumerate(batch.sizes):
+                yield {name: row[i] for name, row in outputs.items()}, size
 
     def batches(
         self, images: ImageLike | Iterable[ImageLike], batch_size: int = BATCH_SIZE
