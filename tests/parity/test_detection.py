@@ -18,7 +18,7 @@ pytestmark = pytest.mark.parity
 
 
 def test_pycocotools_and_faster_coco_eval_agree():
-    other = pytest.importorskip("faster_coco_eval")
+    other = pytest.importorskip("faster_coco_eval", reason="of the optional group parity")
     random = np.random.RandomState(0)
     truth, found = [], []
     for _ in range(60):
@@ -48,9 +48,9 @@ def test_pycocotools_and_faster_coco_eval_agree():
 
 
 def test_the_losses_are_those_of_transformers():
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="of the optional group parity")
     import_torchvision()
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="of the optional group parity")
     from transformers.loss.loss_for_object_detection import ForObjectDetectionLoss
 
     random = np.random.RandomState(1)
