@@ -10,7 +10,7 @@ digits_captions    the same image tower with captions, classified by sentences w
 digits_shuffled    the same with the captions of other images
 digits_lit         a new text tower for the frozen image tower of digits_labels
 fashion_labels, fashion_captions    the same pair for Fashion-MNIST
-compositions       pictures of two digits, from the image tower of digits_captions; the right
+compositions       images of two digits, from the image tower of digits_captions; the right
                    caption is to be told from wrong ones, for combinations of the training and
                    for others
 
@@ -147,7 +147,7 @@ class Study:
         return json.loads((self.run(name, seed).path / "seconds.json").read_text())["cpu"] / 60
 
     def judge(self, seed: int, split: str) -> dict[str, float]:
-        """Return in percent how often a run finds the right captions of a split's pictures."""
+        """Return in percent how often a run finds the right captions of a split's images."""
         towers = load(self.run("compositions", seed).path)
         pictures = open_compositions("digits", open_source).splits[split]
         count = max(2, round(min(self.scale, 1) * COUNTS[split]))

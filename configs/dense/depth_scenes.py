@@ -1,4 +1,4 @@
-"""Depth of scenes made on the spot, from one picture: a small ViT with the decoder of DPT.
+"""Depth of scenes made on the spot, from one image: a small ViT with the decoder of DPT.
 
     python train.py --config=configs/dense/depth_scenes.py --workdir=runs/depth_scenes
 

@@ -3,15 +3,15 @@
     python train.py --config=configs/language/compositions.py --workdir=runs/compositions \
         --config.init_from=runs/language_digits --config.objective.start_text=false
 
-CLIP on pictures of two real digits, 16 x 32 pixels, made on the spot: the model of
-configs/digits.py on twice the picture, and a small text tower. Training lacks pairs of digits, and
+CLIP on images of two real digits, 16 x 32 pixels, made on the spot: the model of
+configs/digits.py on twice the image, and a small text tower. Training lacks pairs of digits, and
 looks of each digit; `python -m benchmarks.language` asks for them.
 
 It may begin with the image tower of configs/language/digits.py, as it does there, or at random.
 
 Known to reach: no other result is known; the data are of this project.
 Reached by us: it does not tell left from right after these 4 epochs, docs/results/language.md.
-Cost: 247,745 parameters with both towers, 4.5 MMACs a picture.
+Cost: 247,745 parameters with both towers, 4.5 MMACs an image.
 """
 
 from vit_jax.configs.common import digits
@@ -21,7 +21,7 @@ def get_config():
     config = digits.base("Digits-ViT-64/4", image_size=(16, 32))
     config.dataset = "compositions:digits"
     config.task = "contrastive"
-    config.augment.update(rotate=0.0, shift=0.0, scale=0.0)  # pictures are not repeated often
+    config.augment.update(rotate=0.0, shift=0.0, scale=0.0)  # images are not repeated often
     config.objective.label_smoothing = 0.0
     config.objective.update(embed_width=64, text_width=64, text_depth=2, text_heads=4)
     config.batch_size = 128

@@ -183,7 +183,7 @@ KEYS: dict[str, Key] = {
     "augment.class_share": Key(
         1.0, "largest share of one class of a mask in a crop; 1: any", Number(0.01, 1)
     ),
-    "augment.mosaic": Key(0.0, "probability of a picture of four images", Number(0, 1)),
+    "augment.mosaic": Key(0.0, "probability of an image made of four", Number(0, 1)),
     "augment.rotate": Key(0.0, "largest rotation, in degrees", Number(0, 180)),
     "augment.shift": Key(0.0, "largest shift, as a share of the image's side", Number(0, 1)),
     "augment.scale": Key(0.0, "largest change of size: 0.1 is from 1/1.1 to 1.1", Number(0, 1)),

@@ -5,7 +5,7 @@
 
 - The file holds names, sizes, times and vectors. At the next search only images that are new or
   changed are read again, and those that are gone are left out.
-- It belongs to one model, known by its vector of a fixed picture; that of another is made anew.
+- It belongs to one model, known by its vector of a fixed image; that of another is made anew.
 """
 
 import os
@@ -25,7 +25,7 @@ from vit_jax.text import counted, tell
 
 _FORMAT = 1
 _PARTS = ("format", "model", "names", "stamps", "vectors")
-_TOLERANCE = 1e-3  # of the vector of the fixed picture, on another device
+_TOLERANCE = 1e-3  # of the vector of the fixed image, on another device
 
 
 class Match(NamedTuple):
@@ -40,7 +40,7 @@ class ImageIndex:
     """Vectors of images.
 
     names: their paths. stamps: size in bytes and time of change in nanoseconds of each file.
-    vectors: of length 1. model: the vector of the fixed picture.
+    vectors: of length 1. model: the vector of the fixed image.
     """
 
     names: list[str]
@@ -110,7 +110,7 @@ def build_index(
     found = list(dict.fromkeys(found))
     stamps = {name: stamp for name in found if (stamp := _stamp(name)) is not None}
     problems += [f"{name}: there is no such file" for name in found if name not in stamps]
-    model = _of_fixed_picture(towers)
+    model = _of_fixed_image(towers)
     known = _known(cache, model)
     old = {
         name: known[name][1]
@@ -170,8 +170,8 @@ def _known(
     )
 
 
-def _of_fixed_picture(towers: TwoTowers) -> Float32[np.ndarray, " width"]:
-    """Return the vector of a picture of every shade, by which a model is known."""
+def _of_fixed_image(towers: TwoTowers) -> Float32[np.ndarray, " width"]:
+    """Return the vector of an image of every shade, by which a model is known."""
     shape = (1, *towers.inputs["images"].shape[1:])
     pixels = (np.arange(np.prod(shape)) * 37 % 256).astype(np.uint8).reshape(shape)
     return np.asarray(towers.run(pixels)["vectors"])[0]

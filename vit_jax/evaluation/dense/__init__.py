@@ -1,1 +1,1 @@
-"""How answers for pixels and objects are judged, and several tasks at once."""
+"""Evaluators of answers for pixels and objects, and of several tasks at once."""
