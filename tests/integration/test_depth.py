@@ -6,6 +6,7 @@ import pytest
 
 from tests.folders import ROOT
 from tests.support.shapes import abstract_variables, random_images
+from tests.support.short_runs import TWO_STEPS
 from vit_jax.config import load_config
 from vit_jax.models import create_model
 from vit_jax.models.summary.cost import cost
@@ -13,18 +14,7 @@ from vit_jax.training.setup.build import build
 
 SCENES = ROOT / "configs" / "dense" / "depth_scenes.py"
 RECIPE = ROOT / "configs" / "dense" / "dpt_nyu.py"
-SHORT = {
-    "dataset": "scenes:digits:16",
-    "data.train": "train",
-    "data.test": "test[:8]",
-    "data.workers": "0",
-    "batch_size": "4",
-    "duration": "2 steps",
-    "schedule.warmup": "0",
-    "log.every": "1 steps",
-    "evaluate.every": "100%",
-    "checkpoint.every": "100%",
-}
+SHORT = {**TWO_STEPS, "data.train": "train"}
 SMALL = {
     "precision": "float32",
     "model.image_size": "64",

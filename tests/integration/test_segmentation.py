@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.folders import ROOT
+from tests.support.short_runs import TWO_STEPS
 from vit_jax.analysis.report.run_report import draw_all
 from vit_jax.cli import main
 from vit_jax.config import load_config
@@ -18,17 +19,6 @@ from vit_jax.training import fit
 from vit_jax.training.setup.build import build
 
 RECIPE = ROOT / "configs" / "dense" / "segformer_b0_ade20k.py"
-SHORT = {
-    "dataset": "scenes:digits:16",
-    "data.test": "test[:8]",
-    "data.workers": "0",
-    "batch_size": "4",
-    "duration": "2 steps",
-    "schedule.warmup": "0",
-    "log.every": "1 steps",
-    "evaluate.every": "100%",
-    "checkpoint.every": "100%",
-}
 SMALL = {
     "model.image_size": "64",
     "model.backbone_fields.depths": "(1, 1, 1, 1)",
@@ -49,7 +39,7 @@ TINY = {
 def run(data_dir, tmp_path_factory):
     """A finished run of the config for scenes, tiny, with its figures."""
     file = ROOT / "configs" / "dense" / "segmentation_scenes.py"
-    config = load_config(str(file), {**SHORT, **TINY, "data.dir": data_dir})
+    config = load_config(str(file), {**TWO_STEPS, **TINY, "data.dir": data_dir})
     workdir = tmp_path_factory.mktemp("segmentation") / "run"
     fit(config, workdir, draw=draw_all)
     return RunDir(workdir)
@@ -88,7 +78,7 @@ def test_predict_writes_classes_and_overlays(run, tmp_path, capsys):
 @pytest.mark.slow
 def test_a_run_starts_from_the_backbone_of_another(run, data_dir):
     file = ROOT / "configs" / "dense" / "segmentation_scenes.py"
-    changes = {**SHORT, **TINY, "data.dir": data_dir, "init_from": str(run.path)}
+    changes = {**TWO_STEPS, **TINY, "data.dir": data_dir, "init_from": str(run.path)}
     changes["model.decoder"] = "linear"
     experiment = build(load_config(str(file), changes))
     state = experiment.initial_state()
@@ -99,7 +89,7 @@ def test_a_run_starts_from_the_backbone_of_another(run, data_dir):
 
 @pytest.mark.slow
 def test_two_updates_of_the_published_recipe_change_every_leaf(data_dir):
-    config = load_config(str(RECIPE), {**SHORT, **SMALL, "data.dir": data_dir})
+    config = load_config(str(RECIPE), {**TWO_STEPS, **SMALL, "data.dir": data_dir})
     experiment = build(config)
     state, step = experiment.initial_state(), experiment.train_step()
     before = jax.device_get(state.params)
