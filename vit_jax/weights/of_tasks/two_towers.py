@@ -32,7 +32,7 @@ from vit_jax.text import tell
 from vit_jax.weights.convert import model_of_tensors, read_configs, write_pretrained
 from vit_jax.weights.ecosystems import carried, open_clip
 from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
-from vit_jax.weights.ecosystems.plain_vit import need_plain_vit
+from vit_jax.weights.ecosystems.plain_vit import need_plain_vit, resolved_fields
 from vit_jax.weights.formats import CheckpointFormat, Hints
 from vit_jax.weights.io import files
 from vit_jax.weights.mapping import Row, Tensors, read_params, write_tensors
@@ -354,8 +354,8 @@ def _write_open_clip(folder: Path, found: TaskWeights) -> Path:
                 f"--to=openclip has no {name} = {options[name]!r}, only {value!r}; keep the run "
                 "folder"
             )
+    fields |= resolved_fields(model)
     need_plain_vit("open_clip", fields, image_text.WRITTEN)
-    fields["mlp_width"] = fields["mlp_width"] or int(fields["width"] * fields["mlp_ratio"])
     text = {"vocabulary": options["vocabulary"], "length": options["length"]}
     text |= {
         name.removeprefix("text_"): value

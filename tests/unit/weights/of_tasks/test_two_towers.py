@@ -151,6 +151,14 @@ def test_clip_is_written_for_open_clip(name, tmp_path):
     assert [one[key] for key in fields] == [other[key] for key in fields]
 
 
+def test_a_hidden_width_by_its_ratio_is_written_for_open_clip(tmp_path):
+    read = found("openclip")
+    by_ratio = {"mlp_width": None, "mlp_ratio": read.model.mlp_width / read.model.width}
+    record = read.record.changed({**read.record.fields, **by_ratio})
+    write_two_towers(tmp_path, "openclip", dataclasses.replace(read, record=record))
+    assert read_two_towers(tmp_path).record.fields == read.record.fields
+
+
 def test_what_a_library_has_not_is_not_written(tmp_path):
     with pytest.raises(UserError, match="--to=openclip does not support images"):
         write_two_towers(tmp_path, "openclip", found("hf_siglip"))
