@@ -10,7 +10,7 @@ from vit_jax.inference.classifier import Classifier
 from vit_jax.inference.loading import predictor_class
 from vit_jax.inference.predictor import Predictor
 from vit_jax.models import create_model
-from vit_jax.models.text.weights import text_tower
+from vit_jax.models.text import text_tower
 from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.weights.adapt import adapt, merge_lora, padding_note
 from vit_jax.weights.class_names import names_of_outputs, read_class_names

@@ -16,7 +16,8 @@
 - The vector is not normalised: that belongs to the comparison with images.
 """
 
-from typing import Annotated, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -191,6 +192,38 @@ class TextTower(Checked):
             "map_head": AttentionPooling.ROLES,
             "projection": kernel_and_bias(Role.LINEAR),
         }
+
+
+def usual_layers(pool: str) -> dict[str, Any]:
+    """Return activation and epsilon that a task takes with a pooling: CLIP's or SigLIP's."""
+    if pool == "end":
+        return {"text_activation": "quick_gelu", "text_norm_eps": 1e-5}
+    return {"text_activation": "gelu_tanh", "text_norm_eps": 1e-6}
+
+
+def text_tower(options: Mapping[str, Any], dtype: str = "float32") -> TextTower:
+    """Return the text tower of fields of the task `contrastive`, such as `text_width`.
+
+    Attention is causal with the pooling "end". None for an activation or epsilon: the usual one.
+    """
+    causal = options["text_pool"] == "end"
+    usual = usual_layers(options["text_pool"])
+    return TextTower(
+        vocabulary=options["vocabulary"],
+        length=options["length"],
+        width=options["text_width"],
+        depth=options["text_depth"],
+        heads=options["text_heads"],
+        mlp_width=options["text_mlp_width"],
+        pool=options["text_pool"],
+        causal=causal,
+        end_token=options["text_end_token"],
+        output_width=options["embed_width"],
+        output_bias=not causal,
+        activation=options["text_activation"] or usual["text_activation"],
+        norm_eps=options["text_norm_eps"] or usual["text_norm_eps"],
+        dtype=dtype,
+    )
 
 
 class TextInits(NamedTuple):

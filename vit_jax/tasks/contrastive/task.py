@@ -31,7 +31,7 @@ from vit_jax.evaluation.zero_shot import ImagesAndTexts, ZeroShot
 from vit_jax.models.description import model_roles
 from vit_jax.models.description.roles import Role, kernel_and_bias
 from vit_jax.models.masking import check_can_drop, random_mask, visible_features
-from vit_jax.models.text import TextTower
+from vit_jax.models.text import TextTower, text_tower
 from vit_jax.runs.record import part_of
 from vit_jax.tasks.base import Task
 from vit_jax.tasks.contrastive.losses import (
@@ -165,24 +165,7 @@ class Contrastive(Task):
     @functools.cached_property
     def text(self) -> TextTower:
         """Module from the ids of a text's tokens to its vector."""
-        causal = self.text_pool == "end"
-        activation = "quick_gelu" if causal else "gelu_tanh"
-        return TextTower(
-            vocabulary=self.vocabulary,
-            length=self.length,
-            width=self.text_width,
-            depth=self.text_depth,
-            heads=self.text_heads,
-            pool=self.text_pool,
-            causal=causal,
-            mlp_width=self.text_mlp_width,
-            activation=self.text_activation or activation,
-            norm_eps=self.text_norm_eps or (1e-5 if causal else 1e-6),
-            end_token=self.text_end_token,
-            output_width=self.embed_width,
-            output_bias=not causal,
-            dtype=getattr(self.model, "dtype", "float32"),
-        )
+        return text_tower(vars(self), getattr(self.model, "dtype", "float32"))
 
     @functools.cached_property
     def projection(self) -> nn.Dense:

@@ -24,7 +24,8 @@ from vit_jax.models.fields import pair
 from vit_jax.models.naflex.module import NaFlexViT
 from vit_jax.models.registry import model_fields
 from vit_jax.models.stacking import unstack_blocks
-from vit_jax.models.text.weights import hugging_face, openai, text_tower, towers_of
+from vit_jax.models.text.module import text_tower, usual_layers
+from vit_jax.models.text.weights import hugging_face, openai, towers_of
 from vit_jax.models.text.weights.common import Options
 from vit_jax.models.vit.weights import image_text
 from vit_jax.runs import ModelRecord, RunDir
@@ -225,17 +226,12 @@ def _of_run(run: RunDir) -> TaskWeights:
 def _defaults(params: Mapping[str, Any], said: Mapping[str, Any]) -> Options:
     """Return the fields of a task that arrays do not tell, with the defaults of the task."""
     pool = said.get("text_pool", "end")
-    causal = pool == "end"
-    usual = {
-        "text_activation": "quick_gelu" if causal else "gelu_tanh",
-        "text_norm_eps": 1e-5 if causal else 1e-6,
-    }
     return {
         "kind": "sigmoid" if "bias" in params["logits"] else "softmax",
         "text_pool": pool,
         "text_end_token": said.get("text_end_token"),
         "image_projection": "projection" in params,
-        **{name: said.get(name) or value for name, value in usual.items()},
+        **{name: said.get(name) or value for name, value in usual_layers(pool).items()},
     }
 
 

@@ -13,7 +13,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from tests.folders import GOLDENS
 from tests.support.shapes import abstract_variables, random_variables, relative_difference, run
 from vit_jax.models.description import Role, count_blocks, describe
-from vit_jax.models.text import TextTower
+from vit_jax.models.text import TextTower, text_tower
 from vit_jax.models.text.module import end_positions
 
 SIZES = {"vocabulary": 24, "length": 8, "width": 32, "depth": 2, "heads": 2, "mlp_width": 40}
@@ -277,3 +277,19 @@ def test_fields_that_no_tower_has_are_one_sentence(fields, message):
 def test_what_is_no_text_is_one_sentence(ids, message):
     with pytest.raises(ValueError, match=message):
         abstract_variables(CLIP, ids)
+
+
+@pytest.mark.parametrize(
+    ("pool", "expected"),
+    [("end", (True, False, "quick_gelu", 1e-5)), ("last", (False, True, "gelu_tanh", 1e-6))],
+)
+def test_a_tower_of_a_task_is_clips_or_siglips_by_its_pooling(pool, expected):
+    """As in Radford et al. 2021 and Zhai et al. 2023, where the task says nothing else."""
+    names = ("text_mlp_width", "text_end_token", "text_activation", "text_norm_eps")
+    sizes = {"text_width": 8, "text_depth": 1, "text_heads": 2, "embed_width": 4}
+    options = {"vocabulary": 9, "length": 5, "text_pool": pool, **sizes, **dict.fromkeys(names)}
+    tower = text_tower(options)
+    assert (tower.causal, tower.output_bias, tower.activation, tower.norm_eps) == expected
+    assert (tower.width, tower.output_width, tower.pool) == (8, 4, pool)
+    other = text_tower({**options, "text_activation": "gelu", "text_norm_eps": 1e-3}, "bfloat16")
+    assert (other.activation, other.norm_eps, other.dtype) == ("gelu", 1e-3, "bfloat16")

@@ -8,10 +8,10 @@ with paths such as `text/blocks_{i}/norm1/scale`, `projection/kernel` and `logit
 """
 
 from vit_jax.models.text.weights import big_vision, hugging_face, openai
-from vit_jax.models.text.weights.common import Options, Towers, TowersFormat, text_tower
+from vit_jax.models.text.weights.common import Options, Towers, TowersFormat
 from vit_jax.weights.mapping import Tensors
 
-__all__ = ["TOWER_FORMATS", "Options", "Towers", "TowersFormat", "text_tower", "towers_of"]
+__all__ = ["TOWER_FORMATS", "Options", "Towers", "TowersFormat", "towers_of"]
 
 TOWER_FORMATS = (*hugging_face.FORMATS, *openai.FORMATS, *big_vision.FORMATS)
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from vit_jax.errors import UserError
-from vit_jax.models.text.module import TextTower
 from vit_jax.weights import formats
 from vit_jax.weights.mapping import Layout, Row, Tensors
 
@@ -46,26 +45,6 @@ class Towers:
     format: TowersFormat
     image: Tensors
     rest: Tensors
-
-
-def text_tower(options: Mapping[str, Any]) -> TextTower:
-    """Return the text tower of the fields of a task that `describe` returns."""
-    causal = options["text_pool"] == "end"
-    return TextTower(
-        vocabulary=options["vocabulary"],
-        length=options["length"],
-        width=options["text_width"],
-        depth=options["text_depth"],
-        heads=options["text_heads"],
-        mlp_width=options["text_mlp_width"],
-        pool=options["text_pool"],
-        causal=causal,
-        activation=options["text_activation"],
-        norm_eps=options["text_norm_eps"],
-        end_token=options["text_end_token"],
-        output_width=options["embed_width"],
-        output_bias=not causal,
-    )
 
 
 def numbers(tensors: Tensors) -> Tensors:
