@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Bool, Float
 
 from vit_jax.errors import UserError, nearest
 
@@ -100,12 +101,28 @@ CLIP = Feature("video")
 IMAGES: Features = {"image": IMAGE}
 LABELLED: Features = {"image": IMAGE, "label": LABEL}
 
+IGNORED = KINDS["mask"].fill  # the value of pixels of masks that do not count
+
 _OF_EVALUATION = "mask"  # the key of evaluation batches that marks padding
 
 
 def have_classes(features: Features) -> bool:
     """Return whether a feature has names of classes: labels, or objects and pixels."""
     return "label" in features or any(feature.classes for feature in features.values())
+
+
+def of_objects(features: Features) -> dict[str, Feature]:
+    """Return the features that say the classes of objects, in the order of the rows of boxes."""
+    return {
+        name: feature
+        for name, feature in features.items()
+        if feature.classes and not feature.spatial
+    }
+
+
+def has_area(boxes: Float[np.ndarray, "n 4"]) -> Bool[np.ndarray, " n"]:
+    """Return which rows are boxes, not padding."""
+    return (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
 
 
 def has_clips(features: Features) -> bool:

@@ -14,7 +14,7 @@ from jaxtyping import Int64, UInt8
 from PIL import Image, ImageDraw, ImageFont
 
 from vit_jax.data.cache import preprocessed
-from vit_jax.data.features import Example, Features
+from vit_jax.data.features import Example, of_objects
 from vit_jax.data.images.clips import still
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.inspect.overlays import views
@@ -170,14 +170,9 @@ def _overlaid(example: Example, source: Source) -> UInt8[np.ndarray, "h w 3"]:
     """Return the image of an example with its masks and boxes in one picture."""
     for name, feature in source.features.items():
         if feature.kind in ("mask", "boxes"):
-            example = {**example, "image": views(example, {name: feature, **_rows(source)})[-1]}
+            shown = {name: feature, **of_objects(source.features)}
+            example = {**example, "image": views(example, shown)[-1]}
     return views(example, {})[0]
-
-
-def _rows(source: Source) -> Features:
-    """Return the features that say the classes of boxes."""
-    named = source.features.items()
-    return {name: feature for name, feature in named if feature.classes and not feature.spatial}
 
 
 def _some_classes(source: Source, count: int, rng: np.random.Generator) -> list[int]:

@@ -4,11 +4,10 @@ import colorsys
 import functools
 
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Int, UInt8
+from jaxtyping import Float, Float32, Int, UInt8
 
-from vit_jax.data.features import Example, Features
+from vit_jax.data.features import IGNORED, Example, Features, has_area, of_objects
 
-IGNORED = 255
 _OPACITY = 0.55  # of a mask over the image
 _GOLDEN = 0.6180339887  # steps of the hue, so that neighbours differ most
 _COLOURED = (2, 98)  # percentiles of inverse depth between which colours run
@@ -110,11 +109,7 @@ def views(example: Example, features: Features) -> list[UInt8[np.ndarray, "h w 3
     image = example["image"]
     image = image[..., :3] if image.shape[2] >= 3 else np.repeat(image[..., :1], 3, axis=2)
     drawn = [image]
-    rows = [
-        example[name]
-        for name, feature in features.items()
-        if not feature.spatial and feature.classes and np.ndim(example[name]) == 1
-    ]
+    rows = [example[name] for name in of_objects(features) if np.ndim(example[name]) == 1]
     for name, feature in features.items():
         if not feature.spatial or name == "image":
             continue
@@ -130,8 +125,3 @@ def views(example: Example, features: Features) -> list[UInt8[np.ndarray, "h w 3
         elif feature.kind == "depth":
             drawn.append(draw_depth(array))
     return drawn
-
-
-def has_area(boxes: Float32[np.ndarray, "n 4"]) -> Bool[np.ndarray, " n"]:
-    """Return which rows are boxes, not padding."""
-    return (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_jax.data.features import Example, Features
-from vit_jax.data.inspect.overlays import IGNORED, has_area
+from vit_jax.data.features import IGNORED, Example, Features, has_area, of_objects
 from vit_jax.data.sources.dense.files import CHANGES
 
 _BEYOND = 0.5  # pixels by which a box may stick out without being counted
@@ -110,8 +109,8 @@ def _boxes(
     elif (np.abs(clipped - boxes)[there] > _BEYOND).any():
         faults.append(f"{name} that reach beyond the image")
     classes = np.full(len(boxes), -1)
-    for other, feature in features.items():
-        if not feature.spatial and feature.classes and np.shape(example[other]) == classes.shape:
+    for other, feature in of_objects(features).items():
+        if np.shape(example[other]) == classes.shape:
             classes = np.asarray(example[other])
             legal = (classes >= 0) & (classes < len(feature.classes))
             if (there & ~legal).any():
@@ -122,8 +121,8 @@ def _boxes(
 
 def summed(looks: Sequence[TargetLook], features: Features) -> TargetReport:
     """Return what looks at the examples of a split add up to."""
-    of_objects = [one for one in features.values() if one.classes and not one.spatial]
-    counts = np.zeros(len(of_objects[0].classes) if of_objects else 0, np.int64)
+    names = next((feature.classes for feature in of_objects(features).values()), ())
+    counts = np.zeros(len(names), np.int64)
     for look in looks:
         known = [number for number in look.objects if number >= 0]
         counts += np.bincount(known, minlength=len(counts)).astype(np.int64)

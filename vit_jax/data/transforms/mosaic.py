@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_jax.data.features import Example, Features
+from vit_jax.data.features import Example, Features, of_objects
 from vit_jax.data.images.preprocess import Region, resize
 from vit_jax.data.transforms.spatial import Followers, followers_of
 from vit_jax.errors import UserError
@@ -178,6 +178,6 @@ def rows_of(features: Features, count: int) -> list[str]:
     """Return the names of the features whose rows belong to those of boxes: of classes, as many."""
     return [
         name
-        for name, feature in features.items()
-        if not feature.spatial and feature.classes and (feature.shape or (count,))[0] == count
+        for name, feature in of_objects(features).items()
+        if (feature.shape or (count,))[0] == count
     ]

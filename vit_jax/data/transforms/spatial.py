@@ -18,9 +18,9 @@
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from jaxtyping import Bool, Float, Float32
+from jaxtyping import Float, Float32
 
-from vit_jax.data.features import KINDS, Example, Features
+from vit_jax.data.features import KINDS, Example, Features, has_area
 from vit_jax.data.images.preprocess import Region
 from vit_jax.data.transforms.affine import Affine, warp, warp_boxes, warp_nearest
 from vit_jax.errors import UserError
@@ -152,7 +152,7 @@ class Followers:
     ) -> Float32[np.ndarray, "n 4"]:
         """Return moved boxes clipped to bounds; those that are lost, or were, are zeros."""
         clipped = np.clip(moved, bounds[:2] * 2, bounds[2:] * 2).astype(np.float32)
-        kept = _has_area(before) & _has_area(clipped)
+        kept = has_area(before) & has_area(clipped)
         if self.strict:
             old, new = _area(before), _area(moved)
             whole = self._whole.get(name, old) * new / np.where(old > 0, old, 1)
@@ -196,10 +196,6 @@ def _shown(boxes: Float32[np.ndarray, "n 4"], region: Region) -> Float[np.ndarra
     left, top, right, bottom = region.box
     scale = np.array([region.size[1] / (right - left), region.size[0] / (bottom - top)] * 2)
     return (boxes - [left, top] * 2) * scale + [region.offset[1], region.offset[0]] * 2
-
-
-def _has_area(boxes: np.ndarray) -> Bool[np.ndarray, " n"]:
-    return (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
 
 
 def _area(boxes: np.ndarray) -> Float[np.ndarray, " n"]:

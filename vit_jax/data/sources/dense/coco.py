@@ -24,10 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from vit_jax.data.features import Example, Feature, Features
+from vit_jax.data.features import IGNORED, Example, Feature, Features
 from vit_jax.data.sources.custom import Dataset
 from vit_jax.data.sources.dense.files import (
-    IGNORED,
     MOST_BOXES,
     MOST_CLASSES,
     DenseFiles,

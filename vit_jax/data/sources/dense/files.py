@@ -15,7 +15,6 @@ from vit_jax.data.paths import as_text
 from vit_jax.data.sources.examples import EncodedExamples
 from vit_jax.errors import DecodeError
 
-IGNORED = 255  # the value of pixels of masks that do not count
 MOST_CLASSES = 254  # of masks
 MOST_BOXES = 100  # rows of boxes at most, as COCO's evaluation counts detections
 

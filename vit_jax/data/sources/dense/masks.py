@@ -20,12 +20,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Int32
 
-from vit_jax.data.features import Example, Feature, Features
+from vit_jax.data.features import IGNORED, Example, Feature, Features
 from vit_jax.data.paths import as_text, is_hidden, is_image_name, some_of
 from vit_jax.data.sources.custom import Dataset
 from vit_jax.data.sources.dense.files import (
     CHANGES,
-    IGNORED,
     MOST_CLASSES,
     DenseFiles,
     Size,

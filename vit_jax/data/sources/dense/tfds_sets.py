@@ -22,11 +22,10 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 
-from vit_jax.data.features import LABEL, Example, Feature, Features
+from vit_jax.data.features import IGNORED, LABEL, Example, Feature, Features
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding, decode_as
 from vit_jax.data.paths import same_form
 from vit_jax.data.sources.dense.files import (
-    IGNORED,
     MOST_BOXES,
     Size,
     check_size,
