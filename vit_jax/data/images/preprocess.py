@@ -15,7 +15,7 @@ squash the whole image into the square. Padding keeps both the aspect ratio and 
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +26,7 @@ from vit_jax.data.images.clips import chosen_frames, decode_clip
 from vit_jax.data.images.decoding import Decoding, ImageLike, decode
 from vit_jax.data.images.packing import pack, packed_shape, size_within_budget, unpack_batch
 from vit_jax.data.images.preprocess_checks import check
+from vit_jax.data.images.region import Region
 from vit_jax.errors import UserError, nearest
 
 INTERPOLATIONS = {
@@ -38,29 +39,6 @@ RESIZES = ("cover", "squash", "pad")
 ROUNDINGS = ("nearest", "down")
 
 _MOST_PIXELS = 64  # resized per pixel of the crop; of longer strips only the crop is resized
-
-
-class Region(NamedTuple):
-    """Part of an image that preprocessing or a crop shows, and its place in the result.
-
-    Attributes:
-      image_size: (height, width) of the image.
-      box: (left, top, right, bottom) in the image.
-      size: (height, width) of the box in the result.
-      padded_size: (height, width) of the result; None: it has no padding.
-      offset: (top, left) of the box in the result.
-    """
-
-    image_size: tuple[int, int]
-    box: tuple[float, float, float, float]
-    size: tuple[int, int]
-    padded_size: tuple[int, int] | None = None
-    offset: tuple[int, int] = (0, 0)
-
-    @property
-    def result_size(self) -> tuple[int, int]:
-        """(height, width) of the result."""
-        return self.padded_size or self.size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -349,12 +327,9 @@ class Preprocessing:
         return blank
 
     def _fit_and_pad(self, image: UInt8[np.ndarray, "h w c"]) -> UInt8[np.ndarray, "H W C"]:
-        height, width = image.shape[:2]
-        inner, (top, left) = self._fitted(height, width)
-        padded = self.blank()
-        resized = resize(image, inner, self.interpolation, (0, 0, width, height))
-        resized = to_channels(resized, self.channels)
-        padded[top : top + inner[0], left : left + inner[1]] = resized
+        region, padded = self.region(*image.shape[:2]), self.blank()
+        resized = resize(image, region.size, self.interpolation, region.box)
+        padded[region.window] = to_channels(resized, self.channels)
         return padded
 
     def _fitted(self, height: int, width: int) -> tuple[tuple[int, int], tuple[int, int]]:

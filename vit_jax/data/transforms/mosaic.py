@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from vit_jax.data.features import Example, Features, of_objects
-from vit_jax.data.images.preprocess import Region, resize
+from vit_jax.data.images.preprocess import resize
+from vit_jax.data.images.region import Region
 from vit_jax.data.transforms.spatial import Followers, followers_of
 from vit_jax.errors import UserError
 

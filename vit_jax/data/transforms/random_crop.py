@@ -9,7 +9,8 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from vit_jax.data.features import KINDS, Example
-from vit_jax.data.images.preprocess import Preprocessing, Region, to_channels
+from vit_jax.data.images.preprocess import Preprocessing, to_channels
+from vit_jax.data.images.region import Region
 from vit_jax.data.images.resize import fast_resize, reduction_for
 from vit_jax.data.transforms.spatial import Followers
 
@@ -52,7 +53,7 @@ class RandomCrop:
     def zoom(self) -> float:
         """By how much larger things appear than as evaluation shows the image."""
         shown, usual = self.region, self._preprocess.region(*self.region.image_size)
-        return math.sqrt(math.prod(_scales(shown)) / math.prod(_scales(usual)))
+        return math.sqrt(math.prod(shown.scales) / math.prod(usual.scales))
 
     def reduction(self, height: int, width: int) -> int:
         """Return the factor by which an image of this size may be decoded smaller."""
@@ -75,9 +76,8 @@ class RandomCrop:
         resized = to_channels(resized, self._preprocess.channels)
         if region.padded_size is None:
             return resized
-        padded, (first_row, first_column) = self._preprocess.blank(), region.offset
-        rows, columns = region.size
-        padded[first_row : first_row + rows, first_column : first_column + columns] = resized
+        padded = self._preprocess.blank()
+        padded[region.window] = resized
         return padded
 
     def _region(self, height: int, width: int) -> Region:
@@ -115,7 +115,7 @@ class ScaleJitter(RandomCrop):
         (top, bottom, rows), (left, right, columns) = (
             _window(length, side, scale * factor, self._rng)
             for length, side, scale in zip(
-                (height, width), self._preprocess.size, _scales(usual), strict=True
+                (height, width), self._preprocess.size, usual.scales, strict=True
             )
         )
         box = (left, top, right, bottom)
@@ -133,12 +133,6 @@ def _window(length: int, side: int, scale: float, rng: np.random.Generator) -> t
         start = int(rng.integers(length - wanted + 1))
         return start, start + wanted, side
     return 0, length, max(1, min(side, round(length * scale)))
-
-
-def _scales(region: Region) -> tuple[float, float]:
-    """Return the pixels of the result for a pixel of the image, (vertical, horizontal)."""
-    left, top, right, bottom = region.box
-    return region.size[0] / (bottom - top), region.size[1] / (right - left)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float, Float32
 
 from vit_jax.data.features import KINDS, Example, Features, has_area
-from vit_jax.data.images.preprocess import Region
+from vit_jax.data.images.region import Region
 from vit_jax.data.transforms.affine import Affine, warp, warp_boxes, warp_nearest
 from vit_jax.errors import UserError
 
@@ -179,10 +179,7 @@ def _nearest(pixels: np.ndarray, region: Region, fill: int) -> np.ndarray:
     if region.size == region.result_size:
         return shown
     result = np.full((*region.result_size, *pixels.shape[2:]), fill, pixels.dtype)
-    first_row, first_column = region.offset
-    result[first_row : first_row + region.size[0], first_column : first_column + region.size[1]] = (
-        shown
-    )
+    result[region.window] = shown
     return result
 
 
@@ -193,9 +190,8 @@ def _centres(start: float, stop: float, count: int, limit: int) -> np.ndarray:
 
 def _shown(boxes: Float32[np.ndarray, "n 4"], region: Region) -> Float[np.ndarray, "n 4"]:
     """Return boxes in pixels of the result; they may reach beyond the region."""
-    left, top, right, bottom = region.box
-    scale = np.array([region.size[1] / (right - left), region.size[0] / (bottom - top)] * 2)
-    return (boxes - [left, top] * 2) * scale + [region.offset[1], region.offset[0]] * 2
+    left, top = region.box[:2]
+    return (boxes - [left, top] * 2) * (region.scales[::-1] * 2) + region.offset[::-1] * 2
 
 
 def _area(boxes: np.ndarray) -> Float[np.ndarray, " n"]:

@@ -10,7 +10,7 @@ import pytest
 from tests.support.streams import Numbered, source_of, stream
 from vit_jax.data import Augment, Preprocessing, Views, train_features
 from vit_jax.data.features import IMAGES, LABELLED, Feature
-from vit_jax.data.images.preprocess import Region
+from vit_jax.data.images.region import Region
 from vit_jax.data.transforms.affine import Affine, random_affine, warp, warp_nearest
 from vit_jax.data.transforms.mosaic import mosaic
 from vit_jax.data.transforms.random_crop import ScaleJitter
