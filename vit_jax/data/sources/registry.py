@@ -132,10 +132,7 @@ def open_source(
         options = texts or USUAL
         return open_files(listing, split, holdout, split_seed, class_names, saved_paths, options)
     if opened := _opened(dataset, data_dir):
-        names = tuple(class_names or map(same_form, opened.class_names))
-        numbers, unknown = number_classes(opened.class_names, names)
-        if unknown:
-            raise UserError(unknown_to_model(dataset, unknown, names))
+        names, numbers = _numbered(dataset, opened.class_names, class_names)
         return custom.open_part(
             opened, dataset, split, holdout, split_seed, list(numbers.values()), names, labels
         )
@@ -282,6 +279,17 @@ def _nearest_dataset(dataset: str) -> str:
     return nearest(dataset, known)
 
 
+def _numbered(
+    dataset: str, own: Sequence[str], class_names: Sequence[str] | None
+) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Return the names of the labels, and the label of each class of a dataset, in its order."""
+    names = tuple(class_names or map(same_form, own))
+    numbers, unknown = number_classes(own, names)
+    if unknown:
+        raise UserError(unknown_to_model(dataset, unknown, names))
+    return names, numbers
+
+
 def _open_builder(
     builder: "tfds.core.DatasetBuilder",
     dataset: str,
@@ -298,10 +306,7 @@ def _open_builder(
         labels, why_unlabelled = False, "it has captions, and no feature 'label'"
     records = tfds.open_records(builder, dataset, split, features.image_key)
     own_names = features.label.names if labels else ()
-    names = tuple(class_names or map(same_form, own_names))
-    numbers, unknown = number_classes(own_names, names)
-    if unknown:
-        raise UserError(unknown_to_model(dataset, unknown, names))
+    names, numbers = _numbered(dataset, own_names, class_names)
     examples: Sequence[Example] = tfds.TfdsExamples(
         records=records,
         features=features,
