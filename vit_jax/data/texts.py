@@ -28,7 +28,7 @@ _TOGETHER = 8192  # texts that are encoded at a time
 
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
-    """What turns captions into ids.
+    """Tokenizer of captions, and the length of texts.
 
     tokenizer: of `vit_jax.data.text`; None: one is trained on the captions of the training split.
     length: tokens of a text; 0: those of the tokenizer; of a trained one twice as many as the
@@ -39,6 +39,10 @@ class TextOptions:
     tokenizer: Any = None
     length: int = 0
     needed: bool = False
+
+    def needs_training_captions(self, split: str) -> bool:
+        """Return whether a tokenizer is trained on captions that this split does not have."""
+        return self.tokenizer is None and not split.lower().startswith("train")
 
 
 USUAL = TextOptions()

@@ -89,7 +89,7 @@ def _texts_of_files(
 ) -> Texts:
     """Return the captions of files; other splits than training ones need its tokenizer."""
     training = None
-    if options.tokenizer is None and not split.lower().startswith("train"):
+    if options.needs_training_captions(split):
         theirs, _ = divide(listing, "train", holdout, split_seed)
         training = [listing.captions[path] for path in theirs]
     captions = [listing.captions[path] for path in paths]

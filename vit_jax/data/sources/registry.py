@@ -319,7 +319,7 @@ def _open_builder(
     texts = None
     if options is not None and features.caption_key:
         training = None
-        if options.tokenizer is None and not split.lower().startswith("train"):
+        if options.needs_training_captions(split):
             theirs = tfds.open_records(builder, dataset, "train", features.image_key)
             training = dataclasses.replace(examples, records=theirs).captions()
         texts = make_texts(examples.captions(), options, f"{dataset} {split}", training)
