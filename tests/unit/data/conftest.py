@@ -1,4 +1,4 @@
-"""What the tests of the data share: the two splits of the digits."""
+"""Fixtures of the tests of the data: the two splits of the digits."""
 
 import pytest
 

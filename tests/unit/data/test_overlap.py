@@ -1,4 +1,4 @@
-"""Which images of a source a model was trained on, by place, by content, or by number."""
+"""Images of a source that a model was trained on: by place, by content, or by number."""
 
 import shutil
 

@@ -167,7 +167,7 @@ def example_as_trained(
 
 
 def _overlaid(example: Example, source: Source) -> UInt8[np.ndarray, "h w 3"]:
-    """Return the image of an example with its masks and boxes in one picture."""
+    """Return the image of an example with its masks and boxes over it."""
     for name, feature in source.features.items():
         if feature.kind in ("mask", "boxes"):
             shown = {name: feature, **of_objects(source.features)}

@@ -102,7 +102,7 @@ def depth_colours(
 
 
 def views(example: Example, features: Features) -> list[UInt8[np.ndarray, "h w 3"]]:
-    """Return an example's image, and one picture for its masks, for its boxes and for its depth.
+    """Return an example's image, and one image for its masks, for its boxes and for its depth.
 
     Features of another size than the image are left out.
     """

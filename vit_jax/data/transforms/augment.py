@@ -55,7 +55,7 @@ class Augment:
       scale_jitter_max: its largest factor.
       class_share: largest share of a crop that one class of a mask may have; up to ten crops are
         drawn until it holds. 1: any; 0.75 in most of semantic segmentation. Not for `Views`.
-      mosaic: probability that a picture is put together of four images; see `mosaic.py`.
+      mosaic: probability that an image is put together of four; see `mosaic.py`.
       rotate: largest rotation to either side, in degrees.
       shift: largest shift along each axis, as a fraction of the image's side.
       scale: largest relative magnification s; the factor is log-uniform in [1/(1+s), 1+s].
@@ -207,7 +207,7 @@ class Augment:
 
     @property
     def crops(self) -> bool:
-        """Whether images are read at their original size and cropped."""
+        """Return whether images are read at their original size and cropped."""
         return self.random_resized_crop > 0 or self.scale_jitter > 0
 
     def make_crop(self, preprocess: Preprocessing, rng: np.random.Generator) -> RandomCrop:

@@ -1,6 +1,6 @@
 """Mosaics of four images: Bochkovskiy et al. (2020), "YOLOv4", section 3.3.
 
-The picture is divided at a random point into four cells. Each shows a random window of another
+The image is divided at a random point into four cells. Each shows a random window of another
 image, as large as the shape of the cell permits, with all that belongs to its pixels. Boxes have
 four times as many rows, in all examples of a batch, at most `MOST_ROWS`; of more the largest stay.
 """

@@ -88,7 +88,7 @@ class Views:
 
     @property
     def crops(self) -> bool:
-        """Whether images are read at their original size and cropped."""
+        """Return whether images are read at their original size and cropped."""
         return self.augment.crops
 
     @property

@@ -1,4 +1,4 @@
-"""What the doctor finds, against datasets whose ills are known because they were put there."""
+"""Findings of the doctor, against datasets whose ills are known because they were put there."""
 
 import json
 from dataclasses import dataclass, field

@@ -17,7 +17,7 @@ NAMES = [f"{part}-{kind}.gz" for part in ("train", "t10k")
 
 
 def gzip_n(content: bytes) -> bytes:
-    """What `gzip -n` writes: RFC 1952, no name, no time."""
+    """Content as `gzip -n` writes it: RFC 1952, no name, no time."""
     packed = zlib.compressobj(9, zlib.DEFLATED, -15)
     body = packed.compress(content) + packed.flush()
     tail = struct.pack("<II", zlib.crc32(content), len(content))

@@ -1,4 +1,4 @@
-"""Which files make up a split: held out by seed, sliced as TFDS slices, saved and found again."""
+"""Files of a split: held out by seed, sliced as TFDS slices, saved and found again."""
 
 import collections
 import hashlib

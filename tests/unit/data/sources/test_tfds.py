@@ -170,7 +170,7 @@ def test_labels_of_a_dataset_on_disk_are_those_of_its_examples(train, data_dir, 
 
 @pytest.fixture
 def scenes(tmp_path):
-    """Where the file lies that TinyScenes is prepared from."""
+    """Folder of the file that TinyScenes is prepared from."""
     (tmp_path / "manual").mkdir()
     (tmp_path / "manual" / "scenes.txt").write_text("sea sky-sea-sand sand-sky")
     return {"data_dir": tmp_path / "data", "manual_dir": tmp_path / "manual"}
@@ -283,7 +283,7 @@ def test_damaged_records_are_named_with_the_remedy(tmp_path):
 
 
 def test_files_without_random_access_are_named_with_the_remedy(tmp_path, monkeypatch):
-    """What TFDS says of a dataset prepared as TFRecord (its default format, for TensorFlow)."""
+    """A dataset prepared as TFRecord (its default format, for TensorFlow)."""
     open_source("tfds:tiny_photos", "train", data_dir=tmp_path)
     info = next(tmp_path.rglob("dataset_info.json"))
     info.write_text(info.read_text().replace("array_record", "tfrecord"))

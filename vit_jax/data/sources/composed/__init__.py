@@ -1,1 +1,1 @@
-"""Datasets made of others: with captions, in pictures of two, and mixed."""
+"""Datasets made of others: with captions, in images of two, and mixed."""

@@ -1,4 +1,4 @@
-"""Pictures of two digits, and captions that say what is where: made on the spot.
+"""Images of two digits, and captions that say what is where: made on the spot.
 
     source = open_source("compositions:digits", "train")
     source[0]               # {"image": uint8 (16, 32, 1), "text": int32 (length,)}
@@ -11,8 +11,8 @@
   one of the four looks (`has_new_look`). But every digit is in both places, and has each of the
   four adjectives. The splits `new_pairs` and `new_looks` show what training lacks, `test` what it
   has.
-- Training pictures consist of training digits, those of all other splits of test digits.
-- A picture is a function of (split, seed, number): nothing is stored.
+- Training images consist of training digits, those of all other splits of test digits.
+- An image is a function of (split, seed, number): nothing is stored.
 """
 
 import dataclasses
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from vit_jax.data.text import Tokenizer
 
 PREFIX = "compositions:"
-SIDE = 16  # of the half of a picture
+SIDE = 16  # of the half of an image
 COUNTS = {"train": 20_000, "test": 1_000, "new_pairs": 1_000, "new_looks": 1_000}
-VERSION = "1.0"  # changes with the pictures
+VERSION = "1.0"  # changes with the images
 
 _LARGE, _SMALL = (13, 15), (7, 9)  # sides in pixels, both inclusive
 _BRIGHT, _DIM = (0.85, 1.0), (0.35, 0.5)
@@ -72,7 +72,7 @@ class Thing(NamedTuple):
 
 
 class Composition(NamedTuple):
-    """What a picture shows."""
+    """Two different digits side by side, as an image shows them."""
 
     left: Thing
     right: Thing
@@ -149,7 +149,7 @@ def open_compositions(argument: str, open_split: Open) -> Dataset:
     """Return the dataset of `digits`, `digits:COUNT` or `digits:COUNT:SEED`.
 
     Args:
-      argument: COUNT is the number of training pictures.
+      argument: COUNT is the number of training images.
       open_split: opens the digits.
 
     Raises:
@@ -167,7 +167,7 @@ def open_compositions(argument: str, open_split: Open) -> Dataset:
         split: _Pool(functools.partial(open_split, name, split)) for split in ("train", "test")
     }
     splits = {
-        split: Pictures(
+        split: ComposedImages(
             split, size, seed, digits["train" if split == "train" else "test"], tokenizer
         )
         for split, size in {**COUNTS, "train": count}.items()
@@ -203,7 +203,7 @@ class _Pool:
 
     @functools.cached_property
     def by_class(self) -> list[list[UInt8[np.ndarray, "8 8"]]]:
-        """Return all pictures of each digit."""
+        """All images of each digit."""
         source = self._open()
         found: list[list[np.ndarray]] = [[] for _ in range(10)]
         for index in range(len(source)):
@@ -212,8 +212,8 @@ class _Pool:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Pictures(Sequence[Example]):
-    """Pictures of a split with their captions.
+class ComposedImages(Sequence[Example]):
+    """Images of a split with their captions.
 
     split: one of `COUNTS`. size: their number. seed: of what is drawn.
     """
@@ -226,7 +226,7 @@ class Pictures(Sequence[Example]):
 
     @functools.cached_property
     def shown(self) -> list[Composition]:
-        """Return what pictures of the split may show."""
+        """Compositions that the split may show."""
         return list(filter(_SHOWN[self.split], COMPOSITIONS))
 
     def __len__(self) -> int:
@@ -241,7 +241,7 @@ class Pictures(Sequence[Example]):
         return {"image": image, "text": self.tokenizer.encode(caption)[0]}
 
     def composition(self, index: int) -> Composition:
-        """Return what a picture shows."""
+        """Return what an image shows."""
         return self.shown[self._random(index).randint(len(self.shown))]
 
     def _random(self, index: int) -> np.random.RandomState:
@@ -249,16 +249,16 @@ class Pictures(Sequence[Example]):
         return np.random.RandomState([self.seed, list(COUNTS).index(self.split), index])
 
     def _draw(self, thing: Thing, random: np.random.RandomState) -> UInt8[np.ndarray, "16 16"]:
-        """Return the half of a picture with a digit at a random place."""
+        """Return the half of an image with a digit at a random place."""
         pool = self.digits.by_class[thing.digit]
-        picture = Image.fromarray(pool[random.randint(len(pool))])
+        image = Image.fromarray(pool[random.randint(len(pool))])
         first, last = _LARGE if thing.large else _SMALL
         side = random.randint(first, last + 1)
         angle = random.uniform(-_ANGLE, _ANGLE)
         light = random.uniform(*(_BRIGHT if thing.bright else _DIM))
         top, left = random.randint(SIDE - side + 1, size=2)
-        picture = picture.resize((side, side), Image.Resampling.BICUBIC)
-        picture = picture.rotate(angle, Image.Resampling.BILINEAR)
+        image = image.resize((side, side), Image.Resampling.BICUBIC)
+        image = image.rotate(angle, Image.Resampling.BILINEAR)
         half = np.zeros((SIDE, SIDE), np.uint8)
-        half[top : top + side, left : left + side] = np.round(light * np.asarray(picture))
+        half[top : top + side, left : left + side] = np.round(light * np.asarray(image))
         return half

@@ -123,7 +123,7 @@ def paint(
     objects: Sequence[Object],
     rows: int,
 ) -> Example:
-    """Return the picture of a scene, and its truth.
+    """Return the image of a scene, and its truth.
 
     Args:
       ground: from 0 to 1.

@@ -8,7 +8,7 @@
   scenes show pictures of the training split alone, test scenes those of the test split.
 - A scene is a function of (split, seed, number): nothing is stored, each can be made at any time.
 - Near objects are large, and the ground is darker the farther it is: so depth can be told from a
-  single picture. At least `_VISIBLE` of each object can be seen.
+  single image. At least `_VISIBLE` of each object can be seen.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Which column of a table holds what, from names and contents, and what is asked of the user."""
+"""Columns of a table by what they hold, from names and contents, and what is asked of the user."""
 
 import pytest
 
