@@ -14,6 +14,7 @@ by its position; evaluation keeps its position, black and masked.
 Grain prefetches in threads or in worker processes.
 """
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -34,18 +35,15 @@ from vit_jax.data.streams import (
     MOST_SUBSTITUTES,
     Batch,
     Blocks,
-    Captioned,
-    Cropped,
     EvalStream,
     Made,
-    Ready,
     Repacked,
     TrainStream,
     WithRows,
+    open_reader,
 )
-from vit_jax.data.transforms.mosaic import Mosaics
 from vit_jax.data.transforms.registry import features_after
-from vit_jax.data.transforms.views import Augmentation, reads_crops
+from vit_jax.data.transforms.views import Augmentation
 from vit_jax.errors import DecodeError, UserError
 
 
@@ -109,14 +107,8 @@ def train_batches(
     order: Order = (
         BalancedSampler(source.labels, seed) if balanced else ShuffledSampler(len(source), seed)
     )
-    if reads_crops(augment):
-        reader = Cropped(source, preprocess, augment)
-    else:
-        reader = Ready(cached(source, preprocess, fast=True, processes=max(1, workers)))
-    if share := getattr(augment, "mosaic", 0):
-        reader = Mosaics(reader, share, source.features)
-    if source.texts is not None and source.texts.several:
-        reader = Captioned(reader, source.texts)
+    open_whole = functools.partial(cached, source, preprocess, fast=True, processes=max(1, workers))
+    reader = open_reader(source, preprocess, augment, open_whole)
     transform = augment.bind(source.features)
     stream = TrainStream(
         reader=WithRows(reader, rows) if rows else reader,

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypedDict
 
 import numpy as np
@@ -19,10 +19,11 @@ from vit_jax.data.sampler import (
 )
 from vit_jax.data.sources.source import Source
 from vit_jax.data.texts import Texts
+from vit_jax.data.transforms.mosaic import Mosaics
 from vit_jax.data.transforms.random_crop import TRIES, crop_followers, is_varied
 from vit_jax.data.transforms.registry import Transform
 from vit_jax.data.transforms.spatial import followers_of
-from vit_jax.data.transforms.views import Augmentation
+from vit_jax.data.transforms.views import Augmentation, reads_crops
 from vit_jax.errors import DecodeError, UserError
 
 MOST_SUBSTITUTES = 100  # tries for one bad image before the whole source counts as unreadable
@@ -248,6 +249,26 @@ class Captioned:
         """Return the example; its crop takes the first random numbers, its caption the next."""
         example = self.examples.read(index, rng)
         return {**example, "text": self.texts.drawn(index, rng)}
+
+
+def open_reader(
+    source: Source,
+    preprocess: Preprocessing,
+    augment: Augmentation,
+    open_whole: Callable[[], Sequence[Example]],
+) -> Reader:
+    """Return the reader of training examples before they are augmented.
+
+    Args:
+      open_whole: opens the preprocessed examples; not called if random crops replace them.
+    """
+    crops = reads_crops(augment)
+    reader = Cropped(source, preprocess, augment) if crops else Ready(open_whole())
+    if share := getattr(augment, "mosaic", 0):
+        reader = Mosaics(reader, share, source.features)
+    if source.texts is not None and source.texts.several:
+        reader = Captioned(reader, source.texts)
+    return reader
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

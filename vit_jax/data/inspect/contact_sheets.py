@@ -20,9 +20,8 @@ from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.inspect.overlays import views
 from vit_jax.data.inspect.targets import is_dense
 from vit_jax.data.sources.source import Source
-from vit_jax.data.streams import Cropped, Ready, augmentation_rng
+from vit_jax.data.streams import augmentation_rng, open_reader
 from vit_jax.data.transforms.augment import Augment
-from vit_jax.data.transforms.mosaic import Mosaics
 from vit_jax.errors import DecodeError
 
 CELL = 96  # side of an image's square cell, in pixels
@@ -156,13 +155,8 @@ def example_as_trained(
 ) -> Example:
     """Return all features of an example as training sees them; otherwise as `as_trained`."""
     rng = augmentation_rng(seed, epoch, index)
-    if augment.crops:
-        reader = Cropped(source, preprocess, augment)
-    else:
-        reader = Ready(preprocessed(source, preprocess))
-    if augment.mosaic:
-        reader = Mosaics(reader, augment.mosaic, source.features)
-    example = reader.read(index, rng)
+    open_whole = functools.partial(preprocessed, source, preprocess)
+    example = open_reader(source, preprocess, augment, open_whole).read(index, rng)
     return augment.bind(source.features)(example, rng)
 
 

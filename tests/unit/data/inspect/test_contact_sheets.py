@@ -8,6 +8,7 @@ import pytest
 
 from vit_jax.data import Augment, Preprocessing, Source, train_batches
 from vit_jax.data.inspect.contact_sheets import CELL, as_trained, augmented_sheet, contact_sheet
+from vit_jax.data.texts import TextOptions, make_texts
 from vit_jax.errors import DecodeError
 
 STEP = CELL + 4  # from one cell to the next
@@ -118,6 +119,22 @@ def test_what_is_drawn_is_what_training_sees(train):
         for index in range(0, len(train), 100):
             image = as_trained(train, index, epoch, preprocess, augment, seed)
             assert image.shape == (8, 8, 1) and image.tobytes() in seen
+
+
+def test_an_image_with_several_captions_is_drawn_as_training_sees_it():
+    """Training draws a caption before it augments."""
+    source = painted([RED], [0], ["red"])
+    texts = make_texts([["a red one", "red"]], TextOptions(length=8), "it")
+    source = dataclasses.replace(
+        source, texts=texts, features={**source.features, "text": texts.feature}
+    )
+    preprocess, augment = Preprocessing((6, 9)), Augment(color_jitter=0.5)
+    batches = train_batches(
+        source, preprocess, augment, batch_size=1, seed=3, start_step=0, total_steps=4
+    )
+    for epoch, batch in enumerate(batches):
+        image = as_trained(source, 0, epoch, preprocess, augment, 3)
+        np.testing.assert_array_equal(image, batch["image"][0])
 
 
 def test_random_crops_replace_the_central_one():
