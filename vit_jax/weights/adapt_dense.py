@@ -33,38 +33,38 @@ def adapt_dense(
         UserError: the backbones differ in more than image size, patch size and channels.
     """
     is_dense = isinstance(trained, DenseModel)
-    own = variables["params"]
+    whole = variables if is_dense else {name: {BACKBONE: x} for name, x in variables.items()}
     found = adapt(
-        own[BACKBONE] if is_dense else own,
+        whole["params"][BACKBONE],
         trained.make_backbone() if is_dense else trained,
         model.make_backbone(),
     )
-    wanted = {name: flatten_dict(tree, sep="/") for name, tree in variable_shapes(model).items()}
+    theirs, wanted = _besides_backbone(whole), _besides_backbone(variable_shapes(model))
     new_ones = model.of_classes if other_classes else ()
 
     def is_kept(path: str, leaf: Any, shapes: Mapping[str, Any]) -> bool:
         fits = path in shapes and shapes[path].shape == leaf.shape
         return fits and not any(path == one or path.startswith(f"{one}/") for one in new_ones)
 
-    kept: dict[str, dict[str, Any]] = {}
-    for name, tree in variables.items():
-        flat = flatten_dict(tree if is_dense else {BACKBONE: tree}, sep="/")
-        shapes = wanted.get(name, {})
-        if name == "params":  # the backbone's are adapted above
-            flat = {p: leaf for p, leaf in flat.items() if not p.startswith(f"{BACKBONE}/")}
-        kept[name] = {p: leaf for p, leaf in flat.items() if is_kept(p, leaf, shapes)}
-    skipped = set(flatten_dict(own, sep="/")) if is_dense else set()
-    skipped = {p for p in skipped if not p.startswith(f"{BACKBONE}/")} - set(kept["params"])
-    of_head = {p for p in wanted["params"] if not p.startswith(f"{BACKBONE}/")}
-    fresh = tuple(path for path in wanted["params"] if path in of_head - set(kept["params"]))
-    params = {**unflatten_dict(kept.pop("params"), sep="/"), BACKBONE: found.params}
+    kept = {
+        name: {p: leaf for p, leaf in flat.items() if is_kept(p, leaf, wanted.get(name, {}))}
+        for name, flat in theirs.items()
+    }
+    head = kept.pop("params")
     return Adapted(
-        params,
-        fresh,
+        {**unflatten_dict(head, sep="/"), BACKBONE: found.params},
+        tuple(path for path in wanted["params"] if path not in head),
         tuple(f"{BACKBONE}/{path}" for path in found.resized),
-        (*found.left_out, *sorted(skipped)),
-        {name: unflatten_dict(tree, sep="/") for name, tree in kept.items() if tree},
+        (*found.left_out, *sorted(theirs["params"].keys() - head.keys())),
+        {name: unflatten_dict(flat, sep="/") for name, flat in kept.items() if flat},
     )
+
+
+def _besides_backbone(variables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the collections by paths; of the parameters those besides the backbone."""
+    params = {name: tree for name, tree in variables["params"].items() if name != BACKBONE}
+    trees = {**variables, "params": params}
+    return {name: flatten_dict(tree, sep="/") for name, tree in trees.items()}
 
 
 def completed(initial: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:
