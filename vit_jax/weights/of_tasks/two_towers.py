@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from vit_jax.errors import UserError
-from vit_jax.models.fields import pair
+from vit_jax.models.inputs import abstract_input
 from vit_jax.models.naflex.module import NaFlexViT
 from vit_jax.models.registry import model_fields
 from vit_jax.models.stacking import unstack_blocks
@@ -173,7 +173,7 @@ def _width(model: Any) -> int:
         return model.width
     import jax
 
-    images = jax.ShapeDtypeStruct((1, *pair(model.image_size), model.in_channels), np.float32)
+    images = abstract_input(model)
     init = functools.partial(model.init, method="features")
     variables = jax.eval_shape(init, jax.random.key(0), images)
     features = functools.partial(model.apply, method="features")
