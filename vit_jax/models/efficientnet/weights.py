@@ -23,7 +23,6 @@ from vit_jax.weights.ecosystems.convolutions import (
     IGNORED,
     POINTWISE,
     batch_norm,
-    rows_of,
 )
 from vit_jax.weights.mapping import CONV, Row, Tensors, linear
 
@@ -278,7 +277,7 @@ def _fields(
     stem_width, in_channels, *_ = formats.axes_of(tensors, f"{stem}.weight", CONV_AXES)
     inputs = [stem_width, *widths]
     return {
-        "num_classes": rows_of(tensors, f"{head}.weight"),
+        "num_classes": formats.outputs_of(tensors, f"{head}.weight"),
         "in_channels": in_channels,
         "depths": depths,
         "widths": tuple(widths),

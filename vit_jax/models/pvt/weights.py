@@ -299,7 +299,7 @@ def _fields(
     whole = formats.Hints(image_size=hints.image_size or size)
     _, image_size = formats.position_grid(rows, (0,), (patches[0], patches[0]), whole)
     return {
-        "num_classes": formats.axes_of(tensors, head, "out, in")[0] if head in tensors else 0,
+        "num_classes": formats.outputs_of(tensors, head),
         "image_size": formats.side_or_pair(image_size),
         "in_channels": shapes[0][1],
         "patch_sizes": patches,

@@ -19,7 +19,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.resnet.module import EXPANSIONS
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import convolutions, processors, timm_arguments
-from vit_jax.weights.ecosystems.convolutions import CONV_AXES, IGNORED, batch_norm, rows_of
+from vit_jax.weights.ecosystems.convolutions import CONV_AXES, IGNORED, batch_norm
 from vit_jax.weights.mapping import CONV, Row, Tensors, linear
 
 # ------------------------------------------------------------------------- torchvision's and timm's
@@ -115,7 +115,7 @@ def describe(
     if block == "bottleneck":
         _check_widths(tensors)
     fields = {
-        "num_classes": rows_of(tensors, "fc.weight"),
+        "num_classes": formats.outputs_of(tensors, "fc.weight"),
         "image_size": convolutions.size_of_images(hints, convolutions.timm_size(config)),
         "in_channels": in_channels,
         "depths": tuple(
@@ -254,7 +254,7 @@ def transformers_describe(
     }
     size = preprocessing.pop("size", None)
     fields = {
-        "num_classes": rows_of(tensors, "classifier.1.weight"),
+        "num_classes": formats.outputs_of(tensors, "classifier.1.weight"),
         "image_size": convolutions.size_of_images(hints, size),
         "in_channels": in_channels,
         "depths": tuple(

@@ -9,7 +9,7 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models.vit.weights import hugging_face
 from vit_jax.weights.ecosystems import processors, timm_arguments, timm_writing
-from vit_jax.weights.formats import MOST_BLOCKS, Hints, axes_of, side_or_pair
+from vit_jax.weights.formats import MOST_BLOCKS, Hints, side_or_pair
 from vit_jax.weights.mapping import SAME, Layout, Row, Tensors
 
 CONV_AXES = "out, in, height, width"
@@ -57,11 +57,6 @@ def count_stages(tensors: Tensors, name: str, first: int = 0) -> int:
             f"the file has {stages} stages, more than any network; at most {MOST_BLOCKS} are read"
         )
     return stages
-
-
-def rows_of(tensors: Tensors, name: str) -> int:
-    """Return the output width of a linear layer; 0 if there is no such layer."""
-    return axes_of(tensors, name, "out, in")[0] if name in tensors else 0
 
 
 def size_of_images(hints: Hints, configured: tuple[int, int] | None, usual: Any = 224) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from vit_jax.errors import UserError
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import convolutions
-from vit_jax.weights.ecosystems.convolutions import CONV_AXES, rows_of
+from vit_jax.weights.ecosystems.convolutions import CONV_AXES
 from vit_jax.weights.mapping import CONV, SAME, Layout, Row, Tensors, layer_norm, linear
 
 Names = Mapping[str, str]
@@ -71,7 +71,9 @@ def read_fields(
     if hidden % width:
         raise UserError(f"its MLPs are {hidden} wide with {width} channels, which is no multiple")
     return {
-        "num_classes": rows_of(tensors, f"{named('head')}.weight") if "head" in names else 0,
+        "num_classes": formats.outputs_of(tensors, f"{named('head')}.weight")
+        if "head" in names
+        else 0,
         "image_size": image_size,
         "in_channels": in_channels,
         "depths": tuple(

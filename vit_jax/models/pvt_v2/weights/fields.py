@@ -104,7 +104,7 @@ def read_fields(
         )
     published = 32 if widths[0] == 32 else 64
     return {
-        "num_classes": convolutions.rows_of(tensors, f"{names['head']}.weight"),
+        "num_classes": formats.outputs_of(tensors, f"{names['head']}.weight"),
         "image_size": image_size,
         "in_channels": shapes[0][1],
         "patch_sizes": tuple(shape[2] for shape in shapes),
