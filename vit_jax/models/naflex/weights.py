@@ -22,7 +22,7 @@ from vit_jax.models.vit.weights import hugging_face
 from vit_jax.models.vit.weights.image_text import section_of, tower_rows
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import processors
-from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
+from vit_jax.weights.ecosystems.hugging_face_writing import activation_name
 from vit_jax.weights.ecosystems.plain_vit import need_plain_vit
 from vit_jax.weights.mapping import OUT_KERNEL, Tensors, rows_without
 
@@ -164,7 +164,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
         "num_channels": fields["in_channels"],
         "num_patches": rows * columns,
         "patch_size": patch[0],
-        "hidden_act": next(k for k, v in ACTIVATIONS.items() if v == fields["activation"]),
+        "hidden_act": activation_name(fields["activation"]),
         "layer_norm_eps": fields["norm_eps"],
         "attention_dropout": 0.0,
         "vision_use_head": fields["pool"] == "map",

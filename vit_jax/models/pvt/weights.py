@@ -23,7 +23,7 @@ from vit_jax.models.registry import MODELS
 from vit_jax.models.vit.weights import hugging_face
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import processors
-from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
+from vit_jax.weights.ecosystems.hugging_face_writing import activation_name
 from vit_jax.weights.mapping import (
     CONV,
     OUT_KERNEL,
@@ -227,7 +227,7 @@ def hugging_face_config(
         "sequence_reduction_ratios": list(fields["reductions"]),
         "patch_sizes": list(fields["patch_sizes"]),
         "strides": list(fields["patch_sizes"]),
-        "hidden_act": next(k for k, v in ACTIVATIONS.items() if v == fields["activation"]),
+        "hidden_act": activation_name(fields["activation"]),
         "layer_norm_eps": fields["norm_eps"],
         "qkv_bias": fields["qkv_bias"],
         "hidden_dropout_prob": 0.0,

@@ -23,7 +23,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.vit.weights import hugging_face
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import convolutions, processors
-from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
+from vit_jax.weights.ecosystems.hugging_face_writing import activation_name
 from vit_jax.weights.mapping import (
     CONV,
     OUT_KERNEL,
@@ -160,7 +160,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
         "num_hidden_layers": fields["depth"],
         "num_attention_heads": fields["heads"],
         "intermediate_size": fields["mlp_width"] or int(fields["width"] * fields["mlp_ratio"]),
-        "hidden_act": next(k for k, v in ACTIVATIONS.items() if v == fields["activation"]),
+        "hidden_act": activation_name(fields["activation"]),
         "layer_norm_eps": fields["norm_eps"],
         "qkv_bias": fields["qkv_bias"],
         "hidden_dropout_prob": 0.0,

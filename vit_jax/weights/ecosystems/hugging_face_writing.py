@@ -31,6 +31,11 @@ ACTIVATIONS = {
 }
 
 
+def activation_name(ours: str) -> str:
+    """Return the name of one of our activations in a config.json."""
+    return next(theirs for theirs, known in ACTIVATIONS.items() if known == ours)
+
+
 def finish(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return the tensors that transformers keeps under other names or in addition."""
     kind = _kind_to_write(fields)
@@ -81,7 +86,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
         "hidden_size": fields["width"],
         "num_hidden_layers": fields["depth"],
         "num_attention_heads": fields["heads"],
-        "hidden_act": next(k for k, v in ACTIVATIONS.items() if v == fields["activation"]),
+        "hidden_act": activation_name(fields["activation"]),
         "layer_norm_eps": fields["norm_eps"],
         "image_size": fields["image_size"],
         "patch_size": fields["patch_size"],

@@ -32,7 +32,7 @@ from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.text import tell
 from vit_jax.weights.convert import model_of_tensors, read_configs, write_pretrained
 from vit_jax.weights.ecosystems import carried, open_clip
-from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
+from vit_jax.weights.ecosystems.hugging_face_writing import activation_name
 from vit_jax.weights.ecosystems.plain_vit import need_plain_vit, resolved_fields
 from vit_jax.weights.formats import CheckpointFormat, Hints
 from vit_jax.weights.io import files
@@ -305,7 +305,6 @@ def _image_record(record: ModelRecord) -> ModelRecord:
 
 def _config(kind: str, vision: dict[str, Any], options: Options) -> dict[str, Any]:
     """Return transformers' `config.json` of both towers, of that of the image tower."""
-    activations = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     text = {
         "model_type": f"{kind}_text_model",
         "hidden_size": options["text_width"],
@@ -314,7 +313,7 @@ def _config(kind: str, vision: dict[str, Any], options: Options) -> dict[str, An
         "num_attention_heads": options["text_heads"],
         "vocab_size": options["vocabulary"],
         "max_position_embeddings": options["length"],
-        "hidden_act": activations[options["text_activation"]],
+        "hidden_act": activation_name(options["text_activation"]),
         "layer_norm_eps": options["text_norm_eps"],
     }
     vision = {name: value for name, value in vision.items() if name != "architectures"}

@@ -13,7 +13,7 @@ from vit_jax.models.detection.weights import shared
 from vit_jax.models.fields import pair
 from vit_jax.models.vit.weights import hugging_face
 from vit_jax.weights import backbones, formats
-from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
+from vit_jax.weights.ecosystems.hugging_face_writing import activation_name
 from vit_jax.weights.mapping import SAME, Row, Tensors, linear
 
 _PREFIX = "vit."
@@ -115,7 +115,6 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
         "pool_norm": "before",
     }
     formats.need("transformers' config.json", backbone, needed, " of the backbone of a YOLOS")
-    activations = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     return {
         "model_type": "yolos",
         "architectures": ["YolosForObjectDetection"],
@@ -127,7 +126,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
         "num_hidden_layers": backbone["depth"],
         "num_attention_heads": backbone["heads"],
         "intermediate_size": backbone["mlp_width"],
-        "hidden_act": activations[backbone["activation"]],
+        "hidden_act": activation_name(backbone["activation"]),
         "qkv_bias": backbone["qkv_bias"],
         "layer_norm_eps": backbone["norm_eps"],
         "num_detection_tokens": fields["queries"],

@@ -13,7 +13,7 @@ from vit_jax.models.pvt_v2.weights.fields import read_fields, rows
 from vit_jax.models.vit.weights import hugging_face
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import convolutions, processors
-from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
+from vit_jax.weights.ecosystems.hugging_face_writing import activation_name
 from vit_jax.weights.mapping import Tensors
 
 _PVT_BLOCK = "encoder.layers.{i}.blocks.{j}"
@@ -219,7 +219,7 @@ def _written(
         "sr_ratios": list(fields["reductions"]),
         "patch_sizes": list(fields["patch_sizes"]),
         "strides": list(fields["strides"]),
-        "hidden_act": next(k for k, v in ACTIVATIONS.items() if v == fields["activation"]),
+        "hidden_act": activation_name(fields["activation"]),
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
         "drop_path_rate": 0.0,

@@ -26,7 +26,7 @@ from vit_jax.models.validation import pair
 from vit_jax.models.vit.weights import hugging_face
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import processors
-from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
+from vit_jax.weights.ecosystems.hugging_face_writing import activation_name
 from vit_jax.weights.mapping import (
     CONV,
     OUT_KERNEL,
@@ -169,7 +169,7 @@ def hugging_face_config(
         "window_size": pair(fields["window"])[0],
         "mlp_ratio": fields["mlp_ratio"],
         "qkv_bias": bool(fields["qkv_bias"]),
-        "hidden_act": next(k for k, v in ACTIVATIONS.items() if v == fields["activation"]),
+        "hidden_act": activation_name(fields["activation"]),
         "layer_norm_eps": fields["norm_eps"],
         "image_size": fields["image_size"],
         "patch_size": pair(fields["patch_size"])[0],

@@ -24,7 +24,7 @@ from vit_jax.models.fields import pair
 from vit_jax.models.vit.weights import hugging_face, timm
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import open_clip, processors
-from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
+from vit_jax.weights.ecosystems.hugging_face_writing import activation_name
 from vit_jax.weights.ecosystems.plain_vit import need_plain_vit
 from vit_jax.weights.mapping import (
     CONV,
@@ -346,7 +346,7 @@ def _config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names
         "num_channels": fields["in_channels"],
         "image_size": sides[0][0],
         "patch_size": sides[1][0],
-        "hidden_act": next(k for k, v in ACTIVATIONS.items() if v == fields["activation"]),
+        "hidden_act": activation_name(fields["activation"]),
         "layer_norm_eps": fields["norm_eps"],
         "dtype": "float32",
     }

@@ -20,7 +20,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.vit.weights import beit, hugging_face
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import processors
-from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
+from vit_jax.weights.ecosystems.hugging_face_writing import activation_name
 from vit_jax.weights.ecosystems.plain_vit import need_plain_vit
 from vit_jax.weights.mapping import (
     CONV,
@@ -181,7 +181,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
         "num_hidden_layers": fields["depth"],
         "num_attention_heads": fields["heads"],
         "intermediate_size": fields["mlp_width"],
-        "hidden_act": next(k for k, v in ACTIVATIONS.items() if v == fields["activation"]),
+        "hidden_act": activation_name(fields["activation"]),
         "layer_norm_eps": fields["norm_eps"],
         "image_size": fields["image_size"],
         "patch_size": fields["patch_size"],

@@ -18,7 +18,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.vit.weights import dinov3, hugging_face
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import processors
-from vit_jax.weights.ecosystems.hugging_face_writing import ACTIVATIONS
+from vit_jax.weights.ecosystems.hugging_face_writing import activation_name
 from vit_jax.weights.ecosystems.plain_vit import need_plain_vit
 from vit_jax.weights.mapping import (
     CONV,
@@ -181,7 +181,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
     formats.need(library, fields, _FIELDS)
     need_plain_vit(library, fields, {*_FIELDS, *_WRITTEN}, qkv_bias=bool | str)
     is_gated, has_bias = fields["mlp"] == "swiglu", fields["qkv_bias"] == "qv"
-    activation = next(k for k, v in ACTIVATIONS.items() if v == fields["activation"])
+    activation = activation_name(fields["activation"])
     return {
         "architectures": ["DINOv3ViTModel"],
         "model_type": "dinov3_vit",
