@@ -23,7 +23,7 @@ from vit_jax.models.registry import MODELS
 from vit_jax.models.vit.weights import hugging_face
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import processors
-from vit_jax.weights.ecosystems.hugging_face_writing import activation_name
+from vit_jax.weights.ecosystems.hugging_face_writing import activation_name, labels_of
 from vit_jax.weights.mapping import (
     CONV,
     OUT_KERNEL,
@@ -213,7 +213,7 @@ def hugging_face_config(
             f"image_size = {fields['image_size']!r}, patch_sizes = {fields['patch_sizes']!r}; keep "
             "the run folder"
         )
-    names = {str(i): name for i, name in enumerate(class_names[: fields["num_classes"]])}
+    names = class_names[: fields["num_classes"]]
     written = {
         "architectures": ["PvtForImageClassification" if names else "PvtModel"],
         "model_type": "pvt",
@@ -236,11 +236,8 @@ def hugging_face_config(
         "dtype": "float32",
     }
     if names:
-        written |= {
-            "num_labels": len(names),  # its own field, which the names do not set
-            "id2label": names,
-            "label2id": {name: int(i) for i, name in names.items()},
-        }
+        written["num_labels"] = len(names)  # its own field, which the names do not set
+        written |= labels_of(names)
     return written
 
 

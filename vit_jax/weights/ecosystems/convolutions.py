@@ -9,6 +9,7 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models.vit.weights import hugging_face
 from vit_jax.weights.ecosystems import processors, timm_arguments, timm_writing
+from vit_jax.weights.ecosystems.hugging_face_writing import labels_of
 from vit_jax.weights.formats import MOST_BLOCKS, Hints, side_or_pair
 from vit_jax.weights.mapping import SAME, Layout, Row, Tensors
 
@@ -128,8 +129,7 @@ def transformers_config(
         "model_type": kind,
         "architectures": [classes[bool(fields["num_classes"])]],
         "num_channels": fields["in_channels"],
-        "id2label": {str(i): name for i, name in enumerate(class_names)},
-        "label2id": {name: i for i, name in enumerate(class_names)},
+        **labels_of(class_names),
     }
 
 

@@ -9,7 +9,7 @@ no head reads. MSN, which computes as a ViT, is written as one.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,14 @@ ACTIVATIONS = {
 def activation_name(ours: str) -> str:
     """Return the name of one of our activations in a config.json."""
     return next(theirs for theirs, known in ACTIVATIONS.items() if known == ours)
+
+
+def labels_of(class_names: Sequence[str]) -> dict[str, Any]:
+    """Return the entries of a config.json with the names of classes."""
+    return {
+        "id2label": {str(i): name for i, name in enumerate(class_names)},
+        "label2id": {name: i for i, name in enumerate(class_names)},
+    }
 
 
 def finish(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -79,7 +87,6 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
     kind = _kind_to_write(fields)
     one_head = kind == "deit" and not fields["distilled"]
     classes = _ONE_HEAD if one_head else _ARCHITECTURES[kind]
-    names = {str(i): name for i, name in enumerate(class_names[: fields["num_classes"]])}
     written = {
         "architectures": [classes[fields["num_classes"] > 0]],
         "model_type": kind,
@@ -107,8 +114,8 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
             written["num_register_tokens"] = fields["registers"]
     else:
         written["intermediate_size"] = fields["mlp_width"]
-    if names:
-        written |= {"id2label": names, "label2id": {name: int(i) for i, name in names.items()}}
+    if names := class_names[: fields["num_classes"]]:
+        written |= labels_of(names)
     return written
 
 

@@ -12,6 +12,7 @@ from vit_jax.models.fields import pair
 from vit_jax.models.resnet import weights as resnet
 from vit_jax.weights import backbones, formats
 from vit_jax.weights.ecosystems.convolutions import IGNORED, POINTWISE
+from vit_jax.weights.ecosystems.hugging_face_writing import labels_of
 from vit_jax.weights.mapping import (
     OUT_KERNEL,
     QKV_BIAS,
@@ -192,7 +193,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
     return {
         "model_type": "detr",
         "architectures": ["DetrForObjectDetection"],
-        **shared.labels_of(class_names),
+        **labels_of(class_names),
         "use_timm_backbone": True,
         "backbone": name,
         "use_pretrained_backbone": False,

@@ -1,6 +1,6 @@
 """Classes, preprocessing and configurations that the formats of detectors share."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from vit_jax.data import Preprocessing
@@ -61,13 +61,4 @@ def processor_of(preprocessing: Preprocessing, kind: str) -> dict[str, Any]:
         "image_mean": list(preprocessing.mean),
         "image_std": list(preprocessing.std),
         "do_pad": False,
-    }
-
-
-def labels_of(class_names: Iterable[str]) -> dict[str, Any]:
-    """Return the names of classes as configurations have them."""
-    names = tuple(class_names)
-    return {
-        "id2label": {str(i): name for i, name in enumerate(names)},
-        "label2id": {name: i for i, name in enumerate(names)},
     }

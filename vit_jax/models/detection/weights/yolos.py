@@ -13,7 +13,7 @@ from vit_jax.models.detection.weights import shared
 from vit_jax.models.fields import pair
 from vit_jax.models.vit.weights import hugging_face
 from vit_jax.weights import backbones, formats
-from vit_jax.weights.ecosystems.hugging_face_writing import activation_name
+from vit_jax.weights.ecosystems.hugging_face_writing import activation_name, labels_of
 from vit_jax.weights.mapping import SAME, Row, Tensors, linear
 
 _PREFIX = "vit."
@@ -118,7 +118,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
     return {
         "model_type": "yolos",
         "architectures": ["YolosForObjectDetection"],
-        **shared.labels_of(class_names),
+        **labels_of(class_names),
         "image_size": list(pair(fields["image_size"])),
         "patch_size": backbone["patch_size"],
         "num_channels": fields["in_channels"],

@@ -26,7 +26,7 @@ from vit_jax.models.validation import pair
 from vit_jax.models.vit.weights import hugging_face
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import processors
-from vit_jax.weights.ecosystems.hugging_face_writing import activation_name
+from vit_jax.weights.ecosystems.hugging_face_writing import activation_name, labels_of
 from vit_jax.weights.mapping import (
     CONV,
     OUT_KERNEL,
@@ -158,8 +158,8 @@ def hugging_face_config(
         if len(set(pair(fields[field]))) > 1:
             raise UserError(f"transformers has no Swin with {field} = {fields[field]!r}, a square")
     _check_shifts(fields)
-    names = {str(i): name for i, name in enumerate(class_names[: fields["num_classes"]])}
     kind = _KINDS[version]
+    names = class_names[: fields["num_classes"]]
     written = {
         "architectures": [kind.capitalize() + ("ForImageClassification" if names else "Model")],
         "model_type": kind,
@@ -184,7 +184,7 @@ def hugging_face_config(
         zeros = [0] * len(fields["depths"])
         written["pretrained_window_sizes"] = list(fields["pretrained_windows"] or zeros)
     if names:
-        written |= {"id2label": names, "label2id": {name: int(i) for i, name in names.items()}}
+        written |= labels_of(names)
     return written
 
 

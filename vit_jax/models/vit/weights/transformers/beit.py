@@ -20,7 +20,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.vit.weights import beit, hugging_face
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import processors
-from vit_jax.weights.ecosystems.hugging_face_writing import activation_name
+from vit_jax.weights.ecosystems.hugging_face_writing import activation_name, labels_of
 from vit_jax.weights.ecosystems.plain_vit import need_plain_vit
 from vit_jax.weights.mapping import (
     CONV,
@@ -172,8 +172,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
             f"{fields['patch_size']!r}; keep the run folder"
         )
     classes = fields["num_classes"]
-    names = {str(i): name for i, name in enumerate(class_names[:classes])}
-    labels = {"id2label": names, "label2id": {name: int(i) for i, name in names.items()}}
+    names = class_names[:classes]
     return {
         "architectures": ["BeitForImageClassification" if classes else "BeitModel"],
         "model_type": "beit",
@@ -196,7 +195,7 @@ def config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names)
         "attention_probs_dropout_prob": 0.0,
         "drop_path_rate": 0.0,
         "dtype": "float32",
-        **(labels if names else {}),
+        **(labels_of(names) if names else {}),
     }
 
 
