@@ -18,7 +18,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Bool, Int32
 
 from vit_jax.data.features import IGNORED, Example, Feature, Features
 from vit_jax.data.paths import as_text, is_hidden, is_image_name, some_of
@@ -118,7 +118,7 @@ class _Targets:
             else:
                 values = read_mask(paths[index], path)
                 made[name] = renamed(values, self.table)
-                unnamed = (values != IGNORED) & ~np.isin(values, np.arange(len(self.table)))
+                unnamed = (values != IGNORED) & ~_named(values, self.table)
                 if unnamed.any():
                     made[CHANGES] = {"values without a name, which are ignored": int(unnamed.sum())}
             check_size(made[name].shape, size, "depth" if name == "depth" else "mask", where)
@@ -129,8 +129,15 @@ def renamed(
     values: Int32[np.ndarray, "h w"], table: Int32[np.ndarray, " values"]
 ) -> Int32[np.ndarray, "h w"]:
     """Return the classes of values, 255 for those that have none."""
-    legal = (values >= 0) & (values < len(table))
-    return np.where(legal, table[np.where(legal, values, 0)], IGNORED).astype(np.int32)
+    named = _named(values, table)
+    return np.where(named, table[np.where(named, values, 0)], IGNORED).astype(np.int32)
+
+
+def _named(
+    values: Int32[np.ndarray, "h w"], table: Int32[np.ndarray, " values"]
+) -> Bool[np.ndarray, "h w"]:
+    """Return which values the table has; it may say that they are ignored."""
+    return (values >= 0) & (values < len(table))
 
 
 def _splits(root: str) -> dict[str, Folders]:
